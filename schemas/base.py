@@ -1,0 +1,9 @@
+"""The one base of all contract models: frozen, closed against unknown keys."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Contract(BaseModel):
+    """A value of the wire contract: immutable; an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())

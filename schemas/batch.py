@@ -1,0 +1,50 @@
+"""A batch: jobs submitted together, and what can be said of them as a whole."""
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import AwareDatetime, Field
+
+from schemas.base import Contract
+from schemas.states import JobState, Outcome
+
+
+class BatchRequest(Contract):
+    """What a producer may say of a batch; submitting the same ``key`` again returns the same jobs by position."""
+
+    key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    name: Annotated[str, Field(max_length=256)] | None = None
+    not_before: AwareDatetime | None = None
+    deadline: AwareDatetime | None = None
+    max_cost_usd: Annotated[Decimal, Field(ge=0, max_digits=12, decimal_places=6)] | None = None
+    defaults: dict[str, Any] = Field(default_factory=dict, description="config fields for jobs that do not set them")
+
+
+class BatchStatus(Contract):
+    """Counts and cost of a batch at one moment."""
+
+    batch_id: UUID
+    key: str | None
+    name: str | None
+    tenant: str
+    created_at: datetime
+    not_before: datetime | None
+    deadline: datetime | None
+    paused: bool
+    cancelled_at: datetime | None
+    max_cost_usd: Decimal | None
+    reserved_usd: Decimal
+    spent_usd: Decimal
+    jobs: int
+    states: dict[JobState, int]
+    outcomes: dict[Outcome, int]
+    held: dict[str, int]
+    unpublished: int = Field(description="final jobs whose result is not yet in the result backend")
+    possibly_billed_twice: int = Field(description="attempts with an unknown outcome whose step was called again")
+
+    @property
+    def final(self) -> int:
+        """Number of jobs in a final state."""
+        return sum(self.states.get(state, 0) for state in ("completed", "failed", "cancelled", "expired"))  # type: ignore[call-overload]

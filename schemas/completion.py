@@ -1,0 +1,77 @@
+"""What a paid call returned: the answer as received, its usage, and the snapshot of the provider."""
+
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from schemas.base import Contract
+from schemas.generation import AnswerProtocol
+
+
+class FinishReason(StrEnum):
+    """Why the model stopped, in one vocabulary for all providers."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    REFUSAL = "refusal"
+    CONTENT_FILTER = "content_filter"
+    CONTEXT_EXCEEDED = "context_exceeded"
+    INTERRUPTED = "interrupted"
+    """The stream or response ended without a reason."""
+    OTHER = "other"
+
+
+class Usage(Contract):
+    """Tokens of one call, in one meaning for all providers: ``input_tokens`` is everything sent, cached included."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_input_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
+
+
+class ProviderSnapshot(Contract):
+    """What was asked of a provider and what came back, enough to explain and repeat the call. Holds no secret."""
+
+    provider: str
+    model_asked: str | None = None
+    model_returned: str | None = None
+    service_tier_asked: str | None = None
+    service_tier_returned: str | None = None
+    lane: str = "standard"
+    protocol: AnswerProtocol | None = None
+    endpoint: str | None = Field(default=None, description="host and path, without credentials or query")
+    request_id: str | None = None
+    parameters_sent: dict[str, Any] = Field(default_factory=dict)
+    parameters_dropped: dict[str, str] = Field(default_factory=dict, description="parameter: why it was not sent")
+    sdk: str | None = Field(default=None, description="name and version")
+    rate_limits: dict[str, str] = Field(default_factory=dict, description="rate-limit headers as received")
+
+
+class NativeCitation(Contract):
+    """A citation in the provider's own form, in terms of the answer text and the shown sources."""
+
+    start: int
+    end: int
+    source_number: int = Field(description="1-based, as shown to the model")
+    quote: str
+
+
+class Completion(Contract):
+    """One answer of a provider, parsed just enough to know its text, why it stopped, and what it used."""
+
+    text: str
+    finish_reason: FinishReason
+    protocol: AnswerProtocol
+    native_citations: tuple[NativeCitation, ...] = ()
+    refusal: str | None = None
+    sanitised: bool = Field(default=False, description="characters that the ledger cannot store were replaced")
+    usage: Usage | None = None
+    cost_usd: Decimal | None = Field(default=None, description="None: the price is unknown; never 0 for unknown")
+    snapshot: ProviderSnapshot

@@ -1,0 +1,52 @@
+"""What went wrong: the failure kinds and the stored failure."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from schemas.base import Contract
+
+
+class FailureKind(StrEnum):
+    """Why an attempt or a job failed; the retry policy decides by this alone."""
+
+    RATE_LIMITED = "rate_limited"
+    """429: later, without spending an attempt."""
+    QUOTA = "quota"
+    """Quota or spend limit: the lane pauses, the jobs are kept."""
+    OVERLOADED = "overloaded"
+    """The provider said it is too busy, before doing the work."""
+    UNAVAILABLE = "unavailable"
+    """Connection refused or no route: the request was never sent."""
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    """Sent, but no answer: timeout, reset, 500, 502, 504, or a worker that died. It may have been billed."""
+    INVALID_REQUEST = "invalid_request"
+    """The provider refused the request as such."""
+    CONTEXT_EXCEEDED = "context_exceeded"
+    AUTHENTICATION = "authentication"
+    PERMISSION = "permission"
+    NOT_FOUND = "not_found"
+    """Unknown model or endpoint."""
+    BAD_ANSWER = "bad_answer"
+    """An answer came that is not of the provider's protocol."""
+    REFUSED = "refused"
+    UNSTORABLE = "unstorable"
+    """The database cannot keep this row."""
+    BUDGET = "budget"
+    CONFIGURATION = "configuration"
+    ATTEMPTS_SPENT = "attempts_spent"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    INTERNAL = "internal"
+    """A defect of ours; the message carries the exception."""
+
+
+class Failure(Contract):
+    """One failure as it is stored with the attempt or the job."""
+
+    kind: FailureKind
+    message: str
+    attempt: int | None = None
+    at: datetime | None = None
+    provider_request_id: str | None = None
+    retry_after_s: float | None = None
+    status_code: int | None = None

@@ -1,0 +1,57 @@
+"""What the check found: claims, their verdicts and evidence, and the scores of the whole answer."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from schemas.base import Contract
+
+
+class Verdict(StrEnum):
+    """What the check says of one claim."""
+
+    SUPPORTED = "supported"
+    CONTRADICTED = "contradicted"
+    UNSUPPORTED = "unsupported"
+    NOT_CHECKABLE = "not_checkable"
+    """A question, a greeting, a word about the sources: nothing to check."""
+    UNCHECKED = "unchecked"
+    """Checkable, but no checker gave a verdict; never counted as supported."""
+
+
+Score = Annotated[float, Field(ge=0, le=1)]
+
+
+class Evidence(Contract):
+    """The span of a source that supports or contradicts a claim; ``[start, end)`` in code points of its content."""
+
+    source_index: int = Field(ge=0)
+    start: int = Field(ge=0)
+    end: int = Field(ge=0)
+    score: Score | None = None
+
+
+class Claim(Contract):
+    """One atomic statement of the answer with its verdict; ``[start_pos, end_pos)`` in code points of the response."""
+
+    text: str
+    start_pos: int = Field(ge=0)
+    end_pos: int = Field(ge=0)
+    verdict: Verdict
+    score: Score | None = None
+    miscited: bool = Field(default=False, description="supported, but only by a source that the claim does not cite")
+    evidence: tuple[Evidence, ...] = ()
+    checker: str | None = Field(default=None, description="the layer that decided")
+    reason: str = ""
+
+
+class Grounding(Contract):
+    """The check's result for one answer."""
+
+    grounding_score: Score | None = Field(description="supported / checkable claims; None without checkable claims")
+    confidence: Score | None = Field(default=None, description="calibrated probability that no claim is unsupported")
+    claims: tuple[Claim, ...] = ()
+    checkers: dict[str, str] = Field(default_factory=dict, description="layer: version that ran")
+    failed_checkers: dict[str, str] = Field(default_factory=dict, description="layer: why it gave no verdict")
+    counts: dict[Verdict, int] = Field(default_factory=dict)

@@ -1,0 +1,142 @@
+"""What a producer hands in for one job: the question, its sources and its config."""
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import NAMESPACE_URL, uuid5
+
+from pydantic import AwareDatetime, Field, field_validator, model_validator
+
+from schemas.base import Contract
+from schemas.generation import GenerationConfig
+
+SOURCE_NAMESPACE = uuid5(NAMESPACE_URL, "nightdesk:source")
+"""Namespace of the ids derived from a source's content (UUIDv5)."""
+
+MAX_SOURCES = 2_000
+MAX_SOURCE_CHARACTERS = 1_000_000
+MAX_QUERY_CHARACTERS = 20_000
+
+SHOWN_METADATA = (
+    "title",
+    "page",
+    "article",
+    "section",
+    "section_hierarchy",
+    "source_path",
+    "product_name",
+    "document_type",
+    "date",
+)
+"""The only metadata keys of a source that a model is shown."""
+
+
+class SourceContext(Contract):
+    """One retrieved chunk given with the job.
+
+    Ids that are not given are derived from the content (UUIDv5), so the same chunk has the same id in every job.
+    Unknown keys (a plain ``title`` beside ``content`` is usual) go to ``metadata``.
+    """
+
+    content: Annotated[str, Field(min_length=1, max_length=MAX_SOURCE_CHARACTERS)]
+    chunk_id: str = ""
+    document_id: str = ""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    relevance_score: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    sub_query: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_plain_forms(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = {"content": value}
+        if not isinstance(value, dict):
+            return value
+        known = {key: value[key] for key in value if key in cls.model_fields}
+        extra = {key: value[key] for key in value if key not in cls.model_fields}
+        if extra and isinstance(known.get("metadata", {}), dict):
+            known["metadata"] = {**extra, **known.get("metadata", {})}
+        for key in ("chunk_id", "document_id"):
+            if isinstance(known.get(key), int):
+                known[key] = str(known[key])
+        return known
+
+    @model_validator(mode="after")
+    def _derive_ids(self) -> "SourceContext":
+        if not self.chunk_id:
+            object.__setattr__(self, "chunk_id", str(uuid5(SOURCE_NAMESPACE, self.content)))
+        if not self.document_id:
+            title = self.metadata.get("source_path") or self.metadata.get("title")
+            basis = f"document:{title}" if title else f"content:{self.content}"
+            object.__setattr__(self, "document_id", str(uuid5(SOURCE_NAMESPACE, basis)))
+        return self
+
+
+class JobRequest(Contract):
+    """One question with its sources and config; the immutable request of a job.
+
+    With ``response`` the job is *check-only*: generation is skipped, ``query`` is optional, and the given answer is
+    checked. Unknown top-level keys go to ``metadata``.
+    """
+
+    query: Annotated[str, Field(max_length=MAX_QUERY_CHARACTERS)] = ""
+    context: Annotated[tuple[SourceContext, ...], Field(max_length=MAX_SOURCES)] = ()
+    config: GenerationConfig = Field(default_factory=GenerationConfig)
+    system_instructions: str | None = None
+    conversation_history: tuple[tuple[str, str], ...] = ()
+    custom_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    message_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    retrieval_record_id: Annotated[str, Field(max_length=256)] | None = None
+    trace_id: Annotated[str, Field(max_length=256)] | None = None
+    request_id: Annotated[str, Field(max_length=256)] | None = None
+    intent: str | None = None
+    aggregate: bool = False
+    priority: Annotated[int, Field(ge=-100, le=100)] = Field(default=0, description="higher goes first")
+    scheduled_at: AwareDatetime | None = None
+    deadline: AwareDatetime | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    response: str | None = Field(default=None, description="an answer that already exists: a check-only job")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _collect_unknown_keys(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        extra = unknown_keys(value)
+        if not extra or not isinstance(value.get("metadata", {}), dict):
+            return value
+        known = {key: value[key] for key in value if key in cls.model_fields}
+        known["metadata"] = {**{key: value[key] for key in extra}, **value.get("metadata", {})}
+        return known
+
+    @field_validator("context", mode="before")
+    @classmethod
+    def _context_is_a_list(cls, value: Any) -> Any:
+        if value is None or isinstance(value, str | dict):
+            raise ValueError("must be a list of sources (objects with 'content', or plain strings)")
+        return value
+
+    @model_validator(mode="after")
+    def _query_unless_check_only(self) -> "JobRequest":
+        if self.response is None and not self.query.strip():
+            raise ValueError(
+                "'query' is missing or empty (only a check-only job, one with 'response', may leave it out)"
+            )
+        return self
+
+    @property
+    def check_only(self) -> bool:
+        """Whether the answer was given and only the check runs."""
+        return self.response is not None
+
+
+def unknown_keys(raw: dict[str, Any]) -> list[str]:
+    """The top-level keys of a raw request that are not of the contract and so go to ``metadata``, in their order."""
+    return [key for key in raw if key not in JobRequest.model_fields]
+
+
+class Schedule(Contract):
+    """When a job may run; both ends optional, both with a time zone."""
+
+    not_before: datetime | None = None
+    deadline: datetime | None = None

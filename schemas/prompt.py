@@ -1,0 +1,92 @@
+"""What a model is shown: rendered messages that refer to the request's sources, and their proof by hash."""
+
+import hashlib
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from schemas.base import Contract
+from schemas.generation import AnswerProtocol
+
+
+class Role(StrEnum):
+    """Who speaks in a message."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+class TextPart(Contract):
+    """Literal text of a message."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class SourcePart(Contract):
+    """A span of one of the request's sources, referred to instead of repeated. ``[start, end)`` in code points."""
+
+    type: Literal["source"] = "source"
+    source_index: Annotated[int, Field(ge=0)]
+    start: Annotated[int, Field(ge=0)]
+    end: Annotated[int, Field(ge=0)]
+
+
+class Message(Contract):
+    """One message in order of its parts."""
+
+    role: Role
+    parts: tuple[Annotated[TextPart | SourcePart, Field(discriminator="type")], ...]
+
+    def text(self, contents: Sequence[str]) -> str:
+        """The exact text, with the sources' spans put in.
+
+        Args:
+            contents: the contents of the request's sources, by ``source_index``.
+        """
+        return "".join(
+            part.text if isinstance(part, TextPart) else contents[part.source_index][part.start : part.end]
+            for part in self.parts
+        )
+
+
+class MessagesSnapshot(Contract):
+    """The exact messages sent, storable without repeating the sources, proven by ``sha256``.
+
+    ``shown`` maps the source number the model sees (position + 1) to the ``source_index`` of the request.
+    """
+
+    messages: tuple[Message, ...]
+    shown: tuple[int, ...]
+    protocol: AnswerProtocol
+    sha256: str
+
+    def texts(self, contents: Sequence[str]) -> list[tuple[Role, str]]:
+        """Role and exact text of each message, in order."""
+        return [(message.role, message.text(contents)) for message in self.messages]
+
+    def proves(self, contents: Sequence[str]) -> bool:
+        """Whether the messages put together from these sources are the ones that were sent."""
+        return hash_messages(self.texts(contents)) == self.sha256
+
+
+def hash_messages(texts: Sequence[tuple[Role, str]]) -> str:
+    """SHA-256 (hex) over roles and texts, each preceded by its length in bytes so that no two lists collide."""
+    digest = hashlib.sha256()
+    for role, text in texts:
+        for field in (role.value.encode(), text.encode()):
+            digest.update(len(field).to_bytes(8, "big"))
+            digest.update(field)
+    return digest.hexdigest()
+
+
+class Prompt(Contract):
+    """A rendered prompt: which template in which version, and its messages."""
+
+    name: str
+    version: str
+    template_sha256: str
+    snapshot: MessagesSnapshot

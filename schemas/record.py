@@ -1,0 +1,124 @@
+"""What is kept and returned: the audit record of a final job and the result a producer polls."""
+
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from pydantic import Field
+
+from schemas.answer import Citation
+from schemas.base import Contract
+from schemas.completion import ProviderSnapshot, Usage
+from schemas.failure import Failure
+from schemas.generation import OutputFormat
+from schemas.grounding import Claim, Grounding
+from schemas.prompt import MessagesSnapshot
+from schemas.states import JobState, Outcome
+
+
+class RecordStatus(StrEnum):
+    """The seeds' three-way status of a record."""
+
+    SUCCESS = "success"
+    PARTIAL = "partial"
+    FAILED = "failed"
+
+
+class TimingMs(Contract):
+    """Where a job's time went, in milliseconds.
+
+    ``total`` runs from acceptance to the final write; ``persist`` is what is left of it after all others: the
+    ledger's commits and the hand-overs between processes. The three waits stand apart from the work.
+    """
+
+    queue: float = Field(default=0.0, description="waiting for a worker, both steps")
+    prompt: float = 0.0
+    llm: float = Field(default=0.0, description="the winning call")
+    postprocess: float = 0.0
+    check: float = 0.0
+    persist: float = 0.0
+    total: float = 0.0
+    retry_wait: float = Field(default=0.0, description="failed attempts and the backoff after them")
+    limiter_wait: float = 0.0
+    provider_batch_wait: float = 0.0
+
+
+class Quality(Contract):
+    """The documented heuristics beside the check, and what a person should know about the answer."""
+
+    answer_quality: float | None = Field(default=None, ge=0, le=1)
+    sufficient_context: bool | None = None
+    reasoning: str = ""
+    abstain_reason: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class GenerationRecord(Contract):
+    """The audit record of one final run of a job; every column of the table ``generation_record`` and no other."""
+
+    job_id: UUID
+    run: int
+    tenant: str
+    message_id: str
+    retrieval_record_id: str | None = None
+    trace_id: str | None = None
+    request_id: str | None = None
+    contract_version: int
+    prompt_name: str | None = None
+    prompt_version: str | None = None
+    prompt_hash: str | None = None
+    model_provider: str | None = None
+    model_name: str | None = None
+    messages_snapshot: MessagesSnapshot | None = None
+    provider_snapshot: ProviderSnapshot | None = None
+    output_raw: str | None = None
+    output_structured: dict[str, Any] | None = None
+    answer: str = ""
+    output_format: OutputFormat
+    citations: tuple[Citation, ...] = ()
+    grounding: Grounding | None = None
+    quality: Quality = Field(default_factory=Quality)
+    status: RecordStatus
+    error_message: str | None = None
+    failure: Failure | None = None
+    usage: Usage | None = None
+    timing_ms: TimingMs = Field(default_factory=TimingMs)
+    created_at: datetime | None = Field(default=None, description="set by the ledger")
+
+
+class JobResult(Contract):
+    """What a producer gets for a job, final or not. All positions are half-open, in Unicode code points."""
+
+    job_id: UUID
+    custom_id: str | None = None
+    position: int
+    batch_id: UUID
+    state: JobState
+    outcome: Outcome | None = None
+    held_reason: str | None = None
+    query: str = ""
+    response: str = ""
+    output_format: OutputFormat | None = None
+    citations: tuple[Citation, ...] = ()
+    sources_used: tuple[str, ...] = Field(default=(), description="chunk ids that are cited")
+    sources_provided: int = 0
+    grounding_score: float | None = None
+    confidence: float | None = None
+    answer_quality: float | None = None
+    sufficient_context: bool | None = None
+    reasoning: str = ""
+    abstain_reason: str | None = None
+    warnings: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    structured: dict[str, Any] | None = None
+    tokens_used: int | None = None
+    usage: Usage | None = None
+    cost_usd: Decimal | None = None
+    latency_ms: float | None = Field(default=None, description="from acceptance to the final write")
+    timing_ms: TimingMs | None = None
+    provider_snapshot: ProviderSnapshot | None = None
+    failure: Failure | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict, description="as handed in")
+    truncated: bool = Field(default=False, description="the compact form was cut to fit; poll for the whole")

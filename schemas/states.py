@@ -1,0 +1,82 @@
+"""The life of a job: its states, steps and outcomes, and the one table of edges between states."""
+
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    """Where a job is; a job is in exactly one state."""
+
+    SCHEDULED = "scheduled"
+    """Accepted; not before ``scheduled_at``, or held (``held_reason``). Dispatch or a release moves it on."""
+    AVAILABLE = "available"
+    """Ready for its step, waiting for a worker's lease."""
+    RUNNING = "running"
+    """A worker holds the lease; only that worker, a cancel, an expiry or a rescue moves it on."""
+    PENDING = "pending"
+    """Parked inside a provider batch or a background response; the collector moves it on."""
+    COMPLETED = "completed"
+    """Final; ``outcome`` says the quality."""
+    FAILED = "failed"
+    """Final; attempts are spent or the error was terminal; the failure is stored."""
+    CANCELLED = "cancelled"
+    """Final; by request."""
+    EXPIRED = "expired"
+    """Final; by deadline."""
+
+
+class Step(StrEnum):
+    """What a job goes through, in order."""
+
+    GENERATE = "generate"
+    CHECK = "check"
+
+
+class Outcome(StrEnum):
+    """The quality of a completed job."""
+
+    ANSWERED = "answered"
+    PARTIAL = "partial"
+    ABSTAINED = "abstained"
+    NO_EVIDENCE = "no_evidence"
+    REJECTED = "rejected"
+    REFUSED = "refused"
+
+
+class HeldReason(StrEnum):
+    """Why a scheduled job waits for a person or a change instead of a time."""
+
+    BUDGET = "budget"
+    BATCH_PAUSED = "batch_paused"
+    LANE_PAUSED = "lane_paused"
+    UNKNOWN_OUTCOME = "unknown_outcome"
+
+
+ACTIVE_STATES = frozenset({JobState.SCHEDULED, JobState.AVAILABLE, JobState.RUNNING, JobState.PENDING})
+FINAL_STATES = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED})
+
+_S = JobState
+TRANSITIONS: dict[tuple[JobState, JobState], frozenset[str]] = {
+    (_S.SCHEDULED, _S.AVAILABLE): frozenset({"promote", "release"}),
+    (_S.SCHEDULED, _S.CANCELLED): frozenset({"cancel"}),
+    (_S.SCHEDULED, _S.EXPIRED): frozenset({"expire"}),
+    (_S.AVAILABLE, _S.RUNNING): frozenset({"lease"}),
+    (_S.AVAILABLE, _S.SCHEDULED): frozenset({"hold"}),
+    (_S.AVAILABLE, _S.CANCELLED): frozenset({"cancel"}),
+    (_S.AVAILABLE, _S.EXPIRED): frozenset({"expire"}),
+    (_S.RUNNING, _S.AVAILABLE): frozenset({"close_attempts", "hand_back", "rescue"}),
+    (_S.RUNNING, _S.SCHEDULED): frozenset({"close_attempts", "defer", "rescue"}),
+    (_S.RUNNING, _S.PENDING): frozenset({"park"}),
+    (_S.RUNNING, _S.COMPLETED): frozenset({"finish"}),
+    (_S.RUNNING, _S.FAILED): frozenset({"finish"}),
+    (_S.RUNNING, _S.CANCELLED): frozenset({"cancel"}),
+    (_S.RUNNING, _S.EXPIRED): frozenset({"expire"}),
+    (_S.PENDING, _S.AVAILABLE): frozenset({"collect"}),
+    (_S.PENDING, _S.SCHEDULED): frozenset({"collect"}),
+    (_S.PENDING, _S.CANCELLED): frozenset({"cancel"}),
+    (_S.PENDING, _S.EXPIRED): frozenset({"expire"}),
+    (_S.COMPLETED, _S.SCHEDULED): frozenset({"retry"}),
+    (_S.FAILED, _S.SCHEDULED): frozenset({"retry"}),
+    (_S.CANCELLED, _S.SCHEDULED): frozenset({"retry"}),
+    (_S.EXPIRED, _S.SCHEDULED): frozenset({"retry"}),
+}
+"""Every permitted edge with the ledger verbs that may take it; a missing pair is forbidden."""

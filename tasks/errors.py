@@ -1,0 +1,95 @@
+"""The one tree of Nightdesk's errors.
+
+NightdeskError
+├── InputError                 a request is refused at the door; names the field and what to do
+│   └── IdempotencyConflict    same key, different request
+├── ConfigurationError         a setting is missing or wrong; names it
+├── NotFound                   no such job or batch
+├── ServiceUnavailable         something we need is unreachable
+│   ├── LedgerUnavailable      Postgres
+│   └── BrokerUnavailable      Redis
+├── LedgerError                the ledger answered, but not as it should
+│   ├── SchemaMismatch         a migration is missing, or the database is newer than the code
+│   └── Unstorable             one row that the database can't keep
+└── ProviderError              a call failed; carries a ``FailureKind``; only adapters raise it
+"""
+
+from schemas.failure import FailureKind
+
+
+class NightdeskError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class InputError(NightdeskError):
+    """A request is refused at the door.
+
+    Attributes:
+        field: dotted path of the field at fault, or None for the request as a whole.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field = field
+
+
+class IdempotencyConflict(InputError):
+    """The key was used before with a different request (HTTP 409)."""
+
+
+class ConfigurationError(NightdeskError):
+    """A setting is missing or wrong; the message names it and the remedy."""
+
+
+class NotFound(NightdeskError):
+    """No such job or batch, or it belongs to another tenant."""
+
+
+class ServiceUnavailable(NightdeskError):
+    """A service that is needed now is unreachable."""
+
+
+class LedgerUnavailable(ServiceUnavailable):
+    """Postgres is unreachable or restarting; the same call may succeed later."""
+
+
+class BrokerUnavailable(ServiceUnavailable):
+    """Redis is unreachable; jobs in the ledger are not affected."""
+
+
+class LedgerError(NightdeskError):
+    """The ledger answered, but not as it should."""
+
+
+class SchemaMismatch(LedgerError):
+    """The database's schema is not the one this code expects; run ``nightdesk migrate``."""
+
+
+class Unstorable(LedgerError):
+    """One row that the database can't keep: too large, or not representable."""
+
+
+class ProviderError(NightdeskError):
+    """A provider call failed.
+
+    Attributes:
+        kind: what the retry policy decides by.
+        status_code: HTTP status, if one came.
+        provider_request_id: the provider's own id of the call, if one came.
+        retry_after_s: seconds the provider asked to wait.
+    """
+
+    def __init__(
+        self,
+        kind: FailureKind,
+        message: str,
+        *,
+        status_code: int | None = None,
+        provider_request_id: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.status_code = status_code
+        self.provider_request_id = provider_request_id
+        self.retry_after_s = retry_after_s
