@@ -303,15 +303,15 @@ class Ledger(Protocol):
         """
         ...
 
-    async def renew(self, holds: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
+    async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
         """Renew leases; returns the job ids whose lease is lost."""
         ...
 
-    async def hand_back(self, holds: Sequence[LeaseKey]) -> set[UUID]:
+    async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
         """Make running jobs without an open attempt available again at once; returns the ids changed."""
         ...
 
-    async def defer(self, hold: LeaseKey, advance: Advance) -> bool:
+    async def defer(self, lease: LeaseKey, advance: Advance) -> bool:
         """Move a running job without an open attempt to ``scheduled`` (budget, policy); False if the lease is lost."""
         ...
 

@@ -1,0 +1,219 @@
+"""Cut text into sentences with exact offsets, and into the words that lexical work compares."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from sentencex import get_sentence_boundaries
+
+
+class Span(NamedTuple):
+    """A half-open range ``[start, end)`` of Unicode code points."""
+
+    start: int
+    end: int
+
+
+# ---- sentences -------------------------------------------------------------------------------------------------
+
+_LIST_MARKER = r"(?:[-*+•‣◦·–—]|\(?(?:\d{1,3}|[a-zA-Z]|[ivxIVX]{1,4})[.)])"
+_STARTS_BLOCK = re.compile(rf"{_LIST_MARKER}[ \t]|\||#{{1,6}}[ \t]|```|={{3,}}|-{{3,}}")
+_ENDS_BLOCK = re.compile(r"\||#{1,6}[ \t]|```|={3,}|-{3,}")
+_CLOSERS = "\"'”’»)]*_"
+_TERMINAL = frozenset(".!?…:;|。！？：；")
+_FILLED_LINE = 60
+"""Characters from which a line that does not close its sentence counts as wrapped rather than as a line of its own."""
+
+_MAY_SPLIT = re.compile(r"[.!?…][\"'”’»)\]*_]*(?:\s|[\[(【¹²³⁰⁴-⁹A-Z])|[。！？؟।۔]")
+_ONLY_MARKER = re.compile(rf"(?:{_LIST_MARKER}|#{{1,6}})\Z")
+_BEFORE_NUMBER = frozenset(
+    "art artt arts abs no nos nr nrn sec secs sect ziff zif rz rn rdnr lit bst fig figs abb tab tabs vol vols p pp para"
+    " paras cl cls ch chs chap kap reg regs anh eq ex s bd satz std tel ph ed".split()
+)
+"""Abbreviations that a number follows: ``Art. 5 Abs. 2``."""
+_NEVER_LAST = frozenset(
+    "mio mrd tsd ca bzw z.b b d.h h u.a i.d.r vgl sog gem inkl zzgl e.g i.e cf viz vs approx dr mr mrs ms prof st hon rev"
+    " gen lt sgt col capt".split()
+) - {"b", "h"}
+_MONTH = re.compile(r"(?:Jan|Feb|März|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)[a-zäé]*\b")
+_OPENS_MARKER = frozenset("[【¹²³⁰⁴⁵⁶⁷⁸⁹")
+_LEADING_MARKERS = re.compile(
+    r"\s*(?:(?:\[\^?(?:sources?|src|quellen?)?\s*#?\d{1,3}(?:\s*[,;–-]\s*\d{1,3})*\]|【\d{1,3}[^】]{0,20}】)(?!\()\s*)+"
+    r"|\s*[¹²³⁰⁴-⁹]+(?:[,\s]?[¹²³⁰⁴-⁹]+)*",
+    re.IGNORECASE,
+)
+_MISSED = re.compile(r"[.!?]\s+(?=[(\"“„«]?[A-ZÀ-ÖØ-Þ(][\w)])")
+
+
+def sentence_spans(text: str, language: str = "en") -> list[Span]:
+    """Find the sentences of a text.
+
+    Lines of lists, tables and headings are sentences of their own; wrapped lines are joined. A citation marker
+    directly after a full stop belongs to the sentence before it; a list marker to the item it opens.
+
+    Args:
+        text: any text.
+        language: ISO 639-1 code, for the abbreviations of ``sentencex``; an unknown one is treated as English.
+
+    Returns: spans in order, without overlap, each without surrounding white space and never empty.
+    """
+    spans: list[Span] = []
+    for block in _blocks(text):
+        spans.extend(_sentences_of_block(text, block, language))
+    return spans
+
+
+def _blocks(text: str) -> Iterator[Span]:
+    """Runs of lines that may hold running text, trimmed; a line that stands for itself is a run of one."""
+    start = end = position = 0
+    previous = ""
+    for raw in text.splitlines(keepends=True):
+        line = raw.strip()
+        if previous and (not line or _stands_apart(previous, line)):
+            yield Span(start, end)
+            previous = ""
+        if line:
+            left = position + raw.index(line[0])
+            start = start if previous else left
+            end = left + len(line)
+            previous = line
+        position += len(raw)
+    if previous:
+        yield Span(start, end)
+
+
+def _stands_apart(line: str, following: str) -> bool:
+    """Whether the break between two stripped lines ends a sentence."""
+    first = following[0]
+    if not line[0].isalnum() and _ENDS_BLOCK.match(line):
+        return True
+    if (len(following) < 2 or following[1] in " \t.)|#-=`" or not first.isalpha()) and _STARTS_BLOCK.match(following):  # noqa: PLR2004 - "a)"
+        return True
+    if first.islower():
+        return False
+    return len(line) < _FILLED_LINE or line.rstrip(_CLOSERS)[-1:] in _TERMINAL
+
+
+def _sentences_of_block(text: str, span: Span, language: str) -> list[Span]:
+    block = text[span.start : span.end]
+    if not _MAY_SPLIT.search(block):
+        return [span]
+    cuts = {found["end_index"] for found in get_sentence_boundaries(language, block)}
+    cuts.discard(len(block))
+    for found in _MISSED.finditer(block):
+        if found.end() not in cuts and _is_outside(block, max((c for c in cuts if c < found.end()), default=0), found.start()):
+            cuts.add(found.end())
+    spans = []
+    left = 0
+    for cut in [*sorted(cuts), len(block)]:
+        right = _behind_markers(block, cut)
+        piece = block[left:right].strip()
+        if right <= left or not piece:
+            continue
+        if right < len(block) and _is_wrong(piece, block[right : right + 12].lstrip()):
+            continue
+        start = span.start + block.index(piece[0], left)
+        spans.append(Span(start, start + len(piece)))
+        left = right
+    return spans
+
+
+def _is_outside(block: str, left: int, full_stop: int) -> bool:
+    """Whether a full stop stands outside of brackets and quotation marks and does not follow an initial."""
+    before = block[left:full_stop]
+    if not before.strip() or (before[-1].isupper() and not before[-2:-1].isalnum()):
+        return False
+    quotes = before.count('"') % 2 == 0 and before.count("“") + before.count("„") <= before.count("”") + before.count("“") * ("„" in before)
+    return quotes and before.count("(") == before.count(")") and before.count("[") == before.count("]")
+
+
+def _behind_markers(block: str, cut: int) -> int:
+    """The cut, or the end of the citation markers that follow it."""
+    following = block[cut : cut + 4].lstrip()
+    if following[:1] in _OPENS_MARKER:
+        found = _LEADING_MARKERS.match(block, cut)
+        return found.end() if found else cut
+    return cut
+
+
+def _is_wrong(piece: str, after: str) -> bool:
+    """Whether no sentence ends here: only a list marker so far, or an abbreviation that goes on."""
+    if piece[-1] != ".":
+        return len(piece) < 7 and bool(_ONLY_MARKER.match(piece))  # noqa: PLR2004 - longest list marker
+    last = piece.rsplit(None, 1)[-1].strip("([§.").lower()
+    if last in _NEVER_LAST or (after[:1].isdigit() and last in _BEFORE_NUMBER):
+        return True
+    if last.isdigit() and len(last) <= 2 and _MONTH.match(after):  # noqa: PLR2004 - a day of the month
+        return True
+    return len(piece) < 7 and bool(_ONLY_MARKER.match(piece))  # noqa: PLR2004 - longest list marker
+
+
+# ---- words -----------------------------------------------------------------------------------------------------
+
+_ASCII_WORD = re.compile(r"[a-z]+|\d+(?:[.,']\d+)*")
+_WORD = re.compile(r"[^\W\d_]+|\d+(?:[.,'’]\d+)*")
+_SPACED_THOUSANDS = re.compile(r"(?<=\d)[\u00a0\u202f\u2009](?=\d{3}(?!\d))")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]+"
+)
+"""Scripts written without spaces: Thai, Lao, Burmese, Khmer, kana, Han."""
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:\.\d{3})+,\d+")
+_APOSTROPHE_THOUSANDS = re.compile(r"\d{1,3}(?:['’]\d{3})+(?:\.\d+)?")
+_DECIMAL_COMMA = re.compile(r"\d+,\d+")
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in order: case-folded, compatibility-normalised, numbers in one spelling.
+
+    Scripts without spaces give character bigrams. ``1,200.50``, ``1'200.5`` and ``1.200,50`` are all ``1200.5``;
+    ``1.200`` alone stays a decimal, because nothing says otherwise.
+    """
+    if not text.isascii():
+        # Most texts are ASCII but for their typographic marks; ASCII is matched twice as fast.
+        text = text.replace("’", "'").replace("–", "-").replace("“", '"').replace("”", '"')
+    if text.isascii():
+        found = _ASCII_WORD.findall(text.lower())
+    else:
+        text = unicodedata.normalize("NFKC", _SPACED_THOUSANDS.sub("", text)).casefold()
+        found = _WORD.findall(text)
+        if _UNSPACED.search(text):
+            found = [piece for word in found for piece in _pieces(word)]
+    return [word if word[0] > "9" else number(word) for word in found]
+
+
+def _pieces(word: str) -> Iterator[str]:
+    position = 0
+    for run in _UNSPACED.finditer(word):
+        if run.start() > position:
+            yield word[position : run.start()]
+        characters = run.group()
+        if len(characters) == 1:
+            yield characters
+        for index in range(len(characters) - 1):
+            yield characters[index : index + 2]
+        position = run.end()
+    if position < len(word):
+        yield word[position:]
+
+
+@lru_cache(maxsize=4096)
+def number(word: str) -> str:
+    """One spelling for a written number; what is not a number (a date, a section) stays as it is."""
+    plain = word
+    if _THOUSANDS.fullmatch(word):
+        decimal_comma = "," in word and word.rfind(",") > word.rfind(".") > -1
+        if decimal_comma:
+            plain = word.replace(".", "").replace(",", ".")
+        elif word.count(".") > 1:
+            plain = word.replace(".", "")
+        else:
+            plain = word.replace(",", "")
+    elif _APOSTROPHE_THOUSANDS.fullmatch(word):
+        plain = word.replace("'", "").replace("’", "")
+    elif _DECIMAL_COMMA.fullmatch(word):
+        plain = word.replace(",", ".")
+    if plain.count(".") == 1:
+        plain = plain.rstrip("0").rstrip(".")
+    return plain.lstrip("0") or "0" if "." not in plain else plain

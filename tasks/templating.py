@@ -1,0 +1,126 @@
+"""Load prompt templates by name and version, and fill them so that no untrusted text passes through the engine.
+
+A template is a file ``<name>@<version>.j2``. It decides the wording and the order; every value from outside (the
+question, a source, a role) is a numbered slot while the template renders and is put in afterwards. A text can
+therefore neither be read as template code nor forge a slot, a message or a source.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import FileSystemLoader, StrictUndefined, Template
+from jinja2.meta import find_referenced_templates
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from tasks.errors import InputError
+
+FOLDER = Path(__file__).parent / "templates"
+_FILE = re.compile(r"(?P<name>[a-z][a-z0-9_]*)@(?P<version>\d+(?:\.\d+)*)\.j2")
+_MARK = re.compile("\x00(\\w+)\x00")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTemplate:
+    """A compiled template; ``sha256`` is that of its file, or of its file and those it builds on, in that order."""
+
+    name: str
+    version: str
+    sha256: str
+    compiled: Template
+
+
+@cache
+def available() -> dict[str, tuple[str, ...]]:
+    """Names of the templates with their versions, oldest first. Files that begin with ``_`` are frames, not prompts."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(FOLDER.glob("*.j2")):
+        if match := _FILE.fullmatch(path.name):
+            found.setdefault(match["name"], []).append(match["version"])
+    return {name: tuple(sorted(versions, key=_version_key)) for name, versions in found.items()}
+
+
+def _version_key(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def load(name: str, version: str | None) -> PromptTemplate:
+    """The named template, in its newest version when none is given; raises ``InputError`` naming those that exist."""
+    versions = available().get(name)
+    if versions is None:
+        raise InputError(f"no prompt {name!r}; there are {', '.join(available())}", field="config.prompt_name")
+    if version is not None and version not in versions:
+        raise InputError(
+            f"prompt {name!r} has no version {version!r}; there are {', '.join(versions)}", field="config.prompt_version"
+        )
+    return _compiled(name, version or versions[-1])
+
+
+@cache
+def _environment() -> ImmutableSandboxedEnvironment:
+    return ImmutableSandboxedEnvironment(
+        loader=FileSystemLoader(FOLDER),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # noqa: S701 - prompts are not HTML, and no untrusted text passes through
+        auto_reload=False,
+    )
+
+
+@cache
+def _compiled(name: str, version: str) -> PromptTemplate:
+    file = f"{name}@{version}.j2"
+    digest = hashlib.sha256()
+    pending = [file]
+    while pending:
+        content = (FOLDER / pending.pop(0)).read_bytes()
+        if b"\x00" in content:
+            raise ValueError(f"template {file} holds a NUL character, which marks slots")
+        digest.update(content)
+        pending.extend(part for part in find_referenced_templates(_environment().parse(content.decode())) if part)
+    return PromptTemplate(name, version, digest.hexdigest(), _environment().get_template(file))
+
+
+class Slots:
+    """The values that are put in after rendering, each by its number."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def put(self, value: Any) -> str:
+        """Keep a value; returns the mark that stands for it. An empty or missing value gives an empty string."""
+        if value is None or value == "":
+            return ""
+        self.values.append(value)
+        return f"\x00{len(self.values) - 1}\x00"
+
+
+def fill(template: PromptTemplate, slots: Slots, variables: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
+    """Render a template; returns its messages as (role, pieces), a piece being literal text or a slot's value.
+
+    The template opens a message with ``message("system")`` or ``message("user")``; white space around it is dropped.
+    """
+    text = template.compiled.render(variables, message=lambda role: f"\x00{role}\x00")
+    messages: list[tuple[str, list[Any]]] = []
+    for position, piece in enumerate(_MARK.split(text)):
+        if position % 2 == 0:
+            if messages and piece:
+                messages[-1][1].append(piece)
+        elif piece.isdigit():
+            messages[-1][1].append(slots.values[int(piece)])
+        else:
+            messages.append((piece, []))
+    return [(role, _stripped(pieces)) for role, pieces in messages]
+
+
+def _stripped(pieces: list[Any]) -> list[Any]:
+    if pieces and isinstance(pieces[0], str):
+        pieces[0] = pieces[0].lstrip()
+    if pieces and isinstance(pieces[-1], str):
+        pieces[-1] = pieces[-1].rstrip()
+    return [piece for piece in pieces if piece != ""]

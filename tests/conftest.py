@@ -1,0 +1,27 @@
+"""Fixtures for every tier: a scrubbed environment, and real servers started only when a test asks for them."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers import Servers, running_servers
+
+for name in [name for name in os.environ if name.startswith("NIGHTDESK_") and not name.startswith("NIGHTDESK_TEST_")]:
+    del os.environ[name]
+for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
+    os.environ.pop(name, None)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """One PostgreSQL and one Valkey for the whole run."""
+    with running_servers() as servers:
+        yield servers
+
+
+@pytest.fixture
+def database_url(servers: Servers) -> Iterator[str]:
+    """A fresh, migrated database."""
+    with servers.database() as url:
+        yield url

@@ -1,0 +1,114 @@
+"""Gives each contract test a fresh ledger of every kind with a clock that can be set, and runs async tests."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from typing import Protocol
+
+import pytest
+
+from tasks.ports import Ledger
+from worker.ledger.memory import MemoryLedger
+
+HAS_POSTGRES = find_spec("tests.postgres") is not None
+if HAS_POSTGRES:
+    from tests.postgres import postgres_database_url  # noqa: F401  a fixture, found by its name
+
+LEDGERS = (
+    "memory",
+    pytest.param("postgres", marks=[] if HAS_POSTGRES else pytest.mark.skip(reason="no tests/postgres.py yet")),
+)
+
+
+class Clock(Protocol):
+    """The clock of the ledger under test."""
+
+    def now(self) -> datetime: ...
+
+    async def advance(self, delta: timedelta) -> None: ...
+
+
+@dataclass
+class MemoryClock:
+    ledger: MemoryLedger
+    advanced: timedelta = timedelta(0)
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.advanced
+
+    async def advance(self, delta: timedelta) -> None:
+        self.advanced += delta
+        self.ledger.advance(delta)
+
+
+@dataclass
+class PostgresClock:
+    url: str
+    advanced: timedelta = timedelta(0)
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.advanced
+
+    async def advance(self, delta: timedelta) -> None:
+        from tests.postgres import advance_clock
+
+        self.advanced += delta
+        done: object = advance_clock(self.url, delta)
+        if isinstance(done, Awaitable):
+            await done
+
+
+@dataclass
+class Subject:
+    """A ledger under test with its clock; ``name`` says which kind."""
+
+    name: str
+    ledger: Ledger
+    clock: Clock
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    """The event loop of one test: fixtures and test body share it."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(params=LEDGERS)
+def subject(request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[Subject]:
+    if request.param == "memory":
+        ledger = MemoryLedger()
+        yield Subject("memory", ledger, MemoryClock(ledger))
+        return
+    from tests.postgres import make_postgres_ledger
+
+    url = request.getfixturevalue("postgres_database_url")
+    opening = make_postgres_ledger(url)
+    ledger = runner.run(opening.__aenter__())
+    try:
+        yield Subject("postgres", ledger, PostgresClock(url))
+    finally:
+        runner.run(opening.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def ledger(subject: Subject) -> Ledger:
+    return subject.ledger
+
+
+@pytest.fixture
+def clock(subject: Subject) -> Clock:
+    return subject.clock
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test on the loop of its ``runner`` fixture; no plugin needed."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    pyfuncitem.funcargs["runner"].run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True

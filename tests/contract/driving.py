@@ -1,0 +1,91 @@
+"""Short ways to bring a ledger into a situation, through its public verbs only."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from schemas.job import JobRequest
+from schemas.states import JobState, Step
+from tasks.ports import JobView, Leased, Ledger, NewAttempt, NewBatch, Opened, Receipt
+from tests.builders import closed_ok, make_attempt, make_batch, make_final, make_jobs, make_request, to_check
+
+LEASE = timedelta(seconds=60)
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+ACTOR = "ada"
+
+
+async def submit(ledger: Ledger, *requests: JobRequest, batch: NewBatch | None = None) -> Receipt:
+    """Submit the requests (one question unless given) as one chunk of a batch."""
+    batch = batch or make_batch()
+    jobs = make_jobs(*(requests or (make_request(),)), tenant=batch.tenant)
+    return await ledger.submit(batch, [jobs])
+
+
+async def submit_many(ledger: Ledger, number: int, batch: NewBatch | None = None, **changes: Any) -> Receipt:
+    """Submit so many questions with the same changes."""
+    return await submit(ledger, *(make_request(f"Question {n}?", **changes) for n in range(number)), batch=batch)
+
+
+async def take(ledger: Ledger, ids: Sequence[UUID], step: Step = Step.GENERATE, worker: str = "w1") -> list[Leased]:
+    """Lease those of the ids that can be had."""
+    return await ledger.lease(step, worker, LEASE, max(1, len(ids)), ids=ids)
+
+
+async def take_one(ledger: Ledger, job_id: UUID, step: Step = Step.GENERATE, worker: str = "w1") -> Leased:
+    """Lease a job that must be available."""
+    (leased,) = await take(ledger, [job_id], step, worker)
+    return leased
+
+
+async def submit_and_take(ledger: Ledger, request: JobRequest | None = None, batch: NewBatch | None = None) -> Leased:
+    """Submit one question and lease it."""
+    receipt = await submit(ledger, request or make_request(), batch=batch)
+    return await take_one(ledger, receipt.job_ids[0])
+
+
+async def open_one(ledger: Ledger, leased: Leased, **changes: Any) -> NewAttempt:
+    """Open an attempt that must be allowed."""
+    attempt = make_attempt(leased, **changes)
+    assert await ledger.open_attempts([attempt]) == [Opened.OPENED]
+    return attempt
+
+
+async def generate(ledger: Ledger, leased: Leased, **changes: Any) -> NewAttempt:
+    """Answer a leased job and send it on to its check."""
+    attempt = await open_one(ledger, leased)
+    closed = closed_ok(leased, attempt, then=to_check(leased), **changes)
+    assert await ledger.close_attempts([closed]) == {leased.job_id}
+    return attempt
+
+
+async def finish(ledger: Ledger, leased: Leased, **changes: Any) -> None:
+    """Finish a leased job."""
+    assert await ledger.finish([make_final(leased, **changes)]) == {leased.job_id}
+
+
+async def finished(ledger: Ledger, request: JobRequest | None = None, batch: NewBatch | None = None) -> UUID:
+    """Take one question the whole way; returns its id."""
+    leased = await submit_and_take(ledger, request, batch)
+    await generate(ledger, leased)
+    await finish(ledger, await take_one(ledger, leased.job_id, Step.CHECK))
+    return leased.job_id
+
+
+async def view(ledger: Ledger, job_id: UUID) -> JobView:
+    """The view of a job that must exist."""
+    (found,) = await ledger.views([job_id])
+    return found
+
+
+async def state(ledger: Ledger, job_id: UUID) -> JobState:
+    """The state a job is in."""
+    return (await view(ledger, job_id)).state
+
+
+async def states(ledger: Ledger, job_ids: Sequence[UUID]) -> list[JobState]:
+    """The states of jobs that must exist, in order."""
+    found = await ledger.views(job_ids)
+    assert [one.job_id for one in found] == list(job_ids)
+    return [one.state for one in found]

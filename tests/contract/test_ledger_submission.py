@@ -1,0 +1,286 @@
+"""Submission: all or none, ids by position, and what a repeated key means."""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+import pytest
+
+from schemas.job import SourceContext
+from schemas.states import JobState, Step
+from tasks.errors import IdempotencyConflict, InputError, NotFound
+from tasks.ports import Ledger, NewJob
+from tests.builders import make_batch, make_config, make_job, make_jobs, make_request, new_id
+from tests.contract.conftest import Clock
+from tests.contract.driving import HOUR, SECOND, finished, states, submit, submit_many, take, take_one, view
+
+
+async def test_ids_are_by_position_over_all_chunks(ledger: Ledger) -> None:
+    jobs = make_jobs(*(make_request(f"Question {n}?") for n in range(5)))
+    batch = make_batch(name="evening")
+
+    receipt = await ledger.submit(batch, [jobs[:2], jobs[2:4], jobs[4:]])
+
+    assert receipt.batch_id == batch.id
+    assert receipt.created
+    assert receipt.job_ids == tuple(job.id for job in jobs)
+    assert receipt.existing == frozenset()
+    assert set(receipt.available) == set(receipt.job_ids)
+    views = await ledger.views(receipt.job_ids)
+    assert [(one.position, one.request.query) for one in views] == [(n, f"Question {n}?") for n in range(5)]
+
+
+async def test_a_new_job_is_available_in_its_first_round(ledger: Ledger) -> None:
+    receipt = await submit(ledger, make_request(custom_id="q-1"))
+
+    one = await view(ledger, receipt.job_ids[0])
+
+    assert (one.state, one.step, one.round) == (JobState.AVAILABLE, Step.GENERATE, 0)
+    assert (one.batch_id, one.tenant, one.custom_id) == (receipt.batch_id, "desk", "q-1")
+    assert (one.outcome, one.held_reason, one.record) == (None, None, None)
+    assert (one.started_at, one.finished_at, one.published_at) == (None, None, None)
+    assert not one.cost_usd
+
+
+async def test_the_request_comes_back_as_it_was_handed_in(ledger: Ledger) -> None:
+    request = make_request(
+        'Wann ist es fertig? \u2014 \u65b0\u805e \U0001f4f0\n\t"quoted" \\ \'; drop table job; --',
+        context=(
+            SourceContext(content="x" * 300_000, metadata={"title": "long", "page": 3, "deep": {"a": [1, None, True]}}),
+            SourceContext(content="\u00e4\u00f6\u00fc \u200d zero width", relevance_score=0.25),
+        ),
+        config=make_config(temperature=0.5, max_tokens=77),
+        conversation_history=(("user", "hello"), ("assistant", "hi")),
+        metadata={"order": [3, 1, 2], "empty": {}, "unicode": "\u00df"},
+    )
+    receipt = await submit(ledger, request)
+
+    assert (await view(ledger, receipt.job_ids[0])).request == request
+    assert (await take_one(ledger, receipt.job_ids[0])).request == request
+
+
+async def test_a_check_only_job_starts_at_the_check(ledger: Ledger) -> None:
+    receipt = await submit(ledger, make_request("", response="It is ready."))
+
+    assert await take(ledger, receipt.job_ids, Step.GENERATE) == []
+    leased = await take_one(ledger, receipt.job_ids[0], Step.CHECK)
+    assert leased.request.response == "It is ready."
+    assert leased.stored is None
+
+
+async def test_an_empty_batch_is_a_batch(ledger: Ledger) -> None:
+    batch = make_batch()
+    receipt = await ledger.submit(batch, [])
+
+    assert (receipt.created, receipt.job_ids, receipt.available) == (True, (), ())
+    assert (await ledger.batch_status(batch.id)).jobs == 0
+
+
+# ---- when ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_of_the_future_waits_and_one_of_the_past_does_not(ledger: Ledger, clock: Clock) -> None:
+    receipt = await submit(
+        ledger, make_request(scheduled_at=clock.now() + HOUR), make_request(scheduled_at=clock.now() - HOUR)
+    )
+
+    assert await states(ledger, receipt.job_ids) == [JobState.SCHEDULED, JobState.AVAILABLE]
+    assert receipt.available == receipt.job_ids[1:]
+
+
+async def test_the_batch_says_when_for_jobs_that_do_not(ledger: Ledger, clock: Clock) -> None:
+    not_before = clock.now() + HOUR
+    receipt = await submit_many(ledger, 2, batch=make_batch(not_before=not_before))
+
+    assert await states(ledger, receipt.job_ids) == [JobState.SCHEDULED] * 2
+    assert receipt.available == ()
+    assert (await view(ledger, receipt.job_ids[0])).scheduled_at == not_before
+
+
+async def test_the_batch_gives_its_deadline_to_jobs_without_one(ledger: Ledger, clock: Clock) -> None:
+    early, late = clock.now() + HOUR, clock.now() + 2 * HOUR
+    receipt = await submit(ledger, make_request(), make_request(deadline=early), batch=make_batch(deadline=late))
+
+    leased = await take(ledger, receipt.job_ids)
+
+    assert {one.position: one.deadline for one in leased} == {0: late, 1: early}
+
+
+# ---- the batch's key -------------------------------------------------------------------------------------------
+
+
+async def test_a_known_batch_key_returns_the_same_jobs(ledger: Ledger) -> None:
+    requests = [make_request(f"Question {n}?") for n in range(3)]
+    first = await submit(ledger, *requests, batch=make_batch(key="tuesday"))
+
+    again = await submit(ledger, *requests, batch=make_batch(key="tuesday"))
+
+    assert not again.created
+    assert (again.batch_id, again.job_ids) == (first.batch_id, first.job_ids)
+    assert [one.batch_id for one in await ledger.batches(10)] == [first.batch_id]
+
+
+async def test_a_known_batch_key_returns_jobs_that_are_final_too(ledger: Ledger) -> None:
+    job_id = await finished(ledger, make_request("Done?"), make_batch(key="done"))
+
+    again = await submit(ledger, make_request("Done?"), batch=make_batch(key="done"))
+
+    assert again.job_ids == (job_id,)
+    assert await states(ledger, again.job_ids) == [JobState.COMPLETED]
+
+
+@pytest.mark.parametrize("queries", [["A?", "other"], ["A?"], ["A?", "B?", "C?"], ["B?", "A?"]])
+async def test_a_known_batch_key_with_other_jobs_is_refused(ledger: Ledger, queries: list[str]) -> None:
+    await submit(ledger, make_request("A?"), make_request("B?"), batch=make_batch(key="tuesday"))
+    second = make_batch(key="tuesday")
+
+    with pytest.raises(IdempotencyConflict):
+        await submit(ledger, *map(make_request, queries), batch=second)
+
+    with pytest.raises(NotFound):
+        await ledger.batch_status(second.id)
+
+
+async def test_a_batch_key_belongs_to_its_tenant(ledger: Ledger) -> None:
+    mine = await submit(ledger, make_request("A?"), batch=make_batch("desk", key="tuesday"))
+    theirs = await submit(ledger, make_request("B?"), batch=make_batch("other", key="tuesday"))
+
+    assert theirs.created
+    assert theirs.batch_id != mine.batch_id
+
+
+async def test_batches_without_a_key_are_never_the_same(ledger: Ledger) -> None:
+    first = await submit(ledger, make_request("A?"))
+    second = await submit(ledger, make_request("A?"))
+
+    assert second.created
+    assert second.job_ids != first.job_ids
+
+
+async def test_a_keyed_batch_that_found_an_old_job_returns_the_same_ids_again(ledger: Ledger) -> None:
+    await submit(ledger, make_request("A?", idempotency_key="a"))
+    requests = (make_request("B?"), make_request("A?", idempotency_key="a"))
+    first = await submit(ledger, *requests, batch=make_batch(key="tuesday"))
+
+    again = await submit(ledger, *requests, batch=make_batch(key="tuesday"))
+
+    assert first.existing == {1}
+    assert (again.created, again.job_ids) == (False, first.job_ids)
+
+
+# ---- a job's idempotency key -----------------------------------------------------------------------------------
+
+
+async def test_a_known_idempotency_key_returns_the_old_job(ledger: Ledger) -> None:
+    old = await submit(ledger, make_request("A?", idempotency_key="a"))
+    batch = make_batch()
+
+    receipt = await submit(ledger, make_request("B?"), make_request("A?", idempotency_key="a"), batch=batch)
+
+    assert receipt.created
+    assert receipt.existing == {1}
+    assert receipt.job_ids[1] == old.job_ids[0]
+    assert receipt.available == receipt.job_ids[:1]
+    assert (await ledger.batch_status(batch.id)).jobs == 1
+    assert (await view(ledger, old.job_ids[0])).batch_id == old.batch_id
+
+
+async def test_a_known_idempotency_key_with_another_request_writes_nothing(ledger: Ledger) -> None:
+    await submit(ledger, make_request("A?", idempotency_key="a"))
+    batch = make_batch()
+    jobs = make_jobs(make_request("B?"), make_request("changed", idempotency_key="a"))
+
+    with pytest.raises(IdempotencyConflict):
+        await ledger.submit(batch, [jobs[:1], jobs[1:]])
+
+    assert await ledger.views([job.id for job in jobs]) == []
+    with pytest.raises(NotFound):
+        await ledger.batch_status(batch.id)
+
+
+async def test_an_idempotency_key_belongs_to_its_tenant(ledger: Ledger) -> None:
+    await submit(ledger, make_request("A?", idempotency_key="a"), batch=make_batch("desk"))
+    theirs = await submit(ledger, make_request("B?", idempotency_key="a"), batch=make_batch("other"))
+
+    assert theirs.existing == frozenset()
+
+
+async def test_an_idempotency_key_still_counts_when_its_job_is_final(ledger: Ledger) -> None:
+    job_id = await finished(ledger, make_request("A?", idempotency_key="a"))
+    again = await submit(ledger, make_request("A?", idempotency_key="a"))
+
+    assert (again.job_ids, again.existing, again.available) == ((job_id,), {0}, ())
+
+
+@pytest.mark.parametrize("chunks", [1, 2])
+async def test_an_idempotency_key_twice_in_a_submission_is_one_job(ledger: Ledger, chunks: int) -> None:
+    jobs = make_jobs(*[make_request("A?", idempotency_key="a")] * 2)
+    batch = make_batch()
+
+    receipt = await ledger.submit(batch, [jobs] if chunks == 1 else [jobs[:1], jobs[1:]])
+
+    assert receipt.job_ids == (jobs[0].id, jobs[0].id)
+    assert receipt.existing == {1}
+    assert (await ledger.batch_status(batch.id)).jobs == 1
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------
+
+
+async def test_a_custom_id_twice_in_a_batch_is_refused(ledger: Ledger) -> None:
+    jobs = make_jobs(make_request("A?", custom_id="same"), make_request("B?", custom_id="same"))
+    batch = make_batch()
+
+    with pytest.raises(InputError) as refused:
+        await ledger.submit(batch, [jobs])
+
+    assert not isinstance(refused.value, IdempotencyConflict)
+    assert "custom_id" in (refused.value.field or "")
+    assert await ledger.views([job.id for job in jobs]) == []
+    with pytest.raises(NotFound):
+        await ledger.batch_status(batch.id)
+
+
+async def test_a_custom_id_may_return_in_another_batch(ledger: Ledger) -> None:
+    await submit(ledger, make_request(custom_id="same"))
+    assert (await submit(ledger, make_request(custom_id="same"))).created
+
+
+async def test_a_message_id_twice_in_a_tenant_is_refused(ledger: Ledger) -> None:
+    await submit(ledger, make_request("A?", message_id="m-1"))
+    jobs = make_jobs(make_request("B?"), make_request("C?", message_id="m-1"))
+
+    with pytest.raises(InputError) as refused:
+        await ledger.submit(make_batch(), [jobs])
+
+    assert "message_id" in (refused.value.field or "")
+    assert await ledger.views([job.id for job in jobs]) == []
+    assert (await submit(ledger, make_request("C?", message_id="m-1"), batch=make_batch("other"))).created
+
+
+async def test_a_submission_that_breaks_off_leaves_nothing(ledger: Ledger) -> None:
+    jobs = [make_job(position=position) for position in range(3)]
+    batch = make_batch(key="tuesday")
+
+    def broken() -> Iterator[Sequence[NewJob]]:
+        yield jobs[:2]
+        raise ConnectionAbortedError("the producer went away")
+
+    with pytest.raises(ConnectionAbortedError):
+        await ledger.submit(batch, broken())
+
+    assert await ledger.views([job.id for job in jobs]) == []
+    receipt = await ledger.submit(batch, [jobs])
+    assert (receipt.created, receipt.job_ids) == (True, tuple(job.id for job in jobs))
+
+
+async def test_chunks_may_be_made_while_they_are_read(ledger: Ledger) -> None:
+    receipt = await ledger.submit(make_batch(), ([make_job(position=position)] for position in range(20)))
+
+    assert len(set(receipt.job_ids)) == 20
+    assert len(await take(ledger, receipt.job_ids)) == 20
+
+
+async def test_ids_that_do_not_exist_are_nobody(ledger: Ledger, clock: Clock) -> None:
+    await clock.advance(timedelta(0) + SECOND)
+    assert await ledger.views([new_id()]) == []
+    assert await take(ledger, [new_id()]) == []

@@ -1,0 +1,44 @@
+"""Homes for the embedded servers: each is removed afterwards, with its processes."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from worker.local import LocalOptions, remove
+
+
+def _open_directory() -> Path:
+    # Not tmp_path: as root that one lies below a 0700 directory, which is a case of its own (test_accounts).
+    path = Path(tempfile.mkdtemp(prefix="nightdesk-test-"))
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture(scope="session")
+def options() -> Iterator[LocalOptions]:
+    shared_root = _open_directory()
+    yield LocalOptions(shared_root=shared_root / "nightdesk")
+    shutil.rmtree(shared_root)
+
+
+@pytest.fixture
+def new_home(options: LocalOptions) -> Iterator[Callable[[str], Path]]:
+    base = _open_directory()
+    homes: list[Path] = []
+
+    def make(name: str) -> Path:
+        homes.append(base / name)
+        return homes[-1]
+
+    yield make
+    for home in homes:
+        remove(home, options)
+    shutil.rmtree(base)
+
+
+@pytest.fixture
+def home(new_home: Callable[[str], Path]) -> Path:
+    return new_home("home")

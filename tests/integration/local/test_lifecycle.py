@@ -1,0 +1,180 @@
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+import redis
+
+from tests.integration.local.actions import pids, query, store, stored, valkey
+from worker.local import HomeError, LocalOptions, StopError, remove, start, status, stop
+from worker.local.home import Home
+from worker.local.polling import poll
+from worker.local.process import is_alive
+
+
+def test_first_start_serves_both(home: Path, options: LocalOptions) -> None:
+    endpoints = start(home, options)
+    assert endpoints.started == {"postgres", "valkey"}
+    assert endpoints.database_url.startswith("postgresql://nightdesk:")
+    assert endpoints.redis_url.startswith("redis://:")
+    store(endpoints, "a")
+    assert stored(endpoints) == (["a"], ["a"])
+    now = status(home)
+    assert now.running
+    assert f":{now.postgres.port}/nightdesk" in endpoints.database_url
+    assert f":{now.valkey.port}/0" in endpoints.redis_url
+
+
+def test_second_start_finds_them(home: Path, options: LocalOptions) -> None:
+    first = start(home, options)
+    before = pids(home)
+    second = start(home, options)
+    assert second.started == frozenset()
+    assert (second.database_url, second.redis_url) == (first.database_url, first.redis_url)
+    assert pids(home) == before
+
+
+def test_stop_keeps_the_data_and_the_addresses(home: Path, options: LocalOptions) -> None:
+    first = start(home, options)
+    store(first, "a")
+    processes = [psutil.Process(pid) for pid in pids(home).values()]
+    assert stop(home, options) == {"postgres", "valkey"}
+    assert not any(is_alive(process) for process in processes)
+    assert not status(home).running
+    second = start(home, options)
+    assert second.started == {"postgres", "valkey"}
+    assert (second.database_url, second.redis_url) == (first.database_url, first.redis_url)
+    assert stored(second) == (["a"], ["a"])
+
+
+def test_stop_with_clients_connected(home: Path, options: LocalOptions) -> None:
+    endpoints = start(home, options)
+    with psycopg.connect(endpoints.database_url) as connection, valkey(endpoints.redis_url) as client:
+        connection.execute("CREATE TABLE uncommitted (value text)")
+        client.ping()
+        assert stop(home, options) == {"postgres", "valkey"}
+        connection.close()
+
+
+def test_stop_of_nothing(home: Path, options: LocalOptions) -> None:
+    assert stop(home, options) == frozenset()
+    assert not home.exists()
+    start(home, options)
+    stop(home, options)
+    assert stop(home, options) == frozenset()
+
+
+def test_status_of_nothing_creates_nothing(home: Path) -> None:
+    now = status(home)
+    assert (now.running, now.postgres.running, now.postgres.pid, now.postgres.port) == (False, False, None, None)
+    assert not home.exists()
+
+
+def test_one_missing_server_is_started_alone(home: Path, options: LocalOptions) -> None:
+    start(home, options)
+    before = pids(home)
+    valkey_process = psutil.Process(before["valkey"])
+    valkey_process.terminate()
+    assert poll(lambda: not is_alive(valkey_process), 10.0)
+    assert start(home, options).started == {"valkey"}
+    assert pids(home)["postgres"] == before["postgres"]
+
+
+def test_two_homes_side_by_side(new_home: Callable[[str], Path], options: LocalOptions) -> None:
+    one, two = new_home("one"), new_home("two")
+    first, second = start(one, options), start(two, options)
+    store(first, "of one")
+    store(second, "of two")
+    assert stored(first) == (["of one"], ["of one"])
+    assert stored(second) == (["of two"], ["of two"])
+    stop(one, options)
+    assert stored(second) == (["of two"], ["of two"])
+
+
+def test_a_deep_home_with_an_awkward_name(new_home: Callable[[str], Path], options: LocalOptions) -> None:
+    home = new_home('it\'s "quoted" \\ and # spaced') / ("d" * 120)
+    try:
+        store(start(home, options), "a")
+        assert stop(home, options) == {"postgres", "valkey"}
+        assert stored(start(home, options)) == (["a"], ["a"])
+    finally:
+        remove(home, options)
+
+
+def test_the_role_owns_its_database_and_is_no_superuser(home: Path, options: LocalOptions) -> None:
+    url = start(home, options).database_url
+    rights = (
+        "SELECT current_user::text, rolsuper, rolcreaterole, rolcreatedb FROM pg_roles WHERE rolname = current_user"
+    )
+    assert query(url, rights) == [("nightdesk", False, False, False)]
+    owner = "SELECT pg_get_userbyid(datdba)::text FROM pg_database WHERE datname = current_database()"
+    assert query(url, owner) == [("nightdesk",)]
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        query(url, "COPY (SELECT 1) TO PROGRAM 'true'")
+
+
+def test_a_dropped_database_is_made_again(home: Path, options: LocalOptions) -> None:
+    endpoints = start(home, options)
+    query(endpoints.admin_database_url, "DROP DATABASE nightdesk")
+    assert query(start(home, options).database_url, "SELECT 1") == [(1,)]
+
+
+def test_both_are_durable(home: Path, options: LocalOptions) -> None:
+    endpoints = start(home, options)
+    for setting in ("fsync", "synchronous_commit", "full_page_writes", "data_checksums"):
+        assert query(endpoints.database_url, f"SHOW {setting}") == [("on",)]
+    assert query(endpoints.database_url, "SELECT lower('ÄÖ'), upper('é')") == [("äö", "É")]
+    with valkey(endpoints.redis_url) as client:
+        wanted = {"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction"}
+        assert {name: client.config_get(name)[name] for name in wanted} == wanted
+
+
+def test_both_want_the_password_and_nobody_else_learns_it(home: Path, options: LocalOptions) -> None:
+    endpoints = start(home, options)
+    now = status(home)
+    with pytest.raises(psycopg.OperationalError, match="password"):
+        psycopg.connect(host="127.0.0.1", port=now.postgres.port, user="nightdesk", password="", dbname="nightdesk")
+    with valkey(f"redis://127.0.0.1:{now.valkey.port}/0") as client, pytest.raises(redis.AuthenticationError):
+        client.ping()
+    place = Home.at(home)
+    secrets_file = place.local / "secrets.json"
+    assert stat.S_IMODE(secrets_file.stat().st_mode) == 0o600
+    passwords = place.passwords()
+    for secret in (passwords.postgres, passwords.postgres_superuser, passwords.valkey):
+        assert secret not in repr(endpoints) + repr(passwords)
+        assert all(secret not in " ".join(psutil.Process(pid).cmdline()) for pid in pids(home).values())
+        files = [path for path in place.local.rglob("*") if path.is_file() and path != secrets_file]
+        assert files
+        assert not [path for path in files if secret.encode() in path.read_bytes()]
+
+
+def test_lost_passwords_are_said_and_do_not_prevent_stopping(home: Path, options: LocalOptions) -> None:
+    start(home, options)
+    (home / "local" / "secrets.json").unlink()
+    with pytest.raises(HomeError, match=r"restore that file"):
+        start(home, options)
+    assert stop(home, options) == {"postgres", "valkey"}
+
+
+def test_remove_leaves_nothing(home: Path, options: LocalOptions) -> None:
+    start(home, options)
+    processes = [psutil.Process(pid) for pid in pids(home).values()]
+    remove(home, options)
+    assert not any(is_alive(process) for process in processes)
+    assert list(home.iterdir()) == []
+    remove(home, options)
+
+
+def test_a_server_that_does_not_end_is_named(home: Path, options: LocalOptions) -> None:
+    start(home, options)
+    process = psutil.Process(pids(home)["valkey"])
+    process.suspend()
+    try:
+        with pytest.raises(StopError, match=str(process.pid)):
+            stop(home, LocalOptions(shared_root=options.shared_root, stop_s=0.3))
+    finally:
+        process.resume()
+    stop(home, options)
+    assert not is_alive(process)

@@ -1,0 +1,106 @@
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integration.local.actions import store, stored
+from worker.local import HomeError, LocalOptions, ports, start, status, stop
+from worker.local.home import Home
+
+
+@contextmanager
+def listener(port: int) -> Iterator[None]:
+    with closing(socket.create_server(("127.0.0.1", port))):
+        yield
+
+
+def test_a_taken_port_is_given_up_for_another(home: Path, options: LocalOptions) -> None:
+    store(start(home, options), "a")
+    before = status(home)
+    stop(home, options)
+    with ExitStack() as stack:
+        for server in (before.postgres, before.valkey):
+            assert server.port is not None
+            stack.enter_context(listener(server.port))
+        endpoints = start(home, options)
+        assert stored(endpoints) == (["a"], ["a"])
+    after = status(home)
+    assert (after.postgres.port, after.valkey.port) != (before.postgres.port, before.valkey.port)
+    stop(home, options)
+    again = start(home, options)
+    assert again.database_url == endpoints.database_url
+    assert again.redis_url == endpoints.redis_url
+
+
+@pytest.mark.parametrize("name", ["postgres", "valkey"])
+def test_a_port_lost_between_looking_and_listening(
+    home: Path, options: LocalOptions, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(start(home, options), "a")
+    lost = getattr(status(home), name).port
+    stop(home, options)
+    looks: list[int] = []
+    real = ports.is_free
+
+    def free_at_first_sight(port: int) -> bool:
+        looks.append(port)
+        return looks.count(lost) == 1 if port == lost else real(port)
+
+    monkeypatch.setattr(ports, "is_free", free_at_first_sight)
+    with listener(lost):
+        assert stored(start(home, options)) == (["a"], ["a"])
+    assert getattr(status(home), name).port != lost
+
+
+@pytest.mark.parametrize("name", ["postgres", "valkey"])
+def test_a_port_lost_to_another_home(
+    new_home: Callable[[str], Path], options: LocalOptions, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = new_home("one"), new_home("two")
+    start(one, options)
+    taken = getattr(status(one), name).port
+    start(two, options)
+    stop(two, options)
+    note = two / "local" / "ports.json"
+    other = getattr(status(two), name).port
+    note.write_text(note.read_text().replace(str(other), str(taken)))
+    real, looks = ports.is_free, [taken]
+    monkeypatch.setattr(ports, "is_free", lambda port: (port in looks and looks.remove(port) is None) or real(port))
+    assert start(two, options).started == {"postgres", "valkey"}
+    assert getattr(status(two), name).port not in {taken, other}
+    assert getattr(status(one), name).port == taken
+
+
+def test_a_damaged_note_of_ports_costs_new_ports_only(home: Path, options: LocalOptions) -> None:
+    store(start(home, options), "a")
+    stop(home, options)
+    (home / "local" / "ports.json").write_text("{")
+    assert stored(start(home, options)) == (["a"], ["a"])
+
+
+def test_the_wait_for_another_start_ends(home: Path, options: LocalOptions) -> None:
+    place = Home.at(home)
+    place.create()
+    with place.lock(1.0), pytest.raises(HomeError, match="Another process"):
+        start(home, LocalOptions(shared_root=options.shared_root, start_s=0.2))
+
+
+def test_a_copied_home_gets_a_life_of_its_own(new_home: Callable[[str], Path], options: LocalOptions) -> None:
+    one, two = new_home("one"), new_home("two")
+    store(start(one, options), "a")
+    stop(one, options)
+    _copy_with_owners(one, two)
+    first, second = start(one, options), start(two, options)
+    store(second, "b")
+    assert stored(first) == (["a"], ["a"])
+    assert stored(second) == (["a", "b"], ["a", "b"])
+
+
+def _copy_with_owners(source: Path, target: Path) -> None:
+    shutil.copytree(source, target)
+    for path in source.rglob("*"):
+        owner = path.stat()
+        shutil.chown(target / path.relative_to(source), owner.st_uid, owner.st_gid)

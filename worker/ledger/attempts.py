@@ -1,0 +1,217 @@
+"""Opens attempts before their calls and closes them after: where money, answers and progress are written."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from schemas.states import JobState
+from tasks.ports import ClosedAttempt, NewAttempt, Opened
+from worker.ledger.database import Database
+
+_OPEN = """
+WITH given AS (
+    SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(batch_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[],
+                         %(round)b::int2[], %(purpose)b::text[], %(number)b::int2[], %(lane)b::text[],
+                         %(provider)b::text[], %(model)b::text[], %(hash)b::bytea[], %(reserve)b::numeric[])
+    WITH ORDINALITY
+    AS d(id, job_id, batch_id, token, run, round, purpose, number, lane, provider, model, hash, reserve, ord)
+), ours AS (
+    SELECT d.*, EXISTS (SELECT FROM completion c WHERE c.job_id = d.job_id AND c.run = d.run AND c.round = d.round
+                                                 AND c.purpose = d.purpose AND c.won) AS answered
+    FROM given d JOIN job j ON j.id = d.job_id AND j.lease_token = d.token AND j.state = 'running'
+), room AS (
+    -- In id order, so that two groups never wait for each other.
+    SELECT b.id, b.max_cost_usd - b.reserved_usd - b.spent_usd AS usd FROM batch b
+    WHERE b.id IN (SELECT batch_id FROM ours WHERE NOT answered AND reserve > 0)
+    ORDER BY b.id FOR UPDATE
+), fit AS (
+    SELECT o.*, r.usd IS NULL OR sum(o.reserve) OVER (PARTITION BY o.batch_id ORDER BY o.ord) <= r.usd AS fits
+    FROM ours o LEFT JOIN room r ON r.id = o.batch_id WHERE NOT o.answered
+), reserved AS (
+    UPDATE batch b SET reserved_usd = b.reserved_usd + s.usd
+    FROM (SELECT batch_id, sum(reserve) AS usd FROM fit WHERE fits AND reserve > 0 GROUP BY batch_id) s
+    WHERE b.id = s.batch_id
+), opened AS (
+    INSERT INTO attempt (id, job_id, run, round, purpose, number, lane, provider, model, request_hash, lease_token,
+                         reserved_usd)
+    SELECT id, job_id, run, round, purpose, number, lane, provider, model, hash, token, reserve FROM fit WHERE fits
+    RETURNING id
+)
+SELECT CASE WHEN p.id IS NOT NULL THEN 'opened' WHEN o.id IS NULL THEN 'lost'
+            WHEN o.answered THEN 'answered' ELSE 'over_budget' END AS status
+FROM given d LEFT JOIN ours o ON o.id = d.id LEFT JOIN opened p ON p.id = d.id
+ORDER BY d.ord
+"""
+
+_CLOSE = """
+WITH given AS (
+    SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(step)b::text[], %(outcome)b::text[],
+                         %(spent)b::bool[], %(request_id)b::text[], %(usage)b::jsonb[], %(cost)b::numeric[],
+                         %(timing)b::jsonb[], %(failure)b::jsonb[], %(raw)b::bytea[], %(finish)b::text[],
+                         %(parsed)b::jsonb[], %(prompt)b::jsonb[], %(next_state)b::text[], %(next_step)b::text[],
+                         %(next_round)b::int2[], %(delay)b::interval[], %(held)b::text[], %(event)b::text[])
+    AS d(id, job_id, token, step, outcome, spent, request_id, usage, cost, timing, failure, raw, finish, parsed, prompt,
+         next_state, next_step, next_round, delay, held, event)
+), ending AS (
+    -- Only what is open, or closed as unknown and now known, changes: closing again is harmless.
+    SELECT d.*, a.run, a.round, a.purpose,
+           CASE WHEN d.outcome = 'unknown' THEN a.reserved_usd ELSE d.cost END AS charge,
+           coalesce(CASE WHEN d.outcome = 'unknown' THEN a.reserved_usd ELSE d.cost END, 0)
+               - coalesce(a.cost_usd, 0) AS spent_usd,
+           CASE WHEN a.closed_at IS NULL THEN a.reserved_usd ELSE 0 END AS released_usd
+    FROM given d JOIN attempt a ON a.id = d.id
+    WHERE a.closed_at IS NULL OR (a.outcome = 'unknown' AND d.outcome = 'ok')
+    ORDER BY a.id FOR UPDATE OF a
+), closed AS (
+    UPDATE attempt a SET closed_at = nightdesk_now(), outcome = e.outcome, spent = e.spent, usage = e.usage,
+                         provider_request_id = e.request_id, cost_usd = e.charge, timing_ms = e.timing,
+                         failure = e.failure
+    FROM ending e WHERE a.id = e.id
+), stored AS (
+    INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt)
+    SELECT e.id, e.job_id, e.run, e.round, e.purpose,
+           NOT EXISTS (SELECT FROM completion c WHERE c.job_id = e.job_id AND c.run = e.run AND c.round = e.round
+                                                  AND c.purpose = e.purpose AND c.won),
+           e.raw, e.finish, e.parsed, e.prompt
+    FROM ending e WHERE e.raw IS NOT NULL
+), moving AS (
+    SELECT d.*, j.batch_id, e.spent_usd, e.released_usd,
+           d.next_state IS NOT NULL AND j.state = 'running' AND j.lease_token = d.token AND j.step = d.step AS moves
+    FROM given d JOIN job j ON j.id = d.job_id LEFT JOIN ending e ON e.id = d.id
+    ORDER BY j.id FOR UPDATE OF j
+), paid AS (
+    UPDATE batch b SET reserved_usd = b.reserved_usd - s.released, spent_usd = b.spent_usd + s.spent
+    FROM (SELECT batch_id, coalesce(sum(released_usd), 0) AS released, coalesce(sum(spent_usd), 0) AS spent
+          FROM moving GROUP BY batch_id) s
+    WHERE b.id = s.batch_id AND (s.released <> 0 OR s.spent <> 0)
+), moved AS (
+    UPDATE job j
+    SET cost_usd = j.cost_usd + coalesce(m.spent_usd, 0),
+        state = CASE WHEN m.moves THEN m.next_state ELSE j.state END,
+        step = CASE WHEN m.moves THEN m.next_step ELSE j.step END,
+        round = CASE WHEN m.moves THEN m.next_round ELSE j.round END,
+        scheduled_at = CASE WHEN m.moves AND m.next_state = 'scheduled' THEN nightdesk_now() + m.delay
+                            ELSE j.scheduled_at END,
+        held_reason = CASE WHEN m.moves THEN m.held ELSE j.held_reason END,
+        available_at = CASE WHEN m.moves AND m.next_state = 'available' THEN nightdesk_now() ELSE j.available_at END,
+        -- The worker that writes this sends the hint itself, right after the commit.
+        hinted_at = CASE WHEN m.moves AND m.next_state = 'available' THEN nightdesk_now() ELSE j.hinted_at END,
+        lease_token = CASE WHEN m.moves THEN NULL ELSE j.lease_token END,
+        lease_until = CASE WHEN m.moves THEN NULL ELSE j.lease_until END,
+        worker = CASE WHEN m.moves THEN NULL ELSE j.worker END
+    FROM moving m
+    WHERE j.id = m.job_id AND (m.moves OR m.spent_usd <> 0)
+    RETURNING j.id, j.run, m.moves, m.event, m.delay, m.held, m.failure
+), noted AS (
+    INSERT INTO job_event (job_id, run, kind, actor, detail)
+    SELECT id, run, event, 'worker',
+           jsonb_build_object('delay_s', extract(epoch FROM delay), 'held_reason', held, 'failure', failure)
+    FROM moved WHERE moves AND event IS NOT NULL
+)
+SELECT id FROM moved WHERE moves
+"""
+
+
+class Attempts:
+    """The attempt verbs of the PostgreSQL ledger."""
+
+    _db: Database
+
+    async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
+        """See ``tasks.ports.Ledger.open_attempts``."""
+        statuses = await self._open(attempts)
+        # The statement adds up reservations in order and counts refused ones too. Those that would fit alone get
+        # their turn one by one; this happens only at the very end of a budget.
+        refused = [at for at, status in enumerate(statuses) if status is Opened.OVER_BUDGET]
+        if len(attempts) > 1:
+            for at in refused:
+                statuses[at] = (await self._open([attempts[at]]))[0]
+        return statuses
+
+    async def _open(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
+        if not attempts:
+            return []
+        rows = await self._db.rows(
+            _OPEN,
+            {
+                "id": [a.id for a in attempts],
+                "job_id": [a.job_id for a in attempts],
+                "batch_id": [a.batch_id for a in attempts],
+                "token": [a.token for a in attempts],
+                "run": [a.run for a in attempts],
+                "round": [a.round for a in attempts],
+                "purpose": [a.purpose.value for a in attempts],
+                "number": [a.number for a in attempts],
+                "lane": [a.lane for a in attempts],
+                "provider": [a.provider for a in attempts],
+                "model": [a.model for a in attempts],
+                "hash": [a.request_hash for a in attempts],
+                "reserve": [a.reserved_usd for a in attempts],
+            },
+        )
+        return [Opened(row.status) for row in rows]
+
+    async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
+        """See ``tasks.ports.Ledger.close_attempts``."""
+        advanced: set[UUID] = set()
+        for wave in _one_per_job(closed):
+            rows = await self._db.rows(_CLOSE, _closing_columns(wave))
+            advanced.update(row.id for row in rows)
+        return advanced
+
+
+def _one_per_job(closed: Sequence[ClosedAttempt]) -> Iterator[list[ClosedAttempt]]:
+    """Split so that no job stands twice in a statement: one UPDATE changes a row only once."""
+    waves: list[list[ClosedAttempt]] = []
+    seen: Counter[UUID] = Counter()
+    for item in closed:
+        wave = seen[item.job_id]
+        seen[item.job_id] += 1
+        if wave == len(waves):
+            waves.append([])
+        waves[wave].append(item)
+    yield from waves
+
+
+def _closing_columns(closed: Sequence[ClosedAttempt]) -> dict[str, list[Any]]:
+    answers = [c.answer for c in closed]
+    thens = [c.then for c in closed]
+    return {
+        "id": [c.id for c in closed],
+        "job_id": [c.job_id for c in closed],
+        "token": [c.token for c in closed],
+        "step": [c.step.value for c in closed],
+        "outcome": [c.outcome for c in closed],
+        "spent": [c.spent for c in closed],
+        "request_id": [_request_id(c) for c in closed],
+        "usage": [
+            a.completion.usage.model_dump_json() if a is not None and a.completion.usage is not None else None
+            for a in answers
+        ],
+        "cost": [c.cost_usd for c in closed],
+        "timing": [_json(c.timing_ms) for c in closed],
+        "failure": [c.failure.model_dump_json() if c.failure else None for c in closed],
+        "raw": [a.raw if a else None for a in answers],
+        "finish": [a.completion.finish_reason.value if a else None for a in answers],
+        "parsed": [a.completion.model_dump_json() if a else None for a in answers],
+        "prompt": [a.prompt.model_dump_json() if a else None for a in answers],
+        "next_state": [t.state.value if t else None for t in thens],
+        "next_step": [t.step.value if t else None for t in thens],
+        "next_round": [t.round if t else None for t in thens],
+        "delay": [t.delay if t and t.state is JobState.SCHEDULED else None for t in thens],
+        "held": [t.held_reason.value if t and t.held_reason else None for t in thens],
+        "event": [t.event if t else None for t in thens],
+    }
+
+
+def _request_id(closed: ClosedAttempt) -> str | None:
+    if closed.answer is not None:
+        return closed.answer.completion.snapshot.request_id
+    return closed.failure.provider_request_id if closed.failure else None
+
+
+def _json(value: dict[str, float]) -> str | None:
+    return orjson.dumps(value).decode() if value else None

@@ -1,0 +1,159 @@
+"""Connections to PostgreSQL: one small pool for the hot statements, with driver errors translated to ours."""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import namedtuple_row
+from psycopg.types.json import set_json_loads
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+from sqlalchemy.engine import make_url
+
+from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
+
+log = logging.getLogger(__name__)
+
+POOL_WAIT = timedelta(seconds=10)
+"""How long a statement waits for a connection before the ledger counts as unreachable."""
+
+CONFLICT_TRIES = 5
+"""How often a statement is repeated that lost a deadlock or a race for a unique index."""
+
+SESSION_OPTIONS = (
+    # Hot statements touch rows by index only; right after a bulk submit the statistics still say "empty table", and a
+    # plan that scans it would be kept by the prepared statement.
+    "-c enable_seqscan=off "
+    # Compiling a statement costs more than running any of these.
+    "-c jit=off "
+    "-c timezone=UTC "
+    "-c idle_in_transaction_session_timeout=60s "
+    "-c application_name=nightdesk"
+)
+
+_RETRYABLE = (
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.UniqueViolation,
+)
+_ROW_AT_FAULT = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.errors.ProgramLimitExceeded,
+    psycopg.NotSupportedError,
+    UnicodeEncodeError,
+)
+
+set_json_loads(orjson.loads)
+
+
+def sqlalchemy_url(database_url: str) -> str:
+    """The same database for SQLAlchemy's psycopg 3 dialect; accepts ``postgres://`` and ``postgresql://``."""
+    return make_url(database_url).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+
+
+def safe_url(url: str) -> str:
+    """Host, port and database of a URL, without user, password or query: fit for messages."""
+    parts = urlsplit(url)
+    return f"{parts.hostname or 'local socket'}:{parts.port or 5432}{parts.path}"
+
+
+def unavailable(database_url: str, error: Exception) -> LedgerUnavailable:
+    """The error to raise when PostgreSQL can't be reached; says where and why, never the password."""
+    reason = str(getattr(error, "orig", None) or error).strip().splitlines()
+    detail = reason[0] if reason else type(error).__name__
+    return LedgerUnavailable(
+        f"PostgreSQL at {safe_url(database_url)} can't be reached ({detail}); check that it runs and "
+        "NIGHTDESK_DATABASE_URL"
+    )
+
+
+class Database:
+    """A pool of autocommit connections: each statement is its own transaction and one round trip."""
+
+    def __init__(self, database_url: str, *, size: int = 4) -> None:
+        self.url = database_url
+        self._pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
+            database_url,
+            min_size=1,
+            max_size=size,
+            open=False,
+            timeout=POOL_WAIT.total_seconds(),
+            kwargs={
+                "autocommit": True,
+                "options": SESSION_OPTIONS,
+                "connect_timeout": 5,
+                "keepalives_idle": 10,
+                "keepalives_interval": 5,
+                "keepalives_count": 3,
+                "tcp_user_timeout": 30_000,
+                "row_factory": namedtuple_row,
+            },
+            check=AsyncConnectionPool.check_connection,
+            reconnect_timeout=5,
+        )
+
+    async def open(self) -> None:
+        """Open the pool and prove that the database can be reached."""
+        try:
+            await self._pool.open(wait=True, timeout=POOL_WAIT.total_seconds())
+        except (PoolTimeout, psycopg.OperationalError) as error:
+            await self._pool.close()
+            raise await self._explain(error) from error
+
+    async def _explain(self, error: Exception) -> LedgerUnavailable:
+        """The pool only says that it timed out; one connection tried directly says why."""
+        try:
+            connection = await AsyncConnection.connect(self.url, connect_timeout=5)
+        except psycopg.OperationalError as reason:
+            return unavailable(self.url, reason)
+        await connection.close()
+        return unavailable(self.url, error)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection for a statement or a transaction; driver errors leave it as ours."""
+        try:
+            async with self._pool.connection() as connection:
+                yield connection
+        except _ROW_AT_FAULT as error:
+            if isinstance(error, _RETRYABLE):
+                raise
+            raise Unstorable(_first_line(error)) from error
+        except psycopg.errors.UndefinedTable as error:
+            raise SchemaMismatch(f"{_first_line(error)}: run 'nightdesk migrate'") from error
+        except _RETRYABLE:
+            raise
+        except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed) as error:
+            raise unavailable(self.url, error) from error
+
+    async def rows(self, statement: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[Any]:
+        """Run one statement and return its rows as named tuples; repeats it after a deadlock or a lost race.
+
+        Raises: LedgerUnavailable, Unstorable (a value can't be kept), SchemaMismatch, LedgerError.
+        """
+        for remaining in reversed(range(CONFLICT_TRIES)):
+            try:
+                async with self.connection() as connection:
+                    cursor = await connection.execute(statement, parameters)
+                    return await cursor.fetchall() if cursor.description else []
+            except _RETRYABLE as error:
+                if not remaining:
+                    if isinstance(error, psycopg.errors.UniqueViolation):
+                        raise Unstorable(_first_line(error)) from error
+                    raise LedgerError(f"a statement kept losing to others: {_first_line(error)}") from error
+                log.info("repeating a statement that lost a race: %s", type(error).__name__)
+        raise AssertionError("unreachable")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

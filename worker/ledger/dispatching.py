@@ -1,0 +1,108 @@
+"""The duties of dispatch: promote what is due, expire what is late, choose what is hinted."""
+
+from datetime import timedelta
+from uuid import UUID
+
+from schemas.failure import FailureKind
+from schemas.states import Step
+from worker.ledger.closing import closing_statement
+from worker.ledger.database import Database
+from worker.ledger.fairness import FAIR_ORDER
+
+PROMOTE_LOCK = 0x6E64_7072
+EXPIRE_LOCK = 0x6E64_6578
+HINT_LOCK = {Step.GENERATE: 0x6E64_6867, Step.CHECK: 0x6E64_6863}
+"""Advisory lock keys: of all processes that do the same duty at once, one does it and the others pass."""
+
+_PROMOTE = """
+WITH due AS (
+    SELECT j.id FROM job j JOIN batch b ON b.id = j.batch_id
+    WHERE j.state = 'scheduled' AND j.held_reason IS NULL AND j.scheduled_at <= nightdesk_now() AND NOT b.paused
+      AND pg_try_advisory_xact_lock(%(lock)s)
+    ORDER BY j.scheduled_at LIMIT %(limit)s
+    FOR UPDATE OF j SKIP LOCKED
+), promoted AS (
+    UPDATE job j SET state = 'available', available_at = nightdesk_now(), hinted_at = NULL
+    FROM due d WHERE j.id = d.id
+    RETURNING j.id
+)
+SELECT count(*) AS jobs FROM promoted
+"""
+
+_LATE = """
+SELECT id FROM job
+WHERE deadline <= nightdesk_now() AND deadline IS NOT NULL AND finished_at IS NULL
+  AND pg_try_advisory_xact_lock(%(lock)s)
+ORDER BY deadline LIMIT %(limit)s
+FOR UPDATE SKIP LOCKED
+"""
+
+_EXPIRE = closing_statement(_LATE)
+
+_TAKE_HINTS = (
+    FAIR_ORDER
+    + """,
+unhinted AS (
+    SELECT j.id FROM job j JOIN fair f ON f.id = j.id
+    WHERE j.state = 'available' AND j.step = %(step)s
+      AND (j.hinted_at IS NULL OR j.hinted_at < nightdesk_now() - %(again_after)s)
+      AND pg_try_advisory_xact_lock(%(lock)s)
+    LIMIT %(most)s
+    FOR UPDATE OF j SKIP LOCKED
+), hinted AS (
+    UPDATE job j SET hinted_at = nightdesk_now() FROM unhinted u WHERE j.id = u.id
+    RETURNING j.id, j.priority
+)
+SELECT h.id, h.priority FROM hinted h ORDER BY h.priority DESC, h.id
+"""
+)
+
+_BACKLOG = """
+SELECT count(*) AS jobs
+FROM (SELECT FROM job WHERE state = 'available' AND step = %(step)s LIMIT %(at_most)s) a
+"""
+
+
+class Dispatching:
+    """The dispatch verbs of the PostgreSQL ledger."""
+
+    _db: Database
+
+    async def promote(self, limit: int) -> int:
+        """See ``tasks.ports.Ledger.promote``."""
+        rows = await self._db.rows(_PROMOTE, {"limit": limit, "lock": PROMOTE_LOCK})
+        return int(rows[0].jobs)
+
+    async def expire(self, limit: int) -> list[UUID]:
+        """See ``tasks.ports.Ledger.expire``."""
+        rows = await self._db.rows(
+            _EXPIRE,
+            {
+                "limit": limit,
+                "lock": EXPIRE_LOCK,
+                "state": "expired",
+                "actor": "dispatch",
+                "message": "the deadline passed",
+                "kind": FailureKind.EXPIRED.value,
+            },
+        )
+        return [row.id for row in rows]
+
+    async def take_hints(self, step: Step, depth: int, limit: int, again_after: timedelta) -> list[tuple[UUID, int]]:
+        """See ``tasks.ports.Ledger.take_hints``."""
+        rows = await self._db.rows(
+            _TAKE_HINTS,
+            {
+                "step": step.value,
+                "limit": depth,
+                "most": limit,
+                "again_after": again_after,
+                "min_priority": -32768,
+                "lock": HINT_LOCK[step],
+            },
+        )
+        return [(row.id, row.priority) for row in rows]
+
+    async def backlog(self, step: Step, at_most: int) -> int:
+        """See ``tasks.ports.Ledger.backlog``."""
+        return int((await self._db.rows(_BACKLOG, {"step": step.value, "at_most": at_most}))[0].jobs)

@@ -1,0 +1,118 @@
+"""Writes final states with their audit records, and keeps the outbox of results to publish."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, get_type_hints
+from uuid import UUID
+
+from pydantic import TypeAdapter
+from sqlalchemy import Column, SmallInteger, Text, Uuid
+from sqlalchemy.dialects.postgresql import JSONB
+
+from schemas.record import GenerationRecord
+from tasks.ports import FinalJob, JobView
+from worker.ledger.database import Database
+from worker.ledger.reading import VIEW_COLUMNS, view_of
+from worker.ledger.tables import generation_record
+
+RECORD_COLUMNS = tuple(column.name for column in generation_record.columns if column.name != "created_at")
+
+
+def _array_type(column: Column[Any]) -> str:
+    for kind, name in ((Uuid, "uuid"), (SmallInteger, "int2"), (JSONB, "jsonb"), (Text, "text")):
+        if isinstance(column.type, kind):
+            return name
+    raise TypeError(f"generation_record.{column.name} has a type that no array is known for: {column.type!r}")
+
+
+_ARRAY_TYPES = {name: _array_type(generation_record.columns[name]) for name in RECORD_COLUMNS}
+_ENCODERS: dict[str, TypeAdapter[Any]] = {
+    name: TypeAdapter[Any](get_type_hints(GenerationRecord)[name])
+    for name, kind in _ARRAY_TYPES.items()
+    if kind == "jsonb"
+}
+
+_RECORD_ARRAYS = ", ".join(f"%({name})b::{kind}[]" for name, kind in _ARRAY_TYPES.items())
+_RECORD_NAMES = ", ".join(RECORD_COLUMNS)
+
+_FINISH = f"""
+WITH given AS (
+    SELECT * FROM unnest(%(token)b::uuid[], %(step)b::text[], %(state)b::text[], %(outcome)b::text[], {_RECORD_ARRAYS})
+    AS d(token, step, state, final_outcome, {_RECORD_NAMES})
+), finished AS (
+    UPDATE job j SET state = d.state, outcome = d.final_outcome, finished_at = nightdesk_now(), hinted_at = NULL,
+                     lease_token = NULL, lease_until = NULL
+    FROM given d
+    WHERE j.id = d.job_id AND j.state = 'running' AND j.lease_token = d.token AND j.step = d.step AND j.run = d.run
+    RETURNING j.id
+), recorded AS (
+    INSERT INTO generation_record ({_RECORD_NAMES}, created_at)
+    SELECT {", ".join(f"d.{name}" for name in RECORD_COLUMNS)}, nightdesk_now()
+    FROM given d JOIN finished f ON f.id = d.job_id
+)
+SELECT id FROM finished
+"""
+
+_UNPUBLISHED = f"""
+SELECT {VIEW_COLUMNS}
+FROM (SELECT * FROM job
+      WHERE finished_at IS NOT NULL AND result_published_at IS NULL AND finished_at <= nightdesk_now() - %(age)s
+      ORDER BY finished_at LIMIT %(limit)s) j
+JOIN job_request r ON r.job_id = j.id
+LEFT JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+ORDER BY j.finished_at
+"""
+
+_MARK_PUBLISHED = """
+UPDATE job SET result_published_at = nightdesk_now()
+WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NOT NULL AND result_published_at IS NULL
+"""
+
+_REPUBLISH = """
+WITH again AS (
+    UPDATE job SET result_published_at = NULL
+    WHERE finished_at > nightdesk_now() - %(within)s AND result_published_at IS NOT NULL
+    RETURNING id
+), unhinted AS (
+    UPDATE job SET hinted_at = NULL WHERE state = 'available' AND hinted_at IS NOT NULL
+)
+SELECT count(*) AS jobs FROM again
+"""
+
+
+class Finals:
+    """The final verbs of the PostgreSQL ledger."""
+
+    _db: Database
+
+    async def finish(self, finals: Sequence[FinalJob]) -> set[UUID]:
+        """See ``tasks.ports.Ledger.finish``."""
+        if not finals:
+            return set()
+        columns: dict[str, list[Any]] = {
+            "token": [final.token for final in finals],
+            "step": [final.step.value for final in finals],
+            "state": [final.state.value for final in finals],
+            "outcome": [final.outcome.value if final.outcome else None for final in finals],
+        }
+        for name in RECORD_COLUMNS:
+            values = [getattr(final.record, name) for final in finals]
+            encoder = _ENCODERS.get(name)
+            if encoder is not None:
+                values = [None if value is None else encoder.dump_json(value).decode() for value in values]
+            columns[name] = values
+        return {row.id for row in await self._db.rows(_FINISH, columns)}
+
+    async def unpublished(self, limit: int, older_than: timedelta) -> list[JobView]:
+        """See ``tasks.ports.Ledger.unpublished``."""
+        return [view_of(row) for row in await self._db.rows(_UNPUBLISHED, {"limit": limit, "age": older_than})]
+
+    async def mark_published(self, job_ids: Sequence[UUID]) -> None:
+        """See ``tasks.ports.Ledger.mark_published``."""
+        if job_ids:
+            await self._db.rows(_MARK_PUBLISHED, {"ids": list(job_ids)})
+
+    async def republish(self, finished_within: timedelta) -> int:
+        """See ``tasks.ports.Ledger.republish``."""
+        rows = await self._db.rows(_REPUBLISH, {"within": finished_within})
+        return int(rows[0].jobs)

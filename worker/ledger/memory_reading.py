@@ -1,0 +1,127 @@
+"""Views, counts and audit rows made of the in-memory ledger's rows."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from schemas.batch import BatchStatus
+from tasks.ports import JobDetail, JobView
+from worker.ledger.memory_tables import UNKNOWN, AttemptRow, BatchRow, JobRow
+
+
+def job_view(job: JobRow) -> JobView:
+    """The job's row with its request and, when final, its record."""
+    return JobView(
+        job_id=job.new.id,
+        batch_id=job.batch.new.id,
+        tenant=job.new.tenant,
+        position=job.new.position,
+        custom_id=job.new.custom_id,
+        state=job.state,
+        step=job.step,
+        run=job.run,
+        round=job.round,
+        outcome=job.outcome,
+        held_reason=job.held_reason,
+        created_at=job.created_at,
+        scheduled_at=job.scheduled_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        published_at=job.published_at,
+        cost_usd=job.cost_usd,
+        request=job.request,
+        record=job.records.get(job.run) if job.final else None,
+    )
+
+
+def batch_status(batch: BatchRow, jobs: Sequence[JobRow]) -> BatchStatus:
+    """Counts and cost of a batch from its rows."""
+    return BatchStatus(
+        batch_id=batch.new.id,
+        key=batch.new.key,
+        name=batch.new.name,
+        tenant=batch.new.tenant,
+        created_at=batch.created_at,
+        not_before=batch.new.not_before,
+        deadline=batch.new.deadline,
+        paused=batch.paused,
+        cancelled_at=batch.cancelled_at,
+        max_cost_usd=batch.max_cost_usd,
+        reserved_usd=batch.reserved_usd,
+        spent_usd=batch.spent_usd,
+        jobs=len(jobs),
+        states=Counter(job.state for job in jobs),
+        outcomes=Counter(job.outcome for job in jobs if job.outcome is not None),
+        held=Counter(job.held_reason.value for job in jobs if job.held_reason is not None),
+        unpublished=sum(job.final and job.published_at is None for job in jobs),
+        possibly_billed_twice=sum(_called_again(job) for job in jobs),
+    )
+
+
+def _called_again(job: JobRow) -> int:
+    """Number of the job's unknown attempts after which its run, round and purpose was called again."""
+    calls = [(one.new.run, one.new.round, one.new.purpose) for one in job.attempts]
+    return sum(
+        attempt.outcome == UNKNOWN and calls[index] in calls[index + 1 :] for index, attempt in enumerate(job.attempts)
+    )
+
+
+def job_detail(job: JobRow) -> JobDetail:
+    """Everything known of a job, as JSON-ready rows, oldest first."""
+    answered = [attempt for attempt in job.attempts if attempt.answer is not None]
+    return JobDetail(
+        view=job_view(job),
+        attempts=tuple(_attempt(attempt) for attempt in job.attempts),
+        completions=tuple(_completion(attempt) for attempt in answered),
+        events=tuple(to_jsonable_python(event) for event in job.events),
+        records=tuple(record for _, record in sorted(job.records.items())),
+    )
+
+
+def _attempt(row: AttemptRow) -> dict[str, Any]:
+    usage = row.answer.completion.usage if row.answer is not None else None
+    plain: dict[str, Any] = to_jsonable_python(
+        {
+            "id": row.new.id,
+            "job_id": row.new.job_id,
+            "run": row.new.run,
+            "round": row.new.round,
+            "purpose": row.new.purpose,
+            "number": row.new.number,
+            "lane": row.new.lane,
+            "provider": row.new.provider,
+            "model": row.new.model,
+            "request_hash": row.new.request_hash.hex(),
+            "lease_token": row.new.token,
+            "opened_at": row.opened_at,
+            "closed_at": row.closed_at,
+            "outcome": row.outcome,
+            "spent": row.spent,
+            "failure": row.failure,
+            "usage": usage,
+            "reserved_usd": row.new.reserved_usd,
+            "cost_usd": row.cost_usd,
+            "timing_ms": row.timing_ms,
+        }
+    )
+    return plain
+
+
+def _completion(row: AttemptRow) -> dict[str, Any]:
+    assert row.answer is not None
+    plain: dict[str, Any] = to_jsonable_python(
+        {
+            "attempt_id": row.new.id,
+            "run": row.new.run,
+            "round": row.new.round,
+            "purpose": row.new.purpose,
+            "won": row.won,
+            "finish_reason": row.answer.completion.finish_reason,
+            "raw": row.answer.raw.decode("utf-8", errors="replace"),
+            "completion": row.answer.completion,
+            "prompt": row.answer.prompt,
+        }
+    )
+    return plain

@@ -1,0 +1,211 @@
+"""What workers do in the in-memory ledger: take leases, open and close attempts, write finals."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from decimal import Decimal
+from uuid import UUID, uuid4
+
+from schemas.states import JobState, Step
+from tasks.ports import (
+    Advance,
+    ClosedAttempt,
+    FinalJob,
+    Leased,
+    LeaseKey,
+    NewAttempt,
+    Opened,
+    Purpose,
+    StoredCompletion,
+)
+from worker.ledger.memory_tables import OK, PURPOSES, UNKNOWN, AttemptRow, JobRow, MemoryTables
+
+_MS = timedelta(milliseconds=1)
+
+
+class MemoryRunning(MemoryTables):
+    """The fenced verbs, and the one that is never fenced: closing an attempt."""
+
+    # leases
+
+    async def lease(
+        self,
+        step: Step,
+        worker: str,
+        lease_for: timedelta,
+        limit: int,
+        *,
+        ids: Sequence[UUID] | None = None,
+        min_priority: int | None = None,
+    ) -> list[Leased]:
+        """Take available jobs of a step, under one new token."""
+        now, token = self._now(), uuid4()
+        jobs = list(self._jobs.values()) if ids is None else self._found(ids)
+        free = [
+            job
+            for job in jobs
+            if job.state is JobState.AVAILABLE
+            and job.step is step
+            and not job.past_deadline(now)
+            and (min_priority is None or job.new.priority >= min_priority)
+        ]
+        if ids is None:
+            free.sort(key=lambda job: (-job.new.priority, job.order))
+        taken = free[:limit]
+        for job in taken:
+            self._move(job, JobState.RUNNING, "lease")
+            job.token, job.lease_until, job.worker = token, now + lease_for, worker
+            job.started_at = job.started_at or now
+        return [self._leased(job, token) for job in taken]
+
+    def _leased(self, job: JobRow, token: UUID) -> Leased:
+        now = self._now()
+        of_step = [one for one in job.attempts if one.new.run == job.run and one.new.purpose in PURPOSES[job.step]]
+        failed = [one for one in of_step if one.closed_at is not None and one.outcome != OK]
+        of_round = [one for one in job.attempts if (one.new.run, one.new.round) == (job.run, job.round)]
+        first_opened = min((one.opened_at for one in of_round), default=None)
+        return Leased(
+            job_id=job.new.id,
+            batch_id=job.batch.new.id,
+            tenant=job.new.tenant,
+            position=job.new.position,
+            custom_id=job.new.custom_id,
+            step=job.step,
+            run=job.run,
+            round=job.round,
+            priority=job.new.priority,
+            token=token,
+            request=job.request,
+            created_at=job.created_at,
+            deadline=job.deadline,
+            age_ms=(now - max(job.created_at, job.due_at)) / _MS,
+            waited_ms=(now - job.available_at) / _MS,
+            spent=sum(one.spent for one in failed),
+            snoozes=sum(not one.spent and one.outcome != UNKNOWN for one in failed),
+            unknown=sum(one.outcome == UNKNOWN for one in of_round),
+            attempts=sum(one.new.round == job.round for one in of_step),
+            first_opened_ago_ms=None if first_opened is None else (now - first_opened) / _MS,
+            stored=_stored(job),
+        )
+
+    async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
+        """Renew leases; returns the job ids whose lease is lost."""
+        lost = set()
+        for lease in leases:
+            job = self._held(lease)
+            if job is None:
+                lost.add(lease.job_id)
+            else:
+                job.lease_until = self._now() + lease_for
+        return lost
+
+    async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
+        """Make running jobs without an open attempt available again."""
+        changed = set()
+        for lease in leases:
+            job = self._held(lease)
+            if job is not None and not job.open_attempts(lease.token):
+                self._move(job, JobState.AVAILABLE, "hand_back")
+                changed.add(lease.job_id)
+        return changed
+
+    async def defer(self, lease: LeaseKey, advance: Advance) -> bool:
+        """Move a running job without an open attempt to ``scheduled``."""
+        job = self._held(lease)
+        if job is None or job.open_attempts(lease.token):
+            return False
+        self._advance(job, advance, "defer")
+        return True
+
+    def _held(self, lease: LeaseKey) -> JobRow | None:
+        job = self._jobs.get(lease.job_id)
+        return job if job is not None and job.held_by(lease.token) else None
+
+    def _advance(self, job: JobRow, advance: Advance, verb: str) -> None:
+        job.step, job.round = advance.step, advance.round
+        if advance.state is JobState.SCHEDULED:
+            job.scheduled_at = self._now() + advance.delay
+            job.held_reason = advance.held_reason
+        self._move(job, advance.state, verb)
+        if advance.event is not None:
+            delay_s = advance.delay.total_seconds()
+            self._note(job, advance.event, "worker", held_reason=advance.held_reason, delay_s=delay_s)
+
+    # attempts
+
+    async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
+        """Write attempts before their calls, reserving budget in order."""
+        return [self._open(attempt) for attempt in attempts]
+
+    def _open(self, new: NewAttempt) -> Opened:
+        job = self._jobs.get(new.job_id)
+        if job is None or not job.held_by(new.token):
+            return Opened.LOST
+        if new.id in self._attempts:
+            return Opened.OPENED
+        if job.winner(new.run, new.round, new.purpose) is not None:
+            return Opened.ANSWERED
+        batch = job.batch
+        committed = batch.reserved_usd + batch.spent_usd + new.reserved_usd
+        if batch.max_cost_usd is not None and committed > batch.max_cost_usd:
+            return Opened.OVER_BUDGET
+        row = AttemptRow(new=new, opened_at=self._now())
+        self._attempts[new.id] = row
+        job.attempts.append(row)
+        batch.reserved_usd += new.reserved_usd
+        return Opened.OPENED
+
+    async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
+        """Close attempts by id alone; move jobs on where the lease still holds."""
+        advanced = set()
+        for one in closed:
+            self._close(one)
+            job = self._jobs.get(one.job_id)
+            if one.then is not None and job is not None and job.held_by(one.token, one.step):
+                self._advance(job, one.then, "close_attempts")
+                if job.state is JobState.AVAILABLE:
+                    job.hinted_at = self._now()  # whoever closes the attempt sends the hint right after
+                advanced.add(one.job_id)
+        return advanced
+
+    def _close(self, closed: ClosedAttempt) -> None:
+        row = self._attempts.get(closed.id)
+        if row is None or row.outcome not in {None, UNKNOWN}:
+            return
+        job, new = self._jobs[row.new.job_id], row.new
+        if row.closed_at is None:
+            job.batch.reserved_usd -= new.reserved_usd
+        worst_case = closed.outcome == UNKNOWN and closed.cost_usd is None
+        cost_usd = new.reserved_usd if worst_case else closed.cost_usd
+        job.batch.spent_usd += (cost_usd or Decimal(0)) - (row.cost_usd or Decimal(0))
+        row.closed_at, row.outcome, row.spent = self._now(), closed.outcome, closed.spent
+        row.cost_usd, row.failure, row.timing_ms = cost_usd, closed.failure, dict(closed.timing_ms)
+        if closed.answer is not None:
+            row.answer = closed.answer
+            row.won = job.winner(new.run, new.round, new.purpose) is None
+
+    # finals
+
+    async def finish(self, finals: Sequence[FinalJob]) -> set[UUID]:
+        """Write final states with their records."""
+        written = set()
+        for final in finals:
+            job = self._jobs.get(final.job_id)
+            if job is None or not job.held_by(final.token, final.step):
+                continue
+            self._move(job, final.state, "finish")
+            job.outcome = final.outcome
+            job.records[job.run] = final.record.model_copy(update={"created_at": self._now()})
+            written.add(final.job_id)
+        return written
+
+
+def _stored(job: JobRow) -> StoredCompletion | None:
+    winner = job.winner(job.run, job.round, Purpose.GENERATE)
+    if winner is None or winner.answer is None:
+        return None
+    return StoredCompletion(
+        attempt_id=winner.new.id,
+        completion=winner.answer.completion,
+        prompt=winner.answer.prompt,
+        timing_ms=dict(winner.timing_ms),
+    )

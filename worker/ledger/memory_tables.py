@@ -1,0 +1,186 @@
+"""The rows of the in-memory ledger, its clock, and the one guarded way to change a job's state."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from schemas.failure import Failure
+from schemas.job import JobRequest
+from schemas.record import GenerationRecord
+from schemas.states import ACTIVE_STATES, FINAL_STATES, TRANSITIONS, HeldReason, JobState, Outcome, Step
+from tasks.errors import NotFound
+from tasks.ports import NewAttempt, NewBatch, NewJob, Purpose, StoredAnswer
+
+OK = "ok"
+UNKNOWN = "unknown"
+
+PURPOSES: dict[Step, frozenset[Purpose]] = {
+    Step.GENERATE: frozenset({Purpose.GENERATE, Purpose.REASK, Purpose.CORRECT}),
+    Step.CHECK: frozenset({Purpose.JUDGE}),
+}
+"""The purposes whose attempts count for a step."""
+
+
+def wall_clock() -> datetime:
+    """The time now, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class BatchRow:
+    """A batch; ``job_ids`` and ``hashes`` are by position and include jobs found by their idempotency key."""
+
+    new: NewBatch
+    created_at: datetime
+    max_cost_usd: Decimal | None
+    job_ids: tuple[UUID, ...]
+    hashes: tuple[bytes, ...]
+    reserved_usd: Decimal = Decimal(0)
+    spent_usd: Decimal = Decimal(0)
+    paused: bool = False
+    cancelled_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class AttemptRow:
+    """An attempt with, once it got an answer, its completion."""
+
+    new: NewAttempt
+    opened_at: datetime
+    closed_at: datetime | None = None
+    outcome: str | None = None
+    spent: bool = False
+    answer: StoredAnswer | None = None
+    won: bool = False
+    failure: Failure | None = None
+    cost_usd: Decimal | None = None
+    timing_ms: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class JobRow:
+    """A job with everything that hangs on it."""
+
+    new: NewJob
+    batch: BatchRow
+    request: JobRequest
+    order: int
+    """Place in the order of acceptance."""
+    created_at: datetime
+    due_at: datetime
+    """When this run was due at first: later delays move ``scheduled_at`` only."""
+    scheduled_at: datetime
+    available_at: datetime
+    deadline: datetime | None
+    state: JobState
+    step: Step
+    run: int = 1
+    round: int = 0
+    held_reason: HeldReason | None = None
+    hinted_at: datetime | None = None
+    token: UUID | None = None
+    lease_until: datetime | None = None
+    worker: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    published_at: datetime | None = None
+    outcome: Outcome | None = None
+    attempts: list[AttemptRow] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    records: dict[int, GenerationRecord] = field(default_factory=dict)
+
+    @property
+    def final(self) -> bool:
+        """Whether the job is in a final state."""
+        return self.state in FINAL_STATES
+
+    @property
+    def active(self) -> bool:
+        """Whether the job still has to reach a final state."""
+        return self.state in ACTIVE_STATES
+
+    @property
+    def message_id(self) -> str:
+        """The message id given, else the job id."""
+        return self.new.message_id or str(self.new.id)
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """Sum over all attempts of all runs; an unknown price adds nothing."""
+        return sum((attempt.cost_usd or Decimal(0) for attempt in self.attempts), Decimal(0))
+
+    def held_by(self, token: UUID, step: Step | None = None) -> bool:
+        """Whether the lease with this token still holds the job (in this step, when given)."""
+        return self.state is JobState.RUNNING and self.token == token and (step is None or self.step is step)
+
+    def past_deadline(self, now: datetime) -> bool:
+        """Whether the deadline has come."""
+        return self.deadline is not None and self.deadline <= now
+
+    def open_attempts(self, token: UUID | None) -> list[AttemptRow]:
+        """The attempts opened under this lease and not closed."""
+        return [attempt for attempt in self.attempts if attempt.closed_at is None and attempt.new.token == token]
+
+    def winner(self, run: int, number: int, purpose: Purpose) -> AttemptRow | None:
+        """The attempt whose completion won this run, round (``number``) and purpose."""
+        for attempt in self.attempts:
+            if attempt.won and (attempt.new.run, attempt.new.round, attempt.new.purpose) == (run, number, purpose):
+                return attempt
+        return None
+
+
+class MemoryTables:
+    """The tables and the clock; every change of a job's state goes through ``_move``."""
+
+    def __init__(self, now: Callable[[], datetime] = wall_clock) -> None:
+        self._clock = now
+        self._advanced = timedelta(0)
+        self._batches: dict[UUID, BatchRow] = {}
+        self._jobs: dict[UUID, JobRow] = {}
+        self._attempts: dict[UUID, AttemptRow] = {}
+        self._started_at = self._now()
+
+    def advance(self, delta: timedelta) -> None:
+        """Set the ledger's clock forward."""
+        self._advanced += delta
+
+    def _now(self) -> datetime:
+        return self._clock() + self._advanced
+
+    def _found(self, job_ids: Iterable[UUID]) -> list[JobRow]:
+        """The rows of the jobs that exist, each once, in the order given."""
+        return [self._jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in self._jobs]
+
+    def _batch(self, batch_id: UUID) -> BatchRow:
+        if batch_id not in self._batches:
+            raise NotFound(f"no batch {batch_id}")
+        return self._batches[batch_id]
+
+    def _of_batch(self, batch_id: UUID) -> list[JobRow]:
+        rows = [job for job in self._jobs.values() if job.batch.new.id == batch_id]
+        return sorted(rows, key=lambda job: job.new.position)
+
+    def _move(self, job: JobRow, state: JobState, verb: str) -> None:
+        """Change a job's state along an edge of ``TRANSITIONS`` and keep what belongs to the state in step with it."""
+        permitted = TRANSITIONS.get((job.state, state), frozenset())
+        if verb not in permitted:
+            raise AssertionError(f"{verb} may not move a job from {job.state} to {state}")
+        job.state = state
+        if state is not JobState.RUNNING:
+            job.token = job.lease_until = job.worker = None
+        if state is not JobState.SCHEDULED:
+            job.held_reason = None
+        if state is JobState.AVAILABLE:
+            job.available_at = self._now()
+            job.hinted_at = None
+        if job.final:
+            job.finished_at = self._now()
+
+    def _note(self, job: JobRow, kind: str, actor: str, **detail: Any) -> None:
+        """Append an event to the job's history."""
+        job.events.append(
+            {"job_id": job.new.id, "run": job.run, "at": self._now(), "kind": kind, "actor": actor, "detail": detail}
+        )

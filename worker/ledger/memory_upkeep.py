@@ -1,0 +1,238 @@
+"""What dispatch and people do in the in-memory ledger: publish, promote, expire, hint, rescue, cancel, retry, hold."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import count
+from uuid import UUID
+
+from schemas import CONTRACT_VERSION
+from schemas.failure import Failure, FailureKind
+from schemas.record import GenerationRecord, RecordStatus
+from schemas.states import HeldReason, JobState, Step
+from tasks.ports import ClosedAttempt, JobView
+from worker.ledger.memory_reading import job_view
+from worker.ledger.memory_running import MemoryRunning
+from worker.ledger.memory_tables import UNKNOWN, JobRow
+
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+class MemoryUpkeep(MemoryRunning):
+    """The verbs that need no lease."""
+
+    # the outbox
+
+    async def unpublished(self, limit: int, older_than: timedelta) -> list[JobView]:
+        """Final jobs whose result is not in the result backend, oldest first."""
+        before = self._now() - older_than
+        due = [
+            (job.finished_at, job.order, job)
+            for job in self._jobs.values()
+            if job.published_at is None and job.finished_at is not None and job.finished_at <= before
+        ]
+        return [job_view(job) for _, _, job in sorted(due, key=lambda row: row[:2])[:limit]]
+
+    async def mark_published(self, job_ids: Sequence[UUID]) -> None:
+        """Note that the results of these final jobs are in the result backend."""
+        for job in self._found(job_ids):
+            if job.final:
+                job.published_at = self._now()
+
+    async def republish(self, finished_within: timedelta) -> int:
+        """Put recent results back in the outbox and forget all hints."""
+        since, changed = self._now() - finished_within, 0
+        for job in self._jobs.values():
+            job.hinted_at = None
+            if job.published_at is not None and job.finished_at is not None and job.finished_at >= since:
+                job.published_at = None
+                changed += 1
+        return changed
+
+    # dispatch
+
+    async def promote(self, limit: int) -> int:
+        """Make due, unheld scheduled jobs available."""
+        now = self._now()
+        due = [
+            job
+            for job in self._jobs.values()
+            if job.state is JobState.SCHEDULED
+            and job.held_reason is None
+            and job.scheduled_at <= now
+            and not job.batch.paused
+        ]
+        due = sorted(due, key=lambda job: (job.scheduled_at, job.order))[:limit]
+        for job in due:
+            self._move(job, JobState.AVAILABLE, "promote")
+        return len(due)
+
+    async def expire(self, limit: int) -> list[UUID]:
+        """Finish jobs past their deadline as ``expired``."""
+        now = self._now()
+        late = [job for job in self._jobs.values() if job.active and job.past_deadline(now)][:limit]
+        for job in late:
+            self._end(job, JobState.EXPIRED, "expire", Failure(kind=FailureKind.EXPIRED, message="deadline passed"))
+        return [job.new.id for job in late]
+
+    async def take_hints(self, step: Step, depth: int, limit: int, again_after: timedelta) -> list[tuple[UUID, int]]:
+        """Choose available jobs to hint: by priority, then tenants in turn, then deadline, then acceptance."""
+        now = self._now()
+        ready = [job for job in self._jobs.values() if job.state is JobState.AVAILABLE and job.step is step]
+        fresh = [job for job in ready if job.hinted_at is not None and job.hinted_at > now - again_after]
+        rest = [job for job in ready if job not in fresh and not job.past_deadline(now)]
+        rest.sort(key=_urgency)
+        turns: dict[tuple[int, str], count[int]] = {}
+        ranked = [
+            (
+                -job.new.priority,
+                next(turns.setdefault((job.new.priority, job.new.tenant), count())),
+                *_urgency(job),
+                job,
+            )
+            for job in rest
+        ]
+        ranked.sort(key=lambda row: row[:-1])
+        chosen = [row[-1] for row in ranked[: max(0, min(limit, depth - len(fresh)))]]
+        for job in chosen:
+            job.hinted_at = now
+        return [(job.new.id, job.new.priority) for job in chosen]
+
+    async def backlog(self, step: Step, at_most: int) -> int:
+        """How many jobs are available for a step, counted up to ``at_most``."""
+        ready = sum(job.state is JobState.AVAILABLE and job.step is step for job in self._jobs.values())
+        return min(ready, at_most)
+
+    async def rescue(self, limit: int, unknown_reason: HeldReason | None) -> list[UUID]:
+        """Take jobs whose lease ran out from their holders."""
+        now = self._now()
+        stale = [
+            job
+            for job in self._jobs.values()
+            if job.state is JobState.RUNNING and job.lease_until is not None and job.lease_until < now
+        ][:limit]
+        for job in stale:
+            worker, reason = job.worker, self._close_as_unknown(job, unknown_reason)
+            if reason is None:
+                self._move(job, JobState.AVAILABLE, "rescue")
+            else:
+                job.scheduled_at, job.held_reason = now, reason
+                self._move(job, JobState.SCHEDULED, "rescue")
+            self._note(job, "rescue", "dispatch", from_worker=worker, held_reason=reason)
+        return [job.new.id for job in stale]
+
+    def _close_as_unknown(self, job: JobRow, reason: HeldReason | None) -> HeldReason | None:
+        """Close the open attempts of the lost lease; the reason to hold the job for, if there was any."""
+        lost = job.open_attempts(job.token)
+        for attempt in lost:
+            self._close(
+                ClosedAttempt(
+                    id=attempt.new.id,
+                    job_id=job.new.id,
+                    token=attempt.new.token,
+                    step=job.step,
+                    outcome=UNKNOWN,
+                    spent=False,
+                    failure=Failure(
+                        kind=FailureKind.UNKNOWN_OUTCOME,
+                        message="the lease ran out while the call was open",
+                        attempt=attempt.new.number,
+                        at=self._now(),
+                    ),
+                )
+            )
+        return reason if lost else None
+
+    # a person's verbs
+
+    async def cancel(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
+        """Cancel jobs that are not final."""
+        return self._cancel(self._found(job_ids), actor)
+
+    async def cancel_batch(self, batch_id: UUID, actor: str) -> list[UUID]:
+        """Cancel all jobs of a batch that are not final."""
+        batch = self._batch(batch_id)
+        batch.cancelled_at = batch.cancelled_at or self._now()
+        return self._cancel(self._of_batch(batch_id), actor)
+
+    def _cancel(self, jobs: Sequence[JobRow], actor: str) -> list[UUID]:
+        active = [job for job in jobs if job.active]
+        for job in active:
+            failure = Failure(kind=FailureKind.CANCELLED, message=f"cancelled by {actor}")
+            self._end(job, JobState.CANCELLED, "cancel", failure)
+            self._note(job, "cancel", actor)
+        return [job.new.id for job in active]
+
+    def _end(self, job: JobRow, state: JobState, verb: str, failure: Failure) -> None:
+        """Finish a job without an answer, with the least record."""
+        now, request = self._now(), job.request
+        self._move(job, state, verb)
+        job.records[job.run] = GenerationRecord(
+            job_id=job.new.id,
+            run=job.run,
+            tenant=job.new.tenant,
+            message_id=job.message_id,
+            retrieval_record_id=request.retrieval_record_id,
+            trace_id=request.trace_id,
+            request_id=request.request_id,
+            contract_version=CONTRACT_VERSION,
+            output_format=request.config.output_format,
+            status=RecordStatus.FAILED,
+            error_message=failure.message,
+            failure=failure.model_copy(update={"at": now}),
+            created_at=now,
+        )
+
+    async def retry(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
+        """Start a new run of final jobs; a deadline that has passed is dropped."""
+        final = [job for job in self._found(job_ids) if job.final]
+        now = self._now()
+        for job in final:
+            self._move(job, JobState.SCHEDULED, "retry")
+            job.run, job.round, job.step = job.run + 1, 0, job.new.step
+            job.due_at = job.scheduled_at = now
+            job.outcome = job.started_at = job.finished_at = job.published_at = None
+            if job.past_deadline(now):
+                job.deadline = None
+            self._note(job, "retry", actor)
+        return [job.new.id for job in final]
+
+    async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str) -> int:
+        """Release held jobs of a batch (or all) that are held for this reason."""
+        jobs = list(self._jobs.values()) if batch_id is None else self._of_batch(batch_id)
+        return self._release(jobs, reason, actor)
+
+    def _release(self, jobs: Sequence[JobRow], reason: HeldReason, actor: str) -> int:
+        held = [job for job in jobs if job.state is JobState.SCHEDULED and job.held_reason is reason]
+        for job in held:
+            job.held_reason = HeldReason.BATCH_PAUSED if job.batch.paused else None
+            if job.held_reason is None and job.scheduled_at <= self._now():
+                self._move(job, JobState.AVAILABLE, "release")
+            self._note(job, "release", actor, reason=reason)
+        return len(held)
+
+    async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool) -> int:
+        """Hold a batch's waiting jobs that are not held yet, or release those held by a pause."""
+        batch = self._batch(batch_id)
+        batch.paused = paused
+        jobs = self._of_batch(batch_id)
+        if not paused:
+            return self._release(jobs, HeldReason.BATCH_PAUSED, actor)
+        waiting = [
+            job for job in jobs if job.state in {JobState.SCHEDULED, JobState.AVAILABLE} and job.held_reason is None
+        ]
+        for job in waiting:
+            if job.state is JobState.AVAILABLE:
+                self._move(job, JobState.SCHEDULED, "hold")
+            job.held_reason = HeldReason.BATCH_PAUSED
+            self._note(job, "hold", actor, held_reason=job.held_reason)
+        return len(waiting)
+
+    async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:
+        """Change a batch's ceiling and release the jobs held for it."""
+        self._batch(batch_id).max_cost_usd = max_cost_usd
+        self._release(self._of_batch(batch_id), HeldReason.BUDGET, actor)
+
+
+def _urgency(job: JobRow) -> tuple[datetime, int]:
+    return job.deadline or _LATEST, job.order

@@ -1,0 +1,1 @@
+"""Alembic migrations of the ledger, in the order of their numbers."""

@@ -1,0 +1,252 @@
+"""The ledger as first laid down: all tables, constraints and indexes, and the database's clock."""
+
+from alembic import op
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+CLOCK = """
+-- Every time in the ledger comes from this one function, so that tests can move time by replacing its body.
+CREATE FUNCTION nightdesk_now() RETURNS timestamptz LANGUAGE sql STABLE AS 'SELECT now()'
+"""
+
+TABLES = """
+CREATE TABLE batch (
+    id UUID NOT NULL,
+    key TEXT,
+    name TEXT,
+    tenant TEXT NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    not_before TIMESTAMP WITH TIME ZONE,
+    deadline TIMESTAMP WITH TIME ZONE,
+    max_cost_usd NUMERIC(14, 8),
+    reserved_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
+    spent_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
+    paused BOOLEAN DEFAULT false NOT NULL,
+    cancelled_at TIMESTAMP WITH TIME ZONE,
+    defaults JSONB DEFAULT '{}' NOT NULL,
+    CONSTRAINT batch_pkey PRIMARY KEY (id),
+    CONSTRAINT batch_reserved_not_negative CHECK (reserved_usd >= 0)
+);
+
+CREATE UNIQUE INDEX batch_key ON batch (tenant, key) WHERE key IS NOT NULL;
+
+CREATE INDEX batch_newest ON batch (created_at DESC);
+
+CREATE TABLE provider_batch (
+    id UUID NOT NULL,
+    provider TEXT NOT NULL,
+    model TEXT,
+    lane TEXT NOT NULL,
+    remote_id TEXT,
+    state TEXT NOT NULL,
+    intended_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE,
+    ended_at TIMESTAMP WITH TIME ZONE,
+    detail JSONB DEFAULT '{}' NOT NULL,
+    CONSTRAINT provider_batch_pkey PRIMARY KEY (id),
+    CONSTRAINT provider_batch_remote_iff_created CHECK ((remote_id IS NULL) = (created_at IS NULL))
+);
+
+CREATE INDEX provider_batch_open ON provider_batch (provider) WHERE ended_at IS NULL;
+
+CREATE TABLE job (
+    id UUID NOT NULL,
+    batch_id UUID NOT NULL,
+    position INTEGER NOT NULL,
+    custom_id TEXT,
+    message_id TEXT,
+    tenant TEXT NOT NULL,
+    idempotency_key TEXT,
+    state TEXT NOT NULL,
+    step TEXT NOT NULL,
+    run SMALLINT DEFAULT 1 NOT NULL,
+    round SMALLINT DEFAULT 0 NOT NULL,
+    held_reason TEXT,
+    priority SMALLINT DEFAULT 0 NOT NULL,
+    scheduled_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    available_at TIMESTAMP WITH TIME ZONE,
+    deadline TIMESTAMP WITH TIME ZONE,
+    hinted_at TIMESTAMP WITH TIME ZONE,
+    lease_token UUID,
+    lease_until TIMESTAMP WITH TIME ZONE,
+    worker TEXT,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    started_at TIMESTAMP WITH TIME ZONE,
+    finished_at TIMESTAMP WITH TIME ZONE,
+    outcome TEXT,
+    cost_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
+    result_published_at TIMESTAMP WITH TIME ZONE,
+    CONSTRAINT job_pkey PRIMARY KEY (id),
+    CONSTRAINT job_batch_id_position_key UNIQUE (batch_id, position),
+    CONSTRAINT job_state_known CHECK (state IN ('available', 'cancelled', 'completed', 'expired', 'failed', 'pending', 'running', 'scheduled')),
+    CONSTRAINT job_step_known CHECK (step IN ('check', 'generate')),
+    CONSTRAINT job_final_iff_finished CHECK ((state IN ('cancelled', 'completed', 'expired', 'failed')) = (finished_at IS NOT NULL)),
+    CONSTRAINT job_outcome_iff_completed CHECK ((state = 'completed') = (outcome IS NOT NULL)),
+    CONSTRAINT job_outcome_known CHECK (outcome IS NULL OR outcome IN ('abstained', 'answered', 'no_evidence', 'partial', 'refused', 'rejected')),
+    CONSTRAINT job_lease_iff_running CHECK ((state = 'running') = (lease_token IS NOT NULL) AND (lease_token IS NULL) = (lease_until IS NULL)),
+    CONSTRAINT job_held_only_scheduled CHECK (held_reason IS NULL OR state = 'scheduled'),
+    CONSTRAINT job_held_reason_known CHECK (held_reason IS NULL OR held_reason IN ('batch_paused', 'budget', 'lane_paused', 'unknown_outcome')),
+    CONSTRAINT job_published_only_final CHECK (result_published_at IS NULL OR finished_at IS NOT NULL),
+    CONSTRAINT job_batch_id_fkey FOREIGN KEY(batch_id) REFERENCES batch (id)
+);
+
+CREATE INDEX job_available ON job (step, tenant, priority DESC, deadline ASC NULLS LAST, id) WHERE state = 'available';
+
+CREATE UNIQUE INDEX job_custom_id ON job (batch_id, custom_id) WHERE custom_id IS NOT NULL;
+
+CREATE INDEX job_deadline ON job (deadline) WHERE deadline IS NOT NULL AND finished_at IS NULL;
+
+CREATE INDEX job_due ON job (scheduled_at) WHERE state = 'scheduled' AND held_reason IS NULL;
+
+CREATE INDEX job_finished ON job USING brin (finished_at);
+
+CREATE INDEX job_held ON job (batch_id, held_reason) WHERE held_reason IS NOT NULL;
+
+CREATE UNIQUE INDEX job_idempotency_key ON job (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL;
+
+CREATE UNIQUE INDEX job_message_id ON job (tenant, message_id) WHERE message_id IS NOT NULL;
+
+CREATE INDEX job_running ON job (worker) WHERE state = 'running';
+
+CREATE INDEX job_unpublished ON job (finished_at) WHERE finished_at IS NOT NULL AND result_published_at IS NULL;
+
+CREATE TABLE attempt (
+    id UUID NOT NULL,
+    job_id UUID NOT NULL,
+    run SMALLINT NOT NULL,
+    round SMALLINT NOT NULL,
+    purpose TEXT NOT NULL,
+    number SMALLINT NOT NULL,
+    lane TEXT NOT NULL,
+    provider TEXT NOT NULL,
+    model TEXT,
+    request_hash BYTEA NOT NULL,
+    lease_token UUID NOT NULL,
+    opened_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    closed_at TIMESTAMP WITH TIME ZONE,
+    outcome TEXT,
+    spent BOOLEAN DEFAULT false NOT NULL,
+    provider_request_id TEXT,
+    usage JSONB,
+    reserved_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
+    cost_usd NUMERIC(14, 8),
+    timing_ms JSONB,
+    failure JSONB,
+    provider_batch_id UUID,
+    CONSTRAINT attempt_pkey PRIMARY KEY (id),
+    CONSTRAINT attempt_closed_iff_outcome CHECK ((closed_at IS NULL) = (outcome IS NULL)),
+    CONSTRAINT attempt_outcome_known CHECK (outcome IS NULL OR outcome IN ('ok', 'unknown') OR outcome LIKE 'error:%'),
+    CONSTRAINT attempt_purpose_known CHECK (purpose IN ('generate', 'reask', 'correct', 'judge')),
+    CONSTRAINT attempt_job_id_fkey FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
+);
+
+CREATE INDEX attempt_of_job ON attempt (job_id, run);
+
+CREATE INDEX attempt_unknown ON attempt (job_id) WHERE outcome = 'unknown';
+
+CREATE TABLE generation_record (
+    job_id UUID NOT NULL,
+    run SMALLINT NOT NULL,
+    tenant TEXT NOT NULL,
+    message_id TEXT NOT NULL,
+    retrieval_record_id TEXT,
+    trace_id TEXT,
+    request_id TEXT,
+    contract_version SMALLINT NOT NULL,
+    prompt_name TEXT,
+    prompt_version TEXT,
+    prompt_hash TEXT,
+    model_provider TEXT,
+    model_name TEXT,
+    messages_snapshot JSONB,
+    provider_snapshot JSONB,
+    output_raw TEXT,
+    output_structured JSONB,
+    answer TEXT NOT NULL,
+    output_format TEXT NOT NULL,
+    citations JSONB NOT NULL,
+    grounding JSONB,
+    quality JSONB NOT NULL,
+    status TEXT NOT NULL,
+    error_message TEXT,
+    failure JSONB,
+    usage JSONB,
+    timing_ms JSONB NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    CONSTRAINT generation_record_pkey PRIMARY KEY (job_id, run),
+    CONSTRAINT generation_record_status_known CHECK (status IN ('success', 'partial', 'failed')),
+    CONSTRAINT generation_record_job_id_fkey FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
+);
+
+CREATE UNIQUE INDEX generation_record_message ON generation_record (tenant, message_id, run);
+
+CREATE TABLE job_event (
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    job_id UUID NOT NULL,
+    run SMALLINT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    kind TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    detail JSONB DEFAULT '{}' NOT NULL,
+    CONSTRAINT job_event_pkey PRIMARY KEY (id),
+    CONSTRAINT job_event_job_id_fkey FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
+);
+
+CREATE INDEX job_event_of_job ON job_event (job_id, id);
+
+CREATE TABLE job_request (
+    job_id UUID NOT NULL,
+    request JSONB NOT NULL,
+    request_hash BYTEA NOT NULL,
+    contract_version SMALLINT NOT NULL,
+    CONSTRAINT job_request_pkey PRIMARY KEY (job_id),
+    CONSTRAINT job_request_job_id_fkey FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
+);
+
+CREATE TABLE completion (
+    attempt_id UUID NOT NULL,
+    job_id UUID NOT NULL,
+    run SMALLINT NOT NULL,
+    round SMALLINT NOT NULL,
+    purpose TEXT NOT NULL,
+    won BOOLEAN NOT NULL,
+    stored_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    raw BYTEA NOT NULL,
+    finish_reason TEXT NOT NULL,
+    parsed JSONB NOT NULL,
+    prompt JSONB NOT NULL,
+    CONSTRAINT completion_pkey PRIMARY KEY (attempt_id),
+    CONSTRAINT completion_attempt_id_fkey FOREIGN KEY(attempt_id) REFERENCES attempt (id) ON DELETE CASCADE
+);
+
+CREATE UNIQUE INDEX completion_winner ON completion (job_id, run, round, purpose) WHERE won;
+"""
+
+STORAGE = """
+-- Requests and raw answers are written once and read once or twice: default compression made a bulk submit six
+-- times slower than leaving them uncompressed out of line.
+ALTER TABLE job_request ALTER COLUMN request SET STORAGE EXTERNAL;
+ALTER TABLE completion ALTER COLUMN raw SET STORAGE EXTERNAL;
+-- Room on each page, so that renewals and hints stay on it without touching an index.
+ALTER TABLE job SET (fillfactor = 80);
+ALTER TABLE batch SET (fillfactor = 50);
+-- A queue's table changes all the time: keep dead rows and statistics fresh by number of rows, not by share.
+ALTER TABLE job SET (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 20000
+);
+"""
+
+
+def upgrade() -> None:
+    """Create everything."""
+    for statements in (CLOCK, TABLES, STORAGE):
+        op.execute(statements)
+
+
+def downgrade() -> None:
+    """Refuse: dropping the ledger would lose accepted jobs."""
+    raise RuntimeError("the first migration can't be undone; drop the database instead")

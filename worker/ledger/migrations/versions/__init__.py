@@ -1,0 +1,1 @@
+"""One module a migration, named by number and purpose."""

@@ -1,0 +1,133 @@
+"""What a person does to jobs and batches: cancel, retry, pause, release, and change a budget."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from schemas.failure import FailureKind
+from schemas.states import HeldReason
+from tasks.errors import NotFound
+from worker.ledger.closing import closing_statement
+from worker.ledger.database import Database
+
+_CANCEL = closing_statement(
+    " SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NULL ORDER BY id FOR UPDATE"
+)
+_CANCEL_BATCH = closing_statement(
+    " SELECT id FROM job WHERE batch_id = %(batch_id)s AND finished_at IS NULL ORDER BY id FOR UPDATE"
+)
+_NOTE_BATCH_CANCELLED = """
+UPDATE batch SET cancelled_at = coalesce(cancelled_at, nightdesk_now()) WHERE id = %(batch_id)s RETURNING id
+"""
+
+_RETRY = """
+WITH again AS (
+    UPDATE job j
+    SET state = 'scheduled', run = j.run + 1, round = 0, scheduled_at = nightdesk_now(), available_at = NULL,
+        step = CASE WHEN r.request ->> 'response' IS NULL THEN 'generate' ELSE 'check' END,
+        -- A deadline that has passed would expire the new run at once.
+        deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
+        started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL
+    FROM job_request r
+    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL AND r.job_id = j.id
+    RETURNING j.id, j.run
+), noted AS (
+    INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'retry', %(actor)s FROM again
+)
+SELECT id FROM again
+"""
+
+_RELEASE = """
+WITH freed AS (
+    UPDATE job j SET state = 'available', held_reason = NULL, available_at = nightdesk_now(), hinted_at = NULL
+    WHERE j.state = 'scheduled' AND j.held_reason = %(reason)s
+      AND (%(batch_id)s::uuid IS NULL OR j.batch_id = %(batch_id)s)
+      AND j.scheduled_at <= nightdesk_now()
+    RETURNING j.id, j.run
+), unheld AS (
+    UPDATE job j SET held_reason = NULL
+    WHERE j.state = 'scheduled' AND j.held_reason = %(reason)s
+      AND (%(batch_id)s::uuid IS NULL OR j.batch_id = %(batch_id)s)
+      AND j.scheduled_at > nightdesk_now()
+    RETURNING j.id, j.run
+), noted AS (
+    INSERT INTO job_event (job_id, run, kind, actor, detail)
+    SELECT id, run, 'release', %(actor)s, jsonb_build_object('held_reason', %(reason)s::text)
+    FROM (SELECT * FROM freed UNION ALL SELECT * FROM unheld) f
+)
+SELECT (SELECT count(*) FROM freed) + (SELECT count(*) FROM unheld) AS jobs
+"""
+
+_PAUSE = "UPDATE batch SET paused = %(paused)s WHERE id = %(batch_id)s RETURNING id"
+
+_HOLD_BATCH = """
+WITH held AS (
+    UPDATE job j SET state = 'scheduled', held_reason = 'batch_paused', hinted_at = NULL
+    WHERE j.batch_id = %(batch_id)s AND j.held_reason IS NULL AND j.state IN ('available', 'scheduled')
+    RETURNING j.id, j.run
+), noted AS (
+    INSERT INTO job_event (job_id, run, kind, actor, detail)
+    SELECT id, run, 'hold', %(actor)s, jsonb_build_object('held_reason', 'batch_paused') FROM held
+)
+SELECT count(*) AS jobs FROM held
+"""
+
+_SET_BUDGET = "UPDATE batch SET max_cost_usd = %(max_cost_usd)s WHERE id = %(batch_id)s RETURNING id"
+
+
+class PersonVerbs:
+    """A person's verbs of the PostgreSQL ledger."""
+
+    _db: Database
+
+    async def cancel(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
+        """See ``tasks.ports.Ledger.cancel``."""
+        rows = await self._db.rows(_CANCEL, {"ids": list(job_ids), **_cancelled_by(actor)})
+        return [row.id for row in rows]
+
+    async def cancel_batch(self, batch_id: UUID, actor: str) -> list[UUID]:
+        """See ``tasks.ports.Ledger.cancel_batch``; raises ``NotFound``."""
+        parameters = {"batch_id": batch_id, **_cancelled_by(actor)}
+        async with self._db.connection() as connection, connection.transaction():
+            noted = await (await connection.execute(_NOTE_BATCH_CANCELLED, {"batch_id": batch_id})).fetchone()
+            if noted is None:
+                raise NotFound(f"no batch {batch_id}")
+            rows: list[Any] = await (await connection.execute(_CANCEL_BATCH, parameters)).fetchall()
+        return [row.id for row in rows]
+
+    async def retry(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
+        """See ``tasks.ports.Ledger.retry``."""
+        rows = await self._db.rows(_RETRY, {"ids": list(job_ids), "actor": actor})
+        return [row.id for row in rows]
+
+    async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str) -> int:
+        """See ``tasks.ports.Ledger.release``."""
+        rows = await self._db.rows(_RELEASE, {"batch_id": batch_id, "reason": reason.value, "actor": actor})
+        return int(rows[0].jobs)
+
+    async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool) -> int:
+        """See ``tasks.ports.Ledger.pause_batch``; raises ``NotFound``."""
+        await self._change_batch(_PAUSE, {"batch_id": batch_id, "paused": paused})
+        if paused:
+            rows = await self._db.rows(_HOLD_BATCH, {"batch_id": batch_id, "actor": actor})
+            return int(rows[0].jobs)
+        return await self.release(batch_id, HeldReason.BATCH_PAUSED, actor)
+
+    async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:
+        """See ``tasks.ports.Ledger.set_budget``; raises ``NotFound``."""
+        await self._change_batch(_SET_BUDGET, {"batch_id": batch_id, "max_cost_usd": max_cost_usd})
+        await self.release(batch_id, HeldReason.BUDGET, actor)
+
+    async def _change_batch(self, statement: str, parameters: dict[str, Any]) -> None:
+        if not await self._db.rows(statement, parameters):
+            raise NotFound(f"no batch {parameters['batch_id']}")
+
+
+def _cancelled_by(actor: str) -> dict[str, str]:
+    return {
+        "state": "cancelled",
+        "actor": actor,
+        "message": f"cancelled by {actor}",
+        "kind": FailureKind.CANCELLED.value,
+    }

@@ -1,0 +1,53 @@
+"""The ledger over PostgreSQL, put together from its verbs."""
+
+from types import TracebackType
+from typing import Self
+
+from worker.ledger.attempts import Attempts
+from worker.ledger.database import Database
+from worker.ledger.dispatching import Dispatching
+from worker.ledger.finals import Finals
+from worker.ledger.leasing import Leasing
+from worker.ledger.migrate import require_current
+from worker.ledger.person import PersonVerbs
+from worker.ledger.reading import Reading
+from worker.ledger.submission import Submission
+
+
+class PostgresLedger(Submission, Leasing, Attempts, Finals, Dispatching, PersonVerbs, Reading):
+    """``tasks.ports.Ledger`` over PostgreSQL 15 and newer.
+
+    Use as an async context manager, or call ``open`` and ``close``. Belongs to the event loop it was opened on.
+    """
+
+    def __init__(self, database_url: str, *, connections: int = 4) -> None:
+        self._db = Database(database_url, size=connections)
+
+    async def open(self) -> None:
+        """Connect and refuse a database of another schema; raises ``LedgerUnavailable``, ``SchemaMismatch``."""
+        await self._db.open()
+        try:
+            require_current(await self._revision())
+        except BaseException:
+            await self._db.close()
+            raise
+
+    async def _revision(self) -> str | None:
+        exists = await self._db.rows("SELECT to_regclass('alembic_version') IS NOT NULL AS it_does")
+        if not exists[0].it_does:
+            return None
+        rows = await self._db.rows("SELECT version_num FROM alembic_version")
+        return str(rows[0].version_num) if rows else None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._db.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,174 @@
+"""Reads jobs, batches and audits from the ledger, as views that results are made of."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from schemas.batch import BatchStatus
+from schemas.job import JobRequest
+from schemas.record import GenerationRecord
+from schemas.states import JobState, Outcome, Step
+from tasks.errors import NotFound
+from tasks.ports import JobDetail, JobView
+from worker.ledger.database import Database
+from worker.ledger.tables import generation_record
+
+STREAM_PAGE = 500
+"""Rows fetched at a time when a batch is streamed."""
+
+_RECORD_COLUMNS = tuple(column.name for column in generation_record.columns)
+
+VIEW_COLUMNS = """
+    j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.state, j.step, j.run, j.round, j.outcome, j.held_reason,
+    j.created_at, j.scheduled_at, j.started_at, j.finished_at, j.result_published_at, j.cost_usd, r.request,
+    """ + ", ".join(f"g.{name} AS record_{name}" for name in _RECORD_COLUMNS)
+"""Columns of a view over ``job j``, ``job_request r`` and ``generation_record g``."""
+
+_VIEW_JOINS = """
+JOIN job_request r ON r.job_id = j.id
+LEFT JOIN generation_record g ON g.job_id = j.id AND g.run = j.run AND j.finished_at IS NOT NULL
+"""
+
+_VIEWS = f"""
+SELECT {VIEW_COLUMNS}
+FROM unnest(%(ids)b::uuid[]) WITH ORDINALITY AS d(id, ord) JOIN job j ON j.id = d.id {_VIEW_JOINS}
+ORDER BY d.ord
+"""
+
+_BATCH_VIEWS = f"""
+SELECT {VIEW_COLUMNS} FROM job j {_VIEW_JOINS}
+WHERE j.batch_id = %(batch_id)s AND j.position > %(after)s ORDER BY j.position LIMIT %(page)s
+"""
+
+_STATUS = """
+SELECT b.id AS batch_id, b.key, b.name, b.tenant, b.created_at, b.not_before, b.deadline, b.paused, b.cancelled_at,
+       b.max_cost_usd, b.reserved_usd, b.spent_usd, j.*,
+       (SELECT count(*) FROM job k JOIN attempt u ON u.job_id = k.id AND u.outcome = 'unknown'
+        WHERE k.batch_id = b.id
+          AND EXISTS (SELECT FROM attempt n WHERE n.job_id = u.job_id AND n.run = u.run AND n.round = u.round
+                                              AND n.purpose = u.purpose AND n.opened_at > u.opened_at)
+       ) AS possibly_billed_twice
+FROM batch b
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(n) FILTER (WHERE kind = 'state'), 0) AS jobs,
+           coalesce(jsonb_object_agg(state, n) FILTER (WHERE kind = 'state'), '{}') AS states,
+           coalesce(jsonb_object_agg(outcome, n) FILTER (WHERE kind = 'outcome'), '{}') AS outcomes,
+           coalesce(jsonb_object_agg(held_reason, n) FILTER (WHERE kind = 'held'), '{}') AS held,
+           coalesce(sum(unpublished) FILTER (WHERE kind = 'state'), 0) AS unpublished
+    FROM (
+        SELECT CASE WHEN grouping(state) = 0 THEN 'state' WHEN grouping(outcome) = 0 THEN 'outcome' ELSE 'held' END
+                   AS kind, state, outcome, held_reason, count(*) AS n,
+               count(*) FILTER (WHERE finished_at IS NOT NULL AND result_published_at IS NULL) AS unpublished
+        FROM job WHERE batch_id = b.id
+        GROUP BY GROUPING SETS ((state), (outcome), (held_reason))
+    ) g
+    WHERE kind = 'state' OR (kind = 'outcome' AND outcome IS NOT NULL) OR (kind = 'held' AND held_reason IS NOT NULL)
+) j
+"""
+_BATCH_STATUS = _STATUS + "WHERE b.id = %(batch_id)s"
+_BATCHES = (
+    _STATUS + "WHERE b.id IN (SELECT id FROM batch ORDER BY created_at DESC LIMIT %(limit)s) ORDER BY b.created_at DESC"
+)
+
+_ATTEMPTS = """
+SELECT id, run, round, purpose, number, lane, provider, model, encode(request_hash, 'hex') AS request_hash, lease_token,
+       opened_at, closed_at, outcome, spent, provider_request_id, usage, reserved_usd, cost_usd, timing_ms, failure,
+       provider_batch_id
+FROM attempt WHERE job_id = %(id)s ORDER BY opened_at, id
+"""
+_COMPLETIONS = """
+SELECT attempt_id, run, round, purpose, won, stored_at, finish_reason, parsed, prompt, raw
+FROM completion WHERE job_id = %(id)s ORDER BY stored_at, attempt_id
+"""
+_EVENTS = "SELECT at, run, kind, actor, detail FROM job_event WHERE job_id = %(id)s ORDER BY id"
+_RECORDS = "SELECT * FROM generation_record WHERE job_id = %(id)s ORDER BY run"
+
+
+class Reading:
+    """The reading verbs of the PostgreSQL ledger."""
+
+    _db: Database
+
+    async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
+        """See ``tasks.ports.Ledger.views``."""
+        return [view_of(row) for row in await self._db.rows(_VIEWS, {"ids": list(job_ids)})]
+
+    async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
+        """See ``tasks.ports.Ledger.batch_views``; pages by position, so no cursor or transaction is held open."""
+        after = -1
+        while True:
+            rows = await self._db.rows(_BATCH_VIEWS, {"batch_id": batch_id, "after": after, "page": STREAM_PAGE})
+            for row in rows:
+                yield view_of(row)
+            if len(rows) < STREAM_PAGE:
+                return
+            after = rows[-1].position
+
+    async def batch_status(self, batch_id: UUID) -> BatchStatus:
+        """See ``tasks.ports.Ledger.batch_status``."""
+        rows = await self._db.rows(_BATCH_STATUS, {"batch_id": batch_id})
+        if not rows:
+            raise NotFound(f"no batch {batch_id}")
+        return _status_of(rows[0])
+
+    async def batches(self, limit: int) -> list[BatchStatus]:
+        """See ``tasks.ports.Ledger.batches``."""
+        return [_status_of(row) for row in await self._db.rows(_BATCHES, {"limit": limit})]
+
+    async def job_detail(self, job_id: UUID) -> JobDetail:
+        """See ``tasks.ports.Ledger.job_detail``."""
+        views = await self.views([job_id])
+        if not views:
+            raise NotFound(f"no job {job_id}")
+        key = {"id": job_id}
+        return JobDetail(
+            view=views[0],
+            attempts=tuple(row._asdict() for row in await self._db.rows(_ATTEMPTS, key)),
+            completions=tuple(_readable(row) for row in await self._db.rows(_COMPLETIONS, key)),
+            events=tuple(row._asdict() for row in await self._db.rows(_EVENTS, key)),
+            records=tuple(GenerationRecord(**row._asdict()) for row in await self._db.rows(_RECORDS, key)),
+        )
+
+    async def server_age(self) -> timedelta:
+        """See ``tasks.ports.Ledger.server_age``."""
+        rows = await self._db.rows("SELECT now() - pg_postmaster_start_time() AS age")
+        age: timedelta = rows[0].age
+        return age
+
+
+def view_of(row: Any) -> JobView:
+    """Make a view of a row with ``VIEW_COLUMNS``."""
+    record = None
+    if row.record_job_id is not None:
+        record = GenerationRecord(**{name: getattr(row, f"record_{name}") for name in _RECORD_COLUMNS})
+    return JobView(
+        job_id=row.id,
+        batch_id=row.batch_id,
+        tenant=row.tenant,
+        position=row.position,
+        custom_id=row.custom_id,
+        state=JobState(row.state),
+        step=Step(row.step),
+        run=row.run,
+        round=row.round,
+        outcome=Outcome(row.outcome) if row.outcome else None,
+        held_reason=row.held_reason,
+        created_at=row.created_at,
+        scheduled_at=row.scheduled_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        published_at=row.result_published_at,
+        cost_usd=row.cost_usd,
+        request=JobRequest.model_validate(row.request),
+        record=record,
+    )
+
+
+def _status_of(row: Any) -> BatchStatus:
+    return BatchStatus(**{name: getattr(row, name) for name in BatchStatus.model_fields})
+
+
+def _readable(row: Any) -> dict[str, Any]:
+    """The raw bytes as text; what is not UTF-8 is shown escaped, the ledger keeps the bytes."""
+    return {**row._asdict(), "raw": bytes(row.raw).decode(errors="backslashreplace")}

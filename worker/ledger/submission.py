@@ -1,0 +1,164 @@
+"""Writes batches and their jobs: all or none, by COPY, with idempotency kept by unique indexes."""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+from uuid import UUID
+
+import orjson
+import psycopg
+from psycopg import AsyncConnection
+
+from schemas.states import JobState
+from tasks.errors import IdempotencyConflict, InputError
+from tasks.ports import NewBatch, NewJob, Receipt
+from worker.ledger.database import CONFLICT_TRIES, Database
+
+_INSERT_BATCH = """
+INSERT INTO batch (id, key, name, tenant, not_before, deadline, max_cost_usd, defaults)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s::jsonb)
+ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING
+RETURNING nightdesk_now() AS now
+"""
+
+_JOBS_OF_KEY = """
+SELECT b.id AS batch_id, j.id, j.position, r.request_hash
+FROM batch b LEFT JOIN job j ON j.batch_id = b.id LEFT JOIN job_request r ON r.job_id = j.id
+WHERE b.tenant = %s AND b.key = %s
+ORDER BY j.position
+"""
+
+_JOBS_OF_IDEMPOTENCY_KEYS = """
+SELECT j.idempotency_key, j.id, r.request_hash
+FROM job j JOIN job_request r ON r.job_id = j.id
+WHERE j.tenant = %s AND j.idempotency_key = ANY(%s)
+"""
+
+_COPY_JOBS = """
+COPY job (id, batch_id, position, custom_id, message_id, tenant, idempotency_key, state, step, priority,
+          scheduled_at, available_at, deadline, created_at)
+FROM STDIN (FORMAT BINARY)
+"""
+_JOB_TYPES = [
+    "uuid", "uuid", "int4", "text", "text", "text", "text", "text", "text", "int2",
+    "timestamptz", "timestamptz", "timestamptz", "timestamptz",
+]  # fmt: skip
+
+_COPY_REQUESTS = "COPY job_request (job_id, request, request_hash, contract_version) FROM STDIN (FORMAT BINARY)"
+_REQUEST_TYPES = ["uuid", "bytea", "bytea", "int2"]
+_JSONB_VERSION = b"\x01"
+"""What precedes the JSON text in PostgreSQL's binary form of jsonb; so the bytes go through as they are."""
+
+_UNIQUE_FIELDS = {"job_custom_id": "custom_id", "job_message_id": "message_id"}
+"""Unique indexes of what a caller chooses, and the field to name when one is violated."""
+
+
+class Submission:
+    """The submitting verb of the PostgreSQL ledger."""
+
+    _db: Database
+
+    async def submit(self, batch: NewBatch, chunks: Iterable[Sequence[NewJob]]) -> Receipt:
+        """See ``tasks.ports.Ledger.submit``. ``chunks`` is read once, chunk by chunk, inside the transaction.
+
+        A repeated try after a lost race needs the chunks again, so only a list or tuple of them is tried again.
+        """
+        repeatable = isinstance(chunks, list | tuple)
+        for remaining in reversed(range(CONFLICT_TRIES if repeatable else 1)):
+            try:
+                async with self._db.connection() as connection, connection.transaction():
+                    return await _write(connection, batch, chunks)
+            except psycopg.errors.UniqueViolation as error:
+                _explain_unique(error)
+                if not remaining:
+                    raise IdempotencyConflict(
+                        "another submission with the same idempotency keys is being written now; submit again"
+                    ) from error
+        raise AssertionError("unreachable")
+
+
+def _explain_unique(error: psycopg.errors.UniqueViolation) -> None:
+    """Raise what the caller did wrong; return where another submission merely was quicker with the same keys."""
+    field = _UNIQUE_FIELDS.get(error.diag.constraint_name or "")
+    if field is not None:
+        detail = (error.diag.message_detail or "").removeprefix("Key ")
+        scope = "in the batch" if field == "custom_id" else "of the tenant"
+        raise InputError(f"must be unique {scope}: {detail}", field=field) from error
+
+
+async def _write(connection: AsyncConnection[Any], batch: NewBatch, chunks: Iterable[Sequence[NewJob]]) -> Receipt:
+    parameters = (
+        batch.id, batch.key, batch.name, batch.tenant, batch.not_before, batch.deadline, batch.max_cost_usd,
+        orjson.dumps(batch.defaults).decode(),
+    )  # fmt: skip
+    written = await (await connection.execute(_INSERT_BATCH, parameters)).fetchone()
+    if written is None:
+        return await _known_batch(connection, batch, chunks)
+    ids: list[UUID] = []
+    existing: set[int] = set()
+    available: list[UUID] = []
+    for chunk in chunks:
+        known = await _known_jobs(connection, batch.tenant, chunk)
+        fresh = [job for job in chunk if job.idempotency_key not in known]
+        # A key that stands twice in one submission names one job; the later one refers to the earlier.
+        existing.update(job.position for job in chunk if job.idempotency_key in known)
+        ids.extend(known.get(job.idempotency_key, job.id) for job in chunk)
+        available.extend(await _copy(connection, batch, fresh, written.now))
+    return Receipt(batch.id, created=True, job_ids=tuple(ids), existing=frozenset(existing), available=tuple(available))
+
+
+async def _known_batch(
+    connection: AsyncConnection[Any], batch: NewBatch, chunks: Iterable[Sequence[NewJob]]
+) -> Receipt:
+    rows = await (await connection.execute(_JOBS_OF_KEY, (batch.tenant, batch.key))).fetchall()
+    by_position = {row.position: row for row in rows if row.id is not None}
+    jobs = list(chain.from_iterable(chunks))
+    same = len(jobs) == len(by_position) and all(
+        job.position in by_position and by_position[job.position].request_hash == job.request_hash for job in jobs
+    )
+    if not same:
+        raise IdempotencyConflict(
+            f"batch key {batch.key!r} was used before with {len(by_position)} other jobs; use a new key", field="key"
+        )
+    ids = tuple(by_position[job.position].id for job in jobs)
+    return Receipt(rows[0].batch_id, created=False, job_ids=ids, existing=frozenset(job.position for job in jobs))
+
+
+async def _known_jobs(connection: AsyncConnection[Any], tenant: str, jobs: Sequence[NewJob]) -> dict[str | None, UUID]:
+    keys = [job.idempotency_key for job in jobs if job.idempotency_key is not None]
+    if not keys:
+        return {}
+    rows = await (await connection.execute(_JOBS_OF_IDEMPOTENCY_KEYS, (tenant, keys))).fetchall()
+    known = {row.idempotency_key: row for row in rows}
+    for job in jobs:
+        row = known.get(job.idempotency_key)
+        if row is not None and row.request_hash != job.request_hash:
+            raise IdempotencyConflict(
+                f"{job.idempotency_key!r} was used before for job {row.id} with a different request",
+                field="idempotency_key",
+            )
+    return {key: row.id for key, row in known.items()}
+
+
+async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequence[NewJob], now: Any) -> list[UUID]:
+    if not jobs:
+        return []
+    available: list[UUID] = []
+    cursor = connection.cursor()
+    async with cursor.copy(_COPY_JOBS) as copy:
+        copy.set_types(_JOB_TYPES)
+        for job in jobs:
+            due = job.scheduled_at or batch.not_before or now
+            ready = due <= now
+            if ready:
+                available.append(job.id)
+            await copy.write_row((
+                job.id, batch.id, job.position, job.custom_id, job.message_id, job.tenant, job.idempotency_key,
+                JobState.AVAILABLE.value if ready else JobState.SCHEDULED.value, job.step.value, job.priority,
+                now if ready else due, now if ready else None, job.deadline or batch.deadline, now,
+            ))  # fmt: skip
+    async with cursor.copy(_COPY_REQUESTS) as copy:
+        copy.set_types(_REQUEST_TYPES)
+        for job in jobs:
+            await copy.write_row((job.id, _JSONB_VERSION + job.request, job.request_hash, job.contract_version))
+    return available

@@ -1,0 +1,267 @@
+"""The ledger's tables, constraints and indexes, as SQLAlchemy metadata; migrations and cold queries are made of it."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Numeric,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from schemas.states import FINAL_STATES, HeldReason, JobState, Outcome, Step
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "fk": "%(table_name)s_%(column_0_name)s_fkey",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s",
+    }
+)
+
+NOW = text("nightdesk_now()")
+_MONEY = Numeric(14, 8)
+_INSTANT = DateTime(timezone=True)
+
+
+def _one_of(column: str, values: list[str]) -> str:
+    return f"{column} IN ({', '.join(repr(value) for value in sorted(values))})"
+
+
+_FINAL = _one_of("state", [state.value for state in FINAL_STATES])
+
+batch = Table(
+    "batch",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("key", Text),
+    Column("name", Text),
+    Column("tenant", Text, nullable=False),
+    Column("created_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("not_before", _INSTANT),
+    Column("deadline", _INSTANT),
+    Column("max_cost_usd", _MONEY),
+    Column("reserved_usd", _MONEY, nullable=False, server_default=text("0")),
+    Column("spent_usd", _MONEY, nullable=False, server_default=text("0")),
+    Column("paused", Boolean, nullable=False, server_default=text("false")),
+    Column("cancelled_at", _INSTANT),
+    Column("defaults", JSONB, nullable=False, server_default=text("'{}'")),
+    CheckConstraint("reserved_usd >= 0", name="reserved_not_negative"),
+    Index("batch_key", "tenant", "key", unique=True, postgresql_where=text("key IS NOT NULL")),
+    Index("batch_newest", text("created_at DESC")),
+)
+
+job = Table(
+    "job",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("batch_id", Uuid, ForeignKey("batch.id"), nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("custom_id", Text),
+    Column("message_id", Text),
+    Column("tenant", Text, nullable=False),
+    Column("idempotency_key", Text),
+    Column("state", Text, nullable=False),
+    Column("step", Text, nullable=False),
+    Column("run", SmallInteger, nullable=False, server_default=text("1")),
+    Column("round", SmallInteger, nullable=False, server_default=text("0")),
+    Column("held_reason", Text),
+    Column("priority", SmallInteger, nullable=False, server_default=text("0")),
+    Column("scheduled_at", _INSTANT, nullable=False),
+    Column("available_at", _INSTANT),
+    Column("deadline", _INSTANT),
+    Column("hinted_at", _INSTANT),
+    Column("lease_token", Uuid),
+    Column("lease_until", _INSTANT),
+    Column("worker", Text),
+    Column("created_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("started_at", _INSTANT),
+    Column("finished_at", _INSTANT),
+    Column("outcome", Text),
+    Column("cost_usd", _MONEY, nullable=False, server_default=text("0")),
+    Column("result_published_at", _INSTANT),
+    UniqueConstraint("batch_id", "position"),
+    CheckConstraint(_one_of("state", [s.value for s in JobState]), name="state_known"),
+    CheckConstraint(_one_of("step", [s.value for s in Step]), name="step_known"),
+    CheckConstraint(f"({_FINAL}) = (finished_at IS NOT NULL)", name="final_iff_finished"),
+    CheckConstraint("(state = 'completed') = (outcome IS NOT NULL)", name="outcome_iff_completed"),
+    CheckConstraint("outcome IS NULL OR " + _one_of("outcome", [o.value for o in Outcome]), name="outcome_known"),
+    CheckConstraint(
+        "(state = 'running') = (lease_token IS NOT NULL) AND (lease_token IS NULL) = (lease_until IS NULL)",
+        name="lease_iff_running",
+    ),
+    CheckConstraint("held_reason IS NULL OR state = 'scheduled'", name="held_only_scheduled"),
+    CheckConstraint(
+        "held_reason IS NULL OR " + _one_of("held_reason", [r.value for r in HeldReason]), name="held_reason_known"
+    ),
+    CheckConstraint("result_published_at IS NULL OR finished_at IS NOT NULL", name="published_only_final"),
+    Index("job_custom_id", "batch_id", "custom_id", unique=True, postgresql_where=text("custom_id IS NOT NULL")),
+    Index("job_message_id", "tenant", "message_id", unique=True, postgresql_where=text("message_id IS NOT NULL")),
+    Index(
+        "job_idempotency_key",
+        "tenant",
+        "idempotency_key",
+        unique=True,
+        postgresql_where=text("idempotency_key IS NOT NULL"),
+    ),
+    # One index serves hints and idle claims: tenants are skipped through, each tenant's jobs stand in working order.
+    Index(
+        "job_available",
+        "step",
+        "tenant",
+        text("priority DESC"),
+        text("deadline ASC NULLS LAST"),
+        "id",
+        postgresql_where=text("state = 'available'"),
+    ),
+    Index("job_due", "scheduled_at", postgresql_where=text("state = 'scheduled' AND held_reason IS NULL")),
+    Index("job_held", "batch_id", "held_reason", postgresql_where=text("held_reason IS NOT NULL")),
+    # Without lease_until, so that a renewal changes no index and stays on its page (HOT).
+    Index("job_running", "worker", postgresql_where=text("state = 'running'")),
+    Index("job_deadline", "deadline", postgresql_where=text("deadline IS NOT NULL AND finished_at IS NULL")),
+    Index(
+        "job_unpublished",
+        "finished_at",
+        postgresql_where=text("finished_at IS NOT NULL AND result_published_at IS NULL"),
+    ),
+    # Block ranges cost next to nothing to keep: only a Redis that lost its data makes anyone ask for a span of time.
+    Index("job_finished", "finished_at", postgresql_using="brin"),
+)
+
+job_request = Table(
+    "job_request",
+    metadata,
+    Column("job_id", Uuid, ForeignKey("job.id", ondelete="CASCADE"), primary_key=True),
+    Column("request", JSONB, nullable=False),
+    Column("request_hash", LargeBinary, nullable=False),
+    Column("contract_version", SmallInteger, nullable=False),
+)
+
+attempt = Table(
+    "attempt",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("job_id", Uuid, ForeignKey("job.id", ondelete="CASCADE"), nullable=False),
+    Column("run", SmallInteger, nullable=False),
+    Column("round", SmallInteger, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("number", SmallInteger, nullable=False),
+    Column("lane", Text, nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("model", Text),
+    Column("request_hash", LargeBinary, nullable=False),
+    Column("lease_token", Uuid, nullable=False),
+    Column("opened_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("closed_at", _INSTANT),
+    Column("outcome", Text),
+    Column("spent", Boolean, nullable=False, server_default=text("false")),
+    Column("provider_request_id", Text),
+    Column("usage", JSONB),
+    Column("reserved_usd", _MONEY, nullable=False, server_default=text("0")),
+    Column("cost_usd", _MONEY),
+    Column("timing_ms", JSONB),
+    Column("failure", JSONB),
+    Column("provider_batch_id", Uuid),
+    CheckConstraint("(closed_at IS NULL) = (outcome IS NULL)", name="closed_iff_outcome"),
+    CheckConstraint("outcome IS NULL OR outcome IN ('ok', 'unknown') OR outcome LIKE 'error:%'", name="outcome_known"),
+    CheckConstraint("purpose IN ('generate', 'reask', 'correct', 'judge')", name="purpose_known"),
+    Index("attempt_of_job", "job_id", "run"),
+    Index("attempt_unknown", "job_id", postgresql_where=text("outcome = 'unknown'")),
+)
+
+completion = Table(
+    "completion",
+    metadata,
+    Column("attempt_id", Uuid, ForeignKey("attempt.id", ondelete="CASCADE"), primary_key=True),
+    Column("job_id", Uuid, nullable=False),
+    Column("run", SmallInteger, nullable=False),
+    Column("round", SmallInteger, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("won", Boolean, nullable=False),
+    Column("stored_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("raw", LargeBinary, nullable=False),
+    Column("finish_reason", Text, nullable=False),
+    Column("parsed", JSONB, nullable=False),
+    Column("prompt", JSONB, nullable=False),
+    # The database itself keeps "the first completion wins".
+    Index("completion_winner", "job_id", "run", "round", "purpose", unique=True, postgresql_where=text("won")),
+)
+
+generation_record = Table(
+    "generation_record",
+    metadata,
+    Column("job_id", Uuid, ForeignKey("job.id", ondelete="CASCADE"), primary_key=True),
+    Column("run", SmallInteger, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("message_id", Text, nullable=False),
+    Column("retrieval_record_id", Text),
+    Column("trace_id", Text),
+    Column("request_id", Text),
+    Column("contract_version", SmallInteger, nullable=False),
+    Column("prompt_name", Text),
+    Column("prompt_version", Text),
+    Column("prompt_hash", Text),
+    Column("model_provider", Text),
+    Column("model_name", Text),
+    Column("messages_snapshot", JSONB),
+    Column("provider_snapshot", JSONB),
+    Column("output_raw", Text),
+    Column("output_structured", JSONB),
+    Column("answer", Text, nullable=False),
+    Column("output_format", Text, nullable=False),
+    Column("citations", JSONB, nullable=False),
+    Column("grounding", JSONB),
+    Column("quality", JSONB, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("error_message", Text),
+    Column("failure", JSONB),
+    Column("usage", JSONB),
+    Column("timing_ms", JSONB, nullable=False),
+    Column("created_at", _INSTANT, nullable=False, server_default=NOW),
+    CheckConstraint("status IN ('success', 'partial', 'failed')", name="status_known"),
+    Index("generation_record_message", "tenant", "message_id", "run", unique=True),
+)
+
+job_event = Table(
+    "job_event",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("job_id", Uuid, ForeignKey("job.id", ondelete="CASCADE"), nullable=False),
+    Column("run", SmallInteger, nullable=False),
+    Column("at", _INSTANT, nullable=False, server_default=NOW),
+    Column("kind", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("detail", JSONB, nullable=False, server_default=text("'{}'")),
+    Index("job_event_of_job", "job_id", "id"),
+)
+
+provider_batch = Table(
+    "provider_batch",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("provider", Text, nullable=False),
+    Column("model", Text),
+    Column("lane", Text, nullable=False),
+    Column("remote_id", Text),
+    Column("state", Text, nullable=False),
+    Column("intended_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("created_at", _INSTANT),
+    Column("ended_at", _INSTANT),
+    Column("detail", JSONB, nullable=False, server_default=text("'{}'")),
+    CheckConstraint("(remote_id IS NULL) = (created_at IS NULL)", name="remote_iff_created"),
+    Index("provider_batch_open", "provider", postgresql_where=text("ended_at IS NULL")),
+)

@@ -1,0 +1,96 @@
+"""Creates the files and directories of a home so that each belongs to whoever owns the directory around it.
+
+That one rule keeps a home usable by its owner after root has worked in it, and hands the servers' own directories
+to the account they run under. Symbolic links are never followed on writing: root writes into directories that a less
+trusted account owns.
+"""
+
+import fcntl
+import os
+import secrets
+import stat
+from pathlib import Path
+
+__all__ = ["make_directory", "open_append", "open_lock", "tail", "try_lock", "write_atomically"]
+
+_LOG_LIMIT_BYTES = 16 * 1024 * 1024  # enough for weeks of an embedded server; one older file is kept beside it
+
+
+def make_directory(path: Path, mode: int) -> None:
+    """Create a directory with exactly this mode, whatever the umask; one that exists stays as it is."""
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    path.chmod(mode)
+    _give_to_owner_of(path.parent, path)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file's content in one step, readable (0600) by its owner only.
+
+    The content is on disk before the name points to it, so a crash leaves the old file or the new one.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+            _give_to_owner_of(path.parent, descriptor)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def open_append(path: Path) -> int:
+    """Open a log for appending and return its descriptor; a log that grew large is put aside first."""
+    if path.exists() and path.stat().st_size > _LOG_LIMIT_BYTES:
+        path.replace(path.with_name(f"{path.name}.1"))
+    return _open_owned(path, os.O_WRONLY | os.O_APPEND)
+
+
+def open_lock(path: Path) -> int:
+    """Open a file that is only ever locked, never read, and return its descriptor."""
+    return _open_owned(path, os.O_RDWR)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take an exclusive lock on an open file, or tell that somebody has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def tail(path: Path, lines: int = 20) -> str:
+    """Return the last lines of a text file, or an empty string when there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 16_384))
+            return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return ""
+
+
+def _open_owned(path: Path, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    _give_to_owner_of(path.parent, descriptor)
+    return descriptor
+
+
+def _give_to_owner_of(directory: Path, target: Path | int) -> None:
+    if os.geteuid() != 0:  # only root can give a file away
+        return
+    owner = directory.stat()
+    current = os.fstat(target) if isinstance(target, int) else target.lstat()
+    if (current.st_uid, current.st_gid) == (owner.st_uid, owner.st_gid):
+        return
+    if isinstance(target, int):
+        os.fchown(target, owner.st_uid, owner.st_gid)
+    elif not stat.S_ISLNK(current.st_mode):
+        os.chown(target, owner.st_uid, owner.st_gid, follow_symlinks=False)

@@ -1,0 +1,190 @@
+"""Lays out a home directory: where the servers' data, logs, ports and passwords are, and the lock around them.
+
+Under ``home/local``: ``lock``, ``secrets.json``, ``ports.json``, ``logs/``, one ``*.guard`` per server, and ``data``,
+which is a directory, or a symbolic link when the account the servers run under cannot reach home (a home under /root).
+"""
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from worker.local.account import Account, choose_account
+from worker.local.errors import HomeError
+from worker.local.files import make_directory, open_lock, try_lock, write_atomically
+from worker.local.options import LocalOptions
+from worker.local.polling import poll
+
+__all__ = ["Home", "Passwords"]
+
+_DATA_NAMES = ("postgres", "valkey")
+# Passing through is allowed, looking around is not: the servers' account must get to its own directory below.
+_PASS_THROUGH = 0o711
+
+
+@dataclass(frozen=True, slots=True)
+class Passwords:
+    """The generated passwords of one home; never shown by repr, never logged."""
+
+    postgres_superuser: str = field(repr=False)
+    postgres: str = field(repr=False)
+    valkey: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The paths of one home; building it touches nothing on disk."""
+
+    root: Path
+    local: Path
+    data: Path
+    logs: Path
+    ports: Path
+
+    @classmethod
+    def at(cls, home: Path) -> "Home":
+        """Return the layout for a home given in any spelling: relative, with ``~``, through symbolic links."""
+        root = home.expanduser().resolve()
+        local = root / "local"
+        return cls(root=root, local=local, data=local / "data", logs=local / "logs", ports=local / "ports.json")
+
+    def exists(self) -> bool:
+        """Tell whether servers were ever started here.
+
+        Raises: HomeError when the caller may not look inside.
+        """
+        try:
+            present = self.local.is_dir()
+        except PermissionError as error:
+            raise self._not_ours(error) from error
+        if present and not os.access(self.local, os.R_OK | os.W_OK | os.X_OK):
+            raise self._not_ours(PermissionError(f"no access to {self.local}"))
+        return present
+
+    def create(self) -> None:
+        """Make the directories that are missing; calling it again changes nothing.
+
+        Raises: HomeError when home cannot be made or written to.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            make_directory(self.local, _PASS_THROUGH if os.geteuid() == 0 else 0o700)
+            make_directory(self.logs, 0o700)
+        except OSError as error:
+            raise self._not_ours(error) from error
+
+    @contextmanager
+    def lock(self, seconds: float) -> Iterator[None]:
+        """Hold the home alone, across processes and threads; the system frees it when the holder dies.
+
+        Raises: HomeError when another process held it for ``seconds``.
+        """
+        try:
+            descriptor = open_lock(self.local / "lock")
+        except OSError as error:
+            raise self._not_ours(error) from error
+        try:
+            if not poll(lambda: try_lock(descriptor), seconds):
+                raise HomeError(
+                    f"Another process has been starting or stopping the servers of {self.root} for {seconds:g} s: "
+                    f"wait for it to finish, or end it, then try again."
+                )
+            yield
+        finally:
+            os.close(descriptor)
+
+    def passwords(self, *, create: bool = True) -> Passwords:
+        """Return the passwords of this home, by default generating and storing them (0600) on first use.
+
+        Raises: HomeError when there are none, or they are gone although the data they open is still there.
+        """
+        path = self.local / "secrets.json"
+        try:
+            return Passwords(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            if not create or (self.data / "postgres").is_dir():
+                raise HomeError(
+                    f"{path} is gone, but the database it opens is still there: restore that file from a copy, or "
+                    f"remove {self.local} to begin anew (which deletes the data)."
+                ) from None
+        except PermissionError as error:
+            raise self._not_ours(error) from error
+        except (ValueError, TypeError):
+            raise HomeError(f"{path} is damaged: restore it from a copy, or remove {self.local}.") from None
+        fresh = {name: secrets.token_urlsafe(24) for name in ("postgres_superuser", "postgres", "valkey")}
+        write_atomically(path, json.dumps(fresh))
+        return Passwords(**fresh)
+
+    def prepare_data(self, options: LocalOptions) -> Account:
+        """Find or make the data directory and return the account that owns what is in it.
+
+        Raises: HomeError when the account can no longer reach the data, or the data is that of another home.
+        """
+        existing = next((self.data / name for name in _DATA_NAMES if (self.data / name).is_dir()), None)
+        account = choose_account(self.root, existing, options.run_as)
+        if not self.data.exists():
+            self._place_data(account, options.shared_root)
+        self._check_belongs_here()
+        if not account.can_enter(self.data.resolve()):
+            raise HomeError(
+                f"The account '{account.name}', which runs the servers, cannot reach {self.data.resolve()}: let it "
+                f"pass through the directories above (chmod o+x), or move the home elsewhere."
+            )
+        return account
+
+    def data_directory(self, name: str, account: Account) -> Path:
+        """Make one server's own directory (0700, owned by the account) if missing, and return its real path."""
+        path = self.data.resolve() / name
+        if not path.is_dir():
+            make_directory(path, 0o700)
+            account.own(path)
+        return path
+
+    def _place_data(self, account: Account, shared_root: Path) -> None:
+        """Put the data under home when the account can get there, else under ``shared_root`` with a link to it."""
+        if self.data.is_symlink():
+            raise HomeError(
+                f"{self.data} points to {self.data.readlink()}, which is gone: bring it back (is a disk not "
+                f"mounted?), or remove {self.local} to begin anew."
+            )
+        make_directory(self.data, _PASS_THROUGH if account.switch else 0o700)
+        if account.can_enter(self.data):
+            return
+        # A random part in the name: a home removed and made again must not fall onto the data of the old one.
+        target = shared_root / "homes" / f"{self.root.name or 'root'}-{secrets.token_hex(6)}"
+        try:
+            shared_root.parent.mkdir(parents=True, exist_ok=True)
+            for directory in (shared_root, target.parent, target):
+                make_directory(directory, _PASS_THROUGH)
+        except OSError as error:
+            raise HomeError(
+                f"'{account.name}' cannot reach {self.root}, and {target} cannot be made ({error.strerror}): choose "
+                f"a home that every account can pass through, for example below /srv or /var/tmp."
+            ) from error
+        write_atomically(target / "home", str(self.root))
+        self.data.rmdir()
+        self.data.symlink_to(target)
+
+    def _check_belongs_here(self) -> None:
+        """Refuse data that another, still existing home points to: a copied home must not share live files."""
+        if not self.data.is_symlink():
+            return
+        note = self.data.resolve() / "home"
+        other = Path(note.read_text(encoding="utf-8")) if note.exists() else self.root
+        if other != self.root:
+            link = other / "local" / "data"
+            if link.is_symlink() and link.resolve() == self.data.resolve():
+                raise HomeError(
+                    f"{self.root} looks like a copy of {other}, and both point to {self.data.resolve()}: remove "
+                    f"{self.local} to give the copy servers of its own."
+                )
+            write_atomically(note, str(self.root))  # the home was moved, not copied
+
+    def _not_ours(self, error: OSError) -> HomeError:
+        return HomeError(
+            f"{self.root} cannot be used ({error}): run this as its owner, or set NIGHTDESK_HOME to a directory of "
+            f"your own."
+        )

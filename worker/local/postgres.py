@@ -1,0 +1,253 @@
+"""Runs PostgreSQL durably on a small machine: data directory, configuration, command line, role and database."""
+
+import os
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+from psycopg import sql
+
+from worker.local.account import Account
+from worker.local.errors import StartError
+from worker.local.files import make_directory, write_atomically
+from worker.local.ports import LOOPBACK
+from worker.local.process import Identity, is_alive
+
+__all__ = ["DATABASE", "ROLE", "SUPERUSER", "PostgresServer"]
+
+DATABASE = "nightdesk"
+ROLE = "nightdesk"
+SUPERUSER = "postgres"
+
+_CONFIGURATION = """\
+# Written anew at each start; ALTER SYSTEM still overrides it.
+listen_addresses = '{host}'
+port = {port}
+# A socket's path may have 107 bytes, and a home may lie deeper than that.
+unix_socket_directories = ''
+password_encryption = 'scram-sha-256'
+# Workers, the HTTP side and a person with psql, with room; one connection costs a few MB when it is used.
+max_connections = 200
+
+# A commit is on disk before it is acknowledged: the ledger's promises rest on this.
+fsync = on
+synchronous_commit = on
+full_page_writes = on
+# The build at hand has no lz4, and pglz costs more processor time than the disk space is worth.
+wal_compression = off
+# A burst of submissions must not force checkpoints; by time they still come, which keeps crash recovery short.
+max_wal_size = '4GB'
+checkpoint_timeout = '10min'
+
+# A small machine: the hot part of the ledger fits, and the file cache holds the rest.
+shared_buffers = '256MB'
+effective_cache_size = '1GB'
+work_mem = '8MB'
+maintenance_work_mem = '64MB'
+# Short statements by key: compiling them, or spreading them over processes, takes longer than running them.
+# Parallel queries also need more /dev/shm than a container has by default (64 MB).
+jit = off
+max_parallel_workers_per_gather = 0
+max_parallel_maintenance_workers = 0
+# Local disks read at random about as fast as in order.
+random_page_cost = 1.1
+# Job rows change state several times each: clear dead versions early, before scans feel them.
+autovacuum_naptime = '15s'
+autovacuum_vacuum_scale_factor = 0.05
+autovacuum_analyze_scale_factor = 0.05
+
+# To the log file the server was started with, in English, in UTC.
+log_destination = 'stderr'
+logging_collector = off
+log_line_prefix = '%m [%p] %q%u@%d '
+log_min_duration_statement = '1s'
+log_lock_waits = on
+lc_messages = 'C'
+log_timezone = 'UTC'
+timezone = 'UTC'
+"""
+_HBA = (
+    f"# Written anew at each start. Loopback only, always with a password.\nhost all all {LOOPBACK}/32 scram-sha-256\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresServer:
+    """The PostgreSQL of one home."""
+
+    program: Path
+    initdb: Path
+    directory: Path
+    guard: Path
+    log: Path
+    superuser_password: str = field(repr=False)
+    password: str = field(repr=False)
+
+    name = "postgres"
+    stop_signal = signal.SIGINT  # "fast": sessions are rolled back, a checkpoint is written
+
+    @property
+    def identity(self) -> Identity:
+        """How its process is recognised."""
+        return Identity(
+            program="postgres",
+            argument=str(self.directory),
+            pid_file=self.directory / "postmaster.pid",
+            guard=self.guard,
+        )
+
+    def prepare(self, port: int, account: Account) -> None:
+        """Make the data directory if it is missing and write the configuration.
+
+        Raises: StartError when initdb fails.
+        """
+        if not (self.directory / "PG_VERSION").exists():
+            self._initialise(account)
+        self._drop_misleading_pid_file()
+        write_atomically(self.directory / "postgresql.conf", _CONFIGURATION.format(host=LOOPBACK, port=port))
+        write_atomically(self.directory / "pg_hba.conf", _HBA)
+
+    def command(self) -> list[str]:
+        """Return the command line that runs it in the foreground."""
+        return [str(self.program), "-D", str(self.directory)]
+
+    def answers(self, port: int) -> bool:
+        """Tell whether it takes connections; False while it starts or recovers.
+
+        Raises: StartError when it refuses the password.
+        """
+        try:
+            self._connect(port).close()
+        except psycopg.OperationalError as error:
+            # libpq hands no error code out of a failed connection; the server's messages are set to English.
+            if "password authentication failed" in str(error):
+                raise StartError(
+                    f"What listens on {LOOPBACK}:{port} refuses the password of this home: either it is another "
+                    f"server, or secrets.json does not belong to this data. Stop and start the servers of this home; "
+                    f"if that does not help, restore secrets.json."
+                ) from error
+            return False
+        return True
+
+    def settle(self, port: int) -> None:
+        """Make the role and the database if they are missing.
+
+        Raises: StartError when the server does not let us.
+        """
+        try:
+            with self._connect(port) as connection:
+                if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone() is None:
+                    # Hashed here: a statement that fails or is slow stands in the log, word for word.
+                    hashed = connection.pgconn.encrypt_password(
+                        self.password.encode(), ROLE.encode(), b"scram-sha-256"
+                    ).decode()
+                    connection.execute(
+                        sql.SQL("CREATE ROLE {} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD {}").format(
+                            sql.Identifier(ROLE), sql.Literal(hashed)
+                        )
+                    )
+                if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone() is None:
+                    connection.execute(
+                        sql.SQL("CREATE DATABASE {} OWNER {}").format(sql.Identifier(DATABASE), sql.Identifier(ROLE))
+                    )
+        except psycopg.Error as error:
+            raise StartError(f"The database '{DATABASE}' cannot be made: {error}. See {self.log}.") from error
+
+    def _connect(self, port: int) -> psycopg.Connection[tuple[Any, ...]]:
+        # What PG* variables could turn against a plain loopback connection is given explicitly.
+        return psycopg.connect(
+            host=LOOPBACK,
+            hostaddr=LOOPBACK,
+            port=port,
+            user=SUPERUSER,
+            password=self.superuser_password,
+            dbname="postgres",
+            connect_timeout=5,
+            sslmode="disable",
+            gssencmode="disable",
+            options="",
+            autocommit=True,
+        )
+
+    def _initialise(self, account: Account) -> None:
+        """Make the data directory aside and move it into place when it is complete and on disk."""
+        draft = self.directory.with_name("postgres.new")
+        password_file = self.directory.with_name("postgres.password")
+        shutil.rmtree(draft, ignore_errors=True)  # left by a start that was killed
+        password_file.unlink(missing_ok=True)
+        make_directory(draft, 0o700)
+        account.own(draft)
+        try:
+            # A file, not a pipe: the account could not open a pipe of ours by the name /dev/stdin.
+            write_atomically(password_file, self.superuser_password)
+            account.own(password_file)
+            done = account.run([self.initdb, "-D", draft, *_initdb_options(password_file)])
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise StartError(f"{self.initdb} cannot be run as '{account.name}': {error}.") from error
+        finally:
+            password_file.unlink(missing_ok=True)
+        if done.returncode != 0:
+            raise StartError(
+                f"initdb failed: {done.stderr.strip() or done.stdout.strip()}\nFree some disk space or choose another "
+                f"NIGHTDESK_HOME. An account without a name in the system's user list cannot run it at all: use "
+                f"NIGHTDESK_DATABASE_URL there."
+            )
+        draft.rename(self.directory)
+        _sync_directory(self.directory.parent)
+
+    def _drop_misleading_pid_file(self) -> None:
+        """Remove a pid file that would make PostgreSQL take something else for the old server, and refuse to start.
+
+        It does so for any process of its own account with that number: after a container's restart the low numbers
+        are all in use again. And for a zombie: in a container whose first process collects none, a killed server stays
+        one. The caller holds the guard, so no child of the old server is left either. A number that nobody has is
+        left to PostgreSQL.
+        """
+        file = self.identity.pid_file
+        try:
+            process = psutil.Process(int(file.read_text(encoding="ascii").split("\n", 1)[0]))
+            misleading = not is_alive(process) or _serves_something_else(process.cmdline(), self.directory)
+        except psutil.ZombieProcess:
+            misleading = True
+        except (FileNotFoundError, ValueError, psutil.Error):
+            return
+        if misleading:
+            file.unlink(missing_ok=True)
+
+
+def _initdb_options(password_file: Path) -> list[str]:
+    return [
+        f"--username={SUPERUSER}",
+        f"--pwfile={password_file}",
+        "--auth=scram-sha-256",
+        "--encoding=UTF8",
+        # Sorts by code point and knows every letter's case, the same on every machine and after every upgrade of
+        # the system: an index never becomes wrong under it.
+        "--locale=C",
+        "--locale-provider=builtin",
+        "--builtin-locale=C.UTF-8",
+        "--no-instructions",
+        # The default sync stays: without it a power cut after the first start could take the database along.
+    ]
+
+
+def _serves_something_else(command: list[str], directory: Path) -> bool:
+    """Tell whether a command line is surely not that of a PostgreSQL on this data, however it was started."""
+    if not command or Path(command[0]).name != "postgres":
+        return True
+    named = Path(command[command.index("-D") + 1]) if "-D" in command[:-1] else Path()
+    return named.is_absolute() and named.resolve() != directory
+
+
+def _sync_directory(path: Path) -> None:
+    """Bring a rename in this directory to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

