@@ -12,6 +12,8 @@ from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
+from celery import current_app
+
 from schemas.batch import BatchStatus
 from schemas.completion import Completion
 from schemas.failure import Failure
@@ -20,6 +22,7 @@ from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from schemas.record import GenerationRecord
 from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.errors import ConfigurationError
 
 # ---- submission ------------------------------------------------------------------------------------------------
 
@@ -525,5 +528,39 @@ class Doorbell(Protocol):
         ...
 
     async def lost_its_data(self) -> bool:
-        """Whether Redis was emptied, replaced or restarted since the last call that returned; notes the new state."""
+        """Whether Redis was emptied, replaced or restarted since ``remember`` was last called by any process."""
         ...
+
+    async def remember(self) -> None:
+        """Note that what is published from now on can be found."""
+        ...
+
+
+# ---- the process -----------------------------------------------------------------------------------------------
+
+
+class Runtime(Protocol):
+    """What a Celery door hands its message to: the process's one event loop and all that is wired to it."""
+
+    def admit(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool) -> None:
+        """Block until the jobs are admitted (or found to be taken); returns at once when the worker stops."""
+        ...
+
+    def submit(self, raw_jobs: Sequence[Any], batch: dict[str, Any]) -> dict[str, Any]:
+        """Write jobs and return the JSON answer of ``nightdesk.submit``."""
+        ...
+
+    def poll(self, raw_ids: Sequence[Any]) -> list[dict[str, Any] | None]:
+        """Results as JSON, as they stand now."""
+        ...
+
+
+def wired() -> Runtime:
+    """The runtime that the worker attached to the current Celery app.
+
+    Raises: ConfigurationError in a process that is no worker.
+    """
+    runtime: Runtime | None = getattr(current_app, "runtime", None)
+    if runtime is None:
+        raise ConfigurationError("no runtime is attached to the Celery app: start it with 'nightdesk worker'")
+    return runtime

@@ -106,7 +106,12 @@ def _variables(
     request: JobRequest, protocol: AnswerProtocol, shown: Sequence[SourcePart], slots: Slots
 ) -> dict[str, Any]:
     config = request.config
-    texts = [request.query, request.system_instructions or "", config.role or "", *(t for _, t in request.conversation_history)]
+    texts = [
+        request.query,
+        request.system_instructions or "",
+        config.role or "",
+        *(t for _, t in request.conversation_history),
+    ]
     texts.extend(request.context[part.source_index].content for part in shown)
     schema = json.dumps(config.output_schema, ensure_ascii=False) if config.output_schema is not None else None
     return {

@@ -134,8 +134,9 @@ class _Writer:
         self.show_markers = show_markers
 
     def write(self, text: str) -> None:
-        self.parts.append(text)
-        self.position += len(text)
+        if text:
+            self.parts.append(text)
+            self.position += len(text)
 
     def mark(self, segment: int, source: int, text: str | None = None) -> None:
         """Write one marker, by default in the writer's style."""
@@ -169,8 +170,8 @@ class _Writer:
             if self.show_markers and raised:
                 self.write("," if position else "")
             elif self.show_markers:
-                glued = not self.position or (position and self.style is not CitationStyle.INLINE)
-                self.write("" if glued or body[-1:].isspace() else " ")
+                before = self.parts[-1][-1:] if self.position else " "
+                self.write("" if before.isspace() or (position and self.style is not CitationStyle.INLINE) else " ")
             self.mark(index, source)
         self.write(tail)
 

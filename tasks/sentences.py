@@ -103,7 +103,9 @@ def _sentences_of_block(text: str, span: Span, language: str) -> list[Span]:
     cuts = {found["end_index"] for found in get_sentence_boundaries(language, block)}
     cuts.discard(len(block))
     for found in _MISSED.finditer(block):
-        if found.end() not in cuts and _is_outside(block, max((c for c in cuts if c < found.end()), default=0), found.start()):
+        if found.end() not in cuts and _is_outside(
+            block, max((c for c in cuts if c < found.end()), default=0), found.start()
+        ):
             cuts.add(found.end())
     spans = []
     left = 0
@@ -125,7 +127,9 @@ def _is_outside(block: str, left: int, full_stop: int) -> bool:
     before = block[left:full_stop]
     if not before.strip() or (before[-1].isupper() and not before[-2:-1].isalnum()):
         return False
-    quotes = before.count('"') % 2 == 0 and before.count("“") + before.count("„") <= before.count("”") + before.count("“") * ("„" in before)
+    quotes = before.count('"') % 2 == 0 and before.count("“") + before.count("„") <= before.count("”") + before.count(
+        "“"
+    ) * ("„" in before)
     return quotes and before.count("(") == before.count(")") and before.count("[") == before.count("]")
 
 

@@ -55,7 +55,8 @@ def load(name: str, version: str | None) -> PromptTemplate:
         raise InputError(f"no prompt {name!r}; there are {', '.join(available())}", field="config.prompt_name")
     if version is not None and version not in versions:
         raise InputError(
-            f"prompt {name!r} has no version {version!r}; there are {', '.join(versions)}", field="config.prompt_version"
+            f"prompt {name!r} has no version {version!r}; there are {', '.join(versions)}",
+            field="config.prompt_version",
         )
     return _compiled(name, version or versions[-1])
 

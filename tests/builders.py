@@ -96,6 +96,9 @@ def make_attempt(leased: Leased, purpose: Purpose | None = None, **changes: Any)
     usual = Purpose.GENERATE if leased.step is Step.GENERATE else Purpose.JUDGE
     fields: dict[str, Any] = {
         "id": new_id(),
+        "token": leased.token,
+        "run": leased.run,
+        "round": leased.round,
         "number": leased.attempts + 1,
         "lane": "standard",
         "provider": "fake",
@@ -105,9 +108,6 @@ def make_attempt(leased: Leased, purpose: Purpose | None = None, **changes: Any)
     return NewAttempt(
         job_id=leased.job_id,
         batch_id=leased.batch_id,
-        token=leased.token,
-        run=leased.run,
-        round=leased.round,
         purpose=purpose or usual,
         **{**fields, **changes},
     )

@@ -2,25 +2,18 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from typing import Protocol
 
 import pytest
 
 from tasks.ports import Ledger
+from tests.postgres import advance_clock, make_postgres_ledger, postgres_database_url
 from worker.ledger.memory import MemoryLedger
 
-HAS_POSTGRES = find_spec("tests.postgres") is not None
-if HAS_POSTGRES:
-    from tests.postgres import postgres_database_url  # noqa: F401  a fixture, found by its name
-
-LEDGERS = (
-    "memory",
-    pytest.param("postgres", marks=[] if HAS_POSTGRES else pytest.mark.skip(reason="no tests/postgres.py yet")),
-)
+__all__ = ["postgres_database_url"]
 
 
 class Clock(Protocol):
@@ -53,12 +46,8 @@ class PostgresClock:
         return datetime.now(UTC) + self.advanced
 
     async def advance(self, delta: timedelta) -> None:
-        from tests.postgres import advance_clock
-
         self.advanced += delta
-        done: object = advance_clock(self.url, delta)
-        if isinstance(done, Awaitable):
-            await done
+        advance_clock(self.url, delta)
 
 
 @dataclass
@@ -77,14 +66,12 @@ def runner() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-@pytest.fixture(params=LEDGERS)
+@pytest.fixture(params=["memory", "postgres"])
 def subject(request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[Subject]:
     if request.param == "memory":
         ledger = MemoryLedger()
         yield Subject("memory", ledger, MemoryClock(ledger))
         return
-    from tests.postgres import make_postgres_ledger
-
     url = request.getfixturevalue("postgres_database_url")
     opening = make_postgres_ledger(url)
     ledger = runner.run(opening.__aenter__())

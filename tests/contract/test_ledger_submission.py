@@ -1,7 +1,6 @@
 """Submission: all or none, ids by position, and what a repeated key means."""
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 
 import pytest
 
@@ -9,9 +8,9 @@ from schemas.job import SourceContext
 from schemas.states import JobState, Step
 from tasks.errors import IdempotencyConflict, InputError, NotFound
 from tasks.ports import Ledger, NewJob
-from tests.builders import make_batch, make_config, make_job, make_jobs, make_request, new_id
+from tests.builders import make_batch, make_config, make_job, make_jobs, make_request
 from tests.contract.conftest import Clock
-from tests.contract.driving import HOUR, SECOND, finished, states, submit, submit_many, take, take_one, view
+from tests.contract.driving import HOUR, finished, states, submit, submit_many, take, take_one, view
 
 
 async def test_ids_are_by_position_over_all_chunks(ledger: Ledger) -> None:
@@ -278,9 +277,3 @@ async def test_chunks_may_be_made_while_they_are_read(ledger: Ledger) -> None:
 
     assert len(set(receipt.job_ids)) == 20
     assert len(await take(ledger, receipt.job_ids)) == 20
-
-
-async def test_ids_that_do_not_exist_are_nobody(ledger: Ledger, clock: Clock) -> None:
-    await clock.advance(timedelta(0) + SECOND)
-    assert await ledger.views([new_id()]) == []
-    assert await take(ledger, [new_id()]) == []

@@ -31,8 +31,12 @@ class Account:
         """The account's name, or its number when it has none."""
         return owner_name(self.uid)
 
-    def run(self, command: Sequence[str | Path], *, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, command: Sequence[str | Path], *, timeout_s: float = 120.0, holding: int | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end as this account, with a clean environment, and return its output.
+
+        The command keeps the open file ``holding``, and with it the lock on it, even when it outlives us.
 
         Raises: OSError when the account cannot execute it; subprocess.TimeoutExpired after ``timeout_s`` seconds.
         """
@@ -46,6 +50,7 @@ class Account:
             cwd="/",
             env=self.environment,
             umask=0o077,
+            pass_fds=() if holding is None else (holding,),
             timeout=timeout_s,
             user=self.uid if self.switch else None,
             group=self.gid if self.switch else None,

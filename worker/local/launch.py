@@ -39,7 +39,7 @@ def ensure_running(server: Server, place: Home, account: Account, deadline: floa
     for _ in range(_PORT_TRIES):
         with guarded(server.identity, seconds_left(deadline)) as guard:
             port = claim_port(place.ports, server.name)
-            server.prepare(port, account)
+            server.prepare(port, account, guard)
             process = spawn(server.command(), account, server.log, guard)
         if _await_answer(server, process, port, deadline, fresh=True):
             _log.info("started %s on port %d", server.name, port)

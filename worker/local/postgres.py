@@ -101,13 +101,20 @@ class PostgresServer:
             guard=self.guard,
         )
 
-    def prepare(self, port: int, account: Account) -> None:
+    @property
+    def _password_file(self) -> Path:
+        return self.directory.with_name("postgres.password")
+
+    def prepare(self, port: int, account: Account, guard: int) -> None:
         """Make the data directory if it is missing and write the configuration.
+
+        An initdb that outlives a killed start goes on writing; holding the guard, it makes the next start wait.
 
         Raises: StartError when initdb fails.
         """
+        self._password_file.unlink(missing_ok=True)  # left by a start that was killed
         if not (self.directory / "PG_VERSION").exists():
-            self._initialise(account)
+            self._initialise(account, guard)
         self._drop_misleading_pid_file()
         write_atomically(self.directory / "postgresql.conf", _CONFIGURATION.format(host=LOOPBACK, port=port))
         write_atomically(self.directory / "pg_hba.conf", _HBA)
@@ -167,26 +174,25 @@ class PostgresServer:
             user=SUPERUSER,
             password=self.superuser_password,
             dbname="postgres",
-            connect_timeout=5,
+            connect_timeout=2,  # the least libpq takes; a program that took our port may accept and say nothing
             sslmode="disable",
             gssencmode="disable",
             options="",
             autocommit=True,
         )
 
-    def _initialise(self, account: Account) -> None:
+    def _initialise(self, account: Account, guard: int) -> None:
         """Make the data directory aside and move it into place when it is complete and on disk."""
         draft = self.directory.with_name("postgres.new")
-        password_file = self.directory.with_name("postgres.password")
+        password_file = self._password_file
         shutil.rmtree(draft, ignore_errors=True)  # left by a start that was killed
-        password_file.unlink(missing_ok=True)
         make_directory(draft, 0o700)
         account.own(draft)
         try:
             # A file, not a pipe: the account could not open a pipe of ours by the name /dev/stdin.
             write_atomically(password_file, self.superuser_password)
             account.own(password_file)
-            done = account.run([self.initdb, "-D", draft, *_initdb_options(password_file)])
+            done = account.run([self.initdb, "-D", draft, *_initdb_options(password_file)], holding=guard)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise StartError(f"{self.initdb} cannot be run as '{account.name}': {error}.") from error
         finally:

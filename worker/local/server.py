@@ -29,8 +29,10 @@ class Server(Protocol):
     def stop_signal(self) -> signal.Signals:
         """The signal that makes it save everything and end without waiting for its clients."""
 
-    def prepare(self, port: int, account: Account) -> None:
+    def prepare(self, port: int, account: Account, guard: int) -> None:
         """Make the data if it is missing and write the configuration; called only while the server is down.
+
+        Programs it runs on the data hold the guard, so that nobody else begins while one is left over.
 
         Raises: LocalServerError.
         """

@@ -18,6 +18,8 @@ from worker.local.process import Identity
 
 __all__ = ["ValkeyServer"]
 
+_PATIENCE_S = 1.0  # for one PING; asked again until the caller's deadline
+
 _CONFIGURATION = """\
 # Written anew at each start.
 bind {host}
@@ -77,7 +79,7 @@ class ValkeyServer:
             guard=self.guard,
         )
 
-    def prepare(self, port: int, account: Account) -> None:  # noqa: ARG002 - the directory's owner says it all
+    def prepare(self, port: int, account: Account, guard: int) -> None:  # noqa: ARG002 - it runs no program here
         """Write the configuration."""
         text = _CONFIGURATION.format(
             host=LOOPBACK,
@@ -101,8 +103,8 @@ class ValkeyServer:
             host=LOOPBACK,
             port=port,
             password=self.password,
-            socket_timeout=2.0,
-            socket_connect_timeout=2.0,
+            socket_timeout=_PATIENCE_S,
+            socket_connect_timeout=_PATIENCE_S,
             retry=Retry(NoBackoff(), 0),
         )
         try:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.local import LocalOptions, remove
+from tests.integration.local.actions import query, valkey
+from worker.local import LocalOptions, remove, start
 
 
 def _open_directory() -> Path:
@@ -42,3 +43,21 @@ def new_home(options: LocalOptions) -> Iterator[Callable[[str], Path]]:
 @pytest.fixture
 def home(new_home: Callable[[str], Path]) -> Path:
     return new_home("home")
+
+
+@pytest.fixture(scope="session")
+def _long_lived_home(options: LocalOptions) -> Iterator[Path]:
+    base = _open_directory()
+    yield base / "home"
+    remove(base / "home", options)
+    shutil.rmtree(base)
+
+
+@pytest.fixture
+def running_home(_long_lived_home: Path, options: LocalOptions) -> Path:
+    """A home whose servers run and are empty, for tests that leave it usable, running or not: saves an initdb each."""
+    endpoints = start(_long_lived_home, options)
+    query(endpoints.database_url, "DROP TABLE IF EXISTS kept")
+    with valkey(endpoints.redis_url) as client:
+        client.flushall()
+    return _long_lived_home

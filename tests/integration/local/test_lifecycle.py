@@ -27,34 +27,34 @@ def test_first_start_serves_both(home: Path, options: LocalOptions) -> None:
     assert f":{now.valkey.port}/0" in endpoints.redis_url
 
 
-def test_second_start_finds_them(home: Path, options: LocalOptions) -> None:
-    first = start(home, options)
-    before = pids(home)
-    second = start(home, options)
+def test_second_start_finds_them(running_home: Path, options: LocalOptions) -> None:
+    first = start(running_home, options)
+    before = pids(running_home)
+    second = start(running_home, options)
     assert second.started == frozenset()
     assert (second.database_url, second.redis_url) == (first.database_url, first.redis_url)
-    assert pids(home) == before
+    assert pids(running_home) == before
 
 
-def test_stop_keeps_the_data_and_the_addresses(home: Path, options: LocalOptions) -> None:
-    first = start(home, options)
+def test_stop_keeps_the_data_and_the_addresses(running_home: Path, options: LocalOptions) -> None:
+    first = start(running_home, options)
     store(first, "a")
-    processes = [psutil.Process(pid) for pid in pids(home).values()]
-    assert stop(home, options) == {"postgres", "valkey"}
+    processes = [psutil.Process(pid) for pid in pids(running_home).values()]
+    assert stop(running_home, options) == {"postgres", "valkey"}
     assert not any(is_alive(process) for process in processes)
-    assert not status(home).running
-    second = start(home, options)
+    assert not status(running_home).running
+    second = start(running_home, options)
     assert second.started == {"postgres", "valkey"}
     assert (second.database_url, second.redis_url) == (first.database_url, first.redis_url)
     assert stored(second) == (["a"], ["a"])
 
 
-def test_stop_with_clients_connected(home: Path, options: LocalOptions) -> None:
-    endpoints = start(home, options)
+def test_stop_with_clients_connected(running_home: Path, options: LocalOptions) -> None:
+    endpoints = start(running_home, options)
     with psycopg.connect(endpoints.database_url) as connection, valkey(endpoints.redis_url) as client:
-        connection.execute("CREATE TABLE uncommitted (value text)")
+        connection.execute("CREATE TEMPORARY TABLE uncommitted (value text)")
         client.ping()
-        assert stop(home, options) == {"postgres", "valkey"}
+        assert stop(running_home, options) == {"postgres", "valkey"}
         connection.close()
 
 
@@ -72,14 +72,14 @@ def test_status_of_nothing_creates_nothing(home: Path) -> None:
     assert not home.exists()
 
 
-def test_one_missing_server_is_started_alone(home: Path, options: LocalOptions) -> None:
-    start(home, options)
-    before = pids(home)
+def test_one_missing_server_is_started_alone(running_home: Path, options: LocalOptions) -> None:
+    start(running_home, options)
+    before = pids(running_home)
     valkey_process = psutil.Process(before["valkey"])
     valkey_process.terminate()
     assert poll(lambda: not is_alive(valkey_process), 10.0)
-    assert start(home, options).started == {"valkey"}
-    assert pids(home)["postgres"] == before["postgres"]
+    assert start(running_home, options).started == {"valkey"}
+    assert pids(running_home)["postgres"] == before["postgres"]
 
 
 def test_two_homes_side_by_side(new_home: Callable[[str], Path], options: LocalOptions) -> None:
@@ -103,8 +103,8 @@ def test_a_deep_home_with_an_awkward_name(new_home: Callable[[str], Path], optio
         remove(home, options)
 
 
-def test_the_role_owns_its_database_and_is_no_superuser(home: Path, options: LocalOptions) -> None:
-    url = start(home, options).database_url
+def test_the_role_owns_its_database_and_is_no_superuser(running_home: Path, options: LocalOptions) -> None:
+    url = start(running_home, options).database_url
     rights = (
         "SELECT current_user::text, rolsuper, rolcreaterole, rolcreatedb FROM pg_roles WHERE rolname = current_user"
     )
@@ -115,14 +115,14 @@ def test_the_role_owns_its_database_and_is_no_superuser(home: Path, options: Loc
         query(url, "COPY (SELECT 1) TO PROGRAM 'true'")
 
 
-def test_a_dropped_database_is_made_again(home: Path, options: LocalOptions) -> None:
-    endpoints = start(home, options)
+def test_a_dropped_database_is_made_again(running_home: Path, options: LocalOptions) -> None:
+    endpoints = start(running_home, options)
     query(endpoints.admin_database_url, "DROP DATABASE nightdesk")
-    assert query(start(home, options).database_url, "SELECT 1") == [(1,)]
+    assert query(start(running_home, options).database_url, "SELECT 1") == [(1,)]
 
 
-def test_both_are_durable(home: Path, options: LocalOptions) -> None:
-    endpoints = start(home, options)
+def test_both_are_durable(running_home: Path, options: LocalOptions) -> None:
+    endpoints = start(running_home, options)
     for setting in ("fsync", "synchronous_commit", "full_page_writes", "data_checksums"):
         assert query(endpoints.database_url, f"SHOW {setting}") == [("on",)]
     assert query(endpoints.database_url, "SELECT lower('ÄÖ'), upper('é')") == [("äö", "É")]
@@ -131,20 +131,20 @@ def test_both_are_durable(home: Path, options: LocalOptions) -> None:
         assert {name: client.config_get(name)[name] for name in wanted} == wanted
 
 
-def test_both_want_the_password_and_nobody_else_learns_it(home: Path, options: LocalOptions) -> None:
-    endpoints = start(home, options)
-    now = status(home)
+def test_both_want_the_password_and_nobody_else_learns_it(running_home: Path, options: LocalOptions) -> None:
+    endpoints = start(running_home, options)
+    now = status(running_home)
     with pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(host="127.0.0.1", port=now.postgres.port, user="nightdesk", password="", dbname="nightdesk")
     with valkey(f"redis://127.0.0.1:{now.valkey.port}/0") as client, pytest.raises(redis.AuthenticationError):
         client.ping()
-    place = Home.at(home)
+    place = Home.at(running_home)
     secrets_file = place.local / "secrets.json"
     assert stat.S_IMODE(secrets_file.stat().st_mode) == 0o600
     passwords = place.passwords()
     for secret in (passwords.postgres, passwords.postgres_superuser, passwords.valkey):
         assert secret not in repr(endpoints) + repr(passwords)
-        assert all(secret not in " ".join(psutil.Process(pid).cmdline()) for pid in pids(home).values())
+        assert all(secret not in " ".join(psutil.Process(pid).cmdline()) for pid in pids(running_home).values())
         files = [path for path in place.local.rglob("*") if path.is_file() and path != secrets_file]
         assert files
         assert not [path for path in files if secret.encode() in path.read_bytes()]
@@ -167,14 +167,14 @@ def test_remove_leaves_nothing(home: Path, options: LocalOptions) -> None:
     remove(home, options)
 
 
-def test_a_server_that_does_not_end_is_named(home: Path, options: LocalOptions) -> None:
-    start(home, options)
-    process = psutil.Process(pids(home)["valkey"])
+def test_a_server_that_does_not_end_is_named(running_home: Path, options: LocalOptions) -> None:
+    start(running_home, options)
+    process = psutil.Process(pids(running_home)["valkey"])
     process.suspend()
     try:
         with pytest.raises(StopError, match=str(process.pid)):
-            stop(home, LocalOptions(shared_root=options.shared_root, stop_s=0.3))
+            stop(running_home, LocalOptions(shared_root=options.shared_root, stop_s=0.3))
     finally:
         process.resume()
-    stop(home, options)
+    stop(running_home, options)
     assert not is_alive(process)

@@ -17,31 +17,31 @@ def listener(port: int) -> Iterator[None]:
         yield
 
 
-def test_a_taken_port_is_given_up_for_another(home: Path, options: LocalOptions) -> None:
-    store(start(home, options), "a")
-    before = status(home)
-    stop(home, options)
+def test_a_taken_port_is_given_up_for_another(running_home: Path, options: LocalOptions) -> None:
+    store(start(running_home, options), "a")
+    before = status(running_home)
+    stop(running_home, options)
     with ExitStack() as stack:
         for server in (before.postgres, before.valkey):
             assert server.port is not None
             stack.enter_context(listener(server.port))
-        endpoints = start(home, options)
+        endpoints = start(running_home, options)
         assert stored(endpoints) == (["a"], ["a"])
-    after = status(home)
+    after = status(running_home)
     assert (after.postgres.port, after.valkey.port) != (before.postgres.port, before.valkey.port)
-    stop(home, options)
-    again = start(home, options)
+    stop(running_home, options)
+    again = start(running_home, options)
     assert again.database_url == endpoints.database_url
     assert again.redis_url == endpoints.redis_url
 
 
 @pytest.mark.parametrize("name", ["postgres", "valkey"])
 def test_a_port_lost_between_looking_and_listening(
-    home: Path, options: LocalOptions, name: str, monkeypatch: pytest.MonkeyPatch
+    running_home: Path, options: LocalOptions, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store(start(home, options), "a")
-    lost = getattr(status(home), name).port
-    stop(home, options)
+    store(start(running_home, options), "a")
+    lost = getattr(status(running_home), name).port
+    stop(running_home, options)
     looks: list[int] = []
     real = ports.is_free
 
@@ -51,8 +51,8 @@ def test_a_port_lost_between_looking_and_listening(
 
     monkeypatch.setattr(ports, "is_free", free_at_first_sight)
     with listener(lost):
-        assert stored(start(home, options)) == (["a"], ["a"])
-    assert getattr(status(home), name).port != lost
+        assert stored(start(running_home, options)) == (["a"], ["a"])
+    assert getattr(status(running_home), name).port != lost
 
 
 @pytest.mark.parametrize("name", ["postgres", "valkey"])
@@ -74,18 +74,16 @@ def test_a_port_lost_to_another_home(
     assert getattr(status(one), name).port == taken
 
 
-def test_a_damaged_note_of_ports_costs_new_ports_only(home: Path, options: LocalOptions) -> None:
-    store(start(home, options), "a")
-    stop(home, options)
-    (home / "local" / "ports.json").write_text("{")
-    assert stored(start(home, options)) == (["a"], ["a"])
+def test_a_damaged_note_of_ports_costs_new_ports_only(running_home: Path, options: LocalOptions) -> None:
+    store(start(running_home, options), "a")
+    stop(running_home, options)
+    (running_home / "local" / "ports.json").write_text("{")
+    assert stored(start(running_home, options)) == (["a"], ["a"])
 
 
-def test_the_wait_for_another_start_ends(home: Path, options: LocalOptions) -> None:
-    place = Home.at(home)
-    place.create()
-    with place.lock(1.0), pytest.raises(HomeError, match="Another process"):
-        start(home, LocalOptions(shared_root=options.shared_root, start_s=0.2))
+def test_the_wait_for_another_start_ends(running_home: Path, options: LocalOptions) -> None:
+    with Home.at(running_home).lock(1.0), pytest.raises(HomeError, match="Another process"):
+        start(running_home, LocalOptions(shared_root=options.shared_root, start_s=0.2))
 
 
 def test_a_copied_home_gets_a_life_of_its_own(new_home: Callable[[str], Path], options: LocalOptions) -> None:

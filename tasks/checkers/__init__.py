@@ -1,0 +1,128 @@
+"""Give each claim of an answer a verdict with its evidence: the door of the hallucination check.
+
+answer     what a checker is given and gives back
+structure  citations exist, quotes are real, claims carry citations
+lexical    the words of a claim stand together in a source
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from schemas.generation import CheckerName
+from schemas.grounding import Claim, Grounding, Verdict
+from schemas.job import JobRequest
+from tasks.checkers.answer import CheckedClaim, Checker, CheckInput, ClaimFinding
+from tasks.checkers.lexical import Lexical
+from tasks.checkers.structure import Structure
+from tasks.postprocess import Processed
+from tasks.render import strip_markers
+from tasks.sentences import Span
+from tasks.statements import Statement, why_not_checkable
+
+__all__ = ["CheckInput", "CheckedClaim", "Checker", "ClaimFinding", "ground"]
+
+logger = logging.getLogger(__name__)
+
+CHECKERS: Mapping[CheckerName, Checker] = {CheckerName.STRUCTURE: Structure(), CheckerName.LEXICAL: Lexical()}
+"""The layers that exist."""
+
+DECIDING = (CheckerName.LEXICAL, CheckerName.STRUCTURE)
+"""Whose verdict counts, first to last: a layer that reads the words before one that reads only the form."""
+
+
+def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerName, Checker] = CHECKERS) -> Grounding:
+    """Check an answer with the layers its config names.
+
+    A layer that does not exist, or that raises, is named in ``failed_checkers`` with the reason and changes no
+    verdict; a claim that no layer gave a verdict stays ``unchecked``, never supported.
+    """
+    bare = strip_markers(processed.response, processed.markers)
+    reasons = [why_not_checkable(bare[statement.start : statement.end]) for statement in processed.statements]
+    checkable = tuple(
+        _checked_claim(statement, bare, processed)
+        for statement, reason in zip(processed.statements, reasons, strict=True)
+        if reason is None
+    )
+    findings, failed = _run(request.config.checkers, checkers, CheckInput(request, checkable))
+    versions = {name.value: checkers[name].version for name in findings}
+    claims: list[Claim] = []
+    position = 0
+    for statement, reason in zip(processed.statements, reasons, strict=True):
+        text = processed.response[statement.start : statement.end]
+        if reason is not None:
+            claims.append(_not_checkable(text, statement, reason))
+            continue
+        claims.append(_fused(text, statement, {name: found[position] for name, found in findings.items()}))
+        position += 1
+    return _grounding(claims, versions, failed)
+
+
+def _checked_claim(statement: Statement, bare: str, processed: Processed) -> CheckedClaim:
+    return CheckedClaim(
+        text=bare[statement.start : statement.end],
+        span=Span(statement.start, statement.end),
+        citations=tuple(processed.citations[position] for position in statement.citations),
+        unknown=statement.unknown,
+    )
+
+
+def _run(
+    wanted: Sequence[CheckerName], checkers: Mapping[CheckerName, Checker], answer: CheckInput
+) -> tuple[dict[CheckerName, Sequence[ClaimFinding]], dict[str, str]]:
+    findings: dict[CheckerName, Sequence[ClaimFinding]] = {}
+    failed: dict[str, str] = {}
+    for name in dict.fromkeys(wanted):
+        checker = checkers.get(name)
+        if checker is None:
+            failed[name.value] = "not available in this version"
+            continue
+        try:
+            found = checker.check(answer)
+            if len(found) != len(answer.claims):
+                raise ValueError(f"{len(found)} findings for {len(answer.claims)} claims")  # noqa: TRY301 - one policy
+        except Exception as error:
+            # The policy: a paid answer is not thrown away because its check broke; the record says which layer did.
+            logger.exception("checker %s failed", name.value)
+            failed[name.value] = f"{type(error).__name__}: {error}"
+            continue
+        findings[name] = found
+    return findings, failed
+
+
+def _fused(text: str, statement: Statement, findings: Mapping[CheckerName, ClaimFinding]) -> Claim:
+    """One verdict: that of the first deciding layer that has one; the remarks of all layers."""
+    decider = next((name for name in DECIDING if name in findings and findings[name].verdict is not None), None)
+    decided = findings[decider] if decider else ClaimFinding()
+    remarks = [decided.reason, *(found.reason for name, found in findings.items() if name is not decider)]
+    if decider is None:
+        remarks.insert(0, "no checker gave a verdict")
+    return Claim(
+        text=text,
+        start_pos=statement.start,
+        end_pos=statement.end,
+        verdict=decided.verdict or Verdict.UNCHECKED,
+        score=decided.score,
+        miscited=decided.miscited,
+        evidence=decided.evidence,
+        checker=decider.value if decider else None,
+        reason="; ".join(remark for remark in remarks if remark),
+    )
+
+
+def _not_checkable(text: str, statement: Statement, reason: str) -> Claim:
+    return Claim(
+        text=text, start_pos=statement.start, end_pos=statement.end, verdict=Verdict.NOT_CHECKABLE, reason=reason
+    )
+
+
+def _grounding(claims: Sequence[Claim], versions: dict[str, str], failed: dict[str, str]) -> Grounding:
+    counts = Counter(claim.verdict for claim in claims)
+    checkable = len(claims) - counts[Verdict.NOT_CHECKABLE]
+    return Grounding(
+        grounding_score=counts[Verdict.SUPPORTED] / checkable if checkable else None,
+        claims=tuple(claims),
+        checkers=versions,
+        failed_checkers=failed,
+        counts={verdict: counts[verdict] for verdict in Verdict if counts[verdict]},
+    )

@@ -1,0 +1,51 @@
+"""What a checker is given and what it gives back: one form for all layers of the check."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from schemas.answer import Citation
+from schemas.grounding import Evidence, Verdict
+from schemas.job import JobRequest
+from tasks.sentences import Span
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedClaim:
+    """A claim to be checked: its words without markers, its place in the response, and what it cites."""
+
+    text: str
+    span: Span
+    citations: tuple[Citation, ...] = ()
+    unknown: tuple[int, ...] = ()
+    """Source numbers it cites that were not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckInput:
+    """An answer as the checkers see it. ``claims`` are the checkable ones, in the order of the response."""
+
+    request: JobRequest
+    claims: tuple[CheckedClaim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimFinding:
+    """What one checker says of one claim; ``verdict`` None: it has only a remark to make, or nothing to say."""
+
+    verdict: Verdict | None = None
+    score: float | None = None
+    evidence: tuple[Evidence, ...] = ()
+    miscited: bool = False
+    reason: str = ""
+
+
+class Checker(Protocol):
+    """One layer of the check. ``version`` changes whenever a verdict could."""
+
+    name: str
+    version: str
+
+    def check(self, answer: CheckInput) -> Sequence[ClaimFinding]:
+        """One finding per claim of the answer, in order. Pure; may raise, which leaves its verdicts out."""
+        ...

@@ -1,0 +1,335 @@
+"""Writes the answer of one job: prompt, attempt, provider call, completion; each paid call recorded before it is made."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from time import monotonic
+from typing import Any
+
+from celery import shared_task
+from uuid_utils.compat import uuid7
+
+from schemas.failure import Failure, FailureKind
+from schemas.prompt import Prompt
+from schemas.record import Quality, TimingMs
+from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.errors import ConfigurationError, InputError, ProviderError, Unstorable
+from tasks.finish import Findings, completed, failed, fallback_text, total_ms
+from tasks.poll import job_ids as read_ids
+from tasks.ports import (
+    Advance,
+    Answered,
+    Call,
+    ClosedAttempt,
+    FinalJob,
+    Journal,
+    Leased,
+    LeaseKey,
+    Ledger,
+    NewAttempt,
+    Opened,
+    Provider,
+    Providers,
+    Purpose,
+    StoredAnswer,
+    wired,
+)
+from tasks.prompt import render
+from tasks.retry import Decision, Fail, Fallback, Hold, Retry, RetryPolicy, Snooze, decide
+
+log = logging.getLogger(__name__)
+
+BUDGET_WAIT = timedelta(seconds=5)
+"""How long a job waits for other reservations of its batch to be settled before it asks for its own again."""
+
+MAX_UNKNOWN = 10
+"""Unknown outcomes of a round before the job fails: a job that takes its worker down must not do so for ever."""
+
+
+def ruled_out(job: Leased) -> tuple[Outcome, str] | None:
+    """The outcome that needs no call, with its reason: no sources, too few, or too weak. None: go on."""
+    sources, config = job.request.context, job.request.config
+    if not sources:
+        return Outcome.NO_EVIDENCE, "no sources were given"
+    if len(sources) < config.min_sources:
+        return Outcome.ABSTAINED, f"{len(sources)} sources were given, at least {config.min_sources} are asked for"
+    scores = [source.relevance_score for source in sources if source.relevance_score is not None]
+    if scores and (mean := sum(scores) / len(scores)) < config.min_relevance:
+        return Outcome.ABSTAINED, f"the mean relevance of the sources is {mean:.2f}, below {config.min_relevance:.2f}"
+    return None
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """What a generation spent its time on, in milliseconds; ``since`` is the lease, by the monotonic clock."""
+
+    since: float = field(default_factory=monotonic)
+    prompt: float = 0.0
+    llm: float = 0.0
+
+    def stored(self, job: Leased) -> dict[str, float]:
+        """What the check step will need to complete the job's timings."""
+        retry_wait = job.first_opened_ago_ms or 0.0
+        return {
+            "queue": round(job.waited_ms, 3),
+            "prompt": round(self.prompt, 3),
+            "llm": round(self.llm, 3),
+            "retry_wait": round(retry_wait, 3),
+        }
+
+    def timing(self, job: Leased) -> TimingMs:
+        """The timings of a job that ends in this step."""
+        return total_ms(job, monotonic() - self.since, TimingMs(**self.stored(job)))
+
+
+@dataclass(slots=True)
+class Generate:
+    """The generate step on the event loop; ``run`` takes one leased job as far as this step goes."""
+
+    ledger: Ledger
+    journal: Journal
+    providers: Providers
+    policy: RetryPolicy
+    jitter: Callable[[], float]
+    to_check: Callable[[Leased], None]
+    """Told of each job whose answer is committed: its check can be hinted."""
+    final: Callable[[Leased, FinalJob], None]
+    """Told of each job that became final here: its result can be published."""
+
+    async def run(self, job: Leased) -> None:
+        """Take a job through the step. Every failure ends in the ledger; only cancellation leaves this call."""
+        watch = Stopwatch()
+        try:
+            if job.stored is not None:
+                # An earlier call's answer arrived after all: nothing more is paid for.
+                await self._move(job, Advance(JobState.SCHEDULED, Step.CHECK, job.round))
+                return
+            ruling = ruled_out(job)
+            if ruling is not None:
+                await self._finish(job, _uncalled(job, *ruling, watch.timing(job)))
+            elif job.spent >= job.request.config.max_attempts or job.unknown >= MAX_UNKNOWN:
+                told = f"{job.spent} attempts failed and {job.unknown} ended unknown; no more are allowed"
+                failure = Failure(kind=FailureKind.ATTEMPTS_SPENT, message=told)
+                await self._finish(job, failed(job, failure, watch.timing(job)))
+            else:
+                await self._call_in_turn(job, watch)
+        except (ConfigurationError, InputError, ProviderError, Unstorable) as error:
+            await self._finish(job, failed(job, failure_of(error), watch.timing(job)))
+        except Exception as error:
+            log.exception("job %s broke in generate", job.job_id)
+            await self._finish(job, failed(job, failure_of(error), watch.timing(job)))
+
+    async def _call_in_turn(self, job: Leased, watch: Stopwatch) -> None:
+        """Call the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
+        config = job.request.config
+        turns = (config.provider, *config.fallbacks)
+        for number, name in enumerate(turns, start=1):
+            provider_name, _, model = (name or "").partition(":")
+            provider = self.providers.get(provider_name or None)
+            request = job.request
+            if model and number > 1:
+                request = request.model_copy(update={"config": config.model_copy(update={"model": model})})
+            started = monotonic()
+            prompt = render(request, provider.protocol(request.config))
+            call = provider.plan(request, prompt)
+            watch.prompt += (monotonic() - started) * 1000
+            attempt = self._attempt(job, call, number)
+            opened = await self.journal.open_attempt(attempt)
+            if opened is not Opened.OPENED:
+                await self._not_opened(job, opened)
+                return
+            if not await self._answer(job, provider, call, attempt, watch, more=number < len(turns)):
+                return
+
+    def _attempt(self, job: Leased, call: Call, turn: int) -> NewAttempt:
+        return NewAttempt(
+            id=uuid7(),
+            job_id=job.job_id,
+            batch_id=job.batch_id,
+            token=job.token,
+            run=job.run,
+            round=job.round,
+            purpose=Purpose.GENERATE,
+            number=job.attempts + turn,
+            lane=call.lane,
+            provider=call.provider,
+            model=call.model,
+            request_hash=call.request_hash,
+            reserved_usd=call.reserve_usd or Decimal(0),
+        )
+
+    async def _not_opened(self, job: Leased, opened: Opened) -> None:
+        if opened is Opened.ANSWERED:
+            await self._move(job, Advance(JobState.SCHEDULED, Step.CHECK, job.round))
+        elif opened is Opened.OVER_BUDGET:
+            status = await self.ledger.batch_status(job.batch_id)
+            # While others hold reservations some of it may come back; after that only a person can add to it.
+            waits = status.reserved_usd > 0
+            reason = None if waits else HeldReason.BUDGET
+            delay = BUDGET_WAIT if waits else timedelta(0)
+            await self._move(job, Advance(JobState.SCHEDULED, job.step, job.round, delay, reason, "budget"))
+        # LOST: someone else has the job now.
+
+    async def _answer(
+        self, job: Leased, provider: Provider, call: Call, attempt: NewAttempt, watch: Stopwatch, *, more: bool
+    ) -> bool:
+        """Make one call and close its attempt; True if the next provider is to be called."""
+        started = monotonic()
+        try:
+            async with asyncio.timeout(call.timeout_s):
+                answered = await provider.call(call)
+        except asyncio.CancelledError:
+            # Lease lost or process stopping: the request may have been served, so the outcome is unknown.
+            await asyncio.shield(self.journal.close_attempt(_cut_off(job, attempt)))
+            raise
+        except Exception as error:
+            failure = failure_of(error, attempt=attempt.number)
+            if failure.kind is FailureKind.INTERNAL:
+                log.exception("call of job %s to %s broke", job.job_id, call.provider)
+            watch.llm = (monotonic() - started) * 1000
+            return await self._call_failed(job, attempt, failure, watch, more=more)
+        watch.llm = (monotonic() - started) * 1000
+        if await self._close_answered(job, call.prompt, attempt, answered, watch):
+            self.to_check(job)
+        return False
+
+    async def _close_answered(
+        self, job: Leased, prompt: Prompt, attempt: NewAttempt, answered: Answered, watch: Stopwatch
+    ) -> bool:
+        then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
+        closed = ClosedAttempt(
+            id=attempt.id,
+            job_id=job.job_id,
+            token=job.token,
+            step=job.step,
+            outcome="ok",
+            spent=False,
+            answer=StoredAnswer(answered.raw, answered.completion, prompt),
+            cost_usd=answered.completion.cost_usd,
+            timing_ms=watch.stored(job),
+            then=then,
+        )
+        try:
+            return await self.journal.close_attempt(closed)
+        except Unstorable as error:
+            # The answer can't be kept, but it was paid for: the attempt says so, and the job fails alone.
+            failure = failure_of(error, attempt=attempt.number)
+            bare = ClosedAttempt(
+                id=attempt.id,
+                job_id=job.job_id,
+                token=job.token,
+                step=job.step,
+                outcome=f"error:{failure.kind.value}",
+                spent=True,
+                failure=failure,
+                cost_usd=answered.completion.cost_usd,
+            )
+            await self.journal.close_attempt(bare)
+            await self._finish(job, failed(job, failure, watch.timing(job)))
+            return False
+
+    async def _call_failed(
+        self, job: Leased, attempt: NewAttempt, failure: Failure, watch: Stopwatch, *, more: bool
+    ) -> bool:
+        config = job.request.config
+        decision = decide(
+            failure,
+            spent=job.spent,
+            snoozes=job.snoozes,
+            max_attempts=config.max_attempts,
+            more_providers=more,
+            policy=self.policy,
+            jitter=self.jitter(),
+        )
+        unknown = failure.kind is FailureKind.UNKNOWN_OUTCOME
+        closed = ClosedAttempt(
+            id=attempt.id,
+            job_id=job.job_id,
+            token=job.token,
+            step=job.step,
+            outcome="unknown" if unknown else f"error:{failure.kind.value}",
+            spent=not isinstance(decision, Snooze | Hold),
+            failure=failure,
+            cost_usd=None if unknown else Decimal(0),
+            timing_ms=watch.stored(job),
+            then=advance_of(decision, job),
+        )
+        await self.journal.close_attempt(closed)
+        if isinstance(decision, Fail):
+            await self._finish(job, failed(job, decision.failure, watch.timing(job)))
+        return isinstance(decision, Fallback)
+
+    async def _move(self, job: Leased, advance: Advance) -> None:
+        await self.ledger.defer(LeaseKey(job.job_id, job.token), advance)
+
+    async def _finish(self, job: Leased, final: FinalJob) -> None:
+        if await self.journal.finish(final):
+            self.final(job, final)
+
+
+def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> FinalJob:
+    kind = "no_evidence" if outcome is Outcome.NO_EVIDENCE else "abstained"
+    quality = Quality(sufficient_context=False, reasoning=f"No call was made: {reason}.", abstain_reason=reason)
+    return completed(job, outcome, Findings(answer=fallback_text(job, kind), quality=quality), timing)
+
+
+def _cut_off(job: Leased, attempt: NewAttempt) -> ClosedAttempt:
+    failure = Failure(
+        kind=FailureKind.UNKNOWN_OUTCOME,
+        message="cut off while the call was under way",
+        attempt=attempt.number,
+        at=datetime.now(UTC),
+    )
+    # Back to the queue in the same write, if the lease is still ours (a stopping worker).
+    then = Advance(JobState.AVAILABLE, job.step, job.round, event="cut_off")
+    return ClosedAttempt(
+        attempt.id, job.job_id, job.token, job.step, "unknown", spent=False, failure=failure, then=then
+    )  # fmt: skip
+
+
+def advance_of(decision: Decision, job: Leased) -> Advance | None:
+    """Where a decision sends a running job; None where the job stays (to fail, or to call the next provider)."""
+    match decision:
+        case Retry(delay):
+            return Advance(JobState.SCHEDULED, job.step, job.round, delay, event="retry")
+        case Snooze(delay):
+            return Advance(JobState.SCHEDULED, job.step, job.round, delay, event="snooze")
+        case Hold(reason):
+            return Advance(JobState.SCHEDULED, job.step, job.round, held_reason=reason, event="hold")
+        case Fallback() | Fail():
+            return None
+
+
+def failure_of(error: BaseException, *, attempt: int | None = None) -> Failure:
+    """The failure that is stored for an error; what was not raised on purpose is a defect of ours."""
+    at = datetime.now(UTC)
+    match error:
+        case ProviderError():
+            return Failure(
+                kind=error.kind,
+                message=str(error),
+                attempt=attempt,
+                at=at,
+                provider_request_id=error.provider_request_id,
+                retry_after_s=error.retry_after_s,
+                status_code=error.status_code,
+            )
+        case TimeoutError():
+            message = "no answer within the time allowed"
+            return Failure(kind=FailureKind.UNKNOWN_OUTCOME, message=message, attempt=attempt, at=at)
+        case ConfigurationError() | InputError():
+            return Failure(kind=FailureKind.CONFIGURATION, message=str(error), attempt=attempt, at=at)
+        case Unstorable():
+            return Failure(kind=FailureKind.UNSTORABLE, message=str(error), attempt=attempt, at=at)
+        case _:
+            message = f"{type(error).__name__}: {error}"
+            return Failure(kind=FailureKind.INTERNAL, message=message, attempt=attempt, at=at)
+
+
+@shared_task(name="nightdesk.generate", ignore_result=True, acks_late=False)
+def generate_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
+    """Admit the jobs of a hint to the process's loop; returns when they are admitted, not when they are done."""
+    wired().admit(Step.GENERATE, read_ids(job_ids), urgent=urgent)

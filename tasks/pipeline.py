@@ -1,0 +1,250 @@
+"""Admits jobs to a process's event loop: hints are merged, leased within the free slots, and run until done."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+from uuid import UUID
+
+from schemas.states import Step
+from tasks.errors import LedgerUnavailable
+from tasks.ports import Leased, LeaseKey, Ledger
+
+log = logging.getLogger(__name__)
+
+GATHER = 25
+"""Freed slots that are gathered before the next lease: without it a steady load leases one row a statement."""
+
+GATHER_WAIT = timedelta(milliseconds=50)
+"""How long freed slots are gathered at most."""
+
+LEASE_ROWS = 200
+"""Jobs a lease takes at most: each brings its sources, some 20 KB."""
+
+IDLE_CLAIM = timedelta(seconds=2)
+"""A step with free slots that was given nothing for so long asks the ledger itself: the second way of waking."""
+
+LEDGER_PAUSE = timedelta(seconds=1)
+"""Between tries while the ledger can't be reached."""
+
+
+class Keeper(Protocol):
+    """Renews the leases of running jobs and says which are lost."""
+
+    def hold(self, key: LeaseKey, lost: Callable[[], None]) -> None:
+        """Keep a lease; ``lost`` is called on the loop when it is gone."""
+        ...
+
+    def release(self, key: LeaseKey) -> None:
+        """Stop keeping a lease."""
+        ...
+
+
+@dataclass(slots=True)
+class _Hint:
+    """The ids of one message that were not yet passed to a lease."""
+
+    ids: deque[UUID]
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Feed:
+    """Feeds one step of a process.
+
+    ``run`` takes the jobs of one chunk; its slots are free when it returns. With ``chunk`` 1 every job has its own
+    task, so the slowest of a lease holds back nobody.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        *,
+        slots: int,
+        chunk: int,
+        worker: str,
+        lease_for: timedelta,
+        ledger: Ledger,
+        keeper: Keeper,
+        run: Callable[[Sequence[Leased]], Awaitable[None]],
+    ) -> None:
+        self.step = step
+        self.slots = slots
+        self.throttled = False
+        """Set by dispatch while the next step is behind: nothing new is leased."""
+        self._chunk = chunk
+        self._worker = worker
+        self._lease_for = lease_for
+        self._ledger = ledger
+        self._keeper = keeper
+        self._run = run
+        self._reserved = max(1, slots // 20)
+        """Slots that only urgent jobs get, so that a bulk batch never fills them all."""
+        self._running: dict[asyncio.Task[None], Sequence[Leased]] = {}
+        self._in_use = 0
+        self._urgent: deque[_Hint] = deque()
+        self._bulk: deque[_Hint] = deque()
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def in_use(self) -> int:
+        """Jobs running now."""
+        return self._in_use
+
+    def start(self) -> None:
+        """Begin to lease; needs the running loop."""
+        self._pump = asyncio.get_running_loop().create_task(self._feed(), name=f"feed {self.step}")
+
+    async def admit(self, ids: Sequence[UUID], *, urgent: bool) -> None:
+        """Return when every id was passed to a lease; jobs that others have are passed over."""
+        if not ids or self._stopping:
+            return
+        hint = _Hint(deque(ids))
+        (self._urgent if urgent else self._bulk).append(hint)
+        self._wake.set()
+        await hint.done.wait()
+
+    # ---- the pump ----
+
+    async def _feed(self) -> None:
+        while not self._stopping:
+            try:
+                await self._lease_once()
+            except LedgerUnavailable as error:
+                log.warning("%s waits for the ledger: %s", self.step, error)
+                await self._sleep(LEDGER_PAUSE)
+            except Exception:
+                # The feed is the process's heart: what was asked for stays hinted in the ledger, so go on.
+                log.exception("leasing for %s broke", self.step)
+                await self._sleep(LEDGER_PAUSE)
+
+    async def _lease_once(self) -> None:
+        """Wait for work and slots, lease once, and start what was leased."""
+        asked = await self._asked()
+        await self._gather()
+        if self._stopping:
+            return
+        urgent_room, bulk_room = self._room()
+        if asked:
+            ids = self._next_ids(urgent_room, bulk_room)
+            if not ids:
+                await self._woken(IDLE_CLAIM)
+                return
+            self._start(await self._lease(len(ids), ids=ids))
+        elif bulk_room:
+            jobs = await self._lease(bulk_room)
+            self._start(jobs)
+            if jobs:
+                # There is a backlog that nobody hinted: go on at once.
+                self._wake.set()
+        elif urgent_room:
+            self._start(await self._lease(urgent_room, min_priority=1))
+
+    def _room(self) -> tuple[int, int]:
+        """Free slots for urgent jobs and for others."""
+        free = self.slots - self._in_use
+        bulk = 0 if self.throttled else max(0, free - self._reserved)
+        return min(free, LEASE_ROWS), min(bulk, LEASE_ROWS)
+
+    async def _asked(self) -> bool:
+        """Whether hints wait; returns False after the idle time."""
+        if not (self._urgent or self._bulk):
+            await self._woken(IDLE_CLAIM)
+        return bool(self._urgent or self._bulk)
+
+    async def _woken(self, within: timedelta) -> None:
+        self._wake.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), within.total_seconds())
+
+    async def _gather(self) -> None:
+        """Give freed slots a moment to gather, so that a lease is worth its round trip."""
+        _, room = self._room()
+        if self._bulk and not self._urgent and 0 < room < min(GATHER, self.slots // 4):
+            await self._sleep(GATHER_WAIT)
+
+    def _next_ids(self, urgent_room: int, bulk_room: int) -> list[UUID]:
+        """Take ids from the waiting hints, urgent ones first; their messages are done when all their ids are taken."""
+        ids: list[UUID] = []
+        for hints, room in ((self._urgent, urgent_room), (self._bulk, bulk_room)):
+            while hints and len(ids) < room:
+                hint = hints[0]
+                while hint.ids and len(ids) < room:
+                    ids.append(hint.ids.popleft())
+                if not hint.ids:
+                    hints.popleft()
+                    hint.done.set()
+        return ids
+
+    async def _lease(
+        self, limit: int, *, ids: Sequence[UUID] | None = None, min_priority: int | None = None
+    ) -> list[Leased]:
+        return await self._ledger.lease(
+            self.step, self._worker, self._lease_for, limit, ids=ids, min_priority=min_priority
+        )
+
+    def _start(self, jobs: list[Leased]) -> None:
+        for at in range(0, len(jobs), self._chunk):
+            chunk = jobs[at : at + self._chunk]
+            self._in_use += len(chunk)
+            task = asyncio.get_running_loop().create_task(self._run_chunk(chunk), name=f"{self.step} {chunk[0].job_id}")
+            self._running[task] = chunk
+            task.add_done_callback(self._ended)
+            for job in chunk:
+                self._keeper.hold(LeaseKey(job.job_id, job.token), _cancel(task) if len(chunk) == 1 else _ignore)
+
+    async def _run_chunk(self, chunk: Sequence[Leased]) -> None:
+        try:
+            await self._run(chunk)
+        finally:
+            for job in chunk:
+                self._keeper.release(LeaseKey(job.job_id, job.token))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._in_use -= len(self._running.pop(task))
+        self._wake.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s left an error behind; its jobs are rescued", task.get_name(), exc_info=error)
+
+    async def _sleep(self, pause: timedelta) -> None:
+        await asyncio.sleep(pause.total_seconds())
+
+    # ---- stopping ----
+
+    def stop_admitting(self) -> None:
+        """Lease nothing more and let waiting messages return; their jobs stay available in the ledger."""
+        self._stopping = True
+        self._wake.set()
+        for hints in (self._urgent, self._bulk):
+            while hints:
+                hints.popleft().done.set()
+
+    async def drain(self, within: timedelta) -> int:
+        """Let running jobs end; cut off what is left after ``within`` and return how many jobs that were."""
+        self.stop_admitting()
+        if self._pump is not None:
+            await self._pump
+        if self._running:
+            await asyncio.wait(self._running, timeout=within.total_seconds())
+        left = dict(self._running)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+        return sum(len(chunk) for chunk in left.values())
+
+
+def _cancel(task: asyncio.Task[None]) -> Callable[[], None]:
+    def lost() -> None:
+        task.cancel()
+
+    return lost
+
+
+def _ignore() -> None:
+    """A chunk that lost one lease goes on: its other jobs are still ours, and the ledger fences the lost one."""

@@ -1,0 +1,251 @@
+"""Validates requests at the door and writes them to the ledger; ids are returned only after the commit."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import orjson
+from celery import Task, shared_task
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
+from uuid_utils.compat import uuid7
+
+from schemas import CONTRACT_VERSION
+from schemas.batch import BatchRequest
+from schemas.job import JobRequest, unknown_keys
+from schemas.states import Step
+from tasks.errors import InputError
+from tasks.ports import Ledger, NewBatch, NewJob, Receipt, wired
+
+MAX_MESSAGE_BYTES = 1_000_000
+"""Most that one ``nightdesk.submit`` message may hold; more goes through the command line or HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """One job that was not accepted: its position among those handed in, and why."""
+
+    position: int
+    message: str
+    field: str | None = None
+
+
+def validated(model: type["BaseModel"], raw: Any) -> Any:
+    """Parse a raw value as a contract model; raises ``InputError`` that names each field at fault."""
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        told = [_told(problem) for problem in problems[:5]]
+        more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""  # noqa: PLR2004 - as many as told
+        field = ".".join(map(str, problems[0]["loc"])) or None
+        raise InputError("; ".join(told).removeprefix(f"{field}: ") + more, field=field) from None
+
+
+def _told(problem: Any) -> str:
+    path = ".".join(map(str, problem["loc"]))
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        message = "unknown field; check its spelling"
+    return f"{path}: {message}" if path else message
+
+
+def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[JobRequest, list[str]]:
+    """Make a request of a raw JSON object.
+
+    Args:
+        raw: one job as it came; unknown top-level keys go to ``metadata``.
+        defaults: config fields for jobs that don't set them.
+
+    Returns: the request and warnings for the producer.
+    Raises: InputError naming the field.
+    """
+    if not isinstance(raw, dict):
+        raise InputError(f"a job must be a JSON object, this is {_kind(raw)}")
+    warnings = []
+    if extra := unknown_keys(raw):
+        warnings.append(f"unknown keys were put into metadata: {', '.join(map(repr, extra))}")
+    if defaults:
+        config = raw.get("config")
+        if config is None or isinstance(config, dict):
+            raw = {**raw, "config": {**defaults, **(config or {})}}
+    request: JobRequest = validated(JobRequest, raw)
+    return request, warnings
+
+
+def _kind(raw: Any) -> str:
+    names = {str: "a string", list: "a list", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
+    return names.get(type(raw), type(raw).__name__)
+
+
+def canonical(request: JobRequest) -> tuple[bytes, bytes]:
+    """The request as it is stored, and its SHA-256.
+
+    The hash leaves defaults out, so that a later version with more fields still recognises the same request.
+
+    Raises: InputError for characters PostgreSQL can't keep (U+0000, lone surrogates), naming the field.
+    """
+    try:
+        stored = request.model_dump_json().encode()
+        basis = orjson.dumps(request.model_dump(mode="json", exclude_defaults=True), option=orjson.OPT_SORT_KEYS)
+    except (PydanticSerializationError, UnicodeEncodeError, orjson.JSONEncodeError) as error:
+        _refuse_unstorable(request.model_dump())
+        raise InputError(f"can't be written as JSON: {error}") from error
+    if b"\\u0000" in stored:
+        _refuse_unstorable(request.model_dump())
+    return stored, hashlib.sha256(basis).digest()
+
+
+def _refuse_unstorable(value: Any, path: str = "") -> None:
+    if isinstance(value, str):
+        if "\x00" in value:
+            raise InputError(f"holds the character U+0000 at position {value.index(chr(0))}; remove it", field=path)
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"holds half of a surrogate pair at position {error.start}; it is not valid Unicode, repair the text",
+                field=path,
+            ) from None
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            inside = f"{path}.{key}" if path else str(key)
+            if isinstance(key, str):
+                _refuse_unstorable(key, f"{inside} (the key itself)")
+            _refuse_unstorable(inner, inside)
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            _refuse_unstorable(inner, f"{path}.{index}")
+
+
+def new_job(request: JobRequest, *, position: int, tenant: str, job_id: UUID | None = None) -> NewJob:
+    """Make the ledger's row of a request. A caller's own ``job_id`` serves as idempotency key unless one is given."""
+    stored, request_hash = canonical(request)
+    key = request.idempotency_key
+    if key is None and job_id is not None:
+        key = f"job:{job_id}"
+    return NewJob(
+        id=job_id or uuid7(),
+        position=position,
+        tenant=tenant,
+        step=Step.CHECK if request.check_only else Step.GENERATE,
+        request=stored,
+        request_hash=request_hash,
+        contract_version=CONTRACT_VERSION,
+        custom_id=request.custom_id,
+        message_id=request.message_id,
+        idempotency_key=key,
+        priority=request.priority,
+        scheduled_at=request.scheduled_at,
+        deadline=request.deadline,
+    )
+
+
+def new_batch(raw: dict[str, Any] | None, *, tenant: str) -> NewBatch:
+    """Make the ledger's row of a batch from what the producer says of it; raises ``InputError``."""
+    batch: BatchRequest = validated(BatchRequest, raw or {})
+    # A typo in the defaults would fail every job; it is one error of the batch instead.
+    validated(JobRequest, {"query": "-", "config": batch.defaults})
+    return NewBatch(
+        id=uuid7(),
+        tenant=tenant,
+        key=batch.key,
+        name=batch.name,
+        not_before=batch.not_before,
+        deadline=batch.deadline,
+        max_cost_usd=batch.max_cost_usd,
+        defaults=batch.defaults,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What a door answers: one id or None per job handed in, and why the Nones were refused."""
+
+    receipt: Receipt | None
+    job_ids: tuple[UUID | None, ...]
+    refused: tuple[Refused, ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The answer of ``nightdesk.submit``."""
+        return {
+            "batch_id": str(self.receipt.batch_id) if self.receipt else None,
+            "created": bool(self.receipt and self.receipt.created),
+            "job_ids": [str(job_id) if job_id else None for job_id in self.job_ids],
+            "errors": [
+                {"position": refused.position, "field": refused.field, "message": refused.message}
+                for refused in self.refused
+            ],
+            "warnings": list(self.warnings),
+        }
+
+
+async def submit(ledger: Ledger, raw_jobs: Sequence[Any], *, batch: NewBatch) -> Submitted:
+    """Validate jobs that are all at hand and write the good ones; each bad one is named.
+
+    A raw job may carry its own ``job_id`` (a UUID), so that its producer can poll without waiting for the answer.
+    """
+    jobs: list[NewJob] = []
+    refused: list[Refused] = []
+    warnings: list[str] = []
+    seen: dict[str, int] = {}
+    for position, raw in enumerate(raw_jobs):
+        try:
+            job_id, rest = _own_id(raw)
+            request, told = parse_request(rest, batch.defaults)
+            _unique_custom_id(request, position, seen)
+            jobs.append(new_job(request, position=position, tenant=batch.tenant, job_id=job_id))
+            warnings.extend(f"job {position}: {warning}" for warning in told)
+        except InputError as error:
+            refused.append(Refused(position, str(error), error.field))
+    if not jobs:
+        return Submitted(None, (None,) * len(raw_jobs), tuple(refused), tuple(warnings))
+    receipt = await ledger.submit(batch, [jobs])
+    ids: list[UUID | None] = [None] * len(raw_jobs)
+    for job, job_id in zip(jobs, receipt.job_ids, strict=True):
+        ids[job.position] = job_id
+    return Submitted(receipt, tuple(ids), tuple(refused), tuple(warnings))
+
+
+def _own_id(raw: Any) -> tuple[UUID | None, Any]:
+    if not isinstance(raw, dict) or raw.get("job_id") is None:
+        return None, raw
+    try:
+        job_id = UUID(str(raw["job_id"]))
+    except ValueError:
+        raise InputError("must be a UUID", field="job_id") from None
+    return job_id, {key: value for key, value in raw.items() if key != "job_id"}
+
+
+def _unique_custom_id(request: JobRequest, position: int, seen: dict[str, int]) -> None:
+    if request.custom_id is None:
+        return
+    earlier = seen.setdefault(request.custom_id, position)
+    if earlier != position:
+        raise InputError(f"{request.custom_id!r} is already that of job {earlier}", field="custom_id")
+
+
+def chunked(jobs: Iterable[NewJob], size: int) -> Iterator[list[NewJob]]:
+    """Cut a stream of jobs into lists, so that a large submission is written as it is read."""
+    chunk: list[NewJob] = []
+    for job in jobs:
+        chunk.append(job)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+@shared_task(name="nightdesk.submit", bind=True, acks_late=True, reject_on_worker_lost=True, ignore_result=False)
+def submit_task(self: "Task[Any, Any]", jobs: Any, batch: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Accept one job or a list from a producer that reaches only Redis; acknowledged after the commit.
+
+    The message's id is the batch's key unless one is given, so that a redelivery finds what it already wrote.
+    """
+    raw_jobs = jobs if isinstance(jobs, list) else [jobs]
+    keyed = {"key": f"message:{self.request.id}", **(batch or {})}
+    return wired().submit(raw_jobs, keyed)

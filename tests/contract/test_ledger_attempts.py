@@ -1,0 +1,331 @@
+"""Attempts: written before the call, closed once whatever happened meanwhile, and the first answer wins."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from schemas.failure import FailureKind
+from schemas.states import HeldReason, JobState, Step
+from tasks.ports import Advance, Ledger, Opened, Purpose
+from tests.builders import (
+    closed_error,
+    closed_ok,
+    closed_unknown,
+    later,
+    lease_key,
+    make_answer,
+    make_attempt,
+    new_id,
+    to_check,
+)
+from tests.contract.conftest import Clock
+from tests.contract.driving import (
+    ACTOR,
+    LEASE,
+    SECOND,
+    finish,
+    generate,
+    open_one,
+    state,
+    submit_and_take,
+    submit_many,
+    take,
+    take_one,
+    view,
+)
+
+# ---- opening ---------------------------------------------------------------------------------------------------
+
+
+async def test_an_attempt_is_on_record_before_its_call(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.25"))
+
+    (row,) = (await ledger.job_detail(leased.job_id)).attempts
+
+    assert str(row["id"]) == str(attempt.id)
+    assert (row["run"], row["round"], row["purpose"], row["number"]) == (leased.run, leased.round, "generate", 1)
+    assert (row["lane"], row["provider"], row["model"]) == ("standard", "fake", "fake-1")
+    assert (row["outcome"], row["closed_at"], row["cost_usd"]) == (None, None, None)
+    assert Decimal(str(row["reserved_usd"])) == Decimal("0.25")
+    assert row["opened_at"] is not None
+
+
+async def test_no_attempt_without_a_lease(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 4)
+    held, cancelled, given_back, done = await take(ledger, receipt.job_ids)
+    await ledger.cancel([cancelled.job_id], ACTOR)
+    await ledger.hand_back([lease_key(given_back)])
+    await finish(ledger, done)
+    attempts = [make_attempt(one) for one in (cancelled, held, given_back, done)]
+    attempts.append(make_attempt(held, token=new_id()))
+
+    assert await ledger.open_attempts(attempts) == [
+        Opened.LOST,
+        Opened.OPENED,
+        Opened.LOST,
+        Opened.LOST,
+        Opened.LOST,
+    ]
+    for one in (cancelled, given_back, done):
+        assert (await ledger.job_detail(one.job_id)).attempts == ()
+    assert await ledger.open_attempts([]) == []
+
+
+async def test_no_second_call_for_a_stored_answer(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await ledger.close_attempts([closed_ok(leased, attempt)])
+
+    again = [make_attempt(leased), make_attempt(leased, purpose=Purpose.REASK), make_attempt(leased, round=1)]
+
+    assert await ledger.open_attempts(again) == [Opened.ANSWERED, Opened.OPENED, Opened.OPENED]
+    assert len((await ledger.job_detail(leased.job_id)).attempts) == 3
+
+
+async def test_a_failed_attempt_does_not_stand_in_the_way(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    for close in (closed_error, closed_unknown):
+        attempt = await open_one(ledger, leased)
+        await ledger.close_attempts([close(leased, attempt)])
+
+    await generate(ledger, leased)
+
+
+# ---- closing ---------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_moves_the_job_to_its_check(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    answer = make_answer("It is ready.")
+
+    advanced = await ledger.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
+
+    assert advanced == {leased.job_id}
+    moved = await view(ledger, leased.job_id)
+    assert (moved.state, moved.step, moved.round) == (JobState.AVAILABLE, Step.CHECK, leased.round)
+    detail = await ledger.job_detail(leased.job_id)
+    assert (detail.attempts[0]["outcome"], len(detail.completions)) == ("ok", 1)
+    assert str(detail.completions[0]["attempt_id"]) == str(attempt.id)
+    assert detail.completions[0]["finish_reason"] == "stop"
+    assert detail.events == ()
+
+
+async def test_without_a_next_place_the_job_stays(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+
+    assert await ledger.close_attempts([closed_ok(leased, attempt)]) == set()
+
+    assert await state(ledger, leased.job_id) is JobState.RUNNING
+    assert await ledger.renew([lease_key(leased)], LEASE) == set()
+
+
+@pytest.mark.parametrize("spent", [True, False])
+async def test_a_failed_attempt_sends_the_job_to_wait(ledger: Ledger, clock: Clock, *, spent: bool) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    then = later(leased, delay=20 * SECOND, event="retry" if spent else "snooze")
+
+    assert await ledger.close_attempts([closed_error(leased, attempt, spent=spent, then=then)]) == {leased.job_id}
+
+    await clock.advance(15 * SECOND)
+    assert await ledger.promote(10) == 0
+    await clock.advance(10 * SECOND)
+    assert await ledger.promote(10) == 1
+    again = await take_one(ledger, leased.job_id)
+    assert (again.spent, again.snoozes, again.attempts) == ((1, 0, 1) if spent else (0, 1, 1))
+    detail = await ledger.job_detail(leased.job_id)
+    assert detail.attempts[0]["outcome"] == f"error:{FailureKind.OVERLOADED.value}"
+    assert [event["kind"] for event in detail.events] == ["retry" if spent else "snooze"]
+
+
+async def test_a_closing_can_hold_the_job(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    then = later(leased, held_reason=HeldReason.LANE_PAUSED, event="hold")
+
+    await ledger.close_attempts([closed_error(leased, attempt, FailureKind.QUOTA, spent=False, then=then)])
+
+    held = await view(ledger, leased.job_id)
+    assert (held.state, held.held_reason) == (JobState.SCHEDULED, HeldReason.LANE_PAUSED)
+    assert await ledger.promote(10) == 0
+
+
+async def test_many_closings_each_go_their_own_way(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 3)
+    leased = await take(ledger, receipt.job_ids)
+    attempts = [make_attempt(one) for one in leased]
+    assert await ledger.open_attempts(attempts) == [Opened.OPENED] * 3
+    closings = [
+        closed_ok(leased[0], attempts[0], then=to_check(leased[0])),
+        closed_error(leased[1], attempts[1], then=later(leased[1])),
+        closed_unknown(leased[2], attempts[2]),
+    ]
+
+    assert await ledger.close_attempts(closings) == {leased[0].job_id, leased[1].job_id}
+
+    found = {one.job_id: one.state for one in await ledger.views(receipt.job_ids)}
+    assert [found[one.job_id] for one in leased] == [JobState.AVAILABLE, JobState.SCHEDULED, JobState.RUNNING]
+    assert await ledger.close_attempts([]) == set()
+
+
+async def test_two_attempts_of_a_job_close_together(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    await generate(ledger, leased)
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+    one = await open_one(ledger, checking)
+    two = await open_one(ledger, checking, round=1)
+    back = Advance(state=JobState.AVAILABLE, step=Step.GENERATE, round=1)
+
+    closings = [closed_ok(checking, one), closed_ok(checking, two, then=back)]
+    assert await ledger.close_attempts(closings) == {leased.job_id}
+
+    detail = await ledger.job_detail(leased.job_id)
+    assert [row["outcome"] for row in detail.attempts] == ["ok"] * 3
+    assert len(detail.completions) == 3
+    assert detail.view.cost_usd == 3 * Decimal("0.002")
+
+
+async def test_closing_again_changes_nothing(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.1"))
+    closed = closed_ok(leased, attempt, then=to_check(leased))
+    await ledger.close_attempts([closed])
+    before = await ledger.job_detail(leased.job_id)
+
+    for again in (closed, closed_error(leased, attempt), closed_unknown(leased, attempt)):
+        assert await ledger.close_attempts([again]) == set()
+
+    assert await ledger.job_detail(leased.job_id) == before
+    status = await ledger.batch_status(leased.batch_id)
+    assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.002"))
+
+
+async def test_a_failure_that_is_closed_stays_a_failure(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await ledger.close_attempts([closed_error(leased, attempt)])
+
+    await ledger.close_attempts([closed_ok(leased, attempt)])
+
+    detail = await ledger.job_detail(leased.job_id)
+    assert detail.attempts[0]["outcome"] == "error:overloaded"
+    assert detail.completions == ()
+
+
+async def test_the_step_fences_the_advance(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    elsewhere = replace(closed_ok(leased, attempt, then=to_check(leased)), step=Step.CHECK)
+
+    assert await ledger.close_attempts([elsewhere]) == set()
+
+    assert await state(ledger, leased.job_id) is JobState.RUNNING
+    assert (await ledger.job_detail(leased.job_id)).attempts[0]["outcome"] == "ok"
+
+
+# ---- late answers ----------------------------------------------------------------------------------------------
+
+
+async def test_a_late_answer_is_kept_and_spares_the_next_call(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await clock.advance(2 * LEASE)
+    assert await ledger.rescue(10, None) == [leased.job_id]
+
+    late = closed_ok(leased, attempt, "late but good", then=to_check(leased))
+    assert await ledger.close_attempts([late]) == set()
+
+    assert await state(ledger, leased.job_id) is JobState.AVAILABLE
+    again = await take_one(ledger, leased.job_id, worker="w2")
+    assert again.step is Step.GENERATE
+    assert again.stored is not None
+    assert (again.stored.attempt_id, again.stored.completion.text) == (attempt.id, "late but good")
+    assert again.unknown == 0
+    assert await ledger.open_attempts([make_attempt(again)]) == [Opened.ANSWERED]
+
+
+async def test_a_stored_answer_takes_its_job_on_without_a_call(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await clock.advance(2 * LEASE)
+    await ledger.rescue(10, None)
+    await ledger.close_attempts([closed_ok(leased, attempt)])
+    again = await take_one(ledger, leased.job_id, worker="w2")
+
+    advanced = await ledger.close_attempts([closed_ok(again, attempt, then=to_check(again))])
+
+    assert advanced == {leased.job_id}
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+    assert checking.stored is not None
+    assert checking.stored.attempt_id == attempt.id
+    assert (await ledger.job_detail(leased.job_id)).view.cost_usd == Decimal("0.002")
+
+
+async def test_the_first_answer_wins_and_the_late_one_is_kept_beside_it(ledger: Ledger, clock: Clock) -> None:
+    first = await submit_and_take(ledger)
+    slow = await open_one(ledger, first)
+    await clock.advance(2 * LEASE)
+    await ledger.rescue(10, None)
+    second = await take_one(ledger, first.job_id, worker="w2")
+    assert (second.unknown, second.attempts) == (1, 1)
+    quick = await open_one(ledger, second)
+    await ledger.close_attempts([closed_ok(second, quick, "quick", then=to_check(second))])
+
+    assert await ledger.close_attempts([closed_ok(first, slow, "slow", then=to_check(first))]) == set()
+
+    checking = await take_one(ledger, first.job_id, Step.CHECK)
+    assert checking.stored is not None
+    assert (checking.stored.attempt_id, checking.stored.completion.text) == (quick.id, "quick")
+    detail = await ledger.job_detail(first.job_id)
+    assert {str(row["attempt_id"]) for row in detail.completions} == {str(slow.id), str(quick.id)}
+    assert [row["outcome"] for row in detail.attempts] == ["ok", "ok"]
+    assert detail.view.cost_usd == 2 * Decimal("0.002")
+
+
+@pytest.mark.parametrize("ended_by", ["cancel", "finish"])
+async def test_money_spent_is_recorded_on_a_final_job_too(ledger: Ledger, ended_by: str) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.5"))
+    if ended_by == "cancel":
+        await ledger.cancel([leased.job_id], ACTOR)
+    else:
+        await finish(ledger, leased)
+    final = await state(ledger, leased.job_id)
+
+    answer = make_answer(cost_usd=Decimal("0.3"))
+    assert await ledger.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))]) == set()
+
+    detail = await ledger.job_detail(leased.job_id)
+    assert (detail.view.state, detail.view.cost_usd) == (final, Decimal("0.3"))
+    assert (detail.attempts[0]["outcome"], len(detail.completions)) == ("ok", 1)
+    status = await ledger.batch_status(leased.batch_id)
+    assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.3"))
+
+
+async def test_an_answer_for_an_old_run_is_not_the_new_runs_answer(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await ledger.cancel([leased.job_id], ACTOR)
+    await ledger.retry([leased.job_id], ACTOR)
+    await ledger.promote(10)
+    await ledger.close_attempts([closed_ok(leased, attempt)])
+
+    again = await take_one(ledger, leased.job_id)
+
+    assert (again.run, again.stored, again.attempts) == (leased.run + 1, None, 0)
+    await generate(ledger, again)
+    assert (await view(ledger, leased.job_id)).cost_usd == 2 * Decimal("0.002")
+
+
+async def test_an_answer_in_bytes_that_are_no_text_is_kept(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    odd = replace(make_answer(sanitised=True), raw=b"\x00\xff\xfe nul \xc3")
+
+    await ledger.close_attempts([closed_ok(leased, attempt, answer=odd, then=to_check(leased))])
+
+    assert len((await ledger.job_detail(leased.job_id)).completions) == 1

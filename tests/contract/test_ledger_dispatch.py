@@ -1,0 +1,313 @@
+"""Dispatch: what is due becomes available, what is late expires, and hints go out in a fair order."""
+
+from datetime import timedelta
+
+import pytest
+
+from schemas.failure import FailureKind
+from schemas.record import RecordStatus
+from schemas.states import HeldReason, JobState, Step
+from tasks.ports import Ledger
+from tests.builders import later, lease_key, make_batch, make_request
+from tests.contract.conftest import Clock
+from tests.contract.driving import (
+    ACTOR,
+    HOUR,
+    LEASE,
+    SECOND,
+    finished,
+    generate,
+    open_one,
+    state,
+    states,
+    submit,
+    submit_and_take,
+    submit_many,
+    take,
+    take_one,
+    view,
+)
+
+AGAIN = timedelta(seconds=60)
+"""How long a hint counts as on its way."""
+
+# ---- promote ---------------------------------------------------------------------------------------------------
+
+
+async def test_due_jobs_become_available(ledger: Ledger, clock: Clock) -> None:
+    now = clock.now()
+    receipt = await submit(ledger, *(make_request(f"{n}?", scheduled_at=now + n * HOUR) for n in (1, 2, 3)))
+    assert await ledger.promote(10) == 0
+
+    await clock.advance(2 * HOUR + 5 * SECOND)
+
+    assert await ledger.promote(10) == 2
+    assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE, JobState.AVAILABLE, JobState.SCHEDULED]
+    assert await ledger.promote(10) == 0
+
+
+async def test_promotion_has_a_limit(ledger: Ledger, clock: Clock) -> None:
+    await submit_many(ledger, 5, batch=make_batch(not_before=clock.now() + HOUR))
+    await clock.advance(2 * HOUR)
+
+    assert [await ledger.promote(2) for _ in range(4)] == [2, 2, 1, 0]
+
+
+async def test_held_jobs_are_not_promoted(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    await ledger.defer(lease_key(leased), later(leased, held_reason=HeldReason.UNKNOWN_OUTCOME))
+    await clock.advance(HOUR)
+
+    assert await ledger.promote(10) == 0
+
+
+async def test_a_paused_batch_is_not_promoted(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 2)
+    leased = await take(ledger, receipt.job_ids)
+    await ledger.pause_batch(receipt.batch_id, ACTOR, paused=True)
+    for one in leased:
+        await ledger.defer(lease_key(one), later(one))
+
+    assert await ledger.promote(10) == 0
+
+    await ledger.pause_batch(receipt.batch_id, ACTOR, paused=False)
+    await ledger.promote(10)
+    assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE] * 2
+
+
+# ---- expire ----------------------------------------------------------------------------------------------------
+
+
+async def test_late_jobs_expire_wherever_they_are(ledger: Ledger, clock: Clock) -> None:
+    deadline = clock.now() + HOUR
+    batch = make_batch(deadline=deadline)
+    receipt = await submit(
+        ledger,
+        make_request("running?"),
+        make_request("held?"),
+        make_request("available?"),
+        make_request("scheduled?", scheduled_at=clock.now() + 2 * HOUR),
+        make_request("in time?", deadline=clock.now() + 3 * HOUR),
+        batch=batch,
+    )
+    running, held = await take(ledger, receipt.job_ids[:2])
+    await ledger.defer(lease_key(held), later(held, held_reason=HeldReason.BUDGET))
+    assert await ledger.expire(10) == []
+    await clock.advance(HOUR + 5 * SECOND)
+
+    assert set(await ledger.expire(10)) == set(receipt.job_ids[:4])
+
+    assert await states(ledger, receipt.job_ids) == [JobState.EXPIRED] * 4 + [JobState.AVAILABLE]
+    assert await ledger.renew([lease_key(running)], LEASE) == {running.job_id}
+    assert await ledger.expire(10) == []
+
+
+async def test_an_expired_job_has_a_record_that_says_so(ledger: Ledger, clock: Clock) -> None:
+    receipt = await submit(ledger, make_request(deadline=clock.now() + SECOND, message_id="m", trace_id="t"))
+    await clock.advance(5 * SECOND)
+    await ledger.expire(10)
+
+    expired = await view(ledger, receipt.job_ids[0])
+
+    assert expired.finished_at is not None
+    assert expired.record is not None
+    assert (expired.record.job_id, expired.record.run, expired.record.tenant) == (expired.job_id, expired.run, "desk")
+    assert (expired.record.message_id, expired.record.trace_id) == ("m", "t")
+    assert expired.record.status is RecordStatus.FAILED
+    assert expired.record.failure is not None
+    assert expired.record.failure.kind is FailureKind.EXPIRED
+    assert "deadline" in (expired.record.error_message or "")
+
+
+async def test_expiry_has_a_limit_and_leaves_finals_alone(ledger: Ledger, clock: Clock) -> None:
+    done = await finished(ledger, make_request("done?", deadline=clock.now() + HOUR))
+    receipt = await submit_many(ledger, 3, deadline=clock.now() + HOUR)
+    await clock.advance(2 * HOUR)
+
+    expired = [await ledger.expire(2) for _ in range(3)]
+
+    assert [len(ids) for ids in expired] == [2, 1, 0]
+    assert {job_id for ids in expired for job_id in ids} == set(receipt.job_ids)
+    assert await state(ledger, done) is JobState.COMPLETED
+
+
+# ---- hints -----------------------------------------------------------------------------------------------------
+
+
+async def test_hints_fill_up_to_the_depth(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 6)
+
+    first = await ledger.take_hints(Step.GENERATE, 4, 3, AGAIN)
+    second = await ledger.take_hints(Step.GENERATE, 4, 3, AGAIN)
+
+    assert (len(first), len(second)) == (3, 1)
+    assert len({job_id for job_id, _ in first + second} & set(receipt.job_ids)) == 4
+    assert await ledger.take_hints(Step.GENERATE, 4, 3, AGAIN) == []
+
+
+async def test_a_hinted_job_that_was_taken_makes_room(ledger: Ledger) -> None:
+    await submit_many(ledger, 6)
+    hinted = [job_id for job_id, _ in await ledger.take_hints(Step.GENERATE, 4, 10, AGAIN)]
+    await take(ledger, hinted[:3])
+
+    more = [job_id for job_id, _ in await ledger.take_hints(Step.GENERATE, 4, 10, AGAIN)]
+
+    assert len(more) == 2
+    assert not set(more) & set(hinted)
+
+
+async def test_an_old_hint_counts_as_lost(ledger: Ledger, clock: Clock) -> None:
+    await submit_many(ledger, 2)
+    hinted = await ledger.take_hints(Step.GENERATE, 2, 10, AGAIN)
+    await clock.advance(AGAIN - 10 * SECOND)
+    assert await ledger.take_hints(Step.GENERATE, 2, 10, AGAIN) == []
+
+    await clock.advance(20 * SECOND)
+
+    assert set(await ledger.take_hints(Step.GENERATE, 2, 10, AGAIN)) == set(hinted)
+    assert await ledger.take_hints(Step.GENERATE, 2, 10, AGAIN) == []
+
+
+async def test_only_available_jobs_of_the_step_are_hinted(ledger: Ledger, clock: Clock) -> None:
+    receipt = await submit(
+        ledger,
+        make_request("ready?"),
+        make_request("running?"),
+        make_request("later?", scheduled_at=clock.now() + HOUR),
+        make_request("", response="check me"),
+        make_request("cancelled?"),
+    )
+    await take_one(ledger, receipt.job_ids[1])
+    await ledger.cancel(receipt.job_ids[4:], ACTOR)
+
+    assert await ledger.take_hints(Step.GENERATE, 10, 10, AGAIN) == [(receipt.job_ids[0], 0)]
+    assert await ledger.take_hints(Step.CHECK, 10, 10, AGAIN) == [(receipt.job_ids[3], 0)]
+
+
+async def test_hints_for_the_check_come_after_the_answer(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    assert await ledger.take_hints(Step.CHECK, 10, 10, AGAIN) == []
+    await generate(ledger, leased)
+    await clock.advance(AGAIN + 5 * SECOND)
+
+    assert await ledger.take_hints(Step.CHECK, 10, 10, AGAIN) == [(leased.job_id, 0)]
+    assert await ledger.take_hints(Step.GENERATE, 10, 10, AGAIN) == []
+
+
+async def test_hints_go_by_priority(ledger: Ledger) -> None:
+    await submit(ledger, *(make_request(f"{p}?", priority=p) for p in (0, 5, -7, 5, 9)))
+
+    rounds = [await ledger.take_hints(Step.GENERATE, 10, limit, AGAIN) for limit in (1, 2, 10)]
+
+    assert [sorted(priority for _, priority in hints) for hints in rounds] == [[9], [5, 5], [-7, 0]]
+
+
+async def test_tenants_take_turns(ledger: Ledger) -> None:
+    big = await submit_many(ledger, 50, batch=make_batch("big"))
+    small = await submit_many(ledger, 2, batch=make_batch("small"))
+    other = await submit_many(ledger, 2, batch=make_batch("other"))
+
+    hinted = {job_id for job_id, _ in await ledger.take_hints(Step.GENERATE, 6, 6, AGAIN)}
+
+    assert [len(hinted & set(one.job_ids)) for one in (big, small, other)] == [2, 2, 2]
+
+
+async def test_priority_goes_before_fairness(ledger: Ledger) -> None:
+    await submit_many(ledger, 2, batch=make_batch("patient"))
+    urgent = await submit_many(ledger, 3, batch=make_batch("urgent"), priority=10)
+
+    hinted = await ledger.take_hints(Step.GENERATE, 3, 3, AGAIN)
+
+    assert {job_id for job_id, _ in hinted} == set(urgent.job_ids)
+
+
+async def test_within_a_tenant_the_nearest_deadline_goes_first(ledger: Ledger, clock: Clock) -> None:
+    now = clock.now()
+    deadlines = [None, now + 3 * HOUR, now + HOUR, now + 2 * HOUR, None]
+    receipt = await submit(ledger, *(make_request(f"{n}?", deadline=at) for n, at in enumerate(deadlines)))
+
+    order = [(await ledger.take_hints(Step.GENERATE, 10, 1, AGAIN))[0][0] for _ in deadlines]
+
+    assert [receipt.job_ids.index(job_id) for job_id in order] == [2, 3, 1, 0, 4]
+
+
+async def test_backlog_counts_what_is_available(ledger: Ledger, clock: Clock) -> None:
+    receipt = await submit_many(ledger, 5)
+    await submit(ledger, make_request("later?", scheduled_at=clock.now() + HOUR))
+    leased = await take(ledger, receipt.job_ids[:2])
+    await generate(ledger, leased[0])
+
+    assert await ledger.backlog(Step.GENERATE, 100) == 3
+    assert await ledger.backlog(Step.GENERATE, 2) == 2
+    assert await ledger.backlog(Step.CHECK, 100) == 1
+
+
+# ---- rescue ----------------------------------------------------------------------------------------------------
+
+
+async def test_only_leases_that_ran_out_are_rescued(ledger: Ledger, clock: Clock) -> None:
+    receipt = await submit_many(ledger, 3)
+    old = await take(ledger, receipt.job_ids[:2])
+    await clock.advance(40 * SECOND)
+    await take_one(ledger, receipt.job_ids[2])
+    await ledger.renew([lease_key(old[1])], LEASE)
+    await clock.advance(30 * SECOND)
+
+    assert await ledger.rescue(10, None) == [old[0].job_id]
+
+    rescued = await view(ledger, old[0].job_id)
+    assert (rescued.state, rescued.step, rescued.round) == (JobState.AVAILABLE, old[0].step, old[0].round)
+    assert await ledger.rescue(10, None) == []
+    assert [event["kind"] for event in (await ledger.job_detail(rescued.job_id)).events] == ["rescue"]
+
+
+async def test_rescue_has_a_limit(ledger: Ledger, clock: Clock) -> None:
+    await take(ledger, (await submit_many(ledger, 5)).job_ids)
+    await clock.advance(2 * LEASE)
+
+    assert [len(await ledger.rescue(2, None)) for _ in range(4)] == [2, 2, 1, 0]
+
+
+async def test_a_rescue_shows_the_call_nobody_knows_of(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await clock.advance(2 * LEASE)
+    await ledger.rescue(10, None)
+
+    (row,) = (await ledger.job_detail(leased.job_id)).attempts
+
+    assert (str(row["id"]), row["outcome"], row["spent"]) == (str(attempt.id), "unknown", False)
+    assert row["closed_at"] is not None
+    again = await take_one(ledger, leased.job_id)
+    assert (again.unknown, again.attempts, again.spent) == (1, 1, 0)
+
+
+async def test_a_rescue_leaves_closed_attempts_as_they_are(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    await generate(ledger, leased)
+    await take_one(ledger, leased.job_id, Step.CHECK)
+    await clock.advance(2 * LEASE)
+
+    assert await ledger.rescue(10, HeldReason.UNKNOWN_OUTCOME) == [leased.job_id]
+
+    again = await take_one(ledger, leased.job_id, Step.CHECK)
+    assert again.stored is not None
+    assert [row["outcome"] for row in (await ledger.job_detail(leased.job_id)).attempts] == ["ok"]
+
+
+@pytest.mark.parametrize("released", [False, True])
+async def test_by_policy_an_unknown_outcome_holds_the_job(ledger: Ledger, clock: Clock, *, released: bool) -> None:
+    calling, idle = await take(ledger, (await submit_many(ledger, 2)).job_ids)
+    await open_one(ledger, calling)
+    await clock.advance(2 * LEASE)
+
+    assert set(await ledger.rescue(10, HeldReason.UNKNOWN_OUTCOME)) == {calling.job_id, idle.job_id}
+
+    held = await view(ledger, calling.job_id)
+    assert (held.state, held.held_reason) == (JobState.SCHEDULED, HeldReason.UNKNOWN_OUTCOME)
+    assert await state(ledger, idle.job_id) is JobState.AVAILABLE
+    if released:
+        await ledger.release(None, HeldReason.UNKNOWN_OUTCOME, ACTOR)
+    await clock.advance(HOUR)
+    await ledger.promote(10)
+    assert await state(ledger, calling.job_id) is (JobState.AVAILABLE if released else JobState.SCHEDULED)

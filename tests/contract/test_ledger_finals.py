@@ -1,0 +1,210 @@
+"""Finals: one per run, with their record, fenced by lease and step, and kept in the outbox until published."""
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from schemas.completion import ProviderSnapshot, Usage
+from schemas.failure import FailureKind
+from schemas.grounding import Claim, Evidence, Grounding, Verdict
+from schemas.record import Quality, RecordStatus, TimingMs
+from schemas.states import JobState, Outcome, Step
+from tasks.ports import Ledger
+from tests.builders import lease_key, make_failed, make_final, make_prompt, make_record, make_request, new_id
+from tests.contract.conftest import Clock
+from tests.contract.driving import (
+    ACTOR,
+    HOUR,
+    LEASE,
+    SECOND,
+    finish,
+    finished,
+    generate,
+    state,
+    submit_and_take,
+    submit_many,
+    take,
+    take_one,
+    view,
+)
+
+# ---- finishing -------------------------------------------------------------------------------------------------
+
+
+async def test_a_completed_job_has_its_outcome_and_record(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    await generate(ledger, leased)
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+
+    assert await ledger.finish([make_final(checking, outcome=Outcome.PARTIAL)]) == {leased.job_id}
+
+    done = await view(ledger, leased.job_id)
+    assert (done.state, done.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
+    assert done.cost_usd == Decimal("0.002")
+    assert done.published_at is None
+    assert done.finished_at is not None
+    assert abs(done.finished_at - clock.now()) < 10 * SECOND
+    assert done.record is not None
+    assert done.record.created_at is not None
+    assert done.record.model_copy(update={"created_at": None}) == make_record(checking)
+
+
+async def test_the_record_is_kept_as_written(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger, make_request(message_id="m-9"))
+    evidence = Evidence(source_index=0, start=4, end=14, score=0.875)
+    claim = Claim(text="ready \u2713", start_pos=0, end_pos=7, verdict=Verdict.SUPPORTED, evidence=(evidence,))
+    record = make_record(
+        leased,
+        retrieval_record_id="r",
+        trace_id="t",
+        request_id="q",
+        prompt_name="grounded",
+        prompt_version="1",
+        prompt_hash="ab" * 32,
+        messages_snapshot=make_prompt().snapshot,
+        provider_snapshot=ProviderSnapshot(provider="fake", parameters_dropped={"temperature": "not supported"}),
+        output_structured={"answer": ["\u00e4", 1, None, {"deep": True}]},
+        grounding=Grounding(grounding_score=1.0, claims=(claim,), counts={Verdict.SUPPORTED: 1}),
+        quality=Quality(answer_quality=0.5, warnings=("short",)),
+        usage=Usage(input_tokens=7, output_tokens=3),
+        timing_ms=TimingMs(llm=12.5, total=20.25),
+    )
+
+    await finish(ledger, leased, record=record)
+
+    (kept,) = (await ledger.job_detail(leased.job_id)).records
+    assert kept.model_copy(update={"created_at": None}) == record
+
+
+async def test_a_failed_job_keeps_its_failure(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+
+    assert await ledger.finish([make_failed(leased, FailureKind.CONTEXT_EXCEEDED)]) == {leased.job_id}
+
+    failed = await view(ledger, leased.job_id)
+    assert (failed.state, failed.outcome) == (JobState.FAILED, None)
+    assert failed.record is not None
+    assert failed.record.status is RecordStatus.FAILED
+    assert failed.record.failure is not None
+    assert failed.record.failure.kind is FailureKind.CONTEXT_EXCEEDED
+
+
+async def test_a_job_can_finish_without_a_call(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+
+    await finish(ledger, leased, outcome=Outcome.NO_EVIDENCE)
+
+    done = await view(ledger, leased.job_id)
+    assert (done.outcome, done.step) == (Outcome.NO_EVIDENCE, Step.GENERATE)
+    assert not done.cost_usd
+
+
+async def test_only_one_final_per_run(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    await finish(ledger, leased, outcome=Outcome.ANSWERED)
+    before = await view(ledger, leased.job_id)
+
+    assert await ledger.finish([make_failed(leased)]) == set()
+
+    assert await view(ledger, leased.job_id) == before
+
+
+async def test_finals_of_lost_leases_are_left_out(ledger: Ledger, clock: Clock) -> None:
+    receipt = await submit_many(ledger, 4)
+    kept, cancelled, rescued, given_back = await take(ledger, receipt.job_ids)
+    await ledger.cancel([cancelled.job_id], ACTOR)
+    await ledger.hand_back([lease_key(given_back)])
+    await clock.advance(40 * SECOND)
+    await ledger.renew([lease_key(kept)], LEASE)
+    await clock.advance(40 * SECOND)
+    assert await ledger.rescue(10, None) == [rescued.job_id]
+
+    written = await ledger.finish([make_final(one) for one in (kept, cancelled, rescued, given_back)])
+
+    assert written == {kept.job_id}
+    assert await state(ledger, cancelled.job_id) is JobState.CANCELLED
+    assert await state(ledger, rescued.job_id) is JobState.AVAILABLE
+    assert (await view(ledger, rescued.job_id)).record is None
+    assert await ledger.finish([]) == set()
+
+
+@pytest.mark.parametrize("wrong", [{"token": new_id()}, {"step": Step.CHECK}])
+async def test_token_and_step_fence_the_final(ledger: Ledger, wrong: dict[str, Any]) -> None:
+    leased = await submit_and_take(ledger)
+
+    assert await ledger.finish([replace(make_final(leased), **wrong)]) == set()
+
+    assert await state(ledger, leased.job_id) is JobState.RUNNING
+
+
+# ---- the outbox ------------------------------------------------------------------------------------------------
+
+
+async def test_finals_are_unpublished_until_marked_oldest_first(ledger: Ledger, clock: Clock) -> None:
+    ids = []
+    for _ in range(3):
+        ids.append(await finished(ledger))
+        await clock.advance(10 * SECOND)
+    await submit_and_take(ledger)
+
+    assert [one.job_id for one in await ledger.unpublished(10, 0 * SECOND)] == ids
+    assert [one.job_id for one in await ledger.unpublished(2, 0 * SECOND)] == ids[:2]
+    assert [one.job_id for one in await ledger.unpublished(10, 15 * SECOND)] == ids[:2]
+
+    await ledger.mark_published(ids[:2])
+
+    (left,) = await ledger.unpublished(10, 0 * SECOND)
+    assert left.job_id == ids[2]
+    assert left.record is not None
+    assert (await view(ledger, ids[0])).published_at is not None
+    assert (await view(ledger, ids[2])).published_at is None
+
+
+async def test_every_final_state_is_to_be_published(ledger: Ledger, clock: Clock) -> None:
+    failing, cancelled = await take(ledger, (await submit_many(ledger, 2)).job_ids)
+    late = await submit_and_take(ledger, make_request("late?", deadline=clock.now() + 5 * SECOND))
+    await ledger.finish([make_failed(failing)])
+    await ledger.cancel([cancelled.job_id], ACTOR)
+    await clock.advance(10 * SECOND)
+    await ledger.expire(10)
+
+    due = {one.job_id: one.state for one in await ledger.unpublished(10, 0 * SECOND)}
+
+    assert due == {
+        failing.job_id: JobState.FAILED,
+        cancelled.job_id: JobState.CANCELLED,
+        late.job_id: JobState.EXPIRED,
+    }
+
+
+async def test_a_job_that_is_not_final_is_not_published(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    await ledger.mark_published([leased.job_id])
+
+    await finish(ledger, leased)
+
+    assert [one.job_id for one in await ledger.unpublished(10, 0 * SECOND)] == [leased.job_id]
+
+
+async def test_results_go_back_to_the_outbox_when_redis_lost_them(ledger: Ledger, clock: Clock) -> None:
+    old = await finished(ledger)
+    await clock.advance(2 * HOUR)
+    new = await finished(ledger)
+    await ledger.mark_published([old, new])
+
+    assert await ledger.republish(HOUR) == 1
+
+    assert [one.job_id for one in await ledger.unpublished(10, 0 * SECOND)] == [new]
+    assert (await view(ledger, old)).published_at is not None
+
+
+async def test_hints_are_forgotten_when_redis_lost_them(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 2)
+    assert len(await ledger.take_hints(Step.GENERATE, 10, 10, HOUR)) == 2
+    assert await ledger.take_hints(Step.GENERATE, 10, 10, HOUR) == []
+
+    await ledger.republish(HOUR)
+
+    assert {job_id for job_id, _ in await ledger.take_hints(Step.GENERATE, 10, 10, HOUR)} == set(receipt.job_ids)

@@ -1,0 +1,238 @@
+"""Money: a ceiling reserved before each call, every cost recorded once, unknown outcomes charged at worst case."""
+
+from decimal import Decimal
+
+from schemas.states import HeldReason, JobState, Step
+from tasks.ports import Leased, Ledger, Opened
+from tests.builders import (
+    closed_error,
+    closed_ok,
+    closed_unknown,
+    later,
+    lease_key,
+    make_answer,
+    make_attempt,
+    make_batch,
+    to_check,
+)
+from tests.contract.conftest import Clock
+from tests.contract.driving import (
+    ACTOR,
+    LEASE,
+    finish,
+    open_one,
+    state,
+    submit_many,
+    take,
+    take_one,
+    view,
+)
+
+
+async def leased_under(ledger: Ledger, ceiling: str | None, number: int = 1) -> list[Leased]:
+    """Leased jobs of a batch with this ceiling."""
+    batch = make_batch(max_cost_usd=None if ceiling is None else Decimal(ceiling))
+    receipt = await submit_many(ledger, number, batch=batch)
+    return await take(ledger, receipt.job_ids)
+
+
+async def money(ledger: Ledger, leased: Leased) -> tuple[Decimal, Decimal]:
+    """What the leased job's batch has reserved and spent."""
+    status = await ledger.batch_status(leased.batch_id)
+    return status.reserved_usd, status.spent_usd
+
+
+async def test_a_call_reserves_then_spends(ledger: Ledger) -> None:
+    (leased,) = await leased_under(ledger, "1")
+    assert await money(ledger, leased) == (0, 0)
+
+    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.4"))
+    assert await money(ledger, leased) == (Decimal("0.4"), 0)
+
+    await ledger.close_attempts([closed_ok(leased, attempt, answer=make_answer(cost_usd=Decimal("0.123456")))])
+    assert await money(ledger, leased) == (0, Decimal("0.123456"))
+    assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.123456")
+    (row,) = (await ledger.job_detail(leased.job_id)).attempts
+    assert Decimal(str(row["cost_usd"])) == Decimal("0.123456")
+
+
+async def test_the_ceiling_is_kept_in_order_within_a_call(ledger: Ledger) -> None:
+    leased = await leased_under(ledger, "1", number=4)
+    reservations = ["0.6", "0.5", "0.4", "0.1"]
+    attempts = [make_attempt(one, reserved_usd=Decimal(usd)) for one, usd in zip(leased, reservations, strict=True)]
+
+    opened = await ledger.open_attempts(attempts)
+
+    assert opened == [Opened.OPENED, Opened.OVER_BUDGET, Opened.OPENED, Opened.OVER_BUDGET]
+    assert await money(ledger, leased[0]) == (Decimal(1), 0)
+    assert (await ledger.job_detail(leased[1].job_id)).attempts == ()
+    assert await state(ledger, leased[1].job_id) is JobState.RUNNING
+
+
+async def test_what_was_spent_counts_against_the_ceiling(ledger: Ledger) -> None:
+    one, two = await leased_under(ledger, "1", number=2)
+    attempt = await open_one(ledger, one, reserved_usd=Decimal("0.9"))
+    refused = make_attempt(two, reserved_usd=Decimal("0.9"))
+    assert await ledger.open_attempts([refused]) == [Opened.OVER_BUDGET]
+
+    await ledger.close_attempts([closed_ok(one, attempt, answer=make_answer(cost_usd=Decimal("0.2")))])
+
+    assert await ledger.open_attempts([refused]) == [Opened.OVER_BUDGET]
+    assert await ledger.open_attempts([make_attempt(two, reserved_usd=Decimal("0.8"))]) == [Opened.OPENED]
+
+
+async def test_a_ceiling_of_nothing_allows_nothing(ledger: Ledger) -> None:
+    (leased,) = await leased_under(ledger, "0")
+    assert await ledger.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.000001"))]) == [Opened.OVER_BUDGET]
+
+
+async def test_without_a_ceiling_there_is_always_room(ledger: Ledger) -> None:
+    (leased,) = await leased_under(ledger, None)
+    await open_one(ledger, leased, reserved_usd=Decimal(5_000))
+    assert await money(ledger, leased) == (5_000, 0)
+
+
+async def test_a_batch_does_not_pay_for_another(ledger: Ledger) -> None:
+    (poor,) = await leased_under(ledger, "0.1")
+    (rich,) = await leased_under(ledger, "10")
+    attempts = [make_attempt(one, reserved_usd=Decimal(1)) for one in (poor, rich)]
+
+    assert await ledger.open_attempts(attempts) == [Opened.OVER_BUDGET, Opened.OPENED]
+
+
+async def test_a_refused_call_frees_its_reservation(ledger: Ledger) -> None:
+    (leased,) = await leased_under(ledger, "1")
+    attempt = await open_one(ledger, leased, reserved_usd=Decimal(1))
+
+    await ledger.close_attempts([closed_error(leased, attempt, then=later(leased))])
+
+    assert await money(ledger, leased) == (0, 0)
+    assert not (await view(ledger, leased.job_id)).cost_usd
+
+
+async def test_a_failure_can_cost_money(ledger: Ledger) -> None:
+    (leased,) = await leased_under(ledger, "1")
+    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.5"))
+
+    await ledger.close_attempts([closed_error(leased, attempt, cost_usd=Decimal("0.05"))])
+
+    assert await money(ledger, leased) == (0, Decimal("0.05"))
+    assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.05")
+
+
+async def test_more_than_was_reserved_is_recorded_as_it_is(ledger: Ledger) -> None:
+    one, two = await leased_under(ledger, "1", number=2)
+    attempt = await open_one(ledger, one, reserved_usd=Decimal("0.5"))
+
+    await ledger.close_attempts([closed_ok(one, attempt, answer=make_answer(cost_usd=Decimal("1.5")))])
+
+    assert await money(ledger, one) == (0, Decimal("1.5"))
+    assert await ledger.open_attempts([make_attempt(two, reserved_usd=Decimal("0.01"))]) == [Opened.OVER_BUDGET]
+
+
+async def test_an_unknown_price_is_not_called_zero(ledger: Ledger) -> None:
+    (leased,) = await leased_under(ledger, None)
+    attempt = await open_one(ledger, leased)
+
+    await ledger.close_attempts([closed_ok(leased, attempt, answer=make_answer(cost_usd=None))])
+
+    assert await money(ledger, leased) == (0, 0)
+    assert (await ledger.job_detail(leased.job_id)).attempts[0]["cost_usd"] is None
+
+
+async def test_an_unknown_outcome_is_charged_at_worst_case(ledger: Ledger) -> None:
+    (leased,) = await leased_under(ledger, "1")
+    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
+
+    await ledger.close_attempts([closed_unknown(leased, attempt)])
+
+    assert await money(ledger, leased) == (0, Decimal("0.7"))
+    detail = await ledger.job_detail(leased.job_id)
+    assert detail.view.cost_usd == Decimal("0.7")
+    assert Decimal(str(detail.attempts[0]["cost_usd"])) == Decimal("0.7")
+    assert await ledger.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.4"))]) == [Opened.OVER_BUDGET]
+
+
+async def test_unknown_twice_is_charged_once(ledger: Ledger, clock: Clock) -> None:
+    (leased,) = await leased_under(ledger, "1")
+    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
+    await clock.advance(2 * LEASE)
+    await ledger.rescue(10, None)
+
+    await ledger.close_attempts([closed_unknown(leased, attempt)])
+
+    assert await money(ledger, leased) == (0, Decimal("0.7"))
+    assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.7")
+
+
+async def test_a_rescue_charges_what_was_open(ledger: Ledger, clock: Clock) -> None:
+    calling, idle = await leased_under(ledger, "1", number=2)
+    await open_one(ledger, calling, reserved_usd=Decimal("0.7"))
+    await clock.advance(2 * LEASE)
+
+    assert set(await ledger.rescue(10, None)) == {calling.job_id, idle.job_id}
+
+    assert await money(ledger, calling) == (0, Decimal("0.7"))
+    costs = {one.job_id: one.cost_usd for one in await ledger.views([calling.job_id, idle.job_id])}
+    assert costs[calling.job_id] == Decimal("0.7")
+    assert not costs[idle.job_id]
+
+
+async def test_the_late_answer_corrects_the_charge(ledger: Ledger, clock: Clock) -> None:
+    (leased,) = await leased_under(ledger, "1")
+    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
+    await clock.advance(2 * LEASE)
+    await ledger.rescue(10, None)
+
+    await ledger.close_attempts([closed_ok(leased, attempt, answer=make_answer(cost_usd=Decimal("0.1")))])
+
+    assert await money(ledger, leased) == (0, Decimal("0.1"))
+    detail = await ledger.job_detail(leased.job_id)
+    assert detail.view.cost_usd == Decimal("0.1")
+    assert (detail.attempts[0]["outcome"], Decimal(str(detail.attempts[0]["cost_usd"]))) == ("ok", Decimal("0.1"))
+    again = await take_one(ledger, leased.job_id)
+    assert again.unknown == 0
+
+
+async def test_a_jobs_cost_is_the_sum_of_its_attempts(ledger: Ledger) -> None:
+    (leased,) = await leased_under(ledger, None)
+    cents = Decimal("0.000001")
+    for number in range(1, 4):
+        attempt = await open_one(ledger, leased, reserved_usd=number * cents)
+        await ledger.close_attempts([closed_unknown(leased, attempt)])
+    attempt = await open_one(ledger, leased, reserved_usd=cents)
+    answer = make_answer(cost_usd=4 * cents)
+    await ledger.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+    judging = await open_one(ledger, checking, reserved_usd=9 * cents)
+    await ledger.close_attempts([closed_ok(checking, judging, answer=make_answer(cost_usd=5 * cents))])
+    await finish(ledger, checking)
+
+    detail = await ledger.job_detail(leased.job_id)
+
+    assert [Decimal(str(row["cost_usd"])) for row in detail.attempts] == [n * cents for n in range(1, 6)]
+    assert detail.view.cost_usd == 15 * cents
+    assert await money(ledger, leased) == (0, 15 * cents)
+
+
+async def test_a_higher_ceiling_releases_what_waited_for_it(ledger: Ledger) -> None:
+    leased = await leased_under(ledger, "1", number=3)
+    for one, reason in zip(leased, (HeldReason.BUDGET, HeldReason.BUDGET, HeldReason.LANE_PAUSED), strict=True):
+        await ledger.defer(lease_key(one), later(one, held_reason=reason))
+
+    await ledger.set_budget(leased[0].batch_id, Decimal(5), ACTOR)
+    await ledger.promote(10)
+
+    assert (await ledger.batch_status(leased[0].batch_id)).max_cost_usd == Decimal(5)
+    for one in leased[:2]:
+        again = await take_one(ledger, one.job_id)
+        await open_one(ledger, again, reserved_usd=Decimal(2))
+    assert (await view(ledger, leased[2].job_id)).held_reason == HeldReason.LANE_PAUSED
+
+
+async def test_the_ceiling_can_be_taken_away(ledger: Ledger) -> None:
+    (leased,) = await leased_under(ledger, "0.1")
+    await ledger.set_budget(leased.batch_id, None, ACTOR)
+
+    assert (await ledger.batch_status(leased.batch_id)).max_cost_usd is None
+    await open_one(ledger, leased, reserved_usd=Decimal(100))

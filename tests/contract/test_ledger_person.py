@@ -1,0 +1,261 @@
+"""A person's verbs: cancel, retry, release, pause, budget; each leaves the actor's name behind."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from schemas.failure import FailureKind
+from schemas.record import RecordStatus
+from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.ports import Ledger, Opened
+from tests.builders import (
+    closed_error,
+    later,
+    lease_key,
+    make_attempt,
+    make_batch,
+    make_failed,
+    make_final,
+    make_request,
+    new_id,
+)
+from tests.contract.conftest import Clock
+from tests.contract.driving import (
+    ACTOR,
+    HOUR,
+    LEASE,
+    SECOND,
+    finish,
+    finished,
+    generate,
+    open_one,
+    state,
+    states,
+    submit,
+    submit_and_take,
+    take,
+    take_one,
+    view,
+)
+
+
+async def hold(ledger: Ledger, reason: HeldReason, **changes: Any) -> Any:
+    """Submit a job and hold it for this reason; returns the lease it had."""
+    leased = await submit_and_take(ledger, **changes)
+    assert await ledger.defer(lease_key(leased), later(leased, held_reason=reason))
+    return leased
+
+
+# ---- cancel ----------------------------------------------------------------------------------------------------
+
+
+async def test_whatever_is_not_final_can_be_cancelled(ledger: Ledger, clock: Clock) -> None:
+    done = await finished(ledger)
+    held = await hold(ledger, HeldReason.BUDGET)
+    receipt = await submit(
+        ledger,
+        make_request("running?"),
+        make_request("available?"),
+        make_request("scheduled?", scheduled_at=clock.now() + HOUR),
+    )
+    await take_one(ledger, receipt.job_ids[0])
+    active = [held.job_id, *receipt.job_ids]
+
+    assert set(await ledger.cancel([done, *active, new_id()], ACTOR)) == set(active)
+
+    assert await states(ledger, [done, *active]) == [JobState.COMPLETED] + [JobState.CANCELLED] * 4
+    assert await ledger.cancel(active, ACTOR) == []
+    assert (await view(ledger, held.job_id)).held_reason is None
+
+
+async def test_a_cancelled_job_has_a_record_that_says_by_whom(ledger: Ledger) -> None:
+    receipt = await submit(ledger, make_request(message_id="m", retrieval_record_id="r"))
+    await ledger.cancel(receipt.job_ids, ACTOR)
+
+    cancelled = await view(ledger, receipt.job_ids[0])
+
+    assert cancelled.finished_at is not None
+    assert cancelled.outcome is None
+    assert cancelled.record is not None
+    assert (cancelled.record.message_id, cancelled.record.retrieval_record_id) == ("m", "r")
+    assert cancelled.record.status is RecordStatus.FAILED
+    assert ACTOR in (cancelled.record.error_message or "")
+    assert cancelled.record.failure is not None
+    assert cancelled.record.failure.kind is FailureKind.CANCELLED
+    events = (await ledger.job_detail(cancelled.job_id)).events
+    assert [(event["kind"], event["actor"]) for event in events] == [("cancel", ACTOR)]
+
+
+async def test_cancelling_takes_the_job_from_its_worker(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    await open_one(ledger, leased)
+
+    await ledger.cancel([leased.job_id], ACTOR)
+
+    assert await ledger.renew([lease_key(leased)], LEASE) == {leased.job_id}
+    assert await ledger.open_attempts([make_attempt(leased)]) == [Opened.LOST]
+    assert await ledger.finish([make_final(leased)]) == set()
+    assert await ledger.rescue(10, None) == []
+    assert (await ledger.job_detail(leased.job_id)).attempts[0]["outcome"] is None
+
+
+async def test_a_batch_is_cancelled_as_a_whole(ledger: Ledger, clock: Clock) -> None:
+    batch = make_batch()
+    receipt = await submit(ledger, make_request("A?"), make_request("B?", scheduled_at=clock.now() + HOUR), batch=batch)
+    leased = await take_one(ledger, receipt.job_ids[0])
+    await finish(ledger, leased)
+    stranger = await submit(ledger)
+
+    assert await ledger.cancel_batch(batch.id, ACTOR) == [receipt.job_ids[1]]
+
+    assert (await ledger.batch_status(batch.id)).cancelled_at is not None
+    assert await states(ledger, receipt.job_ids) == [JobState.COMPLETED, JobState.CANCELLED]
+    assert await state(ledger, stranger.job_ids[0]) is JobState.AVAILABLE
+    assert await ledger.cancel_batch(batch.id, ACTOR) == []
+
+
+# ---- retry -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("final", [JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED])
+async def test_a_retry_is_a_new_run(ledger: Ledger, final: JobState) -> None:
+    leased = await submit_and_take(ledger)
+    if final is JobState.CANCELLED:
+        await ledger.cancel([leased.job_id], ACTOR)
+    else:
+        await ledger.finish([make_final(leased) if final is JobState.COMPLETED else make_failed(leased)])
+    await ledger.mark_published([leased.job_id])
+
+    assert await ledger.retry([leased.job_id, new_id()], "grace") == [leased.job_id]
+
+    again = await view(ledger, leased.job_id)
+    assert (again.run, again.round, again.step) == (leased.run + 1, 0, Step.GENERATE)
+    assert (again.state, again.outcome, again.finished_at, again.published_at) == (JobState.SCHEDULED,) + (None,) * 3
+    assert again.record is None
+    assert await ledger.unpublished(10, 0 * SECOND) == []
+    events = (await ledger.job_detail(leased.job_id)).events
+    assert (events[-1]["kind"], events[-1]["actor"]) == ("retry", "grace")
+
+
+async def test_a_new_run_starts_afresh_and_keeps_the_old_record(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await ledger.close_attempts([closed_error(leased, attempt)])
+    await generate(ledger, leased, text="first run")
+    await finish(ledger, await take_one(ledger, leased.job_id, Step.CHECK), outcome=Outcome.PARTIAL)
+
+    await ledger.retry([leased.job_id], ACTOR)
+    assert await ledger.promote(10) == 1
+    second = await take_one(ledger, leased.job_id)
+
+    assert (second.stored, second.spent, second.attempts, second.unknown) == (None, 0, 0, 0)
+    assert second.first_opened_ago_ms is None
+    await generate(ledger, second, text="second run")
+    await finish(ledger, await take_one(ledger, leased.job_id, Step.CHECK))
+    detail = await ledger.job_detail(leased.job_id)
+    assert [record.run for record in detail.records] == [leased.run, leased.run + 1]
+    assert detail.view.record == detail.records[1]
+    assert detail.view.outcome is Outcome.ANSWERED
+    assert detail.view.cost_usd == 2 * Decimal("0.002")
+    assert [job.job_id for job in await ledger.unpublished(10, 0 * SECOND)] == [leased.job_id]
+
+
+async def test_a_retried_check_is_a_check_again(ledger: Ledger) -> None:
+    receipt = await submit(ledger, make_request("", response="It is ready."))
+    await finish(ledger, await take_one(ledger, receipt.job_ids[0], Step.CHECK))
+
+    await ledger.retry(receipt.job_ids, ACTOR)
+    await ledger.promote(10)
+
+    assert (await take_one(ledger, receipt.job_ids[0], Step.CHECK)).step is Step.CHECK
+
+
+async def test_a_job_that_is_not_final_is_not_retried(ledger: Ledger, clock: Clock) -> None:
+    receipt = await submit(ledger, make_request("A?"), make_request("B?", scheduled_at=clock.now() + HOUR))
+    leased = await submit_and_take(ledger)
+    ids = [*receipt.job_ids, leased.job_id]
+
+    assert await ledger.retry(ids, ACTOR) == []
+
+    assert await states(ledger, ids) == [JobState.AVAILABLE, JobState.SCHEDULED, JobState.RUNNING]
+    assert [one.run for one in await ledger.views(ids)] == [leased.run] * 3
+
+
+# ---- hold and release ------------------------------------------------------------------------------------------
+
+
+async def test_a_release_is_for_its_reason(ledger: Ledger) -> None:
+    budget = await hold(ledger, HeldReason.BUDGET)
+    lane = await hold(ledger, HeldReason.LANE_PAUSED)
+
+    assert await ledger.release(None, HeldReason.LANE_PAUSED, ACTOR) == 1
+    await ledger.promote(10)
+
+    assert await states(ledger, [budget.job_id, lane.job_id]) == [JobState.SCHEDULED, JobState.AVAILABLE]
+    assert (await view(ledger, budget.job_id)).held_reason == HeldReason.BUDGET
+    assert (await view(ledger, lane.job_id)).held_reason is None
+    assert await ledger.release(None, HeldReason.LANE_PAUSED, ACTOR) == 0
+    events = (await ledger.job_detail(lane.job_id)).events
+    assert ACTOR in [event["actor"] for event in events]
+
+
+async def test_a_release_can_be_for_one_batch(ledger: Ledger) -> None:
+    mine = await hold(ledger, HeldReason.LANE_PAUSED)
+    theirs = await hold(ledger, HeldReason.LANE_PAUSED)
+
+    assert await ledger.release(mine.batch_id, HeldReason.LANE_PAUSED, ACTOR) == 1
+    await ledger.promote(10)
+
+    assert await states(ledger, [mine.job_id, theirs.job_id]) == [JobState.AVAILABLE, JobState.SCHEDULED]
+
+
+async def test_a_pause_holds_what_waits_and_lets_running_jobs_go_on(ledger: Ledger, clock: Clock) -> None:
+    receipt = await submit(
+        ledger,
+        make_request("running?"),
+        make_request("available?"),
+        make_request("scheduled?", scheduled_at=clock.now() + HOUR),
+    )
+    stranger = await submit(ledger)
+    running = await take_one(ledger, receipt.job_ids[0])
+
+    assert await ledger.pause_batch(receipt.batch_id, ACTOR, paused=True) == 2
+
+    status = await ledger.batch_status(receipt.batch_id)
+    assert status.paused
+    assert status.held == {HeldReason.BATCH_PAUSED: 2}
+    assert await states(ledger, receipt.job_ids) == [JobState.RUNNING, JobState.SCHEDULED, JobState.SCHEDULED]
+    await clock.advance(50 * SECOND)
+    assert await take(ledger, receipt.job_ids) == []
+    await finish(ledger, running)
+    assert await state(ledger, stranger.job_ids[0]) is JobState.AVAILABLE
+
+
+async def test_a_resumed_batch_goes_on_when_due(ledger: Ledger, clock: Clock) -> None:
+    receipt = await submit(ledger, make_request("now?"), make_request("later?", scheduled_at=clock.now() + HOUR))
+    await ledger.pause_batch(receipt.batch_id, ACTOR, paused=True)
+    await clock.advance(HOUR / 2)
+    assert await ledger.promote(10) == 0
+
+    assert await ledger.pause_batch(receipt.batch_id, ACTOR, paused=False) == 2
+    await ledger.promote(10)
+
+    assert not (await ledger.batch_status(receipt.batch_id)).paused
+    assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE, JobState.SCHEDULED]
+    assert [one.held_reason for one in await ledger.views(receipt.job_ids)] == [None, None]
+    await clock.advance(HOUR)
+    assert await ledger.promote(10) == 1
+
+
+async def test_a_retry_in_a_paused_batch_waits_for_it(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    await finish(ledger, leased)
+    await ledger.pause_batch(leased.batch_id, ACTOR, paused=True)
+
+    await ledger.retry([leased.job_id], ACTOR)
+    assert await ledger.promote(10) == 0
+
+    await ledger.pause_batch(leased.batch_id, ACTOR, paused=False)
+    await ledger.promote(10)
+    assert await state(ledger, leased.job_id) is JobState.AVAILABLE

@@ -1,0 +1,162 @@
+"""Races: verbs that run at the same time give each job, each winner and each dollar to one of them only."""
+
+import asyncio
+from collections import Counter
+from decimal import Decimal
+
+from schemas.states import JobState, Step
+from tasks.ports import Ledger, Opened
+from tests.builders import (
+    closed_ok,
+    lease_key,
+    make_answer,
+    make_attempt,
+    make_batch,
+    make_final,
+    make_request,
+    to_check,
+)
+from tests.contract.conftest import Clock
+from tests.contract.driving import (
+    ACTOR,
+    LEASE,
+    SECOND,
+    generate,
+    open_one,
+    states,
+    submit,
+    submit_and_take,
+    submit_many,
+    take,
+    take_one,
+    view,
+)
+
+
+async def test_no_job_is_leased_twice(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 40)
+    workers = [
+        ledger.lease(Step.GENERATE, f"w{n}", LEASE, 15, ids=receipt.job_ids if n % 2 else None) for n in range(6)
+    ]
+
+    taken = Counter(one.job_id for some in await asyncio.gather(*workers) for one in some)
+
+    assert set(taken.values()) <= {1}
+    rest = await take(ledger, receipt.job_ids)
+    assert set(taken) | {one.job_id for one in rest} == set(receipt.job_ids)
+
+
+async def test_a_batch_submitted_at_the_same_time_is_one_batch(ledger: Ledger) -> None:
+    requests = [make_request(f"{n}?") for n in range(5)]
+
+    receipts = await asyncio.gather(*(submit(ledger, *requests, batch=make_batch(key="same")) for _ in range(4)))
+
+    assert sorted(one.created for one in receipts) == [False, False, False, True]
+    assert len({one.job_ids for one in receipts}) == 1
+    assert len(await ledger.batches(10)) == 1
+
+
+async def test_a_job_submitted_at_the_same_time_is_one_job(ledger: Ledger) -> None:
+    request = make_request("A?", idempotency_key="same")
+
+    receipts = await asyncio.gather(*(submit(ledger, request) for _ in range(3)))
+
+    assert len({one.job_ids for one in receipts}) == 1
+    assert sum(len(one.existing) for one in receipts) == 2
+
+
+async def test_the_ceiling_holds_for_calls_at_the_same_time(ledger: Ledger) -> None:
+    batch = make_batch(max_cost_usd=Decimal(1))
+    leased = await take(ledger, (await submit_many(ledger, 12, batch=batch)).job_ids)
+    attempts = [make_attempt(one, reserved_usd=Decimal("0.25")) for one in leased]
+
+    opened = await asyncio.gather(*(ledger.open_attempts(attempts[n : n + 3]) for n in range(0, 12, 3)))
+
+    counted = Counter(status for statuses in opened for status in statuses)
+    assert counted == {Opened.OPENED: 4, Opened.OVER_BUDGET: 8}
+    assert (await ledger.batch_status(batch.id)).reserved_usd == Decimal(1)
+
+
+async def test_two_answers_at_the_same_time_have_one_winner(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempts = [await open_one(ledger, leased, number=n) for n in (1, 2, 3)]
+    closings = [closed_ok(leased, one, f"answer {one.number}", then=to_check(leased)) for one in attempts]
+
+    advanced = await asyncio.gather(*(ledger.close_attempts([one]) for one in closings))
+
+    assert sorted(len(ids) for ids in advanced) == [0, 0, 1]
+    detail = await ledger.job_detail(leased.job_id)
+    assert len(detail.completions) == 3
+    assert detail.view.cost_usd == 3 * Decimal("0.002")
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+    assert checking.stored is not None
+    assert checking.stored.attempt_id in {one.id for one in attempts}
+
+
+async def test_one_attempt_closed_at_the_same_time_is_paid_once(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.5"))
+    closed = closed_ok(leased, attempt, answer=make_answer(cost_usd=Decimal("0.25")), then=to_check(leased))
+
+    advanced = await asyncio.gather(*(ledger.close_attempts([closed]) for _ in range(4)))
+
+    assert sum(len(ids) for ids in advanced) == 1
+    status = await ledger.batch_status(leased.batch_id)
+    assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.25"))
+    assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.25")
+
+
+async def test_a_job_ends_once_when_everyone_wants_to_end_it(ledger: Ledger, clock: Clock) -> None:
+    receipt = await submit_many(ledger, 10, deadline=clock.now() + 30 * SECOND)
+    leased = await take(ledger, receipt.job_ids)
+    await clock.advance(40 * SECOND)
+
+    written, cancelled, expired, given_back = await asyncio.gather(
+        ledger.finish([make_final(one) for one in leased]),
+        ledger.cancel(receipt.job_ids, ACTOR),
+        ledger.expire(20),
+        ledger.hand_back([lease_key(one) for one in leased]),
+    )
+
+    ended = Counter([*written, *cancelled, *expired])
+    assert set(ended.values()) <= {1}
+    assert not written & given_back
+    final = {
+        job_id
+        for job_id, state in zip(receipt.job_ids, await states(ledger, receipt.job_ids), strict=True)
+        if state is not JobState.AVAILABLE
+    }
+    assert final == set(ended)
+
+
+async def test_rescue_and_the_holder_agree_on_who_has_the_job(ledger: Ledger, clock: Clock) -> None:
+    leased = await take(ledger, (await submit_many(ledger, 10)).job_ids)
+    attempts = [make_attempt(one, reserved_usd=Decimal("0.5")) for one in leased]
+    await ledger.open_attempts(attempts)
+    await clock.advance(2 * LEASE)
+    closings = [closed_ok(one, attempt, then=to_check(one)) for one, attempt in zip(leased, attempts, strict=True)]
+
+    rescued, advanced, also_rescued = await asyncio.gather(
+        ledger.rescue(20, None), ledger.close_attempts(closings), ledger.rescue(20, None)
+    )
+
+    assert not set(rescued) & advanced
+    assert not set(rescued) & set(also_rescued)
+    assert {*rescued, *also_rescued} | advanced == {one.job_id for one in leased}
+    status = await ledger.batch_status(leased[0].batch_id)
+    assert (status.reserved_usd, status.spent_usd) == (0, 10 * Decimal("0.002"))
+    for one in await ledger.views(sorted({*rescued, *also_rescued})):
+        assert (one.state, one.step) == (JobState.AVAILABLE, Step.GENERATE)
+        again = await take_one(ledger, one.job_id, worker="w2")
+        assert again.stored is not None
+
+
+async def test_jobs_of_a_batch_close_in_any_order_at_once(ledger: Ledger) -> None:
+    batch = make_batch(max_cost_usd=Decimal(100))
+    leased = await take(ledger, (await submit_many(ledger, 20, batch=batch)).job_ids)
+
+    await asyncio.gather(*(generate(ledger, one) for one in reversed(leased)))
+
+    status = await ledger.batch_status(batch.id)
+    assert (status.reserved_usd, status.spent_usd) == (0, 20 * Decimal("0.002"))
+    assert await ledger.backlog(Step.CHECK, 100) == 20

@@ -1,0 +1,203 @@
+"""Reading: views, counts and the audit trail say what was written."""
+
+import json
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.errors import NotFound
+from tasks.ports import Ledger
+from tests.builders import (
+    closed_error,
+    closed_unknown,
+    later,
+    lease_key,
+    make_batch,
+    make_config,
+    make_failed,
+    make_final,
+    make_request,
+    new_id,
+)
+from tests.contract.conftest import Clock
+from tests.contract.driving import (
+    ACTOR,
+    HOUR,
+    LEASE,
+    SECOND,
+    finish,
+    finished,
+    generate,
+    open_one,
+    submit,
+    submit_and_take,
+    submit_many,
+    take,
+    take_one,
+)
+
+
+async def test_views_come_in_the_order_asked_for(ledger: Ledger) -> None:
+    ids = list((await submit_many(ledger, 4)).job_ids)
+    asked = [ids[2], new_id(), ids[0], ids[3]]
+
+    assert [one.job_id for one in await ledger.views(asked)] == [ids[2], ids[0], ids[3]]
+    assert await ledger.views([]) == []
+
+
+async def test_a_batch_is_read_by_position(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 30)
+    await submit_many(ledger, 3)
+    for one in await take(ledger, receipt.job_ids[10:20]):
+        await finish(ledger, one)
+
+    found = [one async for one in ledger.batch_views(receipt.batch_id)]
+
+    assert [one.job_id for one in found] == list(receipt.job_ids)
+    assert [one.position for one in found] == list(range(30))
+    assert [one.record is not None for one in found] == [10 <= n < 20 for n in range(30)]
+    assert found == await ledger.views(receipt.job_ids)
+
+
+async def test_a_batch_nobody_knows_has_no_jobs(ledger: Ledger) -> None:
+    assert [one async for one in ledger.batch_views(new_id())] == []
+    with pytest.raises(NotFound):
+        await ledger.batch_status(new_id())
+    with pytest.raises(NotFound):
+        await ledger.job_detail(new_id())
+
+
+async def test_a_batch_tells_what_it_was_given(ledger: Ledger, clock: Clock) -> None:
+    not_before, deadline = clock.now() + HOUR, clock.now() + 2 * HOUR
+    batch = make_batch(
+        "press",
+        key="tuesday",
+        name="Tuesday's copy",
+        not_before=not_before,
+        deadline=deadline,
+        max_cost_usd=Decimal("12.5"),
+        defaults={"max_tokens": 50},
+    )
+    await submit(ledger, batch=batch)
+
+    status = await ledger.batch_status(batch.id)
+
+    assert (status.batch_id, status.tenant, status.key, status.name) == (batch.id, "press", "tuesday", batch.name)
+    assert (status.not_before, status.deadline, status.max_cost_usd) == (not_before, deadline, Decimal("12.5"))
+    assert abs(status.created_at - clock.now()) < 10 * SECOND
+    assert (status.paused, status.cancelled_at, status.reserved_usd, status.spent_usd) == (False, None, 0, 0)
+
+
+async def test_a_batch_counts_its_jobs(ledger: Ledger, clock: Clock) -> None:
+    receipt = await submit(
+        ledger,
+        *(make_request(f"{n}?") for n in range(7)),
+        make_request("later?", scheduled_at=clock.now() + HOUR),
+    )
+    leased = await take(ledger, receipt.job_ids[:6])
+    await ledger.finish([make_final(leased[0]), make_final(leased[1], outcome=Outcome.REFUSED)])
+    await ledger.finish([make_failed(leased[2])])
+    await ledger.cancel([leased[3].job_id], ACTOR)
+    await ledger.defer(lease_key(leased[4]), later(leased[4], held_reason=HeldReason.BUDGET))
+    await ledger.mark_published([leased[0].job_id])
+    await submit_many(ledger, 2)
+
+    status = await ledger.batch_status(receipt.batch_id)
+
+    assert status.jobs == 8
+    assert {state: number for state, number in status.states.items() if number} == {
+        JobState.COMPLETED: 2,
+        JobState.FAILED: 1,
+        JobState.CANCELLED: 1,
+        JobState.SCHEDULED: 2,
+        JobState.RUNNING: 1,
+        JobState.AVAILABLE: 1,
+    }
+    assert {key: n for key, n in status.outcomes.items() if n} == {Outcome.ANSWERED: 1, Outcome.REFUSED: 1}
+    assert {key: n for key, n in status.held.items() if n} == {HeldReason.BUDGET: 1}
+    assert (status.final, status.unpublished) == (4, 3)
+
+
+async def test_a_call_made_again_after_an_unknown_one_is_shown(ledger: Ledger) -> None:
+    batch = make_batch()
+    again, alone, plain = await take(ledger, (await submit_many(ledger, 3, batch=batch)).job_ids)
+    for one in (again, alone):
+        attempt = await open_one(ledger, one)
+        await ledger.close_attempts([closed_unknown(one, attempt)])
+    attempt = await open_one(ledger, plain)
+    await ledger.close_attempts([closed_error(plain, attempt)])
+    await generate(ledger, plain)
+    assert (await ledger.batch_status(batch.id)).possibly_billed_twice == 0
+
+    await open_one(ledger, again, number=2)
+
+    assert (await ledger.batch_status(batch.id)).possibly_billed_twice == 1
+
+
+async def test_the_newest_batches_come_first(ledger: Ledger, clock: Clock) -> None:
+    ids = []
+    for _ in range(3):
+        ids.append((await submit_many(ledger, 2)).batch_id)
+        await clock.advance(SECOND)
+    await ledger.submit(empty := make_batch(), [])
+
+    newest = await ledger.batches(3)
+
+    assert [one.batch_id for one in newest] == [empty.id, ids[2], ids[1]]
+    assert newest[1] == await ledger.batch_status(ids[2])
+    assert [one.jobs for one in newest] == [0, 2, 2]
+
+
+async def test_a_detail_is_the_whole_story_as_json(ledger: Ledger, clock: Clock) -> None:
+    request = make_request("A?", config=make_config(temperature=0.5))
+    leased = await submit_and_take(ledger, request)
+    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.5"))
+    then = later(leased, delay=SECOND, event="retry")
+    await ledger.close_attempts([closed_error(leased, attempt, then=then)])
+    await clock.advance(10 * SECOND)
+    await ledger.promote(10)
+    await take_one(ledger, leased.job_id)
+    await clock.advance(2 * LEASE)
+    await ledger.rescue(10, None)
+    again = await take_one(ledger, leased.job_id)
+    await generate(ledger, again, text="first answer")
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+    judging = await open_one(ledger, checking)
+    await ledger.close_attempts([closed_unknown(checking, judging)])
+    await finish(ledger, checking)
+
+    detail = await ledger.job_detail(leased.job_id)
+
+    assert detail.view == (await ledger.views([leased.job_id]))[0]
+    assert detail.view.request == request
+    assert [(row["purpose"], row["outcome"], row["spent"]) for row in detail.attempts] == [
+        ("generate", "error:overloaded", True),
+        ("generate", "ok", False),
+        ("judge", "unknown", False),
+    ]
+    assert [event["kind"] for event in detail.events] == ["retry", "rescue"]
+    assert [record.run for record in detail.records] == [leased.run]
+    rows = [*detail.attempts, *detail.completions, *detail.events]
+    assert json.loads(json.dumps(rows)) == rows
+    assert "first answer" in json.dumps(detail.completions)
+    assert "the provider said no" in json.dumps(detail.attempts)
+
+
+async def test_reading_changes_nothing(ledger: Ledger) -> None:
+    job_id = await finished(ledger)
+    (before,) = await ledger.views([job_id])
+
+    await ledger.job_detail(job_id)
+    await ledger.batch_status(before.batch_id)
+    await ledger.batches(10)
+
+    assert await ledger.views([job_id]) == [before]
+
+
+async def test_the_server_has_an_age(ledger: Ledger) -> None:
+    first = await ledger.server_age()
+    second = await ledger.server_age()
+
+    assert timedelta(0) <= first <= second

@@ -1,0 +1,68 @@
+"""The Celery application: configured here, wired in ``worker.wiring``; ``celery -A worker.app`` finds it."""
+
+from typing import Any
+
+from celery import Celery
+from kombu import Queue
+
+from worker.settings import Settings
+
+QUEUES = ("generate", "check", "submit")
+
+INCLUDE = ("tasks.submit", "tasks.generate", "tasks.check", "tasks.poll")
+
+
+def make_app(settings: Settings, redis_url: str) -> Celery:
+    """The application over one Redis, as broker and as result backend."""
+    app = Celery("nightdesk", broker=redis_url, backend=redis_url, include=list(INCLUDE), set_as_current=False)
+    transport: dict[str, Any] = {
+        # A dead peer must not block a thread for ever.
+        "socket_timeout": 10,
+        "socket_connect_timeout": 5,
+        "socket_keepalive": True,
+        "health_check_interval": 10,
+        # kombu's default of 10 connections breaks under as many threads.
+        "max_connections": settings.threads + 20,
+    }
+    if settings.key_prefix:
+        transport["global_keyprefix"] = settings.key_prefix
+    app.conf.update(
+        # Messages carry ids and short JSON only; nothing that could execute.
+        task_serializer="json",
+        result_serializer="json",
+        event_serializer="json",
+        accept_content=["json"],
+        task_queues=[Queue(name) for name in QUEUES],
+        task_create_missing_queues=False,
+        task_default_queue="submit",
+        task_routes={
+            "nightdesk.generate": {"queue": "generate"},
+            "nightdesk.check": {"queue": "check"},
+            "nightdesk.submit": {"queue": "submit"},
+            "nightdesk.poll": {"queue": "submit"},
+        },
+        # The rows are the truth: a step's message that is lost is hinted again, one that comes twice finds nothing.
+        task_acks_late=False,
+        task_ignore_result=True,
+        result_expires=int(settings.results_kept_s),
+        # A message taken early would wait here while another process has free slots.
+        worker_disable_prefetch=True,
+        worker_prefetch_multiplier=1,
+        # Remote control stays on: without it a worker at its prefetch limit stalls for good when Redis restarts.
+        worker_enable_remote_control=True,
+        worker_send_task_events=False,
+        # Redis may be away for hours; jobs go on by idle claims meanwhile.
+        broker_connection_retry=True,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        broker_transport_options=transport,
+        result_backend_transport_options=dict(transport),
+        redis_socket_timeout=10,
+        redis_socket_connect_timeout=5,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        broker_pool_limit=None,
+        timezone="UTC",
+    )
+    return app

@@ -1,0 +1,141 @@
+"""The doorbell over Celery and Redis: hints to the queues, results to the result backend, and whether Redis forgot."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID
+
+import orjson
+from celery import Celery, states
+from kombu.exceptions import KombuError
+from redis import asyncio as redis
+from redis.asyncio.client import Pipeline
+from redis.exceptions import RedisError
+
+from schemas.states import Step
+from tasks.errors import BrokerUnavailable
+
+log = logging.getLogger(__name__)
+
+URGENT = 0
+BULK = 6
+"""Message priorities of kombu's Redis transport: 0 is taken first; its steps are 0, 3, 6 and 9."""
+
+CANARY = "nightdesk:canary"
+"""Holds the run id of the Redis server that has our results; missing or different, results may be missing."""
+
+PUBLISH_KEYS = 100
+"""Results a round trip."""
+
+
+class CeleryDoorbell:
+    """``tasks.ports.Doorbell``; belongs to the event loop it is used on."""
+
+    def __init__(self, app: Celery, redis_url: str, *, key_prefix: str, results_kept_s: float) -> None:
+        self._app = app
+        self._prefix = key_prefix
+        self._expires_s = int(results_kept_s)
+        self._redis = redis.Redis.from_url(
+            redis_url, socket_timeout=10, socket_connect_timeout=5, socket_keepalive=True, health_check_interval=10
+        )
+        # Celery's producer blocks; one thread is enough for some hundred messages a second.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="doorbell")
+
+    async def hint(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool = False) -> None:
+        """Send a hint message."""
+        arguments = [[str(job_id) for job_id in job_ids], urgent]
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._send, step, arguments, urgent)
+        except (RedisError, KombuError, OSError) as error:
+            raise BrokerUnavailable(f"a hint could not be sent: {error}") from error
+
+    def _send(self, step: Step, arguments: list[Any], urgent: bool) -> None:  # noqa: FBT001 - passed by position to a thread
+        self._app.send_task(
+            f"nightdesk.{step.value}",
+            args=arguments,
+            queue=step.value,
+            priority=URGENT if urgent else BULK,
+            ignore_result=True,
+            # Dispatch hints again; a send that retries by itself would block the thread for all others.
+            retry=False,
+        )
+
+    async def publish(self, results: Sequence[tuple[UUID, bytes]]) -> None:
+        """Write results as Celery's backend would: the key of the task, and a message to whoever waits for it.
+
+        Not by ``store_result``: that makes two round trips a result, and refuses to replace a success when a job
+        runs again.
+        """
+        for at in range(0, len(results), PUBLISH_KEYS):
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for job_id, result in results[at : at + PUBLISH_KEYS]:
+                    key, value = self._key(job_id), self._meta(job_id, result)
+                    pipe.set(key, value, ex=self._expires_s)
+                    pipe.publish(key, value)
+                await _execute(pipe)
+
+    def _key(self, job_id: UUID) -> bytes:
+        # The backend itself puts the global key prefix before it.
+        backend: Any = self._app.backend
+        key: bytes = backend.get_key_for_task(str(job_id))
+        return key
+
+    def _meta(self, job_id: UUID, result: bytes) -> bytes:
+        """The backend's envelope around a result that is JSON already.
+
+        A failed job is a success of the task "say what became of it": ``get()`` returns, it never raises or hangs.
+        """
+        return orjson.dumps(
+            {
+                "status": states.SUCCESS,
+                "result": orjson.Fragment(result),
+                "traceback": None,
+                "children": [],
+                "date_done": self._app.now().isoformat(),
+                "task_id": str(job_id),
+            }
+        )
+
+    async def forget(self, job_ids: Sequence[UUID]) -> None:
+        """Delete published results."""
+        if job_ids:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.delete(*(self._key(job_id) for job_id in job_ids))
+                await _execute(pipe)
+
+    async def lost_its_data(self) -> bool:
+        """Whether the canary is missing or from before a restart.
+
+        A restart counts although its data may be whole: with an append-only file up to a second of results is gone,
+        with snapshots minutes. Publishing again is harmless.
+        """
+        run_id, seen = await self._canary()
+        return seen != run_id
+
+    async def remember(self) -> None:
+        """Set the canary: from now on the server is taken to have what is published to it."""
+        run_id, _ = await self._canary()
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.set(f"{self._prefix}{CANARY}", run_id)
+            await _execute(pipe)
+
+    async def _canary(self) -> tuple[bytes, bytes | None]:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.info("server")
+            pipe.get(f"{self._prefix}{CANARY}")
+            info, seen = await _execute(pipe)
+        return info["run_id"].encode(), seen
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
+        self._thread.shutdown(wait=True)
+
+
+async def _execute(pipe: Pipeline) -> list[Any]:
+    try:
+        return await pipe.execute()
+    except (RedisError, OSError) as error:
+        raise BrokerUnavailable(f"Redis can't be reached: {error}") from error

@@ -1,0 +1,100 @@
+"""Renews the leases of a process, from a thread of its own, while the event loop is alive."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from time import monotonic
+
+from tasks.errors import NightdeskError
+from tasks.ports import LeaseKey
+from worker.ledger.postgres import PostgresLedger
+
+log = logging.getLogger(__name__)
+
+RENEWALS_PER_LEASE = 4
+"""A lease survives three renewals that fail."""
+
+STALLED_LEASES = 3
+"""A loop that gave no sign of life for so many lease times is dead: its leases are no longer renewed."""
+
+
+class LeaseKeeper:
+    """Keeps leases by one batched UPDATE per quarter of a lease.
+
+    It has its own thread and connection, so that a loop that stalls for seconds does not lose all leases at once;
+    and it watches the loop's heartbeat, so that a loop that is dead does not keep them for ever.
+    """
+
+    def __init__(self, database_url: str, lease_for: timedelta, loop: asyncio.AbstractEventLoop) -> None:
+        self._url = database_url
+        self._lease_for = lease_for
+        self._loop = loop
+        self._held: dict[LeaseKey, Callable[[], None]] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._alive_at = monotonic()
+        self._thread = threading.Thread(target=self._run, name="lease keeper", daemon=True)
+
+    def start(self) -> None:
+        """Start renewing; call on the loop."""
+        self._beat()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop renewing and wait for the thread."""
+        self._stop.set()
+        self._thread.join()
+
+    def hold(self, key: LeaseKey, lost: Callable[[], None]) -> None:
+        """Keep a lease; ``lost`` is called on the loop when it is gone."""
+        with self._lock:
+            self._held[key] = lost
+
+    def release(self, key: LeaseKey) -> None:
+        """Stop keeping a lease."""
+        with self._lock:
+            self._held.pop(key, None)
+
+    def _beat(self) -> None:
+        self._alive_at = monotonic()
+        if not self._stop.is_set():
+            self._loop.call_later(1.0, self._beat)
+
+    def _run(self) -> None:
+        every = self._lease_for.total_seconds() / RENEWALS_PER_LEASE
+        with asyncio.Runner() as runner:
+            ledger = PostgresLedger(self._url, connections=1)
+            opened = False
+            while not self._stop.wait(every):
+                try:
+                    if not opened:
+                        runner.run(ledger.open())
+                        opened = True
+                    self._renew(runner, ledger)
+                except NightdeskError as error:
+                    log.warning("leases could not be renewed: %s", error)
+                    if not opened:
+                        # A pool that failed to open can't be opened again.
+                        ledger = PostgresLedger(self._url, connections=1)
+            if opened:
+                runner.run(ledger.close())
+
+    def _renew(self, runner: asyncio.Runner, ledger: PostgresLedger) -> None:
+        if monotonic() - self._alive_at > STALLED_LEASES * self._lease_for.total_seconds():
+            log.critical("the event loop gave no sign of life for %d lease times: leases lapse", STALLED_LEASES)
+            return
+        with self._lock:
+            keys = list(self._held)
+        lost = runner.run(ledger.renew(keys, self._lease_for))
+        for key in keys:
+            if key.job_id in lost:
+                self._tell(key)
+
+    def _tell(self, key: LeaseKey) -> None:
+        with self._lock:
+            lost = self._held.pop(key, None)
+        if lost is not None:
+            log.info("the lease of job %s is gone; its work is dropped", key.job_id)
+            self._loop.call_soon_threadsafe(lost)

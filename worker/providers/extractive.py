@@ -1,0 +1,282 @@
+"""Answer offline by quoting the best sentences of the sources: the provider that needs no key, model or network."""
+
+import asyncio
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+
+import orjson
+
+from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
+from schemas.generation import AnswerProtocol, GenerationConfig
+from schemas.job import JobRequest
+from schemas.prompt import Prompt, SourcePart
+from tasks.evidence import content_words, index_source, metadata_words
+from tasks.ports import Answered, Call
+from tasks.sentences import Span, words
+
+MODEL = "extractive-1"
+"""Changes whenever the same job would be answered differently."""
+
+LEAST_COVERAGE = 0.5
+"""Share of the question's words, by weight, that a sentence with its neighbours must hold; below it we abstain."""
+WITHIN_BEST = 0.75
+"""A further sentence is quoted when it scores at least this share of the best one."""
+MOST_SENTENCES = 3
+LEAST_WORDS = 4
+"""Words; a shorter sentence is a heading or a fragment."""
+LONGEST_QUOTE = 1_000
+"""Characters; a longer sentence is cut there (a source without punctuation is one sentence)."""
+
+_NEIGHBOUR = 0.5
+_TITLE = 0.7
+"""Credit for a word of the question that stands only in a neighbouring sentence, or only in the source's metadata."""
+_EXPECTED = 0.15
+"""Bonus, as a share, for a sentence that holds the kind of thing asked for."""
+
+_SATURATION = 1.2
+_LENGTH_SHARE = 0.3
+"""BM25's k1, and its b, kept low: sentences differ in length for other reasons than documents do."""
+
+_QUANTITY = re.compile(
+    r"\b(?:how (?:much|many|long|often|far|old|tall|big|high|large|soon|late)|when|what (?:year|date|time|day|age|number|percent\w*|amount"
+    r"|price|cost)|which (?:year|date)|by when|wie ?viele?|wie (?:lange|oft|hoch|weit|alt)|wann|ab wann|bis wann)\b",
+    re.IGNORECASE,
+)
+_PERSON = re.compile(r"\b(?:who|whose|wer|wem|wen)\b", re.IGNORECASE)
+_DIGIT = re.compile(
+    r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|hundred|thousand|million|zwei|drei|vier)\b"
+)
+_NAME = re.compile(r"(?<=[\w,;)] )[A-Z][\w'’-]+")
+_ASKING = frozenset(
+    "long often far old much many name names called tell mean means happen happens happened say says did does get got year"
+    " wie viel viele lange oft wann wer welche welcher welches".split()
+)
+"""Words that shape a question and need not stand in its answer."""
+
+
+class Extractive:
+    """Quotes one to three source sentences that best fit the question, or says that none does. Deterministic, free.
+
+    Args:
+        latency_s: seconds to wait before each answer, to rehearse a slow provider.
+        name: under which name it is configured.
+    """
+
+    def __init__(self, latency_s: float = 0.0, name: str = "extractive") -> None:
+        self.name = name
+        self._latency_s = latency_s
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="extractive")
+
+    def protocol(self, config: GenerationConfig) -> AnswerProtocol:  # noqa: ARG002 - the port's signature
+        """Always segments: its quotes are exact."""
+        return AnswerProtocol.SEGMENTS
+
+    def plan(self, request: JobRequest, prompt: Prompt) -> Call:
+        """Describe the call; the hash covers the question and every word shown."""
+        shown = [(part.source_index, part.start, part.end) for part in _shown(prompt)]
+        body = orjson.dumps(
+            {"model": MODEL, "query": request.query, "prompt": prompt.snapshot.sha256, "sources": shown},
+            option=orjson.OPT_SORT_KEYS,
+        )
+        return Call(
+            provider=self.name,
+            model=MODEL,
+            lane="standard",
+            protocol=AnswerProtocol.SEGMENTS,
+            body=body,
+            request_hash=hashlib.sha256(body).digest(),
+            timeout_s=request.config.timeout_s,
+            reserve_usd=Decimal(0),
+            prompt=prompt,
+            request=request,
+            parameters_dropped=_dropped(request.config),
+        )
+
+    async def call(self, call: Call) -> Answered:
+        """Choose the sentences, off the event loop."""
+        if self._latency_s > 0:
+            await asyncio.sleep(self._latency_s)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, answer, call)
+
+    async def close(self) -> None:
+        """Stop the thread; what was handed to it is finished."""
+        self._executor.shutdown(wait=False)
+
+
+def answer(call: Call) -> Answered:
+    """The whole answer of a call. Pure."""
+    request, parts = call.request, _shown(call.prompt)
+    chosen = choose(request, parts)
+    language = request.config.language or ""
+    segments = [
+        {"text": " ".join(pick.text.split()), "citations": [{"source": pick.number, "quote": pick.text}]}
+        for pick in chosen
+    ] or [{"text": _not_answered(language), "citations": []}]
+    raw = orjson.dumps({"sufficient": bool(chosen), "segments": segments})
+    text = raw.decode()
+    asked = sum(len(request.context[part.source_index].content[part.start : part.end].split()) for part in parts)
+    usage = Usage(
+        input_tokens=_tokens(asked + len(request.query.split())),
+        output_tokens=_tokens(sum(len(str(segment["text"]).split()) for segment in segments)),
+    )
+    snapshot = ProviderSnapshot(
+        provider=call.provider,
+        model_asked=request.config.model,
+        model_returned=MODEL,
+        lane=call.lane,
+        protocol=call.protocol,
+        endpoint="local",
+        request_id=f"extractive-{call.request_hash.hex()[:16]}",
+        parameters_dropped=call.parameters_dropped,
+    )
+    completion = Completion(
+        text=text,
+        finish_reason=FinishReason.STOP,
+        protocol=AnswerProtocol.SEGMENTS,
+        usage=usage,
+        cost_usd=Decimal(0),
+        snapshot=snapshot,
+    )
+    return Answered(raw=raw, completion=completion)
+
+
+def _tokens(count: int) -> int:
+    """Tokens for a number of words: 1.3 a word, as English text has with current tokenizers."""
+    return math.ceil(count * 1.3)
+
+
+def _not_answered(language: str) -> str:
+    if language.lower().startswith(("de", "german")):
+        return "Die Quellen beantworten diese Frage nicht."
+    return "The sources do not answer this question."
+
+
+def _dropped(config: GenerationConfig) -> dict[str, str]:
+    """The parameters that a model would get, and why they were not sent."""
+    reason = "the extractive provider has no such parameter"
+    given = {"temperature": config.temperature, "reasoning_effort": config.reasoning_effort, "model": config.model}
+    if config.sampling is not None:
+        given |= config.sampling.model_dump()
+    dropped = {key: reason for key, value in given.items() if value is not None}
+    if config.stream:
+        dropped["stream"] = "its answer comes at once"
+    if config.output_schema is not None:
+        dropped["output_schema"] = "it quotes sentences and fills no schema"
+    return dropped
+
+
+def _shown(prompt: Prompt) -> list[SourcePart]:
+    """The sources as shown, by number."""
+    parts = [part for message in prompt.snapshot.messages for part in message.parts if isinstance(part, SourcePart)]
+    order = {index: position for position, index in enumerate(prompt.snapshot.shown)}
+    return sorted((part for part in parts if part.source_index in order), key=lambda part: order[part.source_index])
+
+
+# ---- choosing ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A chosen sentence: the number of its source, its span in the content, its words, its score and coverage."""
+
+    number: int
+    span: Span
+    text: str
+    score: float
+    coverage: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    number: int
+    span: Span
+    words: frozenset[str]
+    beside: frozenset[str]
+    title: frozenset[str]
+
+
+def choose(request: JobRequest, parts: Sequence[SourcePart]) -> list[Pick]:
+    """The sentences to quote, best first; empty when none fits the question."""
+    found = words(request.query)
+    asked = content_words(word for word in found if word not in _ASKING) or content_words(found)
+    sentences = _sentences(request, parts)
+    if not asked or not sentences:
+        return []
+    weights = _weights(asked, sentences)
+    total = sum(weights.values())
+    average = sum(len(sentence.words) for sentence in sentences) / len(sentences)
+    quantity, person = bool(_QUANTITY.search(request.query)), bool(_PERSON.search(request.query))
+    picks = []
+    for sentence in sentences:
+        if len(sentence.words) < LEAST_WORDS and len(sentences) > 1:
+            continue
+        coverage = _credit(sentence, weights) / total
+        if not sentence.words & asked and not sentence.beside & asked:
+            continue
+        content = request.context[parts[sentence.number - 1].source_index].content
+        text = content[sentence.span.start : sentence.span.end]
+        if text.rstrip(" \"'”’)").endswith("?"):
+            continue
+        length = len(sentence.words) / average
+        score = coverage * (_SATURATION + 1) / (1 + _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * length))
+        if (quantity and _DIGIT.search(text)) or (person and _NAME.search(text)):
+            score *= 1 + _EXPECTED
+        picks.append(Pick(sentence.number, sentence.span, text[:LONGEST_QUOTE].rstrip(), score, coverage))
+    return _best(picks)
+
+
+def _sentences(request: JobRequest, parts: Sequence[SourcePart]) -> list[_Sentence]:
+    """All shown sentences, with the words of their neighbours and of their source's metadata."""
+    sentences: list[_Sentence] = []
+    for number, part in enumerate(parts, start=1):
+        source = request.context[part.source_index]
+        index = index_source(source.content)
+        title = content_words(metadata_words(source.metadata)) if source.metadata else frozenset[str]()
+        last = len(index.spans) - 1
+        for position, span in enumerate(index.spans):
+            if span.start < part.start or span.end > part.end:
+                continue
+            before = index.words[position - 1] if position else frozenset[str]()
+            after = index.words[position + 1] if position < last else frozenset[str]()
+            sentences.append(_Sentence(number, span, index.words[position], before | after, title))
+    return sentences
+
+
+def _weights(asked: frozenset[str], sentences: Sequence[_Sentence]) -> dict[str, float]:
+    """BM25's inverse frequency of each word asked for; a word that stands nowhere weighs most."""
+    weights = {}
+    for word in asked:
+        frequency = sum(word in sentence.words for sentence in sentences)
+        weights[word] = 1 + math.log(1 + (len(sentences) - frequency + 0.5) / (frequency + 0.5))
+    return weights
+
+
+def _credit(sentence: _Sentence, weights: dict[str, float]) -> float:
+    credit = 0.0
+    for word, weight in weights.items():
+        if word in sentence.words:
+            credit += weight
+        elif word in sentence.title:
+            credit += weight * _TITLE
+        elif word in sentence.beside:
+            credit += weight * _NEIGHBOUR
+    return credit
+
+
+def _best(picks: list[Pick]) -> list[Pick]:
+    ranked = sorted(picks, key=lambda pick: (-pick.score, pick.number, pick.span.start))
+    fitting = [pick for pick in ranked if pick.coverage >= LEAST_COVERAGE]
+    if not fitting:
+        return []
+    kept: list[Pick] = []
+    for pick in fitting:
+        if pick.score < fitting[0].score * WITHIN_BEST or len(kept) == MOST_SENTENCES:
+            break
+        if all(pick.text != other.text for other in kept):
+            kept.append(pick)
+    return kept

@@ -1,0 +1,211 @@
+"""The process's one event loop in a thread of its own, and everything that lives on it."""
+
+import asyncio
+import logging
+import random
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+import uvloop
+from celery import Celery
+
+from schemas.states import Step
+from tasks.check import Check
+from tasks.dispatch import MESSAGE_IDS, Dispatch, Pace, publish
+from tasks.finish import view_of_final
+from tasks.gather import Gather
+from tasks.generate import Generate
+from tasks.pipeline import Feed
+from tasks.poll import job_ids as read_ids
+from tasks.poll import poll
+from tasks.ports import FinalJob, JobView, Leased, Providers
+from tasks.rescue import Rescue
+from tasks.retry import RetryPolicy
+from tasks.submit import new_batch, submit
+from worker.doorbell import CeleryDoorbell
+from worker.keeper import LeaseKeeper
+from worker.ledger.journal import LedgerJournal
+from worker.ledger.postgres import PostgresLedger
+from worker.settings import Settings, worker_name
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+CHECK_CHUNK = 10
+"""Jobs checked in one hop to the CPU thread: some 10-30 ms, so finals are committed while the next chunk runs."""
+
+
+class WorkerRuntime:
+    """Implements ``tasks.ports.Runtime`` for the Celery doors of this process.
+
+    ``start`` and ``stop`` are called by the main thread; ``admit``, ``submit`` and ``poll`` by Celery's threads.
+    """
+
+    def __init__(
+        self, settings: Settings, app: Celery, *, database_url: str, redis_url: str, steps: frozenset[Step]
+    ) -> None:
+        self._settings = settings
+        self._app = app
+        self._database_url = database_url
+        self._redis_url = redis_url
+        self._steps = steps
+        self._providers: Callable[[], Providers] | None = None
+        self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run_loop, name="event loop", daemon=True)
+        self._stack = AsyncExitStack()
+        self._feeds: dict[Step, Feed] = {}
+
+    # ---- called by the main thread ----
+
+    def start(self, providers: Providers) -> None:
+        """Start the loop, connect to the ledger and begin; raises ``LedgerUnavailable``, ``SchemaMismatch``."""
+        self._thread.start()
+        try:
+            self._call(self._open(providers))
+        except BaseException:
+            self._halt()
+            raise
+
+    def stop_admitting(self) -> None:
+        """Lease nothing more; waiting messages return at once. Safe in a signal handler."""
+        for feed in self._feeds.values():
+            self._loop.call_soon_threadsafe(feed.stop_admitting)
+
+    def stop(self) -> int:
+        """Let running calls end within the drain time, close everything; returns how many jobs were cut off."""
+        cut = self._call(self._drain())
+        self._halt()
+        return cut
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _halt(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    # ---- called by Celery's threads ----
+
+    def admit(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool) -> None:
+        """See ``tasks.ports.Runtime``; a step this process does not serve is left to others."""
+        feed = self._feeds.get(step)
+        if feed is not None:
+            self._call(feed.admit(job_ids, urgent=urgent))
+
+    def submit(self, raw_jobs: Sequence[Any], batch: dict[str, Any]) -> dict[str, Any]:
+        """See ``tasks.ports.Runtime``."""
+        return self._call(self._submit(raw_jobs, batch))
+
+    def poll(self, raw_ids: Sequence[Any]) -> list[dict[str, Any] | None]:
+        """See ``tasks.ports.Runtime``."""
+        results = self._call(poll(self._ledger, read_ids(raw_ids)))
+        return [None if result is None else result.model_dump(mode="json") for result in results]
+
+    # ---- on the loop ----
+
+    async def _open(self, providers: Providers) -> None:
+        settings, stack = self._settings, self._stack
+        self._ledger = await stack.enter_async_context(PostgresLedger(self._database_url))
+        self._doorbell = CeleryDoorbell(
+            self._app, self._redis_url, key_prefix=settings.key_prefix, results_kept_s=settings.results_kept_s
+        )
+        stack.push_async_callback(self._doorbell.close)
+        self._finals = Gather[JobView]("results to publish", self._publish, most=100, wait=timedelta(milliseconds=50))
+        stack.push_async_callback(self._finals.close)
+        self._checks = Gather[Leased](
+            "check hints", self._hint_checks, most=MESSAGE_IDS, wait=timedelta(milliseconds=20)
+        )
+        stack.push_async_callback(self._checks.close)
+        journal = LedgerJournal(self._ledger)
+        stack.push_async_callback(journal.close)
+        keeper = LeaseKeeper(self._database_url, settings.lease_for, self._loop)
+        keeper.start()
+        stack.callback(keeper.stop)
+        self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
+        stack.callback(self._cpu.shutdown)
+        for step in self._steps:
+            self._feeds[step] = self._feed(step, journal, keeper, providers)
+            self._feeds[step].start()
+        dispatch = asyncio.create_task(self._dispatch().run(), name="dispatch")
+        stack.push_async_callback(_cancelled, dispatch)
+
+    def _feed(self, step: Step, journal: LedgerJournal, keeper: LeaseKeeper, providers: Providers) -> Feed:
+        settings = self._settings
+        if step is Step.GENERATE:
+            generate = Generate(
+                self._ledger,
+                journal,
+                providers,
+                RetryPolicy(hold_unknown=settings.hold_unknown),
+                random.random,
+                to_check=self._checks.add,
+                final=self._final,
+            )
+
+            async def run(jobs: Sequence[Leased]) -> None:
+                for job in jobs:
+                    await generate.run(job)
+
+            slots, chunk = settings.slots, 1
+        else:
+            run = Check(self._ledger, journal, self._cpu, final=self._final).run
+            slots, chunk = settings.check_slots, CHECK_CHUNK
+        return Feed(
+            step,
+            slots=slots,
+            chunk=chunk,
+            worker=worker_name(),
+            lease_for=settings.lease_for,
+            ledger=self._ledger,
+            keeper=keeper,
+            run=run,
+        )
+
+    def _dispatch(self) -> Dispatch:
+        settings = self._settings
+        pace = Pace(
+            tick=timedelta(seconds=settings.tick_s),
+            results_kept=timedelta(seconds=settings.results_kept_s),
+        )
+        rescue = Rescue(self._ledger, settings.lease_for, hold_unknown=settings.hold_unknown)
+        return Dispatch(self._ledger, self._doorbell, rescue, self._feeds, pace)
+
+    def _final(self, job: Leased, final: FinalJob) -> None:
+        self._finals.add(view_of_final(job, final, datetime.now(UTC)))
+
+    async def _publish(self, views: list[JobView]) -> None:
+        await publish(self._ledger, self._doorbell, views)
+
+    async def _hint_checks(self, jobs: list[Leased]) -> None:
+        for urgent in (True, False):
+            ids = [job.job_id for job in jobs if (job.priority > 0) == urgent]
+            if ids:
+                await self._doorbell.hint(Step.CHECK, ids, urgent=urgent)
+
+    async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
+        batch = new_batch(raw_batch, tenant=self._settings.tenant)
+        submitted = await submit(self._ledger, raw_jobs, batch=batch)
+        return submitted.to_json()
+
+    async def _drain(self) -> int:
+        within = timedelta(seconds=self._settings.drain_s)
+        cut = sum(await asyncio.gather(*(feed.drain(within) for feed in self._feeds.values())))
+        await self._stack.aclose()
+        return cut
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,93 @@
+"""The settings of a process: environment variables ``NIGHTDESK_...``, or a TOML file named by ``NIGHTDESK_CONFIG``."""
+
+import os
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from tasks.errors import ConfigurationError
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Settings(BaseSettings):
+    """Every setting with its default. The environment goes before the file."""
+
+    model_config = SettingsConfigDict(env_prefix="NIGHTDESK_", extra="forbid", frozen=True, env_ignore_empty=True)
+
+    home: Path = Field(default=Path(".nightdesk"), description="where the embedded servers keep their data")
+    database_url: SecretStr | None = Field(default=None, description="PostgreSQL 15 or newer; unset: embedded")
+    redis_url: SecretStr | None = Field(default=None, description="Redis 7 or Valkey; unset: embedded")
+    key_prefix: str = Field(default="", description="put before every Redis key, where a server is shared")
+
+    tenant: str = Field(default="default", description="tenant of jobs that come without one")
+    provider: str = Field(default="extractive", description="provider of jobs that name none")
+    model: str | None = Field(default=None, description="model of jobs that name none; unset: the provider's default")
+    extractive_latency_s: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="seconds the offline provider waits before it answers, to rehearse a slow provider"
+    )
+
+    slots: Annotated[int, Field(ge=1, le=20_000)] = Field(default=1_000, description="calls in flight per process")
+    check_slots: Annotated[int, Field(ge=1, le=20_000)] = Field(default=200, description="jobs in check per process")
+    threads: Annotated[int, Field(ge=2, le=200)] = Field(
+        default=24, description="Celery threads: each holds one hint of up to 50 jobs until it is admitted"
+    )
+    lease_s: Seconds = Field(default=60.0, description="how long a lease lasts; renewed at a quarter of it")
+    tick_s: Seconds = Field(default=1.0, description="pace of the dispatch duties")
+    drain_s: Seconds = Field(default=70.0, description="how long running calls may end after SIGTERM")
+    results_kept_s: Seconds = Field(default=86_400.0, description="how long the result backend keeps a result")
+    hold_unknown: bool = Field(
+        default=False, description="hold a job whose call may have been billed without an answer, instead of repeating"
+    )
+    log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
+
+    @property
+    def lease_for(self) -> timedelta:
+        """How long a lease lasts."""
+        return timedelta(seconds=self.lease_s)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings calls by name
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - same
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order of precedence: arguments, environment, file."""
+        sources: tuple[PydanticBaseSettingsSource, ...] = (init_settings, env_settings)
+        if config := os.environ.get("NIGHTDESK_CONFIG"):
+            sources += (TomlConfigSettingsSource(settings_cls, toml_file=config),)
+        return sources
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings; raises ``ConfigurationError`` naming the variable at fault."""
+    config = os.environ.get("NIGHTDESK_CONFIG")
+    if config and not Path(config).is_file():
+        raise ConfigurationError(f"NIGHTDESK_CONFIG names {config}, which is not a file")
+    try:
+        return Settings(**overrides)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{config} is not valid TOML: {error}") from error
+    except ValidationError as error:
+        told = "; ".join(
+            f"NIGHTDESK_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
+            for problem in error.errors(include_input=False, include_url=False)
+        )
+        raise ConfigurationError(told) from None
+
+
+def worker_name() -> str:
+    """This process's name in leases and logs: host and process id."""
+    return f"{os.uname().nodename}:{os.getpid()}"
