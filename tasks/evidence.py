@@ -5,7 +5,8 @@ with a source as a whole: in a whole source, any statement finds its words somew
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -60,7 +61,8 @@ _STEM = 7
 
 def content_words(found: Iterable[str]) -> frozenset[str]:
     """Those words that say something, cut to the length they are compared by; numbers whole."""
-    return frozenset(word[:_STEM] if word[0] > "9" else word for word in found if word not in STOPWORDS)
+    telling = set(found) - STOPWORDS
+    return frozenset([word if len(word) <= _STEM or word[0] <= "9" else word[:_STEM] for word in telling])
 
 
 def numbers(found: Sequence[str]) -> set[str]:
@@ -82,11 +84,10 @@ def numbers(found: Sequence[str]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class SourceIndex:
-    """The sentences of a source with their content words, and all numbers in it."""
+    """The sentences of a source, and for each content word the sentences that hold it, in order."""
 
     spans: tuple[Span, ...]
-    words: tuple[frozenset[str], ...]
-    numbers: frozenset[str]
+    sentences_with: Mapping[str, Sequence[int]]
 
 
 def index_source(content: str) -> SourceIndex:
@@ -96,11 +97,11 @@ def index_source(content: str) -> SourceIndex:
 
 def _index(content: str) -> SourceIndex:
     spans = tuple(sentence_spans(content))
-    found = [words(content[start:end]) for start, end in spans]
-    values: set[str] = set()
-    for sentence in found:
-        values |= numbers(sentence)
-    return SourceIndex(spans, tuple(content_words(sentence) for sentence in found), frozenset(values))
+    sentences_with: dict[str, list[int]] = defaultdict(list)
+    for position, (start, end) in enumerate(spans):
+        for word in content_words(words(content[start:end])):
+            sentences_with[word].append(position)
+    return SourceIndex(spans, dict(sentences_with))
 
 
 _cached_index = lru_cache(maxsize=512)(_index)
@@ -119,9 +120,13 @@ def metadata_words(metadata: dict[str, Any]) -> list[str]:
 # ---- searching the sources of one answer -----------------------------------------------------------------------
 
 
+_EQUAL = 1e-9
+"""Sums of weights nearer than this are the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The best window of one source for a statement: ``score`` in [0, 1], sentences ``[first, last]`` of the search."""
+    """The best window of one source for a statement: ``score`` in [0, 1], ``window`` its first sentence."""
 
     source_index: int
     score: float
@@ -129,36 +134,47 @@ class Match:
 
 
 class SourceSearch:
-    """The sources of one answer, searchable for the words of a known vocabulary."""
+    """The sources of one answer, searchable for the words of a known vocabulary.
+
+    Args:
+        sources: all sources of the job.
+        vocabulary: every content word of every statement that will be looked for.
+    """
 
     def __init__(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> None:
-        vocabulary = frozenset(vocabulary)
+        self._sources = sources
         self._spans: list[Span] = []
-        self._words: list[frozenset[str]] = []
         self._source_of: list[int] = []
         self._first: list[int] = []
         self._titles: list[frozenset[str]] = []
-        self.numbers: set[str] = set()
-        self._sentences_with: dict[str, list[int]] = {}
-        for number, source in enumerate(sources):
-            self._add(number, source, vocabulary)
+        self._sentences_with: dict[str, list[int]] = {word: [] for word in vocabulary}
         self._windows: dict[str, tuple[int, ...]] = {}
+        self._numbers: set[str] | None = None
+        for number, source in enumerate(sources):
+            self._add(number, source)
 
-    def _add(self, number: int, source: SourceContext, vocabulary: frozenset[str]) -> None:
+    def _add(self, number: int, source: SourceContext) -> None:
         index = index_source(source.content)
-        about = metadata_words(source.metadata) if source.metadata else []
-        self.numbers |= index.numbers
-        self.numbers |= numbers(about)
-        self._titles.append(content_words(about) & vocabulary)
+        about = content_words(metadata_words(source.metadata)) if source.metadata else frozenset[str]()
+        self._titles.append(about & self._sentences_with.keys())
         first = len(self._spans)
         self._first.append(first)
         self._spans.extend(index.spans)
         self._source_of.extend([number] * len(index.spans))
-        for position, sentence in enumerate(index.words, start=first):
-            known = sentence & vocabulary
-            self._words.append(known)
-            for word in known:
-                self._sentences_with.setdefault(word, []).append(position)
+        for word, sentences in self._sentences_with.items():
+            if (held := index.sentences_with.get(word)) is not None:
+                sentences.extend([first + position for position in held])
+
+    def holds_number(self, value: str) -> bool:
+        """Whether a number of the vocabulary stands in any source or its metadata, in digits, words or with a scale."""
+        if self._sentences_with.get(value) or any(value in title for title in self._titles):
+            return True
+        if self._numbers is None:
+            # Rare, so not part of the index: only a number that nobody wrote in the same digits comes here.
+            self._numbers = set[str]().union(
+                *(numbers([*words(source.content), *metadata_words(source.metadata)]) for source in self._sources)
+            )
+        return value in self._numbers
 
     def weight(self, word: str) -> float:
         """How much a word tells: its smoothed inverse frequency over the sentences of all sources, at least 2.
@@ -183,7 +199,7 @@ class SourceSearch:
 
     def best(self, statement: frozenset[str]) -> dict[int, Match]:
         """The best window of each source that holds any of the statement's words; the earliest among equals."""
-        weights = {word: self.weight(word) for word in statement}
+        weights = {word: self.weight(word) for word in sorted(statement)}
         total = sum(weights.values())
         if not total:
             return {}
@@ -192,39 +208,40 @@ class SourceSearch:
             for start in self._windows_with(word):
                 held[start] = held.get(start, 0.0) + weight
         best: dict[int, tuple[float, int]] = {}
-        for start, weight in held.items():
-            source = self._source_of[start]
-            known = best.get(source)
-            if known is None or weight > known[0] + 1e-9 or (weight > known[0] - 1e-9 and start < known[1]):
+        for start in sorted(held):
+            source, weight = self._source_of[start], held[start]
+            if source not in best or weight > best[source][0] + _EQUAL:
                 best[source] = (weight, start)
         return {
             source: Match(source, min(1.0, (weight + self._title_weight(source, weights)) / total), start)
             for source, (weight, start) in best.items()
         }
 
-    def _title_weight(self, source: int, weights: dict[str, float]) -> float:
+    def _title_weight(self, source: int, weights: Mapping[str, float]) -> float:
         return sum(weights[word] for word in self._titles[source] if word in weights)
 
-    def window_words(self, match: Match) -> frozenset[str]:
-        """The known words of a match's window and of its source's metadata."""
-        held = self._titles[match.source_index]
-        return held.union(*(self._words[sentence] for sentence in self._window(match)))
-
-    def _window(self, match: Match) -> range:
-        end = match.window
-        while end < len(self._spans) and end < match.window + WINDOW and self._source_of[end] == match.source_index:
-            end += 1
-        return range(match.window, end)
+    def held(self, match: Match, statement: frozenset[str]) -> set[str]:
+        """Those words of a statement that stand in a match's window or in its source's metadata."""
+        return set(self._titles[match.source_index] & statement).union(
+            *self._held_by_sentence(match, statement).values()
+        )
 
     def span(self, match: Match, statement: frozenset[str]) -> Span:
         """The part of a match's window that matters: sentences at its ends that add no word are left out."""
-        sentences = list(self._window(match))
-        while len(sentences) > 1 and not self._adds(sentences[-1], sentences[:-1], statement):
+        held = self._held_by_sentence(match, statement)
+        sentences = list(held)
+        while len(sentences) > 1 and held[sentences[-1]] <= set[str]().union(*(held[s] for s in sentences[:-1])):
             sentences.pop()
-        while len(sentences) > 1 and not self._adds(sentences[0], sentences[1:], statement):
+        while len(sentences) > 1 and held[sentences[0]] <= set[str]().union(*(held[s] for s in sentences[1:])):
             sentences.pop(0)
         return Span(self._spans[sentences[0]].start, self._spans[sentences[-1]].end)
 
-    def _adds(self, sentence: int, others: Sequence[int], statement: frozenset[str]) -> bool:
-        rest = frozenset[str]().union(*(self._words[other] for other in others))
-        return bool((self._words[sentence] & statement) - rest)
+    def _held_by_sentence(self, match: Match, statement: frozenset[str]) -> dict[int, set[str]]:
+        """The sentences of a match's window, in order, each with the statement's words in it."""
+        last = self._first[match.source_index + 1] if match.source_index + 1 < len(self._first) else len(self._spans)
+        held: dict[int, set[str]] = {s: set() for s in range(match.window, min(match.window + WINDOW, last))}
+        for word in statement:
+            for sentence in self._sentences_with.get(word, ()):
+                if sentence in held:
+                    held[sentence].add(word)
+        return held

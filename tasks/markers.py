@@ -1,4 +1,5 @@
 """Find citation markers of any style in running text, and cut the text into segments by them."""
+# ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
 import unicodedata

@@ -159,7 +159,7 @@ def _about(source: SourceContext) -> str:
     return about
 
 
-_ATTRIBUTE = str.maketrans({'"': "'", "<": "‹", ">": "›"})
+_ATTRIBUTE = str.maketrans({'"': "'", "<": "(", ">": ")"})
 
 
 def _message(role: Role, pieces: Sequence[str | SourcePart]) -> Message:

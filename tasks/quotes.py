@@ -1,4 +1,5 @@
 """Find where a quoted passage stands in a source, to the code point."""
+# ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
 import unicodedata

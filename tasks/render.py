@@ -3,6 +3,7 @@
 One pass writes text and notes positions as it goes, so a marker's place is known and never searched for. The number
 shown is the rank: sources count from 1 in the order in which the answer first cites them.
 """
+# ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import json
 import re
@@ -37,11 +38,15 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A rendered answer; ``pieces`` leaves out what states nothing: JSON syntax, table rules, lists of notes."""
+    """A rendered answer; ``pieces`` leaves out what states nothing: JSON syntax, table rules, lists of notes.
+
+    ``segments`` is where each segment's text stands; segments that share a table cell share its span.
+    """
 
     text: str
     marks: tuple[Mark, ...]
     pieces: tuple[Piece, ...]
+    segments: tuple[Span, ...] = ()
 
 
 def render(
@@ -75,7 +80,8 @@ def render(
         _write_running(writer, answer, plain=output_format is OutputFormat.PLAIN)
     if output_format is not OutputFormat.JSON:
         writer.notes()
-    return Rendered("".join(writer.parts), tuple(writer.marks), tuple(writer.pieces))
+    places = tuple(writer.places.get(index, Span(0, 0)) for index in range(len(answer.segments)))
+    return Rendered("".join(writer.parts), tuple(writer.marks), tuple(writer.pieces), places)
 
 
 # ---- which format ----------------------------------------------------------------------------------------------
@@ -128,6 +134,7 @@ class _Writer:
         self.position = 0
         self.marks: list[Mark] = []
         self.pieces: list[Piece] = []
+        self.places: dict[int, Span] = {}
         self.ranks: dict[int, int] = {}
         self.style = style
         self.labels = labels
@@ -165,7 +172,9 @@ class _Writer:
         raised = self.style is CitationStyle.FOOTNOTE
         if sources and (not raised or body.endswith("|")) and (found := _TAIL.search(body)):
             body, tail = body[: found.start()].rstrip(), body[found.start() :] + tail
+        start = self.position
         self.write(body)
+        self.places[index] = Span(start, self.position)
         for position, source in enumerate(sources):
             if self.show_markers and raised:
                 self.write("," if position else "")
@@ -267,6 +276,7 @@ def _write_table(writer: _Writer, answer: CanonicalAnswer) -> None:
         text = "".join(part for _, part in item)
         writer.write(" ".join(text.split()).replace("|", "\\|"))
         end = writer.position
+        writer.places.update((index, Span(start, end)) for index, _ in item)
         writer.write(" | ")
         for index, _ in item:
             for source in _sources(answer.segments[index]):
@@ -284,6 +294,7 @@ def _write_json(writer: _Writer, answer: CanonicalAnswer) -> None:
         text = "".join(part for _, part in item)
         writer.write(json.dumps(" ".join(text.split()), ensure_ascii=False)[1:-1])
         end = writer.position
+        writer.places.update((index, Span(start, end)) for index, _ in item)
         writer.write('", "citations": [')
         cited = [(index, source) for index, _ in item for source in _sources(answer.segments[index])]
         for position, (index, source) in enumerate(cited):

@@ -1,4 +1,5 @@
 """Read the canonical JSON answer of a model, repairing what models get wrong, within bounds."""
+# ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import json
 import re

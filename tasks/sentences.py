@@ -1,4 +1,5 @@
 """Cut text into sentences with exact offsets, and into the words that lexical work compares."""
+# ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
 import unicodedata
@@ -158,6 +159,7 @@ def _is_wrong(piece: str, after: str) -> bool:
 
 _ASCII_WORD = re.compile(r"[a-z]+|\d+(?:[.,']\d+)*")
 _WORD = re.compile(r"[^\W\d_]+|\d+(?:[.,'’]\d+)*")
+_DIGIT = re.compile(r"\d")
 _SPACED_THOUSANDS = re.compile(r"(?<=\d)[\u00a0\u202f\u2009](?=\d{3}(?!\d))")
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]+"
@@ -184,6 +186,8 @@ def words(text: str) -> list[str]:
         found = _WORD.findall(text)
         if _UNSPACED.search(text):
             found = [piece for word in found for piece in _pieces(word)]
+    if not _DIGIT.search(text):
+        return found
     return [word if word[0] > "9" else number(word) for word in found]
 
 

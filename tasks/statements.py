@@ -1,4 +1,5 @@
 """Say of a piece of an answer whether it states something that can be checked, and why not."""
+# ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
 from dataclasses import dataclass
@@ -72,18 +73,13 @@ def why_not_checkable(text: str) -> str | None:
     """Why a sentence (without citation markers) has nothing to check, in plain words; None when it can be checked."""
     stripped = text.strip()
     ending = stripped.rstrip(_CLOSING)[-1:]
-    if _RULE.match(stripped):
-        return "no words"
-    if ending in "?？":
-        return "a question"
-    if _HEADING.match(stripped):
-        return "a heading"
-    if ending in ":：" and len(stripped.split()) <= _LONGEST_LEAD_IN:
-        return "the lead-in to what follows"
-    if _GREETING.match(stripped):
-        return "a courtesy"
-    if is_hedge(stripped):
-        return "it says what the sources do not say"
-    if not content_words(words(bare(stripped))):
-        return "no word of content"
-    return None
+    reasons = (
+        ("no words", lambda: _RULE.match(stripped)),
+        ("a question", lambda: ending in {"?", "？"}),
+        ("a heading", lambda: _HEADING.match(stripped)),
+        ("the lead-in to what follows", lambda: ending in {":", "："} and len(stripped.split()) <= _LONGEST_LEAD_IN),
+        ("a courtesy", lambda: _GREETING.match(stripped)),
+        ("it says what the sources do not say", lambda: is_hedge(stripped)),
+        ("no word of content", lambda: not content_words(words(bare(stripped)))),
+    )
+    return next((reason for reason, applies in reasons if applies()), None)

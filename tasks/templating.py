@@ -68,7 +68,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        autoescape=False,  # noqa: S701 - prompts are not HTML, and no untrusted text passes through
+        autoescape=False,
         auto_reload=False,
     )
 

@@ -48,9 +48,9 @@ def _finding(
         if elsewhere is not None and elsewhere.score > score and (elsewhere.score >= SUPPORTED_AT or not used):
             score, used = elsewhere.score, [elsewhere]
             miscited = bool(cited) and score >= SUPPORTED_AT
-    missing = [number for number in dict.fromkeys(written) if number not in search.numbers]
+    missing = [number for number in dict.fromkeys(written) if not search.holds_number(number)]
     if missing:
-        return _blocked(search, content, min(score, BLOCKED_SCORE), used, missing, asked)
+        return _blocked(search, content, min(score, BLOCKED_SCORE), used, missing=missing, asked=asked)
     supported = score >= SUPPORTED_AT
     return ClaimFinding(
         verdict=Verdict.SUPPORTED if supported else Verdict.UNSUPPORTED,
@@ -68,9 +68,9 @@ def _score(search: SourceSearch, content: frozenset[str], matches: Sequence[Matc
     ranked = sorted(matches, key=lambda match: -match.score)
     if ranked[0].score >= SUPPORTED_AT or len(ranked) == 1:
         return ranked[0].score, ranked[:1]
-    held = frozenset[str]().union(*(search.window_words(match) for match in ranked)) & content
-    total = sum(map(search.weight, content))
-    return sum(map(search.weight, held)) / total, ranked
+    held = set[str]().union(*(search.held(match, content) for match in ranked))
+    total = sum(map(search.weight, sorted(content)))
+    return min(1.0, sum(map(search.weight, sorted(held))) / total), ranked
 
 
 def _evidence(search: SourceSearch, content: frozenset[str], used: Sequence[Match]) -> tuple[Evidence, ...]:
@@ -86,6 +86,7 @@ def _blocked(
     content: frozenset[str],
     score: float,
     used: Sequence[Match],
+    *,
     missing: Sequence[str],
     asked: frozenset[str],
 ) -> ClaimFinding:
@@ -112,6 +113,6 @@ def _reason(
         return "supported by a source that it does not cite" if miscited else ""
     if not used:
         return "none of its words stand in the sources"
-    held = frozenset[str]().union(*(search.window_words(match) for match in used))
+    held = set[str]().union(*(search.held(match, content) for match in used))
     absent = sorted(content - held, key=lambda word: (-search.weight(word), word))[:_SHOWN_WORDS]
     return f"the best place in the sources holds {score:.0%} of what it says; missing there: {', '.join(absent)}"

@@ -73,6 +73,7 @@ class MemoryUpkeep(MemoryRunning):
         late = [job for job in self._jobs.values() if job.active and job.past_deadline(now)][:limit]
         for job in late:
             self._end(job, JobState.EXPIRED, "expire", Failure(kind=FailureKind.EXPIRED, message="deadline passed"))
+            self._note(job, "expire", "dispatch")
         return [job.new.id for job in late]
 
     async def take_hints(self, step: Step, depth: int, limit: int, again_after: timedelta) -> list[tuple[UUID, int]]:

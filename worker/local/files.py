@@ -11,7 +11,7 @@ import secrets
 import stat
 from pathlib import Path
 
-__all__ = ["make_directory", "open_append", "open_lock", "tail", "try_lock", "write_atomically"]
+__all__ = ["make_directory", "open_append", "open_lock", "sync_directory", "tail", "try_lock", "write_atomically"]
 
 _LOG_LIMIT_BYTES = 16 * 1024 * 1024  # enough for weeks of an embedded server; one older file is kept beside it
 
@@ -43,6 +43,16 @@ def write_atomically(path: Path, text: str) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Bring what was created or renamed in a directory to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def open_append(path: Path) -> int:

@@ -80,7 +80,8 @@ class Home:
     def lock(self, seconds: float) -> Iterator[None]:
         """Hold the home alone, across processes and threads; the system frees it when the holder dies.
 
-        Raises: HomeError when another process held it for ``seconds``.
+        Raises: HomeError when another process held it for ``seconds``; also in place of an OSError from the work
+        done under it, so that callers meet errors of this package only.
         """
         try:
             descriptor = open_lock(self.local / "lock")
@@ -93,6 +94,8 @@ class Home:
                     f"wait for it to finish, or end it, then try again."
                 )
             yield
+        except OSError as error:  # a full disk, a read-only mount, a file of somebody else's
+            raise self._not_ours(error) from error
         finally:
             os.close(descriptor)
 
@@ -108,12 +111,15 @@ class Home:
             if not create or (self.data / "postgres").is_dir():
                 raise HomeError(
                     f"{path} is gone, but the database it opens is still there: restore that file from a copy, or "
-                    f"remove {self.local} to begin anew (which deletes the data)."
+                    f"stop the servers and delete {self.local} to begin anew, without the data."
                 ) from None
         except PermissionError as error:
             raise self._not_ours(error) from error
         except (ValueError, TypeError):
-            raise HomeError(f"{path} is damaged: restore it from a copy, or remove {self.local}.") from None
+            raise HomeError(
+                f"{path} is damaged: restore it from a copy, or stop the servers and delete {self.local} to begin "
+                f"anew, without the data."
+            ) from None
         fresh = {name: secrets.token_urlsafe(24) for name in ("postgres_superuser", "postgres", "valkey")}
         write_atomically(path, json.dumps(fresh))
         return Passwords(**fresh)
@@ -185,6 +191,6 @@ class Home:
 
     def _not_ours(self, error: OSError) -> HomeError:
         return HomeError(
-            f"{self.root} cannot be used ({error}): run this as its owner, or set NIGHTDESK_HOME to a directory of "
-            f"your own."
+            f"{self.root} cannot be used ({error}): run this as its owner, make room if the disk is full, or set "
+            f"NIGHTDESK_HOME to a directory of your own."
         )

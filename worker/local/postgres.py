@@ -1,6 +1,5 @@
 """Runs PostgreSQL durably on a small machine: data directory, configuration, command line, role and database."""
 
-import os
 import shutil
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from psycopg import sql
 
 from worker.local.account import Account
 from worker.local.errors import StartError
-from worker.local.files import make_directory, write_atomically
+from worker.local.files import make_directory, sync_directory, write_atomically
 from worker.local.ports import LOOPBACK
 from worker.local.process import Identity, is_alive
 
@@ -204,7 +203,7 @@ class PostgresServer:
                 f"NIGHTDESK_DATABASE_URL there."
             )
         draft.rename(self.directory)
-        _sync_directory(self.directory.parent)
+        sync_directory(self.directory.parent)
 
     def _drop_misleading_pid_file(self) -> None:
         """Remove a pid file that would make PostgreSQL take something else for the old server, and refuse to start.
@@ -248,12 +247,3 @@ def _serves_something_else(command: list[str], directory: Path) -> bool:
         return True
     named = Path(command[command.index("-D") + 1]) if "-D" in command[:-1] else Path()
     return named.is_absolute() and named.resolve() != directory
-
-
-def _sync_directory(path: Path) -> None:
-    """Bring a rename in this directory to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -105,8 +105,8 @@ def guarded(identity: Identity, seconds: float) -> Iterator[int]:
     try:
         if not poll(lambda: try_lock(descriptor), seconds):
             raise HomeError(
-                f"A process left by an earlier {identity.program} still holds {identity.guard} after {seconds:g} s: "
-                f"find it (fuser {identity.guard}), end it, then try again."
+                f"A process left by an earlier {identity.program} still holds {identity.guard}: find it "
+                f"(fuser {identity.guard}), end it, then try again."
             )
         yield descriptor
     finally:

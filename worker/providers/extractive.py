@@ -22,9 +22,9 @@ from tasks.sentences import Span, words
 MODEL = "extractive-1"
 """Changes whenever the same job would be answered differently."""
 
-LEAST_COVERAGE = 0.5
+LEAST_COVERAGE = 0.35
 """Share of the question's words, by weight, that a sentence with its neighbours must hold; below it we abstain."""
-WITHIN_BEST = 0.75
+WITHIN_BEST = 0.6
 """A further sentence is quoted when it scores at least this share of the best one."""
 MOST_SENTENCES = 3
 LEAST_WORDS = 4
@@ -51,7 +51,7 @@ _PERSON = re.compile(r"\b(?:who|whose|wer|wem|wen)\b", re.IGNORECASE)
 _DIGIT = re.compile(
     r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|hundred|thousand|million|zwei|drei|vier)\b"
 )
-_NAME = re.compile(r"(?<=[\w,;)] )[A-Z][\w'’-]+")
+_NAME = re.compile(r"(?<=[\w,;)] )[A-Z][\w-]+")
 _ASKING = frozenset(
     "long often far old much many name names called tell mean means happen happens happened say says did does get got year"
     " wie viel viele lange oft wann wer welche welcher welches".split()
@@ -195,8 +195,8 @@ class Pick:
 class _Sentence:
     number: int
     span: Span
-    words: frozenset[str]
-    beside: frozenset[str]
+    words: set[str]
+    beside: set[str]
     title: frozenset[str]
 
 
@@ -204,56 +204,74 @@ def choose(request: JobRequest, parts: Sequence[SourcePart]) -> list[Pick]:
     """The sentences to quote, best first; empty when none fits the question."""
     found = words(request.query)
     asked = content_words(word for word in found if word not in _ASKING) or content_words(found)
-    sentences = _sentences(request, parts)
+    sentences = _sentences(request, parts, asked)
     if not asked or not sentences:
         return []
     weights = _weights(asked, sentences)
     total = sum(weights.values())
-    average = sum(len(sentence.words) for sentence in sentences) / len(sentences)
-    quantity, person = bool(_QUANTITY.search(request.query)), bool(_PERSON.search(request.query))
+    average = sum(sentence.span.end - sentence.span.start for sentence in sentences) / len(sentences)
+    expected = _expected(request.query)
     picks = []
     for sentence in sentences:
-        if len(sentence.words) < LEAST_WORDS and len(sentences) > 1:
+        start, end = sentence.span
+        text = request.context[parts[sentence.number - 1].source_index].content[start:end]
+        if not _is_quotable(sentence, text, is_only=len(sentences) == 1):
             continue
         coverage = _credit(sentence, weights) / total
-        if not sentence.words & asked and not sentence.beside & asked:
-            continue
-        content = request.context[parts[sentence.number - 1].source_index].content
-        text = content[sentence.span.start : sentence.span.end]
-        if text.rstrip(" \"'”’)").endswith("?"):
-            continue
-        length = len(sentence.words) / average
+        length = (end - start) / average
         score = coverage * (_SATURATION + 1) / (1 + _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * length))
-        if (quantity and _DIGIT.search(text)) or (person and _NAME.search(text)):
+        if expected is not None and expected.search(text):
             score *= 1 + _EXPECTED
         picks.append(Pick(sentence.number, sentence.span, text[:LONGEST_QUOTE].rstrip(), score, coverage))
     return _best(picks)
 
 
-def _sentences(request: JobRequest, parts: Sequence[SourcePart]) -> list[_Sentence]:
-    """All shown sentences, with the words of their neighbours and of their source's metadata."""
+def _expected(query: str) -> re.Pattern[str] | None:
+    """What the answer to a question of this form usually holds."""
+    if _QUANTITY.search(query):
+        return _DIGIT
+    return _NAME if _PERSON.search(query) else None
+
+
+def _is_quotable(sentence: _Sentence, text: str, *, is_only: bool) -> bool:
+    """Whether a sentence touches the question and states something: no heading, no question."""
+    if not sentence.words and not sentence.beside:
+        return False
+    if len(text.split()) < LEAST_WORDS and text.isascii() and not is_only:
+        return False
+    return not text.rstrip(" \"')”").endswith("?")
+
+
+def _sentences(request: JobRequest, parts: Sequence[SourcePart], asked: frozenset[str]) -> list[_Sentence]:
+    """All shown sentences, with the words asked for in them, beside them, and in their source's metadata."""
     sentences: list[_Sentence] = []
     for number, part in enumerate(parts, start=1):
         source = request.context[part.source_index]
         index = index_source(source.content)
-        title = content_words(metadata_words(source.metadata)) if source.metadata else frozenset[str]()
-        last = len(index.spans) - 1
+        title = content_words(metadata_words(source.metadata)) & asked if source.metadata else frozenset[str]()
+        held: list[set[str]] = [set() for _ in index.spans]
+        for word in asked:
+            for position in index.sentences_with.get(word, ()):
+                held[position].add(word)
         for position, span in enumerate(index.spans):
-            if span.start < part.start or span.end > part.end:
-                continue
-            before = index.words[position - 1] if position else frozenset[str]()
-            after = index.words[position + 1] if position < last else frozenset[str]()
-            sentences.append(_Sentence(number, span, index.words[position], before | after, title))
+            if part.start <= span.start and span.end <= part.end:
+                beside = held[max(0, position - 1)] | held[min(len(held) - 1, position + 1)]
+                sentences.append(_Sentence(number, span, held[position], beside, title))
     return sentences
 
 
 def _weights(asked: frozenset[str], sentences: Sequence[_Sentence]) -> dict[str, float]:
-    """BM25's inverse frequency of each word asked for; a word that stands nowhere weighs most."""
+    """BM25's inverse frequency of each word asked for; a word that stands nowhere weighs as much as the mean of them.
+
+    With its full weight, one word that the sources put differently would silence the answer.
+    """
     weights = {}
     for word in asked:
         frequency = sum(word in sentence.words for sentence in sentences)
-        weights[word] = 1 + math.log(1 + (len(sentences) - frequency + 0.5) / (frequency + 0.5))
-    return weights
+        if frequency:
+            weights[word] = 1 + math.log(1 + (len(sentences) - frequency + 0.5) / (frequency + 0.5))
+    mean = sum(weights.values()) / len(weights) if weights else 1.0
+    return {word: weights.get(word, mean) for word in asked}
 
 
 def _credit(sentence: _Sentence, weights: dict[str, float]) -> float:

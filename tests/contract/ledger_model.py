@@ -1,0 +1,225 @@
+"""A small model of the ledger: what each verb must do, said once more; money is added up, never kept."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from uuid import UUID
+
+from schemas.failure import FailureKind
+from schemas.states import ACTIVE_STATES, HeldReason, JobState, Outcome, Step
+from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, Opened, Purpose
+from tests.builders import closed_error, closed_ok, closed_unknown, later, make_answer, to_check, totals
+
+_DELAY = timedelta(seconds=30)
+
+Key = tuple[int, int, Purpose]
+"""Run, round and purpose: what is answered once."""
+
+
+@dataclass
+class Call:
+    """An attempt as the model remembers it, with the lease it was made under."""
+
+    leased: Leased
+    attempt: NewAttempt
+    outcome: str | None = None
+    spent: bool = False
+    cost_usd: Decimal | None = None
+    answered: bool = False
+
+    @property
+    def key(self) -> Key:
+        """What the call is made for."""
+        return self.attempt.run, self.attempt.round, self.attempt.purpose
+
+    @property
+    def open(self) -> bool:
+        """Whether nobody closed it yet."""
+        return self.outcome is None
+
+
+@dataclass
+class Job:
+    """A job as the model sees it; times are seconds since the model's start."""
+
+    id: UUID
+    batch_id: UUID
+    first_step: Step
+    state: JobState
+    run: int
+    due: float
+    deadline: float | None
+    step: Step = Step.GENERATE
+    round: int = 0
+    held: HeldReason | None = None
+    outcome: Outcome | None = None
+    token: UUID | None = None
+    lease_until: float = 0.0
+    calls: list[Call] = field(default_factory=list)
+    winners: dict[Key, UUID] = field(default_factory=dict)
+    finals: set[int] = field(default_factory=set)
+
+    @property
+    def active(self) -> bool:
+        """Whether it must still reach a final state."""
+        return self.state in ACTIVE_STATES
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """Sum of its attempts."""
+        return totals([call.cost_usd for call in self.calls])
+
+    def goes(self, state: JobState) -> None:
+        """Change the state; only a running job has a token, only a scheduled one is held."""
+        self.state = state
+        if state is not JobState.RUNNING:
+            self.token = None
+        if state is not JobState.SCHEDULED:
+            self.held = None
+        if not self.active:
+            self.finals.add(self.run)
+
+
+@dataclass
+class Model:
+    """All jobs and ceilings, and the time."""
+
+    now: float = 0.0
+    jobs: dict[UUID, Job] = field(default_factory=dict)
+    ceilings: dict[UUID, Decimal | None] = field(default_factory=dict)
+
+    def of_batch(self, batch_id: UUID) -> list[Job]:
+        """The jobs of a batch."""
+        return [job for job in self.jobs.values() if job.batch_id == batch_id]
+
+    def late(self, job: Job) -> bool:
+        """Whether its deadline has passed."""
+        return job.deadline is not None and job.deadline < self.now
+
+    def free(self, step: Step) -> set[UUID]:
+        """The jobs that can be leased for a step."""
+        return {
+            job.id
+            for job in self.jobs.values()
+            if job.state is JobState.AVAILABLE and job.step is step and not self.late(job)
+        }
+
+    def holder(self, leased: Leased) -> Job | None:
+        """The job if this lease still holds it."""
+        job = self.jobs[leased.job_id]
+        return job if job.state is JobState.RUNNING and job.token == leased.token else None
+
+    def reserved_usd(self, batch_id: UUID) -> Decimal:
+        """What the open attempts of a batch reserve."""
+        calls = [call for job in self.of_batch(batch_id) for call in job.calls]
+        return totals([call.attempt.reserved_usd for call in calls if call.open])
+
+    def spent_usd(self, batch_id: UUID) -> Decimal:
+        """What the closed attempts of a batch cost."""
+        return totals([job.cost_usd for job in self.of_batch(batch_id)])
+
+    # ---- verbs -------------------------------------------------------------------------------------------------
+
+    def lease(self, leased: Leased, lease_for: timedelta) -> None:
+        """A worker took the job."""
+        job = self.jobs[leased.job_id]
+        job.goes(JobState.RUNNING)
+        job.token, job.lease_until = leased.token, self.now + lease_for.total_seconds()
+
+    def open(self, leased: Leased, new: NewAttempt) -> tuple[Opened, Call]:
+        """What must become of an attempt; remembers it when it is opened."""
+        call = Call(leased, new)
+        job, ceiling = self.holder(leased), self.ceilings[new.batch_id]
+        if job is None:
+            return Opened.LOST, call
+        if call.key in job.winners:
+            return Opened.ANSWERED, call
+        total = self.reserved_usd(job.batch_id) + self.spent_usd(job.batch_id) + new.reserved_usd
+        if ceiling is not None and total > ceiling:
+            return Opened.OVER_BUDGET, call
+        job.calls.append(call)
+        return Opened.OPENED, call
+
+    def close(self, call: Call, closed: ClosedAttempt) -> bool:
+        """Close a call, late or again; whether the job moves on."""
+        job = self.jobs[call.leased.job_id]
+        if call.outcome in {None, "unknown"}:
+            worst_case = closed.outcome == "unknown"
+            call.outcome, call.spent = closed.outcome, closed.spent
+            call.cost_usd = call.attempt.reserved_usd if worst_case else closed.cost_usd
+            if closed.answer is not None:
+                call.answered = True
+                job.winners.setdefault(call.key, call.attempt.id)
+        if closed.then is None or self.holder(call.leased) is None or job.step is not closed.step:
+            return False
+        self.advance(job, closed.then)
+        return True
+
+    def advance(self, job: Job, then: Advance) -> None:
+        """Move a running job on."""
+        job.step, job.round = then.step, then.round
+        if then.state is JobState.SCHEDULED:
+            job.due = self.now + then.delay.total_seconds()
+        job.goes(then.state)
+        if then.state is JobState.SCHEDULED:
+            job.held = then.held_reason
+
+    def rescue(self, reason: HeldReason | None) -> set[UUID]:
+        """Free the jobs whose lease ran out."""
+        stale = [job for job in self.jobs.values() if job.state is JobState.RUNNING and job.lease_until < self.now]
+        for job in stale:
+            lost = [call for call in job.calls if call.open and call.attempt.token == job.token]
+            for call in lost:
+                call.outcome, call.cost_usd = "unknown", call.attempt.reserved_usd
+            job.goes(JobState.SCHEDULED if lost and reason else JobState.AVAILABLE)
+            job.held, job.due = (reason, self.now) if lost and reason else (None, job.due)
+        return {job.id for job in stale}
+
+    def promote(self) -> int:
+        """Make what is due available."""
+        due = [
+            job
+            for job in self.jobs.values()
+            if job.state is JobState.SCHEDULED and job.held is None and job.due <= self.now
+        ]
+        for job in due:
+            job.goes(JobState.AVAILABLE)
+        return len(due)
+
+    def release(self, reason: HeldReason) -> int:
+        """Lift this hold from all jobs; whether dispatch has to promote them first is left open."""
+        held = [job for job in self.jobs.values() if job.held is reason]
+        for job in held:
+            job.held = None
+        return len(held)
+
+    def end(self, job_ids: set[UUID], state: JobState) -> None:
+        """Cancel or expire."""
+        for job_id in job_ids:
+            self.jobs[job_id].goes(state)
+
+    def retry(self, job: Job) -> None:
+        """Start a new run."""
+        job.goes(JobState.SCHEDULED)
+        job.run, job.round, job.step, job.due, job.outcome = job.run + 1, 0, job.first_step, self.now, None
+
+
+def ending(call: Call, how: str, cost_usd: Decimal | None) -> ClosedAttempt:
+    """The end of a call: ``ok`` (the job goes on), ``stay``, ``retry``, ``snooze``, ``hold`` or ``unknown``.
+
+    What is known to be unknown can only turn out well, or stay unknown.
+    """
+    leased, attempt = call.leased, call.attempt
+    if call.outcome == "unknown" and how != "unknown":
+        how = "ok"
+    if how in {"ok", "stay"}:
+        again = Advance(state=JobState.AVAILABLE, step=Step.GENERATE, round=leased.round + 1)
+        then = to_check(leased) if leased.step is Step.GENERATE else again
+        answer = make_answer(f"answer {attempt.number}", cost_usd=cost_usd)
+        return closed_ok(leased, attempt, answer=answer, then=then if how == "ok" else None)
+    if how == "unknown":
+        return closed_unknown(leased, attempt, then=later(leased, delay=_DELAY, event="retry"))
+    if how == "retry":
+        return closed_error(leased, attempt, then=later(leased, delay=_DELAY, event="retry"))
+    then = later(leased, held_reason=HeldReason.LANE_PAUSED if how == "hold" else None, event=how)
+    return closed_error(leased, attempt, FailureKind.RATE_LIMITED, spent=False, then=then)

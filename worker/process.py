@@ -1,0 +1,124 @@
+"""A worker process: Celery's consumer in the main thread, our loop beside it, and an orderly end."""
+
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+from celery import Celery, signals
+from celery.exceptions import SecurityWarning
+
+from tasks.errors import ConfigurationError
+from worker.app import QUEUES, make_app
+from worker.logs import configure_logging, passwords_of
+from worker.runtime import WorkerRuntime
+from worker.settings import Settings, worker_name
+from worker.wiring import STEPS_OF_QUEUE, ConfiguredProviders, Endpoints
+
+log = logging.getLogger(__name__)
+
+WATCH_EVERY_S = 30.0
+DEAF_PINGS = 4
+"""Unanswered pings in a row, while Redis itself answers, after which the consumer counts as deaf."""
+DEAF_EXIT = 70
+"""Exit code of a worker that was deaf (EX_SOFTWARE): the supervisor starts a new one."""
+
+
+def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> int:
+    """Run until SIGTERM or SIGINT, then drain; returns the exit code.
+
+    Raises: ConfigurationError for an unknown queue, LedgerUnavailable, SchemaMismatch. Redis may be away.
+    """
+    unknown = [queue for queue in queues if queue not in QUEUES]
+    if unknown or not queues:
+        raise ConfigurationError(f"unknown queue {', '.join(unknown) or '(none)'}: choose from {', '.join(QUEUES)}")
+    configure_logging(settings.log_level, passwords_of(where.database_url, where.redis_url))
+    # JSON only: running as root executes nothing that a message could bring.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
+    app = make_app(settings, where.redis_url)
+    runtime = WorkerRuntime(
+        settings,
+        app,
+        database_url=where.database_url,
+        redis_url=where.redis_url,
+        steps=frozenset(STEPS_OF_QUEUE[queue] for queue in queues if queue in STEPS_OF_QUEUE),
+    )
+    app.runtime = runtime  # type: ignore[attr-defined]
+    runtime.start(ConfiguredProviders(settings))
+
+    def stopping(**_: Any) -> None:
+        runtime.stop_admitting()
+
+    signals.worker_shutting_down.connect(stopping, weak=False)
+    watchdog = Watchdog(app, where.redis_url, f"nightdesk@{worker_name()}")
+    try:
+        worker: Any = app.Worker(
+            hostname=f"nightdesk@{worker_name()}",
+            queues=list(queues),
+            pool="threads",
+            concurrency=settings.threads,
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+            quiet=True,
+        )
+        watchdog.start()
+        worker.start()
+    finally:
+        watchdog.stop()
+        cut = runtime.stop()
+    if cut:
+        log.warning("%d jobs were cut off; their calls count as unknown", cut)
+    return int(worker.exitcode or 0)
+
+
+class Watchdog:
+    """Ends the process when Redis answers but Celery's consumer no longer listens.
+
+    A consumer whose connection broke half-way can wait for ever on a dead socket; the jobs go on by idle claims, but
+    submissions over Redis would not.
+    """
+
+    def __init__(self, app: Celery, redis_url: str, node: str) -> None:
+        self._app = app
+        self._redis_url = redis_url
+        self._node = node
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._stop.set()
+
+    def _watch(self) -> None:
+        unanswered = 0
+        heard = False
+        while not self._stop.wait(WATCH_EVERY_S):
+            if self._listens():
+                heard, unanswered = True, 0
+            elif heard and self._redis_answers():
+                unanswered += 1
+                log.warning("the consumer did not answer a ping (%d of %d)", unanswered, DEAF_PINGS)
+            if unanswered >= DEAF_PINGS:
+                log.critical("the consumer is deaf while Redis answers: ending for the supervisor to start anew")
+                os._exit(DEAF_EXIT)
+
+    def _listens(self) -> bool:
+        try:
+            return bool(self._app.control.ping(destination=[self._node], timeout=5.0))
+        except (OSError, redis.RedisError):
+            return False
+
+    def _redis_answers(self) -> bool:
+        try:
+            with redis.Redis.from_url(self._redis_url, socket_timeout=5, socket_connect_timeout=5) as client:
+                return bool(client.ping())
+        except redis.RedisError:
+            return False
