@@ -5,7 +5,7 @@ from typing import Any
 
 from schemas.answer import CanonicalAnswer, Citation, SegmentCitation
 from schemas.job import JobRequest, SourceContext
-from tasks.evidence import Match, SourceSearch, content_words
+from tasks.evidence import SourceSearch, content_words
 from tasks.quotes import locate
 from tasks.reading import UNSTORABLE
 from tasks.render import Mark, Rendered, strip_markers
@@ -78,18 +78,15 @@ class _Places:
         self._markers = markers
         self._search: SourceSearch | None = None
         self._words: list[frozenset[str]] = []
-        self._found: dict[int, dict[int, Match]] = {}
 
     def of(self, position: int, source_index: int) -> Span | None:
         if self._search is None:
             bare = strip_markers(self._text, self._markers)
             self._words = [content_words(words(bare[span.start : span.end])) for span, _ in self._sentences]
             self._search = SourceSearch(self._request.context, frozenset[str]().union(*self._words))
-        for number, ((span, reach), said) in enumerate(zip(self._sentences, self._words, strict=True)):
+        for (span, reach), said in zip(self._sentences, self._words, strict=True):
             if span.start <= position <= reach:
-                if number not in self._found:
-                    self._found[number] = self._search.best(said)
-                match = self._found[number].get(source_index)
+                match = self._search.best(said, source_index)
                 return self._search.span(match, said) if match is not None and match.score >= DECENT_MATCH else None
         return None
 

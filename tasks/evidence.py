@@ -5,14 +5,13 @@ with a source as a whole: in a whole source, any statement finds its words somew
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from schemas.job import SHOWN_METADATA, SourceContext
-from tasks.sentences import Span, sentence_spans, words
+from tasks.sentences import BREAK, Span, number, sentence_spans, words, words_by_sentence
 
 WINDOW = 3
 """Sentences looked at together: a statement often joins a sentence with the one before it that names the subject."""
@@ -97,11 +96,21 @@ def index_source(content: str) -> SourceIndex:
 
 def _index(content: str) -> SourceIndex:
     spans = tuple(sentence_spans(content))
-    sentences_with: dict[str, list[int]] = defaultdict(list)
-    for position, (start, end) in enumerate(spans):
-        for word in content_words(words(content[start:end])):
-            sentences_with[word].append(position)
-    return SourceIndex(spans, dict(sentences_with))
+    sentences_with: dict[str, list[int]] = {}
+    position = 0
+    for word in words_by_sentence(content, spans):
+        if word in STOPWORDS:
+            continue
+        if word == BREAK:
+            position += 1
+            continue
+        key = word[:_STEM] if word[0] > "9" else number(word)
+        held = sentences_with.get(key)
+        if held is None:
+            sentences_with[key] = [position]
+        elif held[-1] != position:
+            held.append(position)
+    return SourceIndex(spans, sentences_with)
 
 
 _cached_index = lru_cache(maxsize=512)(_index)
@@ -126,7 +135,7 @@ _EQUAL = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The best window of one source for a statement: ``score`` in [0, 1], ``window`` its first sentence."""
+    """The best window of one source for a statement: ``score`` in [0, 1], ``window`` its first sentence there."""
 
     source_index: int
     score: float
@@ -143,31 +152,35 @@ class SourceSearch:
 
     def __init__(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> None:
         self._sources = sources
-        self._spans: list[Span] = []
-        self._source_of: list[int] = []
-        self._first: list[int] = []
-        self._titles: list[frozenset[str]] = []
-        self._sentences_with: dict[str, list[int]] = {word: [] for word in vocabulary}
-        self._windows: dict[str, tuple[int, ...]] = {}
+        self._indexes = [index_source(source.content) for source in sources]
+        self._titles = [
+            content_words(metadata_words(source.metadata)) if source.metadata else frozenset[str]()
+            for source in sources
+        ]
+        self._weights = self._weigh(vocabulary)
         self._numbers: set[str] | None = None
-        for number, source in enumerate(sources):
-            self._add(number, source)
 
-    def _add(self, number: int, source: SourceContext) -> None:
-        index = index_source(source.content)
-        about = content_words(metadata_words(source.metadata)) if source.metadata else frozenset[str]()
-        self._titles.append(about & self._sentences_with.keys())
-        first = len(self._spans)
-        self._first.append(first)
-        self._spans.extend(index.spans)
-        self._source_of.extend([number] * len(index.spans))
-        for word, sentences in self._sentences_with.items():
-            if (held := index.sentences_with.get(word)) is not None:
-                sentences.extend([first + position for position in held])
+    def _weigh(self, vocabulary: Collection[str]) -> dict[str, float]:
+        """How much each word tells: its smoothed inverse frequency over the sentences of all sources, at least 2.
+
+        The constant keeps one rare word from outweighing the rest of a statement when there are few sentences.
+        """
+        frequency = dict.fromkeys(vocabulary, 0)
+        for index in self._indexes:
+            held_by = index.sentences_with
+            for word in vocabulary:
+                if (sentences := held_by.get(word)) is not None:
+                    frequency[word] += len(sentences)
+        total = sum(len(index.spans) for index in self._indexes) + 1
+        return {word: 2.0 + math.log(total / (count + 1)) for word, count in frequency.items()}
+
+    def weight(self, statement: Iterable[str]) -> float:
+        """The weight of words of the vocabulary, all together."""
+        return sum(self._weights[word] for word in sorted(statement))
 
     def holds_number(self, value: str) -> bool:
-        """Whether a number of the vocabulary stands in any source or its metadata, in digits, words or with a scale."""
-        if self._sentences_with.get(value) or any(value in title for title in self._titles):
+        """Whether a number stands in any source or its metadata, in digits, in words or with a scale."""
+        if any(value in index.sentences_with for index in self._indexes) or any(value in t for t in self._titles):
             return True
         if self._numbers is None:
             # Rare, so not part of the index: only a number that nobody wrote in the same digits comes here.
@@ -176,55 +189,46 @@ class SourceSearch:
             )
         return value in self._numbers
 
-    def weight(self, word: str) -> float:
-        """How much a word tells: its smoothed inverse frequency over the sentences of all sources, at least 2.
+    def best_of_all(self, statement: frozenset[str]) -> Match | None:
+        """The best window of all sources; the earliest source among equals."""
+        best: Match | None = None
+        for source_index in range(len(self._indexes)):
+            match = self.best(statement, source_index)
+            if match is not None and (best is None or match.score > best.score + _EQUAL):
+                best = match
+        return best
 
-        The constant keeps one rare word from outweighing the rest of a statement when there are few sentences.
+    def best(self, statement: frozenset[str], source_index: int) -> Match | None:
+        """The best window of one source, the earliest among equals; None if it holds none of the statement's words.
+
+        Words in the source's metadata count for each of its windows.
         """
-        frequency = len(self._sentences_with.get(word, ()))
-        return 2.0 + math.log((len(self._spans) + 1) / (frequency + 1))
-
-    def _windows_with(self, word: str) -> tuple[int, ...]:
-        """First sentences of the windows that hold a word, of sources whose metadata does not hold it anyway."""
-        known = self._windows.get(word)
-        if known is None:
-            starts: dict[int, None] = {}
-            for sentence in self._sentences_with.get(word, ()):
-                source = self._source_of[sentence]
-                if word not in self._titles[source]:
-                    for start in range(max(self._first[source], sentence - WINDOW + 1), sentence + 1):
-                        starts[start] = None
-            known = self._windows[word] = tuple(starts)
-        return known
-
-    def best(self, statement: frozenset[str]) -> dict[int, Match]:
-        """The best window of each source that holds any of the statement's words; the earliest among equals."""
-        weights = {word: self.weight(word) for word in sorted(statement)}
-        total = sum(weights.values())
-        if not total:
-            return {}
+        held_by = self._indexes[source_index].sentences_with
+        titles = self._titles[source_index]
         held: dict[int, float] = {}
-        for word, weight in weights.items():
-            for start in self._windows_with(word):
-                held[start] = held.get(start, 0.0) + weight
-        best: dict[int, tuple[float, int]] = {}
-        for start in sorted(held):
-            source, weight = self._source_of[start], held[start]
-            if source not in best or weight > best[source][0] + _EQUAL:
-                best[source] = (weight, start)
-        return {
-            source: Match(source, min(1.0, (weight + self._title_weight(source, weights)) / total), start)
-            for source, (weight, start) in best.items()
-        }
-
-    def _title_weight(self, source: int, weights: Mapping[str, float]) -> float:
-        return sum(weights[word] for word in self._titles[source] if word in weights)
+        total = always = 0.0
+        for word in sorted(statement):
+            weight = self._weights[word]
+            total += weight
+            if word in titles:
+                always += weight
+                continue
+            begun = -1
+            for sentence in held_by.get(word, ()):
+                # Windows that begin at or before the last one counted hold the word already.
+                for start in range(max(begun + 1, sentence - WINDOW + 1), sentence + 1):
+                    held[start] = held.get(start, 0.0) + weight
+                begun = sentence
+        if not held:
+            return None
+        most = max(held.values()) - _EQUAL
+        window = min(start for start, weight in held.items() if weight >= most)
+        return Match(source_index, min(1.0, (held[window] + always) / total), window)
 
     def held(self, match: Match, statement: frozenset[str]) -> set[str]:
         """Those words of a statement that stand in a match's window or in its source's metadata."""
-        return set(self._titles[match.source_index] & statement).union(
-            *self._held_by_sentence(match, statement).values()
-        )
+        by_sentence = self._held_by_sentence(match, statement)
+        return set(self._titles[match.source_index] & statement).union(*by_sentence.values())
 
     def span(self, match: Match, statement: frozenset[str]) -> Span:
         """The part of a match's window that matters: sentences at its ends that add no word are left out."""
@@ -234,14 +238,16 @@ class SourceSearch:
             sentences.pop()
         while len(sentences) > 1 and held[sentences[0]] <= set[str]().union(*(held[s] for s in sentences[1:])):
             sentences.pop(0)
-        return Span(self._spans[sentences[0]].start, self._spans[sentences[-1]].end)
+        spans = self._indexes[match.source_index].spans
+        return Span(spans[sentences[0]].start, spans[sentences[-1]].end)
 
     def _held_by_sentence(self, match: Match, statement: frozenset[str]) -> dict[int, set[str]]:
         """The sentences of a match's window, in order, each with the statement's words in it."""
-        last = self._first[match.source_index + 1] if match.source_index + 1 < len(self._first) else len(self._spans)
-        held: dict[int, set[str]] = {s: set() for s in range(match.window, min(match.window + WINDOW, last))}
+        index = self._indexes[match.source_index]
+        last = min(match.window + WINDOW, len(index.spans))
+        held: dict[int, set[str]] = {sentence: set() for sentence in range(match.window, last)}
         for word in statement:
-            for sentence in self._sentences_with.get(word, ()):
+            for sentence in index.sentences_with.get(word, ()):
                 if sentence in held:
                     held[sentence].add(word)
         return held

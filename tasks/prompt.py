@@ -1,6 +1,7 @@
 """Render a request into the messages a model is shown, with the sources referred to instead of repeated."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +14,8 @@ from tasks.templating import Slots, fill, load
 
 CHARACTERS_PER_TOKEN = 4
 """Estimate for context limits, of English text in the tokenizers of OpenAI and Anthropic; no tokenizer is loaded."""
-_WIDE = 0x2E80
-"""Code points from here on (CJK and beyond) are counted as a token each."""
+_WIDE = re.compile("[\u2e80-\U0010ffff]")
+"""Characters counted as a token each: CJK and beyond."""
 _LEAST_TRIMMED = 200
 """Characters; a source of which less would be left is left out."""
 _LONGEST_METADATA = 200
@@ -201,7 +202,7 @@ def _fit(sources: Sequence[SourceContext], budget: int) -> list[SourcePart]:
 def _quarter_tokens(text: str) -> int:
     if text.isascii():
         return len(text)
-    return len(text) + (CHARACTERS_PER_TOKEN - 1) * sum(ord(character) >= _WIDE for character in text)
+    return len(text) + (CHARACTERS_PER_TOKEN - 1) * len(_WIDE.findall(text))
 
 
 def _sentence_end(text: str, limit: int) -> int:

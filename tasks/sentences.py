@@ -3,7 +3,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -157,8 +157,13 @@ def _is_wrong(piece: str, after: str) -> bool:
 
 # ---- words -----------------------------------------------------------------------------------------------------
 
-_ASCII_WORD = re.compile(r"[a-z]+|\d+(?:[.,']\d+)*")
-_WORD = re.compile(r"[^\W\d_]+|\d+(?:[.,'’]\d+)*")
+BREAK = "\x1e"
+"""Stands between sentences in ``words_by_sentence``: the record separator, which is white space to all else."""
+_ASCII_WORD = re.compile(r"[a-z]+|\x1e|\d+(?:[.,']\d+)*")
+_WORD = re.compile(r"[^\W\d_]+|\x1e|\d+(?:[.,'’]\d+)*")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+_JOINING = frozenset(map(chr, range(0x300, 0x370))) | {"\u00ad", "\u200b", "\u200c", "\u200d"}
+"""Combining marks and invisible characters inside of words."""
 _DIGIT = re.compile(r"\d")
 _SPACED_THOUSANDS = re.compile(r"(?<=\d)[\u00a0\u202f\u2009](?=\d{3}(?!\d))")
 _UNSPACED = re.compile(
@@ -176,19 +181,37 @@ def words(text: str) -> list[str]:
     Scripts without spaces give character bigrams. ``1,200.50``, ``1'200.5`` and ``1.200,50`` are all ``1200.5``;
     ``1.200`` alone stays a decimal, because nothing says otherwise.
     """
-    if not text.isascii():
-        # Most texts are ASCII but for their typographic marks; ASCII is matched twice as fast.
-        text = text.replace("’", "'").replace("–", "-").replace("“", '"').replace("”", '"')
-    if text.isascii():
-        found = _ASCII_WORD.findall(text.lower())
-    else:
-        text = unicodedata.normalize("NFKC", _SPACED_THOUSANDS.sub("", text)).casefold()
-        found = _WORD.findall(text)
-        if _UNSPACED.search(text):
-            found = [piece for word in found for piece in _pieces(word)]
+    found = _tokens(text.replace(BREAK, " "))
     if not _DIGIT.search(text):
         return found
-    return [word if word[0] > "9" else number(word) for word in found]
+    return [number(word) if "0" <= word[0] <= "9" else word for word in found]
+
+
+def words_by_sentence(text: str, spans: Sequence[Span]) -> list[str]:
+    """The words of all sentences of a text in order, numbers as written, with ``BREAK`` between sentences.
+
+    One pass over a source costs a third of ``words`` for each of its sentences.
+    """
+    if BREAK in text:
+        text = text.replace(BREAK, " ")
+    return _tokens(BREAK.join([text[start:end] for start, end in spans]))
+
+
+def _tokens(text: str) -> list[str]:
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
+    text = text.replace("’", "'")
+    if "\u00a0" in text or "\u202f" in text or "\u2009" in text:
+        text = _SPACED_THOUSANDS.sub("", text)
+    foreign = {character for character in _NOT_ASCII.findall(text) if character.isalnum() or character in _JOINING}
+    if not foreign:
+        # ASCII but for its typographic marks, as most texts are; ASCII is matched twice as fast.
+        return _ASCII_WORD.findall(text.encode("ascii", "replace").decode().lower())
+    text = unicodedata.normalize("NFKC", text).casefold()
+    found = _WORD.findall(text)
+    if _UNSPACED.search(text):
+        return [piece for word in found for piece in _pieces(word)]
+    return found
 
 
 def _pieces(word: str) -> Iterator[str]:

@@ -39,6 +39,10 @@ _HEDGE = re.compile(
     r"|\bes (?:liegen|gibt) keine (?:angaben|informationen)\b|\blässt sich (?:daraus|aus den \w+) nicht\b",
     re.IGNORECASE,
 )
+_DENIAL = re.compile(
+    r"\b(?:no|not|none|nothing|cannot|unable|sorry|insufficient|nicht|nichts|keine?[nrms]?)\b|n't", re.IGNORECASE
+)
+"""Stands in every hedge; looked for first, because most sentences have none."""
 _TURN = re.compile(
     r"\b(?:but|however|although|though|nevertheless|instead|aber|jedoch|obwohl|sondern)\b", re.IGNORECASE
 )
@@ -60,7 +64,7 @@ _CLOSING = " \"'”’»)*_"
 def is_hedge(text: str) -> bool:
     """Whether a sentence only says that the sources, or the writer, do not say."""
     text = text.replace("’", "'")
-    return bool(_HEDGE.search(text)) and not _TURN.search(text)
+    return bool(_DENIAL.search(text) and _HEDGE.search(text)) and not _TURN.search(text)
 
 
 def bare(text: str) -> str:

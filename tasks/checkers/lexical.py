@@ -38,13 +38,11 @@ class Lexical:
 def _finding(
     search: SourceSearch, claim: CheckedClaim, content: frozenset[str], written: Sequence[str], asked: frozenset[str]
 ) -> ClaimFinding:
-    best = search.best(content)
     cited = dict.fromkeys(citation.source_index for citation in claim.citations)
-    cited_matches = [best[index] for index in cited if index in best]
-    score, used = _score(search, content, cited_matches)
+    score, used = _score(search, content, [match for index in cited if (match := search.best(content, index))])
     miscited = False
     if score < SUPPORTED_AT:
-        elsewhere = max(best.values(), key=lambda match: (match.score, -match.source_index), default=None)
+        elsewhere = search.best_of_all(content)
         if elsewhere is not None and elsewhere.score > score and (elsewhere.score >= SUPPORTED_AT or not used):
             score, used = elsewhere.score, [elsewhere]
             miscited = bool(cited) and score >= SUPPORTED_AT
@@ -69,8 +67,7 @@ def _score(search: SourceSearch, content: frozenset[str], matches: Sequence[Matc
     if ranked[0].score >= SUPPORTED_AT or len(ranked) == 1:
         return ranked[0].score, ranked[:1]
     held = set[str]().union(*(search.held(match, content) for match in ranked))
-    total = sum(map(search.weight, sorted(content)))
-    return min(1.0, sum(map(search.weight, sorted(held))) / total), ranked
+    return min(1.0, search.weight(held) / search.weight(content)), ranked
 
 
 def _evidence(search: SourceSearch, content: frozenset[str], used: Sequence[Match]) -> tuple[Evidence, ...]:
@@ -114,5 +111,5 @@ def _reason(
     if not used:
         return "none of its words stand in the sources"
     held = set[str]().union(*(search.held(match, content) for match in used))
-    absent = sorted(content - held, key=lambda word: (-search.weight(word), word))[:_SHOWN_WORDS]
+    absent = sorted(content - held, key=lambda word: (-search.weight([word]), word))[:_SHOWN_WORDS]
     return f"the best place in the sources holds {score:.0%} of what it says; missing there: {', '.join(absent)}"

@@ -6,7 +6,7 @@ from schemas import CONTRACT_VERSION
 def closing_statement(which: str) -> str:
     """A statement that ends the jobs of a subquery ``which`` (yielding ``id``, locked) and returns their ids.
 
-    Named parameters: ``state``, ``actor``, ``message``, ``kind`` and those of ``which``. A running job's lease ends
+    Named parameters: ``state``, ``event``, ``actor``, ``message``, ``kind`` and those of ``which``. A running job's lease ends
     here; its holder learns so at the next renewal, and what its call still costs lands on the attempt.
     """
     return f"""
@@ -18,7 +18,7 @@ WITH chosen AS ({which}
     RETURNING j.id, j.run, j.tenant, j.created_at
 ), noted AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
-    SELECT id, run, %(state)s, %(actor)s, '{{}}'::jsonb FROM ended
+    SELECT id, run, %(event)s, %(actor)s, '{{}}'::jsonb FROM ended
 ), recorded AS (
     INSERT INTO generation_record (job_id, run, tenant, message_id, retrieval_record_id, trace_id, request_id,
                                    contract_version, answer, output_format, citations, quality, status, error_message,

@@ -81,6 +81,7 @@ class Dispatching:
                 "limit": limit,
                 "lock": EXPIRE_LOCK,
                 "state": "expired",
+                "event": "expire",
                 "actor": "dispatch",
                 "message": "the deadline passed",
                 "kind": FailureKind.EXPIRED.value,

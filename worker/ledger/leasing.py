@@ -28,10 +28,11 @@ taken AS (
         started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
     FROM chosen c WHERE j.id = c.id
     RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at,
-              j.available_at, j.deadline
+              j.started_at, j.available_at, j.deadline
 )
-SELECT t.*, nightdesk_now() AS now, r.request, a.*, w.*
+SELECT t.*, nightdesk_now() AS now, b.not_before, r.request, a.*, w.*
 FROM taken t
+JOIN batch b ON b.id = t.batch_id
 JOIN job_request r ON r.job_id = t.id
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE spent) AS spent,
@@ -212,9 +213,9 @@ def _keys(leases: Sequence[LeaseKey]) -> dict[str, list[UUID]]:
 
 def _leased(row: Any, token: UUID) -> Leased:
     request = JobRequest.model_validate(row.request)
-    accepted = row.created_at
-    if request.scheduled_at is not None and request.scheduled_at > accepted:
-        accepted = request.scheduled_at
+    # A later run counts from its own beginning; the first from acceptance, or from when it was due.
+    due = request.scheduled_at or row.not_before or row.created_at
+    accepted = row.started_at if row.run > 1 else max(row.created_at, due)
     return Leased(
         job_id=row.id,
         batch_id=row.batch_id,

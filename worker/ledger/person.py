@@ -127,6 +127,7 @@ class PersonVerbs:
 def _cancelled_by(actor: str) -> dict[str, str]:
     return {
         "state": "cancelled",
+        "event": "cancel",
         "actor": actor,
         "message": f"cancelled by {actor}",
         "kind": FailureKind.CANCELLED.value,

@@ -5,6 +5,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import orjson
+
 from schemas.batch import BatchStatus
 from schemas.job import JobRequest
 from schemas.record import GenerationRecord
@@ -124,9 +126,9 @@ class Reading:
         key = {"id": job_id}
         return JobDetail(
             view=views[0],
-            attempts=tuple(row._asdict() for row in await self._db.rows(_ATTEMPTS, key)),
+            attempts=tuple(_readable(row) for row in await self._db.rows(_ATTEMPTS, key)),
             completions=tuple(_readable(row) for row in await self._db.rows(_COMPLETIONS, key)),
-            events=tuple(row._asdict() for row in await self._db.rows(_EVENTS, key)),
+            events=tuple(_readable(row) for row in await self._db.rows(_EVENTS, key)),
             records=tuple(GenerationRecord(**row._asdict()) for row in await self._db.rows(_RECORDS, key)),
         )
 
@@ -170,5 +172,9 @@ def _status_of(row: Any) -> BatchStatus:
 
 
 def _readable(row: Any) -> dict[str, Any]:
-    """The raw bytes as text; what is not UTF-8 is shown escaped, the ledger keeps the bytes."""
-    return {**row._asdict(), "raw": bytes(row.raw).decode(errors="backslashreplace")}
+    """A row as JSON. Raw bytes are shown as text, what is not UTF-8 escaped; the ledger keeps the bytes."""
+    values = row._asdict()
+    if "raw" in values:
+        values["raw"] = bytes(values["raw"]).decode(errors="backslashreplace")
+    readable: dict[str, Any] = orjson.loads(orjson.dumps(values, default=str))
+    return readable

@@ -99,10 +99,17 @@ async def _write(connection: AsyncConnection[Any], batch: NewBatch, chunks: Iter
     available: list[UUID] = []
     for chunk in chunks:
         known = await _known_jobs(connection, batch.tenant, chunk)
-        fresh = [job for job in chunk if job.idempotency_key not in known]
-        # A key that stands twice in one submission names one job; the later one refers to the earlier.
-        existing.update(job.position for job in chunk if job.idempotency_key in known)
-        ids.extend(known.get(job.idempotency_key, job.id) for job in chunk)
+        fresh = []
+        for job in chunk:
+            # A key that stands twice in one chunk names one job, too.
+            old_id = _same(known, job)
+            ids.append(old_id or job.id)
+            if old_id is not None:
+                existing.add(job.position)
+                continue
+            fresh.append(job)
+            if job.idempotency_key is not None:
+                known[job.idempotency_key] = (job.id, job.request_hash)
         available.extend(await _copy(connection, batch, fresh, written.now))
     return Receipt(batch.id, created=True, job_ids=tuple(ids), existing=frozenset(existing), available=tuple(available))
 
@@ -113,31 +120,46 @@ async def _known_batch(
     rows = await (await connection.execute(_JOBS_OF_KEY, (batch.tenant, batch.key))).fetchall()
     by_position = {row.position: row for row in rows if row.id is not None}
     jobs = list(chain.from_iterable(chunks))
-    same = len(jobs) == len(by_position) and all(
-        job.position in by_position and by_position[job.position].request_hash == job.request_hash for job in jobs
-    )
-    if not same:
+    # Jobs that the first submission found by their own key stand in other batches.
+    elsewhere = await _known_jobs(connection, batch.tenant, [job for job in jobs if job.position not in by_position])
+    batch_id = rows[0].batch_id
+    ids: list[UUID] = []
+    for job in jobs:
+        row = by_position.pop(job.position, None)
+        old_id = _same(elsewhere, job) if row is None else row.id
+        if old_id is None or (row is not None and row.request_hash != job.request_hash):
+            break
+        ids.append(old_id)
+    if len(ids) != len(jobs) or by_position:
         raise IdempotencyConflict(
-            f"batch key {batch.key!r} was used before with {len(by_position)} other jobs; use a new key", field="key"
+            f"batch key {batch.key!r} was used before with other jobs; use a new key", field="key"
         )
-    ids = tuple(by_position[job.position].id for job in jobs)
-    return Receipt(rows[0].batch_id, created=False, job_ids=ids, existing=frozenset(job.position for job in jobs))
+    return Receipt(batch_id, created=False, job_ids=tuple(ids), existing=frozenset(job.position for job in jobs))
 
 
-async def _known_jobs(connection: AsyncConnection[Any], tenant: str, jobs: Sequence[NewJob]) -> dict[str | None, UUID]:
+_Known = dict[str, tuple[UUID, bytes]]
+"""Jobs by their idempotency key: id and hash of the request."""
+
+
+def _same(known: _Known, job: NewJob) -> UUID | None:
+    """The id of the job that a job's key already names; raises ``IdempotencyConflict`` when it is another request."""
+    if job.idempotency_key is None or job.idempotency_key not in known:
+        return None
+    job_id, request_hash = known[job.idempotency_key]
+    if request_hash != job.request_hash:
+        raise IdempotencyConflict(
+            f"{job.idempotency_key!r} was used before for job {job_id} with a different request",
+            field="idempotency_key",
+        )
+    return job_id
+
+
+async def _known_jobs(connection: AsyncConnection[Any], tenant: str, jobs: Sequence[NewJob]) -> _Known:
     keys = [job.idempotency_key for job in jobs if job.idempotency_key is not None]
     if not keys:
         return {}
     rows = await (await connection.execute(_JOBS_OF_IDEMPOTENCY_KEYS, (tenant, keys))).fetchall()
-    known = {row.idempotency_key: row for row in rows}
-    for job in jobs:
-        row = known.get(job.idempotency_key)
-        if row is not None and row.request_hash != job.request_hash:
-            raise IdempotencyConflict(
-                f"{job.idempotency_key!r} was used before for job {row.id} with a different request",
-                field="idempotency_key",
-            )
-    return {key: row.id for key, row in known.items()}
+    return {row.idempotency_key: (row.id, row.request_hash) for row in rows}
 
 
 async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequence[NewJob], now: Any) -> list[UUID]:

@@ -46,13 +46,14 @@ def store(endpoints: Endpoints, value: str) -> None:
     query(endpoints.database_url, "INSERT INTO kept VALUES (%s)", value)
     with valkey(endpoints.redis_url) as client:
         client.rpush("kept", value)
-        assert client.execute_command("WAITAOF", 1, 0, 10_000)[0] == 1
+        on_disk: Any = client.waitaof(1, 0, 10_000)
+        assert on_disk[0] == 1
 
 
 def stored(endpoints: Endpoints) -> tuple[list[str], list[str]]:
     rows = query(endpoints.database_url, "SELECT value FROM kept ORDER BY value")
     with valkey(endpoints.redis_url) as client:
-        return [value for (value,) in rows], client.lrange("kept", 0, -1)
+        return [value for (value,) in rows], [str(value) for value in client.lrange("kept", 0, -1)]
 
 
 def pids(home: Path) -> dict[str, int]:

@@ -1,0 +1,378 @@
+"""Random lives of jobs: any order of verbs, crashes and late answers leaves every ledger as the model says."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, TypeVar
+from uuid import UUID
+
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from schemas.states import TRANSITIONS, HeldReason, JobState, Outcome, Step
+from tasks.ports import Leased, Opened
+from tests.builders import (
+    later,
+    lease_key,
+    make_attempt,
+    make_batch,
+    make_failed,
+    make_final,
+    make_jobs,
+    make_request,
+    new_id,
+    totals,
+)
+from tests.contract.conftest import Subject
+from tests.contract.driving import ACTOR, LEASE, SECOND
+from tests.contract.ledger_model import Call, Job, Model, ending
+
+T = TypeVar("T")
+ALL = 1_000
+WORKERS = ("w1", "w2")
+HOW = ("ok", "ok", "ok", "stay", "retry", "snooze", "hold", "unknown")
+LESS = ("renew", "renew", "hand back", "defer", "hold", "crash", "cancel")
+DUTIES = ("promote", "promote", "rescue", "rescue", "rescue and hold", "expire", "release")
+RELEASED = (HeldReason.BUDGET, HeldReason.LANE_PAUSED, HeldReason.UNKNOWN_OUTCOME)
+picks = st.integers(0, 3)
+masks = st.integers(1, 63)
+seldom = st.sampled_from([False, False, False, True])
+requests_of_a_batch = {
+    "number": st.integers(1, 4),
+    "ceiling": st.sampled_from([None, None, "2", "0.5"]),
+    "delay": st.sampled_from([0, 0, 0, 30]),
+    "deadline": st.sampled_from([None, None, None, 40, 200]),
+    "checks": seldom,
+}
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Two workers, a dispatcher and a person act on one ledger; after each act it must agree with the model."""
+
+    def __init__(self, subject: Subject, runner: asyncio.Runner) -> None:
+        super().__init__()
+        self.ledger, self.clock, self.runner = subject.ledger, subject.clock, runner
+        self.model = Model()
+        self.order: list[UUID] = []
+        self.batches: list[UUID] = []
+        self.leases: dict[str, list[Leased]] = {worker: [] for worker in WORKERS}
+        self.calls: list[Call] = []
+        self.seen: dict[UUID, JobState] = {}
+        self.touched: set[UUID] = set()
+        self.verbs: frozenset[str] = frozenset()
+
+    def do(self, verb: Coroutine[Any, Any, T], *names: str, touched: Sequence[UUID] = ()) -> T:
+        """Run a verb; ``names`` are those that may have changed states, ``touched`` the jobs to look at closely."""
+        self.verbs = frozenset(names)
+        self.touched.update(touched)
+        return self.runner.run(verb)
+
+    def held(self) -> list[Leased]:
+        """All leases that some worker believes to have."""
+        return [leased for worker in WORKERS for leased in self.leases[worker]]
+
+    def free(self) -> set[UUID]:
+        """All jobs that can be leased for some step."""
+        return self.model.free(Step.GENERATE) | self.model.free(Step.CHECK)
+
+    def some(self, mask: int) -> list[UUID]:
+        """A choice among the newest jobs."""
+        return [job_id for bit, job_id in enumerate(reversed(self.order)) if bit < 6 and mask >> bit & 1]
+
+    # ---- the producer ------------------------------------------------------------------------------------------
+
+    @initialize(**requests_of_a_batch)
+    def first_batch(self, **what: Any) -> None:
+        self._submit(**what)
+
+    @precondition(lambda self: len(self.order) < 8)
+    @rule(**requests_of_a_batch)
+    def another_batch(self, **what: Any) -> None:
+        self._submit(**what)
+
+    def _submit(self, number: int, ceiling: str | None, delay: int, deadline: int | None, *, checks: bool) -> None:
+        now, requests = self.clock.now(), []
+        for index in range(number):
+            given = "It is ready." if checks and index == 0 else None
+            requests.append(
+                make_request(
+                    f"Question {index}?",
+                    response=given,
+                    scheduled_at=now + delay * SECOND if delay else None,
+                    deadline=None if deadline is None else now + deadline * SECOND,
+                )
+            )
+        batch = make_batch(max_cost_usd=None if ceiling is None else Decimal(ceiling))
+        jobs = make_jobs(*requests)
+        receipt = self.do(self.ledger.submit(batch, [jobs]))
+        assert receipt.job_ids == tuple(job.id for job in jobs)
+        self.batches.append(batch.id)
+        self.model.ceilings[batch.id] = batch.max_cost_usd
+        for view, new in zip(self.do(self.ledger.views(receipt.job_ids)), jobs, strict=True):
+            self.order.append(new.id)
+            self.model.jobs[new.id] = Job(
+                id=new.id,
+                batch_id=batch.id,
+                first_step=new.step,
+                step=new.step,
+                state=JobState.SCHEDULED if delay else JobState.AVAILABLE,
+                run=view.run,
+                due=self.model.now + delay,
+                deadline=None if deadline is None else self.model.now + deadline,
+            )
+        assert set(receipt.available) == (set() if delay else set(receipt.job_ids))
+
+    # ---- workers -----------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.free())
+    @rule(worker=st.sampled_from(WORKERS), mask=masks)
+    def lease_by_ids(self, worker: str, mask: int) -> None:
+        """A hint came, for the first time or again."""
+        ids = [*self.some(mask), new_id()]
+        for step in Step:
+            free = self.model.free(step) & set(ids)
+            leased = self.do(self.ledger.lease(step, worker, LEASE, ALL, ids=ids), "lease")
+            assert {one.job_id for one in leased} == free
+            self._lease(worker, leased)
+
+    @precondition(lambda self: self.free())
+    @rule(worker=st.sampled_from(WORKERS), limit=st.integers(1, 4))
+    def lease_idle(self, worker: str, limit: int) -> None:
+        for step in Step:
+            free = len(self.model.free(step))
+            leased = self.do(self.ledger.lease(step, worker, LEASE, limit), "lease")
+            assert len(leased) == min(limit, free)
+            assert {one.step for one in leased} <= {step}
+            self._lease(worker, leased)
+
+    def _lease(self, worker: str, leased: Sequence[Leased]) -> None:
+        tokens = {one.token for one in self.held()}
+        for one in leased:
+            assert one.job_id in self.model.free(one.step)
+            assert one.token not in tokens
+            job = self.model.jobs[one.job_id]
+            assert (one.step, one.run, one.round) == (job.step, job.run, job.round)
+            self._compare_history(one, job)
+            self.model.lease(one, LEASE)
+            self.leases[worker].append(one)
+            self.touched.add(one.job_id)
+
+    def _compare_history(self, leased: Leased, job: Job) -> None:
+        """What the holder is told of earlier attempts."""
+        of_step = [
+            call
+            for call in job.calls
+            if call.attempt.run == job.run and (call.attempt.purpose == "judge") == (job.step is Step.CHECK)
+        ]
+        of_round = [call for call in of_step if call.attempt.round == job.round]
+        failed = [call for call in of_step if (call.outcome or "").startswith("error:")]
+        assert leased.attempts == len(of_round)
+        assert leased.spent == sum(call.spent for call in failed)
+        assert leased.snoozes == sum(not call.spent for call in failed)
+        if job.step is Step.GENERATE:
+            assert leased.unknown == sum(call.outcome == "unknown" for call in of_round)
+            assert (leased.first_opened_ago_ms is None) == (not of_round)
+        stored = [winner for key, winner in job.winners.items() if key == (job.run, job.round, "generate")]
+        assert stored == ([] if leased.stored is None else [leased.stored.attempt_id])
+
+    @precondition(lambda self: self.held())
+    @rule(
+        pick=picks,
+        stale=seldom,
+        usd=st.sampled_from(["0.1", "0.25", "0.4"]),
+        how=st.sampled_from([None, None, None, None, *HOW]),
+    )
+    def call(self, pick: int, usd: str, how: str | None, *, stale: bool) -> None:
+        """A worker makes a call; it ends at once, or later, or never (``how`` None)."""
+        leased = self._lease_at(pick, stale=stale)
+        number = 1 + len(self.model.jobs[leased.job_id].calls)
+        new = make_attempt(leased, reserved_usd=Decimal(usd), number=number)
+        (opened,) = self.do(self.ledger.open_attempts([new]), touched=[leased.job_id])
+        expected, call = self.model.open(leased, new)
+        assert opened is expected
+        if opened is Opened.OPENED:
+            self.calls.append(call)
+            if how is not None:
+                self._close(call, how, Decimal("0.05"))
+
+    @precondition(lambda self: self.calls)
+    @rule(pick=picks, again=seldom, how=st.sampled_from(HOW), usd=st.sampled_from([None, "0", "0.05", "0.3"]))
+    def close(self, pick: int, how: str, usd: str | None, *, again: bool) -> None:
+        """A call ends: in time, late, after its worker died, or told twice."""
+        calls = [call for call in self.calls if call.open is not again] or self.calls
+        self._close(calls[-1 - pick % len(calls)], how, None if usd is None else Decimal(usd))
+
+    def _close(self, call: Call, how: str, cost_usd: Decimal | None) -> None:
+        closed = ending(call, how, cost_usd)
+        advanced = self.do(self.ledger.close_attempts([closed]), "close_attempts", touched=[closed.job_id])
+        assert advanced == ({closed.job_id} if self.model.close(call, closed) else set())
+
+    @precondition(lambda self: any(leased.step is Step.CHECK for leased in self.held()))
+    @rule(pick=picks, stale=seldom, fails=seldom)
+    def finish(self, pick: int, *, stale: bool, fails: bool) -> None:
+        leased = self._lease_at(pick, stale=stale, step=Step.CHECK)
+        job = self.model.holder(leased)
+        final = make_failed(leased) if fails else make_final(leased)
+        written = self.do(self.ledger.finish([final]), "finish", touched=[leased.job_id])
+        assert written == (set() if job is None else {leased.job_id})
+        if job is not None:
+            job.goes(final.state)
+            job.outcome = None if fails else Outcome.ANSWERED
+
+    @precondition(lambda self: self.held())
+    @rule(pick=picks, stale=seldom, what=st.sampled_from(LESS))
+    def something_less(self, pick: int, what: str, *, stale: bool) -> None:
+        """A worker keeps its leases, gives one back, or dies: forgets them all; or a person cancels a job."""
+        worker, leased = WORKERS[pick % 2], self._lease_at(pick, stale=stale)
+        if what == "renew":
+            self._renew({one.job_id: one for one in self.leases[worker]})
+        elif what == "crash":
+            self.leases[worker].clear()
+        elif what == "cancel":
+            self._cancel(self.model.jobs[leased.job_id])
+        elif what == "hand back":
+            job = self._idle(leased)
+            changed = self.do(self.ledger.hand_back([lease_key(leased)]), "hand_back", touched=[leased.job_id])
+            assert changed == ({leased.job_id} if job else set())
+            if job is not None:
+                job.goes(JobState.AVAILABLE)
+        else:
+            job, reason = self._idle(leased), HeldReason.BUDGET if what == "hold" else None
+            then = later(leased, delay=30 * SECOND, held_reason=reason, event="hold")
+            deferred = self.do(self.ledger.defer(lease_key(leased), then), "defer", touched=[leased.job_id])
+            assert deferred == (job is not None)
+            if job is not None:
+                self.model.advance(job, then)
+
+    def _renew(self, leases: dict[UUID, Leased]) -> None:
+        lost = self.do(self.ledger.renew([lease_key(one) for one in leases.values()], LEASE))
+        kept = {job_id for job_id, one in leases.items() if self.model.holder(one)}
+        assert lost == leases.keys() - kept
+        for job_id in kept:
+            self.model.jobs[job_id].lease_until = self.model.now + LEASE.total_seconds()
+
+    def _lease_at(self, pick: int, *, stale: bool, step: Step | None = None) -> Leased:
+        """One of the leases that hold (in this step, if there is one), or one that is lost."""
+        held = self.held()
+        fitting = [one for one in held if (self.model.holder(one) is None) is stale] or held
+        of_step = [one for one in fitting if one.step is step] or fitting
+        return of_step[-1 - pick % len(of_step)]
+
+    def _idle(self, leased: Leased) -> Job | None:
+        """The job, if this lease holds it and no call is open under it."""
+        job = self.model.holder(leased)
+        calling = job is not None and any(call.open and call.attempt.token == job.token for call in job.calls)
+        return None if calling else job
+
+    # ---- dispatch and people -----------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([25, 70, 70]), duty=st.sampled_from(DUTIES))
+    def dispatch(self, seconds: int, duty: str) -> None:
+        """Time passes; then a duty is done."""
+        self.runner.run(self.clock.advance(seconds * SECOND))
+        self.model.now += seconds
+        if duty == "promote":
+            assert self.do(self.ledger.promote(ALL), "promote") == self.model.promote()
+        elif duty == "expire":
+            late = {job.id for job in self.model.jobs.values() if job.active and self.model.late(job)}
+            assert set(self.do(self.ledger.expire(ALL), "expire", touched=sorted(late))) == late
+            self.model.end(late, JobState.EXPIRED)
+        elif duty == "release":
+            for reason in RELEASED:
+                released = self.do(self.ledger.release(None, reason, ACTOR))
+                assert released == self.model.release(reason)
+            self.do(self.ledger.promote(ALL), "release", "promote")
+            self.model.promote()
+        else:
+            reason = HeldReason.UNKNOWN_OUTCOME if duty == "rescue and hold" else None
+            rescued = self.do(self.ledger.rescue(ALL, reason), "rescue")
+            assert set(rescued) == self.model.rescue(reason)
+            self.touched.update(rescued)
+
+    def _cancel(self, job: Job) -> None:
+        cancelled = self.do(self.ledger.cancel([job.id], ACTOR), "cancel", touched=[job.id])
+        assert cancelled == ([job.id] if job.active else [])
+        if job.active:
+            job.goes(JobState.CANCELLED)
+
+    @precondition(lambda self: any(not job.active for job in self.model.jobs.values()))
+    @rule(mask=masks)
+    def retry(self, mask: int) -> None:
+        jobs = [job for job in (self.model.jobs[job_id] for job_id in self.some(mask)) if not self.model.late(job)]
+        ids, final = [job.id for job in jobs], [job for job in jobs if not job.active]
+        assert set(self.do(self.ledger.retry(ids, ACTOR), "retry", touched=ids)) == {job.id for job in final}
+        for job in final:
+            self.model.retry(job)
+
+    # ---- what must always hold ---------------------------------------------------------------------------------
+
+    @invariant()
+    def the_ledger_agrees(self) -> None:
+        views = self.runner.run(self.ledger.views(self.order))
+        assert [view.job_id for view in views] == self.order, "no job is lost"
+        for view in views:
+            job = self.model.jobs[view.job_id]
+            before = self.seen.get(view.job_id, view.state)
+            if before is not view.state:
+                assert TRANSITIONS[before, view.state] & self.verbs, f"{before} to {view.state} by {self.verbs}"
+            assert (view.state, view.step, view.run, view.round) == (job.state, job.step, job.run, job.round)
+            assert (view.held_reason, view.outcome) == (job.held, job.outcome)
+            assert (view.finished_at is None, view.record is None) == (job.active, job.active)
+            assert totals([view.cost_usd]) == job.cost_usd
+            self.seen[view.job_id] = view.state
+
+    @invariant()
+    def the_money_adds_up(self) -> None:
+        for batch_id in {self.model.jobs[job_id].batch_id for job_id in self.touched}:
+            status = self.runner.run(self.ledger.batch_status(batch_id))
+            jobs = self.model.of_batch(batch_id)
+            assert status.reserved_usd == self.model.reserved_usd(batch_id)
+            assert status.spent_usd == self.model.spent_usd(batch_id)
+            counted = {state: number for state, number in status.states.items() if number}
+            assert (status.jobs, counted) == (len(jobs), Counter(job.state for job in jobs))
+            assert sum(status.held.values()) == sum(job.held is not None for job in jobs)
+
+    @invariant()
+    def the_audit_is_complete(self) -> None:
+        for job_id in self.touched:
+            self._audit(self.model.jobs[job_id])
+        self.touched.clear()
+
+    def _audit(self, job: Job) -> None:
+        detail = self.runner.run(self.ledger.job_detail(job.id))
+        rows = {str(row["id"]): row for row in detail.attempts}
+        assert rows.keys() == {str(call.attempt.id) for call in job.calls}
+        for call in job.calls:
+            row = rows[str(call.attempt.id)]
+            assert (row["outcome"], row["closed_at"] is None) == (call.outcome, call.open)
+            cost = row["cost_usd"]
+            assert (None if cost is None else Decimal(str(cost))) == call.cost_usd
+        answered = Counter(str(row["attempt_id"]) for row in detail.completions)
+        assert answered == Counter(str(call.attempt.id) for call in job.calls if call.answered)
+        assert [record.run for record in detail.records] == sorted(job.finals), "one final per run"
+
+    def teardown(self) -> None:
+        """Whatever happened, every job can still be brought to its end."""
+        self.runner.run(self._end_all())
+        for view in self.runner.run(self.ledger.views(self.order)):
+            assert view.record is not None, "no job is lost"
+            assert view.record.run == view.run
+
+    async def _end_all(self) -> None:
+        await self.clock.advance(200 * SECOND)
+        await self.ledger.expire(ALL)
+        await self.ledger.rescue(ALL, None)
+        for reason in HeldReason:
+            await self.ledger.release(None, reason, ACTOR)
+        await self.ledger.promote(ALL)
+        for step in Step:
+            leased = await self.ledger.lease(step, "last", timedelta(hours=1), ALL)
+            assert await self.ledger.finish([make_final(one) for one in leased]) == {one.job_id for one in leased}

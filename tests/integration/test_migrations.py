@@ -1,0 +1,81 @@
+"""The migrated database is the one the code describes, and a wrong one is refused with the remedy."""
+
+import asyncio
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine
+
+from schemas.record import GenerationRecord
+from tasks.errors import LedgerUnavailable, SchemaMismatch
+from tests.servers import Servers
+from worker.ledger.database import sqlalchemy_url
+from worker.ledger.migrate import head_revision, migrate
+from worker.ledger.postgres import PostgresLedger
+from worker.ledger.tables import generation_record, metadata
+
+
+def test_migrations_make_what_the_tables_say(database_url: str) -> None:
+    engine = create_engine(sqlalchemy_url(database_url))
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": False})
+        differences = compare_metadata(context, metadata)
+    engine.dispose()
+
+    assert differences == []
+
+
+def test_check_constraints_are_those_of_the_tables(database_url: str) -> None:
+    declared = {
+        constraint.name
+        for table in metadata.tables.values()
+        for constraint in table.constraints
+        if type(constraint).__name__ == "CheckConstraint"
+    }
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute(
+            "SELECT conname FROM pg_constraint WHERE contype = 'c' AND connamespace = 'public'::regnamespace"
+        ).fetchall()
+
+    assert {name for (name,) in rows} == declared
+
+
+def test_record_table_and_schema_have_the_same_fields() -> None:
+    assert {column.name for column in generation_record.columns} == set(GenerationRecord.model_fields)
+
+
+def test_migrating_twice_changes_nothing(database_url: str) -> None:
+    assert migrate(database_url) == (head_revision(), head_revision())
+
+
+def test_an_empty_database_is_refused_with_the_remedy(servers: Servers) -> None:
+    with servers.database(migrated=False) as url, pytest.raises(SchemaMismatch, match="run 'nightdesk migrate'"):
+        asyncio.run(_open(url))
+
+
+def test_a_newer_database_is_refused_by_ledger_and_migration(database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+
+    with pytest.raises(SchemaMismatch, match="upgrade nightdesk"):
+        asyncio.run(_open(database_url))
+    with pytest.raises(SchemaMismatch, match="upgrade nightdesk"):
+        migrate(database_url)
+
+
+@pytest.mark.parametrize("connect", [lambda url: asyncio.run(_open(url)), migrate])
+def test_an_unreachable_database_is_named_without_its_password(connect: Callable[[str], object]) -> None:
+    with pytest.raises(LedgerUnavailable) as caught:
+        connect("postgresql://someone:s3cret-canary@127.0.0.1:1/nightdesk")
+
+    assert "127.0.0.1:1/nightdesk" in str(caught.value)
+    assert "NIGHTDESK_DATABASE_URL" in str(caught.value)
+    assert "s3cret-canary" not in str(caught.value)
+
+
+async def _open(url: str) -> None:
+    async with PostgresLedger(url):
+        pass

@@ -1,0 +1,385 @@
+"""From completions of every protocol to answers whose citations point at words that exist."""
+
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from schemas.completion import Completion, FinishReason, NativeCitation, ProviderSnapshot
+from schemas.generation import AnswerProtocol, GenerationConfig, OutputFormat
+from schemas.job import JobRequest
+from tasks.postprocess import Processed, postprocess, redact
+from tasks.prompt import render
+from tasks.quotes import comparable, locate
+
+RENT = "Rent may rise once a year, by 4% at most. The landlord shall give notice 60 days before."
+PETS = "Small pets — hamsters, “birds” and fish — are allowed.\nDogs need the\nlandlord's consent."
+CONTEXT = [
+    {"content": RENT, "title": "Act", "page": 14, "article": "Art. 21", "section": "Rent", "relevance_score": 0.9},
+    {"content": PETS, "section_hierarchy": ["House rules", "Pets"]},
+]
+
+
+def ask(context=CONTEXT, query="May rent rise?", **config) -> JobRequest:
+    return JobRequest(query=query, context=context, config=GenerationConfig(**config))
+
+
+def complete(text: str, protocol=AnswerProtocol.SEGMENTS, **fields) -> Completion:
+    fields.setdefault("finish_reason", FinishReason.STOP)
+    return Completion(text=text, protocol=protocol, snapshot=ProviderSnapshot(provider="fake"), **fields)
+
+
+def process(completion: Completion, request: JobRequest | None = None) -> Processed:
+    request = request or ask()
+    return postprocess(request, render(request, completion.protocol), completion)
+
+
+def segments(*parts: tuple[str, list], sufficient: bool = True, **extra) -> str:
+    listed = [
+        {"text": text, "citations": [{"source": source, "quote": quote} for source, quote in cited]}
+        for text, cited in parts
+    ]
+    return json.dumps({"sufficient": sufficient, "segments": listed, **extra})
+
+
+GOOD = segments(
+    ("Dogs need consent.", [(2, "Dogs need the landlord's consent")]),
+    ("Rent may rise once a year.", [(1, "Rent may rise once a year")]),
+)
+
+
+def assert_positions_hold(processed: Processed, request: JobRequest) -> None:
+    for citation in processed.citations:
+        content = request.context[citation.source_index].content
+        if citation.source_start is None:
+            assert not citation.verified
+            assert citation.quoted_text == ""
+        else:
+            assert content[citation.source_start : citation.source_end] == citation.quoted_text != ""
+        assert 0 <= citation.start_pos <= citation.end_pos <= len(processed.response)
+    for statement in processed.statements:
+        assert 0 <= statement.start < statement.end <= len(processed.response)
+
+
+# ---- segments ----------------------------------------------------------------------------------------------------
+
+
+def test_a_good_answer_is_rendered_cited_and_located():
+    processed = process(complete(GOOD))
+    assert processed.response == "Dogs need consent [1]. Rent may rise once a year [2]."
+    assert processed.parsed
+    assert processed.warnings == ()
+    assert not processed.abstained
+    first, second = processed.citations
+    assert (first.source_index, first.rank, first.quoted_text) == (1, 1, "Dogs need the\nlandlord's consent")
+    assert first.section == "House rules > Pets"
+    assert (second.page, second.article, second.section, second.relevance_score) == (14, "Art. 21", "Rent", 0.9)
+    assert second.text_snippet == RENT[:150]
+    assert processed.response[second.start_pos : second.end_pos] == "[2]"
+    assert [statement.citations for statement in processed.statements] == [(0,), (1,)]
+
+
+@pytest.mark.parametrize(
+    ("wrap", "warned"),
+    [
+        ("```json\n{}\n```", "left out"),
+        ("Here it is:\n{}\nDone.", "left out"),
+        ("  {}  ", None),
+    ],
+)
+def test_fences_and_prose_around_the_object_do_no_harm(wrap, warned):
+    processed = process(complete(wrap.replace("{}", GOOD)))
+    assert processed.parsed
+    assert processed.response.startswith("Dogs need consent [1].")
+    assert any(warned in warning for warning in processed.warnings) if warned else processed.warnings == ()
+
+
+def test_trailing_commas_and_loose_citations_are_read():
+    text = '{"sufficient": true, "segments": [{"text": "Dogs, ] need consent.", "citations": ["[2]", 2, {"source": "Source 1"},]},]}'
+    processed = process(complete(text))
+    assert processed.response == "Dogs, ] need consent [1][2]."
+    assert [citation.source_index for citation in processed.citations] == [1, 1, 0]
+
+
+def test_an_answer_cut_off_keeps_its_whole_segments():
+    processed = process(complete(GOOD[:-40], finish_reason=FinishReason.LENGTH))
+    assert processed.response == "Dogs need consent [1]."
+    assert not processed.parsed
+    assert any("cut off" in warning for warning in processed.warnings)
+
+
+def test_prose_instead_of_json_is_read_with_its_markers():
+    processed = process(complete("Rent may rise once a year [1]."))
+    assert processed.response == "Rent may rise once a year [1]."
+    assert not processed.parsed
+    assert processed.citations[0].quoted_text.startswith("Rent may rise once a year")
+
+
+def test_a_quote_that_is_not_there_is_never_invented():
+    processed = process(complete(segments(("Rent may double.", [(1, "rent may double")]))))
+    citation = processed.citations[0]
+    assert (citation.verified, citation.source_start, citation.quoted_text) == (False, None, "")
+    assert any("does not stand in the source [1]" in warning for warning in processed.warnings)
+
+
+def test_a_quote_of_another_source_says_where_it_stands():
+    processed = process(complete(segments(("Dogs need consent.", [(1, "Dogs need the")]))))
+    assert not processed.citations[0].verified
+    assert any("stands in context[1]" in warning for warning in processed.warnings)
+
+
+def test_sources_that_do_not_exist_are_dropped_with_a_warning():
+    processed = process(complete(segments(("Rent may rise [7].", [(9, "x"), (1, "Rent may rise")]))))
+    assert processed.response == "Rent may rise [1]."
+    assert processed.warnings == ("cited source(s) that were not given: 7, 9",)
+
+
+def test_the_models_own_word_makes_an_abstention():
+    processed = process(complete(segments(("The sources do not say.", []), sufficient=False)))
+    assert processed.abstained
+    assert processed.response == "The sources do not say."
+    partly = process(complete(segments(("Rent may rise.", [(1, "Rent may rise")]), sufficient=False)))
+    assert not partly.abstained
+
+
+def test_numbers_follow_the_prompt_and_not_the_request():
+    request = ask(context=["x" * 30, RENT])
+    prompt = render(request, AnswerProtocol.SEGMENTS)
+    moved = prompt.model_copy(update={"snapshot": prompt.snapshot.model_copy(update={"shown": (1,)})})
+    processed = postprocess(request, moved, complete(segments(("Rent may rise.", [(1, "Rent may rise")]))))
+    assert [citation.source_index for citation in processed.citations] == [1]
+    assert any("1 of 2 sources were left out" in warning for warning in processed.warnings)
+
+
+def test_an_object_asked_for_is_structured_and_missed_when_absent():
+    request = ask(output_schema={"type": "object"})
+    with_data = process(complete(segments(("Rent may rise.", [(1, "Rent")]), data={"rises": True})), request)
+    assert with_data.structured == {"rises": True}
+    without = process(complete(GOOD), request)
+    assert without.structured is None
+    assert any("output_schema" in warning for warning in without.warnings)
+
+
+def test_json_format_is_structured_as_the_response():
+    processed = process(complete(GOOD), ask(output_format=OutputFormat.JSON))
+    assert processed.structured == json.loads(processed.response)
+    assert [statement.citations for statement in processed.statements] == [(0,), (1,)]
+
+
+def test_what_cannot_be_stored_is_replaced_and_said():
+    text = '{"sufficient": true, "segments": [{"text": "Rent\\u0000 \\ud800 may rise.", "citations": []}]}'
+    processed = process(complete(text))
+    processed.response.encode()
+    assert "\x00" not in processed.response
+
+
+def test_too_long_and_too_few_are_said():
+    processed = process(complete(segments(("Rent may rise.", []))), ask(max_response_length=5, min_citations=2))
+    assert any("at most 5 wanted" in warning for warning in processed.warnings)
+    assert any("at least 2 wanted" in warning for warning in processed.warnings)
+
+
+@given(st.text(alphabet=st.one_of(st.sampled_from('{}[]",:\\\n segmnt1`truefalse'), st.characters()), max_size=80))
+@example('{"segments": [' * 50)
+@example("[" * 5000)
+@example('{"segments": [{"text": "a", "citations": [{"source": 1e400}]}]}')
+@example('{"segments": [{"text": "a", "citations": [{"source": ' + "9" * 5000 + "}]}]}")
+def test_any_completion_gives_an_answer(text):
+    request = ask()
+    for protocol in AnswerProtocol:
+        assert_positions_hold(process(complete(text.encode("utf-8", "replace").decode(), protocol), request), request)
+
+
+# ---- markers and native citations --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("marker", "expected"),
+    [
+        ("[1]", [0]),
+        ("[2][1]", [1, 0]),
+        ("[1, 2]", [0, 1]),
+        ("[1-2]", [0, 1]),
+        ("[source 2]", [1]),
+        ("[Source 1, Source 2]", [0, 1]),
+        ("【2†source】", [1]),
+        ("(Source 2)", [1]),
+        ("[^2]", [1]),
+        ("¹,²", [0, 1]),
+        ("[3]", []),
+        ("[2019]", []),
+        ("[1](https://x.test)", []),
+    ],
+)
+def test_markers_of_any_style(marker, expected):
+    text = f"Dogs need the landlord's consent, rent may rise once a year{'' if marker[0] == '¹' else ' '}{marker}."
+    processed = process(complete(text, AnswerProtocol.MARKERS))
+    assert [citation.source_index for citation in processed.citations] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Rent is up [2]. Dogs [1], cats [2] and fish.", "Rent is up [1]. Dogs [2], cats [1] and fish."),
+        ("Rent is up.[2] More.", "Rent is up [1]. More."),
+        ("(see it [2]) and **so [1]** on", "(see it [1]) and **so [2]** on"),
+        ("- one [2]\n- two [1]\n\nEnd", "- one [1]\n- two [2]\n\nEnd"),
+        ("Rent is up [9].", "Rent is up."),
+        ("Up [1].\n\nSources:\n[1] Act\n[2] Rules", "Up [1]."),
+        ("Area of 5 m² and 10³ units.", "Area of 5 m² and 10³ units."),
+    ],
+)
+def test_running_text_keeps_its_shape(text, expected):
+    assert process(complete(text, AnswerProtocol.MARKERS)).response == expected
+
+
+def test_a_marker_without_quote_gets_the_place_its_sentence_relies_on():
+    processed = process(complete("The landlord must give notice 60 days before [1].", AnswerProtocol.MARKERS))
+    citation = processed.citations[0]
+    assert citation.quoted_text == "The landlord shall give notice 60 days before."
+    unrelated = process(complete("Bananas are yellow [1].", AnswerProtocol.MARKERS)).citations[0]
+    assert (unrelated.verified, unrelated.source_start) == (False, None)
+
+
+def test_none_is_the_models_word_for_no_answer_in_running_text():
+    processed = process(complete("[none] The sources do not say.", AnswerProtocol.MARKERS))
+    assert processed.abstained
+    assert processed.response == "The sources do not say."
+
+
+def test_an_answer_of_hedges_alone_abstains():
+    assert process(complete("The sources do not mention this.", AnswerProtocol.MARKERS)).abstained
+    assert not process(complete("The sources do not mention dogs. Rent rises.", AnswerProtocol.MARKERS)).abstained
+
+
+def test_native_citations_become_segments():
+    text = "Rent may rise once a year. Dogs need consent."
+    native = (
+        NativeCitation(start=0, end=25, source_number=1, quote="Rent may rise once a year"),
+        NativeCitation(start=27, end=45, source_number=2, quote="Dogs need the\nlandlord's consent."),
+        NativeCitation(start=27, end=45, source_number=8, quote="x"),
+    )
+    processed = process(complete(text, AnswerProtocol.NATIVE, native_citations=native))
+    assert processed.response == "Rent may rise once a year [1]. Dogs need consent [2]."
+    assert all(citation.verified for citation in processed.citations)
+    assert processed.warnings == ("cited source(s) that were not given: 8",)
+
+
+# ---- check-only --------------------------------------------------------------------------------------------------
+
+
+def test_a_given_answer_stays_as_it_is_and_its_own_markers_are_found():
+    text = "Dogs need consent (Source: Act). Rent may rise [Source 2] once.\n\nReferences:\n1. Act\n2. Rules"
+    request = JobRequest(response=text, context=CONTEXT)
+    processed = postprocess(request, None, None)
+    assert processed.response == text
+    assert [text[c.start_pos : c.end_pos] for c in processed.citations] == ["(Source: Act)", "[Source 2]"]
+    assert [(c.source_index, c.rank) for c in processed.citations] == [(0, 1), (1, 2)]
+    assert len(processed.statements) == 2
+
+
+def test_a_given_answers_wrong_number_belongs_to_its_statement():
+    processed = postprocess(JobRequest(response="Rent may rise [5]. Dogs too [1].", context=CONTEXT), None, None)
+    assert [(statement.citations, statement.unknown) for statement in processed.statements] == [((), (5,)), ((0,), ())]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(["[1]", "[2]", "[1, 2]", "[9]", "¹", ". ", " ", "\n", "Rent may rise", "dogs", "(Source 1)"]),
+            st.text(max_size=6),
+        ),
+        max_size=12,
+    )
+)
+def test_any_given_answer_is_read_with_exact_positions(pieces):
+    text = "".join(pieces).encode("utf-8", "replace").decode()
+    request = JobRequest(response=text, context=CONTEXT)
+    processed = postprocess(request, None, None)
+    assert processed.response == text
+    assert_positions_hold(processed, request)
+    claimed = [position for statement in processed.statements for position in statement.citations]
+    assert claimed == sorted(set(claimed))
+
+
+# ---- taking statements out ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("output_format", [OutputFormat.MARKDOWN, OutputFormat.STEPS, OutputFormat.JSON, OutputFormat.TABLE])
+def test_redacting_takes_a_sentence_out_and_renders_anew(output_format):
+    request = ask(output_format=output_format)
+    processed = process(complete(GOOD), request)
+    first = processed.statements[0]
+    shorter = redact(request, processed, [(first.start, first.end)])
+    alone = process(complete(segments(("Rent may rise once a year.", [(1, "Rent may rise once a year")]))), request)
+    assert shorter.response == alone.response
+    assert shorter.citations == alone.citations
+    assert shorter.statements == alone.statements
+
+
+def test_redacting_a_sentence_of_a_longer_segment_keeps_the_rest():
+    request = ask()
+    processed = process(complete(segments(("Rent may rise. It doubles daily.", [(1, "Rent may rise")]))), request)
+    second = processed.statements[1]
+    assert redact(request, processed, [(second.start, second.end)]).response == "Rent may rise [1]."
+
+
+def test_redacting_a_given_answer_cuts_the_text():
+    request = JobRequest(response="Rent may rise [1]. It doubles [2]. Dogs need consent [2].", context=CONTEXT)
+    processed = postprocess(request, None, None)
+    second = processed.statements[1]
+    shorter = redact(request, processed, [(second.start, second.end)])
+    assert shorter.response == "Rent may rise [1]. Dogs need consent [2]."
+    assert_positions_hold(shorter, request)
+
+
+# ---- quotes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("quote", "content", "expected"),
+    [
+        ("abc", "x abc y", "abc"),
+        ("ABC def", "x abc \n DEF y", "abc \n DEF"),
+        ('say "yes"', "to say “yes” now", "say “yes”"),
+        ("a - b", "x a – b", "a – b"),
+        ("first", "the ﬁrst", "ﬁrst"),
+        ("irst", "the ﬁrst", None),
+        ("cafe\u0301 x", "le café x", "café x"),
+        ("hy\u00adphen", "a hyphen b", "hyphen"),
+        ('"Rent may rise."', "The rent may rise, perhaps", "rent may rise"),
+        ("rent may ... once a year", "Rent may rise once a year", "Rent may rise once a year"),
+        ("rent may ... once a year", "Once a year rent may fall", None),
+        ("   ", "anything", None),
+        ("...", "anything", None),
+    ],
+)
+def test_quotes_are_found_whatever_their_typography(quote, content, expected):
+    span = locate(quote, content)
+    assert (content[span.start : span.end] if span else None) == expected
+
+
+TYPED = st.text(
+    alphabet=st.one_of(st.sampled_from("aAbß “”\"'’-–\n\t\u00a0\u00adﬁİé\u0301.字½"), st.characters()), max_size=40
+)
+
+
+@given(TYPED, TYPED, TYPED)
+def test_a_quote_found_is_equal_to_its_place_but_for_normalisation(before, quote, after):
+    content = before + quote + after
+    span = locate(quote, content)
+    if quote.strip():
+        assert span is not None
+    if span is not None:
+        found = comparable(content[span.start : span.end])
+        assert found in {comparable(quote.strip()), comparable(quote.strip().strip(" \t\n\"'“”„‘’«».,;:…"))}
+
+
+@given(TYPED, TYPED)
+def test_a_located_quote_is_never_invented(quote, content):
+    span = locate(quote, content)
+    if span is not None:
+        assert 0 <= span.start < span.end <= len(content)
+        if "..." not in quote and "…" not in quote:
+            assert comparable(content[span.start : span.end]) in comparable(quote)

@@ -1,0 +1,85 @@
+"""Sentences with exact offsets, and words as they are compared."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.sentences import BREAK, sentence_spans, words, words_by_sentence
+
+
+def cut(text: str, language: str = "en") -> list[str]:
+    return [text[start:end] for start, end in sentence_spans(text, language)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two! Three?", ["One.", "Two!", "Three?"]),
+        ("It costs 4.2 EUR. It rose.", ["It costs 4.2 EUR.", "It rose."]),
+        ("Art. 5 Abs. 2 applies. See No. 4.", ["Art. 5 Abs. 2 applies.", "See No. 4."]),
+        ("Das kostet 5 Mio. Euro. Am 3. Mai war es so.", ["Das kostet 5 Mio. Euro.", "Am 3. Mai war es so."]),
+        ("J. K. Rowling wrote. Dr. Smith read.", ["J. K. Rowling wrote.", "Dr. Smith read."]),
+        ("First.[1] Second. [2][3] Third.¹ Fourth.", ["First.[1]", "Second. [2][3]", "Third.¹", "Fourth."]),
+        ("First. [Source 2] Second.", ["First. [Source 2]", "Second."]),
+        ('He said "Go. Now." Then left.', ['He said "Go. Now."', "Then left."]),
+        ("- one\n- two. More", ["- one", "- two.", "More"]),
+        ("1. Do this. Then that.\n2. Rest.", ["1. Do this.", "Then that.", "2. Rest."]),
+        ("# Heading\nText goes on.", ["# Heading", "Text goes on."]),
+        ("| a | b. C |\n|---|---|\n| c | d |", ["| a | b. C |", "|---|---|", "| c | d |"]),
+        ("(2) It shall. It is so. (3) Next.", ["(2) It shall.", "It is so.", "(3) Next."]),
+        ("你好。我是人。", ["你好。", "我是人。"]),
+        ("", []),
+        (" \n\t ", []),
+    ],
+)
+def test_sentences(text, expected):
+    assert cut(text) == expected
+
+
+def test_wrapped_lines_are_joined_and_short_ones_are_not():
+    wrapped = "This line is rather long and is wrapped by its writer somewhere in the\nmiddle. Short line\nAnother"
+    assert cut(wrapped) == [wrapped[: wrapped.index(" Short")], "Short line", "Another"]
+
+
+MIXED = st.text(
+    alphabet=st.one_of(st.sampled_from("aB .!?\n\r-[]1(2)\"'“”。¹|#*:;,äß字\u2028\x1e😀é"), st.characters()), max_size=120
+)
+
+
+@given(MIXED)
+def test_spans_are_ordered_trimmed_and_lose_nothing(text):
+    spans = sentence_spans(text)
+    position = 0
+    for start, end in spans:
+        assert position <= start < end <= len(text)
+        assert text[start:end] == text[start:end].strip()
+        assert not text[position:start].strip()
+        position = end
+    assert not text[position:].strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1,200.50 and 1.200,50 and 1'200.5", ["1200.5", "and", "1200.5", "and", "1200.5"]),
+        ("4,2 = 4.20", ["4.2", "4.2"]),
+        ("2.500.000 1,000 007 0.5", ["2500000", "1000", "7", "0.5"]),
+        ("12.03.2020", ["12.03.2020"]),
+        ("1\u202f200", ["1200"]),
+        ("Straße STRASSE", ["strasse", "strasse"]),
+        ("It’s the ﬁrst", ["it", "s", "the", "first"]),
+        ("手机很好", ["手机", "机很", "很好"]),
+        ("", []),
+    ],
+)
+def test_words(text, expected):
+    assert words(text) == expected
+
+
+@given(MIXED)
+def test_words_never_hold_separators_and_agree_by_sentence(text):
+    spans = sentence_spans(text)
+    found = words(text)
+    assert all(word and not any(character.isspace() for character in word) for word in found)
+    by_sentence = words_by_sentence(text, spans)
+    assert by_sentence.count(BREAK) == max(0, len(spans) - 1)
