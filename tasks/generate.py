@@ -137,12 +137,22 @@ class Generate:
             call = provider.plan(request, prompt)
             watch.prompt += (monotonic() - started) * 1000
             attempt = self._attempt(job, call, number)
-            opened = await self.journal.open_attempt(attempt)
+            opened = await self._open(job, attempt)
             if opened is not Opened.OPENED:
                 await self._not_opened(job, opened)
                 return
             if not await self._answer(job, provider, call, attempt, watch, more=number < len(turns)):
                 return
+
+    async def _open(self, job: Leased, attempt: NewAttempt) -> Opened:
+        opening = asyncio.ensure_future(self.journal.open_attempt(attempt))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The row may be on its way; left open it would be taken for a call that was cut off.
+            if await opening is Opened.OPENED:
+                await self.journal.close_attempt(_never_called(job, attempt))
+            raise
 
     def _attempt(self, job: Leased, call: Call, turn: int) -> NewAttempt:
         return NewAttempt(
@@ -274,6 +284,21 @@ def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> F
     kind = "no_evidence" if outcome is Outcome.NO_EVIDENCE else "abstained"
     quality = Quality(sufficient_context=False, reasoning=f"No call was made: {reason}.", abstain_reason=reason)
     return completed(job, outcome, Findings(answer=fallback_text(job, kind), quality=quality), timing)
+
+
+def _never_called(job: Leased, attempt: NewAttempt) -> ClosedAttempt:
+    failure = Failure(kind=FailureKind.CANCELLED, message="stopped before the call was made", attempt=attempt.number)
+    return ClosedAttempt(
+        id=attempt.id,
+        job_id=job.job_id,
+        token=job.token,
+        step=job.step,
+        outcome=f"error:{failure.kind.value}",
+        spent=False,
+        failure=failure,
+        cost_usd=Decimal(0),
+        then=Advance(JobState.AVAILABLE, job.step, job.round),
+    )
 
 
 def _cut_off(job: Leased, attempt: NewAttempt) -> ClosedAttempt:

@@ -295,6 +295,21 @@ async def test_a_rescue_leaves_closed_attempts_as_they_are(ledger: Ledger, clock
     assert [row["outcome"] for row in (await ledger.job_detail(leased.job_id)).attempts] == ["ok"]
 
 
+async def test_a_rescue_ends_the_calls_of_its_own_lease_only(ledger: Ledger, clock: Clock) -> None:
+    old = await submit_and_take(ledger)
+    await open_one(ledger, old)
+    await ledger.cancel([old.job_id], ACTOR)
+    await ledger.retry([old.job_id], ACTOR)
+    await ledger.promote(10)
+    await open_one(ledger, await take_one(ledger, old.job_id, worker="w2"))
+    await clock.advance(2 * LEASE)
+
+    assert await ledger.rescue(10, None) == [old.job_id]
+
+    detail = await ledger.job_detail(old.job_id)
+    assert [(row["run"] - old.run, row["outcome"]) for row in detail.attempts] == [(0, None), (1, "unknown")]
+
+
 @pytest.mark.parametrize("released", [False, True])
 async def test_by_policy_an_unknown_outcome_holds_the_job(ledger: Ledger, clock: Clock, *, released: bool) -> None:
     calling, idle = await take(ledger, (await submit_many(ledger, 2)).job_ids)

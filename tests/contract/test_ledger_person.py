@@ -34,6 +34,7 @@ from tests.contract.driving import (
     states,
     submit,
     submit_and_take,
+    submit_many,
     take,
     take_one,
     view,
@@ -159,6 +160,25 @@ async def test_a_new_run_starts_afresh_and_keeps_the_old_record(ledger: Ledger) 
     assert detail.view.outcome is Outcome.ANSWERED
     assert detail.view.cost_usd == 2 * Decimal("0.002")
     assert [job.job_id for job in await ledger.unpublished(10, 0 * SECOND)] == [leased.job_id]
+
+
+async def test_a_new_run_starts_in_its_first_round(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    await ledger.defer(lease_key(leased), later(leased, round=1))
+    await ledger.promote(10)
+    await ledger.finish([make_failed(again := await take_one(ledger, leased.job_id))])
+    assert again.round == 1
+
+    await ledger.retry([leased.job_id], ACTOR)
+
+    assert (await view(ledger, leased.job_id)).round == 0
+
+
+async def test_many_jobs_are_retried_at_once(ledger: Ledger) -> None:
+    leased = await take(ledger, (await submit_many(ledger, 3)).job_ids)
+    await ledger.finish([make_failed(one) for one in leased])
+
+    assert set(await ledger.retry([one.job_id for one in leased], ACTOR)) == {one.job_id for one in leased}
 
 
 async def test_a_retried_check_is_a_check_again(ledger: Ledger) -> None:

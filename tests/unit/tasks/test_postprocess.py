@@ -1,6 +1,8 @@
 """From completions of every protocol to answers whose citations point at words that exist."""
+# ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -21,11 +23,11 @@ CONTEXT = [
 ]
 
 
-def ask(context=CONTEXT, query="May rent rise?", **config) -> JobRequest:
+def ask(context: Any = CONTEXT, query: str = "May rent rise?", **config: Any) -> JobRequest:
     return JobRequest(query=query, context=context, config=GenerationConfig(**config))
 
 
-def complete(text: str, protocol=AnswerProtocol.SEGMENTS, **fields) -> Completion:
+def complete(text: str, protocol: AnswerProtocol = AnswerProtocol.SEGMENTS, **fields: Any) -> Completion:
     fields.setdefault("finish_reason", FinishReason.STOP)
     return Completion(text=text, protocol=protocol, snapshot=ProviderSnapshot(provider="fake"), **fields)
 
@@ -35,7 +37,7 @@ def process(completion: Completion, request: JobRequest | None = None) -> Proces
     return postprocess(request, render(request, completion.protocol), completion)
 
 
-def segments(*parts: tuple[str, list], sufficient: bool = True, **extra) -> str:
+def segments(*parts: tuple[str, list[tuple[int, str]]], sufficient: bool = True, **extra: Any) -> str:
     listed = [
         {"text": text, "citations": [{"source": source, "quote": quote} for source, quote in cited]}
         for text, cited in parts
@@ -65,7 +67,7 @@ def assert_positions_hold(processed: Processed, request: JobRequest) -> None:
 # ---- segments ----------------------------------------------------------------------------------------------------
 
 
-def test_a_good_answer_is_rendered_cited_and_located():
+def test_a_good_answer_is_rendered_cited_and_located() -> None:
     processed = process(complete(GOOD))
     assert processed.response == "Dogs need consent [1]. Rent may rise once a year [2]."
     assert processed.parsed
@@ -88,54 +90,54 @@ def test_a_good_answer_is_rendered_cited_and_located():
         ("  {}  ", None),
     ],
 )
-def test_fences_and_prose_around_the_object_do_no_harm(wrap, warned):
+def test_fences_and_prose_around_the_object_do_no_harm(wrap: str, warned: str | None) -> None:
     processed = process(complete(wrap.replace("{}", GOOD)))
     assert processed.parsed
     assert processed.response.startswith("Dogs need consent [1].")
     assert any(warned in warning for warning in processed.warnings) if warned else processed.warnings == ()
 
 
-def test_trailing_commas_and_loose_citations_are_read():
+def test_trailing_commas_and_loose_citations_are_read() -> None:
     text = '{"sufficient": true, "segments": [{"text": "Dogs, ] need consent.", "citations": ["[2]", 2, {"source": "Source 1"},]},]}'
     processed = process(complete(text))
     assert processed.response == "Dogs, ] need consent [1][2]."
     assert [citation.source_index for citation in processed.citations] == [1, 1, 0]
 
 
-def test_an_answer_cut_off_keeps_its_whole_segments():
+def test_an_answer_cut_off_keeps_its_whole_segments() -> None:
     processed = process(complete(GOOD[:-40], finish_reason=FinishReason.LENGTH))
     assert processed.response == "Dogs need consent [1]."
     assert not processed.parsed
     assert any("cut off" in warning for warning in processed.warnings)
 
 
-def test_prose_instead_of_json_is_read_with_its_markers():
+def test_prose_instead_of_json_is_read_with_its_markers() -> None:
     processed = process(complete("Rent may rise once a year [1]."))
     assert processed.response == "Rent may rise once a year [1]."
     assert not processed.parsed
     assert processed.citations[0].quoted_text.startswith("Rent may rise once a year")
 
 
-def test_a_quote_that_is_not_there_is_never_invented():
+def test_a_quote_that_is_not_there_is_never_invented() -> None:
     processed = process(complete(segments(("Rent may double.", [(1, "rent may double")]))))
     citation = processed.citations[0]
     assert (citation.verified, citation.source_start, citation.quoted_text) == (False, None, "")
     assert any("does not stand in the source [1]" in warning for warning in processed.warnings)
 
 
-def test_a_quote_of_another_source_says_where_it_stands():
+def test_a_quote_of_another_source_says_where_it_stands() -> None:
     processed = process(complete(segments(("Dogs need consent.", [(1, "Dogs need the")]))))
     assert not processed.citations[0].verified
     assert any("stands in context[1]" in warning for warning in processed.warnings)
 
 
-def test_sources_that_do_not_exist_are_dropped_with_a_warning():
+def test_sources_that_do_not_exist_are_dropped_with_a_warning() -> None:
     processed = process(complete(segments(("Rent may rise [7].", [(9, "x"), (1, "Rent may rise")]))))
     assert processed.response == "Rent may rise [1]."
     assert processed.warnings == ("cited source(s) that were not given: 7, 9",)
 
 
-def test_the_models_own_word_makes_an_abstention():
+def test_the_models_own_word_makes_an_abstention() -> None:
     processed = process(complete(segments(("The sources do not say.", []), sufficient=False)))
     assert processed.abstained
     assert processed.response == "The sources do not say."
@@ -143,7 +145,7 @@ def test_the_models_own_word_makes_an_abstention():
     assert not partly.abstained
 
 
-def test_numbers_follow_the_prompt_and_not_the_request():
+def test_numbers_follow_the_prompt_and_not_the_request() -> None:
     request = ask(context=["x" * 30, RENT])
     prompt = render(request, AnswerProtocol.SEGMENTS)
     moved = prompt.model_copy(update={"snapshot": prompt.snapshot.model_copy(update={"shown": (1,)})})
@@ -152,7 +154,7 @@ def test_numbers_follow_the_prompt_and_not_the_request():
     assert any("1 of 2 sources were left out" in warning for warning in processed.warnings)
 
 
-def test_an_object_asked_for_is_structured_and_missed_when_absent():
+def test_an_object_asked_for_is_structured_and_missed_when_absent() -> None:
     request = ask(output_schema={"type": "object"})
     with_data = process(complete(segments(("Rent may rise.", [(1, "Rent")]), data={"rises": True})), request)
     assert with_data.structured == {"rises": True}
@@ -161,20 +163,20 @@ def test_an_object_asked_for_is_structured_and_missed_when_absent():
     assert any("output_schema" in warning for warning in without.warnings)
 
 
-def test_json_format_is_structured_as_the_response():
+def test_json_format_is_structured_as_the_response() -> None:
     processed = process(complete(GOOD), ask(output_format=OutputFormat.JSON))
     assert processed.structured == json.loads(processed.response)
     assert [statement.citations for statement in processed.statements] == [(0,), (1,)]
 
 
-def test_what_cannot_be_stored_is_replaced_and_said():
+def test_what_cannot_be_stored_is_replaced_and_said() -> None:
     text = '{"sufficient": true, "segments": [{"text": "Rent\\u0000 \\ud800 may rise.", "citations": []}]}'
     processed = process(complete(text))
     processed.response.encode()
     assert "\x00" not in processed.response
 
 
-def test_too_long_and_too_few_are_said():
+def test_too_long_and_too_few_are_said() -> None:
     processed = process(complete(segments(("Rent may rise.", []))), ask(max_response_length=5, min_citations=2))
     assert any("at most 5 wanted" in warning for warning in processed.warnings)
     assert any("at least 2 wanted" in warning for warning in processed.warnings)
@@ -185,7 +187,7 @@ def test_too_long_and_too_few_are_said():
 @example("[" * 5000)
 @example('{"segments": [{"text": "a", "citations": [{"source": 1e400}]}]}')
 @example('{"segments": [{"text": "a", "citations": [{"source": ' + "9" * 5000 + "}]}]}")
-def test_any_completion_gives_an_answer(text):
+def test_any_completion_gives_an_answer(text: str) -> None:
     request = ask()
     for protocol in AnswerProtocol:
         assert_positions_hold(process(complete(text.encode("utf-8", "replace").decode(), protocol), request), request)
@@ -212,7 +214,7 @@ def test_any_completion_gives_an_answer(text):
         ("[1](https://x.test)", []),
     ],
 )
-def test_markers_of_any_style(marker, expected):
+def test_markers_of_any_style(marker: str, expected: Any) -> None:
     text = f"Dogs need the landlord's consent, rent may rise once a year{'' if marker[0] == '¹' else ' '}{marker}."
     processed = process(complete(text, AnswerProtocol.MARKERS))
     assert [citation.source_index for citation in processed.citations] == expected
@@ -230,11 +232,11 @@ def test_markers_of_any_style(marker, expected):
         ("Area of 5 m² and 10³ units.", "Area of 5 m² and 10³ units."),
     ],
 )
-def test_running_text_keeps_its_shape(text, expected):
+def test_running_text_keeps_its_shape(text: str, expected: Any) -> None:
     assert process(complete(text, AnswerProtocol.MARKERS)).response == expected
 
 
-def test_a_marker_without_quote_gets_the_place_its_sentence_relies_on():
+def test_a_marker_without_quote_gets_the_place_its_sentence_relies_on() -> None:
     processed = process(complete("The landlord must give notice 60 days before [1].", AnswerProtocol.MARKERS))
     citation = processed.citations[0]
     assert citation.quoted_text == "The landlord shall give notice 60 days before."
@@ -242,18 +244,18 @@ def test_a_marker_without_quote_gets_the_place_its_sentence_relies_on():
     assert (unrelated.verified, unrelated.source_start) == (False, None)
 
 
-def test_none_is_the_models_word_for_no_answer_in_running_text():
+def test_none_is_the_models_word_for_no_answer_in_running_text() -> None:
     processed = process(complete("[none] The sources do not say.", AnswerProtocol.MARKERS))
     assert processed.abstained
     assert processed.response == "The sources do not say."
 
 
-def test_an_answer_of_hedges_alone_abstains():
+def test_an_answer_of_hedges_alone_abstains() -> None:
     assert process(complete("The sources do not mention this.", AnswerProtocol.MARKERS)).abstained
     assert not process(complete("The sources do not mention dogs. Rent rises.", AnswerProtocol.MARKERS)).abstained
 
 
-def test_native_citations_become_segments():
+def test_native_citations_become_segments() -> None:
     text = "Rent may rise once a year. Dogs need consent."
     native = (
         NativeCitation(start=0, end=25, source_number=1, quote="Rent may rise once a year"),
@@ -269,7 +271,7 @@ def test_native_citations_become_segments():
 # ---- check-only --------------------------------------------------------------------------------------------------
 
 
-def test_a_given_answer_stays_as_it_is_and_its_own_markers_are_found():
+def test_a_given_answer_stays_as_it_is_and_its_own_markers_are_found() -> None:
     text = "Dogs need consent (Source: Act). Rent may rise [Source 2] once.\n\nReferences:\n1. Act\n2. Rules"
     request = JobRequest(response=text, context=CONTEXT)
     processed = postprocess(request, None, None)
@@ -279,7 +281,7 @@ def test_a_given_answer_stays_as_it_is_and_its_own_markers_are_found():
     assert len(processed.statements) == 2
 
 
-def test_a_given_answers_wrong_number_belongs_to_its_statement():
+def test_a_given_answers_wrong_number_belongs_to_its_statement() -> None:
     processed = postprocess(JobRequest(response="Rent may rise [5]. Dogs too [1].", context=CONTEXT), None, None)
     assert [(statement.citations, statement.unknown) for statement in processed.statements] == [((), (5,)), ((0,), ())]
 
@@ -287,13 +289,15 @@ def test_a_given_answers_wrong_number_belongs_to_its_statement():
 @given(
     st.lists(
         st.one_of(
-            st.sampled_from(["[1]", "[2]", "[1, 2]", "[9]", "¹", ". ", " ", "\n", "Rent may rise", "dogs", "(Source 1)"]),
+            st.sampled_from(
+                ["[1]", "[2]", "[1, 2]", "[9]", "¹", ". ", " ", "\n", "Rent may rise", "dogs", "(Source 1)"]
+            ),
             st.text(max_size=6),
         ),
         max_size=12,
     )
 )
-def test_any_given_answer_is_read_with_exact_positions(pieces):
+def test_any_given_answer_is_read_with_exact_positions(pieces: list[str]) -> None:
     text = "".join(pieces).encode("utf-8", "replace").decode()
     request = JobRequest(response=text, context=CONTEXT)
     processed = postprocess(request, None, None)
@@ -306,8 +310,10 @@ def test_any_given_answer_is_read_with_exact_positions(pieces):
 # ---- taking statements out ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("output_format", [OutputFormat.MARKDOWN, OutputFormat.STEPS, OutputFormat.JSON, OutputFormat.TABLE])
-def test_redacting_takes_a_sentence_out_and_renders_anew(output_format):
+@pytest.mark.parametrize(
+    "output_format", [OutputFormat.MARKDOWN, OutputFormat.STEPS, OutputFormat.JSON, OutputFormat.TABLE]
+)
+def test_redacting_takes_a_sentence_out_and_renders_anew(output_format: OutputFormat) -> None:
     request = ask(output_format=output_format)
     processed = process(complete(GOOD), request)
     first = processed.statements[0]
@@ -318,14 +324,14 @@ def test_redacting_takes_a_sentence_out_and_renders_anew(output_format):
     assert shorter.statements == alone.statements
 
 
-def test_redacting_a_sentence_of_a_longer_segment_keeps_the_rest():
+def test_redacting_a_sentence_of_a_longer_segment_keeps_the_rest() -> None:
     request = ask()
     processed = process(complete(segments(("Rent may rise. It doubles daily.", [(1, "Rent may rise")]))), request)
     second = processed.statements[1]
     assert redact(request, processed, [(second.start, second.end)]).response == "Rent may rise [1]."
 
 
-def test_redacting_a_given_answer_cuts_the_text():
+def test_redacting_a_given_answer_cuts_the_text() -> None:
     request = JobRequest(response="Rent may rise [1]. It doubles [2]. Dogs need consent [2].", context=CONTEXT)
     processed = postprocess(request, None, None)
     second = processed.statements[1]
@@ -355,7 +361,7 @@ def test_redacting_a_given_answer_cuts_the_text():
         ("...", "anything", None),
     ],
 )
-def test_quotes_are_found_whatever_their_typography(quote, content, expected):
+def test_quotes_are_found_whatever_their_typography(quote: str, content: str, expected: Any) -> None:
     span = locate(quote, content)
     assert (content[span.start : span.end] if span else None) == expected
 
@@ -366,7 +372,7 @@ TYPED = st.text(
 
 
 @given(TYPED, TYPED, TYPED)
-def test_a_quote_found_is_equal_to_its_place_but_for_normalisation(before, quote, after):
+def test_a_quote_found_is_equal_to_its_place_but_for_normalisation(before: str, quote: str, after: str) -> None:
     content = before + quote + after
     span = locate(quote, content)
     if quote.strip():
@@ -377,7 +383,7 @@ def test_a_quote_found_is_equal_to_its_place_but_for_normalisation(before, quote
 
 
 @given(TYPED, TYPED)
-def test_a_located_quote_is_never_invented(quote, content):
+def test_a_located_quote_is_never_invented(quote: str, content: str) -> None:
     span = locate(quote, content)
     if span is not None:
         assert 0 <= span.start < span.end <= len(content)

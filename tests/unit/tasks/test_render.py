@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,16 +32,19 @@ TWO = answer(segment("The fee is 4 EUR.", 3), segment(" It rose in May.", 1, 3))
     [
         (CitationStyle.NUMBERED, "The fee is 4 EUR [1]. It rose in May [2][1]."),
         (CitationStyle.SOURCE, "The fee is 4 EUR [Source 1]. It rose in May [Source 2][Source 1]."),
-        (CitationStyle.INLINE, "The fee is 4 EUR (Source: Title 3). It rose in May (Source: Title 1) (Source: Title 3)."),
+        (
+            CitationStyle.INLINE,
+            "The fee is 4 EUR (Source: Title 3). It rose in May (Source: Title 1) (Source: Title 3).",
+        ),
         (CitationStyle.FOOTNOTE, "The fee is 4 EUR.¹ It rose in May.²,¹\n\n¹ Title 3\n² Title 1"),
         (CitationStyle.ENDNOTE, "The fee is 4 EUR [1]. It rose in May [2][1].\n\nSources:\n[1] Title 3\n[2] Title 1"),
     ],
 )
-def test_styles(style, expected):
+def test_styles(style: CitationStyle, expected: Any) -> None:
     assert render(TWO, style, OutputFormat.MARKDOWN, LABELS).text == expected
 
 
-def test_superscripts_go_beyond_nine():
+def test_superscripts_go_beyond_nine() -> None:
     many = answer(*(segment(f"\nS{number}.", number) for number in range(1, 13)))
     text = render(many, CitationStyle.FOOTNOTE, OutputFormat.MARKDOWN, LABELS).text
     assert "S12.¹²" in text
@@ -58,11 +62,11 @@ def test_superscripts_go_beyond_nine():
         ),
     ],
 )
-def test_formats_made_of_items(output_format, expected):
+def test_formats_made_of_items(output_format: OutputFormat, expected: Any) -> None:
     assert render(TWO, CitationStyle.NUMBERED, output_format, LABELS).text == expected
 
 
-def test_json_is_json_and_its_markers_are_the_ranks():
+def test_json_is_json_and_its_markers_are_the_ranks() -> None:
     quoted = answer(segment('He said "4".\nThen', 3), segment(" it rose.", 1))
     rendered = render(quoted, CitationStyle.NUMBERED, OutputFormat.JSON, LABELS)
     assert json.loads(rendered.text) == {
@@ -72,23 +76,23 @@ def test_json_is_json_and_its_markers_are_the_ranks():
     assert [rendered.text[mark.start : mark.end] for mark in rendered.marks] == ["1", "2"]
 
 
-def test_plain_loses_its_markdown():
+def test_plain_loses_its_markdown() -> None:
     rich = answer(segment("## Fee\n**Four** euros, see [here](https://x.test).", 1))
     assert render(rich, CitationStyle.NUMBERED, OutputFormat.PLAIN, LABELS).text == "Fee\nFour euros, see here [1]."
 
 
-def test_markers_keep_out_of_table_rows_and_lead_sentences():
+def test_markers_keep_out_of_table_rows_and_lead_sentences() -> None:
     row = answer(segment("| fee | 4 |", 1), segment("\n"), segment("", 2), segment(" says so."))
     assert render(row, CitationStyle.NUMBERED, OutputFormat.MARKDOWN, LABELS).text == "| fee | 4 [1] |\n[2] says so."
 
 
-def test_existing_list_markers_are_replaced_and_headings_kept():
+def test_existing_list_markers_are_replaced_and_headings_kept() -> None:
     listed = answer(segment("# Steps"), segment("\n1. Open it.", 1), segment("\n2. Close"), segment(" it.", 2))
     text = render(listed, CitationStyle.NUMBERED, OutputFormat.BULLETS, LABELS).text
     assert text == "# Steps\n- Open it [1].\n- Close it [2]."
 
 
-def test_hidden_markers_are_empty_but_placed():
+def test_hidden_markers_are_empty_but_placed() -> None:
     rendered = render(TWO, CitationStyle.NUMBERED, OutputFormat.MARKDOWN, LABELS, show_markers=False)
     assert rendered.text == "The fee is 4 EUR. It rose in May."
     assert [(mark.start, mark.end, mark.rank) for mark in rendered.marks] == [(16, 16, 1), (32, 32, 2), (32, 32, 1)]
@@ -97,7 +101,9 @@ def test_hidden_markers_are_empty_but_placed():
 SEGMENTS = st.lists(
     st.builds(
         lambda text, sources: segment(text, *sources),
-        st.text(alphabet=st.one_of(st.sampled_from("aB1 .!|\n#*-[](){}\"\\:"), st.characters(codec="utf-8")), max_size=25),
+        st.text(
+            alphabet=st.one_of(st.sampled_from('aB1 .!|\n#*-[](){}"\\:'), st.characters(codec="utf-8")), max_size=25
+        ),
         st.lists(st.integers(1, 12), max_size=3),
     ),
     max_size=6,
@@ -114,8 +120,12 @@ def shape(style: CitationStyle, output_format: OutputFormat, rank: int, label: s
     }.get(style, f"[{rank}]")
 
 
-@given(SEGMENTS, st.sampled_from(CitationStyle), st.sampled_from([f for f in OutputFormat if f is not OutputFormat.AUTO]))
-def test_each_marker_stands_exactly_where_it_is_said_to(segments, style, output_format):
+@given(
+    SEGMENTS, st.sampled_from(CitationStyle), st.sampled_from([f for f in OutputFormat if f is not OutputFormat.AUTO])
+)
+def test_each_marker_stands_exactly_where_it_is_said_to(
+    segments: list[Segment], style: CitationStyle, output_format: OutputFormat
+) -> None:
     rendered = render(answer(*segments), style, output_format, LABELS)
     first_seen: dict[int, int] = {}
     position = 0
@@ -133,7 +143,7 @@ def test_each_marker_stands_exactly_where_it_is_said_to(segments, style, output_
 
 
 @given(SEGMENTS)
-def test_running_text_is_the_segments_and_the_markers_and_nothing_else(segments):
+def test_running_text_is_the_segments_and_the_markers_and_nothing_else(segments: list[Segment]) -> None:
     rendered = render(answer(*segments), CitationStyle.NUMBERED, OutputFormat.MARKDOWN, LABELS)
     bare = "".join(
         character
@@ -153,7 +163,7 @@ def test_running_text_is_the_segments_and_the_markers_and_nothing_else(segments)
         ("List all fees", "factual", OutputFormat.BULLETS),
     ],
 )
-def test_auto_is_decided_by_intent_then_by_words(query, intent, expected):
+def test_auto_is_decided_by_intent_then_by_words(query: str, intent: str | None, expected: Any) -> None:
     config = GenerationConfig(output_format=OutputFormat.AUTO)
     assert resolve_format(JobRequest(query=query, intent=intent, config=config)) is expected
     assert resolve_format(JobRequest(query=query, intent=intent)) is OutputFormat.MARKDOWN

@@ -1,4 +1,5 @@
 """Sentences with exact offsets, and words as they are compared."""
+# ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import pytest
 from hypothesis import given
@@ -32,22 +33,23 @@ def cut(text: str, language: str = "en") -> list[str]:
         (" \n\t ", []),
     ],
 )
-def test_sentences(text, expected):
+def test_sentences(text: str, expected: list[str]) -> None:
     assert cut(text) == expected
 
 
-def test_wrapped_lines_are_joined_and_short_ones_are_not():
+def test_wrapped_lines_are_joined_and_short_ones_are_not() -> None:
     wrapped = "This line is rather long and is wrapped by its writer somewhere in the\nmiddle. Short line\nAnother"
     assert cut(wrapped) == [wrapped[: wrapped.index(" Short")], "Short line", "Another"]
 
 
 MIXED = st.text(
-    alphabet=st.one_of(st.sampled_from("aB .!?\n\r-[]1(2)\"'“”。¹|#*:;,äß字\u2028\x1e😀é"), st.characters()), max_size=120
+    alphabet=st.one_of(st.sampled_from("aB .!?\n\r-[]1(2)\"'“”。¹|#*:;,äß字\u2028\x1e😀é"), st.characters()),
+    max_size=120,
 )
 
 
 @given(MIXED)
-def test_spans_are_ordered_trimmed_and_lose_nothing(text):
+def test_spans_are_ordered_trimmed_and_lose_nothing(text: str) -> None:
     spans = sentence_spans(text)
     position = 0
     for start, end in spans:
@@ -72,12 +74,12 @@ def test_spans_are_ordered_trimmed_and_lose_nothing(text):
         ("", []),
     ],
 )
-def test_words(text, expected):
+def test_words(text: str, expected: list[str]) -> None:
     assert words(text) == expected
 
 
 @given(MIXED)
-def test_words_never_hold_separators_and_agree_by_sentence(text):
+def test_words_never_hold_separators_and_agree_by_sentence(text: str) -> None:
     spans = sentence_spans(text)
     found = words(text)
     assert all(word and not any(character.isspace() for character in word) for word in found)

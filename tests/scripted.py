@@ -1,0 +1,99 @@
+"""A provider that does what a test says, call by call, for steps that are tested without a network."""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+
+from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
+from schemas.generation import AnswerProtocol, GenerationConfig
+from schemas.job import JobRequest
+from schemas.prompt import Prompt
+from tasks.errors import ConfigurationError
+from tasks.ports import Answered, Call, Provider
+
+Act = Callable[[Call], Awaitable[Answered]]
+
+
+def answers(text: str = "The desk opens at nine. [1]", **changes: object) -> Act:
+    """Answer at once."""
+
+    async def act(call: Call) -> Answered:
+        fields: dict[str, object] = {
+            "text": text,
+            "finish_reason": FinishReason.STOP,
+            "protocol": AnswerProtocol.MARKERS,
+            "usage": Usage(input_tokens=100, output_tokens=10),
+            "cost_usd": Decimal("0.002"),
+            "snapshot": ProviderSnapshot(provider=call.provider, model_asked=call.model),
+            **changes,
+        }
+        return Answered(text.encode(errors="replace"), Completion(**fields))  # type: ignore[arg-type]
+
+    return act
+
+
+def raises(error: Exception) -> Act:
+    """Fail."""
+
+    async def act(call: Call) -> Answered:
+        raise error
+
+    return act
+
+
+async def hangs(call: Call) -> Answered:
+    """Never answer."""
+    await asyncio.Event().wait()
+    raise AssertionError("unreachable")
+
+
+class Scripted(Provider):
+    """Takes one act a call; the last one repeats."""
+
+    def __init__(self, *acts: Act, name: str = "scripted", reserve_usd: Decimal = Decimal("0.01")) -> None:
+        self.name = name
+        self.calls: list[Call] = []
+        self.called = asyncio.Event()
+        self._acts = acts
+        self._reserve = reserve_usd
+
+    def protocol(self, config: GenerationConfig) -> AnswerProtocol:
+        return AnswerProtocol.MARKERS
+
+    def plan(self, request: JobRequest, prompt: Prompt) -> Call:
+        body = prompt.snapshot.sha256.encode()
+        return Call(
+            provider=self.name,
+            model=request.config.model or "scripted-1",
+            lane="standard",
+            protocol=AnswerProtocol.MARKERS,
+            body=body,
+            request_hash=hashlib.sha256(body).digest(),
+            timeout_s=request.config.timeout_s,
+            reserve_usd=self._reserve,
+            prompt=prompt,
+            request=request,
+        )
+
+    async def call(self, call: Call) -> Answered:
+        self.calls.append(call)
+        self.called.set()
+        return await self._acts[min(len(self.calls), len(self._acts)) - 1](call)
+
+    async def close(self) -> None:
+        pass
+
+
+class Registry:
+    """The providers of a test by name; the first is the default."""
+
+    def __init__(self, *providers: Scripted) -> None:
+        self._providers = {provider.name: provider for provider in providers}
+        self._default = providers[0].name
+
+    def get(self, name: str | None) -> Provider:
+        try:
+            return self._providers[name or self._default]
+        except KeyError:
+            raise ConfigurationError(f"no provider {name!r} is configured") from None

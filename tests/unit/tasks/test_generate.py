@@ -1,0 +1,325 @@
+"""The generate step over the in-memory ledger: every way a job can leave it."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from schemas.failure import FailureKind
+from schemas.job import JobRequest
+from schemas.record import RecordStatus
+from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.errors import ProviderError
+from tasks.generate import MAX_UNKNOWN, Generate
+from tasks.ports import FinalJob, JobView, Leased
+from tasks.retry import RetryPolicy
+from tests.builders import make_batch, make_jobs, make_request
+from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
+from worker.ledger.journal import LedgerJournal
+from worker.ledger.memory import MemoryLedger
+
+LEASE = timedelta(seconds=60)
+
+
+def failing(kind: FailureKind, **more: Any) -> Act:
+    return raises(ProviderError(kind, "the provider said no", **more))
+
+
+@dataclass
+class Desk:
+    """A ledger, a step over it, and what the step told."""
+
+    providers: Registry
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+    checks: list[Leased] = field(default_factory=list)
+    finals: list[FinalJob] = field(default_factory=list)
+
+    async def lease(self, request: JobRequest, **batch: Any) -> Leased:
+        await self.ledger.submit(make_batch(**batch), [make_jobs(request)])
+        return await self.lease_again()
+
+    async def lease_again(self) -> Leased:
+        (job,) = await self.ledger.lease(Step.GENERATE, "w", LEASE, 1)
+        return job
+
+    async def generate(self, job: Leased) -> JobView:
+        journal = LedgerJournal(self.ledger)
+        step = Generate(
+            self.ledger, journal, self.providers, self.policy, lambda: 0.5, self.checks.append,
+            lambda _, final: self.finals.append(final),
+        )  # fmt: skip
+        try:
+            await step.run(job)
+        finally:
+            await journal.close()
+        return await self.view(job)
+
+    async def view(self, job: Leased) -> JobView:
+        (view,) = await self.ledger.views([job.job_id])
+        return view
+
+    async def attempts(self, job: Leased) -> list[tuple[str | None, bool]]:
+        detail = await self.ledger.job_detail(job.job_id)
+        return [(attempt["outcome"], attempt["spent"]) for attempt in detail.attempts]
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+def test_an_answer_is_stored_and_goes_to_its_check() -> None:
+    async def story() -> None:
+        desk = Desk(Registry(Scripted(answers())))
+        job = await desk.lease(make_request())
+        view = await desk.generate(job)
+
+        assert (view.state, view.step) == (JobState.AVAILABLE, Step.CHECK)
+        assert [told.job_id for told in desk.checks] == [job.job_id]
+        assert await desk.attempts(job) == [("ok", False)]
+        assert view.cost_usd == Decimal("0.002")
+        (checked,) = await desk.ledger.lease(Step.CHECK, "w", LEASE, 1)
+        assert checked.stored is not None
+        assert checked.stored.completion.text == "The desk opens at nine. [1]"
+        assert {"queue", "prompt", "llm"} <= checked.stored.timing_ms.keys()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("request_", "outcome", "reason"),
+    [
+        (make_request(context=()), Outcome.NO_EVIDENCE, "no sources"),
+        (make_request(config={"min_sources": 2}), Outcome.ABSTAINED, "at least 2"),
+        (
+            make_request(context=({"content": "x", "relevance_score": 0.1}, {"content": "y"})),
+            Outcome.ABSTAINED,
+            "0.10, below 0.40",
+        ),
+    ],
+)
+def test_too_little_evidence_ends_without_a_call(request_: JobRequest, outcome: Outcome, reason: str) -> None:
+    async def story() -> None:
+        provider = Scripted(answers())
+        desk = Desk(Registry(provider))
+        view = await desk.generate(await desk.lease(request_))
+
+        assert (view.state, view.outcome) == (JobState.COMPLETED, outcome)
+        assert provider.calls == []
+        assert view.record is not None
+        assert reason in (view.record.quality.abstain_reason or "")
+        assert view.record.answer
+        assert len(desk.finals) == 1
+
+    run(story())
+
+
+def test_a_callers_own_words_are_used_when_there_is_no_evidence() -> None:
+    async def story() -> None:
+        desk = Desk(Registry(Scripted(answers())))
+        config = {"fallback_messages": {"no_evidence": "Please call us."}}
+        view = await desk.generate(await desk.lease(make_request(context=(), config=config)))
+
+        assert view.record is not None
+        assert view.record.answer == "Please call us."
+
+    run(story())
+
+
+def test_a_rate_limit_is_snoozed_and_spends_nothing() -> None:
+    async def story() -> None:
+        desk = Desk(Registry(Scripted(failing(FailureKind.RATE_LIMITED, retry_after_s=7.0))))
+        job = await desk.lease(make_request())
+        view = await desk.generate(job)
+
+        assert (view.state, view.held_reason) == (JobState.SCHEDULED, None)
+        assert await desk.attempts(job) == [("error:rate_limited", False)]
+        desk.ledger.advance(timedelta(seconds=7.5))
+        assert await desk.ledger.promote(10) == 0
+        desk.ledger.advance(timedelta(seconds=1))
+        assert await desk.ledger.promote(10) == 1
+
+    run(story())
+
+
+def test_attempts_are_spent_to_the_last_and_all_are_kept() -> None:
+    async def story() -> None:
+        desk = Desk(Registry(Scripted(failing(FailureKind.BAD_ANSWER))))
+        job = await desk.lease(make_request(config={"max_attempts": 3}))
+        view = await desk.generate(job)
+        while view.state is JobState.SCHEDULED:
+            desk.ledger.advance(timedelta(minutes=10))
+            await desk.ledger.promote(1)
+            view = await desk.generate(await desk.lease_again())
+
+        assert view.state is JobState.FAILED
+        assert await desk.attempts(job) == [("error:bad_answer", True)] * 3
+        assert view.record is not None
+        assert view.record.status is RecordStatus.FAILED
+        assert view.record.failure is not None
+        assert view.record.failure.kind is FailureKind.BAD_ANSWER
+
+    run(story())
+
+
+def test_no_answer_in_time_is_an_unknown_outcome_charged_at_worst_case() -> None:
+    async def story() -> None:
+        desk = Desk(Registry(Scripted(hangs, reserve_usd=Decimal("0.05"))))
+        job = await desk.lease(make_request(config={"timeout_s": 0.01}), max_cost_usd=Decimal(1))
+        view = await desk.generate(job)
+
+        assert view.state is JobState.SCHEDULED
+        assert await desk.attempts(job) == [("unknown", True)]
+        status = await desk.ledger.batch_status(job.batch_id)
+        assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.05"))
+
+    run(story())
+
+
+def test_an_unknown_outcome_can_be_held_for_a_person() -> None:
+    async def story() -> None:
+        desk = Desk(Registry(Scripted(failing(FailureKind.UNKNOWN_OUTCOME))), RetryPolicy(hold_unknown=True))
+        view = await desk.generate(await desk.lease(make_request()))
+
+        assert (view.state, view.held_reason) == (JobState.SCHEDULED, HeldReason.UNKNOWN_OUTCOME)
+
+    run(story())
+
+
+def test_the_next_provider_is_called_when_the_first_refuses_for_good() -> None:
+    async def story() -> None:
+        first = Scripted(failing(FailureKind.NOT_FOUND), name="first")
+        second = Scripted(answers(), name="second")
+        desk = Desk(Registry(first, second))
+        job = await desk.lease(make_request(config={"fallbacks": ["second:big-2"]}))
+        view = await desk.generate(job)
+
+        assert view.step is Step.CHECK
+        assert await desk.attempts(job) == [("error:not_found", True), ("ok", False)]
+        assert second.calls[0].model == "big-2"
+
+    run(story())
+
+
+def test_an_unknown_provider_fails_the_job_without_an_attempt() -> None:
+    async def story() -> None:
+        desk = Desk(Registry(Scripted(answers())))
+        job = await desk.lease(make_request(config={"provider": "nobody"}))
+        view = await desk.generate(job)
+
+        assert view.state is JobState.FAILED
+        assert view.record is not None
+        assert view.record.failure is not None
+        assert view.record.failure.kind is FailureKind.CONFIGURATION
+        assert await desk.attempts(job) == []
+
+    run(story())
+
+
+def test_a_defect_fails_its_job_and_names_the_exception() -> None:
+    async def story() -> None:
+        desk = Desk(Registry(Scripted(raises(ZeroDivisionError("oops")))))
+        view = await desk.generate(await desk.lease(make_request(config={"max_attempts": 1})))
+
+        assert view.state is JobState.FAILED
+        assert view.record is not None
+        assert "ZeroDivisionError: oops" in (view.record.error_message or "")
+
+    run(story())
+
+
+def test_without_budget_no_call_is_made_and_the_job_is_held() -> None:
+    async def story() -> None:
+        provider = Scripted(answers())
+        desk = Desk(Registry(provider))
+        job = await desk.lease(make_request(), max_cost_usd=Decimal("0.001"))
+        view = await desk.generate(job)
+
+        assert (view.state, view.held_reason) == (JobState.SCHEDULED, HeldReason.BUDGET)
+        assert provider.calls == []
+        await desk.ledger.set_budget(job.batch_id, Decimal(1), "ada")
+        assert (await desk.view(job)).state is JobState.AVAILABLE
+
+    run(story())
+
+
+def test_a_call_cut_off_closes_as_unknown_and_the_job_is_free_again() -> None:
+    async def story() -> None:
+        provider = Scripted(hangs, answers())
+        desk = Desk(Registry(provider))
+        job = await desk.lease(make_request())
+        work = asyncio.create_task(desk.generate(job))
+        await provider.called.wait()
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+        assert (await desk.view(job)).state is JobState.AVAILABLE
+        assert await desk.attempts(job) == [("unknown", False)]
+        assert (await desk.generate(await desk.lease_again())).step is Step.CHECK
+
+    run(story())
+
+
+def test_a_stop_while_the_attempt_is_written_leaves_nothing_open_and_costs_nothing() -> None:
+    async def story() -> None:
+        provider = Scripted(answers())
+        desk = Desk(Registry(provider))
+        job = await desk.lease(make_request(), max_cost_usd=Decimal(1))
+        work = asyncio.create_task(desk.generate(job))
+        await asyncio.sleep(0)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+        assert provider.calls == []
+        assert (await desk.view(job)).state is JobState.AVAILABLE
+        assert await desk.attempts(job) == [("error:cancelled", False)]
+        status = await desk.ledger.batch_status(job.batch_id)
+        assert (status.reserved_usd, status.spent_usd) == (0, 0)
+
+    run(story())
+
+
+def test_an_answer_that_came_late_is_not_paid_for_again() -> None:
+    async def story() -> None:
+        provider = Scripted(answers())
+        desk = Desk(Registry(provider))
+        first = await desk.lease(make_request())
+        slow = Desk(Registry(Scripted(answers())), ledger=desk.ledger)
+        desk.ledger.advance(LEASE * 2)
+        await desk.ledger.rescue(10, None)
+        # The worker that lost its lease was refused its attempt; one that had opened it stores its answer late.
+        view = await slow.generate(first)
+        assert view.state is JobState.AVAILABLE
+        assert slow.providers.get(None).calls == []  # type: ignore[attr-defined]
+
+        job = await desk.lease_again()
+        await desk.generate(job)
+        assert len(provider.calls) == 1
+
+    run(story())
+
+
+def test_a_job_that_takes_its_worker_down_again_and_again_fails_some_time() -> None:
+    async def story() -> None:
+        provider = Scripted(hangs)
+        desk = Desk(Registry(provider))
+        await desk.ledger.submit(make_batch(), [make_jobs(make_request())])
+        for _ in range(MAX_UNKNOWN):
+            provider.called.clear()
+            job = await desk.lease_again()
+            work = asyncio.create_task(desk.generate(job))
+            await provider.called.wait()
+            work.cancel()
+            await asyncio.wait([work])
+
+        view = await desk.generate(await desk.lease_again())
+        assert view.state is JobState.FAILED
+        assert len(provider.calls) == MAX_UNKNOWN
+
+    run(story())

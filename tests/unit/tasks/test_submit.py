@@ -1,0 +1,144 @@
+"""The door: what is accepted, what is refused, and how that is said."""
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from schemas.states import Step
+from tasks.errors import IdempotencyConflict, InputError
+from tasks.submit import canonical, new_batch, new_job, parse_request, submit
+from worker.ledger.memory import MemoryLedger
+
+GOOD: dict[str, Any] = {"query": "When?", "context": ["It happens at noon."]}
+
+
+def refused(raw: Any) -> InputError:
+    with pytest.raises(InputError) as caught:
+        canonical(parse_request(raw)[0])
+    return caught.value
+
+
+def test_a_plain_string_is_a_source_with_derived_ids() -> None:
+    first, _ = parse_request(GOOD)
+    second, _ = parse_request(GOOD)
+
+    assert first.context[0].content == "It happens at noon."
+    assert first.context[0].chunk_id == second.context[0].chunk_id != ""
+
+
+def test_unknown_keys_go_to_metadata_with_one_warning() -> None:
+    request, warnings = parse_request({**GOOD, "ticket": 7, "team": "a", "metadata": {"x": 1}})
+
+    assert request.metadata == {"ticket": 7, "team": "a", "x": 1}
+    assert warnings == ["unknown keys were put into metadata: 'ticket', 'team'"]
+
+
+def test_unknown_keys_of_a_source_go_to_its_metadata() -> None:
+    request, warnings = parse_request(
+        {"query": "q", "context": [{"content": "c", "title": "T", "metadata": {"page": 2}}]}
+    )
+
+    assert request.context[0].metadata == {"title": "T", "page": 2}
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "field", "told"),
+    [
+        ([1], None, "must be a JSON object, this is a list"),
+        ({"context": ["x"]}, None, "'query' is missing or empty"),
+        ({"query": "  ", "context": ["x"]}, None, "'query' is missing or empty"),
+        ({"query": "q", "context": "x"}, "context", "must be a list of sources"),
+        ({"query": "q", "context": None}, "context", "must be a list of sources"),
+        ({"query": "q", "context": [{"title": "x"}]}, "context.0.content", "Field required"),
+        ({"query": "q", "context": [""]}, "context.0.content", "at least 1 character"),
+        ({"query": 5, "context": ["x"]}, "query", "valid string"),
+        ({**GOOD, "config": {"max_token": 5}}, "config.max_token", "unknown field; check its spelling"),
+        ({**GOOD, "config": {"mode": "ground"}}, "config.mode", "'simple'"),
+        ({**GOOD, "deadline": "2026-11-22T08:00:00"}, "deadline", "timezone"),
+        ({**GOOD, "priority": 1000}, "priority", "less than or equal to 100"),
+        ({**GOOD, "query": "a\x00b"}, "query", "U+0000 at position 1"),
+        ({**GOOD, "metadata": {"a": {"b": ["x\x00"]}}}, "metadata.a.b.0", "U+0000"),
+        ({**GOOD, "metadata": {"a": "\ud800"}}, "metadata.a", "surrogate"),
+        ({"query": "q", "context": ["ok", "bad \udfff"]}, "context.1.content", ""),
+        ({"query": "q", "context": ["x" * 1_000_001]}, "context.0.content", "at most 1000000 characters"),
+        ({"query": "q", "context": ["x"] * 2_001}, "context", "at most 2000 items"),
+    ],
+)
+def test_bad_input_names_its_field(raw: Any, field: str | None, told: str) -> None:
+    error = refused(raw)
+
+    assert error.field == field
+    assert told in str(error)
+    if field is not None:
+        assert str(error).startswith(field)
+
+
+def test_several_problems_are_told_together() -> None:
+    error = refused({"query": 5, "context": [{"content": 7}], "priority": "high"})
+
+    assert all(field in str(error) for field in ("query", "context.0.content", "priority"))
+
+
+def test_defaults_of_the_batch_fill_what_a_job_leaves_open() -> None:
+    request, _ = parse_request({**GOOD, "config": {"max_tokens": 50}}, {"max_tokens": 10, "mode": "simple"})
+
+    assert (request.config.max_tokens, request.config.mode) == (50, "simple")
+
+
+def test_a_typo_in_the_defaults_is_an_error_of_the_batch() -> None:
+    with pytest.raises(InputError, match="max_token"):
+        new_batch({"defaults": {"max_token": 5}}, tenant="t")
+
+
+def test_the_hash_sees_content_not_spelling() -> None:
+    plain = canonical(parse_request(GOOD)[0])[1]
+    spelt_out = canonical(parse_request({**GOOD, "config": {"mode": "grounded"}, "priority": 0})[0])[1]
+    other = canonical(parse_request({**GOOD, "query": "Where?"})[0])[1]
+
+    assert plain == spelt_out != other
+
+
+def test_an_escaped_backslash_is_no_null_character() -> None:
+    request, _ = parse_request({**GOOD, "query": "the text \\u0000 is six characters"})
+
+    assert b"\\\\u0000" in canonical(request)[0]
+
+
+def test_a_job_with_an_answer_begins_at_its_check() -> None:
+    request, _ = parse_request({"response": "It happens at noon.", "context": ["It happens at noon."]})
+
+    assert new_job(request, position=0, tenant="t").step is Step.CHECK
+
+
+def test_good_jobs_are_accepted_and_bad_ones_named() -> None:
+    submitted = asyncio.run(
+        submit(MemoryLedger(), [GOOD, {"query": ""}, {**GOOD, "custom_id": "a"}, {**GOOD, "custom_id": "a"}, 7],
+               batch=new_batch(None, tenant="t"))
+    )  # fmt: skip
+
+    assert [job_id is not None for job_id in submitted.job_ids] == [True, False, True, False, False]
+    assert [(bad.position, bad.field) for bad in submitted.refused] == [(1, None), (3, "custom_id"), (4, None)]
+    assert submitted.receipt is not None
+    assert len(submitted.receipt.available) == 2
+
+
+def test_an_own_id_can_be_submitted_again_but_not_for_something_else() -> None:
+    ledger, job_id = MemoryLedger(), str(uuid4())
+
+    async def twice(second: dict[str, Any]) -> Any:
+        await submit(ledger, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
+        return await submit(ledger, [{**second, "job_id": job_id}], batch=new_batch(None, tenant="t"))
+
+    assert [str(known) for known in asyncio.run(twice(GOOD)).job_ids] == [job_id]
+    with pytest.raises(IdempotencyConflict, match="different request"):
+        asyncio.run(twice({**GOOD, "query": "Where?"}))
+
+
+def test_an_id_that_is_no_uuid_is_refused() -> None:
+    submitted = asyncio.run(submit(MemoryLedger(), [{**GOOD, "job_id": "7"}], batch=new_batch(None, tenant="t")))
+
+    assert submitted.refused[0].field == "job_id"
+    assert submitted.receipt is None

@@ -1,0 +1,159 @@
+"""The offline provider: verbatim quotes that fit, or an honest no."""
+
+import asyncio
+import json
+import threading
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.completion import FinishReason
+from schemas.generation import AnswerProtocol, GenerationConfig, Sampling
+from schemas.grounding import Verdict
+from schemas.job import JobRequest
+from tasks.checkers import ground
+from tasks.ports import Answered, Call, Provider
+from tasks.postprocess import postprocess
+from tasks.prompt import render
+from worker.providers import extractive
+from worker.providers.extractive import Extractive, answer
+
+CONTEXT = [
+    {
+        "content": "# Rent\nThe landlord may increase the rent once in 12 months. What else? Notice of an\nincrease is"
+        " given 60 days before.",
+        "title": "Tenancy Act",
+    },
+    {"content": "The swimming pool opens in May. Children swim for free.", "title": "Pool rules"},
+]
+
+
+def planned(request: JobRequest, provider: Extractive | None = None) -> Call:
+    return (provider or Extractive()).plan(request, render(request, AnswerProtocol.SEGMENTS))
+
+
+def ask(query: str, context: Any = CONTEXT, **config: Any) -> JobRequest:
+    return JobRequest(query=query, context=context, config=GenerationConfig(**config))
+
+
+def answered(query: str, context: Any = CONTEXT) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(answer(planned(ask(query, context))).raw)
+    return found
+
+
+def test_it_is_a_provider() -> None:
+    provider: Provider = Extractive()
+    assert provider.name == "extractive"
+    assert provider.protocol(GenerationConfig(stream=True)) is AnswerProtocol.SEGMENTS
+
+
+def test_it_quotes_the_sentence_that_answers() -> None:
+    found = answered("How many days before is notice of an increase given?")
+    assert found["sufficient"]
+    first = found["segments"][0]
+    assert first["text"] == "Notice of an increase is given 60 days before."
+    assert first["citations"] == [{"source": 1, "quote": "Notice of an\nincrease is given 60 days before."}]
+
+
+@pytest.mark.parametrize("query", ["Who painted the Mona Lisa?", "What is it?", "???"])
+def test_it_abstains_when_nothing_fits(query: str) -> None:
+    found = answered(query)
+    assert not found["sufficient"]
+    assert [segment["citations"] for segment in found["segments"]] == [[]]
+
+
+def test_questions_headings_and_what_was_not_shown_are_never_quoted() -> None:
+    request = ask("What else about rent?", context=["What else about rent? Nothing."])
+    assert not json.loads(answer(planned(request)).raw)["sufficient"]
+    long = "Filler stands here for a while and says nothing much. " * 20 + "The rent is 500 EUR a month."
+    hidden = ask("What is the rent a month?", context=[long], max_context_tokens=100)
+    assert "500" not in answer(planned(hidden)).completion.text
+
+
+def test_the_same_job_gives_the_same_call_and_answer() -> None:
+    request = ask("When does the pool open?")
+    first, second = planned(request), planned(request)
+    assert first.request_hash == second.request_hash
+    assert answer(first) == answer(second)
+    assert planned(ask("When does the pool close?")).request_hash != first.request_hash
+
+
+def test_the_call_is_free_and_says_what_it_dropped() -> None:
+    config = {"temperature": 0.5, "sampling": Sampling(top_p=0.9), "model": "large", "stream": True}
+    result = answer(planned(ask("When does the pool open?", **config)))
+    completion = result.completion
+    assert completion.cost_usd == Decimal(0)
+    assert completion.finish_reason is FinishReason.STOP
+    assert set(completion.snapshot.parameters_dropped) == {"temperature", "top_p", "model", "stream"}
+    assert (completion.snapshot.model_asked, completion.snapshot.model_returned) == ("large", extractive.MODEL)
+    assert completion.usage is not None
+    assert completion.usage.input_tokens > completion.usage.output_tokens > 0
+    assert result.raw == completion.text.encode()
+
+
+def test_its_answers_pass_the_check() -> None:
+    request = ask("When does the swimming pool open?")
+    call = planned(request)
+    processed = postprocess(request, call.prompt, answer(call).completion)
+    grounding = ground(request, processed)
+    assert processed.response.startswith("The swimming pool opens in May [1].")
+    assert all(citation.verified for citation in processed.citations)
+    assert {claim.verdict for claim in grounding.claims} == {Verdict.SUPPORTED}
+
+
+def test_choosing_happens_off_the_loop_and_waiting_does_not_block_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def choose_elsewhere(call: Call) -> Answered:
+        seen.append(threading.current_thread().name)
+        return answer(call)
+
+    monkeypatch.setattr(extractive, "answer", choose_elsewhere)
+
+    async def many() -> float:
+        provider = Extractive(latency_s=0.05)
+        call = planned(ask("When does the pool open?"), provider)
+        started = time.monotonic()
+        await asyncio.gather(*(provider.call(call) for _ in range(20)))
+        await provider.close()
+        return time.monotonic() - started
+
+    assert 0.05 <= asyncio.run(many()) < 0.6
+    assert all(name.startswith("extractive") for name in seen)
+
+
+TEXT = st.text(
+    alphabet=st.one_of(st.sampled_from("rent pool 12.?!\n狗需要同意。"), st.characters(codec="utf-8")),
+    max_size=80,
+)
+
+
+@given(TEXT, st.lists(TEXT.filter(bool), max_size=4))
+def test_every_quote_is_verbatim_whatever_the_text(query: str, contents: list[str]) -> None:
+    request = ask("q" + query, context=contents)
+    for segment in json.loads(answer(planned(request)).raw)["segments"]:
+        for citation in segment["citations"]:
+            assert citation["quote"] in contents[citation["source"] - 1]
+
+
+QUESTIONS = Path(__file__).parents[3] / ".." / "shared" / "data" / "questions" / "nq-oracle-1000.jsonl"
+
+
+def test_hit_and_abstention_rates_on_real_questions() -> None:
+    if not QUESTIONS.exists():
+        pytest.skip("the question sets are not part of the project")
+    rows = [json.loads(line) for line in QUESTIONS.read_text().splitlines()]
+    hits = abstained = 0
+    for row, other in zip(rows, rows[500:] + rows[:500], strict=True):
+        own = [{"content": source["content"], "title": source["title"]} for source in row["context"]]
+        foreign = [{"content": source["content"], "title": source["title"]} for source in other["context"]]
+        said = " ".join(segment["text"] for segment in answered(row["query"], own)["segments"]).lower()
+        hits += any(" ".join(wanted.lower().split()) in said for wanted in row["answers"])
+        abstained += not answered(row["query"], foreign)["sufficient"]
+    assert hits >= 680
+    assert abstained >= 970

@@ -1,0 +1,45 @@
+"""The commands, one module each; only the one that is asked for is imported, so that each starts quickly."""
+
+from importlib import import_module
+
+import typer
+
+COMMANDS = {
+    "run": "answer the questions of files, from start to finish",
+    "demo": "answer the example questions and show what comes out",
+    "up": "start the embedded servers and the workers in the background",
+    "down": "stop the workers and the embedded servers",
+    "worker": "run one worker process in the foreground",
+    "submit": "hand in the questions of files and return at once",
+    "status": "how batches stand",
+    "results": "the results of a batch, as JSON lines",
+    "show": "everything known of one job",
+    "release": "let held jobs of a batch go on",
+    "cancel": "cancel a batch or a job",
+    "retry": "run final jobs again",
+    "migrate": "bring the database to this version's schema",
+    "schema": "the JSON Schemas of what goes in and comes out",
+}
+"""Name and purpose of every command, in the order of the help."""
+
+
+def load(arguments: list[str]) -> typer.Typer:
+    """The application with the command that ``arguments`` ask for, or with all when they ask for none."""
+    app = typer.Typer(
+        help="Answers questions in bulk, from sources, with every claim checked.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    # A callback keeps "nightdesk run" a command of an application, also when it is the only one loaded.
+    app.callback()(_nothing)
+    asked = arguments[0] if arguments else ""
+    for name in [asked] if asked in COMMANDS else COMMANDS:
+        module = import_module(f"{__name__}.{name}")
+        app.command(name, short_help=COMMANDS[name])(module.command)
+    return app
+
+
+def _nothing() -> None:
+    """Answers questions in bulk, from sources, with every claim checked."""

@@ -1,0 +1,259 @@
+"""Starts worker processes that outlive us, finds them again, and stops them.
+
+A worker's record ``workers/NAME.pid`` holds its process id and what it was started for. A process id alone may belong
+to anybody by now, so a process is a worker of ours only when its command line names that record. As with the embedded
+servers, a guard file that the worker inherits locked says that it lives even when its record was lost.
+"""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import psutil
+
+import worker
+from worker.cli.exits import WorkerFailed
+from worker.cli.place import Place
+from worker.local.files import open_append, tail, write_atomically
+from worker.local.polling import poll
+from worker.local.process import Identity, guard_is_free, guarded, is_alive, send_signal
+from worker.settings import Settings
+from worker.wiring import embedded
+
+GUARD_S = 10.0
+"""Seconds to wait for what an earlier worker of the same name left behind."""
+
+# The shell ends at once: the worker is nobody's child, so none is left as a zombie to a command that does not wait.
+_DETACH = '"$@" >&2 & echo $!'
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A worker's name and the queues it serves."""
+
+    name: str
+    queues: tuple[str, ...]
+
+
+def posts(processes: int | None = None) -> tuple[Post, ...]:
+    """Who works: one process holds the calls, and one per further core checks; a single process does everything."""
+    if processes is None:
+        processes = max(2, os.cpu_count() or 1)
+    if processes == 1:
+        return (Post("all", ("generate", "check", "submit")),)
+    checking = (Post(f"check-{number}", ("check",)) for number in range(1, processes))
+    return (Post("generate", ("generate", "submit")), *checking)
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """A worker process that runs."""
+
+    post: Post
+    process: psutil.Process = field(repr=False)
+    passing: bool
+    """Whether the last command that uses the home stops it."""
+    settings: str
+    """Fingerprint of the settings it was started with."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+
+class Crew:
+    """The worker processes of a home."""
+
+    def __init__(self, settings: Settings, place: Place) -> None:
+        self._settings = settings
+        self._place = place
+        self.fingerprint = _fingerprint(settings)
+        # Workers for other servers may run from the same home; they are not ours to use.
+        self._suffix = "" if embedded(settings) else f"@{_server_key(settings)}"
+
+    def log(self, name: str) -> Path:
+        """Where a worker writes."""
+        return self._place.logs / f"{name}{self._suffix}.log"
+
+    def running(self) -> dict[str, Hand]:
+        """The workers that run for our servers, by name."""
+        return {hand.post.name: hand for hand in self._hands() if hand is not None}
+
+    def ended(self) -> set[str]:
+        """The workers that were started and not stopped, yet run no more."""
+        return {record.name.removesuffix(self._ending) for record in self._records()} - self.running().keys()
+
+    @property
+    def _ending(self) -> str:
+        return f"{self._suffix}.pid"
+
+    def _records(self) -> list[Path]:
+        found = sorted(self._place.workers.glob("*.pid"))
+        return [path for path in found if path.stem.partition("@")[2] == self._suffix.removeprefix("@")]
+
+    def _hands(self) -> Iterable[Hand | None]:
+        return (_hand(record) for record in self._records())
+
+    def start(self, post: Post, *, passing: bool) -> bool:
+        """Start a worker unless it runs; tell whether this call did. Raises ``WorkerFailed``."""
+        record = self._place.workers / f"{post.name}{self._ending}"
+        if _hand(record) is not None:
+            return False
+        _ready(record).unlink(missing_ok=True)
+        command = [
+            sys.executable, "-m", "worker.cli", "worker", "--queues", ",".join(post.queues), "--record", str(record),
+        ]  # fmt: skip
+        about = {"queues": post.queues, "passing": passing, "settings": self.fingerprint}
+        with guarded(_identity(record), GUARD_S) as guard:
+            pid = self._spawn(command, self.log(post.name), guard)
+            write_atomically(record, f"{pid}\n{orjson.dumps(about).decode()}\n")
+        return True
+
+    def _spawn(self, command: list[str], log: Path, guard: int) -> int:
+        descriptor = open_append(log)
+        try:
+            done = subprocess.run(  # noqa: S603 - the shell text is constant, the command goes in as arguments
+                ["/bin/sh", "-c", _DETACH, "sh", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=descriptor,
+                check=True,
+                # From where our packages are found, whatever directory the command was given in.
+                cwd=Path(worker.__file__).parents[1],
+                env=self._environment(),
+                pass_fds=(guard,),
+                start_new_session=True,
+            )
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise WorkerFailed(f"a worker process can't be started: {error}") from error
+        finally:
+            os.close(descriptor)
+        return int(done.stdout)
+
+    def _environment(self) -> dict[str, str]:
+        environment = {**os.environ, "NIGHTDESK_HOME": str(self._place.root)}
+        if config := environment.get("NIGHTDESK_CONFIG"):
+            environment["NIGHTDESK_CONFIG"] = str(Path(config).absolute())
+        return environment
+
+    def keep(self) -> None:
+        """Let the workers that run stay when the commands that started them end."""
+        for record in self._records():
+            hand = _hand(record)
+            if hand is not None and hand.passing:
+                about = {"queues": hand.post.queues, "passing": False, "settings": hand.settings}
+                write_atomically(record, f"{hand.pid}\n{orjson.dumps(about).decode()}\n")
+
+    def await_ready(self, names: Iterable[str], seconds: float) -> list[str]:
+        """Wait until workers listen; returns those that don't yet. Raises ``WorkerFailed`` for one that ended."""
+        waiting = list(names)
+
+        def look() -> bool:
+            running = self.running()
+            for name in list(waiting):
+                record = self._place.workers / f"{name}{self._ending}"
+                if name not in running:
+                    raise WorkerFailed(self.last_words(name))
+                if _ready(record).exists():
+                    waiting.remove(name)
+            return not waiting
+
+        poll(look, seconds)
+        return waiting
+
+    def last_words(self, name: str) -> str:
+        """What to say of a worker that ended by itself."""
+        return f"the worker {name} ended by itself. The end of {self.log(name)}:\n{tail(self.log(name), 15)}"
+
+    def stop(self, names: Iterable[str], seconds: float) -> list[str]:
+        """Ask workers to finish what they do and end; kills those that have not after ``seconds``, or on Ctrl-C.
+
+        Returns: the names of those that were killed; their calls in flight count as unknown.
+        """
+        running = self.running()
+        chosen = [running[name] for name in names if name in running]
+        for hand in chosen:
+            send_signal(hand.process, signal.SIGTERM)
+        deadline = time.monotonic() + seconds
+        try:
+            for hand in chosen:
+                poll(lambda hand=hand: not is_alive(hand.process), max(0.0, deadline - time.monotonic()))  # type: ignore[misc]
+        except KeyboardInterrupt:
+            pass  # asked twice: what is still in flight is cut off below
+        cut = [hand for hand in chosen if is_alive(hand.process)]
+        for hand in cut:
+            send_signal(hand.process, signal.SIGKILL)
+        for hand in chosen:
+            poll(lambda hand=hand: not is_alive(hand.process), GUARD_S)  # type: ignore[misc]
+            self._forget(hand.post.name)
+        return [hand.post.name for hand in cut]
+
+    def clear(self) -> None:
+        """Forget the workers that ended by themselves."""
+        for name in self.ended():
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        record = self._place.workers / f"{name}{self._ending}"
+        record.unlink(missing_ok=True)
+        _ready(record).unlink(missing_ok=True)
+
+
+def note_ready(record: Path) -> None:
+    """Called in a worker: say that it listens."""
+    write_atomically(_ready(record), "")
+
+
+def _ready(record: Path) -> Path:
+    return record.with_suffix(".ready")
+
+
+def _identity(record: Path) -> Identity:
+    return Identity("nightdesk worker", str(record), record, record.with_suffix(".guard"))
+
+
+def _hand(record: Path) -> Hand | None:
+    """The worker of a record, if it runs."""
+    try:
+        first, _, rest = record.read_text(encoding="utf-8").partition("\n")
+        about = orjson.loads(rest)
+        pid = int(first)
+    except (FileNotFoundError, ValueError):
+        return None
+    process = _process(record, pid)
+    if process is None and not guard_is_free(_identity(record)):
+        # The guard is held, but the process id is wrong: look for whoever holds it.
+        process = next((found for pid in psutil.pids() if (found := _process(record, pid))), None)
+    if process is None:
+        return None
+    name = record.stem.partition("@")[0]
+    return Hand(Post(name, tuple(about["queues"])), process, bool(about["passing"]), str(about["settings"]))
+
+
+def _process(record: Path, pid: int) -> psutil.Process | None:
+    try:
+        process = psutil.Process(pid)
+        arguments = process.cmdline()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return None
+    return process if str(record) in arguments and is_alive(process) else None
+
+
+def _fingerprint(settings: Settings) -> str:
+    """Tells whether two processes have the same settings; secrets go in masked."""
+    return hashlib.sha256(settings.model_dump_json(exclude={"home"}).encode()).hexdigest()[:16]
+
+
+def _server_key(settings: Settings) -> str:
+    assert settings.database_url is not None
+    assert settings.redis_url is not None
+    urls = f"{settings.database_url.get_secret_value()}\n{settings.redis_url.get_secret_value()}"
+    return hashlib.sha256(urls.encode()).hexdigest()[:8]

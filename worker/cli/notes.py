@@ -1,0 +1,49 @@
+"""Keeps beside the ledger what it does not hold of a submission: refused lines, and jobs that other batches hold."""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+import orjson
+
+from tasks.errors import LedgerError
+from worker.cli.intake import BadLine
+from worker.cli.place import Place
+from worker.local.files import write_atomically
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What completes a batch's results to one line per line of input."""
+
+    bad: tuple[BadLine, ...] = ()
+    elsewhere: dict[int, UUID] = field(default_factory=dict)
+    """Position to job id, of lines whose idempotency key names a job that was there before."""
+
+    def save(self, place: Place, batch_id: UUID) -> None:
+        """Write the notes, when there are any."""
+        if self.bad or self.elsewhere:
+            content = {
+                "bad": [asdict(line) for line in self.bad],
+                "elsewhere": {str(position): str(job_id) for position, job_id in self.elsewhere.items()},
+            }
+            write_atomically(_path(place, batch_id), orjson.dumps(content).decode())
+
+
+def load_notes(place: Place, batch_id: UUID) -> Notes:
+    """The notes on a batch; none when it was submitted whole, or from another home."""
+    path = _path(place, batch_id)
+    try:
+        content = orjson.loads(path.read_bytes())
+        return Notes(
+            tuple(BadLine(**line) for line in content["bad"]),
+            {int(position): UUID(job_id) for position, job_id in content["elsewhere"].items()},
+        )
+    except FileNotFoundError:
+        return Notes()
+    except (ValueError, TypeError, KeyError) as error:
+        raise LedgerError(f"{path} is damaged ({error}); without it the refused lines are left out: remove it") from None
+
+
+def _path(place: Place, batch_id: UUID) -> Path:
+    return place.submissions / f"{batch_id}.json"

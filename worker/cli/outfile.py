@@ -1,0 +1,60 @@
+"""Writes an output file so that it is there whole or not at all."""
+
+import gzip
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from tasks.errors import InputError
+
+STDOUT = "-"
+
+
+def check_output(name: str, inputs: Sequence[str] = ()) -> None:
+    """Raise ``InputError`` for an output that could not be written, before anything is started."""
+    if name == STDOUT:
+        return
+    path = Path(name)
+    if path.is_dir():
+        raise InputError(f"{name} is a directory; name a file for the results")
+    directory = path.resolve().parent
+    if not directory.is_dir():
+        raise InputError(f"{name} can't be written: there is no directory {directory}")
+    if not os.access(directory, os.W_OK):
+        raise InputError(f"{name} can't be written: permission denied in {directory}")
+    if path.exists() and any(Path(given).exists() and path.samefile(given) for given in inputs):
+        raise InputError(f"{name} is an input too; the results would replace it")
+
+
+@contextmanager
+def writing(name: str) -> Iterator[IO[bytes]]:
+    """A file to write to that takes its name only when the work on it succeeded; packed when it ends in ``.gz``.
+
+    Standard output, devices and pipes are written to as they are.
+    """
+    if name == STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    # Through a link to what it names; renaming over the link itself would replace it.
+    path = Path(name).resolve()
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with draft.open("wb") as file:
+            if path.suffix == ".gz":
+                with gzip.open(file, "wb", compresslevel=6) as packed:
+                    yield packed  # type: ignore[misc]
+            else:
+                yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
