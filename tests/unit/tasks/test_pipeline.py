@@ -1,0 +1,218 @@
+"""The feed over the in-memory ledger: merging hints, slots, urgency, idle claims, stopping."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from schemas.states import JobState, Step
+from tasks import pipeline
+from tasks.pipeline import Feed
+from tasks.ports import Leased, LeaseKey
+from tests.builders import make_batch, make_jobs, make_request
+from worker.ledger.memory import MemoryLedger
+
+
+class Keys:
+    """A keeper that only remembers."""
+
+    def __init__(self) -> None:
+        self.held: dict[LeaseKey, Callable[[], None]] = {}
+
+    def hold(self, key: LeaseKey, lost: Callable[[], None]) -> None:
+        self.held[key] = lost
+
+    def release(self, key: LeaseKey) -> None:
+        del self.held[key]
+
+
+class Works:
+    """A feed whose jobs run until they are let go; counts the leases it takes."""
+
+    def __init__(self, *, slots: int = 40, chunk: int = 1, free: bool = True) -> None:
+        self.ledger = MemoryLedger()
+        self.keys = Keys()
+        self.ran: list[UUID] = []
+        self.gate = asyncio.Event()
+        self.cut: list[UUID] = []
+        self.started = asyncio.Condition()
+        self.leases: list[tuple[int, Sequence[UUID] | None]] = []
+        if free:
+            self.gate.set()
+        lease = self.ledger.lease
+
+        async def counted(*arguments: Any, **more: Any) -> list[Leased]:
+            jobs = await lease(*arguments, **more)
+            self.leases.append((len(jobs), more["ids"]))
+            return jobs
+
+        self.ledger.lease = counted  # type: ignore[method-assign]
+        self.feed = Feed(
+            Step.GENERATE, slots=slots, chunk=chunk, worker="w", lease_for=timedelta(seconds=60),
+            ledger=self.ledger, keeper=self.keys, run=self._run,
+        )  # fmt: skip
+
+    async def _run(self, jobs: Sequence[Leased]) -> None:
+        async with self.started:
+            self.ran.extend(job.job_id for job in jobs)
+            self.started.notify_all()
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cut.extend(job.job_id for job in jobs)
+            raise
+
+    async def submit(self, count: int, **request: Any) -> list[UUID]:
+        jobs = make_jobs(*(make_request(f"{n}?", **request) for n in range(count)))
+        return list((await self.ledger.submit(make_batch(), [jobs])).job_ids)
+
+    async def until_ran(self, count: int) -> None:
+        async with asyncio.timeout(5), self.started:
+            await self.started.wait_for(lambda: len(self.ran) >= count)
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(story)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "IDLE_CLAIM", timedelta(milliseconds=20))
+    monkeypatch.setattr(pipeline, "GATHER_WAIT", timedelta(milliseconds=1))
+
+
+def test_hints_that_wait_together_are_leased_together() -> None:
+    async def story() -> None:
+        works = Works(slots=100)
+        ids = await works.submit(60)
+        admitted = [asyncio.create_task(works.feed.admit(ids[at : at + 5], urgent=False)) for at in range(0, 60, 5)]
+        await asyncio.sleep(0)
+        works.feed.start()
+        await asyncio.gather(*admitted)
+        await works.until_ran(60)
+        await works.feed.drain(timedelta(seconds=1))
+
+        assert works.leases[0] == (60, ids)
+        assert sorted(works.ran) == sorted(ids)
+
+    run(story())
+
+
+def test_no_more_run_than_there_are_slots_and_some_are_kept_for_urgent_jobs() -> None:
+    async def story() -> None:
+        works = Works(slots=40, free=False)
+        bulk = await works.submit(50)
+        works.feed.start()
+        waiting = asyncio.create_task(works.feed.admit(bulk, urgent=False))
+        await works.until_ran(38)
+        assert (works.feed.in_use, waiting.done()) == (38, False)
+
+        urgent = await works.submit(2, priority=9)
+        await asyncio.wait_for(works.feed.admit(urgent, urgent=True), 5)
+        await works.until_ran(40)
+        assert set(urgent) <= set(works.ran)
+
+        works.gate.set()
+        await asyncio.wait_for(waiting, 5)
+        await works.until_ran(52)
+        await works.feed.drain(timedelta(seconds=1))
+
+    run(story())
+
+
+def test_ids_that_others_have_are_passed_over() -> None:
+    async def story() -> None:
+        works = Works()
+        ids = await works.submit(3)
+        await works.ledger.lease(Step.GENERATE, "other", timedelta(seconds=60), 1, ids=ids[:1])
+        works.feed.start()
+        await asyncio.wait_for(works.feed.admit([*ids, uuid4()], urgent=False), 5)
+        await works.until_ran(2)
+        await works.feed.drain(timedelta(seconds=1))
+
+        assert sorted(works.ran) == sorted(ids[1:])
+
+    run(story())
+
+
+def test_jobs_that_nobody_hinted_are_claimed_when_idle() -> None:
+    async def story() -> None:
+        works = Works()
+        ids = await works.submit(5)
+        works.feed.start()
+        await works.until_ran(5)
+        await works.feed.drain(timedelta(seconds=1))
+
+        assert sorted(works.ran) == sorted(ids)
+        assert works.keys.held == {}
+
+    run(story())
+
+
+def test_a_throttled_feed_runs_only_what_is_urgent() -> None:
+    async def story() -> None:
+        works = Works()
+        works.feed.throttled = True
+        await works.submit(3)
+        urgent = await works.submit(1, priority=5)
+        works.feed.start()
+        await works.until_ran(1)
+        await asyncio.sleep(0.1)
+        assert works.ran == urgent
+        works.feed.throttled = False
+        await works.until_ran(4)
+        await works.feed.drain(timedelta(seconds=1))
+
+    run(story())
+
+
+def test_a_lost_lease_cuts_its_job_off() -> None:
+    async def story() -> None:
+        works = Works(free=False)
+        (job_id,) = await works.submit(1)
+        works.feed.start()
+        await works.until_ran(1)
+        (lost,) = works.keys.held.values()
+        lost()
+        await works.feed.drain(timedelta(seconds=1))
+
+        assert works.cut == [job_id]
+
+    run(story())
+
+
+def test_a_stopping_feed_leaves_what_waits_and_cuts_off_what_is_too_slow() -> None:
+    async def story() -> None:
+        works = Works(slots=2, free=False)
+        ids = await works.submit(5)
+        works.feed.start()
+        waiting = asyncio.create_task(works.feed.admit(ids, urgent=False))
+        await works.until_ran(1)
+        works.feed.stop_admitting()
+        await asyncio.wait_for(waiting, 5)
+        cut = await works.feed.drain(timedelta(milliseconds=10))
+
+        assert (cut, works.cut) == (1, works.ran)
+        left = [view.state for view in await works.ledger.views(ids)]
+        assert left.count(JobState.AVAILABLE) == 4
+        await asyncio.wait_for(works.feed.admit(ids, urgent=False), 5)
+
+    run(story())
+
+
+def test_chunks_share_a_run() -> None:
+    async def story() -> None:
+        works = Works(slots=100, chunk=10)
+        ids = await works.submit(25)
+        works.feed.start()
+        await works.feed.admit(ids, urgent=False)
+        await works.until_ran(25)
+        assert works.feed.in_use in {0, 25}
+        await works.feed.drain(timedelta(seconds=1))
+
+        assert works.feed.in_use == 0
+
+    run(story())
