@@ -27,7 +27,7 @@ def _run(make: Callable[[], LedgerMachine], examples: int, steps: int) -> None:
 @pytest.mark.timeout(600)  # a failure is shrunk before it is shown
 def test_random_lives(subject: Subject, runner: asyncio.Runner) -> None:
     if subject.name == "postgres":
-        _run(lambda: LedgerMachine(subject, runner), examples=10, steps=40)
+        _run(lambda: LedgerMachine(subject, runner), examples=25, steps=40)
         return
 
     def fresh() -> LedgerMachine:

@@ -10,10 +10,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import orjson
 import psutil
@@ -70,14 +70,18 @@ class Hand:
 
 
 class Crew:
-    """The worker processes of a home."""
+    """The worker processes of a home that serve the same servers.
 
-    def __init__(self, settings: Settings, place: Place) -> None:
-        self._settings = settings
+    Args:
+        place: the home.
+        servers: tells the servers apart that workers of one home may be for; empty for the embedded ones.
+        fingerprint: of the settings that workers are started with.
+    """
+
+    def __init__(self, place: Place, servers: str = "", fingerprint: str = "") -> None:
         self._place = place
-        self.fingerprint = _fingerprint(settings)
-        # Workers for other servers may run from the same home; they are not ours to use.
-        self._suffix = "" if embedded(settings) else f"@{_server_key(settings)}"
+        self._suffix = f"@{servers}" if servers else ""
+        self.fingerprint = fingerprint
 
     def log(self, name: str) -> Path:
         """Where a worker writes."""
@@ -96,8 +100,7 @@ class Crew:
         return f"{self._suffix}.pid"
 
     def _records(self) -> list[Path]:
-        found = sorted(self._place.workers.glob("*.pid"))
-        return [path for path in found if path.stem.partition("@")[2] == self._suffix.removeprefix("@")]
+        return [path for path in _all_records(self._place) if path.stem.partition("@")[2] == self._suffix.removeprefix("@")]
 
     def _hands(self) -> Iterable[Hand | None]:
         return (_hand(record) for record in self._records())
@@ -111,10 +114,11 @@ class Crew:
         command = [
             sys.executable, "-m", "worker.cli", "worker", "--queues", ",".join(post.queues), "--record", str(record),
         ]  # fmt: skip
-        about = {"queues": post.queues, "passing": passing, "settings": self.fingerprint}
         with guarded(_identity(record), GUARD_S) as guard:
+            # Known before it is born: if we die in between, the guard leads from the record to the process.
+            _note(record, 0, post.queues, passing=passing, settings=self.fingerprint)
             pid = self._spawn(command, self.log(post.name), guard)
-            write_atomically(record, f"{pid}\n{orjson.dumps(about).decode()}\n")
+            _note(record, pid, post.queues, passing=passing, settings=self.fingerprint)
         return True
 
     def _spawn(self, command: list[str], log: Path, guard: int) -> int:
@@ -149,8 +153,7 @@ class Crew:
         for record in self._records():
             hand = _hand(record)
             if hand is not None and hand.passing:
-                about = {"queues": hand.post.queues, "passing": False, "settings": hand.settings}
-                write_atomically(record, f"{hand.pid}\n{orjson.dumps(about).decode()}\n")
+                _note(record, hand.pid, hand.post.queues, passing=False, settings=hand.settings)
 
     def await_ready(self, names: Iterable[str], seconds: float) -> list[str]:
         """Wait until workers listen; returns those that don't yet. Raises ``WorkerFailed`` for one that ended."""
@@ -173,28 +176,26 @@ class Crew:
         """What to say of a worker that ended by itself."""
         return f"the worker {name} ended by itself. The end of {self.log(name)}:\n{tail(self.log(name), 15)}"
 
-    def stop(self, names: Iterable[str], seconds: float) -> list[str]:
-        """Ask workers to finish what they do and end; kills those that have not after ``seconds``, or on Ctrl-C.
-
-        Returns: the names of those that were killed; their calls in flight count as unknown.
-        """
+    def ask_to_end(self, names: Iterable[str]) -> list[Hand]:
+        """Ask workers to finish the calls in flight and end; returns those that run."""
         running = self.running()
-        chosen = [running[name] for name in names if name in running]
-        for hand in chosen:
+        asked = [running[name] for name in names if name in running]
+        for hand in asked:
             send_signal(hand.process, signal.SIGTERM)
-        deadline = time.monotonic() + seconds
-        try:
-            for hand in chosen:
-                poll(lambda hand=hand: not is_alive(hand.process), max(0.0, deadline - time.monotonic()))  # type: ignore[misc]
-        except KeyboardInterrupt:
-            pass  # asked twice: what is still in flight is cut off below
-        cut = [hand for hand in chosen if is_alive(hand.process)]
-        for hand in cut:
-            send_signal(hand.process, signal.SIGKILL)
-        for hand in chosen:
-            poll(lambda hand=hand: not is_alive(hand.process), GUARD_S)  # type: ignore[misc]
-            self._forget(hand.post.name)
-        return [hand.post.name for hand in cut]
+        return asked
+
+    def await_end(self, hands: Iterable[Hand], seconds: float) -> list[Hand]:
+        """Wait for workers to end and forget those that did; returns those that still run."""
+        left = list(hands)
+
+        def look() -> bool:
+            for hand in [hand for hand in left if not is_alive(hand.process)]:
+                self._forget(hand.post.name)
+                left.remove(hand)
+            return not left
+
+        poll(look, seconds)
+        return left
 
     def clear(self) -> None:
         """Forget the workers that ended by themselves."""
@@ -210,6 +211,11 @@ class Crew:
 def note_ready(record: Path) -> None:
     """Called in a worker: say that it listens."""
     write_atomically(_ready(record), "")
+
+
+def _note(record: Path, pid: int, queues: tuple[str, ...], *, passing: bool, settings: str) -> None:
+    about = {"queues": queues, "passing": passing, "settings": settings}
+    write_atomically(record, f"{pid}\n{orjson.dumps(about).decode()}\n")
 
 
 def _ready(record: Path) -> Path:
@@ -247,13 +253,24 @@ def _process(record: Path, pid: int) -> psutil.Process | None:
     return process if str(record) in arguments and is_alive(process) else None
 
 
-def _fingerprint(settings: Settings) -> str:
-    """Tells whether two processes have the same settings; secrets go in masked."""
-    return hashlib.sha256(settings.model_dump_json(exclude={"home"}).encode()).hexdigest()[:16]
+def crew_of(settings: Settings, place: Place) -> Crew:
+    """The workers of a home for the servers that the settings name."""
+    # Secrets go in masked: it tells whether two processes have the same settings, no more.
+    fingerprint = hashlib.sha256(settings.model_dump_json(exclude={"home"}).encode()).hexdigest()[:16]
+    return Crew(place, "" if embedded(settings) else _server_key(settings), fingerprint)
+
+
+def crews_in(place: Place) -> list[Crew]:
+    """The workers of a home, whatever servers they are for."""
+    return [Crew(place, servers) for servers in sorted({path.stem.partition("@")[2] for path in _all_records(place)})]
+
+
+def _all_records(place: Place) -> list[Path]:
+    return sorted(place.workers.glob("*.pid"))
 
 
 def _server_key(settings: Settings) -> str:
     assert settings.database_url is not None
     assert settings.redis_url is not None
-    urls = f"{settings.database_url.get_secret_value()}\n{settings.redis_url.get_secret_value()}"
-    return hashlib.sha256(urls.encode()).hexdigest()[:8]
+    parts = [urlsplit(url.get_secret_value()) for url in (settings.database_url, settings.redis_url)]
+    return hashlib.sha256(repr([(url.hostname, url.port, url.path) for url in parts]).encode()).hexdigest()[:8]

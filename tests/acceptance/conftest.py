@@ -1,0 +1,150 @@
+"""The composed system for acceptance tests: real servers, real worker processes, a clean database and Redis each."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+import pytest
+import redis
+
+from tasks.ports import Ledger
+from tasks.submit import new_batch, submit
+from tests.servers import Servers
+from worker.ledger.postgres import PostgresLedger
+
+Found = TypeVar("Found")
+
+POLL_S = 0.05
+REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass
+class System:
+    """Servers, and the worker processes a test starts on them."""
+
+    database_url: str
+    redis_url: str
+    logs: Path
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def environment(self, **settings: object) -> dict[str, str]:
+        """What a process of ours needs to find this system; leases are short so that rescues come soon."""
+        ours = {
+            "NIGHTDESK_DATABASE_URL": self.database_url,
+            "NIGHTDESK_REDIS_URL": self.redis_url,
+            "NIGHTDESK_HOME": str(self.logs),
+            "NIGHTDESK_LEASE_S": "3",
+            "NIGHTDESK_TICK_S": "0.2",
+            "NIGHTDESK_THREADS": "4",
+            **{f"NIGHTDESK_{name.upper()}": str(value) for name, value in settings.items()},
+        }
+        return {**os.environ, **ours}
+
+    def start_worker(self, queues: str = "generate,check,submit", **settings: object) -> subprocess.Popen[bytes]:
+        """Start a worker process and return at once: jobs wait for it, it never has to be waited for."""
+        log = (self.logs / f"worker-{len(self.workers)}.log").open("wb")
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "worker.cli", "worker", "--queues", queues],
+            cwd=REPOSITORY,
+            env=self.environment(**settings),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        log.close()
+        self.workers.append(worker)
+        return worker
+
+    def log(self, number: int = 0) -> str:
+        """What a worker wrote."""
+        return (self.logs / f"worker-{number}.log").read_text()
+
+    def submit(self, raw_jobs: list[dict[str, Any]], **batch: Any) -> tuple[UUID, list[UUID]]:
+        """Write jobs to the ledger; no hint is sent, dispatch or an idle claim finds them."""
+
+        async def work(ledger: Ledger) -> tuple[UUID, list[UUID]]:
+            submitted = await submit(ledger, raw_jobs, batch=new_batch(batch, tenant="default"))
+            assert submitted.refused == ()
+            assert submitted.receipt is not None
+            return submitted.receipt.batch_id, [job_id for job_id in submitted.job_ids if job_id]
+
+        return self.ask(work)
+
+    def ask(self, work: Callable[[Ledger], Coroutine[Any, Any, Found]]) -> Found:
+        """Do something with the ledger."""
+
+        async def opened() -> Found:
+            async with PostgresLedger(self.database_url, connections=1) as ledger:
+                return await work(ledger)
+
+        return asyncio.run(opened())
+
+    def rows(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """Ask the database."""
+        with psycopg.connect(self.database_url) as connection:
+            return connection.execute(statement, parameters).fetchall()
+
+    def one(self, statement: str, *parameters: object) -> Any:
+        """Ask the database for one value."""
+        return self.rows(statement, *parameters)[0][0]
+
+    def until(self, true: Callable[[], Found], *, within_s: float = 60, what: str = "") -> Found:
+        """Wait until something holds, and return it; shows the workers' logs when it does not in time."""
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            if found := true():
+                return found
+            time.sleep(POLL_S)
+        logs = "\n".join(self.log(number)[-3000:] for number in range(len(self.workers)))
+        pytest.fail(f"not within {within_s} s: {what or true}\n{logs}")
+
+    def until_final(self, count: int, *, published: bool = True, within_s: float = 90) -> None:
+        """Wait until so many jobs are final and, unless told otherwise, published."""
+        column = "result_published_at" if published else "finished_at"
+        self.until(
+            lambda: self.one(f"SELECT count(*) FROM job WHERE {column} IS NOT NULL") >= count,
+            within_s=within_s,
+            what=f"{count} jobs with {column}",
+        )
+
+    def stop(self) -> None:
+        """End every worker that still runs."""
+        for worker in self.workers:
+            with suppress(ProcessLookupError):
+                os.killpg(worker.pid, signal.SIGKILL)
+            worker.wait(10)
+
+
+@pytest.fixture
+def system(servers: Servers, tmp_path: Path) -> Iterator[System]:
+    """A clean system without workers."""
+    with redis.Redis.from_url(servers.redis_url) as client:
+        client.flushall()
+    with servers.database() as url:
+        system = System(url, servers.redis_url, tmp_path)
+        try:
+            yield system
+        finally:
+            system.stop()
+
+
+def questions(count: int) -> list[dict[str, Any]]:
+    """Questions that their one source answers."""
+    return [
+        {
+            "query": f"When does desk number {number} open?",
+            "context": [f"Desk number {number} opens at {number % 12 + 1} in the morning. It closes at noon."],
+            "custom_id": f"q{number}",
+        }
+        for number in range(count)
+    ]

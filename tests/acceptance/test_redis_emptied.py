@@ -1,0 +1,80 @@
+"""Redis loses everything, or is not there at all: jobs become final all the same, and results can be fetched."""
+
+import json
+import socket
+import subprocess
+import sys
+import textwrap
+
+import redis
+from celery import Celery
+from celery.result import AsyncResult
+
+from tests.acceptance.conftest import System, questions
+
+JOBS = 120
+
+
+def test_jobs_finish_and_every_result_answers_after_flushall(system: System) -> None:
+    _, job_ids = system.submit(questions(JOBS))
+    system.start_worker("generate,submit", slots=20, extractive_latency_s=0.3)
+    system.start_worker("check")
+    system.until(lambda: system.one("SELECT count(*) FROM job WHERE result_published_at IS NOT NULL") >= 20)
+    with redis.Redis.from_url(system.redis_url) as client:
+        client.flushall()
+
+    system.until_final(JOBS)
+
+    app = Celery(broker=system.redis_url, backend=system.redis_url)
+    results = [AsyncResult(str(job_id), app=app).get(timeout=30) for job_id in job_ids]
+    assert [result["state"] for result in results] == ["completed"] * JOBS
+    assert [result["job_id"] for result in results] == [str(job_id) for job_id in job_ids]
+    # Nothing was paid for again.
+    assert system.one("SELECT count(*) FROM attempt") == JOBS
+    app.close()
+
+
+def test_without_redis_jobs_finish_and_wait_to_be_published(system: System) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        system.submit(questions(20))
+        system.start_worker(redis_url=f"redis://127.0.0.1:{nobody.getsockname()[1]}/0")
+        system.until_final(20, published=False)
+
+    assert system.one("SELECT count(*) FROM job WHERE result_published_at IS NOT NULL") == 0
+    assert "Redis can't be reached; jobs go on by idle claims" in system.log()
+
+    system.start_worker()
+    system.until_final(20)
+
+
+PRODUCER = textwrap.dedent("""
+    import json, sys
+    from celery import Celery
+    from celery.result import AsyncResult
+
+    app = Celery(broker=sys.argv[1], backend=sys.argv[1])
+    job_id = "0192f0c1-2d3e-7abc-8def-0123456789ab"
+    job = {"job_id": job_id, "query": "When does the desk open its doors?", "context": ["The desk opens its doors at nine."]}
+    answer = app.send_task("nightdesk.submit", args=[[job, {"query": ""}]], queue="submit").get(timeout=60)
+    result = AsyncResult(job_id, app=app).get(timeout=60)
+    polled = app.send_task("nightdesk.poll", args=[[job_id]], queue="submit").get(timeout=60)
+    ours = sorted({name.partition(".")[0] for name in sys.modules} & {"worker", "tasks", "schemas"})
+    print(json.dumps({"answer": answer, "result": result, "polled": polled, "ours": ours}))
+""")
+
+
+def test_a_producer_needs_nothing_but_celery(system: System) -> None:
+    system.start_worker()
+    done = subprocess.run(
+        [sys.executable, "-c", PRODUCER, system.redis_url],
+        capture_output=True, text=True, timeout=120, check=True, cwd=system.logs,
+    )  # fmt: skip
+    told = json.loads(done.stdout)
+
+    assert told["ours"] == []
+    assert told["answer"]["job_ids"] == ["0192f0c1-2d3e-7abc-8def-0123456789ab", None]
+    assert told["answer"]["errors"][0]["position"] == 1
+    assert told["result"]["response"] == "The desk opens its doors at nine [1]."
+    assert told["polled"][0]["claims"][0]["evidence"][0]["source_index"] == 0
+    assert told["polled"][0]["outcome"] == told["result"]["outcome"] == "answered"

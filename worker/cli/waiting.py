@@ -1,0 +1,134 @@
+"""Waits until the jobs of a batch are final, keeps its workers alive meanwhile, and tells how it goes."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from schemas.batch import BatchStatus
+from schemas.states import FINAL_STATES
+from tasks.errors import LedgerUnavailable
+from tasks.ports import Ledger
+from worker.cli.crew import Post
+from worker.cli.exits import WorkerFailed
+from worker.cli.session import Session
+from worker.local import LocalServerError
+
+LEDGER_PATIENCE_S = 60.0
+"""Seconds to wait for a ledger that went away, before giving up; the jobs stay where they are."""
+
+FASTEST_LOOK_S = 0.2
+SLOWEST_LOOK_S = 5.0
+"""Seconds between two looks; a big batch takes longer to count, and is looked at less often."""
+
+LOOK_SHARE = 0.05
+"""Share of the time that may go into looking."""
+
+MOST_RESTARTS = 3
+"""How often a worker is started again before its death counts as a failure."""
+
+ELSEWHERE_AT_ONCE = 200
+
+Found = TypeVar("Found")
+
+
+class Progress(Protocol):
+    """Who is told how it goes."""
+
+    def status(self, status: BatchStatus) -> None:
+        """The batch as it stands."""
+
+    def note(self, message: str) -> None:
+        """Something a person should know."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """Keeps the workers alive that a command started, and counts how often it had to."""
+
+    session: Session
+    posts: dict[str, Post]
+    note: Callable[[str], None]
+    _restarts: dict[str, int] = field(default_factory=dict)
+
+    def look(self) -> None:
+        """Start again what ended; raises ``WorkerFailed`` when that keeps happening."""
+        if not self.posts:
+            return
+        crew = self.session.crew
+        running = crew.running()
+        for name in self.posts.keys() - running.keys():
+            count = self._restarts[name] = self._restarts.get(name, 0) + 1
+            if count > MOST_RESTARTS:
+                raise WorkerFailed(crew.last_words(name))
+            if crew.start(self.posts[name], passing=True):
+                self.note(f"the worker {name} ended by itself and was started again; its log: {crew.log(name)}")
+
+
+async def wait_until_final(
+    session: Session, ledger: Ledger, batch_id: UUID, elsewhere: Iterable[UUID], watch: Watch, progress: Progress
+) -> BatchStatus:
+    """Return when no job of a batch can move by itself: all are final, or those that are not are held.
+
+    Args:
+        session: whose servers are started again when they die.
+        ledger: open.
+        batch_id: the batch.
+        elsewhere: jobs of other batches to wait for too.
+        watch: the workers to keep alive.
+        progress: told of each look.
+    """
+    open_elsewhere = list(dict.fromkeys(elsewhere))
+    stuck_before = False
+    while True:
+        watch.look()
+        began = time.monotonic()
+        status = await _patiently(session, progress, lambda: ledger.batch_status(batch_id))
+        progress.status(status)
+        remaining = status.jobs - status.final
+        held = sum(status.held.values())
+        if not remaining:
+            open_elsewhere = await _not_final(session, ledger, open_elsewhere, progress)
+            if not open_elsewhere:
+                return status
+        # Seen twice, so that a hold that is being released is not taken for the end.
+        stuck = 0 < remaining == held
+        if stuck and stuck_before:
+            return status
+        stuck_before = stuck
+        pause = (time.monotonic() - began) / LOOK_SHARE
+        await asyncio.sleep(min(max(pause, FASTEST_LOOK_S), SLOWEST_LOOK_S))
+
+
+async def _not_final(session: Session, ledger: Ledger, ids: list[UUID], progress: Progress) -> list[UUID]:
+    """The jobs that can still move; looks only as far as the first few that can."""
+    moving: list[UUID] = []
+    for at in range(0, len(ids), ELSEWHERE_AT_ONCE):
+        chunk = ids[at : at + ELSEWHERE_AT_ONCE]
+        views = await _patiently(session, progress, lambda chunk=chunk: ledger.views(chunk))  # type: ignore[misc]
+        moving += [view.job_id for view in views if view.state not in FINAL_STATES and view.held_reason is None]
+        if moving:
+            return moving + ids[at + ELSEWHERE_AT_ONCE :]
+    return moving
+
+
+async def _patiently(session: Session, progress: Progress, look: Callable[[], Awaitable[Found]]) -> Found:
+    """Look again while the ledger is away; a restart of the database is nothing to give up for."""
+    deadline = time.monotonic() + LEDGER_PATIENCE_S
+    told = False
+    while True:
+        try:
+            return await look()
+        except LedgerUnavailable as error:
+            if time.monotonic() >= deadline:
+                raise
+            if not told:
+                progress.note(f"{error}; waiting for it for up to {LEDGER_PATIENCE_S:.0f} s")
+                told = True
+            try:
+                await asyncio.to_thread(session.restart_servers)
+            except LocalServerError as problem:
+                progress.note(str(problem))
+        await asyncio.sleep(1.0)
