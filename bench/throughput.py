@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -77,7 +78,7 @@ class Processes:
 
 
 @contextmanager
-def system(latency_s: float, check_workers: int) -> Iterator[tuple[str, Processes, Path]]:
+def system(latency_s: float, check_workers: int) -> Iterator[tuple[str, Processes]]:
     """Servers and workers, ended afterwards."""
     with tempfile.TemporaryDirectory(prefix="nightdesk-bench-") as directory, ExitStack() as stack:
         home = Path(directory) / "home"
@@ -118,7 +119,6 @@ def system(latency_s: float, check_workers: int) -> Iterator[tuple[str, Processe
                     "valkey": [psutil.Process(status.valkey.pid)],
                 }
             ),
-            home,
         )
 
 
@@ -166,7 +166,7 @@ def main() -> None:
     given = arguments.parse_args()
     raw = requests(given.jobs)
     for latency_s in given.latency:
-        with system(latency_s, given.check_workers) as (database_url, processes, home), ExitStack() as stack:
+        with system(latency_s, given.check_workers) as (database_url, processes), ExitStack() as stack:
             if given.profile:
                 for name in ("generate", "check"):
                     out = Path(f"profile-{name}-{latency_s:g}.txt")
@@ -175,9 +175,9 @@ def main() -> None:
                         [*command, str(processes.by_name[name][0].pid)], stderr=subprocess.DEVNULL
                     )
                     stack.callback(sampler.wait)
+                    stack.callback(sampler.send_signal, signal.SIGINT)
             result = asyncio.run(measure(database_url, processes, raw))
             print(json.dumps({"latency_s": latency_s, "check_workers": given.check_workers, **result}), flush=True)
-            del home
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ WINDOW = 3
 _CACHED_CHARACTERS = 8_000
 """Longest content whose index is kept for the next job; bounds the memory of the cache."""
 
+_MOST_SENTENCES = 1_000
+"""Sentences noted for one word of one source: a word that stands in more tells nothing, and would cost most."""
+
 STOPWORDS = frozenset(
     """a about after all also am an and any are as at be because been before being both but by can could d did do does
     doing don down during each for from further had has have having he her here hers him his how i if in into is it its
@@ -108,7 +111,7 @@ def _index(content: str) -> SourceIndex:
         held = sentences_with.get(key)
         if held is None:
             sentences_with[key] = [position]
-        elif held[-1] != position:
+        elif held[-1] != position and len(held) < _MOST_SENTENCES:
             held.append(position)
     return SourceIndex(spans, sentences_with)
 

@@ -206,7 +206,7 @@ def _sources(segment: Segment) -> list[int]:
 
 
 _MARKDOWN = re.compile(r"(?m)^[ \t]*#{1,6}[ \t]+|\*\*|__|(?<!\w)`|`(?!\w)")
-_LINK = re.compile(r"\[([^\]\n]+)\]\((?:https?:|/|#|mailto:)[^)\s]*\)")
+_LINK = re.compile(r"\[([^\[\]\n]{1,300})\]\((?:https?:|/|#|mailto:)[^)\s]{0,2000}\)")
 
 
 def _write_running(writer: _Writer, answer: CanonicalAnswer, *, plain: bool) -> None:
@@ -308,7 +308,11 @@ def _write_json(writer: _Writer, answer: CanonicalAnswer) -> None:
 
 
 def strip_markers(text: str, markers: Sequence[Span]) -> str:
-    """The text with its markers blanked out, so that all offsets stay."""
+    """The text with its markers (in order) blanked out, so that all offsets stay."""
+    kept = []
+    position = 0
     for start, end in markers:
-        text = text[:start] + " " * (end - start) + text[end:]
-    return text
+        kept.append(text[position:start])
+        kept.append(" " * (end - max(start, position)))
+        position = max(position, end)
+    return "".join([*kept, text[position:]])

@@ -48,6 +48,12 @@ _LEADING_MARKERS = re.compile(
 _MISSED = re.compile(r"[.!?]\s+(?=[(\"“„«]?[A-ZÀ-ÖØ-Þ(][\w)])")
 
 
+_LONGEST_PART = 4_000
+"""Characters handed to the library at once."""
+_LONGEST_BRACKET = 1_000
+"""Characters; an opening bracket or quotation mark that is not closed by then is a slip of the writer."""
+
+
 def sentence_spans(text: str, language: str = "en") -> list[Span]:
     """Find the sentences of a text.
 
@@ -101,13 +107,8 @@ def _sentences_of_block(text: str, span: Span, language: str) -> list[Span]:
     block = text[span.start : span.end]
     if not _MAY_SPLIT.search(block):
         return [span]
-    cuts = {found["end_index"] for found in get_sentence_boundaries(language, block)}
-    cuts.discard(len(block))
-    for found in _MISSED.finditer(block):
-        if found.end() not in cuts and _is_outside(
-            block, max((c for c in cuts if c < found.end()), default=0), found.start()
-        ):
-            cuts.add(found.end())
+    cuts = _library_cuts(block, language)
+    cuts += _missed_cuts(block, cuts)
     spans = []
     left = 0
     for cut in [*sorted(cuts), len(block)]:
@@ -123,15 +124,52 @@ def _sentences_of_block(text: str, span: Span, language: str) -> list[Span]:
     return spans
 
 
-def _is_outside(block: str, left: int, full_stop: int) -> bool:
+def _library_cuts(block: str, language: str) -> list[int]:
+    """Sentence ends by ``sentencex``, without that of the block.
+
+    Long text goes in parts: the library's time grows with the square of the length for text beyond ASCII.
+    """
+    cuts: list[int] = []
+    start = 0
+    while start < len(block):
+        end = start + _LONGEST_PART
+        if end < len(block):
+            ends = [found.end() for found in _MAY_SPLIT.finditer(block, start + _LONGEST_PART // 2, end)]
+            end = ends[-1] if ends else end
+        part = block[start:end]
+        # The end of a part is a sentence end only if it is one by its marks; where there are none it is no cut.
+        found = [start + boundary["end_index"] for boundary in get_sentence_boundaries(language, part)]
+        cuts.extend(found if _MAY_SPLIT.search(part[-2:]) else found[:-1])
+        start = end
+    return [cut for cut in cuts if cut < len(block)]
+
+
+def _missed_cuts(block: str, cuts: Sequence[int]) -> list[int]:
+    """Sentence ends that the library left out."""
+    known = set(cuts)
+    missed: list[int] = []
+    position = left = 0
+    for found in _MISSED.finditer(block):
+        while position < len(cuts) and cuts[position] < found.end():
+            left = max(left, cuts[position])
+            position += 1
+        if found.end() not in known and _is_outside(block[left : found.start()]):
+            missed.append(found.end())
+            left = found.end()
+    return missed
+
+
+def _is_outside(before: str) -> bool:
     """Whether a full stop stands outside of brackets and quotation marks and does not follow an initial."""
-    before = block[left:full_stop]
+    if len(before) > _LONGEST_BRACKET:
+        return True
     if not before.strip() or (before[-1].isupper() and not before[-2:-1].isalnum()):
         return False
-    quotes = before.count('"') % 2 == 0 and before.count("“") + before.count("„") <= before.count("”") + before.count(
-        "“"
-    ) * ("„" in before)
-    return quotes and before.count("(") == before.count(")") and before.count("[") == before.count("]")
+    if before.count('"') % 2 or before.count("(") != before.count(")") or before.count("[") != before.count("]"):
+        return False
+    if "„" in before:
+        return before.count("„") <= before.count("“") + before.count("”")
+    return before.count("“") <= before.count("”")
 
 
 def _behind_markers(block: str, cut: int) -> int:

@@ -62,7 +62,8 @@ def make_app(settings: Settings, redis_url: str) -> Celery:
         redis_socket_connect_timeout=5,
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
-        broker_pool_limit=None,
+        # One thread sends hints, the doors answer through the backend: few connections, kept open.
+        broker_pool_limit=4,
         timezone="UTC",
     )
     return app

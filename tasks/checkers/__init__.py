@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 CHECKERS: Mapping[CheckerName, Checker] = {CheckerName.STRUCTURE: Structure(), CheckerName.LEXICAL: Lexical()}
 """The layers that exist."""
 
+MOST_CLAIMS = 500
+"""Claims checked of one answer; those beyond stay unchecked. Far more than an answer has: it bounds the work of one job."""
+
 DECIDING = (CheckerName.LEXICAL, CheckerName.STRUCTURE)
 """Whose verdict counts, first to last: a layer that reads the words before one that reads only the form."""
 
@@ -43,7 +46,7 @@ def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerN
         _checked_claim(statement, bare, processed)
         for statement, reason in zip(processed.statements, reasons, strict=True)
         if reason is None
-    )
+    )[:MOST_CLAIMS]
     findings, failed = _run(request.config.checkers, checkers, CheckInput(request, checkable))
     versions = {name.value: checkers[name].version for name in findings}
     claims: list[Claim] = []
@@ -53,7 +56,8 @@ def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerN
         if reason is not None:
             claims.append(_not_checkable(text, statement, reason))
             continue
-        claims.append(_fused(text, statement, {name: found[position] for name, found in findings.items()}))
+        mine = {name: found[position] for name, found in findings.items()} if position < len(checkable) else {}
+        claims.append(_fused(text, statement, mine))
         position += 1
     return _grounding(claims, versions, failed)
 

@@ -55,41 +55,39 @@ WITH given AS (
                          %(next_round)b::int2[], %(delay)b::interval[], %(held)b::text[], %(event)b::text[])
     AS d(id, job_id, token, step, outcome, spent, request_id, usage, cost, timing, failure, raw, finish, parsed, prompt,
          next_state, next_step, next_round, delay, held, event)
-), ending AS (
-    -- Only what is open, or closed as unknown and now known, changes: closing again is harmless.
-    SELECT d.*, a.run, a.round, a.purpose,
+), locked AS (
+    -- One row a closing, by index; jobs in id order, so that two groups never wait for each other.
+    SELECT d.*, a.run, a.round, a.purpose, j.batch_id,
+           -- Only what is open, or closed as unknown and now known, changes: closing again is harmless.
+           a.closed_at IS NULL OR (a.outcome = 'unknown' AND d.outcome = 'ok') AS changes,
            CASE WHEN d.outcome = 'unknown' THEN a.reserved_usd ELSE d.cost END AS charge,
-           coalesce(CASE WHEN d.outcome = 'unknown' THEN a.reserved_usd ELSE d.cost END, 0)
-               - coalesce(a.cost_usd, 0) AS spent_usd,
-           CASE WHEN a.closed_at IS NULL THEN a.reserved_usd ELSE 0 END AS released_usd
-    FROM given d JOIN attempt a ON a.id = d.id
-    WHERE a.closed_at IS NULL OR (a.outcome = 'unknown' AND d.outcome = 'ok')
-    ORDER BY a.id FOR UPDATE OF a
+           CASE WHEN a.closed_at IS NULL THEN a.reserved_usd ELSE 0 END AS released_usd,
+           coalesce(a.cost_usd, 0) AS charged_before_usd,
+           d.next_state IS NOT NULL AND j.state = 'running' AND j.lease_token = d.token AND j.step = d.step AS moves
+    FROM given d JOIN attempt a ON a.id = d.id JOIN job j ON j.id = a.job_id
+    ORDER BY j.id FOR UPDATE OF j, a
+), ending AS (
+    SELECT *, CASE WHEN changes THEN coalesce(charge, 0) - charged_before_usd ELSE 0 END AS spent_usd FROM locked
 ), closed AS (
     UPDATE attempt a SET closed_at = nightdesk_now(), outcome = e.outcome, spent = e.spent, usage = e.usage,
                          provider_request_id = e.request_id, cost_usd = e.charge, timing_ms = e.timing,
                          failure = e.failure
-    FROM ending e WHERE a.id = e.id
+    FROM ending e WHERE a.id = e.id AND e.changes
 ), stored AS (
     INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt)
     SELECT e.id, e.job_id, e.run, e.round, e.purpose,
            NOT EXISTS (SELECT FROM completion c WHERE c.job_id = e.job_id AND c.run = e.run AND c.round = e.round
                                                   AND c.purpose = e.purpose AND c.won),
            e.raw, e.finish, e.parsed, e.prompt
-    FROM ending e WHERE e.raw IS NOT NULL
-), moving AS (
-    SELECT d.*, j.batch_id, e.spent_usd, e.released_usd,
-           d.next_state IS NOT NULL AND j.state = 'running' AND j.lease_token = d.token AND j.step = d.step AS moves
-    FROM given d JOIN job j ON j.id = d.job_id LEFT JOIN ending e ON e.id = d.id
-    ORDER BY j.id FOR UPDATE OF j
+    FROM ending e WHERE e.changes AND e.raw IS NOT NULL
 ), paid AS (
     UPDATE batch b SET reserved_usd = b.reserved_usd - s.released, spent_usd = b.spent_usd + s.spent
-    FROM (SELECT batch_id, coalesce(sum(released_usd), 0) AS released, coalesce(sum(spent_usd), 0) AS spent
-          FROM moving GROUP BY batch_id) s
+    FROM (SELECT batch_id, sum(released_usd) AS released, sum(spent_usd) AS spent
+          FROM ending WHERE changes GROUP BY batch_id) s
     WHERE b.id = s.batch_id AND (s.released <> 0 OR s.spent <> 0)
 ), moved AS (
     UPDATE job j
-    SET cost_usd = j.cost_usd + coalesce(m.spent_usd, 0),
+    SET cost_usd = j.cost_usd + m.spent_usd,
         state = CASE WHEN m.moves THEN m.next_state ELSE j.state END,
         step = CASE WHEN m.moves THEN m.next_step ELSE j.step END,
         round = CASE WHEN m.moves THEN m.next_round ELSE j.round END,
@@ -102,7 +100,7 @@ WITH given AS (
         lease_token = CASE WHEN m.moves THEN NULL ELSE j.lease_token END,
         lease_until = CASE WHEN m.moves THEN NULL ELSE j.lease_until END,
         worker = CASE WHEN m.moves THEN NULL ELSE j.worker END
-    FROM moving m
+    FROM ending m
     WHERE j.id = m.job_id AND (m.moves OR m.spent_usd <> 0)
     RETURNING j.id, j.run, m.moves, m.event, m.delay, m.held, m.failure
 ), noted AS (

@@ -18,12 +18,12 @@ _PROMOTE = """
 WITH due AS (
     SELECT j.id FROM job j JOIN batch b ON b.id = j.batch_id
     WHERE j.state = 'scheduled' AND j.held_reason IS NULL AND j.scheduled_at <= nightdesk_now() AND NOT b.paused
-      AND pg_try_advisory_xact_lock(%(lock)s)
+      AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
     ORDER BY j.scheduled_at LIMIT %(limit)s
     FOR UPDATE OF j SKIP LOCKED
 ), promoted AS (
     UPDATE job j SET state = 'available', available_at = nightdesk_now(), hinted_at = NULL
-    FROM due d WHERE j.id = d.id
+    WHERE j.id = ANY (ARRAY(SELECT id FROM due))
     RETURNING j.id
 )
 SELECT count(*) AS jobs FROM promoted
@@ -32,7 +32,7 @@ SELECT count(*) AS jobs FROM promoted
 _LATE = """
 SELECT id FROM job
 WHERE deadline <= nightdesk_now() AND deadline IS NOT NULL AND finished_at IS NULL
-  AND pg_try_advisory_xact_lock(%(lock)s)
+  AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
 ORDER BY deadline LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
 """
@@ -43,14 +43,16 @@ _TAKE_HINTS = (
     FAIR_ORDER
     + """,
 unhinted AS (
-    SELECT j.id FROM job j JOIN fair f ON f.id = j.id
-    WHERE j.state = 'available' AND j.step = %(step)s
-      AND (j.hinted_at IS NULL OR j.hinted_at < nightdesk_now() - %(again_after)s)
-      AND pg_try_advisory_xact_lock(%(lock)s)
-    LIMIT %(most)s
+    SELECT j.id FROM job j
+    WHERE j.id = ANY (ARRAY(SELECT id FROM fair
+                            WHERE hinted_at IS NULL OR hinted_at < nightdesk_now() - %(again_after)s
+                            LIMIT %(most)s))
+      AND j.state = 'available' AND j.step = %(step)s
+      AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
     FOR UPDATE OF j SKIP LOCKED
 ), hinted AS (
-    UPDATE job j SET hinted_at = nightdesk_now() FROM unhinted u WHERE j.id = u.id
+    UPDATE job j SET hinted_at = nightdesk_now()
+    WHERE j.id = ANY (ARRAY(SELECT id FROM unhinted))
     RETURNING j.id, j.priority
 )
 SELECT h.id, h.priority FROM hinted h ORDER BY h.priority DESC, h.id

@@ -30,4 +30,7 @@ WITH RECURSIVE tenants AS (
 Higher priority goes first; within a priority tenants take turns; within a tenant the nearest deadline goes first,
 then the order of submission. Tenants are found by skipping through the index ``job_available``, so the cost grows with
 the number of tenants and ``limit``, not with the number of jobs.
+
+Join it to ``job`` as ``id = ANY (ARRAY(SELECT id FROM fair))``: the planner takes a recursive part for a handful of
+rows, and a plain join over 2,000 of them became a nested loop of millions.
 """

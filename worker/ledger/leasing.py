@@ -26,7 +26,7 @@ taken AS (
     UPDATE job j
     SET state = 'running', lease_token = %(token)s, lease_until = nightdesk_now() + %(lease_for)s, worker = %(worker)s,
         started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
-    FROM chosen c WHERE j.id = c.id
+    WHERE j.id = ANY (ARRAY(SELECT id FROM chosen))
     RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at,
               j.started_at, j.available_at, j.deadline
 )
@@ -65,8 +65,8 @@ _LEASE_IDLE = (
     FAIR_ORDER
     + """,
 chosen AS (
-    SELECT j.id FROM job j JOIN fair f ON f.id = j.id
-    WHERE j.state = 'available' AND j.step = %(step)s
+    SELECT j.id FROM job j
+    WHERE j.id = ANY (ARRAY(SELECT id FROM fair)) AND j.state = 'available' AND j.step = %(step)s
     FOR UPDATE OF j SKIP LOCKED
 )"""
     + _TAKE
@@ -109,7 +109,7 @@ SELECT id FROM moved
 _RESCUE = """
 WITH lost AS (
     SELECT id, run, lease_token, worker FROM job
-    WHERE state = 'running' AND lease_until < nightdesk_now() AND pg_try_advisory_xact_lock(%(lock)s)
+    WHERE state = 'running' AND lease_until < nightdesk_now() AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
     ORDER BY id LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ), cut AS (

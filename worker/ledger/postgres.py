@@ -8,13 +8,14 @@ from worker.ledger.database import Database
 from worker.ledger.dispatching import Dispatching
 from worker.ledger.finals import Finals
 from worker.ledger.leasing import Leasing
+from worker.ledger.locating import Locating
 from worker.ledger.migrate import require_current
 from worker.ledger.person import PersonVerbs
 from worker.ledger.reading import Reading
 from worker.ledger.submission import Submission
 
 
-class PostgresLedger(Submission, Leasing, Attempts, Finals, Dispatching, PersonVerbs, Reading):
+class PostgresLedger(Submission, Leasing, Attempts, Finals, Dispatching, PersonVerbs, Reading, Locating):
     """``tasks.ports.Ledger`` over PostgreSQL 15 and newer.
 
     Use as an async context manager, or call ``open`` and ``close``. Belongs to the event loop it was opened on.
