@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -22,8 +22,8 @@ from tasks.finish import Findings, completed, failed, fallback_text, total_ms
 from tasks.generate import failure_of
 from tasks.poll import job_ids as read_ids
 from tasks.ports import Advance, FinalJob, Journal, Leased, LeaseKey, Ledger, wired
-from tasks.postprocess import Processed, postprocess
-from tasks.redact import redact
+from tasks.postprocess import Processed, postprocess, redact
+from tasks.sentences import Span
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +59,10 @@ def examine(job: Leased, leased_at: float) -> FinalJob | Again:
             case OnUngrounded.RETRY if not job.request.check_only and job.round + 1 < MAX_ROUNDS:
                 return Again()
             case OnUngrounded.REDACT:
-                processed, grounding = redact(processed, grounding, UNGROUNDED)
+                processed, grounding = _redacted(job, processed, grounding)
                 reasons = (*reasons, "sentences without support were removed")
+                if not processed.response:
+                    outcome = Outcome.ABSTAINED
     checked = perf_counter()
     timing = _timing(
         job, leased_at, postprocess_ms=(postprocessed - started) * 1000, check_ms=(checked - postprocessed) * 1000
@@ -70,7 +72,7 @@ def examine(job: Leased, leased_at: float) -> FinalJob | Again:
         completion=completion,
         processed=processed,
         grounding=grounding,
-        quality=_quality(processed, reasons),
+        quality=_quality(outcome, processed, reasons),
         answer=fallback_text(job, "abstained") if outcome is Outcome.ABSTAINED else processed.response,
     )
     return completed(job, outcome, findings, timing)
@@ -105,11 +107,19 @@ def _ungrounded(grounding: Grounding) -> list[int]:
     return [index for index, claim in enumerate(grounding.claims) if claim.verdict in UNGROUNDED]
 
 
-def _quality(processed: Processed, reasons: Sequence[str]) -> Quality:
+def _redacted(job: Leased, processed: Processed, grounding: Grounding) -> tuple[Processed, Grounding]:
+    """The answer without what is not supported, checked anew; what was removed is named in the warnings."""
+    gone = [grounding.claims[index] for index in _ungrounded(grounding)]
+    shorter = redact(job.request, processed, [Span(claim.start_pos, claim.end_pos) for claim in gone])
+    told = (*shorter.warnings, *(f"removed, without support: {claim.text}" for claim in gone))
+    return replace(shorter, warnings=told), ground(job.request, shorter)
+
+
+def _quality(outcome: Outcome, processed: Processed, reasons: Sequence[str]) -> Quality:
     return Quality(
         sufficient_context=processed.canonical.sufficient,
         reasoning="; ".join(reasons) if reasons else "every checkable claim is supported by a source",
-        abstain_reason=reasons[0] if processed.abstained else None,
+        abstain_reason="; ".join(reasons) if outcome is Outcome.ABSTAINED else None,
         warnings=processed.warnings,
     )
 

@@ -70,7 +70,7 @@ class Fail:
 Decision = Retry | Snooze | Hold | Fallback | Fail
 
 
-def decide(
+def decide(  # noqa: PLR0911 - a row of the decision table each
     failure: Failure,
     *,
     spent: int,

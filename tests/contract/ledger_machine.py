@@ -44,6 +44,7 @@ DUTIES = ("promote", "promote", "rescue", "rescue", "rescue and hold", "expire",
 RELEASED = (HeldReason.BUDGET, HeldReason.LANE_PAUSED, HeldReason.UNKNOWN_OUTCOME)
 picks = st.integers(0, 3)
 masks = st.integers(1, 63)
+PRICES = st.sampled_from([None, Decimal(0), Decimal("0.05"), Decimal("0.3")])
 seldom = st.sampled_from([False, False, False, True])
 requests_of_a_batch = {
     "number": st.integers(1, 4),
@@ -204,11 +205,18 @@ class LedgerMachine(RuleBasedStateMachine):
                 self._close(call, how, Decimal("0.05"))
 
     @precondition(lambda self: self.calls)
-    @rule(pick=picks, again=seldom, how=st.sampled_from(HOW), usd=st.sampled_from([None, "0", "0.05", "0.3"]))
-    def close(self, pick: int, how: str, usd: str | None, *, again: bool) -> None:
-        """A call ends: in time, late, after its worker died, or told twice."""
+    @rule(pick=picks, again=seldom, how=st.sampled_from(HOW), usd=PRICES)
+    def close(self, pick: int, how: str, usd: Decimal | None, *, again: bool) -> None:
+        """A call ends: in time, after its worker died, or told twice."""
         calls = [call for call in self.calls if call.open is not again] or self.calls
-        self._close(calls[-1 - pick % len(calls)], how, None if usd is None else Decimal(usd))
+        self._close(calls[-1 - pick % len(calls)], how, usd)
+
+    @precondition(lambda self: any(call.outcome == "unknown" for call in self.calls))
+    @rule(pick=picks, usd=PRICES)
+    def answer_late(self, pick: int, usd: Decimal | None) -> None:
+        """A call that was given up brings its answer after all."""
+        calls = [call for call in self.calls if call.outcome == "unknown"]
+        self._close(calls[-1 - pick % len(calls)], "ok", usd)
 
     def _close(self, call: Call, how: str, cost_usd: Decimal | None) -> None:
         closed = ending(call, how, cost_usd)

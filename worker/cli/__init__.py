@@ -14,6 +14,7 @@ from typer import Typer
 from worker.cli.commands import load
 from worker.cli.exits import INTERRUPTED, exit_code_of
 from worker.cli.messages import complain
+from worker.logs import configure_logging
 
 
 def main() -> None:
@@ -28,6 +29,8 @@ def run(arguments: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
+    # What libraries warn of comes back to us as an error, which is told once and in our words.
+    configure_logging("ERROR")
     app: Typer = load(arguments)
     try:
         result = app(arguments, standalone_mode=False, prog_name="nightdesk")

@@ -100,7 +100,9 @@ class Crew:
         return f"{self._suffix}.pid"
 
     def _records(self) -> list[Path]:
-        return [path for path in _all_records(self._place) if path.stem.partition("@")[2] == self._suffix.removeprefix("@")]
+        return [
+            path for path in _all_records(self._place) if path.stem.partition("@")[2] == self._suffix.removeprefix("@")
+        ]
 
     def _hands(self) -> Iterable[Hand | None]:
         return (_hand(record) for record in self._records())
@@ -108,8 +110,15 @@ class Crew:
     def start(self, post: Post, *, passing: bool) -> bool:
         """Start a worker unless it runs; tell whether this call did. Raises ``WorkerFailed``."""
         record = self._place.workers / f"{post.name}{self._ending}"
-        if _hand(record) is not None:
-            return False
+        with self._place.starting(GUARD_S):
+            # With the guard held and no worker to be seen, its process is on its way, or has not quite gone.
+            found = poll(lambda: _hand(record) or guard_is_free(_identity(record)), GUARD_S)
+            if isinstance(found, Hand):
+                return False
+            self._start(post, record, passing=passing)
+        return True
+
+    def _start(self, post: Post, record: Path, *, passing: bool) -> None:
         _ready(record).unlink(missing_ok=True)
         command = [
             sys.executable, "-m", "worker.cli", "worker", "--queues", ",".join(post.queues), "--record", str(record),
@@ -119,7 +128,6 @@ class Crew:
             _note(record, 0, post.queues, passing=passing, settings=self.fingerprint)
             pid = self._spawn(command, self.log(post.name), guard)
             _note(record, pid, post.queues, passing=passing, settings=self.fingerprint)
-        return True
 
     def _spawn(self, command: list[str], log: Path, guard: int) -> int:
         descriptor = open_append(log)

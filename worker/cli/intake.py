@@ -1,6 +1,7 @@
 """Reads jobs from JSON-lines files as a stream; says of each bad line where it stands and what is wrong."""
 
 import gzip
+import io
 import os
 import shutil
 import stat
@@ -161,8 +162,8 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
             copy.seek(0)
             file = copy
         if file.peek(2)[:2] == _GZIP:
-            with gzip.open(file) as unpacked:
-                yield unpacked
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                yield io.BufferedReader(unpacked)
         else:
             yield file
 

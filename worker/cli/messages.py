@@ -3,10 +3,17 @@
 import sys
 from typing import Any
 
+_CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+
+
+def printable(text: str) -> str:
+    """Text of the same length without control characters: what comes from outside must not steer a terminal."""
+    return text.translate(_CONTROL)
+
 
 def tell(message: str) -> None:
     """Write one message."""
-    sys.stderr.write(f"{message}\n")
+    sys.stderr.write(f"{printable(message)}\n")
     sys.stderr.flush()
 
 

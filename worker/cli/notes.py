@@ -42,7 +42,9 @@ def load_notes(place: Place, batch_id: UUID) -> Notes:
     except FileNotFoundError:
         return Notes()
     except (ValueError, TypeError, KeyError) as error:
-        raise LedgerError(f"{path} is damaged ({error}); without it the refused lines are left out: remove it") from None
+        raise LedgerError(
+            f"{path} is damaged ({error}); without it the refused lines are left out: remove it"
+        ) from None
 
 
 def _path(place: Place, batch_id: UUID) -> Path:

@@ -10,10 +10,11 @@ from tasks.errors import InputError
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary; errors are still told.")]
 Files = Annotated[
-    list[str], typer.Argument(metavar="FILE...", help="JSON lines, one job a line; .gz is read; - is standard input.")
+    list[str], typer.Argument(metavar="FILE", help="JSON lines, one job a line; .gz is read; - is standard input.")
 ]
 Output = Annotated[
-    str, typer.Option("--output", "-o", metavar="OUT", help="Where the results go, as JSON lines; - is standard output.")
+    str,
+    typer.Option("--output", "-o", metavar="OUT", help="Where the results go, as JSON lines; - is standard output."),
 ]
 BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, as 'submit' and 'status' tell it.")]
 Name = Annotated[str | None, typer.Option(help="A name for the batch, for people.")]

@@ -1,6 +1,7 @@
 """Writes an output file so that it is there whole or not at all."""
 
 import gzip
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from tasks.errors import InputError
+from worker.cli.exits import OutputFailed
 
 STDOUT = "-"
 
@@ -33,7 +35,7 @@ def check_output(name: str, inputs: Sequence[str] = ()) -> None:
 def writing(name: str) -> Iterator[IO[bytes]]:
     """A file to write to that takes its name only when the work on it succeeded; packed when it ends in ``.gz``.
 
-    Standard output, devices and pipes are written to as they are.
+    Standard output, devices and pipes are written to as they are. Raises ``OutputFailed``.
     """
     if name == STDOUT:
         yield sys.stdout.buffer
@@ -41,16 +43,26 @@ def writing(name: str) -> Iterator[IO[bytes]]:
         return
     # Through a link to what it names; renaming over the link itself would replace it.
     path = Path(name).resolve()
-    if path.exists() and not path.is_file():
-        with path.open("wb") as file:
-            yield file
-        return
+    try:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                yield file
+        else:
+            with _draft(path) as file:
+                yield file
+    except OSError as error:
+        raise OutputFailed(f"{name} can't be written: {error}") from error
+
+
+@contextmanager
+def _draft(path: Path) -> Iterator[IO[bytes]]:
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with draft.open("wb") as file:
             if path.suffix == ".gz":
-                with gzip.open(file, "wb", compresslevel=6) as packed:
-                    yield packed  # type: ignore[misc]
+                packed = gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=6)
+                with io.BufferedWriter(packed) as buffered:
+                    yield buffered
             else:
                 yield file
             file.flush()

@@ -82,6 +82,17 @@ class Place:
         finally:
             os.close(descriptor)
 
+    @contextmanager
+    def starting(self, seconds: float) -> Iterator[None]:
+        """Be the only one who starts workers; raises ``InUse`` after ``seconds``."""
+        descriptor = open_lock(self.workers / "lock")
+        try:
+            if not poll(lambda: try_lock(descriptor), seconds):
+                raise InUse(f"another nightdesk command has been starting workers of {self.root} for {seconds:g} s")
+            yield
+        finally:
+            os.close(descriptor)
+
     # ---- servers that a passing command started ----
 
     @property

@@ -15,6 +15,10 @@ from worker.cli.messages import tell
 LINE_EVERY_S = 5.0
 """Seconds between two plain lines."""
 
+TENTHS_S = 10
+MINUTES_FROM_S = 100
+"""Seconds up to which a time span is told in tenths, and from which in minutes."""
+
 
 class Rate:
     """How many jobs a second become final, and how long the rest takes at that."""
@@ -94,8 +98,10 @@ def _pace(rate: Rate, status: BatchStatus) -> str:
 
 def duration(seconds: float) -> str:
     """A time span for people."""
+    if seconds < TENTHS_S:
+        return f"{seconds:.1f} s"
     whole = round(seconds)
-    if whole < 100:  # noqa: PLR2004 - up to there seconds read better
+    if whole < MINUTES_FROM_S:
         return f"{whole} s"
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)

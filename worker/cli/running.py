@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from schemas.batch import BatchStatus
+from tasks.errors import ServiceUnavailable
 from tasks.ports import Ledger
-from worker.cli.crew import posts
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
 from worker.cli.interrupts import run_interruptible
 from worker.cli.lines import Tally, write_results
@@ -18,6 +18,7 @@ from worker.cli.progress import Silent, progress
 from worker.cli.session import Session, session
 from worker.cli.submitting import Submission
 from worker.cli.waiting import Watch, wait_until_final
+from worker.local import LocalServerError
 from worker.settings import Settings
 
 Afterwards = Callable[[Ledger, UUID], Awaitable[None]]
@@ -62,14 +63,26 @@ class Report:
 class _Course:
     """How far a run has come, for whoever has to explain its end."""
 
+    order: Order
+    submission: Submission | None
     batch_id: UUID | None = None
-    submitting: UUID | None = None
+
+    def how_to_go_on(self) -> str:
+        """What becomes of the jobs, and the command that takes the run up again."""
+        if self.batch_id is not None:
+            return (
+                f"The jobs of batch {self.batch_id} stay in the ledger, those that are done too. Go on with: "
+                f"nightdesk run --resume {self.batch_id} -o {self.order.output}"
+            )
+        if self.submission is not None:
+            return f"Nothing was submitted, unless 'nightdesk status {self.submission.batch.id}' knows of it."
+        return ""
 
 
 def run_batch(settings: Settings, order: Order) -> Report:
     """Do a run from start to finish.
 
-    Raises: what the parts raise, all mapped by ``exits``; KeyboardInterrupt after saying how to go on.
+    Raises: what its parts raise, see ``exits``; KeyboardInterrupt after saying how to go on.
     """
     began = time.monotonic()
     check_output(order.output, order.files)
@@ -78,13 +91,16 @@ def run_batch(settings: Settings, order: Order) -> Report:
         submission = Submission(order.files, order.said, settings, strict=order.strict)
         if submission.empty:
             return _nothing_valid(order, submission, began)
-    course = _Course(batch_id=order.resume)
-    with session(settings) as desk:
+    course = _Course(order, submission, order.resume)
+    with session(settings, writes=submission is not None) as desk:
         try:
             with progress(quiet=order.quiet) as told:
-                return run_interruptible(_run(desk, order, submission, told, course, began))
+                return run_interruptible(_run(desk, course, told, began))
         except KeyboardInterrupt:
-            tell(_interrupted(course, order.output))
+            tell(f"Interrupted. {course.how_to_go_on()}")
+            raise
+        except (ServiceUnavailable, LocalServerError):
+            tell(course.how_to_go_on())
             raise
 
 
@@ -96,27 +112,36 @@ def _nothing_valid(order: Order, submission: Submission, began: float) -> Report
     return Report(None, None, tally, notes, time.monotonic() - began)
 
 
-async def _run(
-    desk: Session, order: Order, submission: Submission | None, told: Silent, course: _Course, began: float
-) -> Report:
-    # Workers take a second to start; meanwhile the jobs are submitted.
-    if submission is not None:
-        _staff(desk, order)
+async def _run(desk: Session, course: _Course, told: Silent, began: float) -> Report:
+    order = course.order
+    watch = Watch(desk, told.note)
     async with desk.ledger() as ledger:
-        if submission is not None:
-            notes = await _submit(desk, ledger, order, submission, told, course)
+        if course.submission is not None:
+            if order.with_workers:
+                # They take a second to start; meanwhile the jobs are submitted.
+                watch.staff()
+            notes = await _submit(desk, ledger, course, told)
         else:
             assert course.batch_id is not None
             notes = load_notes(desk.place, course.batch_id)
             status = await ledger.batch_status(course.batch_id)
-            if status.final < status.jobs:
-                _staff(desk, order)
+            if order.with_workers and status.final < status.jobs:
+                watch.staff()
         batch_id = course.batch_id
         assert batch_id is not None
-        watch = Watch(desk, {post.name: post for post in posts()} if order.with_workers else {}, told.note)
-        status = await wait_until_final(desk, ledger, batch_id, notes.elsewhere.values(), watch, told)
+        status = await wait_until_final(ledger, batch_id, notes.elsewhere.values(), watch, told)
         with writing(order.output) as file:
             tally = await write_results(file, ledger, batch_id, notes)
         if order.afterwards is not None:
             await order.afterwards(ledger, batch_id)
     return Report(batch_id, status, tally, notes, time.monotonic() - began)
+
+
+async def _submit(desk: Session, ledger: Ledger, course: _Course, told: Silent) -> Notes:
+    assert course.submission is not None
+    accepted, receipt = await course.submission.write(ledger, desk.place, told.submitting)
+    course.batch_id = accepted.batch_id
+    if not course.order.quiet:
+        tell(f"batch {accepted.batch_id}: {accepted.said}")
+    await course.submission.hint(receipt, desk.settings, desk.where)
+    return accepted.notes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tasks.errors import NotFound
 from worker import local
-from worker.cli.crew import Crew, Hand, crew_of, crews_in, posts
+from worker.cli.crew import Crew, Hand, Post, crew_of, crews_in, posts
 from worker.cli.exits import WorkerFailed
 from worker.cli.messages import tell, warn
 from worker.cli.place import Place, Use
@@ -44,11 +44,11 @@ class Session:
         if embedded(self.settings):
             endpoints(self.settings)
 
-    def staff(self, processes: int | None = None, *, passing: bool) -> list[str]:
-        """Start the workers that are missing; returns the names of those started."""
-        return [post.name for post in posts(processes) if self.crew.start(post, passing=passing)]
+    def staff(self, processes: int | None = None, *, passing: bool) -> list[Post]:
+        """Start the workers that are missing; returns those started."""
+        return [post for post in posts(processes) if self.crew.start(post, passing=passing)]
 
-    def staff_if_missing(self) -> list[str]:
+    def staff_if_missing(self) -> list[Post]:
         """Start workers for as long as this command lasts, unless each step has one already."""
         running = self.crew.running().values()
         if any(hand.settings != self.crew.fingerprint for hand in running):
@@ -80,7 +80,9 @@ def session(settings: Settings, *, writes: bool = True, stays: bool = False) -> 
     place = place_of(settings)
     ours = embedded(settings)
     if ours and not writes and not place.has_servers:
-        raise NotFound(f"there is no ledger in {place.root} yet: 'nightdesk run' or 'up' makes one (see NIGHTDESK_HOME)")
+        raise NotFound(
+            f"there is no ledger in {place.root} yet: 'nightdesk run' or 'up' makes one (see NIGHTDESK_HOME)"
+        )
     place.create()
     with place.used() as use:
         try:

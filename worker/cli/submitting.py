@@ -35,6 +35,17 @@ class Accepted:
     jobs: int
     notes: Notes
 
+    @property
+    def said(self) -> str:
+        """For people."""
+        jobs = f"{self.jobs} {'job' if self.jobs == 1 else 'jobs'}"
+        told = f"{jobs} submitted" if self.created else f"{jobs}, submitted before with this key"
+        if self.notes.elsewhere:
+            told += f"; {len(self.notes.elsewhere)} of them known from before by their idempotency key"
+        if self.notes.bad:
+            told += f"; {len(self.notes.bad)} lines were not valid"
+        return told
+
 
 class Submission:
     """Files on their way into the ledger. Making one reads the first lines, so gross errors cost no server."""

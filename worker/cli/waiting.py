@@ -46,38 +46,40 @@ class Progress(Protocol):
 
 @dataclass(slots=True)
 class Watch:
-    """Keeps the workers alive that a command started, and counts how often it had to."""
+    """Keeps alive the workers that a command relies on, and counts how often it had to."""
 
     session: Session
-    posts: dict[str, Post]
     note: Callable[[str], None]
+    _expected: dict[str, Post] = field(default_factory=dict)
     _restarts: dict[str, int] = field(default_factory=dict)
+
+    def staff(self) -> None:
+        """Start workers where none are, and from now on expect those that run to go on."""
+        started = {post.name: post for post in self.session.staff_if_missing()}
+        running = {name: hand.post for name, hand in self.session.crew.running().items()}
+        self._expected = {**started, **running}
 
     def look(self) -> None:
         """Start again what ended; raises ``WorkerFailed`` when that keeps happening."""
-        if not self.posts:
-            return
         crew = self.session.crew
-        running = crew.running()
-        for name in self.posts.keys() - running.keys():
+        for name in self._expected.keys() - crew.running().keys():
             count = self._restarts[name] = self._restarts.get(name, 0) + 1
             if count > MOST_RESTARTS:
                 raise WorkerFailed(crew.last_words(name))
-            if crew.start(self.posts[name], passing=True):
+            if crew.start(self._expected[name], passing=True):
                 self.note(f"the worker {name} ended by itself and was started again; its log: {crew.log(name)}")
 
 
 async def wait_until_final(
-    session: Session, ledger: Ledger, batch_id: UUID, elsewhere: Iterable[UUID], watch: Watch, progress: Progress
+    ledger: Ledger, batch_id: UUID, elsewhere: Iterable[UUID], watch: Watch, progress: Progress
 ) -> BatchStatus:
     """Return when no job of a batch can move by itself: all are final, or those that are not are held.
 
     Args:
-        session: whose servers are started again when they die.
         ledger: open.
         batch_id: the batch.
         elsewhere: jobs of other batches to wait for too.
-        watch: the workers to keep alive.
+        watch: the workers, and embedded servers, to keep alive.
         progress: told of each look.
     """
     open_elsewhere = list(dict.fromkeys(elsewhere))
@@ -85,12 +87,12 @@ async def wait_until_final(
     while True:
         watch.look()
         began = time.monotonic()
-        status = await _patiently(session, progress, lambda: ledger.batch_status(batch_id))
+        status = await _patiently(watch.session, progress, lambda: ledger.batch_status(batch_id))
         progress.status(status)
         remaining = status.jobs - status.final
         held = sum(status.held.values())
         if not remaining:
-            open_elsewhere = await _not_final(session, ledger, open_elsewhere, progress)
+            open_elsewhere = await _not_final(watch, ledger, open_elsewhere, progress)
             if not open_elsewhere:
                 return status
         # Seen twice, so that a hold that is being released is not taken for the end.
@@ -102,12 +104,12 @@ async def wait_until_final(
         await asyncio.sleep(min(max(pause, FASTEST_LOOK_S), SLOWEST_LOOK_S))
 
 
-async def _not_final(session: Session, ledger: Ledger, ids: list[UUID], progress: Progress) -> list[UUID]:
+async def _not_final(watch: Watch, ledger: Ledger, ids: list[UUID], progress: Progress) -> list[UUID]:
     """The jobs that can still move; looks only as far as the first few that can."""
     moving: list[UUID] = []
     for at in range(0, len(ids), ELSEWHERE_AT_ONCE):
         chunk = ids[at : at + ELSEWHERE_AT_ONCE]
-        views = await _patiently(session, progress, lambda chunk=chunk: ledger.views(chunk))  # type: ignore[misc]
+        views = await _patiently(watch.session, progress, lambda chunk=chunk: ledger.views(chunk))  # type: ignore[misc]
         moving += [view.job_id for view in views if view.state not in FINAL_STATES and view.held_reason is None]
         if moving:
             return moving + ids[at + ELSEWHERE_AT_ONCE :]

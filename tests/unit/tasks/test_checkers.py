@@ -155,6 +155,12 @@ def test_layers_that_do_not_exist_are_named_and_change_nothing() -> None:
     assert check("Dogs bark.", checkers=("judge",)).claims[0].verdict is Verdict.UNCHECKED
 
 
+def test_an_endless_answer_is_checked_as_far_as_it_is_sensible() -> None:
+    grounding = check("Dogs require the consent of the landlord. " * 510)
+    assert grounding.counts == {Verdict.SUPPORTED: 500, Verdict.UNCHECKED: 10}
+    assert grounding.claims[-1].reason == "no checker gave a verdict"
+
+
 class Broken:
     """A checker that raises."""
 

@@ -1,0 +1,165 @@
+"""A home of its own for each test of the command line, and the command run as a user runs it: as a process."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from worker import local
+from worker.cli.crew import crews_in
+from worker.cli.place import Place
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+DEADLINE_S = 90.0
+"""Far more than anything here takes on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """A home, and the environment that commands see."""
+
+    root: Path
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Place:
+        return Place(self.root)
+
+    def environment(self, **settings: str) -> dict[str, str]:
+        named = {f"NIGHTDESK_{name.upper()}": value for name, value in {**self.settings, **settings}.items()}
+        return {**os.environ, "NIGHTDESK_HOME": str(self.root), **named}
+
+    def start(self, *arguments: str | Path, **settings: str) -> "Command":
+        """Start a command and return at once."""
+        directory = Path(tempfile.mkdtemp(prefix="command-", dir=self.root.parent))
+        with (directory / "out").open("wb") as out, (directory / "err").open("wb") as err:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "worker.cli", *map(str, arguments)],
+                cwd=REPOSITORY,
+                env=self.environment(**settings),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+        return Command(process, directory)
+
+    def run(self, *arguments: str | Path, given: bytes = b"", **settings: str) -> "Ended":
+        """Run a command to its end."""
+        done = subprocess.run(
+            [sys.executable, "-m", "worker.cli", *map(str, arguments)],
+            cwd=REPOSITORY,
+            env=self.environment(**settings),
+            input=given,
+            capture_output=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def workers(self) -> dict[str, int]:
+        """Name and process id of the workers that run."""
+        if not self.place.workers.is_dir():
+            return {}
+        return {name: hand.pid for crew in crews_in(self.place) for name, hand in crew.running().items()}
+
+    def servers_run(self) -> bool:
+        status = local.status(self.root)
+        return status.postgres.running or status.valkey.running
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that runs; its output goes to files, so that it can be looked at meanwhile."""
+
+    process: "subprocess.Popen[bytes]"
+    directory: Path
+
+    def said(self, pattern: str) -> "re.Match[str]":
+        """Wait until the command has said something on standard error."""
+
+        def look() -> "re.Match[str] | None":
+            over = self.process.poll() is not None
+            found = re.search(pattern, (self.directory / "err").read_text())
+            assert found or not over, f"ended without saying {pattern!r}: {self.ended().err}"
+            return found
+
+        found: re.Match[str] = until(look, pattern)
+        return found
+
+    def batch(self) -> str:
+        """The batch id that a run tells as soon as its jobs are accepted."""
+        return self.said(r"batch ([0-9a-f-]{36}): ")[1]
+
+    def ended(self) -> Ended:
+        """Wait for the end."""
+        code = self.process.wait(DEADLINE_S)
+        return Ended(code, (self.directory / "out").read_text(), (self.directory / "err").read_text())
+
+
+def until(look: Callable[[], Any], what: str) -> Any:
+    """Wait for something to become true."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
+        time.sleep(0.05)
+    return found
+
+
+@contextmanager
+def new_home(**settings: str) -> Iterator[Home]:
+    """A home whose processes and data are gone afterwards, whatever a test left running."""
+    # Not tmp_path: as root that one lies below a 0700 directory, and the servers' data would be put elsewhere.
+    base = Path(tempfile.mkdtemp(prefix="nightdesk-cli-"))
+    base.chmod(0o755)
+    home = Home(base / "home", settings)
+    try:
+        yield home
+    finally:
+        for pid in home.workers().values():
+            os.kill(pid, signal.SIGKILL)
+        local.remove(home.root)
+        shutil.rmtree(base)
+
+
+def question(number: int, **fields: Any) -> dict[str, Any]:
+    """A question that the offline provider answers from its one source."""
+    return {
+        "custom_id": f"q{number}",
+        "query": f"How long is the warranty of the product {number}?",
+        "context": [f"The warranty of the product {number} lasts {number + 2} years from the date of purchase."],
+        **fields,
+    }
+
+
+def write_lines(path: Path, values: Sequence[Any]) -> Path:
+    """A file of JSON lines; strings go in as they are."""
+    lines = (value if isinstance(value, str) else json.dumps(value) for value in values)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]

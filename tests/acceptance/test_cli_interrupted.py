@@ -1,0 +1,140 @@
+"""A run that is interrupted, or whose workers or servers die, loses no job."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.cli_home import Home, new_home, question, read_lines, until, write_lines
+from worker import local
+
+SLOW = {"extractive_latency_s": "60", "drain_s": "1"}
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    with new_home() as home:
+        yield home
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_is_resumed(home: Home, tmp_path: Path, number: signal.Signals) -> None:
+    given = write_lines(tmp_path / "questions.jsonl", [*(question(number) for number in range(3)), "{"])
+    out = tmp_path / "answers.jsonl"
+    command = home.start("run", given, "-o", out, **SLOW)
+    batch = command.batch()
+    until(lambda: len(home.workers()) > 1, "workers")
+
+    command.process.send_signal(number)
+    interrupted = command.ended()
+
+    assert interrupted.code == 130
+    assert f"nightdesk run --resume {batch} -o {out}" in interrupted.err
+    assert not out.exists()
+    assert home.workers() == {}
+    assert not home.servers_run()
+
+    resumed = home.run("run", "--resume", batch, "-o", out)
+
+    assert resumed.code == 1, resumed.err
+    assert [result["state"] for result in read_lines(out)] == ["completed", "completed", "completed", "failed"]
+    assert home.workers() == {}
+    assert not home.servers_run()
+
+
+def test_a_second_interrupt_does_not_wait_for_calls_in_flight(home: Home, tmp_path: Path) -> None:
+    given = write_lines(tmp_path / "questions.jsonl", [question(0)])
+    command = home.start("run", given, "-o", tmp_path / "out", extractive_latency_s="600", drain_s="600")
+    batch = command.batch()
+    until(lambda: running(home, batch) == 1, "a call in flight")
+
+    command.process.send_signal(signal.SIGINT)
+    command.said("Ctrl-C cuts them off")
+    command.process.send_signal(signal.SIGINT)
+
+    assert command.ended().code == 130
+    assert home.workers() == {}
+    assert not home.servers_run()
+
+
+def running(home: Home, batch: str) -> int:
+    states: dict[str, int] = home.run("status", batch, "--json").json()["states"]
+    return states.get("running", 0)
+
+
+def test_a_worker_that_dies_is_started_again(home: Home, tmp_path: Path) -> None:
+    given = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
+    command = home.start("run", given, "-o", tmp_path / "out", lease_s="2", extractive_latency_s="1")
+    command.batch()
+    before = until(home.workers, "workers")
+
+    os.kill(before["generate"], signal.SIGKILL)
+
+    done = command.ended()
+    assert done.code == 0, done.err
+    assert "the worker generate ended by itself and was started again" in done.err
+    assert [result["state"] for result in read_lines(tmp_path / "out")] == ["completed"] * 3
+
+
+def test_a_worker_that_keeps_dying_ends_the_run_with_its_last_words(home: Home, tmp_path: Path) -> None:
+    given = write_lines(tmp_path / "questions.jsonl", [question(0)])
+    command = home.start("run", given, "-o", tmp_path / "out", extractive_latency_s="600", drain_s="1")
+    batch = command.batch()
+
+    def kill() -> bool:
+        pid = home.workers().get("generate")
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+        return command.process.poll() is not None
+
+    until(kill, "the run to give up")
+
+    done = command.ended()
+    assert done.code == 3
+    assert "the worker generate ended by itself. The end of" in done.err
+    assert f"--resume {batch}" in done.err
+
+
+def test_an_embedded_postgres_that_dies_is_started_again(home: Home, tmp_path: Path) -> None:
+    given = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
+    command = home.start("run", given, "-o", tmp_path / "out", lease_s="4", extractive_latency_s="2")
+    batch = command.batch()
+    until(lambda: running(home, batch) == 3, "calls in flight")
+    pid = local.status(home.root).postgres.pid
+    assert pid is not None
+
+    os.kill(pid, signal.SIGKILL)
+
+    done = command.ended()
+    assert done.code == 0, done.err
+    assert [result["state"] for result in read_lines(tmp_path / "out")] == ["completed"] * 3
+
+
+def test_a_killed_run_is_cleared_up_by_the_next(home: Home, tmp_path: Path) -> None:
+    given = write_lines(tmp_path / "questions.jsonl", [question(0)])
+    command = home.start("run", given, "-o", tmp_path / "out", extractive_latency_s="1")
+    batch = command.batch()
+    command.process.kill()
+    command.ended()
+    assert home.workers()
+
+    done = home.run("run", "--resume", batch, "-o", tmp_path / "out", extractive_latency_s="1")
+
+    assert done.code == 0, done.err
+    assert home.workers() == {}
+    assert not home.servers_run()
+
+
+def test_two_runs_share_a_home_and_the_last_one_out_closes_it(home: Home, tmp_path: Path) -> None:
+    given = [write_lines(tmp_path / f"{name}.jsonl", [question(0), question(1)]) for name in ("one", "two")]
+    runs = [home.start("run", path, "-o", path.with_suffix(".out"), extractive_latency_s="1") for path in given]
+
+    for command in runs:
+        done = command.ended()
+        assert done.code == 0, done.err
+
+    assert [len(read_lines(path.with_suffix(".out"))) for path in given] == [2, 2]
+    assert home.workers() == {}
+    assert not home.servers_run()

@@ -1,0 +1,218 @@
+"""Workers that stay: ``up``, what is done with them running, and ``down``."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests.acceptance.cli_home import Home, new_home, question, read_lines, until, write_lines
+from tests.servers import Servers
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Home]:
+    """With its workers running; a test that stops them starts them again."""
+    with new_home() as home:
+        yield home
+
+
+@pytest.fixture
+def up(home: Home) -> Home:
+    done = home.run("up")
+    assert done.code == 0, done.err
+    return home
+
+
+def submitted(home: Home, path: Path) -> str:
+    done = home.run("submit", path)
+    assert done.code == 0, done.err
+    return done.out.strip()
+
+
+def test_up_again_changes_nothing_and_starts_what_has_ended(up: Home) -> None:
+    before = up.workers()
+    assert {"generate", "check-1"} <= before.keys()
+
+    assert up.run("up").code == 0
+    assert up.workers() == before
+
+    os.kill(before["check-1"], signal.SIGKILL)
+    until(lambda: "check-1" not in up.workers(), "the end of a worker")
+    done = up.run("up", "--json")
+    assert {row["name"] for row in done.json()["workers"] if row["started"]} == {"check-1"}
+    after = up.workers()
+    assert after["generate"] == before["generate"]
+    assert after["check-1"] != before["check-1"]
+
+
+def test_workers_outlive_their_parent_and_down_ends_everything(up: Home) -> None:
+    for pid in up.workers().values():
+        assert os.getsid(pid) != os.getsid(0)
+
+    done = up.run("down")
+
+    assert done.code == 0
+    assert "postgres" in done.err
+    assert up.workers() == {}
+    assert not up.servers_run()
+    assert "nothing of" in up.run("down").err
+
+
+def test_the_number_of_workers_can_be_chosen(home: Home) -> None:
+    assert home.run("up", "--workers", "1").code == 0
+    assert home.workers().keys() == {"all"}
+    assert home.run("up", "--workers", "3").code == 0
+    assert home.workers().keys() == {"generate", "check-1", "check-2"}
+    assert home.run("down").code == 0
+
+
+def test_submit_status_results_and_show(up: Home, tmp_path: Path) -> None:
+    given = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
+    batch = submitted(up, given)
+
+    waited = up.run("results", batch, "--wait", "-o", tmp_path / "out")
+    assert waited.code == 0, waited.err
+    results = read_lines(tmp_path / "out")
+    assert [result["custom_id"] for result in results] == ["q0", "q1", "q2"]
+
+    status = up.run("status", batch, "--json").json()
+    assert (status["jobs"], status["states"]) == (3, {"completed": 3})
+    assert batch in up.run("status").out
+    assert "3 completed" in up.run("status", batch).out
+
+    shown = up.run("show", f"{batch}:q1")
+    assert shown.code == 0, shown.err
+    assert results[1]["job_id"] in shown.out
+    assert "supported" in shown.out
+    assert "proven: SHA-256" in shown.out
+    assert "lasts 3 years from the date of purchase" in shown.out
+    by_position = up.run("show", f"{batch}:1", "--json").json()
+    by_id = up.run("show", results[1]["job_id"], "--json").json()
+    assert by_position == by_id
+    assert by_id["result"] == results[1]
+    assert by_id["messages"]["proven_by_hash"] is True
+    assert "lasts 3 years" in by_id["messages"]["messages"][-1]["text"]
+    assert [attempt["outcome"] for attempt in by_id["attempts"]] == ["ok"]
+
+
+def test_what_comes_out_keeps_the_published_schemas(up: Home, tmp_path: Path) -> None:
+    batch = submitted(up, write_lines(tmp_path / "questions.jsonl", [question(0), {"query": "No source?"}]))
+    results = up.run("results", batch, "--wait", "--quiet").out.splitlines()
+    schemas = up.run("schema").json()
+
+    for line in results:
+        jsonschema.validate(json.loads(line), schemas["JobResult"])
+        audit = up.run("show", json.loads(line)["job_id"], "--json").json()
+        jsonschema.validate(audit["request"], schemas["JobRequest"])
+        for record in audit["records"]:
+            jsonschema.validate(record, schemas["GenerationRecord"])
+    jsonschema.validate(up.run("status", batch, "--json").json(), schemas["BatchStatus"])
+
+
+def test_a_run_uses_the_workers_that_are_up_and_leaves_them(up: Home, tmp_path: Path) -> None:
+    before = up.workers()
+
+    assert up.run("run", write_lines(tmp_path / "in", [question(0)]), "-o", tmp_path / "out").code == 0
+
+    assert up.workers() == before
+    assert up.servers_run()
+
+
+def test_a_run_warns_of_workers_with_other_settings(up: Home, tmp_path: Path) -> None:
+    given = write_lines(tmp_path / "in", [question(0)])
+    done = up.run("run", given, "-o", tmp_path / "out", extractive_latency_s="0.01")
+    assert done.code == 0
+    assert "started with other settings" in done.err
+
+
+def test_down_leaves_a_run_alone(home: Home, tmp_path: Path) -> None:
+    home.run("down")
+    given = write_lines(tmp_path / "in", [question(0)])
+    command = home.start("run", given, "-o", tmp_path / "out", extractive_latency_s="60", drain_s="1")
+    command.batch()
+
+    done = home.run("down")
+
+    assert done.code == 1
+    assert "end it first" in done.err
+    assert home.servers_run()
+    command.process.terminate()
+    assert command.ended().code == 130
+
+
+def test_cancel_retry_and_release(up: Home, tmp_path: Path) -> None:
+    later = question(0, scheduled_at="2999-01-01T00:00:00Z")
+    batch = submitted(up, write_lines(tmp_path / "in", [later]))
+    assert up.run("results", batch).code == 1
+
+    assert "1 jobs cancelled" in up.run("cancel", batch).err
+    assert up.run("results", batch, "--wait").code == 1
+    assert "1 jobs start a new run" in up.run("retry", batch).err
+    assert up.run("results", batch, "--wait").code == 0
+    assert "0 jobs released" in up.run("release", batch).err
+
+
+def test_up_in_the_foreground_restarts_and_stops_everything(home: Home) -> None:
+    home.run("down")
+    command = home.start("up", "--foreground")
+    command.said("staying in the foreground")
+    before = home.workers()
+
+    os.kill(before["check-1"], signal.SIGKILL)
+    until(lambda: home.workers().get("check-1", before["check-1"]) != before["check-1"], "a new worker")
+    command.process.terminate()
+
+    assert command.ended().code == 0
+    assert home.workers() == {}
+    assert not home.servers_run()
+
+
+def test_a_worker_in_the_foreground_serves_servers_named_in_the_environment(
+    servers: Servers, database_url: str, tmp_path: Path
+) -> None:
+    with new_home(database_url=database_url, redis_url=servers.redis_url, key_prefix=f"cli-{os.getpid()}:") as home:
+        command = home.start("worker")
+        given = write_lines(tmp_path / "in", [question(0)])
+
+        done = home.run("run", given, "-o", tmp_path / "out", "--no-workers")
+
+        assert done.code == 0, done.err
+        assert not home.place.has_servers
+        command.process.terminate()
+        assert command.ended().code == 0
+
+
+def test_a_run_starts_workers_for_servers_named_in_the_environment(
+    servers: Servers, database_url: str, tmp_path: Path
+) -> None:
+    with new_home(database_url=database_url, redis_url=servers.redis_url, key_prefix=f"run-{os.getpid()}:") as home:
+        done = home.run("run", write_lines(tmp_path / "in", [question(0)]), "-o", tmp_path / "out")
+        assert done.code == 0, done.err
+        assert home.workers() == {}
+        assert not home.place.has_servers
+
+
+def test_a_run_without_redis_only_warns(database_url: str, tmp_path: Path) -> None:
+    with new_home(database_url=database_url, redis_url="redis://127.0.0.1:1/0") as home:
+        done = home.run("run", write_lines(tmp_path / "in", [question(0)]), "-o", tmp_path / "out")
+        assert done.code == 0, done.err
+        assert "the jobs are accepted and start a few seconds later" in done.err
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["run", "in", "-o", "out"], ["submit", "in"], ["worker"], ["up"]])
+def test_an_unreachable_database_is_told_in_one_line(arguments: list[str], tmp_path: Path) -> None:
+    given = write_lines(tmp_path / "in", [question(0)])
+    named = [str(given) if part == "in" else str(tmp_path / "out") if part == "out" else part for part in arguments]
+    with new_home(
+        database_url="postgresql://someone:a-secret@127.0.0.1:1/nowhere", redis_url="redis://127.0.0.1:1/0"
+    ) as home:
+        done = home.run(*named)
+    assert done.code == 3
+    assert "PostgreSQL at 127.0.0.1:1/nowhere can't be reached" in done.err
+    assert "NIGHTDESK_DATABASE_URL" in done.err
+    assert "Traceback" not in done.err
+    assert "a-secret" not in done.err

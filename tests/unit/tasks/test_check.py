@@ -1,0 +1,218 @@
+"""The check step's thinking: what becomes of an answer, by its form, its claims and the policy asked for."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from schemas.completion import Completion, FinishReason
+from schemas.generation import CheckerName
+from schemas.grounding import Verdict
+from schemas.job import JobRequest
+from schemas.record import RecordStatus
+from schemas.states import JobState, Outcome, Step
+from tasks import check
+from tasks.check import MAX_ROUNDS, Again, Check, examine
+from tasks.ports import FinalJob, Leased
+from tasks.prompt import render
+from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
+from worker.ledger.journal import LedgerJournal
+from worker.ledger.memory import MemoryLedger
+
+LEASE = timedelta(seconds=60)
+SOURCE = "The night desk opens at nine in the evening. The morning edition is printed in Port Lune at four."
+GOOD = "The night desk opens at nine in the evening [1]."
+BAD = "The editor eats forty pancakes with syrup each Sunday [1]."
+
+
+def leased_for_check(request: JobRequest, text: str, ledger: MemoryLedger | None = None, **completion: Any) -> Leased:
+    """A job whose answer is stored, leased for its check."""
+    ledger = ledger or MemoryLedger()
+
+    async def story() -> Leased:
+        await ledger.submit(make_batch(), [make_jobs(request)])
+        if not request.check_only:
+            (job,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)
+            attempt = make_attempt(job)
+            await ledger.open_attempts([attempt])
+            answer = make_answer(text, **completion)
+            answer = type(answer)(answer.raw, answer.completion, render(request, answer.completion.protocol))
+            await ledger.close_attempts(
+                [closed_ok(job, attempt, answer=answer, timing_ms={"llm": 0.01}, then=to_check(job))]
+            )
+        (job,) = await ledger.lease(Step.CHECK, "w", LEASE, 1)
+        return job
+
+    return asyncio.run(story())
+
+
+def request_with(**config: Any) -> JobRequest:
+    return JobRequest(query="When does the desk open?", context=({"content": SOURCE},), config=config)
+
+
+def examined(text: str, completion: dict[str, Any] | None = None, **config: Any) -> FinalJob:
+    final = examine(leased_for_check(request_with(**config), text, **(completion or {})), monotonic())
+    assert isinstance(final, FinalJob)
+    return final
+
+
+def test_a_supported_answer_is_answered_with_its_citation_and_timings() -> None:
+    final = examined(GOOD)
+    record = final.record
+
+    assert (final.state, final.outcome, record.status) == (JobState.COMPLETED, Outcome.ANSWERED, RecordStatus.SUCCESS)
+    (citation,) = record.citations
+    assert SOURCE[citation.source_start : citation.source_end] == citation.quoted_text
+    assert record.answer[citation.start_pos : citation.end_pos] == "[1]"
+    assert record.grounding is not None
+    assert record.grounding.grounding_score == 1
+    timing = record.timing_ms
+    parts = timing.model_dump(exclude={"total"})
+    assert sum(parts.values()) == pytest.approx(timing.total, abs=0.1)
+    assert record.messages_snapshot is not None
+    assert record.messages_snapshot.proves([SOURCE])
+
+
+def test_an_unsupported_claim_is_flagged() -> None:
+    final = examined(f"{GOOD} {BAD}")
+
+    assert (final.outcome, final.record.status) == (Outcome.PARTIAL, RecordStatus.PARTIAL)
+    assert final.record.grounding is not None
+    assert [claim.verdict for claim in final.record.grounding.claims] == [Verdict.SUPPORTED, Verdict.UNSUPPORTED]
+    assert "1 of 2 claims are not supported" in final.record.quality.reasoning
+
+
+def test_without_required_grounding_it_is_answered_and_the_claim_still_named() -> None:
+    final = examined(f"{GOOD} {BAD}", require_grounding=False)
+
+    assert final.outcome is Outcome.ANSWERED
+    assert final.record.grounding is not None
+    assert final.record.grounding.counts[Verdict.UNSUPPORTED] == 1
+
+
+def test_reject_keeps_the_answer_in_the_record() -> None:
+    final = examined(f"{GOOD} {BAD}", on_ungrounded="reject")
+
+    assert (final.outcome, final.record.status) == (Outcome.REJECTED, RecordStatus.PARTIAL)
+    assert "pancakes" in (final.record.output_raw or "")
+
+
+def test_redact_takes_the_sentence_out_and_says_so() -> None:
+    final = examined(f"{BAD} {GOOD}", on_ungrounded="redact")
+
+    assert final.outcome is Outcome.PARTIAL
+    assert final.record.answer == GOOD
+    assert any("pancakes" in warning for warning in final.record.quality.warnings)
+    (citation,) = final.record.citations
+    assert final.record.answer[citation.start_pos : citation.end_pos] == "[1]"
+    assert final.record.grounding is not None
+    assert [claim.verdict for claim in final.record.grounding.claims] == [Verdict.SUPPORTED]
+
+
+def test_nothing_left_after_redaction_is_an_abstention() -> None:
+    final = examined(BAD, on_ungrounded="redact")
+
+    assert final.outcome is Outcome.ABSTAINED
+    assert final.record.answer == "The sources given do not answer this question."
+
+
+def test_retry_asks_for_one_more_round_and_then_flags() -> None:
+    job = leased_for_check(request_with(on_ungrounded="retry"), BAD)
+
+    assert isinstance(examine(job, monotonic()), Again)
+    last = examine(replace(job, round=MAX_ROUNDS - 1), monotonic())
+    assert isinstance(last, FinalJob)
+    assert last.outcome is Outcome.PARTIAL
+
+
+@pytest.mark.parametrize("reason", [FinishReason.REFUSAL, FinishReason.CONTENT_FILTER])
+def test_a_refusal_is_never_a_success(reason: FinishReason) -> None:
+    final = examined("", {"finish_reason": reason, "refusal": "I can't help with that."})
+
+    assert (final.outcome, final.record.status) == (Outcome.REFUSED, RecordStatus.FAILED)
+    assert final.record.error_message == "I can't help with that."
+
+
+def test_an_answer_cut_off_at_its_length_is_partial() -> None:
+    final = examined(GOOD, {"finish_reason": FinishReason.LENGTH})
+
+    assert final.outcome is Outcome.PARTIAL
+    assert "cut off at 1024 tokens" in final.record.quality.reasoning
+
+
+def test_an_answer_without_the_citations_asked_for_is_partial() -> None:
+    assert examined("The night desk opens at nine in the evening.", min_citations=1).outcome is Outcome.PARTIAL
+
+
+def test_a_checker_that_is_not_there_makes_the_answer_partial_not_failed() -> None:
+    final = examined(GOOD, checkers=[CheckerName.LEXICAL, CheckerName.JUDGE])
+
+    assert final.outcome is Outcome.PARTIAL
+    assert "the check 'judge' gave no verdict" in final.record.quality.reasoning
+
+
+def test_the_models_own_word_that_the_sources_do_not_answer_is_an_abstention() -> None:
+    final = examined("[none] The sources do not say when the desk opens.")
+
+    assert (final.outcome, final.record.status) == (Outcome.ABSTAINED, RecordStatus.SUCCESS)
+    assert final.record.grounding is None
+
+
+def test_a_given_answer_is_checked_without_a_completion() -> None:
+    request = JobRequest(context=({"content": SOURCE},), response=f"{GOOD} {BAD}")
+    final = examine(leased_for_check(request, ""), monotonic())
+
+    assert isinstance(final, FinalJob)
+    assert final.record.answer == f"{GOOD} {BAD}"
+    assert final.record.output_raw == f"{GOOD} {BAD}"
+    assert final.record.model_provider is None
+    assert final.outcome is Outcome.PARTIAL
+
+
+def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = MemoryLedger()
+    jobs = [leased_for_check(request_with(), GOOD, ledger) for _ in range(3)]
+    real = check.postprocess
+
+    def breaks(request: JobRequest, prompt: Any, completion: Completion | None) -> Any:
+        if request is jobs[1].request:
+            raise ZeroDivisionError("oops")
+        return real(request, prompt, completion)
+
+    monkeypatch.setattr(check, "postprocess", breaks)
+    told: list[Leased] = []
+
+    async def story() -> Sequence[JobState]:
+        journal = LedgerJournal(ledger)
+        with ThreadPoolExecutor(1) as cpu:
+            await Check(ledger, journal, cpu, lambda job, _: told.append(job)).run(jobs)
+        await journal.close()
+        return [view.state for view in await ledger.views([job.job_id for job in jobs])]
+
+    states = asyncio.run(story())
+
+    assert states == [JobState.COMPLETED, JobState.FAILED, JobState.COMPLETED]
+    assert len(told) == 3
+
+
+def test_another_round_goes_back_to_generate() -> None:
+    ledger = MemoryLedger()
+    job = leased_for_check(request_with(on_ungrounded="retry"), BAD, ledger)
+
+    async def story() -> Leased:
+        journal = LedgerJournal(ledger)
+        with ThreadPoolExecutor(1) as cpu:
+            await Check(ledger, journal, cpu, lambda *_: None).run([job])
+        await journal.close()
+        await ledger.promote(10)
+        (again,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)
+        return again
+
+    again = asyncio.run(story())
+
+    assert (again.round, again.stored) == (1, None)

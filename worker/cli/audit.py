@@ -1,0 +1,74 @@
+"""Puts together everything known of one job, for an audit."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.prompt import MessagesSnapshot, Prompt
+from schemas.record import JobResult
+from tasks.finish import result_of
+from tasks.ports import JobDetail
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """The exact messages that were sent for an answer."""
+
+    sha256: str
+    proven: bool
+    """Whether the hash noted before the call is that of these messages."""
+    texts: tuple[tuple[str, str], ...]
+    """Role and text of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """One job as the ledger knows it, its result, and the messages sent."""
+
+    detail: JobDetail
+    result: JobResult
+    messages: Messages | None
+
+
+def audit_of(detail: JobDetail) -> Audit:
+    """Put an audit together from what the ledger tells."""
+    snapshot = _snapshot(detail)
+    return Audit(detail, result_of(detail.view), None if snapshot is None else _messages(detail, snapshot))
+
+
+def _snapshot(detail: JobDetail) -> MessagesSnapshot | None:
+    """Of the record; while there is none yet, of the newest answer that won."""
+    if detail.view.record is not None and detail.view.record.messages_snapshot is not None:
+        return detail.view.record.messages_snapshot
+    won = [completion for completion in detail.completions if completion["won"]]
+    return Prompt.model_validate(won[-1]["prompt"]).snapshot if won else None
+
+
+def _messages(detail: JobDetail, snapshot: MessagesSnapshot) -> Messages:
+    contents = [source.content for source in detail.view.request.context]
+    texts = tuple((role.value, text) for role, text in snapshot.texts(contents))
+    return Messages(snapshot.sha256, snapshot.proves(contents), texts)
+
+
+def to_json(audit: Audit) -> dict[str, Any]:
+    """The whole audit, for programs."""
+    detail, view, messages = audit.detail, audit.detail.view, audit.messages
+    return {
+        "result": audit.result.model_dump(mode="json"),
+        "job": {
+            "job_id": view.job_id, "batch_id": view.batch_id, "tenant": view.tenant, "position": view.position,
+            "custom_id": view.custom_id, "state": view.state, "step": view.step, "run": view.run, "round": view.round,
+            "outcome": view.outcome, "held_reason": view.held_reason, "created_at": view.created_at,
+            "scheduled_at": view.scheduled_at, "started_at": view.started_at, "finished_at": view.finished_at,
+            "published_at": view.published_at, "cost_usd": view.cost_usd,
+        },
+        "request": view.request.model_dump(mode="json"),
+        "messages": messages and {
+            "sha256": messages.sha256,
+            "proven_by_hash": messages.proven,
+            "messages": [{"role": role, "text": text} for role, text in messages.texts],
+        },
+        "records": [record.model_dump(mode="json") for record in detail.records],
+        "attempts": list(detail.attempts),
+        "completions": list(detail.completions),
+        "events": list(detail.events),
+    }  # fmt: skip

@@ -1,0 +1,65 @@
+"""``nightdesk release``: lets held jobs go on."""
+
+from decimal import Decimal, InvalidOperation
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from schemas.states import HeldReason
+from tasks.errors import InputError
+from worker.cli import options
+from worker.cli.actor import actor
+from worker.cli.interrupts import run_interruptible
+from worker.cli.messages import tell
+from worker.cli.output import write_json
+from worker.cli.session import Session, session
+from worker.settings import load_settings
+
+
+def command(
+    batch: options.BatchId,
+    reason: Annotated[
+        HeldReason | None, typer.Option(help="Release only what is held for this reason; default: everything.")
+    ] = None,
+    max_cost_usd: Annotated[
+        str | None, typer.Option("--max-cost-usd", metavar="USD", help="The batch's new ceiling on cost.")
+    ] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Let held jobs of a batch go on, with a new ceiling on cost if one is given."""
+    batch_id = options.batch_id(batch)
+    ceiling = None if max_cost_usd is None else _amount(max_cost_usd)
+    reasons = list(HeldReason) if reason is None else [reason]
+    with session(load_settings(), writes=False) as desk:
+        released = run_interruptible(_release(desk, batch_id, reasons, ceiling))
+    if as_json:
+        write_json({"batch_id": str(batch_id), "released": released})
+    else:
+        tell(f"{released} jobs released; workers take them from here")
+    return 0
+
+
+def _amount(text: str) -> Decimal:
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        raise InputError(f"{text!r} is not an amount in USD", field="--max-cost-usd") from None
+    if not amount.is_finite() or amount < 0:
+        raise InputError(f"{text} is not an amount in USD, from 0 up", field="--max-cost-usd")
+    return amount
+
+
+async def _release(desk: Session, batch_id: UUID, reasons: list[HeldReason], ceiling: Decimal | None) -> int:
+    """How many jobs of the batch are no longer held."""
+    async with desk.ledger() as ledger:
+        before = await ledger.batch_status(batch_id)
+        if ceiling is not None:
+            await ledger.set_budget(batch_id, ceiling, actor())
+        for reason in reasons:
+            if reason is HeldReason.BATCH_PAUSED and before.paused:
+                await ledger.pause_batch(batch_id, actor(), paused=False)
+            else:
+                await ledger.release(batch_id, reason, actor())
+        after = await ledger.batch_status(batch_id)
+    return sum(before.held.values()) - sum(after.held.values())

@@ -1,0 +1,51 @@
+"""``nightdesk results``: the results of a batch, as they stand or when they are all there."""
+
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from worker.cli import options
+from worker.cli.exits import INCOMPLETE, OK
+from worker.cli.interrupts import run_interruptible
+from worker.cli.lines import Tally, write_results
+from worker.cli.messages import tell
+from worker.cli.notes import load_notes
+from worker.cli.outfile import check_output, writing
+from worker.cli.progress import Silent, progress
+from worker.cli.session import Session, session
+from worker.cli.waiting import Watch, wait_until_final
+from worker.settings import load_settings
+
+
+def command(
+    batch: options.BatchId,
+    output: options.Output = "-",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all jobs are final (or held).")] = False,
+    quiet: options.Quiet = False,
+) -> int:
+    """Write the results of a batch as JSON lines, in the order of its input.
+
+    Without --wait, jobs that are not final stand there with their present state.
+    """
+    batch_id = options.batch_id(batch)
+    check_output(output)
+    with session(load_settings(), writes=False) as desk, progress(quiet=quiet) as told:
+        if wait and not desk.crew.running() and not quiet:
+            tell("no worker of this home runs; waiting for whoever else works on this ledger")
+        tally = run_interruptible(_write(desk, batch_id, output, told, wait=wait))
+    if not quiet:
+        states = ", ".join(f"{count} {state}" for state, count in tally.states.items())
+        tell(f"{tally.lines} results: {states or 'none'}")
+    return OK if tally.all_well else INCOMPLETE
+
+
+async def _write(desk: Session, batch_id: UUID, output: str, told: Silent, *, wait: bool) -> Tally:
+    notes = load_notes(desk.place, batch_id)
+    async with desk.ledger() as ledger:
+        if wait:
+            await wait_until_final(ledger, batch_id, notes.elsewhere.values(), Watch(desk, told.note), told)
+        else:
+            await ledger.batch_status(batch_id)
+        with writing(output) as file:
+            return await write_results(file, ledger, batch_id, notes)

@@ -1,0 +1,38 @@
+"""``nightdesk status``: how batches stand."""
+
+from typing import Annotated
+
+import typer
+
+from schemas.batch import BatchStatus
+from worker.cli import options
+from worker.cli.interrupts import run_interruptible
+from worker.cli.output import write_json
+from worker.cli.render.batches import show_batch, show_batches
+from worker.cli.session import Session, session
+from worker.settings import load_settings
+
+
+def command(
+    batch: Annotated[str | None, typer.Argument(metavar="[BATCH]", help="A batch's id; without, the newest.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many batches to list.")] = 20,
+    as_json: options.Json = False,
+) -> int:
+    """Show how a batch stands: jobs by state and outcome, what is held and why, cost. Without BATCH, list the newest."""
+    chosen = None if batch is None else options.batch_id(batch)
+
+    async def read(desk: Session) -> list[BatchStatus]:
+        async with desk.ledger() as ledger:
+            return await ledger.batches(limit) if chosen is None else [await ledger.batch_status(chosen)]
+
+    with session(load_settings(), writes=False) as desk:
+        found = run_interruptible(read(desk))
+        workers = desk.crew.running()
+    if as_json:
+        listed = [status.model_dump(mode="json") for status in found]
+        write_json(listed if chosen is None else listed[0])
+    elif chosen is None:
+        show_batches(found, workers=len(workers))
+    else:
+        show_batch(found[0])
+    return 0

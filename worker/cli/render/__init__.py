@@ -1,0 +1,1 @@
+"""Makes things readable on a terminal; decides nothing and fetches nothing."""

@@ -1,0 +1,77 @@
+"""Says how a run went: a few lines for people, or JSON."""
+
+from typing import Any
+
+from schemas.batch import BatchStatus
+from schemas.states import HeldReason
+from worker.cli.progress import counts_of, duration
+from worker.cli.running import Report
+
+_RELEASES = {
+    HeldReason.BUDGET: (
+        "the batch's ceiling on cost is reached; raise it with: nightdesk release {batch} --max-cost-usd USD"
+    ),
+    HeldReason.BATCH_PAUSED: "the batch is paused; let it go on with: nightdesk release {batch}",
+    HeldReason.LANE_PAUSED: (
+        "the provider refused for quota or spend limit; once that is settled: nightdesk release {batch}"
+    ),
+    HeldReason.UNKNOWN_OUTCOME: (
+        "a call was sent and its answer never came, so it may have been billed; to call again: nightdesk release {batch}"
+    ),
+}
+
+
+def money(status: BatchStatus) -> str:
+    """What a batch has cost, and what may come on top."""
+    spent = f"{status.spent_usd.normalize():f} USD"
+    if status.max_cost_usd is not None:
+        spent += f" of {status.max_cost_usd.normalize():f}"
+    if status.reserved_usd:
+        spent += f" (and {status.reserved_usd.normalize():f} reserved)"
+    return spent
+
+
+def held_lines(status: BatchStatus) -> list[str]:
+    """Why jobs are held, and what lets them go."""
+    lines = []
+    for reason, count in status.held.items():
+        how = _RELEASES.get(HeldReason(reason), "release it with: nightdesk release {batch}")
+        lines.append(f"{count} held ({reason}): {how.format(batch=status.batch_id)}")
+    return lines
+
+
+def told(report: Report, output: str) -> list[str]:
+    """The end of a run, for people."""
+    status = report.status
+    lines = []
+    if status is not None:
+        jobs = f"{status.jobs} {'job' if status.jobs == 1 else 'jobs'}"
+        lines.append(f"{jobs} in {duration(report.seconds)}: {counts_of(status)}; cost {money(status)}")
+        if status.possibly_billed_twice:
+            lines.append(f"possibly billed twice: {status.possibly_billed_twice}")
+        held = held_lines(status)
+        lines += held
+        if held:
+            lines.append(f"then go on with: nightdesk run --resume {status.batch_id} -o {output}")
+    if report.notes.bad:
+        lines.append(
+            f"{len(report.notes.bad)} of {report.tally.lines} lines were not valid; they stand in the output as failed"
+        )
+    lines.append(f"{report.tally.lines} results written to {'standard output' if output == '-' else output}")
+    return lines
+
+
+def as_json(report: Report, output: str) -> dict[str, Any]:
+    """The end of a run, for programs."""
+    return {
+        "batch_id": str(report.batch_id) if report.batch_id else None,
+        "output": output,
+        "lines": report.tally.lines,
+        "states": dict(report.tally.states),
+        "invalid_lines": [
+            {"position": bad.position, "where": bad.place, "message": bad.message} for bad in report.notes.bad
+        ],
+        "status": report.status.model_dump(mode="json") if report.status else None,
+        "seconds": round(report.seconds, 3),
+        "exit_code": report.exit_code,
+    }
