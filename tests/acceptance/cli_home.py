@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from worker import local
 from worker.cli.crew import crews_in
 from worker.cli.place import Place
@@ -72,6 +74,18 @@ class Home:
         if not self.place.workers.is_dir():
             return {}
         return {name: hand.pid for crew in crews_in(self.place) for name, hand in crew.running().items()}
+
+    def kill(self, name: str) -> None:
+        """Kill a worker the hard way, once it is more than the shell that starts it."""
+
+        def is_python() -> int | None:
+            pid = self.workers().get(name)
+            try:
+                return pid if pid and psutil.Process(pid).cmdline()[:1] == [sys.executable] else None
+            except psutil.NoSuchProcess:
+                return None
+
+        os.kill(until(is_python, f"the worker {name}"), signal.SIGKILL)
 
     def servers_run(self) -> bool:
         status = local.status(self.root)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.acceptance.cli_home import Home, new_home, question, read_lines, until, write_lines
 from worker import local
+from worker.cli.waiting import MOST_RESTARTS
 
 SLOW = {"extractive_latency_s": "60", "drain_s": "1"}
 
@@ -68,9 +69,8 @@ def test_a_worker_that_dies_is_started_again(home: Home, tmp_path: Path) -> None
     given = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
     command = home.start("run", given, "-o", tmp_path / "out", lease_s="2", extractive_latency_s="1")
     command.batch()
-    before = until(home.workers, "workers")
 
-    os.kill(before["generate"], signal.SIGKILL)
+    home.kill("generate")
 
     done = command.ended()
     assert done.code == 0, done.err
@@ -83,13 +83,8 @@ def test_a_worker_that_keeps_dying_ends_the_run_with_its_last_words(home: Home, 
     command = home.start("run", given, "-o", tmp_path / "out", extractive_latency_s="600", drain_s="1")
     batch = command.batch()
 
-    def kill() -> bool:
-        pid = home.workers().get("generate")
-        if pid is not None:
-            os.kill(pid, signal.SIGKILL)
-        return command.process.poll() is not None
-
-    until(kill, "the run to give up")
+    for _ in range(MOST_RESTARTS + 1):
+        home.kill("generate")
 
     done = command.ended()
     assert done.code == 3

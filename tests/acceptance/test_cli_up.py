@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,7 +39,7 @@ def test_up_again_changes_nothing_and_starts_what_has_ended(up: Home) -> None:
     assert up.run("up").code == 0
     assert up.workers() == before
 
-    os.kill(before["check-1"], signal.SIGKILL)
+    up.kill("check-1")
     until(lambda: "check-1" not in up.workers(), "the end of a worker")
     done = up.run("up", "--json")
     assert {row["name"] for row in done.json()["workers"] if row["started"]} == {"check-1"}
@@ -162,7 +161,7 @@ def test_up_in_the_foreground_restarts_and_stops_everything(home: Home) -> None:
     command.said("staying in the foreground")
     before = home.workers()
 
-    os.kill(before["check-1"], signal.SIGKILL)
+    home.kill("check-1")
     until(lambda: home.workers().get("check-1", before["check-1"]) != before["check-1"], "a new worker")
     command.process.terminate()
 

@@ -4,10 +4,11 @@ import asyncio
 from collections import Counter
 from decimal import Decimal
 
-from schemas.states import JobState, Step
+from schemas.states import HeldReason, JobState, Step
 from tasks.ports import Ledger, Opened
 from tests.builders import (
     closed_ok,
+    later,
     lease_key,
     make_answer,
     make_attempt,
@@ -160,3 +161,28 @@ async def test_jobs_of_a_batch_close_in_any_order_at_once(ledger: Ledger) -> Non
     status = await ledger.batch_status(batch.id)
     assert (status.reserved_usd, status.spent_usd) == (0, 20 * Decimal("0.002"))
     assert await ledger.backlog(Step.CHECK, 100) == 20
+
+
+async def test_an_attempt_opened_again_after_an_unheard_commit_is_opened_once(ledger: Ledger) -> None:
+    receipt = await submit(ledger, make_request(), batch=make_batch(max_cost_usd=Decimal(1)))
+    leased = await take_one(ledger, receipt.job_ids[0])
+    attempt = make_attempt(leased, reserved_usd=Decimal("0.6"))
+
+    assert await ledger.open_attempts([attempt]) == [Opened.OPENED]
+    assert await ledger.open_attempts([attempt]) == [Opened.OPENED]
+
+    assert (await ledger.batch_status(leased.batch_id)).reserved_usd == Decimal("0.6")
+    assert len((await ledger.job_detail(leased.job_id)).attempts) == 1
+
+
+async def test_a_job_released_in_a_paused_batch_waits_for_the_batch(ledger: Ledger) -> None:
+    receipt = await submit(ledger, make_request())
+    leased = await take_one(ledger, receipt.job_ids[0])
+    await ledger.defer(lease_key(leased), later(leased, held_reason=HeldReason.BUDGET))
+    await ledger.pause_batch(leased.batch_id, "ada", paused=True)
+    await ledger.release(leased.batch_id, HeldReason.BUDGET, "ada")
+
+    assert (await view(ledger, leased.job_id)).held_reason == HeldReason.BATCH_PAUSED
+
+    await ledger.pause_batch(leased.batch_id, "ada", paused=False)
+    assert (await view(ledger, leased.job_id)).state is JobState.AVAILABLE

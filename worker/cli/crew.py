@@ -144,8 +144,10 @@ class Crew:
                 pass_fds=(guard,),
                 start_new_session=True,
             )
-        except (OSError, subprocess.CalledProcessError) as error:
+        except OSError as error:
             raise WorkerFailed(f"a worker process can't be started: {error}") from error
+        except subprocess.CalledProcessError as error:
+            raise WorkerFailed(f"a worker process can't be started: its shell ended with {error.returncode}") from error
         finally:
             os.close(descriptor)
         return int(done.stdout)
@@ -238,18 +240,17 @@ def _hand(record: Path) -> Hand | None:
     """The worker of a record, if it runs."""
     try:
         first, _, rest = record.read_text(encoding="utf-8").partition("\n")
-        about = orjson.loads(rest)
         pid = int(first)
-    except (FileNotFoundError, ValueError):
+        about = orjson.loads(rest)
+        post = Post(record.stem.partition("@")[0], tuple(about["queues"]))
+        passing, settings = bool(about["passing"]), str(about["settings"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
     process = _process(record, pid)
     if process is None and not guard_is_free(_identity(record)):
         # The guard is held, but the process id is wrong: look for whoever holds it.
         process = next((found for pid in psutil.pids() if (found := _process(record, pid))), None)
-    if process is None:
-        return None
-    name = record.stem.partition("@")[0]
-    return Hand(Post(name, tuple(about["queues"])), process, bool(about["passing"]), str(about["settings"]))
+    return None if process is None else Hand(post, process, passing, settings)
 
 
 def _process(record: Path, pid: int) -> psutil.Process | None:

@@ -61,6 +61,8 @@ class Watch:
 
     def look(self) -> None:
         """Start again what ended; raises ``WorkerFailed`` when that keeps happening."""
+        if not self._expected:
+            return
         crew = self.session.crew
         for name in self._expected.keys() - crew.running().keys():
             count = self._restarts[name] = self._restarts.get(name, 0) + 1

@@ -20,16 +20,18 @@ WITH given AS (
     AS d(id, job_id, batch_id, token, run, round, purpose, number, lane, provider, model, hash, reserve, ord)
 ), ours AS (
     SELECT d.*, EXISTS (SELECT FROM completion c WHERE c.job_id = d.job_id AND c.run = d.run AND c.round = d.round
-                                                 AND c.purpose = d.purpose AND c.won) AS answered
+                                                 AND c.purpose = d.purpose AND c.won) AS answered,
+           -- Written by an earlier try whose commit was not heard of.
+           EXISTS (SELECT FROM attempt a WHERE a.id = d.id) AS known
     FROM given d JOIN job j ON j.id = d.job_id AND j.lease_token = d.token AND j.state = 'running'
 ), room AS (
     -- In id order, so that two groups never wait for each other.
     SELECT b.id, b.max_cost_usd - b.reserved_usd - b.spent_usd AS usd FROM batch b
-    WHERE b.id IN (SELECT batch_id FROM ours WHERE NOT answered AND reserve > 0)
+    WHERE b.id IN (SELECT batch_id FROM ours WHERE NOT answered AND NOT known AND reserve > 0)
     ORDER BY b.id FOR UPDATE
 ), fit AS (
     SELECT o.*, r.usd IS NULL OR sum(o.reserve) OVER (PARTITION BY o.batch_id ORDER BY o.ord) <= r.usd AS fits
-    FROM ours o LEFT JOIN room r ON r.id = o.batch_id WHERE NOT o.answered
+    FROM ours o LEFT JOIN room r ON r.id = o.batch_id WHERE NOT o.answered AND NOT o.known
 ), reserved AS (
     UPDATE batch b SET reserved_usd = b.reserved_usd + s.usd
     FROM (SELECT batch_id, sum(reserve) AS usd FROM fit WHERE fits AND reserve > 0 GROUP BY batch_id) s
@@ -40,7 +42,7 @@ WITH given AS (
     SELECT id, job_id, run, round, purpose, number, lane, provider, model, hash, token, reserve FROM fit WHERE fits
     RETURNING id
 )
-SELECT CASE WHEN p.id IS NOT NULL THEN 'opened' WHEN o.id IS NULL THEN 'lost'
+SELECT CASE WHEN p.id IS NOT NULL OR o.known THEN 'opened' WHEN o.id IS NULL THEN 'lost'
             WHEN o.answered THEN 'answered' ELSE 'over_budget' END AS status
 FROM given d LEFT JOIN ours o ON o.id = d.id LEFT JOIN opened p ON p.id = d.id
 ORDER BY d.ord

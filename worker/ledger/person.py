@@ -1,9 +1,12 @@
 """What a person does to jobs and batches: cancel, retry, pause, release, and change a budget."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
+
+from psycopg import AsyncConnection
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason
@@ -40,23 +43,20 @@ SELECT id FROM again
 
 _RELEASE = """
 WITH freed AS (
-    UPDATE job j SET state = 'available', held_reason = NULL, available_at = nightdesk_now(), hinted_at = NULL
-    WHERE j.state = 'scheduled' AND j.held_reason = %(reason)s
+    UPDATE job j
+    SET state = CASE WHEN b.paused OR j.scheduled_at > nightdesk_now() THEN 'scheduled' ELSE 'available' END,
+        -- In a batch that is paused a job goes on only when the batch does.
+        held_reason = CASE WHEN b.paused THEN 'batch_paused' END,
+        available_at = nightdesk_now(), hinted_at = NULL
+    FROM batch b
+    WHERE b.id = j.batch_id AND j.state = 'scheduled' AND j.held_reason = %(reason)s
       AND (%(batch_id)s::uuid IS NULL OR j.batch_id = %(batch_id)s)
-      AND j.scheduled_at <= nightdesk_now()
-    RETURNING j.id, j.run
-), unheld AS (
-    UPDATE job j SET held_reason = NULL
-    WHERE j.state = 'scheduled' AND j.held_reason = %(reason)s
-      AND (%(batch_id)s::uuid IS NULL OR j.batch_id = %(batch_id)s)
-      AND j.scheduled_at > nightdesk_now()
     RETURNING j.id, j.run
 ), noted AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
-    SELECT id, run, 'release', %(actor)s, jsonb_build_object('held_reason', %(reason)s::text)
-    FROM (SELECT * FROM freed UNION ALL SELECT * FROM unheld) f
+    SELECT id, run, 'release', %(actor)s, jsonb_build_object('held_reason', %(reason)s::text) FROM freed
 )
-SELECT (SELECT count(*) FROM freed) + (SELECT count(*) FROM unheld) AS jobs
+SELECT count(*) AS jobs FROM freed
 """
 
 _PAUSE = "UPDATE batch SET paused = %(paused)s WHERE id = %(batch_id)s RETURNING id"
@@ -89,10 +89,7 @@ class PersonVerbs:
     async def cancel_batch(self, batch_id: UUID, actor: str) -> list[UUID]:
         """See ``tasks.ports.Ledger.cancel_batch``; raises ``NotFound``."""
         parameters = {"batch_id": batch_id, **_cancelled_by(actor)}
-        async with self._db.connection() as connection, connection.transaction():
-            noted = await (await connection.execute(_NOTE_BATCH_CANCELLED, {"batch_id": batch_id})).fetchone()
-            if noted is None:
-                raise NotFound(f"no batch {batch_id}")
+        async with self._changed_batch(_NOTE_BATCH_CANCELLED, {"batch_id": batch_id}) as connection:
             rows: list[Any] = await (await connection.execute(_CANCEL_BATCH, parameters)).fetchall()
         return [row.id for row in rows]
 
@@ -103,25 +100,39 @@ class PersonVerbs:
 
     async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str) -> int:
         """See ``tasks.ports.Ledger.release``."""
-        rows = await self._db.rows(_RELEASE, {"batch_id": batch_id, "reason": reason.value, "actor": actor})
-        return int(rows[0].jobs)
+        async with self._db.connection() as connection:
+            return await _release(connection, batch_id, reason, actor)
 
     async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool) -> int:
         """See ``tasks.ports.Ledger.pause_batch``; raises ``NotFound``."""
-        await self._change_batch(_PAUSE, {"batch_id": batch_id, "paused": paused})
-        if paused:
-            rows = await self._db.rows(_HOLD_BATCH, {"batch_id": batch_id, "actor": actor})
-            return int(rows[0].jobs)
-        return await self.release(batch_id, HeldReason.BATCH_PAUSED, actor)
+        async with self._changed_batch(_PAUSE, {"batch_id": batch_id, "paused": paused}) as connection:
+            if not paused:
+                return await _release(connection, batch_id, HeldReason.BATCH_PAUSED, actor)
+            return await _count(connection, _HOLD_BATCH, {"batch_id": batch_id, "actor": actor})
 
     async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:
         """See ``tasks.ports.Ledger.set_budget``; raises ``NotFound``."""
-        await self._change_batch(_SET_BUDGET, {"batch_id": batch_id, "max_cost_usd": max_cost_usd})
-        await self.release(batch_id, HeldReason.BUDGET, actor)
+        parameters = {"batch_id": batch_id, "max_cost_usd": max_cost_usd}
+        async with self._changed_batch(_SET_BUDGET, parameters) as connection:
+            await _release(connection, batch_id, HeldReason.BUDGET, actor)
 
-    async def _change_batch(self, statement: str, parameters: dict[str, Any]) -> None:
-        if not await self._db.rows(statement, parameters):
-            raise NotFound(f"no batch {parameters['batch_id']}")
+    @asynccontextmanager
+    async def _changed_batch(self, statement: str, parameters: dict[str, Any]) -> AsyncIterator[AsyncConnection[Any]]:
+        """Change a batch, and in the same transaction whatever the caller does to its jobs."""
+        async with self._db.connection() as connection, connection.transaction():
+            if await (await connection.execute(statement, parameters)).fetchone() is None:
+                raise NotFound(f"no batch {parameters['batch_id']}")
+            yield connection
+
+
+async def _release(connection: AsyncConnection[Any], batch_id: UUID | None, reason: HeldReason, actor: str) -> int:
+    return await _count(connection, _RELEASE, {"batch_id": batch_id, "reason": reason.value, "actor": actor})
+
+
+async def _count(connection: AsyncConnection[Any], statement: str, parameters: dict[str, Any]) -> int:
+    row = await (await connection.execute(statement, parameters)).fetchone()
+    assert row is not None
+    return int(row.jobs)
 
 
 def _cancelled_by(actor: str) -> dict[str, str]:

@@ -49,7 +49,7 @@ _REQUEST_TYPES = ["uuid", "bytea", "bytea", "int2"]
 _JSONB_VERSION = b"\x01"
 """What precedes the JSON text in PostgreSQL's binary form of jsonb; so the bytes go through as they are."""
 
-_UNIQUE_FIELDS = {"job_custom_id": "custom_id", "job_message_id": "message_id"}
+_UNIQUE_FIELDS = {"job_custom_id": "custom_id", "job_message_id": "message_id", "job_pkey": "job_id"}
 """Unique indexes of what a caller chooses, and the field to name when one is violated."""
 
 
@@ -82,7 +82,7 @@ def _explain_unique(error: psycopg.errors.UniqueViolation) -> None:
     field = _UNIQUE_FIELDS.get(error.diag.constraint_name or "")
     if field is not None:
         detail = (error.diag.message_detail or "").removeprefix("Key ")
-        scope = "in the batch" if field == "custom_id" else "of the tenant"
+        scope = {"custom_id": "in the batch", "message_id": "of the tenant", "job_id": "in the ledger"}[field]
         raise InputError(f"must be unique {scope}: {detail}", field=field) from error
 
 

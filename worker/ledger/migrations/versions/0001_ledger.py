@@ -229,7 +229,11 @@ STORAGE = """
 -- Requests and raw answers are written once and read once or twice: default compression made a bulk submit six
 -- times slower than leaving them uncompressed out of line.
 ALTER TABLE job_request ALTER COLUMN request SET STORAGE EXTERNAL;
-ALTER TABLE completion ALTER COLUMN raw SET STORAGE EXTERNAL;
+ALTER TABLE completion ALTER COLUMN raw SET STORAGE EXTERNAL, ALTER COLUMN parsed SET STORAGE EXTERNAL,
+    ALTER COLUMN prompt SET STORAGE EXTERNAL;
+ALTER TABLE generation_record ALTER COLUMN messages_snapshot SET STORAGE EXTERNAL,
+    ALTER COLUMN output_raw SET STORAGE EXTERNAL, ALTER COLUMN answer SET STORAGE EXTERNAL,
+    ALTER COLUMN citations SET STORAGE EXTERNAL, ALTER COLUMN grounding SET STORAGE EXTERNAL;
 -- Room on each page, so that renewals and hints stay on it without touching an index.
 ALTER TABLE job SET (fillfactor = 80);
 ALTER TABLE batch SET (fillfactor = 50);

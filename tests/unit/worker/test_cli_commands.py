@@ -1,0 +1,169 @@
+import io
+import logging
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import orjson
+import pytest
+from rich.console import Console
+
+from schemas.job import JobRequest
+from schemas.record import JobResult
+from tasks.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    IdempotencyConflict,
+    InputError,
+    LedgerUnavailable,
+    NightdeskError,
+    NotFound,
+    SchemaMismatch,
+)
+from worker import cli
+from worker.cli.commands import COMMANDS
+from worker.cli.contract import MODELS, json_schema
+from worker.cli.exits import InUse, WorkerFailed, exit_code_of
+from worker.cli.messages import tell
+from worker.cli.render.answer import show_answer
+from worker.local import StartError
+from worker.settings import Settings
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """The command line sets what is its process's to set."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    monkeypatch.setenv("PGCONNECT_TIMEOUT", "5")
+    monkeypatch.setenv("NIGHTDESK_HOME", str(tmp_path / "home"))
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for number, handler in signals.items():
+        signal.signal(number, handler)
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"  {name} " in told for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([name, "--help"]) == 0
+    assert f"Usage: nightdesk {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["bogus"],
+        ["run"],
+        ["run", "-o", "out"],
+        ["run", "missing.jsonl", "-o", "out"],
+        ["run", "in", "-o", "out", "--resume", "00000000-0000-0000-0000-000000000000"],
+        ["run", "--resume", "no id", "-o", "out"],
+        ["results", "no id"],
+        ["show", "no id"],
+        ["status"],
+        ["status", "no id"],
+        ["cancel", "no id"],
+        ["retry", "no id"],
+        ["release", "00000000-0000-0000-0000-000000000000", "--max-cost-usd", "much"],
+        ["schema", "Nothing"],
+        ["up", "--workers", "0"],
+        ["demo", "--examples", "nowhere"],
+    ],
+)
+def test_wrong_usage_is_told_in_a_few_words(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(arguments) == 2
+    assert 0 < len(capsys.readouterr().err.splitlines()) < 30
+
+
+def test_a_command_that_only_reads_makes_no_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["status"]) == 2
+    assert "there is no ledger in" in capsys.readouterr().err
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InputError("no"), 2),
+        (IdempotencyConflict("no"), 2),
+        (ConfigurationError("no"), 2),
+        (NotFound("no"), 2),
+        (LedgerUnavailable("no"), 3),
+        (BrokerUnavailable("no"), 3),
+        (SchemaMismatch("no"), 3),
+        (StartError("no"), 3),
+        (WorkerFailed("no"), 3),
+        (InUse("no"), 1),
+        (NightdeskError("no"), 1),
+        (ValueError("a defect"), None),
+    ],
+)
+def test_every_error_has_its_exit_code(error: Exception, code: int | None) -> None:
+    assert exit_code_of(error) == code
+
+
+def test_messages_can_not_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    tell("a \x1b[31mred\x1b[0m line\x07 and \x9bmore\nnext")
+    told = capsys.readouterr().err
+    assert not {"\x1b", "\x07", "\x9b"} & set(told)
+    assert told.count("\n") == 2
+
+
+def test_an_answer_can_not_steer_a_terminal() -> None:
+    request = JobRequest(query="\x1b]0;title\x07[bold]?", context=())
+    result = JobResult(
+        job_id="00000000-0000-0000-0000-000000000000",
+        batch_id="00000000-0000-0000-0000-000000000000",
+        position=0,
+        state="completed",
+        outcome="answered",
+        response="[red]\x1b[2Jtext",
+    )
+    written = io.StringIO()
+    show_answer(Console(width=80, file=written), request, result)
+    told = written.getvalue()
+    assert "\x1b" not in told
+    assert "[bold]?" in told
+    assert "[red]" in told
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_published_schemas_are_valid(name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(json_schema(name))
+
+
+def test_the_schema_of_a_request_accepts_what_the_door_accepts() -> None:
+    validator = jsonschema.Draft202012Validator(json_schema("JobRequest"))
+    for path in EXAMPLES.glob("*.jsonl"):
+        for line in path.read_bytes().splitlines():
+            validator.validate(orjson.loads(line))
+    good = (
+        {"response": "An answer."},
+        {"query": "?", "context": ["text", {"content": "text", "title": "T"}], "own": 1},
+    )
+    bad = ({}, {"query": " "}, {"query": "?", "config": {"moode": 1}}, {"query": "?", "context": "text"})
+    for request in good:
+        JobRequest.model_validate(request)
+        assert validator.is_valid(request)
+    for request in bad:
+        with pytest.raises(ValueError, match="validation error"):
+            JobRequest.model_validate(request)
+        assert not validator.is_valid(request)
+
+
+def test_no_secret_tells_two_settings_apart() -> None:
+    one = Settings(database_url="postgresql://u:one@h/d", redis_url="redis://h")
+    two = Settings(database_url="postgresql://u:two@h/d", redis_url="redis://h")
+    assert one.model_dump_json(exclude={"home"}) == two.model_dump_json(exclude={"home"})

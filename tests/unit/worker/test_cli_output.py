@@ -1,0 +1,143 @@
+import asyncio
+import gzip
+import io
+import os
+import threading
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import orjson
+import pytest
+
+from schemas.record import JobResult
+from tasks.errors import InputError
+from tasks.ports import NewBatch, NewJob
+from tasks.submit import new_job, parse_request
+from worker.cli.exits import OutputFailed
+from worker.cli.intake import BadLine
+from worker.cli.lines import Tally, write_results
+from worker.cli.notes import Notes, load_notes
+from worker.cli.outfile import check_output, writing
+from worker.cli.place import Place
+from worker.ledger.memory import MemoryLedger
+
+
+def new(position: int, **fields: Any) -> NewJob:
+    request, _ = parse_request({"query": f"Question {position}?", "context": ["Text."], **fields})
+    return new_job(request, position=position, tenant="default")
+
+
+def batch() -> NewBatch:
+    return NewBatch(id=uuid4(), tenant="default")
+
+
+def results(ledger: MemoryLedger, batch_id: UUID, notes: Notes) -> tuple[list[dict[str, Any]], Tally]:
+    file = io.BytesIO()
+    tally = asyncio.run(write_results(file, ledger, batch_id, notes))
+    return [orjson.loads(line) for line in file.getvalue().splitlines()], tally
+
+
+def test_refused_lines_and_jobs_of_other_batches_stand_at_their_place() -> None:
+    ledger = MemoryLedger()
+    old = new(5, idempotency_key="once")
+    asyncio.run(ledger.submit(batch(), [[old]]))
+    given = batch()
+    receipt = asyncio.run(ledger.submit(given, [[new(1), new(3, idempotency_key="once", query="Question 5?"), new(4)]]))
+    bad = tuple(BadLine(position, f"in, line {position + 1}", "not valid", f"c{position}") for position in (0, 2, 5))
+
+    lines, tally = results(ledger, given.id, Notes(bad, {3: receipt.job_ids[1]}))
+
+    assert [line["position"] for line in lines] == [0, 1, 2, 3, 4, 5]
+    assert [line["state"] for line in lines] == ["failed", "available", "failed", "available", "available", "failed"]
+    assert lines[3]["job_id"] == str(old.id)
+    assert "handed in before, as number 5" in lines[3]["warnings"][0]
+    assert (tally.lines, tally.final, tally.all_well) == (6, 3, False)
+
+
+def test_a_refused_line_has_every_field_of_a_result() -> None:
+    ledger, given = MemoryLedger(), batch()
+    asyncio.run(ledger.submit(given, [[new(1)]]))
+    lines, _ = results(ledger, given.id, Notes((BadLine(0, "in, line 1", "config.mode: no", "mine"),)))
+    assert lines[0].keys() == lines[1].keys() == JobResult.model_fields.keys()
+    assert (lines[0]["job_id"], lines[0]["custom_id"], lines[0]["batch_id"]) == (None, "mine", str(given.id))
+    assert lines[0]["failure"]["kind"] == "invalid_request"
+    assert lines[0]["failure"]["message"] == "in, line 1: config.mode: no"
+
+
+def write(path: Path, content: bytes, error: Exception | None = None) -> None:
+    with writing(str(path)) as file:
+        file.write(content)
+        if error is not None:
+            raise error
+
+
+def test_an_output_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_text("before")
+    with pytest.raises(KeyError):
+        write(path, b"half", error=KeyError())
+    assert path.read_text() == "before"
+    with writing(str(path)) as file:
+        file.write(b"whole")
+        assert path.read_text() == "before"
+    assert path.read_text() == "whole"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_output_named_gz_is_packed(tmp_path: Path) -> None:
+    with writing(str(tmp_path / "out.gz")) as file:
+        file.write(b"line\n" * 10_000)
+    assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == b"line\n" * 10_000
+
+
+def test_a_link_and_a_pipe_are_written_through(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("before")
+    (tmp_path / "link").symlink_to(target)
+    with writing(str(tmp_path / "link")) as file:
+        file.write(b"after")
+    assert target.read_text() == "after"
+    assert (tmp_path / "link").is_symlink()
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    with writing(str(pipe)) as file:
+        file.write(b"through")
+    reader.join(5)
+    assert read == ["through"]
+    assert pipe.is_fifo()
+
+
+def test_what_can_not_be_written_is_seen_before_the_work(tmp_path: Path) -> None:
+    given = tmp_path / "in"
+    given.write_text("")
+    check_output("-")
+    check_output(str(tmp_path / "out"), [str(given), "-"])
+    for output, message in (
+        (str(tmp_path), "is a directory"),
+        (str(tmp_path / "no" / "out"), "there is no directory"),
+        (str(given), "is an input too"),
+    ):
+        with pytest.raises(InputError, match=message):
+            check_output(output, [str(given)])
+
+
+def test_a_full_disk_is_told_as_such() -> None:
+    with pytest.raises(OutputFailed, match="No space left"):
+        write(Path("/dev/full"), b"something")
+
+
+def test_notes_are_kept_when_there_are_any(tmp_path: Path) -> None:
+    place = Place(tmp_path / "home")
+    place.create()
+    one, two = uuid4(), uuid4()
+    Notes().save(place, one)
+    assert list(place.submissions.iterdir()) == []
+    assert load_notes(place, one) == Notes()
+    notes = Notes((BadLine(3, "in, line 4", "no", None),), {7: uuid4()})
+    notes.save(place, two)
+    assert load_notes(place, two) == notes

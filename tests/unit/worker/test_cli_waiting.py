@@ -1,0 +1,141 @@
+import asyncio
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+import pytest
+
+from schemas.batch import BatchStatus
+from tasks.errors import LedgerUnavailable
+from tasks.ports import JobView, Ledger
+from worker.cli import waiting
+from worker.cli.progress import counts_of, duration
+from worker.cli.session import Session
+from worker.cli.summary import held_lines
+from worker.cli.waiting import Watch, wait_until_final
+
+BATCH = uuid4()
+
+
+def status(states: dict[str, int], held: dict[str, int] | None = None, **fields: Any) -> BatchStatus:
+    known = {
+        "batch_id": BATCH, "key": None, "name": None, "tenant": "default", "created_at": datetime.now(UTC),
+        "not_before": None, "deadline": None, "paused": False, "cancelled_at": None, "max_cost_usd": None,
+        "reserved_usd": Decimal(0), "spent_usd": Decimal(0), "jobs": sum(states.values()), "states": states,
+        "outcomes": {}, "held": held or {}, "unpublished": 0, "possibly_billed_twice": 0,
+    }  # fmt: skip
+    return BatchStatus(**{**known, **fields})
+
+
+class Told:
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.looks: list[BatchStatus] = []
+
+    def status(self, status: BatchStatus) -> None:
+        self.looks.append(status)
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+class Scripted:
+    """A ledger and a session that answer from a script."""
+
+    def __init__(self, *answers: BatchStatus | Exception) -> None:
+        self._answers: Iterator[BatchStatus | Exception] = iter(answers)
+        self.restarts = 0
+
+    async def batch_status(self, _: UUID) -> BatchStatus:
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def views(self, _: Sequence[UUID]) -> list[JobView]:
+        return []
+
+    def restart_servers(self) -> None:
+        self.restarts += 1
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def at_once(_: float) -> None:
+        return
+
+    monkeypatch.setattr(waiting.asyncio, "sleep", at_once)
+
+
+def wait(*answers: BatchStatus | Exception) -> tuple[BatchStatus, Told, Scripted]:
+    scripted, told = Scripted(*answers), Told()
+    watch = Watch(cast("Session", scripted), told.note)
+    end = asyncio.run(wait_until_final(cast("Ledger", scripted), BATCH, [], watch, told))
+    return end, told, scripted
+
+
+def test_it_ends_when_all_are_final() -> None:
+    end, told, _ = wait(
+        status({"available": 2}),
+        status({"running": 1, "completed": 1}),
+        status({"completed": 1, "failed": 1}),
+        AssertionError("looked once too often"),
+    )
+    assert end.final == 2
+    assert len(told.looks) == 3
+
+
+def test_it_ends_when_all_that_is_left_is_held_and_stays_so() -> None:
+    held = status({"completed": 1, "scheduled": 2}, {"budget": 2})
+    end, told, _ = wait(
+        status({"scheduled": 2, "running": 1}, {"budget": 2}),
+        held,
+        status({"completed": 1, "scheduled": 1, "available": 1}, {"budget": 1}),
+        held,
+        held,
+        AssertionError("looked once too often"),
+    )
+    assert end.held == {"budget": 2}
+    assert len(told.looks) == 5
+
+
+def test_jobs_that_wait_for_their_time_are_not_held() -> None:
+    end, _, _ = wait(*[status({"scheduled": 1})] * 5, status({"completed": 1}))
+    assert end.final == 1
+
+
+def test_a_ledger_that_comes_back_is_waited_for() -> None:
+    away = LedgerUnavailable("PostgreSQL at here can't be reached")
+    end, told, scripted = wait(status({"running": 1}), away, away, status({"completed": 1}))
+    assert end.final == 1
+    assert scripted.restarts == 2
+    assert len(told.notes) == 1
+
+
+def test_a_ledger_that_stays_away_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "LEDGER_PATIENCE_S", 0.0)
+    with pytest.raises(LedgerUnavailable):
+        wait(status({"running": 1}), LedgerUnavailable("away"), AssertionError("asked again"))
+
+
+@pytest.mark.parametrize("reason", ["budget", "batch_paused", "lane_paused", "unknown_outcome"])
+def test_every_hold_is_explained_with_the_command_that_releases_it(reason: str) -> None:
+    (line,) = held_lines(status({"scheduled": 3}, {reason: 3}))
+    assert line.startswith(f"3 held ({reason}): ")
+    assert f"nightdesk release {BATCH}" in line
+
+
+def test_counts_leave_out_noughts_and_tell_held_jobs_once() -> None:
+    counted = status(
+        {"completed": 3, "failed": 1, "scheduled": 2}, {"budget": 2}, outcomes={"answered": 3, "partial": 0}
+    )
+    assert counts_of(counted) == "3 answered, 1 failed, 2 held (budget)"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.04, "0.0 s"), (9.96, "10.0 s"), (42.4, "42 s"), (130, "2 min 10 s"), (7325, "2 h 02 min")]
+)
+def test_durations_read_well(seconds: float, told: str) -> None:
+    assert duration(seconds) == told
