@@ -1,6 +1,5 @@
 """How an answer is to be made: the caller's configuration of one generation, with its defaults."""
 
-from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -105,43 +104,49 @@ class Sampling(Contract):
 class GenerationConfig(Contract):
     """How one job is answered and checked. An unknown key is an error, so that a typo is never silently ignored."""
 
-    mode: GenerationMode = GenerationMode.GROUNDED
-    output_format: OutputFormat = OutputFormat.MARKDOWN
-    citation_style: CitationStyle = CitationStyle.NUMBERED
-    include_citations: bool = True
-    min_citations: Annotated[int, Field(ge=0, le=100)] = 1
-    require_grounding: bool = True
-    on_ungrounded: OnUngrounded = OnUngrounded.FLAG
-    provider: str | None = Field(default=None, description="name of a configured provider; None: from the settings")
-    model: str | None = Field(default=None, description="model id, passed through; None: from the settings")
+    mode: GenerationMode = Field(default=GenerationMode.GROUNDED, description="what kind of answer is asked for")
+    output_format: OutputFormat = Field(default=OutputFormat.MARKDOWN, description="shape of the rendered answer")
+    citation_style: CitationStyle = Field(default=CitationStyle.NUMBERED, description="how a citation is written")
+    include_citations: bool = Field(default=True, description="show citation markers in the answer")
+    min_citations: Annotated[int, Field(ge=0, le=100)] = Field(
+        default=1, description="fewer citations make the outcome partial; needs include_citations"
+    )
+    require_grounding: bool = Field(default=True, description="claims without support change the outcome")
+    on_ungrounded: OnUngrounded = Field(
+        default=OnUngrounded.FLAG, description="what happens to an answer with claims without support"
+    )
+    provider: str | None = Field(default=None, description="name of a configured provider; none: from the settings")
+    model: str | None = Field(default=None, description="model id, passed through; none: from the settings")
     fallbacks: tuple[str, ...] = Field(
         default=(), description="providers tried next, in order, as 'provider' or 'provider:model'"
     )
-    lane: Lane = Lane.STANDARD
+    lane: Lane = Field(default=Lane.STANDARD, description="how the provider is called")
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = Field(default=1024, description="most tokens of the answer")
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    sampling: Sampling | None = None
-    reasoning_effort: str | None = None
-    stream: bool = False
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
+        default=None, description="sent where the provider has it, else recorded as dropped"
+    )
+    sampling: Sampling | None = Field(default=None, description="top_p, top_k, seed, stop; as temperature")
+    reasoning_effort: str | None = Field(default=None, description="passed through where the provider has it")
+    stream: bool = Field(default=False, description="publish tokens as they come")
     output_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema the answer must satisfy")
-    min_sources: Annotated[int, Field(ge=0)] = 1
+    min_sources: Annotated[int, Field(ge=0)] = Field(default=1, description="fewer sources: abstain without a call")
     min_relevance: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.4, description="least mean of the relevance scores given; without scores the rule does not apply"
     )
-    max_context_tokens: Annotated[int, Field(ge=100)] = 8000
+    max_context_tokens: Annotated[int, Field(ge=100)] = Field(
+        default=8000, description="sources beyond it are trimmed at a sentence end or left out, with a warning"
+    )
     max_response_length: Annotated[int, Field(ge=1)] | None = Field(default=None, description="characters")
-    language: str | None = Field(default=None, description="of the answer; None: that of the query")
-    role: str | None = None
-    audience: str | None = None
-    fallback_messages: FallbackMessages | None = None
-    checkers: tuple[CheckerName, ...] = (CheckerName.STRUCTURE, CheckerName.LEXICAL)
+    language: str | None = Field(default=None, description="of the answer; none: that of the query")
+    role: str | None = Field(default=None, description="who answers: a role and its tone")
+    audience: str | None = Field(default=None, description="for whom the answer is written")
+    fallback_messages: FallbackMessages | None = Field(
+        default=None, description="texts for no_evidence, abstained and failed; none: Nightdesk's own"
+    )
+    checkers: tuple[CheckerName, ...] = Field(
+        default=(CheckerName.STRUCTURE, CheckerName.LEXICAL), description="layers of the check"
+    )
     max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(default=4, description="spent failures per step")
-    timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
-    prompt_name: str | None = None
-    prompt_version: str | None = None
-
-
-class Budget(Contract):
-    """A batch's ceiling on cost."""
-
-    max_cost_usd: Annotated[Decimal, Field(ge=0)]
+    timeout_s: Annotated[float, Field(gt=0, le=3600)] = Field(default=60.0, description="seconds a call may take")
+    prompt_name: str | None = Field(default=None, description="template; none: by mode")
+    prompt_version: str | None = Field(default=None, description="its version; none: the newest")

@@ -1,6 +1,5 @@
 """What a producer hands in for one job: the question, its sources and its config."""
 
-from datetime import datetime
 from typing import Annotated, Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -133,10 +132,3 @@ class JobRequest(Contract):
 def unknown_keys(raw: dict[str, Any]) -> list[str]:
     """The top-level keys of a raw request that are not of the contract and so go to ``metadata``, in their order."""
     return [key for key in raw if key not in JobRequest.model_fields]
-
-
-class Schedule(Contract):
-    """When a job may run; both ends optional, both with a time zone."""
-
-    not_before: datetime | None = None
-    deadline: datetime | None = None

@@ -1,0 +1,80 @@
+"""Writes docs/configure.md from the settings and the contract, so that it can't fall behind: python docs/reference.py."""
+
+import typing
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from schemas.generation import GenerationConfig
+from worker.settings import Settings
+
+CONFIGURE = Path(__file__).with_name("configure.md")
+
+HEAD = """# Configure
+
+Written by `python docs/reference.py`.
+
+## Settings of a process
+
+Environment variables, or keys of a TOML file named by `NIGHTDESK_CONFIG` (without the prefix, in lower case). The
+environment goes before the file. A wrong value stops the process with the variable's name and what is wrong.
+
+| variable | default | meaning |
+| --- | --- | --- |
+"""
+
+MIDDLE = """
+Set both URLs or neither: with neither, PostgreSQL and Valkey are started under `NIGHTDESK_HOME`, on loopback, with
+passwords of their own, and stay up until `nightdesk down`. As root they run as an unprivileged account.
+
+## Options of a job
+
+Fields of `config` in a job, or of `defaults` in a batch. An unknown field is an error.
+
+| field | default | values | meaning |
+| --- | --- | --- | --- |
+"""
+
+TAIL = """
+Of a source's metadata the model is shown only title, page, article, section, section_hierarchy, source_path,
+product_name, document_type and date.
+"""
+
+
+def shown(default: Any) -> str:
+    """A default as the reader would write it."""
+    match default:
+        case None | "" | ():
+            return "none"
+        case Enum():
+            return f"`{default.value}`"
+        case tuple():
+            return ", ".join(shown(item) for item in default)
+        case bool():
+            return f"`{str(default).lower()}`"
+        case _:
+            return f"`{default}`"
+
+
+def values(annotation: Any) -> list[str]:
+    """The values of the enums in an annotation."""
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return [member.value for member in annotation]
+    return [value for part in typing.get_args(annotation) for value in values(part)]
+
+
+def configure() -> str:
+    """The whole page."""
+    settings = [
+        f"| `NIGHTDESK_{name.upper()}` | {shown(field.default)} | {field.description} |\n"
+        for name, field in Settings.model_fields.items()
+    ]
+    options = [
+        f"| `{name}` | {shown(field.default)} | {', '.join(values(field.annotation))} | {field.description} |\n"
+        for name, field in GenerationConfig.model_fields.items()
+    ]
+    return "".join([HEAD, *settings, MIDDLE, *options, TAIL])
+
+
+if __name__ == "__main__":
+    CONFIGURE.write_text(configure())
