@@ -4,14 +4,15 @@ submit       validates requests and writes them to the ledger
 dispatch     promotes what is due, hints what is available, sweeps what is unpublished
 pipeline     admits hinted jobs to the process's loop, within its slots
 generate     prompt, attempt, provider call, completion
-prompt       renders a request into messages
+prompt       renders a request into messages; ``templates`` holds the templates, each with version and hash
 check        postprocess, checkers, policy, final write
-postprocess  turns a completion into an answer with located citations
+postprocess  turns a completion into an answer with located citations; its parts are in ``answers``
 checkers     give each claim a verdict and its evidence
 finish       makes the audit record and the result
 poll         answers what became of a job
 retry        decides what follows a failure
 rescue       takes jobs from workers that died
-ports        what the steps need from outside
-errors       the one tree of errors
+
+Beside the way: ``ports`` (what the steps need from outside), ``errors`` (their one tree), ``gather`` (passes small
+things on together) and ``text`` (sentences, words, quotes and evidence).
 """

@@ -23,7 +23,7 @@ from tasks.generate import failure_of
 from tasks.poll import job_ids as read_ids
 from tasks.ports import Advance, FinalJob, Journal, Leased, LeaseKey, Ledger, wired
 from tasks.postprocess import Processed, postprocess, redact
-from tasks.sentences import Span
+from tasks.text.sentences import Span
 
 log = logging.getLogger(__name__)
 

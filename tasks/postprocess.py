@@ -11,12 +11,12 @@ from schemas.completion import Completion, FinishReason
 from schemas.generation import OutputFormat
 from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
-from tasks.citing import label, locate_citations
-from tasks.markers import Marker
-from tasks.reading import UNSTORABLE, Read, read_completion, read_given
-from tasks.render import Rendered, render, resolve_format
-from tasks.sentences import Span, sentence_spans, words
-from tasks.statements import Statement
+from tasks.answers.citing import label, locate_citations
+from tasks.answers.markers import Marker
+from tasks.answers.reading import UNSTORABLE, Read, read_completion, read_given
+from tasks.answers.render import Rendered, render, resolve_format
+from tasks.text.sentences import Span, sentence_spans, words
+from tasks.text.statements import Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Any
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import SHOWN_METADATA, JobRequest, SourceContext
 from schemas.prompt import Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
-from tasks.render import resolve_format
-from tasks.sentences import sentence_spans
-from tasks.templating import Slots, fill, load
+from tasks.answers.render import resolve_format
+from tasks.templates import Slots, fill, load
+from tasks.text.sentences import sentence_spans
 
 CHARACTERS_PER_TOKEN = 4
 """Estimate for context limits, of English text in the tokenizers of OpenAI and Anthropic; no tokenizer is loaded."""

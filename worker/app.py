@@ -15,17 +15,7 @@ INCLUDE = ("tasks.submit", "tasks.generate", "tasks.check", "tasks.poll")
 def make_app(settings: Settings, redis_url: str) -> Celery:
     """The application over one Redis, as broker and as result backend."""
     app = Celery("nightdesk", broker=redis_url, backend=redis_url, include=list(INCLUDE), set_as_current=False)
-    transport: dict[str, Any] = {
-        # A dead peer must not block a thread for ever.
-        "socket_timeout": 10,
-        "socket_connect_timeout": 5,
-        "socket_keepalive": True,
-        "health_check_interval": 10,
-        # kombu's default of 10 connections breaks under as many threads.
-        "max_connections": settings.threads + 20,
-    }
-    if settings.key_prefix:
-        transport["global_keyprefix"] = settings.key_prefix
+    transport = _transport(settings)
     app.conf.update(
         # Messages carry ids and short JSON only; nothing that could execute.
         task_serializer="json",
@@ -67,3 +57,19 @@ def make_app(settings: Settings, redis_url: str) -> Celery:
         timezone="UTC",
     )
     return app
+
+
+def _transport(settings: Settings) -> dict[str, Any]:
+    """Options of the connections to Redis, as broker and as result backend."""
+    options: dict[str, Any] = {
+        # A dead peer must not block a thread for ever.
+        "socket_timeout": 10,
+        "socket_connect_timeout": 5,
+        "socket_keepalive": True,
+        "health_check_interval": 10,
+        # kombu's default of 10 connections breaks under as many threads.
+        "max_connections": settings.threads + 20,
+    }
+    if settings.key_prefix:
+        options["global_keyprefix"] = settings.key_prefix
+    return options

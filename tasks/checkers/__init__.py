@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
+from tasks.answers.render import strip_markers
 from tasks.checkers.answer import CheckedClaim, Checker, CheckInput, ClaimFinding
 from tasks.checkers.lexical import Lexical
 from tasks.checkers.structure import Structure
 from tasks.postprocess import Processed
-from tasks.render import strip_markers
-from tasks.sentences import Span
-from tasks.statements import Statement, why_not_checkable
+from tasks.text.sentences import Span
+from tasks.text.statements import Statement, why_not_checkable
 
 __all__ = ["CheckInput", "CheckedClaim", "Checker", "ClaimFinding", "ground"]
 

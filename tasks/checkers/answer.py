@@ -7,7 +7,7 @@ from typing import Protocol
 from schemas.answer import Citation
 from schemas.grounding import Evidence, Verdict
 from schemas.job import JobRequest
-from tasks.sentences import Span
+from tasks.text.sentences import Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from schemas.grounding import Evidence, Verdict
 from tasks.checkers.answer import CheckedClaim, CheckInput, ClaimFinding
-from tasks.evidence import Match, SourceSearch, content_words
-from tasks.sentences import words
+from tasks.text.evidence import Match, SourceSearch, content_words
+from tasks.text.sentences import words
 
 SUPPORTED_AT = 0.475
 """Least share of a claim's words, by weight, that one window of a source must hold. Chosen once on labelled public

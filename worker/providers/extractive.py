@@ -15,9 +15,9 @@ from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
-from tasks.evidence import content_words, index_source, metadata_words
 from tasks.ports import Answered, Call
-from tasks.sentences import Span, words
+from tasks.text.evidence import content_words, index_source, metadata_words
+from tasks.text.sentences import Span, words
 
 MODEL = "extractive-1"
 """Changes whenever the same job would be answered differently."""

@@ -15,7 +15,7 @@ from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
 from tasks.checkers import CHECKERS, CheckInput, ClaimFinding, ground
 from tasks.postprocess import postprocess
-from tasks.statements import why_not_checkable
+from tasks.text.statements import why_not_checkable
 
 RENT = (
     "The landlord may increase the rent once in any period of 12 months. The increase shall be notified in writing at"

@@ -13,7 +13,7 @@ from schemas.generation import AnswerProtocol, GenerationConfig, OutputFormat
 from schemas.job import JobRequest
 from tasks.postprocess import Processed, postprocess, redact
 from tasks.prompt import render
-from tasks.quotes import comparable, locate
+from tasks.text.quotes import comparable, locate
 
 RENT = "Rent may rise once a year, by 4% at most. The landlord shall give notice 60 days before."
 PETS = "Small pets — hamsters, “birds” and fish — are allowed.\nDogs need the\nlandlord's consent."

@@ -12,7 +12,7 @@ from schemas.job import JobRequest
 from schemas.prompt import Role, SourcePart
 from tasks.errors import InputError
 from tasks.prompt import ANSWER_SCHEMA, answer_schema, render
-from tasks.templating import FOLDER, available
+from tasks.templates import FOLDER, available
 
 SOURCES = [
     {"content": "Rent may rise once a year.", "title": "Tenancy Act", "page": 14, "internal_note": "secret"},

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
 from schemas.generation import CitationStyle, GenerationConfig, OutputFormat
 from schemas.job import JobRequest
-from tasks.render import render, resolve_format
+from tasks.answers.render import render, resolve_format
 
 LABELS = [f"Title {number}" for number in range(1, 13)]
 

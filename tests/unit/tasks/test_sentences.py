@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.sentences import BREAK, sentence_spans, words, words_by_sentence
+from tasks.text.sentences import BREAK, sentence_spans, words, words_by_sentence
 
 
 def cut(text: str, language: str = "en") -> list[str]:

@@ -141,3 +141,9 @@ def test_notes_are_kept_when_there_are_any(tmp_path: Path) -> None:
     notes = Notes((BadLine(3, "in, line 4", "no", None),), {7: uuid4()})
     notes.save(place, two)
     assert load_notes(place, two) == notes
+
+
+def test_notes_that_can_not_be_kept_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "home").write_text("a file where the home should be")
+    Notes((BadLine(0, "in, line 1", "no"),)).save(Place(tmp_path / "home"), uuid4())
+    assert "later 'results' of this batch leave out" in capsys.readouterr().err

@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from tasks.sentences import Span
+from tasks.text.sentences import Span
 
 _ALIKE = str.maketrans(
     {

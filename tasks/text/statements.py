@@ -4,8 +4,8 @@
 import re
 from dataclasses import dataclass
 
-from tasks.evidence import content_words
-from tasks.sentences import words
+from tasks.text.evidence import content_words
+from tasks.text.sentences import words
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from typing import Any
 
 from schemas.answer import CanonicalAnswer, Citation, SegmentCitation
 from schemas.job import JobRequest, SourceContext
-from tasks.evidence import SourceSearch, content_words
-from tasks.quotes import locate
-from tasks.reading import UNSTORABLE
-from tasks.render import Mark, Rendered, strip_markers
-from tasks.sentences import Span, words
+from tasks.answers.reading import UNSTORABLE
+from tasks.answers.render import Mark, Rendered, strip_markers
+from tasks.text.evidence import SourceSearch, content_words
+from tasks.text.quotes import locate
+from tasks.text.sentences import Span, words
 
 SNIPPET_CHARACTERS = 150
 DECENT_MATCH = 0.35

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from schemas.answer import CanonicalAnswer, Segment
 from schemas.generation import CitationStyle, OutputFormat
 from schemas.job import JobRequest
-from tasks.sentences import Span
+from tasks.text.sentences import Span
 
 
 @dataclass(frozen=True, slots=True)

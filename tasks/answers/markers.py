@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from schemas.answer import Segment, SegmentCitation
-from tasks.sentences import Span, sentence_spans
+from tasks.text.sentences import Span, sentence_spans
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tasks.errors import InputError
 
-FOLDER = Path(__file__).parent / "templates"
+FOLDER = Path(__file__).parent
 _FILE = re.compile(r"(?P<name>[a-z][a-z0-9_]*)@(?P<version>\d+(?:\.\d+)*)\.j2")
 _MARK = re.compile("\x00(\\w+)\x00")
 

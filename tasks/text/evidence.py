@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from schemas.job import SHOWN_METADATA, SourceContext
-from tasks.sentences import BREAK, Span, number, sentence_spans, words, words_by_sentence
+from tasks.text.sentences import BREAK, Span, number, sentence_spans, words, words_by_sentence
 
 WINDOW = 3
 """Sentences looked at together: a statement often joins a sentence with the one before it that names the subject."""

@@ -9,11 +9,11 @@ from typing import Any
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
 from schemas.completion import Completion, NativeCitation
 from schemas.generation import AnswerProtocol
-from tasks.markers import Marker, cut_segments, find_markers, references_start
-from tasks.render import Mark, Piece, Rendered
-from tasks.segments import read_segments
-from tasks.sentences import sentence_spans
-from tasks.statements import is_hedge, why_not_checkable
+from tasks.answers.markers import Marker, cut_segments, find_markers, references_start
+from tasks.answers.render import Mark, Piece, Rendered
+from tasks.answers.segments import read_segments
+from tasks.text.sentences import sentence_spans
+from tasks.text.statements import is_hedge, why_not_checkable
 
 _NONE = re.compile(r"\s*\[none\][:.]?\s*", re.IGNORECASE)
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

@@ -1,0 +1,53 @@
+"""What the steps need from outside, as protocols and the values that pass through them.
+
+``worker`` implements them: ``Ledger`` over PostgreSQL (and in memory for units), ``Journal`` as group commit over a
+ledger, ``Provider`` per model provider, ``Doorbell`` over Celery and Redis, ``Runtime`` as a process's event loop.
+"""
+
+from tasks.ports.ledger import Journal, Ledger
+from tasks.ports.process import Doorbell, Runtime, wired
+from tasks.ports.provider import Answered, Call, Provider, Providers
+from tasks.ports.rows import (
+    Advance,
+    ClosedAttempt,
+    FinalJob,
+    JobDetail,
+    JobView,
+    Leased,
+    LeaseKey,
+    NewAttempt,
+    NewBatch,
+    NewJob,
+    Opened,
+    Purpose,
+    Receipt,
+    StoredAnswer,
+    StoredCompletion,
+)
+
+__all__ = [
+    "Advance",
+    "Answered",
+    "Call",
+    "ClosedAttempt",
+    "Doorbell",
+    "FinalJob",
+    "JobDetail",
+    "JobView",
+    "Journal",
+    "LeaseKey",
+    "Leased",
+    "Ledger",
+    "NewAttempt",
+    "NewBatch",
+    "NewJob",
+    "Opened",
+    "Provider",
+    "Providers",
+    "Purpose",
+    "Receipt",
+    "Runtime",
+    "StoredAnswer",
+    "StoredCompletion",
+    "wired",
+]

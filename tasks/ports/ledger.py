@@ -1,0 +1,197 @@
+"""The ledger and its journal: what the steps need of the truth about jobs."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from typing import Protocol
+from uuid import UUID
+
+from schemas.batch import BatchStatus
+from schemas.states import HeldReason, Step
+from tasks.ports.rows import (
+    Advance,
+    ClosedAttempt,
+    FinalJob,
+    JobDetail,
+    JobView,
+    Leased,
+    LeaseKey,
+    NewAttempt,
+    NewBatch,
+    NewJob,
+    Opened,
+    Receipt,
+)
+
+
+class Ledger(Protocol):
+    """The truth about jobs. Every verb is one transaction; list verbs are the unit of group commit.
+
+    All raise ``LedgerUnavailable`` when the database can't be reached.
+    """
+
+    # submission
+    async def submit(self, batch: NewBatch, chunks: Iterable[Sequence[NewJob]]) -> Receipt:
+        """Write a batch and its jobs, all or none.
+
+        A known ``batch.key`` writes nothing and returns the old jobs. Raises ``IdempotencyConflict`` when an
+        idempotency key (or the batch key's jobs) names a different request, ``InputError`` for a duplicate
+        ``custom_id`` or ``message_id``.
+        """
+        ...
+
+    # leases
+    async def lease(
+        self,
+        step: Step,
+        worker: str,
+        lease_for: timedelta,
+        limit: int,
+        *,
+        ids: Sequence[UUID] | None = None,
+        min_priority: int | None = None,
+    ) -> list[Leased]:
+        """Take up to ``limit`` available jobs of a step: those among ``ids``, or by priority when ids is None.
+
+        Skips jobs that others hold, that are not available, or are past their deadline.
+        """
+        ...
+
+    async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
+        """Renew leases; returns the job ids whose lease is lost."""
+        ...
+
+    async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
+        """Make running jobs without an open attempt available again at once; returns the ids changed."""
+        ...
+
+    async def defer(self, lease: LeaseKey, advance: Advance) -> bool:
+        """Move a running job without an open attempt to ``scheduled`` (budget, policy); False if the lease is lost."""
+        ...
+
+    # attempts
+    async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
+        """Write attempts before their calls; one status per attempt, in order. Reserves budget in the same statement."""
+        ...
+
+    async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
+        """Close attempts, store answers, charge budgets, and advance jobs; returns the job ids that advanced.
+
+        The first completion of a (run, round, purpose) wins; a later one is kept beside it. Closing again is
+        harmless: only an open or ``unknown`` attempt changes.
+        """
+        ...
+
+    # finals
+    async def finish(self, finals: Sequence[FinalJob]) -> set[UUID]:
+        """Write final states with their records; returns the job ids written (others lost their lease)."""
+        ...
+
+    async def unpublished(self, limit: int, older_than: timedelta) -> list[JobView]:
+        """Final jobs whose result is not in the result backend, oldest first."""
+        ...
+
+    async def mark_published(self, job_ids: Sequence[UUID]) -> None:
+        """Note that the results are in the result backend."""
+        ...
+
+    async def republish(self, finished_within: timedelta) -> int:
+        """Put all results finished within that time back in the outbox (Redis lost its data) and forget all hints."""
+        ...
+
+    # dispatch
+    async def promote(self, limit: int) -> int:
+        """Make due, unheld scheduled jobs available; returns how many."""
+        ...
+
+    async def expire(self, limit: int) -> list[UUID]:
+        """Finish jobs past their deadline as ``expired`` with a record; returns their ids."""
+        ...
+
+    async def take_hints(self, step: Step, depth: int, limit: int, again_after: timedelta) -> list[tuple[UUID, int]]:
+        """Choose available jobs to hint, by priority, tenant fairness and deadline, and note it (``hinted_at``).
+
+        Tops up to ``depth`` jobs hinted within ``again_after``; older hints count as lost. Returns (id, priority).
+        """
+        ...
+
+    async def backlog(self, step: Step, at_most: int) -> int:
+        """How many jobs are available for a step, counted up to ``at_most``."""
+        ...
+
+    async def rescue(self, limit: int, unknown_reason: HeldReason | None) -> list[UUID]:
+        """Take jobs whose lease ran out from their holders.
+
+        Closes their open attempts as ``unknown`` and makes the jobs available, or holds those that had an open
+        attempt when ``unknown_reason`` is given. Returns the job ids.
+        """
+        ...
+
+    # a person's verbs
+    async def cancel(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
+        """Cancel jobs that are not final, with a record; returns the ids changed."""
+        ...
+
+    async def cancel_batch(self, batch_id: UUID, actor: str) -> list[UUID]:
+        """Cancel all jobs of a batch that are not final."""
+        ...
+
+    async def retry(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
+        """Start a new run of final jobs; returns the ids changed."""
+        ...
+
+    async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str) -> int:
+        """Release held jobs of a batch (or all) that are held for this reason; returns how many."""
+        ...
+
+    async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool) -> int:
+        """Pause a batch (holds its scheduled and available jobs) or resume it (releases them); returns how many."""
+        ...
+
+    async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:
+        """Change a batch's ceiling and release the jobs held for it."""
+        ...
+
+    # reading
+    async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
+        """The jobs that exist among ``job_ids``, in that order."""
+        ...
+
+    def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
+        """All jobs of a batch by position, streamed."""
+        ...
+
+    async def batch_status(self, batch_id: UUID) -> BatchStatus:
+        """Counts and cost of a batch; raises ``NotFound``."""
+        ...
+
+    async def batches(self, limit: int) -> list[BatchStatus]:
+        """The newest batches, newest first."""
+        ...
+
+    async def job_detail(self, job_id: UUID) -> JobDetail:
+        """Everything known of a job; raises ``NotFound``."""
+        ...
+
+    async def server_age(self) -> timedelta:
+        """How long the database server has been up; also the cheapest proof that it can be reached."""
+        ...
+
+
+class Journal(Protocol):
+    """Single-row verbs whose rows are committed in groups; each returns when its row is committed.
+
+    A row that can't be stored raises ``Unstorable`` to its own caller only.
+    """
+
+    async def open_attempt(self, attempt: NewAttempt) -> Opened:
+        """Open one attempt."""
+        ...
+
+    async def close_attempt(self, closed: ClosedAttempt) -> bool:
+        """Close one attempt; True if the job advanced."""
+        ...
+
+    async def finish(self, final: FinalJob) -> bool:
+        """Finish one job; True if it was still ours."""
+        ...

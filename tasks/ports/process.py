@@ -1,0 +1,61 @@
+"""What the steps need of their process: waking others, publishing, and the loop behind the Celery doors."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+from celery import current_app
+
+from schemas.states import Step
+from tasks.errors import ConfigurationError
+
+
+class Doorbell(Protocol):
+    """Short-lived signals. Every one may be lost without effect on correctness; all raise ``BrokerUnavailable``."""
+
+    async def hint(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool = False) -> None:
+        """Say that these jobs are available for a step."""
+        ...
+
+    async def publish(self, results: Sequence[tuple[UUID, bytes]]) -> None:
+        """Put compact results (JSON) under their job ids into the result backend."""
+        ...
+
+    async def forget(self, job_ids: Sequence[UUID]) -> None:
+        """Remove published results (a new run starts)."""
+        ...
+
+    async def lost_its_data(self) -> bool:
+        """Whether Redis was emptied, replaced or restarted since ``remember`` was last called by any process."""
+        ...
+
+    async def remember(self) -> None:
+        """Note that what is published from now on can be found."""
+        ...
+
+
+class Runtime(Protocol):
+    """What a Celery door hands its message to: the process's one event loop and all that is wired to it."""
+
+    def admit(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool) -> None:
+        """Block until the jobs are admitted (or found to be taken); returns at once when the worker stops."""
+        ...
+
+    def submit(self, raw_jobs: Sequence[Any], batch: dict[str, Any]) -> dict[str, Any]:
+        """Write jobs and return the JSON answer of ``nightdesk.submit``."""
+        ...
+
+    def poll(self, raw_ids: Sequence[Any]) -> list[dict[str, Any] | None]:
+        """Results as JSON, as they stand now."""
+        ...
+
+
+def wired() -> Runtime:
+    """The runtime that the worker attached to the current Celery app.
+
+    Raises: ConfigurationError in a process that is no worker.
+    """
+    runtime: Runtime | None = getattr(current_app, "runtime", None)
+    if runtime is None:
+        raise ConfigurationError("no runtime is attached to the Celery app: start it with 'nightdesk worker'")
+    return runtime

@@ -1,0 +1,70 @@
+"""What the steps need of a model provider."""
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Protocol
+
+from schemas.completion import Completion
+from schemas.generation import AnswerProtocol, GenerationConfig
+from schemas.job import JobRequest
+from schemas.prompt import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A provider call ready to be made: everything pure is done, so its hash is known before it is sent.
+
+    ``body`` is what goes on the wire (without credentials); ``dropped`` says why a parameter asked for is not in it.
+    """
+
+    provider: str
+    model: str | None
+    lane: str
+    protocol: AnswerProtocol
+    body: bytes
+    request_hash: bytes
+    timeout_s: float
+    reserve_usd: Decimal | None
+    """Worst-case cost; None: the price is unknown."""
+    prompt: Prompt
+    request: JobRequest
+    parameters_sent: dict[str, Any] = field(default_factory=dict)
+    parameters_dropped: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A provider's answer: the bytes as received and what the adapter parsed of them."""
+
+    raw: bytes
+    completion: Completion
+
+
+class Provider(Protocol):
+    """One way to call a model. Adapters know no prompt wording; steps know no SDK."""
+
+    name: str
+
+    def protocol(self, config: GenerationConfig) -> AnswerProtocol:
+        """The answer protocol this provider serves best for this config."""
+        ...
+
+    def plan(self, request: JobRequest, prompt: Prompt) -> Call:
+        """Turn a rendered prompt into a call. Pure; raises ``ProviderError`` when the config can't be served."""
+        ...
+
+    async def call(self, call: Call) -> Answered:
+        """Make the call once; no retries inside. Raises ``ProviderError`` only."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
+        ...
+
+
+class Providers(Protocol):
+    """The providers configured in this process, by name."""
+
+    def get(self, name: str | None) -> Provider:
+        """The named provider, or the default for None; raises ``ConfigurationError`` naming those that exist."""
+        ...

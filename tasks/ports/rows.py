@@ -1,0 +1,249 @@
+"""The values that pass through the ledger: what is submitted, leased, attempted, finished and read."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from schemas.completion import Completion
+from schemas.failure import Failure
+from schemas.job import JobRequest
+from schemas.prompt import Prompt
+from schemas.record import GenerationRecord
+from schemas.states import HeldReason, JobState, Outcome, Step
+
+
+@dataclass(frozen=True, slots=True)
+class NewBatch:
+    """A batch to be written with its jobs."""
+
+    id: UUID
+    tenant: str
+    key: str | None = None
+    name: str | None = None
+    not_before: datetime | None = None
+    deadline: datetime | None = None
+    max_cost_usd: Decimal | None = None
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A validated job to be written; ``request`` is its canonical JSON, ``request_hash`` the SHA-256 of that."""
+
+    id: UUID
+    position: int
+    tenant: str
+    step: Step
+    request: bytes
+    request_hash: bytes
+    contract_version: int
+    custom_id: str | None = None
+    message_id: str | None = None
+    idempotency_key: str | None = None
+    priority: int = 0
+    scheduled_at: datetime | None = None
+    deadline: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a submission wrote or found: ``job_ids`` by position; ``created`` is False where the batch key was known.
+
+    ``existing`` are the positions (of the jobs handed in) whose idempotency key already named a job; their ids in
+    ``job_ids`` are the old ones. ``available`` are the ids that may run now, for hinting.
+    """
+
+    batch_id: UUID
+    created: bool
+    job_ids: tuple[UUID, ...]
+    existing: frozenset[int] = frozenset()
+    available: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCompletion:
+    """The winning completion of a (run, round, purpose): no further call is made for it."""
+
+    attempt_id: UUID
+    completion: Completion
+    prompt: Prompt
+    timing_ms: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A job as a worker holds it. Ages are by the database's clock at the moment of the lease, in milliseconds."""
+
+    job_id: UUID
+    batch_id: UUID
+    tenant: str
+    position: int
+    custom_id: str | None
+    step: Step
+    run: int
+    round: int
+    priority: int
+    token: UUID
+    request: JobRequest
+    created_at: datetime
+    deadline: datetime | None
+    age_ms: float
+    """Since acceptance (or ``scheduled_at``, if later)."""
+    waited_ms: float
+    """Since the job last became available."""
+    spent: int
+    """Spent failed attempts of this run and step."""
+    snoozes: int
+    """Closed attempts of this run and step that failed without being spent."""
+    unknown: int
+    """Attempts of this run and round with outcome ``unknown``."""
+    attempts: int
+    """All attempts of this run and round and step's purpose, whatever their outcome."""
+    first_opened_ago_ms: float | None
+    """Since the first attempt of this run and round was opened."""
+    stored: StoredCompletion | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseKey:
+    """A job id with the token that fences writes to it."""
+
+    job_id: UUID
+    token: UUID
+
+
+class Purpose(StrEnum):
+    """What a paid call is made for."""
+
+    GENERATE = "generate"
+    REASK = "reask"
+    CORRECT = "correct"
+    JUDGE = "judge"
+
+
+@dataclass(frozen=True, slots=True)
+class NewAttempt:
+    """A provider call about to be made; written before it is made."""
+
+    id: UUID
+    job_id: UUID
+    batch_id: UUID
+    token: UUID
+    run: int
+    round: int
+    purpose: Purpose
+    number: int
+    lane: str
+    provider: str
+    model: str | None
+    request_hash: bytes
+    reserved_usd: Decimal = Decimal(0)
+
+
+class Opened(StrEnum):
+    """What became of an attempt that should be opened."""
+
+    OPENED = "opened"
+    LOST = "lost"
+    """The lease is gone: stop quietly."""
+    OVER_BUDGET = "over_budget"
+    """The batch's budget has no room for the reservation now."""
+    ANSWERED = "answered"
+    """A completion for this (run, round, purpose) is stored already: no call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Where a running job goes when its attempt is closed.
+
+    ``state`` is AVAILABLE (for ``step``), or SCHEDULED (after ``delay``, or until released when ``held_reason``).
+    """
+
+    state: JobState
+    step: Step
+    round: int
+    delay: timedelta = timedelta(0)
+    held_reason: HeldReason | None = None
+    event: str | None = None
+    """Kind of the ``job_event`` to append (``retry``, ``snooze``, ``hold``); None on the straight path."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """A completion to be stored: the raw bytes as received and what was parsed of them."""
+
+    raw: bytes
+    completion: Completion
+    prompt: Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedAttempt:
+    """The end of an attempt. Never fenced: money spent is always recorded.
+
+    ``then`` (fenced by ``token`` and the step the job is in) moves the job on in the same transaction.
+    """
+
+    id: UUID
+    job_id: UUID
+    token: UUID
+    step: Step
+    outcome: str
+    """``ok``, ``unknown`` or ``error:<kind>``."""
+    spent: bool
+    answer: StoredAnswer | None = None
+    failure: Failure | None = None
+    cost_usd: Decimal | None = None
+    timing_ms: dict[str, float] = field(default_factory=dict)
+    then: Advance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FinalJob:
+    """The final write of a job: fenced by token and step; ``state`` is COMPLETED or FAILED."""
+
+    job_id: UUID
+    token: UUID
+    step: Step
+    state: JobState
+    outcome: Outcome | None
+    record: GenerationRecord
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job's row joined with its request and, when final, the record of its latest run; results are made of it."""
+
+    job_id: UUID
+    batch_id: UUID
+    tenant: str
+    position: int
+    custom_id: str | None
+    state: JobState
+    step: Step
+    run: int
+    round: int
+    outcome: Outcome | None
+    held_reason: str | None
+    created_at: datetime
+    scheduled_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    published_at: datetime | None
+    cost_usd: Decimal | None
+    request: JobRequest
+    record: GenerationRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetail:
+    """Everything the ledger knows of one job, for audit: JSON-ready rows, oldest first."""
+
+    view: JobView
+    attempts: tuple[dict[str, Any], ...]
+    completions: tuple[dict[str, Any], ...]
+    events: tuple[dict[str, Any], ...]
+    records: tuple[GenerationRecord, ...]

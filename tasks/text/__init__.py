@@ -1,0 +1,7 @@
+"""Reads text, of answers and sources alike; knows no job and no provider.
+
+sentences    where sentences stand, and the words in them
+statements   which sentences state something that can be checked
+quotes       where quoted words stand in a source
+evidence     which window of a source speaks best of a claim
+"""
