@@ -27,6 +27,7 @@ _TERMINAL = frozenset(".!?…:;|。！？：；")
 _FILLED_LINE = 60
 """Characters from which a line that does not close its sentence counts as wrapped rather than as a line of its own."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _MAY_SPLIT = re.compile(r"[.!?…][\"'”’»)\]*_]*(?:\s|[\[(【¹²³⁰⁴-⁹A-Z])|[。！？؟।۔]")
 _ONLY_MARKER = re.compile(rf"(?:{_LIST_MARKER}|#{{1,6}})\Z")
 _BEFORE_NUMBER = frozenset(
@@ -138,10 +139,15 @@ def _library_cuts(block: str, language: str) -> list[int]:
             end = ends[-1] if ends else end
         part = block[start:end]
         # The end of a part is a sentence end only if it is one by its marks; where there are none it is no cut.
-        found = [start + boundary["end_index"] for boundary in get_sentence_boundaries(language, part)]
+        found = [start + boundary["end_index"] for boundary in get_sentence_boundaries(language, _encodable(part))]
         cuts.extend(found if _MAY_SPLIT.search(part[-2:]) else found[:-1])
         start = end
     return [cut for cut in cuts if cut < len(block)]
+
+
+def _encodable(text: str) -> str:
+    """The text with what is not Unicode replaced, character for character: the library takes UTF-8 only."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def _missed_cuts(block: str, cuts: Sequence[int]) -> list[int]:

@@ -2,7 +2,7 @@
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tasks.text.sentences import BREAK, sentence_spans, words, words_by_sentence
@@ -48,6 +48,7 @@ MIXED = st.text(
 )
 
 
+@example("?A\ud800")
 @given(MIXED)
 def test_spans_are_ordered_trimmed_and_lose_nothing(text: str) -> None:
     spans = sentence_spans(text)
