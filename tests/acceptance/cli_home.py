@@ -33,6 +33,7 @@ class Home:
 
     root: Path
     settings: dict[str, str] = field(default_factory=dict)
+    commands: list["Command"] = field(default_factory=list)
 
     @property
     def place(self) -> Place:
@@ -54,7 +55,9 @@ class Home:
                 stdout=out,
                 stderr=err,
             )
-        return Command(process, directory)
+        command = Command(process, directory)
+        self.commands.append(command)
+        return command
 
     def run(self, *arguments: str | Path, given: bytes = b"", **settings: str) -> "Ended":
         """Run a command to its end."""
@@ -85,7 +88,9 @@ class Home:
             except psutil.NoSuchProcess:
                 return None
 
-        os.kill(until(is_python, f"the worker {name}"), signal.SIGKILL)
+        pid = until(is_python, f"the worker {name}")
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: self.workers().get(name) != pid, "its end")
 
     def servers_run(self) -> bool:
         status = local.status(self.root)
@@ -152,6 +157,9 @@ def new_home(**settings: str) -> Iterator[Home]:
     try:
         yield home
     finally:
+        for command in home.commands:
+            command.process.kill()
+            command.process.wait()
         for pid in home.workers().values():
             os.kill(pid, signal.SIGKILL)
         local.remove(home.root)

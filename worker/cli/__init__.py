@@ -5,6 +5,7 @@
 way), and ``render`` makes it readable. Results go to standard output, messages to standard error.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -31,8 +32,11 @@ def run(arguments: list[str]) -> int:
             signal.signal(number, signal.default_int_handler)
     # What libraries warn of comes back to us as an error, which is told once and in our words.
     configure_logging("ERROR")
-    app: Typer = load(arguments)
+    for handler in logging.getLogger().handlers:
+        # Some loggers have a level of their own, which goes before the root's.
+        handler.setLevel(logging.ERROR)
     try:
+        app: Typer = load(arguments)
         result = app(arguments, standalone_mode=False, prog_name="nightdesk")
         sys.stdout.flush()
     except KeyboardInterrupt:

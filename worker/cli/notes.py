@@ -6,8 +6,9 @@ from uuid import UUID
 
 import orjson
 
-from tasks.errors import LedgerError
+from tasks.errors import ConfigurationError, LedgerError
 from worker.cli.intake import BadLine
+from worker.cli.messages import warn
 from worker.cli.place import Place
 from worker.local.files import write_atomically
 
@@ -21,13 +22,18 @@ class Notes:
     """Position to job id, of lines whose idempotency key names a job that was there before."""
 
     def save(self, place: Place, batch_id: UUID) -> None:
-        """Write the notes, when there are any."""
+        """Write the notes, when there are any; without a place for them, say what will be missing later."""
         if self.bad or self.elsewhere:
             content = {
                 "bad": [asdict(line) for line in self.bad],
                 "elsewhere": {str(position): str(job_id) for position, job_id in self.elsewhere.items()},
             }
-            write_atomically(_path(place, batch_id), orjson.dumps(content).decode())
+            try:
+                place.create()
+                write_atomically(_path(place, batch_id), orjson.dumps(content).decode())
+            except (ConfigurationError, OSError) as error:
+                # The jobs are accepted by now: that must not look like a failure.
+                warn(f"{error}; later 'results' of this batch leave out the lines that are no job of it")
 
 
 def load_notes(place: Place, batch_id: UUID) -> Notes:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,29 +16,34 @@ from worker.cli.messages import tell
 LINE_EVERY_S = 5.0
 """Seconds between two plain lines."""
 
+RATE_OVER_S = 30.0
+"""Seconds over which the rate is taken."""
+LEAST_LOOKS = 2
+
 TENTHS_S = 10
 MINUTES_FROM_S = 100
 """Seconds up to which a time span is told in tenths, and from which in minutes."""
 
 
 class Rate:
-    """How many jobs a second become final, and how long the rest takes at that."""
+    """How many jobs a second became final lately, and how long the rest takes at that."""
 
     def __init__(self) -> None:
-        self._began: tuple[float, int] | None = None
+        self._looks: deque[tuple[float, int]] = deque()
         self.per_s = 0.0
 
     def update(self, final: int) -> None:
         """Take note of a count; what was final before the first look does not count."""
         now = time.monotonic()
-        if self._began is None:
-            self._began = (now, final)
-        elapsed = now - self._began[0]
-        self.per_s = (final - self._began[1]) / elapsed if elapsed > 0 else 0.0
+        self._looks.append((now, final))
+        while len(self._looks) > LEAST_LOOKS and self._looks[0][0] < now - RATE_OVER_S:
+            self._looks.popleft()
+        began, then = self._looks[0]
+        self.per_s = (final - then) / (now - began) if now > began else 0.0
 
     def left_s(self, remaining: int) -> float | None:
-        """Seconds until the rest is final; None while nothing moves."""
-        return remaining / self.per_s if self.per_s > 0 else None
+        """Seconds until the rest is final; None while nothing moves, or nothing is left."""
+        return remaining / self.per_s if remaining and self.per_s > 0 else None
 
 
 def counts_of(status: BatchStatus) -> str:

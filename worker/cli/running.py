@@ -92,7 +92,7 @@ def run_batch(settings: Settings, order: Order) -> Report:
         if submission.empty:
             return _nothing_valid(order, submission, began)
     course = _Course(order, submission, order.resume)
-    with session(settings, writes=submission is not None) as desk:
+    with session(settings, writes=submission is not None, staffs=order.with_workers) as desk:
         try:
             with progress(quiet=order.quiet) as told:
                 return run_interruptible(_run(desk, course, told, began))

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from tasks.errors import NotFound
@@ -10,7 +10,7 @@ from worker import local
 from worker.cli.crew import Crew, Hand, Post, crew_of, crews_in, posts
 from worker.cli.exits import WorkerFailed
 from worker.cli.messages import tell, warn
-from worker.cli.place import Place, Use
+from worker.cli.place import Place
 from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
 from worker.local.process import send_signal
@@ -67,12 +67,13 @@ def place_of(settings: Settings) -> Place:
 
 
 @contextmanager
-def session(settings: Settings, *, writes: bool = True, stays: bool = False) -> Iterator[Session]:
+def session(settings: Settings, *, writes: bool = True, staffs: bool = False, stays: bool = False) -> Iterator[Session]:
     """Hold a home's servers open.
 
     Args:
         settings: name the servers, or let them be the embedded ones.
         writes: bring the schema up to date, and make a home that isn't there. A command that only reads leaves both.
+        staffs: the command may start workers.
         stays: what is started stays when the command ends; else the last command that uses it stops it.
 
     Raises: ConfigurationError, LedgerUnavailable, SchemaMismatch, LocalServerError, NotFound.
@@ -83,28 +84,34 @@ def session(settings: Settings, *, writes: bool = True, stays: bool = False) -> 
         raise NotFound(
             f"there is no ledger in {place.root} yet: 'nightdesk run' or 'up' makes one (see NIGHTDESK_HOME)"
         )
+    # With servers of somebody else's, a command that starts nothing needs no home: it may have nowhere to write.
+    with _held(settings, place) if ours or staffs else nullcontext():
+        where = endpoints(settings)
+        if ours and stays:
+            place.mark_servers(passing=False)
+        elif where.started == {"postgres", "valkey"}:
+            # One server alone that was started again belongs to whoever has the other running.
+            place.mark_servers(passing=True)
+        migrated = migrate(where.database_url) if writes or where.started else None
+        opened = Session(settings, place, where, crew_of(settings, place), migrated)
+        if stays:
+            opened.crew.keep()
+        yield opened
+
+
+@contextmanager
+def _held(settings: Settings, place: Place) -> Iterator[None]:
+    """Use a home; the last user stops what was started for passing commands."""
     place.create()
     with place.used() as use:
         try:
-            where = endpoints(settings)
-            if ours and stays:
-                place.mark_servers(passing=False)
-            elif where.started == {"postgres", "valkey"}:
-                # One server alone that was started again belongs to whoever has the other running.
-                place.mark_servers(passing=True)
-            migrated = migrate(where.database_url) if writes or where.started else None
-            opened = Session(settings, place, where, crew_of(settings, place), migrated)
-            if stays:
-                opened.crew.keep()
-            yield opened
+            yield
         finally:
-            _close(settings, place, use)
+            if use.is_last():
+                _close(settings, place)
 
 
-def _close(settings: Settings, place: Place, use: Use) -> None:
-    """Stop what was started for passing commands, when this was the last of them."""
-    if not use.is_last():
-        return
+def _close(settings: Settings, place: Place) -> None:
     for crew in crews_in(place):
         passing = [hand.post.name for hand in crew.running().values() if hand.passing]
         stop_workers(crew, passing, settings)
@@ -115,14 +122,15 @@ def _close(settings: Settings, place: Place, use: Use) -> None:
 
 def stop_workers(crew: Crew, names: list[str], settings: Settings) -> None:
     """Stop workers once their calls in flight have ended; Ctrl-C, or too long a wait, cuts those off."""
-    left = crew.await_end(crew.ask_to_end(names), QUIET_STOP_S)
-    if not left:
-        return
-    tell(f"waiting for the calls in flight of {_named(left)}; Ctrl-C cuts them off")
+    asked = crew.ask_to_end(names)
     try:
-        left = crew.await_end(left, settings.drain_s + STOP_MARGIN_S)
+        left = crew.await_end(asked, QUIET_STOP_S)
+        if left:
+            tell(f"waiting for the calls in flight of {_named(left)}; Ctrl-C cuts them off")
+            left = crew.await_end(left, settings.drain_s + STOP_MARGIN_S)
     except KeyboardInterrupt:
-        tell("cutting them off")
+        tell("cutting off the calls in flight")
+        left = crew.await_end(asked, 0)
     for hand in left:
         send_signal(hand.process, signal.SIGKILL)
     killed, left = left, crew.await_end(left, STOP_MARGIN_S)

@@ -47,7 +47,7 @@ def command(
         said,
         resume=None if resume is None else options.batch_id(resume),
         strict=strict,
-        quiet=quiet or as_json,
+        quiet=quiet,
         with_workers=workers,
     )
     report = run_batch(load_settings(), order)

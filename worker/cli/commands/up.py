@@ -37,7 +37,7 @@ def command(
     'nightdesk down' stops everything.
     """
     settings = load_settings()
-    with session(settings, stays=not foreground) as desk:
+    with session(settings, staffs=True, stays=not foreground) as desk:
         ended = desk.crew.ended()
         desk.crew.clear()
         if workers is not None:

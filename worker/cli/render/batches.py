@@ -22,7 +22,13 @@ def show_batches(batches: Sequence[BatchStatus], *, workers: int) -> None:
     """A line a batch."""
     table = Table(box=None, pad_edge=False)
     for heading in ("batch", "name", "created", "final", "jobs", "cost"):
-        table.add_column(heading, justify="right" if heading == "final" else "left", overflow="fold")
+        table.add_column(
+            heading,
+            justify="right" if heading == "final" else "left",
+            overflow="fold",
+            # An id that is cut in two can't be copied.
+            no_wrap=heading in {"batch", "created", "final"},
+        )
     for status in batches:
         table.add_row(
             str(status.batch_id),
