@@ -127,8 +127,7 @@ def total_ms(job: Leased, since_lease_s: float, timing: TimingMs) -> TimingMs:
 
 
 def view_of_final(job: Leased, final: FinalJob, at: datetime) -> JobView:
-    """The view of a job just written, without reading it back; its cost is that of its completion."""
-    completion_cost = job.stored.completion.cost_usd if job.stored else None
+    """The view of a job just written, without reading it back."""
     return JobView(
         job_id=job.job_id,
         batch_id=job.batch_id,
@@ -146,7 +145,7 @@ def view_of_final(job: Leased, final: FinalJob, at: datetime) -> JobView:
         started_at=None,
         finished_at=at,
         published_at=None,
-        cost_usd=completion_cost,
+        cost_usd=job.cost_usd,
         request=job.request,
         record=final.record,
     )

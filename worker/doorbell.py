@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,8 @@ from redis.exceptions import RedisError
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
+from worker.app import make_app
+from worker.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +135,21 @@ class CeleryDoorbell:
         """Close the connections."""
         await self._redis.aclose()
         self._thread.shutdown(wait=True)
+
+
+@asynccontextmanager
+async def ring(settings: Settings, redis_url: str) -> AsyncIterator[CeleryDoorbell]:
+    """A doorbell for a command that has something to say and ends."""
+    doorbell = CeleryDoorbell(
+        make_app(settings, redis_url),
+        redis_url,
+        key_prefix=settings.key_prefix,
+        results_kept_s=settings.results_kept_s,
+    )
+    try:
+        yield doorbell
+    finally:
+        await doorbell.close()
 
 
 async def _execute(pipe: Pipeline) -> list[Any]:

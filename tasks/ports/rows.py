@@ -102,6 +102,8 @@ class Leased:
     """Attempts of this run and round with outcome ``unknown``."""
     attempts: int
     """All attempts of this run and round and step's purpose, whatever their outcome."""
+    cost_usd: Decimal
+    """What the job cost so far, all attempts of all runs."""
     first_opened_ago_ms: float | None
     """Since the first attempt of this run and round was opened."""
     stored: StoredCompletion | None

@@ -236,3 +236,16 @@ async def test_the_ceiling_can_be_taken_away(ledger: Ledger) -> None:
 
     assert (await ledger.batch_status(leased.batch_id)).max_cost_usd is None
     await open_one(ledger, leased, reserved_usd=Decimal(100))
+
+
+async def test_a_lease_says_what_the_job_cost_so_far(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 1)
+    leased = await take_one(ledger, receipt.job_ids[0])
+    assert leased.cost_usd == 0
+    attempt = make_attempt(leased)
+    await ledger.open_attempts([attempt])
+    await ledger.close_attempts([closed_ok(leased, attempt, cost_usd=Decimal("0.3"), then=to_check(leased))])
+
+    (checked,) = await ledger.lease(Step.CHECK, "w", LEASE, 1)
+
+    assert checked.cost_usd == Decimal("0.3")

@@ -9,12 +9,11 @@ from schemas.states import Step
 from tasks.errors import BrokerUnavailable, InputError
 from tasks.ports import Ledger, NewBatch, NewJob, Receipt
 from tasks.submit import chunked, new_batch
-from worker.app import make_app
 from worker.cli.intake import SMALL, BadLine, Intake, check_files
 from worker.cli.messages import warn
 from worker.cli.notes import Notes
 from worker.cli.place import Place
-from worker.doorbell import CeleryDoorbell
+from worker.doorbell import ring
 from worker.settings import Settings
 from worker.wiring import Endpoints
 
@@ -108,18 +107,11 @@ class Submission:
         """Wake the workers for a small submission; without Redis they find it by themselves a little later."""
         if not 0 < len(receipt.available) <= SMALL:
             return
-        doorbell = CeleryDoorbell(
-            make_app(settings, where.redis_url),
-            where.redis_url,
-            key_prefix=settings.key_prefix,
-            results_kept_s=settings.results_kept_s,
-        )
         try:
-            for step in Step:
-                ids = [job_id for job_id in receipt.available if self.intake.first.get(job_id) is step]
-                if ids:
-                    await doorbell.hint(step, ids, urgent=True)
+            async with ring(settings, where.redis_url) as doorbell:
+                for step in Step:
+                    ids = [job_id for job_id in receipt.available if self.intake.first.get(job_id) is step]
+                    if ids:
+                        await doorbell.hint(step, ids, urgent=True)
         except BrokerUnavailable as error:
             warn(f"{error}; the jobs are accepted and start a few seconds later")
-        finally:
-            await doorbell.close()

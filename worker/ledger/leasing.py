@@ -28,7 +28,8 @@ taken AS (
         started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
     WHERE j.id = ANY (ARRAY(SELECT id FROM chosen))
     RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at,
-              j.started_at, j.available_at, j.deadline
+              j.started_at, j.available_at, j.deadline,
+              j.cost_usd
 )
 SELECT t.*, nightdesk_now() AS now, b.not_before, r.request, a.*, w.*
 FROM taken t
@@ -236,6 +237,7 @@ def _leased(row: Any, token: UUID) -> Leased:
         snoozes=row.snoozes,
         unknown=row.unknown,
         attempts=row.attempts,
+        cost_usd=row.cost_usd,
         first_opened_ago_ms=None if row.first_opened_at is None else _ms(row.now - row.first_opened_at),
         stored=_stored(row),
     )

@@ -6,14 +6,15 @@ from uuid import UUID
 import typer
 
 from schemas.states import FINAL_STATES, JobState
-from tasks.errors import NotFound
+from tasks.errors import BrokerUnavailable, NotFound
 from tasks.poll import job_ids
 from worker.cli import options
 from worker.cli.actor import actor
 from worker.cli.interrupts import run_interruptible
-from worker.cli.messages import tell
+from worker.cli.messages import tell, warn
 from worker.cli.output import write_json
 from worker.cli.session import Session, session
+from worker.doorbell import ring
 from worker.settings import load_settings
 
 AT_ONCE = 500
@@ -53,4 +54,9 @@ async def _retry(desk: Session, ids: list[UUID]) -> list[UUID]:
         again: list[UUID] = []
         for at in range(0, len(chosen), AT_ONCE):
             again += await ledger.retry(chosen[at : at + AT_ONCE], actor())
-        return again
+    try:
+        async with ring(desk.settings, desk.where.redis_url) as doorbell:
+            await doorbell.forget(again)
+    except BrokerUnavailable as error:
+        warn(f"{error}; until the new run ends the result backend may still answer with the old one")
+    return again
