@@ -13,9 +13,9 @@ from schemas.job import JobRequest
 from schemas.states import JobState
 from tasks.errors import IdempotencyConflict, InputError, NotFound
 from tasks.ports import JobDetail, JobView, Ledger, NewBatch, NewJob, Receipt
-from worker.ledger.memory_reading import batch_status, job_detail, job_view
-from worker.ledger.memory_tables import BatchRow, JobRow
-from worker.ledger.memory_upkeep import MemoryUpkeep
+from worker.ledger.memory.reading import batch_status, job_detail, job_view
+from worker.ledger.memory.tables import BatchRow, JobRow
+from worker.ledger.memory.upkeep import MemoryUpkeep
 
 
 class MemoryLedger(MemoryUpkeep, Ledger):

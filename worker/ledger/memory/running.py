@@ -17,7 +17,7 @@ from tasks.ports import (
     Purpose,
     StoredCompletion,
 )
-from worker.ledger.memory_tables import OK, PURPOSES, UNKNOWN, AttemptRow, JobRow, MemoryTables
+from worker.ledger.memory.tables import OK, PURPOSES, UNKNOWN, AttemptRow, JobRow, MemoryTables
 
 _MS = timedelta(milliseconds=1)
 

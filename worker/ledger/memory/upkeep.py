@@ -11,9 +11,9 @@ from schemas.failure import Failure, FailureKind
 from schemas.record import GenerationRecord, RecordStatus
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import ClosedAttempt, JobView
-from worker.ledger.memory_reading import job_view
-from worker.ledger.memory_running import MemoryRunning
-from worker.ledger.memory_tables import UNKNOWN, JobRow
+from worker.ledger.memory.reading import job_view
+from worker.ledger.memory.running import MemoryRunning
+from worker.ledger.memory.tables import UNKNOWN, JobRow
 
 _LATEST = datetime.max.replace(tzinfo=UTC)
 

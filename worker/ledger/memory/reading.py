@@ -8,7 +8,7 @@ from pydantic_core import to_jsonable_python
 
 from schemas.batch import BatchStatus
 from tasks.ports import JobDetail, JobView
-from worker.ledger.memory_tables import UNKNOWN, AttemptRow, BatchRow, JobRow
+from worker.ledger.memory.tables import UNKNOWN, AttemptRow, BatchRow, JobRow
 
 
 def job_view(job: JobRow) -> JobView:
