@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,7 +161,8 @@ def new_home(**settings: str) -> Iterator[Home]:
             command.process.kill()
             command.process.wait()
         for pid in home.workers().values():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         local.remove(home.root)
         shutil.rmtree(base)
 

@@ -94,7 +94,6 @@ class Database:
                 "tcp_user_timeout": 30_000,
                 "row_factory": namedtuple_row,
             },
-            check=AsyncConnectionPool.check_connection,
             reconnect_timeout=5,
         )
 
