@@ -1,0 +1,124 @@
+"""The lease keeper over a real ledger: it renews, says what is lost, and lets a dead loop's leases lapse."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from schemas.states import Step
+from tasks.ports import LeaseKey
+from tests.builders import make_batch, make_jobs, make_request
+from worker import keeper as module
+from worker.keeper import LeaseKeeper
+from worker.ledger.postgres import PostgresLedger
+
+LEASE = timedelta(seconds=0.8)
+
+
+class Loop:
+    """An event loop in a thread, as a worker has it."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(10)
+        self.loop.close()
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.stop()
+
+
+def leased(database_url: str) -> LeaseKey:
+    async def story() -> LeaseKey:
+        async with PostgresLedger(database_url, connections=1) as ledger:
+            await ledger.submit(make_batch(), [make_jobs(make_request())])
+            (job,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)
+            return LeaseKey(job.job_id, job.token)
+
+    return asyncio.run(story())
+
+
+def seconds_left(database_url: str, job_id: UUID) -> float:
+    with psycopg.connect(database_url) as connection:
+        row = connection.execute("SELECT extract(epoch FROM lease_until - now()) FROM job WHERE id = %s", [job_id])
+        (left,) = row.fetchone() or (None,)
+    return float(left)
+
+
+def started(database_url: str, loop: Loop) -> LeaseKeeper:
+    keeper = LeaseKeeper(database_url, LEASE, loop.loop)
+    loop.loop.call_soon_threadsafe(keeper.start)
+    return keeper
+
+
+def test_a_held_lease_outlives_itself(database_url: str, loop: Loop) -> None:
+    keeper, key = started(database_url, loop), leased(database_url)
+    keeper.hold(key, lambda: None)
+    deadline = time.monotonic() + 2 * LEASE.total_seconds()
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert seconds_left(database_url, key.job_id) > 0
+    keeper.stop()
+
+
+def test_whoever_holds_a_lease_that_is_gone_is_told(database_url: str, loop: Loop) -> None:
+    keeper, key = started(database_url, loop), leased(database_url)
+    told = threading.Event()
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("UPDATE job SET lease_token = gen_random_uuid()")
+    keeper.hold(key, told.set)
+
+    assert told.wait(10)
+    keeper.stop()
+
+
+def test_a_released_lease_is_not_renewed(database_url: str, loop: Loop) -> None:
+    keeper, key = started(database_url, loop), leased(database_url)
+    keeper.hold(key, lambda: None)
+    keeper.release(key)
+    deadline = time.monotonic() + 10
+    while seconds_left(database_url, key.job_id) > 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert seconds_left(database_url, key.job_id) <= 0
+    keeper.stop()
+
+
+def test_a_loop_that_is_dead_does_not_keep_its_leases(
+    database_url: str, loop: Loop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "STALLED_LEASES", 1)
+    keeper, key = started(database_url, loop), leased(database_url)
+    keeper.hold(key, lambda: None)
+    frozen = threading.Event()
+    loop.loop.call_soon_threadsafe(frozen.wait, 15)
+    deadline = time.monotonic() + 10
+    while seconds_left(database_url, key.job_id) > 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = seconds_left(database_url, key.job_id)
+    frozen.set()
+    keeper.stop()
+
+    assert left <= 0
+    assert "no sign of life" in caplog.text
+
+
+def test_the_keeper_waits_for_a_database_that_is_away(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    keeper = started("postgresql://nobody@127.0.0.1:1/none", loop)
+    deadline = time.monotonic() + 30
+    while "leases could not be renewed" not in caplog.text and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert "leases could not be renewed" in caplog.text
+    keeper.stop()

@@ -1,0 +1,86 @@
+"""The wire contract: frozen, closed, published as JSON Schema, and read back as it was written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
+
+from schemas.base import Contract
+from schemas.batch import BatchRequest, BatchStatus
+from schemas.generation import GenerationConfig
+from schemas.job import JobRequest, SourceContext
+from schemas.prompt import Message, MessagesSnapshot, Role, SourcePart, TextPart, hash_messages
+from schemas.record import GenerationRecord, JobResult
+
+PUBLISHED = [JobRequest, JobResult, GenerationRecord, BatchRequest, BatchStatus, GenerationConfig]
+
+
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_a_published_schema_is_a_valid_one(model: type[Contract]) -> None:
+    for mode in ("validation", "serialization"):
+        Draft202012Validator.check_schema(model.model_json_schema(mode=mode))  # type: ignore[arg-type]
+
+
+def test_values_can_not_be_changed() -> None:
+    with pytest.raises(ValidationError):
+        JobRequest(query="q").query = "other"  # type: ignore[misc]
+
+
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=40)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | text,
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
+sources = st.one_of(text, st.fixed_dictionaries({"content": text}, optional={"title": text, "page": st.integers()}))
+requests = st.fixed_dictionaries(
+    {"query": text.filter(str.strip), "context": st.lists(sources, max_size=3)},
+    optional={
+        "config": st.fixed_dictionaries(
+            {}, optional={"max_tokens": st.integers(1, 9999), "temperature": st.floats(0, 2)}
+        ),
+        "conversation_history": st.lists(st.tuples(text, text), max_size=2),
+        "metadata": st.dictionaries(text, json_values, max_size=3),
+        "priority": st.integers(-100, 100),
+    },
+)
+
+
+@given(requests)
+def test_a_request_is_read_back_as_it_was_written(raw: dict[str, object]) -> None:
+    request = JobRequest.model_validate(raw)
+
+    assert JobRequest.model_validate_json(request.model_dump_json()) == request
+
+
+@given(text)
+def test_the_same_content_has_the_same_ids_everywhere(content: str) -> None:
+    first, second = SourceContext(content=content), SourceContext.model_validate(content)
+
+    assert (first.chunk_id, first.document_id) == (second.chunk_id, second.document_id)
+
+
+@given(st.lists(st.tuples(st.sampled_from(Role), st.text(st.characters(exclude_categories=["Cs"])))), st.data())
+def test_a_hash_tells_message_lists_apart(texts: list[tuple[Role, str]], data: st.DataObject) -> None:
+    other = data.draw(st.permutations(texts))
+
+    assert (hash_messages(texts) == hash_messages(other)) == (texts == other)
+
+
+def test_where_one_message_ends_and_the_next_begins_is_part_of_the_hash() -> None:
+    assert hash_messages([(Role.USER, "ab"), (Role.USER, "c")]) != hash_messages([(Role.USER, "a"), (Role.USER, "bc")])
+
+
+def test_a_snapshot_gives_the_exact_messages_and_proves_them() -> None:
+    contents = ["the first source", "the second source"]
+    message = Message(
+        role=Role.USER, parts=(TextPart(text="See: "), SourcePart(source_index=1, start=4, end=10), TextPart(text="?"))
+    )
+    snapshot = MessagesSnapshot(
+        messages=(message,), shown=(1,), protocol="markers", sha256=hash_messages([(Role.USER, "See: second?")])
+    )
+
+    assert snapshot.texts(contents) == [(Role.USER, "See: second?")]
+    assert snapshot.proves(contents)
+    assert not snapshot.proves(["x", "the sixth. source"])

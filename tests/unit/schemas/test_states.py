@@ -1,0 +1,32 @@
+"""The life of a job as a table: groups partition the states, and every verb of the table is a verb of the ledger."""
+
+from schemas.states import ACTIVE_STATES, FINAL_STATES, TRANSITIONS, JobState
+from tasks.ports import Ledger
+
+
+def test_every_state_is_active_or_final() -> None:
+    assert set(JobState) == ACTIVE_STATES | FINAL_STATES
+    assert not ACTIVE_STATES & FINAL_STATES
+
+
+def test_a_final_state_is_left_only_by_a_persons_retry() -> None:
+    assert {verbs for (old, _), verbs in TRANSITIONS.items() if old in FINAL_STATES} == {frozenset({"retry"})}
+
+
+def test_every_active_state_can_be_cancelled_and_can_expire() -> None:
+    for state in ACTIVE_STATES:
+        assert "cancel" in TRANSITIONS[state, JobState.CANCELLED]
+        assert "expire" in TRANSITIONS[state, JobState.EXPIRED]
+
+
+def test_every_state_is_reached_and_left() -> None:
+    assert {new for _, new in TRANSITIONS} | {JobState.AVAILABLE} == set(JobState)
+    assert {old for old, _ in TRANSITIONS} == set(JobState)
+
+
+def test_the_verbs_are_those_of_the_ledger() -> None:
+    # Parking inside provider batches has its place in the table; its verbs come with the lanes that need them.
+    later = {"park", "collect", "hold"}
+    verbs = set().union(*TRANSITIONS.values()) - later
+
+    assert [verb for verb in sorted(verbs) if not hasattr(Ledger, verb)] == []

@@ -1,0 +1,78 @@
+"""Records and results: whole, compact, and for jobs that are not final."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import orjson
+
+from schemas.record import JobResult
+from schemas.states import JobState, Outcome, Step
+from tasks.finish import COMPACT_BYTES, compact, result_of, view_of_final
+from tasks.ports import Leased
+from tests.builders import make_batch, make_final, make_jobs, make_record, make_request
+from worker.ledger.memory import MemoryLedger
+
+
+def leased(**request: object) -> tuple[MemoryLedger, Leased]:
+    ledger = MemoryLedger()
+
+    async def story() -> Leased:
+        await ledger.submit(make_batch(), [make_jobs(make_request(**request))])
+        (job,) = await ledger.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
+        return job
+
+    return ledger, asyncio.run(story())
+
+
+def result(**changes: object) -> JobResult:
+    ledger, job = leased(metadata={"ticket": 7})
+    final = make_final(job, record=make_record(job, **changes))
+
+    async def story() -> JobResult:
+        await ledger.finish([final])
+        (view,) = await ledger.views([job.job_id])
+        return result_of(view)
+
+    return asyncio.run(story())
+
+
+def test_a_job_that_is_not_final_has_a_result_that_says_where_it_is() -> None:
+    ledger, job = leased()
+    (view,) = asyncio.run(ledger.views([job.job_id]))
+    told = result_of(view)
+
+    assert (told.state, told.outcome, told.response) == (JobState.RUNNING, None, "")
+    assert told.sources_provided == 1
+
+
+def test_what_the_worker_publishes_is_what_the_ledger_answers_later() -> None:
+    ledger, job = leased(metadata={"ticket": 7})
+    final = make_final(job)
+
+    async def story() -> JobResult:
+        await ledger.finish([final])
+        (view,) = await ledger.views([job.job_id])
+        return result_of(view)
+
+    assert result_of(view_of_final(job, final, datetime.now(UTC))) == asyncio.run(story())
+
+
+def test_the_compact_form_leaves_out_evidence_snapshot_and_timings() -> None:
+    told = orjson.loads(compact(result()))
+
+    assert told["outcome"] == Outcome.ANSWERED
+    assert told["metadata"] == {"ticket": 7}
+    assert not {"timing_ms", "provider_snapshot"} & told.keys()
+    assert all("evidence" not in claim for claim in told["claims"])
+    assert told["truncated"] is False
+
+
+def test_a_result_that_is_too_large_is_cut_and_says_so() -> None:
+    told = compact(result(answer="ö" * 200_000))
+
+    assert len(told) <= COMPACT_BYTES
+    cut = orjson.loads(told)
+    assert cut["truncated"] is True
+    assert cut["response"].startswith("öö")
+    assert JobResult.model_validate(cut).cost_usd == Decimal(0)
