@@ -256,7 +256,9 @@ def _without_answer(error: BaseException) -> tuple[FailureKind | None, str]:  # 
             return _K.UNAVAILABLE, f"can't be reached: {name}: {error}"
         case aiohttp.ConnectionTimeoutError():
             return _K.UNAVAILABLE, "can't be reached: no connection in time"
-        case aiohttp.InvalidURL() | httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
+        case (
+            aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError() | httpx2.InvalidURL() | httpx2.UnsupportedProtocol()
+        ):
             return _K.CONFIGURATION, f"has a base URL that can't be called: {name}"
         case aiohttp.ServerTimeoutError() | httpx2.ReadTimeout() | TimeoutError():
             return _K.UNKNOWN_OUTCOME, "did not answer in time"
