@@ -508,6 +508,10 @@ class Providers(Protocol):
         """The named provider, or the default for None; raises ``ConfigurationError`` naming those that exist."""
         ...
 
+    async def close(self) -> None:
+        """Close those that were used."""
+        ...
+
 
 # ---- waking and publishing -------------------------------------------------------------------------------------
 
