@@ -46,6 +46,8 @@ def shown(default: Any) -> str:
     match default:
         case None | "" | ():
             return "none"
+        case dict() if not default:
+            return "none"
         case Enum():
             return f"`{default.value}`"
         case tuple():
@@ -66,7 +68,7 @@ def values(annotation: Any) -> list[str]:
 def configure() -> str:
     """The whole page."""
     settings = [
-        f"| `NIGHTDESK_{name.upper()}` | {shown(field.default)} | {field.description} |\n"
+        f"| `NIGHTDESK_{name.upper()}` | {shown(field.get_default(call_default_factory=True))} | {field.description} |\n"
         for name, field in Settings.model_fields.items()
     ]
     options = [

@@ -130,8 +130,9 @@ class Generate:
             provider_name, _, model = (name or "").partition(":")
             provider = self.providers.get(provider_name or None)
             request = job.request
-            if model and number > 1:
-                request = request.model_copy(update={"config": config.model_copy(update={"model": model})})
+            if number > 1:
+                # The job's model is one of its first provider: another has its own names.
+                request = request.model_copy(update={"config": config.model_copy(update={"model": model or None})})
             started = monotonic()
             prompt = render(request, provider.protocol(request.config))
             call = provider.plan(request, prompt)

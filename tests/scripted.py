@@ -97,3 +97,6 @@ class Registry:
             return self._providers[name or self._default]
         except KeyError:
             raise ConfigurationError(f"no provider {name!r} is configured") from None
+
+    async def close(self) -> None:
+        pass

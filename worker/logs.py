@@ -36,6 +36,6 @@ def configure_logging(level: str, secrets: frozenset[str] = frozenset()) -> None
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # A line a message received and succeeded: with thousands of hints they say nothing.
-    for chatty in ("celery.worker.strategy", "celery.app.trace", "kombu"):
+    # A line a message received and succeeded, a line a provider call: with thousands of them they say nothing.
+    for chatty in ("celery.worker.strategy", "celery.app.trace", "kombu", "httpx2"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

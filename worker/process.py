@@ -35,7 +35,9 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
     unknown = [queue for queue in queues if queue not in QUEUES]
     if unknown or not queues:
         raise ConfigurationError(f"unknown queue {', '.join(unknown) or '(none)'}: choose from {', '.join(QUEUES)}")
-    configure_logging(settings.log_level, passwords_of(where.database_url, where.redis_url))
+    providers = ConfiguredProviders(settings)
+    secrets = passwords_of(where.database_url, where.redis_url) | providers.secrets
+    configure_logging(settings.log_level, secrets)
     # JSON only: running as root executes nothing that a message could bring.
     warnings.filterwarnings("ignore", category=SecurityWarning)
     app = make_app(settings, where.redis_url)
@@ -47,7 +49,7 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
         steps=frozenset(STEPS_OF_QUEUE[queue] for queue in queues if queue in STEPS_OF_QUEUE),
     )
     app.runtime = runtime  # type: ignore[attr-defined]
-    runtime.start(ConfiguredProviders(settings))
+    runtime.start(providers)
 
     def stopping(**_: Any) -> None:
         runtime.stop_admitting()

@@ -116,6 +116,7 @@ class WorkerRuntime:
 
     async def _open(self, providers: Providers) -> None:
         settings, stack = self._settings, self._stack
+        stack.push_async_callback(providers.close)
         self._ledger = await stack.enter_async_context(PostgresLedger(self._database_url))
         self._doorbell = CeleryDoorbell(
             self._app, self._redis_url, key_prefix=settings.key_prefix, results_kept_s=settings.results_kept_s

@@ -3,20 +3,68 @@
 import os
 import tomllib
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 
 from tasks.errors import ConfigurationError
 
 Seconds = Annotated[float, Field(gt=0)]
+
+
+class ProviderKind(StrEnum):
+    """How a provider is spoken to."""
+
+    OPENAI = "openai"
+    """OpenAI's Responses API."""
+    OPENAI_CHAT = "openai_chat"
+    """Chat completions of any OpenAI-compatible server."""
+    ANTHROPIC = "anthropic"
+    """Anthropic's Messages API."""
+    EXTRACTIVE = "extractive"
+    """Offline: quotes the best source sentences."""
+
+
+class ProviderSettings(BaseModel):
+    """One named provider. Keys are never written here: ``api_key_env`` names the variable that holds one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: ProviderKind
+    base_url: str | None = Field(default=None, description="unset: the maker's own, or its SDK's variable")
+    api_key_env: str | None = Field(
+        default=None, description="variable with the key; unset: the SDK's own variable, or no key beside a base_url"
+    )
+    model: str | None = Field(default=None, description="model of jobs that name none")
+    json_schema: bool = Field(
+        default=True, description="the server enforces a JSON schema; false asks for running text with [N] markers"
+    )
+    service_tier: str | None = Field(default=None, description="sent as it is, for example 'flex' at OpenAI")
+
+    @field_validator("base_url")
+    @classmethod
+    def _plain_http(cls, value: str | None) -> str | None:
+        return None if value is None else plain_http(value)
+
+
+def plain_http(url: str) -> str:
+    """A base URL that the SDKs can call; raises ``ValueError`` without repeating what may be secret in it."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("must begin with http:// or https:// and name a host")
+    if parts.username or parts.password:
+        raise ValueError("must not hold credentials: put the key in the variable that api_key_env names")
+    return url
 
 
 class Settings(BaseSettings):
@@ -30,8 +78,19 @@ class Settings(BaseSettings):
     key_prefix: str = Field(default="", description="put before every Redis key, where a server is shared")
 
     tenant: str = Field(default="default", description="tenant of jobs that come without one")
-    provider: str = Field(default="extractive", description="provider of jobs that name none")
-    model: str | None = Field(default=None, description="model of jobs that name none; unset: the provider's default")
+    provider: str | None = Field(
+        default=None,
+        description="provider of jobs that name none; unset: openai or anthropic, whose key is set (openai if both are), "
+        "else extractive",
+    )
+    model: str | None = Field(
+        default=None, description="model of jobs that name none, at that provider; unset: the provider's default"
+    )
+    providers: dict[str, ProviderSettings] = Field(
+        default_factory=dict,
+        description="further providers by name, as JSON: kind (openai, openai_chat, anthropic, extractive), base_url, "
+        "api_key_env, model, json_schema, service_tier",
+    )
     extractive_latency_s: Annotated[float, Field(ge=0)] = Field(
         default=0.0, description="seconds the offline provider waits before it answers, to rehearse a slow provider"
     )
@@ -80,6 +139,9 @@ def load_settings(**overrides: Any) -> Settings:
         return Settings(**overrides)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{config} is not valid TOML: {error}") from error
+    except SettingsError as error:
+        # Its cause may repeat the value; the message names the field alone.
+        raise ConfigurationError(f"a NIGHTDESK_ variable is not the JSON it should be: {error}") from None
     except ValidationError as error:
         told = "; ".join(
             f"NIGHTDESK_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"

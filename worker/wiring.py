@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from schemas.states import Step
 from tasks.errors import ConfigurationError
-from tasks.ports import Provider
 from worker import local
-from worker.providers.extractive import Extractive
+from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
+
+__all__ = ["STEPS_OF_QUEUE", "ConfiguredProviders", "Endpoints", "embedded", "endpoints"]
 
 log = logging.getLogger(__name__)
 
@@ -47,28 +48,6 @@ def endpoints(settings: Settings) -> Endpoints:
         return Endpoints(settings.database_url.get_secret_value(), settings.redis_url.get_secret_value())
     running = local.start(settings.home.absolute())
     return Endpoints(running.database_url, running.redis_url, running.started)
-
-
-class ConfiguredProviders:
-    """``tasks.ports.Providers`` of the settings; each is built once, when it is first asked for."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._default = settings.provider
-        self._build = {"extractive": lambda: Extractive(latency_s=settings.extractive_latency_s)}
-        self._built: dict[str, Provider] = {}
-
-    def get(self, name: str | None) -> Provider:
-        """See ``tasks.ports.Providers``."""
-        name = name or self._default
-        provider = self._built.get(name)
-        if provider is None:
-            build = self._build.get(name)
-            if build is None:
-                raise ConfigurationError(
-                    f"no provider {name!r} is configured; there is {', '.join(sorted(self._build))}"
-                )
-            provider = self._built[name] = build()
-        return provider
 
 
 STEPS_OF_QUEUE = {"generate": Step.GENERATE, "check": Step.CHECK}

@@ -68,3 +68,7 @@ class Providers(Protocol):
     def get(self, name: str | None) -> Provider:
         """The named provider, or the default for None; raises ``ConfigurationError`` naming those that exist."""
         ...
+
+    async def close(self) -> None:
+        """Close those that were used."""
+        ...

@@ -1,0 +1,230 @@
+"""Every way a call fails, through the real SDKs: which kind it is, how long to wait, and that no key gets out."""
+
+import logging
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from schemas.failure import FailureKind as K
+from tests.providers import ANTHROPIC, CHAT, KEY, OPENAI, OVER_HTTP, Kind, fails, question
+from tests.stub import faults
+from tests.stub.faults import Act, anthropic_error, openai_error, raw, status
+from tests.stub.server import Stub, running_stub
+
+over_http = pytest.mark.parametrize("kind", OVER_HTTP, ids=str)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Stub]:
+    with running_stub() as stub:
+        yield stub
+
+
+@pytest.fixture
+def stub(running: Stub) -> Stub:
+    running.acts.clear()
+    running.asked.clear()
+    return running
+
+
+def refused(stub: Stub, kind: Kind, act: Act, expected: K) -> None:
+    stub.then(act)
+    error = fails(kind.at(stub))
+    assert (error.kind, len(stub.asked)) == (expected, 1), error
+
+
+# ---- what any maker's server may do ----------------------------------------------------------------------------
+
+
+@over_http
+@pytest.mark.parametrize(
+    ("act", "expected"),
+    [
+        (faults.reset, K.UNKNOWN_OUTCOME),
+        (faults.truncated, K.UNKNOWN_OUTCOME),
+        (raw(b'{"id": "half'), K.BAD_ANSWER),
+        (raw(b"[]"), K.BAD_ANSWER),
+        (raw(b"{}"), K.BAD_ANSWER),
+        (raw(b'{"output": 1, "choices": [], "content": 1}'), K.BAD_ANSWER),
+        (raw(b"", "text/plain"), K.BAD_ANSWER),
+        (raw(faults.HTML.encode(), "text/html"), K.BAD_ANSWER),
+        (status(302, "", location="/v1/responses"), K.CONFIGURATION),
+        (status(307, "", location="/v1/messages"), K.CONFIGURATION),
+        (status(405, ""), K.NOT_FOUND),
+        (status(408, ""), K.UNKNOWN_OUTCOME),
+        (status(409, ""), K.OVERLOADED),
+        (status(413, faults.HTML), K.INVALID_REQUEST),
+        (status(418, ""), K.INVALID_REQUEST),
+        (status(500, faults.HTML), K.UNKNOWN_OUTCOME),
+        (status(502, faults.HTML), K.UNKNOWN_OUTCOME),
+        (status(503, faults.HTML), K.OVERLOADED),
+        (status(504, faults.HTML), K.UNKNOWN_OUTCOME),
+        (status(529, ""), K.OVERLOADED),
+        (status(500, {"error": None}), K.UNKNOWN_OUTCOME),
+        (status(500, {"error": ["?"]}), K.UNKNOWN_OUTCOME),
+        (status(400, {"detail": "?"}), K.INVALID_REQUEST),
+    ],
+)
+def test_faults_of_any_server(kind: Kind, act: Act, expected: K, stub: Stub) -> None:
+    refused(stub, kind, act, expected)
+
+
+@over_http
+@pytest.mark.parametrize("act", [faults.slow(5), faults.drip], ids=["silent", "dripping"])
+def test_an_answer_that_takes_too_long_may_have_been_billed(kind: Kind, act: Act, stub: Stub) -> None:
+    stub.then(act)
+    error = fails(kind.at(stub), question(timeout_s=0.3))
+    assert error.kind is K.UNKNOWN_OUTCOME
+    assert len(stub.asked) == 1
+
+
+@over_http
+def test_a_refused_connection_was_never_billed(kind: Kind, stub: Stub) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        base_url = f"http://127.0.0.1:{nobody.getsockname()[1]}{kind.base}"
+        assert fails(kind.at(stub, base_url=base_url)).kind is K.UNAVAILABLE
+
+
+@over_http
+def test_a_name_nobody_has_was_never_billed(kind: Kind, stub: Stub) -> None:
+    assert fails(kind.at(stub, base_url="http://provider.invalid/v1")).kind is K.UNAVAILABLE
+
+
+@over_http
+def test_a_base_url_that_is_none_is_a_setting_to_mend(kind: Kind, stub: Stub) -> None:
+    assert fails(kind.at(stub, base_url="ftp://127.0.0.1/v1")).kind is K.CONFIGURATION
+
+
+# ---- what each maker says --------------------------------------------------------------------------------------
+
+NO_CREDIT = "Your credit balance is too low to access the API."
+QUOTA = "You exceeded your current quota, please check your plan and billing details."
+
+
+@pytest.mark.parametrize(
+    ("kind", "act", "expected"),
+    [
+        (OPENAI, openai_error(429, "rate_limit_exceeded"), K.RATE_LIMITED),
+        (OPENAI, openai_error(429, "insufficient_quota", QUOTA), K.QUOTA),
+        (OPENAI, openai_error(429, "billing_hard_limit_reached"), K.QUOTA),
+        (OPENAI, openai_error(503, "slow_down"), K.OVERLOADED),
+        (OPENAI, openai_error(500, "server_error"), K.UNKNOWN_OUTCOME),
+        (OPENAI, openai_error(400, "context_length_exceeded"), K.CONTEXT_EXCEEDED),
+        (OPENAI, openai_error(400, "unsupported_parameter"), K.INVALID_REQUEST),
+        (OPENAI, openai_error(401, "invalid_api_key"), K.AUTHENTICATION),
+        (OPENAI, openai_error(403, "unsupported_country_region_territory"), K.PERMISSION),
+        (OPENAI, openai_error(404, "model_not_found"), K.NOT_FOUND),
+        (CHAT, openai_error(429, "insufficient_quota", QUOTA), K.QUOTA),
+        (CHAT, status(400, {"object": "error", "message": "maximum context length is 4096"}), K.CONTEXT_EXCEEDED),
+        (CHAT, status(400, {"error": "exceeds the available context size"}), K.CONTEXT_EXCEEDED),
+        (CHAT, status(402, {"error": {"message": "pay"}}), K.QUOTA),
+        (CHAT, status(422, {"detail": [{"msg": "unknown field"}]}), K.INVALID_REQUEST),
+        (ANTHROPIC, anthropic_error(429, "rate_limit_error"), K.RATE_LIMITED),
+        (ANTHROPIC, anthropic_error(429, "rate_limit_error", error_code="ramp_limit_exceeded"), K.RATE_LIMITED),
+        (ANTHROPIC, anthropic_error(429, "rate_limit_error", error_code="enforced_spend_limit_reached"), K.QUOTA),
+        (ANTHROPIC, anthropic_error(429, "rate_limit_error", error_code="contract_spend_limit_reached"), K.QUOTA),
+        (ANTHROPIC, anthropic_error(402, "billing_error"), K.QUOTA),
+        (ANTHROPIC, anthropic_error(403, "permission_error", error_code="organization_on_hold"), K.QUOTA),
+        (ANTHROPIC, anthropic_error(400, "invalid_request_error", NO_CREDIT), K.QUOTA),
+        (ANTHROPIC, anthropic_error(400, "invalid_request_error", "prompt is too long: 9 tokens"), K.CONTEXT_EXCEEDED),
+        (ANTHROPIC, anthropic_error(400, "invalid_request_error"), K.INVALID_REQUEST),
+        (ANTHROPIC, anthropic_error(401, "authentication_error"), K.AUTHENTICATION),
+        (ANTHROPIC, anthropic_error(403, "permission_error"), K.PERMISSION),
+        (ANTHROPIC, anthropic_error(404, "not_found_error"), K.NOT_FOUND),
+        (ANTHROPIC, anthropic_error(413, "request_too_large"), K.INVALID_REQUEST),
+        (ANTHROPIC, anthropic_error(500, "api_error"), K.UNKNOWN_OUTCOME),
+        (ANTHROPIC, anthropic_error(500, "overloaded_error"), K.OVERLOADED),
+        (ANTHROPIC, anthropic_error(529, "overloaded_error"), K.OVERLOADED),
+    ],
+)
+def test_errors_of_a_maker(kind: Kind, act: Act, expected: K, stub: Stub) -> None:
+    refused(stub, kind, act, expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "expected"),
+    [
+        (OPENAI, {"status": "failed", "error": {"code": "server_error", "message": "no"}}, K.UNKNOWN_OUTCOME),
+        (OPENAI, {"status": "failed", "error": {"code": "rate_limit_exceeded", "message": "no"}}, K.RATE_LIMITED),
+        (OPENAI, {"status": "failed", "error": {"code": "bio_policy", "message": "no"}}, K.REFUSED),
+        (OPENAI, {"status": "failed", "error": None}, K.UNKNOWN_OUTCOME),
+        (CHAT, {"error": {"message": "no", "code": "insufficient_quota"}}, K.QUOTA),
+        (ANTHROPIC, {"type": "error", "error": {"type": "overloaded_error", "message": "no"}}, K.OVERLOADED),
+    ],
+)
+def test_an_error_inside_a_200_is_an_error(kind: Kind, change: dict[str, object], expected: K, stub: Stub) -> None:
+    refused(stub, kind, faults.changed(lambda answer: answer.update(change)), expected)
+
+
+@over_http
+def test_an_error_names_its_status_request_and_provider(kind: Kind, stub: Stub) -> None:
+    stub.then(openai_error(500, "server_error", "the engine\nfell over"))
+    error = fails(kind.at(stub))
+    assert error.status_code == 500
+    assert (error.provider_request_id or "").startswith("req_")
+    assert str(error) == f"{kind.name} answered 500 (server_error) the engine fell over"
+
+
+# ---- how long to wait ------------------------------------------------------------------------------------------
+
+
+@over_http
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"retry_after": "2"}, 2.0),
+        ({"retry_after": "0.5"}, 0.5),
+        ({"retry_after_ms": "1500", "retry_after": "9"}, 1.5),
+        ({"retry_after": "600"}, 600.0),
+        ({"retry_after": "-3"}, 0.0),
+        ({"retry_after": "soon"}, None),
+        ({"retry_after": "nan"}, None),
+        ({}, None),
+    ],
+)
+def test_the_wait_asked_for(kind: Kind, headers: dict[str, str], expected: float | None, stub: Stub) -> None:
+    stub.then(openai_error(429, "rate_limit_error", **headers))
+    assert fails(kind.at(stub)).retry_after_s == expected
+
+
+@over_http
+def test_the_wait_asked_for_as_a_date(kind: Kind, stub: Stub) -> None:
+    then = datetime.now(UTC) + timedelta(seconds=60)
+    stub.then(status(529, "", retry_after=format_datetime(then, usegmt=True)))
+    assert fails(kind.at(stub)).retry_after_s == pytest.approx(60, abs=5)
+
+
+# ---- secrets ---------------------------------------------------------------------------------------------------
+
+
+def leaks(text: str) -> list[str]:
+    """The parts of the key, eight characters long, that stand in a text."""
+    return [part for at in range(len(KEY) - 7) if (part := KEY[at : at + 8]) in text]
+
+
+@over_http
+def test_no_key_in_any_message_or_log(kind: Kind, stub: Stub, caplog: pytest.LogCaptureFixture) -> None:
+    acts: list[Act] = [
+        faults.echo_key,
+        status(400, f"<p>Authorization: Bearer {KEY}</p>"),
+        status(403, {"error": {"message": f"key {KEY[3:20]} has no access", "code": KEY}}),
+        raw(f"{{'you sent': '{KEY}'".encode()),
+        faults.reset,
+        openai_error(500, "server_error", KEY * 40),
+    ]
+    provider = kind.at(stub)
+    told = [repr(provider), repr(getattr(provider, "target", "")), repr(getattr(provider, "failures", ""))]
+    with caplog.at_level(logging.INFO):
+        for act in acts:
+            stub.then(act)
+            error = fails(kind.at(stub))
+            told.append(str(error))
+            assert error.__cause__ is None
+            assert error.__suppress_context__
+    assert len(stub.asked) == len(acts)
+    assert not leaks("\n".join([*told, caplog.text]))
+    assert "Incorrect API key provided: [masked]" in told[3]

@@ -1,0 +1,117 @@
+"""A worker process, real servers and the real SDKs against providers that refuse a share of the calls.
+
+Every job becomes final, every call at the provider is an attempt in the ledger, and no answer is paid for twice.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.acceptance.conftest import System, questions
+from tests.llmock import running_llmock
+from tests.providers import KEY
+from tests.servers import Servers
+from tests.stub import faults
+from tests.stub.server import running_stub
+
+JOBS = 30
+RATES = {429: 0.1, 529: 0.05}
+
+
+@pytest.fixture
+def composed(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
+    with redis.Redis.from_url(servers.redis_url) as client:
+        client.flushall()
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, KEY)
+    with servers.database() as url:
+        system = System(url, servers.redis_url, tmp_path)
+        try:
+            yield system
+        finally:
+            system.stop()
+
+
+def attempts(system: System) -> Counter[str]:
+    return Counter(outcome for (outcome,) in system.rows("SELECT outcome FROM attempt"))
+
+
+def stored_text(system: System) -> str:
+    rows = [*system.rows("SELECT attempt::text FROM attempt"), *system.rows("SELECT c::text FROM completion c")]
+    rows += system.rows("SELECT r::text FROM generation_record r")
+    return "\n".join(text for (text,) in rows)
+
+
+def assert_explained(system: System, calls: int, answered: int) -> Counter[str]:
+    """Every job completed; as many attempts as calls, as many ``ok`` as answers, one for each job; no key kept."""
+    assert system.rows("SELECT state, count(*) FROM job GROUP BY 1") == [("completed", JOBS)]
+    outcomes = attempts(system)
+    assert sum(outcomes.values()) == calls
+    assert outcomes["ok"] == answered == JOBS
+    assert system.one("SELECT count(DISTINCT job_id) FROM attempt WHERE outcome = 'ok'") == JOBS
+    assert set(outcomes) <= {"ok", "error:rate_limited", "error:overloaded"}
+    assert KEY not in stored_text(system)
+    assert KEY not in system.log()
+    return outcomes
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "mine"])
+def test_against_the_stub(composed: System, provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_stub(error_rates=RATES, latency_s=0.02) as stub:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", stub.url)
+        mine = f'{{"mine": {{"kind": "openai_chat", "base_url": "{stub.url}/v1", "model": "m"}}}}'
+        composed.submit(questions(JOBS))
+        composed.start_worker(provider=provider, providers=mine)
+        composed.until_final(JOBS)
+        outcomes = assert_explained(composed, sum(stub.calls.values()), sum(stub.answered.values()))
+
+    assert outcomes["error:rate_limited"] + outcomes["error:overloaded"] > 0
+    # The billing oracle, request by request: what the provider counted is what the ledger recorded.
+    recorded = composed.rows("SELECT encode(request_hash, 'hex'), count(*) FROM attempt GROUP BY 1")
+    assert dict(recorded) == stub.calls
+    assert set(stub.answered.values()) == {1}
+    assert composed.rows("SELECT DISTINCT outcome FROM job") == [("answered",)]
+    costs = composed.rows("SELECT sum(cost_usd) FROM attempt UNION ALL SELECT sum(cost_usd) FROM job")
+    assert costs[0] == costs[1]
+    assert bool(costs[0][0]) is (provider != "mine")
+
+
+@pytest.mark.parametrize(("provider", "variable", "path"), [
+    ("openai", "OPENAI_BASE_URL", "/v1"),
+    ("anthropic", "ANTHROPIC_BASE_URL", "/anthropic"),
+])  # fmt: skip
+def test_against_a_simulator_nobody_here_wrote(
+    composed: System, provider: str, variable: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = [option for code, share in RATES.items() for option in ("--error-rate", f"{code}={share}")]
+    with running_llmock(*rates) as llmock:
+        monkeypatch.setenv(variable, llmock.url + path)
+        composed.submit(questions(JOBS))
+        composed.start_worker(provider=provider)
+        composed.until_final(JOBS)
+        journal: list[dict[str, Any]] = llmock.requests()
+    answered = sum(entry["status"] == 200 for entry in journal)
+    assert_explained(composed, len(journal), answered)
+    # The SDKs never tried again on their own.
+    assert {entry["sdk_retry_count"] for entry in journal} <= {0, None}
+
+
+def test_a_spent_quota_holds_the_jobs_and_a_lost_answer_is_counted(
+    composed: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_stub() as stub:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
+        stub.then(faults.openai_error(429, "insufficient_quota"), faults.reset)
+        composed.submit(questions(3))
+        composed.start_worker(provider="openai", slots=2)
+        composed.until_final(2)
+        composed.until(lambda: composed.one("SELECT count(*) FROM job WHERE held_reason = 'lane_paused'") == 1)
+        assert attempts(composed) == Counter({"ok": 2, "error:quota": 1, "unknown": 1})
+        assert sum(stub.calls.values()) == 4
+        reserved = composed.one("SELECT sum(coalesce(cost_usd, reserved_usd)) FROM attempt WHERE outcome = 'unknown'")
+    assert reserved > 0

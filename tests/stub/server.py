@@ -1,0 +1,143 @@
+"""The stub's server: answers, does the acts it was given, and keeps the account of what it was asked."""
+
+import argparse
+import asyncio
+import hashlib
+import sys
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from tests.stub.answers import ANSWERS
+from tests.stub.faults import Act, anthropic_error, openai_error
+
+RATE_LIMIT_HEADERS = {
+    "/v1/messages": {"anthropic-ratelimit-requests-remaining": "49"},
+    "": {"x-ratelimit-remaining-requests": "4999", "x-ratelimit-reset-requests": "12ms"},
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request as it came."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+
+@dataclass
+class Stub:
+    """A running stub.
+
+    Attributes:
+        latency_s: before every normal answer.
+        error_rates: shares of requests, by status, that fail instead; drawn with a fixed seed.
+        acts: done one a request, in order, before anything else; then the stub answers normally.
+        asked: every request, unless ``lean``.
+        calls: the billing oracle: how often each request body came, by its SHA-256. The body holds the job's question
+            and sources, and the hash is what the ledger keeps with each attempt.
+        answered: the same for those that got a normal answer, so would be billed.
+    """
+
+    latency_s: float = 0.0
+    error_rates: dict[int, float] = field(default_factory=dict)
+    lean: bool = False
+    url: str = ""
+    acts: deque[Act] = field(default_factory=deque)
+    asked: list[Asked] = field(default_factory=list)
+    calls: Counter[str] = field(default_factory=Counter)
+    answered: Counter[str] = field(default_factory=Counter)
+    _random: Random = field(default_factory=lambda: Random(7))
+
+    def then(self, *acts: Act) -> None:
+        """Do these with the next requests."""
+        self.acts.extend(acts)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Take one request."""
+        body = await request.read()
+        digest = hashlib.sha256(body).hexdigest()
+        self.calls[digest] += 1
+        if not self.lean:
+            self.asked.append(Asked(request.path, {k.lower(): v for k, v in request.headers.items()}, body))
+        answer = ANSWERS[request.path]
+        act = self.acts.popleft() if self.acts else self._chance(request.path)
+        if act is not None:
+            response = await act(request, answer(orjson.loads(body)))
+        else:
+            if self.latency_s:
+                await asyncio.sleep(self.latency_s)
+            response = web.Response(body=orjson.dumps(answer(orjson.loads(body))), content_type="application/json")
+            self.answered[digest] += 1
+        if not response.prepared:
+            number = str(sum(self.calls.values()))
+            response.headers.update(RATE_LIMIT_HEADERS.get(request.path, RATE_LIMIT_HEADERS[""]))
+            response.headers["request-id" if request.path == "/v1/messages" else "x-request-id"] = f"req_{number}"
+        return response
+
+    def _chance(self, path: str) -> Act | None:
+        draw = self._random.random()
+        for code, share in self.error_rates.items():
+            draw -= share
+            if draw < 0:
+                kind = "overloaded_error" if code == 529 else "rate_limit_error"
+                return anthropic_error(code, kind) if path == "/v1/messages" else openai_error(code, kind)
+        return None
+
+
+@contextmanager
+def running_stub(port: int = 0, **settings: Any) -> Iterator[Stub]:
+    """A stub on a loop in a thread of its own."""
+    stub = Stub(**settings)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="stub", daemon=True)
+    thread.start()
+    runner = asyncio.run_coroutine_threadsafe(_start(stub, port), loop).result(10)
+    try:
+        yield stub
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+async def _start(stub: Stub, port: int) -> web.AppRunner:
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    for path in ANSWERS:
+        app.router.add_post(path, stub.handle)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", port)
+    await site.start()
+    host, bound = runner.addresses[0][:2]
+    stub.url = f"http://{host}:{bound}"
+    return runner
+
+
+def main() -> None:
+    """Serve for load tests: ``python -m tests.stub.server --port 8100 --latency 1``."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
+    given = parser.parse_args()
+    with running_stub(given.port, latency_s=given.latency, lean=True) as stub:
+        sys.stdout.write(f"{stub.url}\n")
+        sys.stdout.flush()
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""The pure parts of the adapters: masking, prices, citable pieces, strict schemas, and what models take."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.completion import Usage
+from tasks.prompt import ANSWER_SCHEMA
+from worker.providers.anthropic import pieces
+from worker.providers.failures import mask, retry_after_s
+from worker.providers.models import DEFAULT_MODELS, why_no_sampling
+from worker.providers.openai_sdk import is_strict
+from worker.providers.prices import Prices
+
+SECRET = "abcdefghijklmnopqrst"
+OPENAI = Prices("openai", "https://api.openai.com/v1")
+
+
+@given(st.text(), st.integers(0, 12), st.integers(8, 20), st.text())
+def test_no_part_of_a_secret_of_eight_characters_stays(before: str, start: int, length: int, after: str) -> None:
+    part = SECRET[start : start + length]
+    masked = mask(f"{before}{part}{after}", [SECRET])
+    assert not any(SECRET[at : at + 8] in masked for at in range(len(SECRET) - 7))
+
+
+@given(st.text(alphabet="xyz .", max_size=50))
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert mask(text, [SECRET]) == text
+
+
+@pytest.mark.parametrize("key", ["sk-proj-****wxyz", "sk-ant-api03-abc", "Bearer something", "short"])
+def test_what_looks_like_a_key_or_is_a_short_one_goes(key: str) -> None:
+    assert mask(f"provided: {key} here", ["short"]) == "provided: [masked] here"
+
+
+@given(st.text(alphabet="ab .!?\n\t。Ä", max_size=400))
+def test_pieces_are_the_source_again_and_each_has_words(text: str) -> None:
+    found = pieces(text)
+    assert "".join(found) == text
+    assert not text.strip() or all(piece.strip() for piece in found)
+
+
+def test_pieces_are_about_sentences() -> None:
+    text = "The desk opens at nine. It closes at noon, says Dr. Stone.\n\nA second paragraph e.g. this one. 3 ends it."
+    assert [piece.strip() for piece in pieces(text)] == [
+        "The desk opens at nine.",
+        "It closes at noon, says Dr.",
+        "Stone.\n\nA second paragraph e.g. this one.",
+        "3 ends it.",
+    ]
+
+
+def test_default_models_have_prices() -> None:
+    for vendor, model in DEFAULT_MODELS.items():
+        prices = Prices(vendor, "")  # type: ignore[arg-type]
+        assert prices.cost_usd(model, model, Usage(input_tokens=1000, output_tokens=100), None)
+
+
+def test_a_dated_name_of_the_model_asked_for_costs_the_same() -> None:
+    usage = Usage(input_tokens=1_000_000, output_tokens=0)
+    for returned in ("gpt-5.4-mini", "gpt-5.4-mini-2026-03-17", "gpt-5.4-mini-2099-01-01"):
+        assert OPENAI.cost_usd("gpt-5.4-mini", returned, usage, "default") == Decimal("0.75")
+
+
+def test_tiers_and_long_prompts_have_their_own_price() -> None:
+    short, long = Usage(input_tokens=100_000), Usage(input_tokens=300_000)
+    prices = [OPENAI.cost_usd("gpt-6-luna", None, usage, tier) for usage in (short, long) for tier in (None, "flex")]
+    assert prices == [Decimal("0.01"), Decimal("0.005"), Decimal("0.06"), Decimal("0.03")]
+
+
+def test_a_server_of_ones_own_has_no_price() -> None:
+    usage = Usage(input_tokens=10)
+    assert Prices(None, "http://127.0.0.1:8000/v1").cost_usd("gpt-6-luna", None, usage, None) is None
+    assert Prices(None, "http://127.0.0.1:8000/v1").reserve_usd("gpt-6-luna", 10, 10, None) is None
+    assert Prices(None, "https://api.groq.com/openai/v1").cost_usd("llama-3.3-70b-versatile", None, usage, None)
+
+
+@given(st.integers(1, 200_000), st.integers(1, 20_000), st.integers(0, 100), st.integers(0, 100))
+def test_no_call_costs_more_than_its_reserve(size: int, most: int, cached: int, written: int) -> None:
+    tokens = -(-size // 2)
+    usage = Usage(
+        input_tokens=tokens,
+        output_tokens=most,
+        cached_input_tokens=tokens * cached // 300,
+        cache_write_tokens=tokens * written // 300,
+    )
+    cost, reserve = OPENAI.cost_usd("gpt-6-luna", None, usage, None), OPENAI.reserve_usd("gpt-6-luna", size, most, None)
+    assert cost is not None
+    assert reserve is not None
+    assert cost <= reserve
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (ANSWER_SCHEMA, True),
+        ({"type": "string"}, True),
+        ({"type": "object", "properties": {}, "additionalProperties": False}, True),
+        ({"type": "object", "properties": {"a": {}}, "additionalProperties": False}, False),
+        ({"type": "object", "properties": {}}, False),
+        ({"type": "object"}, False),
+        ({"type": "array", "items": {"type": "object"}}, False),
+        ({"anyOf": [{"type": "object"}, {"type": "null"}]}, False),
+    ],
+)
+def test_strict_schemas(schema: Any, expected: bool) -> None:  # noqa: FBT001 - an expectation
+    assert is_strict(schema) is expected
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "taken"),
+    [
+        ("gpt-6-luna", None, False),
+        ("gpt-6-luna", "none", True),
+        ("gpt-5.6-terra", "low", False),
+        ("gpt-5-mini", "none", False),
+        ("o3", None, False),
+        ("gpt-4.1-mini", None, True),
+        ("of-ones-own", None, True),
+        ("gpt-oss-120b", None, True),
+    ],
+)
+def test_who_takes_a_temperature(model: str, effort: str | None, taken: bool) -> None:  # noqa: FBT001 - an expectation
+    assert (why_no_sampling(model, effort) is None) is taken
+
+
+def test_a_date_long_past_asks_for_no_wait() -> None:
+    assert retry_after_s({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
+    assert retry_after_s({"retry-after": "Wed, 99 Oct 2015"}) is None

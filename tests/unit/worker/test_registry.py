@@ -1,0 +1,133 @@
+"""Which provider is the default, what it is given, and what is said when a setting is missing."""
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tasks.errors import ConfigurationError
+from worker.providers.registry import ConfiguredProviders
+from worker.settings import ProviderSettings, Settings, load_settings
+
+OPENAI, ANTHROPIC = {"OPENAI_API_KEY": "sk-one-0123456789"}, {"ANTHROPIC_API_KEY": "sk-ant-0123456789"}
+
+
+def registry(environment: dict[str, str], **settings: Any) -> ConfiguredProviders:
+    return ConfiguredProviders(Settings(**settings), environment)
+
+
+def target_of(providers: ConfiguredProviders, name: str | None = None) -> Any:
+    provider: Any = providers.get(name)
+    assert providers.get(name) is provider
+    asyncio.run(providers.close())
+    return provider.target
+
+
+@pytest.mark.parametrize(
+    ("environment", "settings", "expected"),
+    [
+        ({}, {}, "extractive"),
+        ({"OPENAI_API_KEY": ""}, {}, "extractive"),
+        (OPENAI, {}, "openai"),
+        (ANTHROPIC, {}, "anthropic"),
+        (OPENAI | ANTHROPIC, {}, "openai"),
+        (OPENAI, {"provider": "extractive"}, "extractive"),
+    ],
+)
+def test_the_default(environment: dict[str, str], settings: dict[str, str], expected: str) -> None:
+    assert registry(environment, **settings).default == expected
+
+
+def test_the_sdks_own_variables_describe_the_built_in_ones() -> None:
+    target = target_of(registry(OPENAI | {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}))
+    assert (target.api_key, target.base_url, target.official) == (
+        OPENAI["OPENAI_API_KEY"], "http://127.0.0.1:9/v1", True,
+    )  # fmt: skip
+    assert target_of(registry(OPENAI)).base_url == "https://api.openai.com/v1"
+    assert target_of(registry(ANTHROPIC)).base_url == "https://api.anthropic.com"
+
+
+def test_a_named_server_gets_no_key_that_is_not_its_own() -> None:
+    server = ProviderSettings(kind="openai_chat", base_url="http://127.0.0.1:9/v1", model="m")  # type: ignore[arg-type]
+    providers = registry(OPENAI, providers={"mine": server, "theirs": server.model_copy(update={"kind": "openai"})})
+    assert target_of(providers, "mine").api_key is None
+    assert target_of(providers, "theirs").api_key is None
+
+
+def test_the_model_of_the_settings_is_that_of_the_default_alone() -> None:
+    providers = registry(OPENAI | ANTHROPIC, model="gpt-6.1-terra")
+    assert target_of(providers, "openai").model == "gpt-6.1-terra"
+    assert target_of(providers, "anthropic").model.startswith("claude-")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "environment", "told"),
+    [
+        ("openai", None, {}, "set OPENAI_API_KEY"),
+        ("anthropic", None, {}, "set ANTHROPIC_API_KEY"),
+        ("mine", {"kind": "openai_chat", "base_url": "http://h/v1", "api_key_env": "MINE"}, {}, "set MINE"),
+        ("mine", {"kind": "openai_chat"}, {}, "needs a base_url"),
+        ("openai", None, {"OPENAI_API_KEY": "sk-0123\n456789"}, "OPENAI_API_KEY holds white space"),
+        (
+            "openai",
+            None,
+            {**OPENAI, "OPENAI_BASE_URL": "http://u:pw@h/v1"},
+            "OPENAI_BASE_URL must not hold credentials",
+        ),
+        ("nobody", None, {}, "there is anthropic, extractive, openai"),
+    ],
+)
+def test_what_is_missing_is_named(
+    name: str, given: dict[str, Any] | None, environment: dict[str, str], told: str
+) -> None:
+    providers = registry(environment, providers={name: given} if given else {})
+    with pytest.raises(ConfigurationError, match=told) as raised:
+        providers.get(name)
+    assert "pw" not in str(raised.value)
+    assert "456789" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("{not json", "NIGHTDESK_|providers"),
+        ('{"mine": {"kind": "telepathy"}}', "NIGHTDESK_PROVIDERS_MINE_KIND"),
+        ('{"mine": {"kind": "openai", "base_url": "http://u:pw@h"}}', "must not hold credentials"),
+        ('{"mine": {"kind": "openai", "base_url": "h:80"}}', "must begin with http"),
+        ('{"mine": {"kind": "openai", "key": "sk-secret"}}', "NIGHTDESK_PROVIDERS_MINE_KEY"),
+    ],
+)
+def test_settings_that_are_wrong_are_refused_without_repeating_them(
+    value: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NIGHTDESK_PROVIDERS", value)
+    with pytest.raises(ConfigurationError, match=told) as raised:
+        load_settings()
+    assert "pw" not in str(raised.value)
+    assert "sk-secret" not in str(raised.value)
+
+
+def test_settings_may_come_from_a_file(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "nightdesk.toml"
+    config.write_text(
+        '[providers.mine]\nkind = "openai_chat"\nbase_url = "http://127.0.0.1:9/v1"\njson_schema = false\n'
+    )
+    monkeypatch.setenv("NIGHTDESK_CONFIG", str(config))
+    assert load_settings().providers["mine"].json_schema is False
+
+
+def test_secrets_are_known_to_the_log() -> None:
+    mine = {"mine": {"kind": "openai_chat", "base_url": "http://h/v1", "api_key_env": "MINE"}}
+    assert registry({**OPENAI, "MINE": "hush"}, providers=mine).secrets == {OPENAI["OPENAI_API_KEY"], "hush"}
+
+
+def test_no_sdk_is_imported_before_it_is_used() -> None:
+    code = (
+        "import sys; from worker.wiring import ConfiguredProviders; from worker.settings import Settings; "
+        "ConfiguredProviders(Settings(), {}).get(None); "
+        "print(sorted({'openai', 'anthropic', 'httpx2', 'genai_prices'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,287 @@
+"""What the adapters over HTTP have in common: plan a call, make it once through the maker's SDK, read what came."""
+
+import asyncio
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, ClassVar, Literal, Protocol
+from urllib.parse import urlsplit
+
+import httpx2
+import orjson
+
+from schemas.completion import Completion, FinishReason, NativeCitation, ProviderSnapshot, Usage
+from schemas.failure import FailureKind
+from schemas.generation import AnswerProtocol, GenerationConfig, Lane
+from schemas.job import JobRequest
+from schemas.prompt import Prompt
+from tasks.answers.reading import UNSTORABLE
+from tasks.errors import ProviderError
+from tasks.ports import Answered, Call
+from worker.providers.failures import Failures, request_id
+from worker.providers.prices import Prices
+
+CONNECT_S = 10.0
+"""Seconds to wait for a connection; the SDKs' own is 5, too little for a burst of hundreds of new TLS connections."""
+
+MOST_CONNECTIONS = 20_000
+"""As many as the most slots a process may have: the slots limit the calls, never the pool."""
+
+NO_KEY = "none"
+"""Sent as the key to a server that wants none; the SDKs refuse to work without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a configured provider is, and how it is to be asked.
+
+    Attributes:
+        name: what it is called in settings and jobs.
+        base_url: as the SDK takes it.
+        api_key: or None for a server that wants none.
+        model: of jobs that name none.
+        json_schema: the server enforces a JSON schema; without it the model is asked for running text with markers.
+        service_tier: sent as it is; None: the provider's default.
+        official: the maker's own endpoint as the SDK's environment variables describe it, organisation included.
+    """
+
+    name: str
+    base_url: str
+    api_key: str | None
+    model: str | None
+    json_schema: bool = True
+    service_tier: str | None = None
+    official: bool = False
+
+    def __repr__(self) -> str:
+        return f"Target({self.name!r})"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no message may contain."""
+        return tuple(filter(None, (self.api_key, urlsplit(self.base_url).password)))
+
+
+@dataclass(slots=True)
+class Draft:
+    """What an adapter makes of a request: the body in two halves, and what did not make it into the body."""
+
+    content: dict[str, Any]
+    """Messages and schemas: long, and known from the job's record anyway."""
+    parameters: dict[str, Any]
+    """Everything else that is sent; stored with the snapshot."""
+    dropped: dict[str, str]
+    notes: dict[str, Any] = field(default_factory=dict)
+    """Stored with the parameters, not sent: what is to be known of the content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A provider's answer as it came, its JSON, and whether reading it took replacements."""
+
+    call: Call
+    response: httpx2.Response
+    raw: bytes
+    value: dict[str, Any]
+    damaged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an adapter finds in an answer."""
+
+    text: str
+    finish_reason: FinishReason
+    model: str | None
+    usage: Usage | None
+    citations: tuple[NativeCitation, ...] = ()
+    refusal: str | None = None
+    service_tier: str | None = None
+
+
+class SdkClient(Protocol):
+    """The part of ``AsyncOpenAI`` and ``AsyncAnthropic`` that is used: their documented raw requests."""
+
+    async def post(self, path: str, *, cast_to: Any, content: bytes, options: Any) -> Any:
+        """Send one request with the SDK's credentials, headers and errors."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+class Adapter(ABC):
+    """A provider over HTTP. Building one builds the SDK's client (25-56 ms), so there is one per name and process."""
+
+    path: ClassVar[str]
+    sdk: ClassVar[str]
+    """Name and version."""
+
+    def __init__(self, target: Target, client: SdkClient, vendor: Literal["openai", "anthropic"] | None) -> None:
+        self.name = target.name
+        self.target = target
+        self.failures = Failures(target.name, target.secrets)
+        self._client = client
+        self._prices = Prices(vendor, target.base_url)
+        parts = urlsplit(target.base_url)
+        at = parts.hostname or ""
+        self._endpoint = f"{at}:{parts.port}" if parts.port else at
+        self._endpoint += parts.path.rstrip("/") + self.path
+
+    @abstractmethod
+    def protocol(self, config: GenerationConfig) -> AnswerProtocol:
+        """See ``tasks.ports.Provider``."""
+
+    @abstractmethod
+    def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
+        """Write the body of a request."""
+
+    @abstractmethod
+    def read(self, received: Received) -> Reading:
+        """Find the answer in what was received; raises ``ProviderError`` or what missing keys raise."""
+
+    @abstractmethod
+    def translate(self, error: Exception) -> ProviderError:
+        """Turn what the SDK raised, or let escape, into our error."""
+
+    # ---- planning ----
+
+    def plan(self, request: JobRequest, prompt: Prompt) -> Call:
+        """See ``tasks.ports.Provider``."""
+        config = request.config
+        lane = self._lane(config)
+        model = config.model or self.target.model
+        if model is None:
+            raise self.failures.error(
+                FailureKind.CONFIGURATION, "has no default model: set 'model' in its settings or in the job's config"
+            )
+        draft = self.draft(request, prompt, model)
+        if config.stream:
+            draft.dropped["stream"] = "the answer is fetched whole"
+        if (tier := self.target.service_tier) is not None:
+            draft.parameters["service_tier"] = tier
+        body = orjson.dumps({**draft.parameters, **draft.content})
+        return Call(
+            provider=self.name,
+            model=model,
+            lane=lane.value,
+            protocol=prompt.snapshot.protocol,
+            body=body,
+            request_hash=hashlib.sha256(body).digest(),
+            timeout_s=config.timeout_s,
+            reserve_usd=self._prices.reserve_usd(model, len(body), config.max_tokens, tier),
+            prompt=prompt,
+            request=request,
+            parameters_sent={**draft.parameters, **draft.notes},
+            parameters_dropped=draft.dropped,
+        )
+
+    def _lane(self, config: GenerationConfig) -> Lane:
+        if config.lane not in {Lane.STANDARD, Lane.AUTO}:
+            told = f"does not serve the lane {config.lane.value!r} here: use 'standard' or 'auto'"
+            raise self.failures.error(FailureKind.CONFIGURATION, told)
+        return Lane.STANDARD
+
+    # ---- calling ----
+
+    async def call(self, call: Call) -> Answered:
+        """See ``tasks.ports.Provider``."""
+        try:
+            async with asyncio.timeout(call.timeout_s):
+                response = await self._client.post(
+                    self.path, cast_to=httpx2.Response, content=call.body, options=_options(call)
+                )
+        except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
+            # Not chained: what lies behind may hold what the message must not.
+            raise self.translate(error) from None
+        received = self._received(call, response)
+        try:
+            reading = self.read(received)
+            return Answered(received.raw, self._completion(call, received, reading))
+        except ProviderError:
+            raise
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise self.failures.bad_answer(response, f"an unknown shape ({type(error).__name__})") from None
+
+    async def close(self) -> None:
+        """See ``tasks.ports.Provider``."""
+        await self._client.close()
+
+    def _received(self, call: Call, response: httpx2.Response) -> Received:
+        raw = response.content
+        try:
+            value, damaged = _loads(raw)
+        except (ValueError, RecursionError):
+            kind = response.headers.get("content-type", "").partition(";")[0] or "a body"
+            raise self.failures.bad_answer(response, f"{kind} that is not JSON") from None
+        if not isinstance(value, dict):
+            raise self.failures.bad_answer(response, "JSON that is no object")
+        return Received(call, response, raw, value, damaged)
+
+    def _completion(self, call: Call, received: Received, reading: Reading) -> Completion:
+        text, changed = _storable(reading.text)
+        refusal = _storable(reading.refusal)[0] if reading.refusal is not None else None
+        model = _storable(reading.model)[0] if reading.model is not None else None
+        headers = received.response.headers
+        snapshot = ProviderSnapshot(
+            provider=self.name,
+            model_asked=call.model,
+            model_returned=model,
+            service_tier_asked=call.parameters_sent.get("service_tier"),
+            service_tier_returned=reading.service_tier,
+            lane=call.lane,
+            protocol=call.protocol,
+            endpoint=self._endpoint,
+            request_id=request_id(headers),
+            parameters_sent=call.parameters_sent,
+            parameters_dropped=call.parameters_dropped,
+            sdk=self.sdk,
+            rate_limits={name: value for name, value in headers.items() if "ratelimit" in name},
+        )
+        return Completion(
+            text=text,
+            finish_reason=reading.finish_reason,
+            protocol=call.protocol,
+            native_citations=reading.citations,
+            refusal=refusal,
+            sanitised=changed or received.damaged,
+            usage=reading.usage,
+            cost_usd=self._cost(call, model, reading),
+            snapshot=snapshot,
+        )
+
+    def _cost(self, call: Call, model: str | None, reading: Reading) -> Decimal | None:
+        return self._prices.cost_usd(call.model or "", model, reading.usage, reading.service_tier)
+
+
+def _options(call: Call) -> dict[str, Any]:
+    timeout = httpx2.Timeout(call.timeout_s, connect=min(call.timeout_s, CONNECT_S))
+    # A redirect would send the request a second time, perhaps to someone else.
+    return {"headers": {"content-type": "application/json"}, "timeout": timeout, "follow_redirects": False}
+
+
+def _loads(raw: bytes) -> tuple[Any, bool]:
+    """Read JSON, replacing bytes that are not UTF-8; lone surrogates are let in here and replaced with the text."""
+    try:
+        return orjson.loads(raw), False
+    except orjson.JSONDecodeError:
+        text = raw.decode(errors="replace")
+        return json.loads(text), text.encode() != raw
+
+
+def _storable(text: str) -> tuple[str, bool]:
+    """The text with what a database cannot keep replaced, one for one, so that offsets stay; whether any was."""
+    if not UNSTORABLE.search(text):
+        return text, False
+    return UNSTORABLE.sub("\ufffd", text), True
+
+
+def sampling_given(config: GenerationConfig) -> dict[str, Any]:
+    """The sampling settings that the job asks for, by name."""
+    given: dict[str, Any] = {"temperature": config.temperature}
+    if config.sampling is not None:
+        given |= config.sampling.model_dump(mode="json")
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,262 @@
+"""Call Anthropic by its Messages API, with the model's own citations of the sources."""
+
+import re
+from typing import Any
+
+import anthropic
+import httpx2
+
+from schemas.completion import FinishReason, NativeCitation, Usage
+from schemas.failure import FailureKind
+from schemas.generation import AnswerProtocol, GenerationConfig
+from schemas.job import JobRequest
+from schemas.prompt import Message, Prompt, Role, SourcePart
+from tasks.errors import ProviderError
+from tasks.prompt import answer_schema
+from worker.providers.adapter import (
+    MOST_CONNECTIONS,
+    NO_KEY,
+    Adapter,
+    Draft,
+    Reading,
+    Received,
+    SdkClient,
+    Target,
+    sampling_given,
+)
+
+SDK = f"anthropic {anthropic.__version__}"
+
+_FINISH = {
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "max_tokens": FinishReason.LENGTH,
+    "refusal": FinishReason.REFUSAL,
+    "model_context_window_exceeded": FinishReason.CONTEXT_EXCEEDED,
+    None: FinishReason.INTERRUPTED,
+}
+
+EFFORTS = frozenset({"low", "medium", "high", "xhigh", "max"})
+"""Of ``output_config.effort`` in anthropic 2.12."""
+
+_CUT = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[^\sa-z])|(?<=[。！？])|\n\s*(?=\S)")  # noqa: RUF001 - full-width stops
+_LEAST_PIECE = 20
+"""Characters; what is shorter (a heading, an abbreviation's end) goes with the piece after it."""
+
+
+class Anthropic(Adapter):
+    """Answers in running text with native citations, or in segments where the job wants an object by its schema."""
+
+    path = "/v1/messages"
+    sdk = SDK
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target, _build_client(target), "anthropic")
+
+    def protocol(self, config: GenerationConfig) -> AnswerProtocol:
+        """See ``tasks.ports.Provider``. Citations and a JSON schema exclude each other (400)."""
+        return AnswerProtocol.NATIVE if config.output_schema is None else AnswerProtocol.SEGMENTS
+
+    def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
+        """A Messages body; with citations, one ``search_result`` block per source, in the order of their numbers."""
+        config = request.config
+        native = prompt.snapshot.protocol is AnswerProtocol.NATIVE
+        contents = [source.content for source in request.context]
+        system = [message.text(contents) for message in prompt.snapshot.messages if message.role is Role.SYSTEM]
+        spoken = [message for message in prompt.snapshot.messages if message.role is not Role.SYSTEM]
+        numbers = _numbers(prompt)
+        draft = Draft(
+            content={
+                "system": "\n\n".join(system),
+                "messages": [
+                    {
+                        "role": message.role.value,
+                        "content": _blocks(message, request, numbers) if native else message.text(contents),
+                    }
+                    for message in spoken
+                ],
+            },
+            parameters={"model": model, "max_tokens": config.max_tokens},
+            dropped={},
+        )
+        _add_sampling(draft, config)
+        output: dict[str, Any] = {}
+        if config.reasoning_effort in EFFORTS:
+            output["effort"] = draft.notes["output_config.effort"] = config.reasoning_effort
+        elif config.reasoning_effort is not None:
+            draft.dropped["reasoning_effort"] = f"Anthropic has no such effort; it has {', '.join(sorted(EFFORTS))}"
+        if prompt.snapshot.protocol is AnswerProtocol.SEGMENTS and self.target.json_schema:
+            output["format"] = {"type": "json_schema", "schema": self._schema(config)}
+            draft.notes["output_config.format"] = "json_schema"
+        if output:
+            draft.content["output_config"] = output
+        return draft
+
+    def _schema(self, config: GenerationConfig) -> dict[str, Any]:
+        try:
+            # What Anthropic's schemas lack (minimum, pattern) goes into descriptions.
+            return anthropic.transform_schema(answer_schema(config))
+        except (TypeError, ValueError, AttributeError) as error:
+            told = f"can't take this output_schema: {error}"
+            raise self.failures.error(FailureKind.INVALID_REQUEST, told) from None
+
+    def read(self, received: Received) -> Reading:
+        """Put the text blocks together; each block's citations are those of its place in the text."""
+        value = received.value
+        if value.get("type") == "error":
+            raise self.failures.in_answer(received.response, value)
+        shown = _shown(received.call.prompt, received.call.request)
+        text = ""
+        citations: list[NativeCitation] = []
+        for block in value["content"]:
+            if block.get("type") != "text":
+                continue
+            start, text = len(text), text + block["text"]
+            citations.extend(
+                NativeCitation(start=start, end=len(text), source_number=number, quote=one.get("cited_text") or "")
+                for one in block.get("citations") or ()
+                if (number := _number(one, shown)) is not None
+            )
+        usage = value.get("usage") or {}
+        stop = value.get("stop_reason")
+        return Reading(
+            text=text,
+            finish_reason=_FINISH.get(stop, FinishReason.OTHER),
+            model=value.get("model"),
+            usage=_usage(usage),
+            citations=tuple(citations),
+            refusal=_refusal(value.get("stop_details")) if stop == "refusal" else None,
+            service_tier=usage.get("service_tier"),
+        )
+
+    def translate(self, error: Exception) -> ProviderError:
+        """Turn an exception of the SDK, or one that escaped it, into ours."""
+        match error:
+            case anthropic.APIStatusError():
+                return self.failures.of_status(error.response, error.body)
+            case anthropic.APIResponseValidationError():
+                return self.failures.bad_answer(error.response, "an answer that its SDK rejects")
+            case anthropic.APIConnectionError():
+                return self.failures.of_connection(error)
+            case anthropic.AnthropicError():
+                return self.failures.error(FailureKind.CONFIGURATION, f"could not be called: {error}")
+            case _:
+                return self.failures.of_connection(error)
+
+
+def _build_client(target: Target) -> SdkClient:
+    """A client that never retries (the SDK would sleep as long as a Retry-After says), over aiohttp."""
+    client: SdkClient = anthropic.AsyncAnthropic(
+        api_key=target.api_key or NO_KEY,
+        base_url=target.base_url,
+        max_retries=0,
+        open_telemetry=False,
+        http_client=anthropic.DefaultAioHttpClient(limits=httpx2.Limits(max_connections=MOST_CONNECTIONS)),
+    )
+    return client
+
+
+def _add_sampling(draft: Draft, config: GenerationConfig) -> None:
+    for name, value in sampling_given(config).items():
+        if name == "stop":
+            draft.parameters["stop_sequences"] = value
+        else:
+            draft.dropped[name] = "the Messages API has no such parameter"
+
+
+# ---- sources as citable blocks ---------------------------------------------------------------------------------
+
+
+def _numbers(prompt: Prompt) -> dict[int, int]:
+    """The number that the model sees of each source index."""
+    return {index: number for number, index in enumerate(prompt.snapshot.shown, start=1)}
+
+
+def _shown(prompt: Prompt, request: JobRequest) -> list[int]:
+    """The source number of each ``search_result`` block, in the order of the request."""
+    numbers = _numbers(prompt)
+    return [
+        numbers[part.source_index]
+        for message in prompt.snapshot.messages
+        for part in message.parts
+        if isinstance(part, SourcePart) and _words(part, request).strip()
+    ]
+
+
+def _blocks(message: Message, request: JobRequest, numbers: dict[int, int]) -> list[dict[str, Any]]:
+    """A message as content blocks: its texts as they stand, its sources as ``search_result`` blocks."""
+    blocks: list[dict[str, Any]] = []
+    for part in message.parts:
+        if not isinstance(part, SourcePart):
+            # The API refuses blocks of white space alone.
+            if part.text.strip():
+                blocks.append({"type": "text", "text": part.text})
+            continue
+        words = _words(part, request)
+        if not words.strip():
+            continue
+        source = request.context[part.source_index]
+        number = numbers[part.source_index]
+        blocks.append(
+            {
+                "type": "search_result",
+                "source": f"source-{number}",
+                "title": str(source.metadata.get("title") or f"Source {number}"),
+                "content": [{"type": "text", "text": piece} for piece in pieces(words)],
+                "citations": {"enabled": True},
+            }
+        )
+    return blocks
+
+
+def _words(part: SourcePart, request: JobRequest) -> str:
+    return request.context[part.source_index].content[part.start : part.end]
+
+
+def pieces(text: str) -> list[str]:
+    """Cut a source into citable pieces of about a sentence; put together they are the source again.
+
+    A citation quotes whole pieces. The cuts are rough on purpose: the exact sentence splitter takes 0.6 ms for a
+    source of 2.5 KB, this takes a twentieth, and a cut at an abbreviation only makes a quote shorter or longer.
+    """
+    found: list[str] = []
+    start = 0
+    # Every piece needs a word: the API refuses blocks of white space alone.
+    first, last = len(text) - len(text.lstrip()), len(text.rstrip())
+    for cut in _CUT.finditer(text, first):
+        if cut.end() - max(start, first) >= _LEAST_PIECE and cut.end() < last:
+            found.append(text[start : cut.end()])
+            start = cut.end()
+    found.append(text[start:])
+    return found
+
+
+def _number(citation: dict[str, Any], shown: list[int]) -> int | None:
+    """The source that a citation is of; None for a kind of citation that we never gave the sources for."""
+    index = citation.get("search_result_index")
+    if citation.get("type") != "search_result_location" or not isinstance(index, int):
+        return None
+    return shown[index] if 0 <= index < len(shown) else None
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------
+
+
+def _usage(given: dict[str, Any]) -> Usage | None:
+    """Anthropic counts what was read from the cache and written to it apart from the input tokens; we count all."""
+    if given.get("input_tokens") is None:
+        return None
+    read = given.get("cache_read_input_tokens") or 0
+    written = given.get("cache_creation_input_tokens") or 0
+    return Usage(
+        input_tokens=given["input_tokens"] + read + written,
+        output_tokens=given.get("output_tokens") or 0,
+        cached_input_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=(given.get("output_tokens_details") or {}).get("thinking_tokens") or 0,
+    )
+
+
+def _refusal(details: dict[str, Any] | None) -> str:
+    details = details or {}
+    return ": ".join(filter(None, (details.get("category"), details.get("explanation")))) or "refused"

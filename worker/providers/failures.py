@@ -1,0 +1,300 @@
+"""Translate what goes wrong in a provider call into ``ProviderError``; what the adapters of all SDKs share.
+
+Told apart by one question: may the provider have done (and billed) the work? Nothing secret gets into a message.
+"""
+
+import json
+import math
+import re
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from time import time
+from typing import Any
+
+import aiohttp
+import httpx2
+
+from schemas.failure import FailureKind
+from tasks.errors import ProviderError
+
+_K = FailureKind
+
+LONGEST_MESSAGE = 400
+"""Characters of a provider's own words that are kept."""
+
+OVERLOADED_STATUS = 529
+"""Anthropic's own status for "too busy"."""
+
+QUOTA_CODES = frozenset(
+    {
+        # of OpenAI, as code or type
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        # of Anthropic, as type or in the details
+        "billing_error",
+        "contract_spend_limit_reached",
+        "enforced_spend_limit_reached",
+        "linked_organization_spend_limit_reached",
+        "linked_organization_billing_unavailable",
+        "organization_on_hold",
+        "user_profile_not_billable",
+    }
+)
+"""Codes that waiting a moment does not cure: somebody has to pay or to raise a limit."""
+
+_NO_CREDIT = re.compile(r"credit balance is too low|exceeded your current quota", re.IGNORECASE)
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|prompt is too long|maximum context length|context (?:window|length|size)"
+    r"|exceeds? the (?:available )?context",
+    re.IGNORECASE,
+)
+
+OF_STATUS = {
+    400: _K.INVALID_REQUEST,
+    401: _K.AUTHENTICATION,
+    402: _K.QUOTA,
+    403: _K.PERMISSION,
+    404: _K.NOT_FOUND,
+    405: _K.NOT_FOUND,
+    408: _K.UNKNOWN_OUTCOME,
+    409: _K.OVERLOADED,
+    413: _K.INVALID_REQUEST,
+    422: _K.INVALID_REQUEST,
+    429: _K.RATE_LIMITED,
+    499: _K.UNKNOWN_OUTCOME,
+    503: _K.OVERLOADED,
+    529: _K.OVERLOADED,
+}
+"""Other 3xx are a wrong base URL, other 4xx a refused request, other 5xx an unknown outcome."""
+
+OF_TYPE = {
+    "rate_limit_error": _K.RATE_LIMITED,
+    "rate_limit_exceeded": _K.RATE_LIMITED,
+    "overloaded_error": _K.OVERLOADED,
+    "slow_down": _K.OVERLOADED,
+    "invalid_prompt": _K.INVALID_REQUEST,
+    "invalid_request_error": _K.INVALID_REQUEST,
+    "authentication_error": _K.AUTHENTICATION,
+    "permission_error": _K.PERMISSION,
+    "not_found_error": _K.NOT_FOUND,
+    "bio_policy": _K.REFUSED,
+    "misalignment_policy_violation": _K.REFUSED,
+    "data_residency_mismatch": _K.CONFIGURATION,
+}
+"""Errors that come in the body of an answer with status 200; others there are an unknown outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Makes the errors of one provider, with its secrets masked.
+
+    Args:
+        provider: the name it is configured under.
+        secrets: keys and passwords; whole or in parts of eight characters they are replaced.
+    """
+
+    provider: str
+    secrets: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"Failures({self.provider!r})"
+
+    def error(
+        self, kind: FailureKind, told: str, headers: Mapping[str, str] | None = None, **facts: Any
+    ) -> ProviderError:
+        """An error whose message names the provider and holds no secret."""
+        message = " ".join(mask(f"{self.provider} {told}", self.secrets).split())
+        if len(message) > LONGEST_MESSAGE:
+            message = message[:LONGEST_MESSAGE] + "…"
+        if headers is not None:
+            facts = {"provider_request_id": request_id(headers), **facts}
+        return ProviderError(kind, message, **facts)
+
+    def of_status(self, response: httpx2.Response, body: object) -> ProviderError:
+        """An answer with an error status; ``body`` is what the SDK read of it."""
+        error = _error_of(body)
+        kind = _kind(response.status_code, error)
+        return self.error(
+            kind,
+            f"answered {response.status_code} {error.told()}",
+            response.headers,
+            status_code=response.status_code,
+            retry_after_s=retry_after_s(response.headers),
+        )
+
+    def in_answer(self, response: httpx2.Response, body: object) -> ProviderError:
+        """An error object that came with status 200."""
+        error = _error_of(body)
+        kind = _K.QUOTA if error.codes & QUOTA_CODES else None
+        kind = kind or next((OF_TYPE[code] for code in error.codes if code in OF_TYPE), _K.UNKNOWN_OUTCOME)
+        told = f"answered {response.status_code} with an error: {error.told()}"
+        return self.error(kind, told, response.headers, status_code=response.status_code)
+
+    def bad_answer(self, response: httpx2.Response, why: str) -> ProviderError:
+        """An answer with status 200 that is not of the provider's protocol."""
+        start = response.content[:120].decode(errors="replace")
+        told = f"answered {response.status_code} with {why}: {start}"
+        return self.error(_K.BAD_ANSWER, told, response.headers, status_code=response.status_code)
+
+    def of_connection(self, error: BaseException) -> ProviderError:
+        """An exception without an answer: what the SDK wrapped says more than the wrapper.
+
+        The SDKs' aiohttp transport reports a refused connection and a connection lost after sending both as
+        ``httpx2.ConnectTimeout``; only the aiohttp error behind it tells them apart.
+        """
+        # Aiohttp's own errors first: under a refused one lies a plain TimeoutError or OSError of the system.
+        for cause in sorted(_causes(error), key=lambda cause: not isinstance(cause, aiohttp.ClientError)):
+            kind, told = _without_answer(cause)
+            if kind is not None:
+                return self.error(kind, told)
+        return self.error(_K.INTERNAL, f"call broke: {type(error).__name__}: {error}")
+
+
+# ---- errors that came as an answer -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Error:
+    """The error object of an answer: its codes, from the most telling one on, and its words."""
+
+    codes: frozenset[str]
+    message: str
+
+    def told(self) -> str:
+        codes = ", ".join(sorted(self.codes))
+        return f"({codes}) {self.message}" if codes else self.message
+
+
+def _error_of(body: object) -> _Error:
+    """Read ``{"error": {...}}`` of both makers, or the inner object alone (openai's SDK unwraps it)."""
+    if not isinstance(body, dict):
+        return _Error(frozenset(), str(body or ""))
+    found = body.get("error", body)
+    if not isinstance(found, dict):
+        return _Error(frozenset(), str(found))
+    details = found.get("details")
+    codes = [found.get("code"), found.get("type"), details.get("error_code") if isinstance(details, dict) else None]
+    message = found.get("message")
+    return _Error(
+        frozenset(str(code) for code in codes if isinstance(code, str | int) and code != "error"),
+        message if isinstance(message, str) else json.dumps(found, default=str),
+    )
+
+
+def _kind(status: int, error: _Error) -> FailureKind:  # noqa: PLR0911 - a row of the table each
+    if status in {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}:
+        if "context_length_exceeded" in error.codes or _TOO_LONG.search(error.message):
+            return _K.CONTEXT_EXCEEDED
+        if error.codes & QUOTA_CODES or _NO_CREDIT.search(error.message):
+            return _K.QUOTA
+    if status in {HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS} and (
+        error.codes & QUOTA_CODES or _NO_CREDIT.search(error.message)
+    ):
+        return _K.QUOTA
+    if "overloaded_error" in error.codes:
+        return _K.OVERLOADED
+    if (kind := OF_STATUS.get(status)) is not None:
+        return kind
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return _K.UNKNOWN_OUTCOME
+    return _K.INVALID_REQUEST if status >= HTTPStatus.BAD_REQUEST else _K.CONFIGURATION
+
+
+def request_id(headers: Mapping[str, str]) -> str | None:
+    """The provider's own id of a call."""
+    return headers.get("x-request-id") or headers.get("request-id")
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the provider asks to wait: ``retry-after-ms``, ``retry-after`` in seconds or as an HTTP date."""
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    asked = headers.get("retry-after")
+    seconds = _number(asked)
+    if seconds is not None or asked is None:
+        return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(asked).timestamp() - time())
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text) if text is not None else math.nan
+    except ValueError:
+        return None
+    return max(0.0, value) if math.isfinite(value) else None
+
+
+# ---- errors without an answer ----------------------------------------------------------------------------------
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error and what it was raised from, the innermost first."""
+    chain = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
+        chain.append(cause)
+    return chain[::-1]
+
+
+def _without_answer(error: BaseException) -> tuple[FailureKind | None, str]:  # noqa: PLR0911 - a row of the table each
+    name = type(error).__name__
+    match error:
+        case (
+            aiohttp.ClientConnectorError()
+            | socket.gaierror()
+            | ConnectionRefusedError()
+            | ssl.SSLCertVerificationError()
+        ):
+            return _K.UNAVAILABLE, f"can't be reached: {name}: {error}"
+        case aiohttp.ConnectionTimeoutError():
+            return _K.UNAVAILABLE, "can't be reached: no connection in time"
+        case (
+            aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError() | httpx2.InvalidURL() | httpx2.UnsupportedProtocol()
+        ):
+            return _K.CONFIGURATION, f"has a base URL that can't be called: {name}"
+        case aiohttp.ServerTimeoutError() | httpx2.ReadTimeout() | TimeoutError():
+            return _K.UNKNOWN_OUTCOME, "did not answer in time"
+        case aiohttp.ClientError() | ConnectionError() | httpx2.ReadError() | httpx2.WriteError():
+            return _K.UNKNOWN_OUTCOME, f"broke off the connection: {name}: {error}"
+        case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
+            return _K.UNAVAILABLE, f"can't be reached: {name}: {error}"
+        case httpx2.RequestError():
+            return _K.UNKNOWN_OUTCOME, f"broke off the exchange: {name}: {error}"
+        case json.JSONDecodeError() | UnicodeDecodeError():
+            return _K.BAD_ANSWER, f"answered with something that is not JSON: {name}"
+    return None, ""
+
+
+# ---- secrets ---------------------------------------------------------------------------------------------------
+
+_PART = 8
+"""Characters of a secret in a row that give it away; providers echo the ends of keys."""
+_KEYLIKE = re.compile(r"\b(?:sk|pk|rk|key|gsk|xai)-[\w.*…-]{4,}|(?i:\bbearer\s+)[^\s'\"]+")
+MASK = "[masked]"
+
+
+def mask(text: str, secrets: Sequence[str]) -> str:
+    """The text without the secrets, their parts, and whatever looks like a key."""
+    text = _KEYLIKE.sub(MASK, text)
+    hidden: set[int] = set()
+    for secret in secrets:
+        length = min(_PART, len(secret))
+        for part in {secret[at : at + length] for at in range(len(secret) - length + 1)} if length else ():
+            at = text.find(part)
+            while at >= 0:
+                hidden.update(range(at, at + length))
+                at = text.find(part, at + 1)
+    if not hidden:
+        return text
+    return "".join(
+        "" if at in hidden and at - 1 in hidden else MASK if at in hidden else character
+        for at, character in enumerate(text)
+    )

@@ -1,0 +1,114 @@
+"""Call OpenAI by its Responses API, with the answer's JSON schema enforced."""
+
+from typing import Any
+
+from schemas.completion import FinishReason, Usage
+from schemas.generation import AnswerProtocol, GenerationConfig
+from schemas.job import JobRequest
+from schemas.prompt import Prompt
+from tasks.errors import ProviderError
+from tasks.prompt import answer_schema
+from worker.providers.adapter import Adapter, Draft, Reading, Received, Target, sampling_given
+from worker.providers.models import why_no_sampling
+from worker.providers.openai_sdk import SDK, build_client, is_strict, translate
+
+_HAS_NOT = "the Responses API has no such parameter"
+
+_INCOMPLETE = {
+    "max_output_tokens": FinishReason.LENGTH,
+    "content_filter": FinishReason.CONTENT_FILTER,
+}
+
+
+class OpenAI(Adapter):
+    """Answers in segments; in running text with markers where the job streams or the schema is turned off."""
+
+    path = "/responses"
+    sdk = SDK
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target, build_client(target), "openai")
+
+    def protocol(self, config: GenerationConfig) -> AnswerProtocol:
+        """See ``tasks.ports.Provider``."""
+        if config.output_schema is None and (config.stream or not self.target.json_schema):
+            return AnswerProtocol.MARKERS
+        return AnswerProtocol.SEGMENTS
+
+    def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
+        """A Responses body; nothing is kept at OpenAI (``store``)."""
+        config = request.config
+        contents = [source.content for source in request.context]
+        draft = Draft(
+            content={"input": [{"role": role, "content": text} for role, text in prompt.snapshot.texts(contents)]},
+            parameters={"model": model, "max_output_tokens": config.max_tokens, "store": False},
+            dropped={},
+        )
+        if config.reasoning_effort is not None:
+            draft.parameters["reasoning"] = {"effort": config.reasoning_effort}
+        for name, value in sampling_given(config).items():
+            why = _HAS_NOT
+            if name in {"temperature", "top_p"}:
+                why = why_no_sampling(model, config.reasoning_effort) or ""
+            if why:
+                draft.dropped[name] = why
+            else:
+                draft.parameters[name] = value
+        if prompt.snapshot.protocol is AnswerProtocol.SEGMENTS and self.target.json_schema:
+            schema = answer_schema(config)
+            strict = is_strict(schema)
+            form = {"type": "json_schema", "name": "answer", "strict": strict, "schema": schema}
+            draft.content["text"] = {"format": form}
+            draft.notes["text.format"] = f"json_schema, strict: {str(strict).lower()}"
+        return draft
+
+    def read(self, received: Received) -> Reading:
+        """Put the message's texts together; a response that failed is an error."""
+        value = received.value
+        status = value.get("status")
+        if status == "failed" or value.get("error"):
+            raise self.failures.in_answer(received.response, {"error": value.get("error") or {}})
+        parts = [
+            part
+            for item in value["output"]
+            if item.get("type") == "message"
+            for part in item.get("content") or ()
+        ]  # fmt: skip
+        refusals = [part["refusal"] for part in parts if part.get("type") == "refusal"]
+        return Reading(
+            text="".join(part["text"] for part in parts if part.get("type") == "output_text"),
+            finish_reason=FinishReason.REFUSAL if refusals else _finish_reason(value),
+            model=value.get("model"),
+            usage=_usage(value.get("usage")),
+            refusal="".join(refusals) if refusals else None,
+            service_tier=value.get("service_tier"),
+        )
+
+    def translate(self, error: Exception) -> ProviderError:
+        """See ``openai_sdk.translate``."""
+        return translate(error, self.failures)
+
+
+def _finish_reason(value: dict[str, Any]) -> FinishReason:
+    match value.get("status"):
+        case "completed":
+            return FinishReason.STOP
+        case "incomplete":
+            reason = str((value.get("incomplete_details") or {}).get("reason"))
+            return _INCOMPLETE.get(reason, FinishReason.OTHER)
+        case _:
+            return FinishReason.INTERRUPTED
+
+
+def _usage(given: dict[str, Any] | None) -> Usage | None:
+    """OpenAI's input tokens include the cached ones, as ours do."""
+    if not given:
+        return None
+    details = given.get("input_tokens_details") or {}
+    return Usage(
+        input_tokens=given["input_tokens"],
+        output_tokens=given["output_tokens"],
+        cached_input_tokens=details.get("cached_tokens") or 0,
+        cache_write_tokens=details.get("cache_write_tokens") or 0,
+        reasoning_tokens=(given.get("output_tokens_details") or {}).get("reasoning_tokens") or 0,
+    )

@@ -1,0 +1,122 @@
+"""Call any OpenAI-compatible server by chat completions: vLLM, llama.cpp, Ollama, a gateway, Gemini's endpoint."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from schemas.completion import FinishReason, Usage
+from schemas.generation import AnswerProtocol, GenerationConfig
+from schemas.job import JobRequest
+from schemas.prompt import Prompt
+from tasks.errors import ProviderError
+from tasks.prompt import answer_schema
+from worker.providers.adapter import Adapter, Draft, Reading, Received, Target, sampling_given
+from worker.providers.models import why_no_sampling
+from worker.providers.openai_sdk import SDK, build_client, is_strict, translate
+
+_FINISH = {
+    "stop": FinishReason.STOP,
+    "eos": FinishReason.STOP,
+    "eos_token": FinishReason.STOP,
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "length": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "content_filter": FinishReason.CONTENT_FILTER,
+    "refusal": FinishReason.REFUSAL,
+    None: FinishReason.INTERRUPTED,
+    "": FinishReason.INTERRUPTED,
+}
+"""OpenAI's words, and those that servers use in their place."""
+
+
+class OpenAIChat(Adapter):
+    """Answers in segments where the server enforces a JSON schema, else in running text with markers."""
+
+    path = "/chat/completions"
+    sdk = SDK
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target, build_client(target), None)
+        self._at_openai = (urlsplit(target.base_url).hostname or "").endswith(".openai.com")
+
+    def protocol(self, config: GenerationConfig) -> AnswerProtocol:
+        """See ``tasks.ports.Provider``; a job with an ``output_schema`` is always asked for the JSON object."""
+        if config.output_schema is None and (config.stream or not self.target.json_schema):
+            return AnswerProtocol.MARKERS
+        return AnswerProtocol.SEGMENTS
+
+    def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
+        """A chat completions body."""
+        config = request.config
+        contents = [source.content for source in request.context]
+        limit = "max_completion_tokens" if self._at_openai else "max_tokens"
+        draft = Draft(
+            content={"messages": [{"role": role, "content": text} for role, text in prompt.snapshot.texts(contents)]},
+            parameters={"model": model, limit: config.max_tokens},
+            dropped={},
+        )
+        if config.reasoning_effort is not None:
+            draft.parameters["reasoning_effort"] = config.reasoning_effort
+        for name, value in sampling_given(config).items():
+            why = "" if name != "top_k" else "chat completions have no such parameter"
+            if name in {"temperature", "top_p"}:
+                why = why_no_sampling(model, config.reasoning_effort) or ""
+            if why:
+                draft.dropped[name] = why
+            else:
+                draft.parameters[name] = value
+        if prompt.snapshot.protocol is AnswerProtocol.SEGMENTS and self.target.json_schema:
+            schema = answer_schema(config)
+            strict = is_strict(schema)
+            form = {"name": "answer", "strict": strict, "schema": schema}
+            draft.content["response_format"] = {"type": "json_schema", "json_schema": form}
+            draft.notes["response_format"] = f"json_schema, strict: {str(strict).lower()}"
+        elif prompt.snapshot.protocol is AnswerProtocol.SEGMENTS:
+            draft.dropped["response_format"] = "the server enforces no JSON schema (json_schema: false)"
+        return draft
+
+    def read(self, received: Received) -> Reading:
+        """Take the first choice; an error object in its place is an error."""
+        value = received.value
+        if value.get("error"):
+            raise self.failures.in_answer(received.response, value)
+        choice = value["choices"][0]
+        message = choice["message"]
+        refusal = message.get("refusal")
+        return Reading(
+            text=_text(message.get("content")),
+            finish_reason=FinishReason.REFUSAL
+            if refusal
+            else _FINISH.get(choice.get("finish_reason"), FinishReason.OTHER),
+            model=value.get("model"),
+            usage=_usage(value.get("usage")),
+            refusal=refusal,
+            service_tier=value.get("service_tier"),
+        )
+
+    def translate(self, error: Exception) -> ProviderError:
+        """See ``openai_sdk.translate``."""
+        return translate(error, self.failures)
+
+
+def _text(content: Any) -> str:
+    """The text of a message; some servers send it in parts."""
+    if isinstance(content, list):
+        return "".join(part.get("text") or "" for part in content if isinstance(part, dict))
+    if content is not None and not isinstance(content, str):
+        raise TypeError("content is no text")
+    return content or ""
+
+
+def _usage(given: dict[str, Any] | None) -> Usage | None:
+    """Prompt tokens include the cached ones, as ours do; servers leave out what they don't count."""
+    if not given or given.get("prompt_tokens") is None:
+        return None
+    details = given.get("prompt_tokens_details") or {}
+    return Usage(
+        input_tokens=given["prompt_tokens"],
+        output_tokens=given.get("completion_tokens") or 0,
+        cached_input_tokens=details.get("cached_tokens") or 0,
+        cache_write_tokens=details.get("cache_write_tokens") or 0,
+        reasoning_tokens=(given.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0,
+    )

@@ -1,0 +1,130 @@
+"""Finds the providers that the settings and the SDKs' own variables describe; each is built when first asked for."""
+
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol
+
+from tasks.errors import ConfigurationError
+from tasks.ports import Provider
+from worker.providers.extractive import Extractive
+from worker.providers.models import DEFAULT_MODELS
+from worker.settings import ProviderKind, ProviderSettings, Settings, plain_http
+
+KEY_OF = {ProviderKind.OPENAI: "OPENAI_API_KEY", ProviderKind.ANTHROPIC: "ANTHROPIC_API_KEY"}
+BASE_URL_OF = {ProviderKind.OPENAI: "OPENAI_BASE_URL", ProviderKind.ANTHROPIC: "ANTHROPIC_BASE_URL"}
+OFFICIAL = {ProviderKind.OPENAI: "https://api.openai.com/v1", ProviderKind.ANTHROPIC: "https://api.anthropic.com"}
+"""The SDKs' variables and base URLs (openai 3.54, anthropic 2.12)."""
+
+BUILT_IN = {
+    "openai": ProviderSettings(kind=ProviderKind.OPENAI),
+    "anthropic": ProviderSettings(kind=ProviderKind.ANTHROPIC),
+    "extractive": ProviderSettings(kind=ProviderKind.EXTRACTIVE),
+}
+"""Providers that need no settings of ours; settings of the same name go before them."""
+
+# Imported when first used: an SDK takes about a second of CPU and 60-100 MB, and most processes need one or none.
+_ADAPTERS = {
+    ProviderKind.OPENAI: ("worker.providers.openai", "OpenAI"),
+    ProviderKind.OPENAI_CHAT: ("worker.providers.openai_chat", "OpenAIChat"),
+    ProviderKind.ANTHROPIC: ("worker.providers.anthropic", "Anthropic"),
+}
+
+
+class _Adapter(Protocol):
+    def __call__(self, target: Any) -> Provider: ...
+
+
+class ConfiguredProviders:
+    """``tasks.ports.Providers`` of the settings.
+
+    Args:
+        settings: names the default and the further providers.
+        environment: where keys and the SDKs' base URLs are; the process's own unless given.
+    """
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str] | None = None) -> None:
+        self._settings = settings
+        self._environment = os.environ if environment is None else environment
+        self._known = {**BUILT_IN, **settings.providers}
+        self._built: dict[str, Provider] = {}
+
+    @property
+    def default(self) -> str:
+        """The provider of jobs that name none: the one set, else that whose key is there, else the offline one."""
+        if self._settings.provider is not None:
+            return self._settings.provider
+        for kind, variable in KEY_OF.items():
+            if self._environment.get(variable):
+                return kind.value
+        return "extractive"
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Every key of a configured provider, for what must never be logged."""
+        variables = {*KEY_OF.values(), *(one.api_key_env for one in self._known.values() if one.api_key_env)}
+        return frozenset(key for name in variables if (key := self._environment.get(name)))
+
+    def get(self, name: str | None) -> Provider:
+        """See ``tasks.ports.Providers``."""
+        name = name or self.default
+        provider = self._built.get(name)
+        if provider is None:
+            given = self._known.get(name)
+            if given is None:
+                known = ", ".join(sorted(self._known))
+                raise ConfigurationError(f"no provider {name!r} is configured; there is {known}")
+            provider = self._built[name] = self._build(name, given)
+        return provider
+
+    async def close(self) -> None:
+        """See ``tasks.ports.Providers``."""
+        for provider in self._built.values():
+            await provider.close()
+
+    def _build(self, name: str, given: ProviderSettings) -> Provider:
+        if given.kind is ProviderKind.EXTRACTIVE:
+            return Extractive(latency_s=self._settings.extractive_latency_s, name=name)
+        key, base_url = self._key(name, given), self._base_url(name, given)
+        target = import_module("worker.providers.adapter").Target(
+            name=name,
+            base_url=base_url,
+            api_key=key,
+            model=self._model(name, given),
+            json_schema=given.json_schema,
+            service_tier=given.service_tier,
+            official=given.base_url is None,
+        )
+        module, adapter = _ADAPTERS[given.kind]
+        build: _Adapter = getattr(import_module(module), adapter)
+        return build(target)
+
+    def _key(self, name: str, given: ProviderSettings) -> str | None:
+        variable = given.api_key_env
+        if variable is None and given.base_url is None:
+            variable = KEY_OF.get(given.kind)
+        if variable is None:
+            # A server of one's own; the key of OpenAI or Anthropic is never sent to another address.
+            return None
+        key = self._environment.get(variable)
+        if not key:
+            raise ConfigurationError(f"the provider {name!r} needs a key: set {variable}")
+        if key != key.strip() or not key.isprintable():
+            raise ConfigurationError(f"{variable} holds white space or a line break around the key")
+        return key
+
+    def _base_url(self, name: str, given: ProviderSettings) -> str:
+        if given.base_url is not None:
+            return given.base_url
+        variable = BASE_URL_OF.get(given.kind)
+        if variable is None:
+            raise ConfigurationError(f"the provider {name!r} needs a base_url in NIGHTDESK_PROVIDERS")
+        try:
+            return plain_http(self._environment.get(variable) or OFFICIAL[given.kind])
+        except ValueError as error:
+            raise ConfigurationError(f"{variable} {error}") from None
+
+    def _model(self, name: str, given: ProviderSettings) -> str | None:
+        if self._settings.model is not None and name == self.default:
+            return self._settings.model
+        return given.model or DEFAULT_MODELS.get(given.kind.value)
