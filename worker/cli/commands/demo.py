@@ -53,8 +53,10 @@ def command(
         chosen.extend(await ledger.views([job_id] if job_id else []))
 
     if not quiet:
-        tell(f"answering the questions of {len(files)} files, offline unless a provider is set")
-    report = run_batch(settings, Order(str(written), files, {"name": "demo"}, quiet=quiet, afterwards=choose))
+        tell(f"answering the questions of {len(files)} files, offline unless NIGHTDESK_PROVIDER is set")
+    # A key in the environment must not make a demo cost money: only a provider named on purpose is called.
+    batch = {"name": "demo", "defaults": {"provider": settings.provider or "extractive"}}
+    report = run_batch(settings, Order(str(written), files, batch, quiet=quiet, afterwards=choose))
     out = console()
     for view in chosen:
         out.print()
