@@ -1,6 +1,7 @@
 """Fixtures for every tier: a scrubbed environment, and real servers started only when a test asks for them."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,9 @@ for name in [name for name in os.environ if name.startswith("NIGHTDESK_") and no
     del os.environ[name]
 for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
     os.environ.pop(name, None)
+
+# Shells start what goes to the background with SIGINT ignored, and children inherit that: the tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

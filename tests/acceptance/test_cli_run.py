@@ -75,6 +75,9 @@ def test_strict_submits_nothing_when_a_line_is_bad(home: Home, tmp_path: Path) -
     # More than a chunk, so that good jobs are in the transaction when the bad line comes.
     given = write_lines(tmp_path / "questions.jsonl", [*(question(number) for number in range(600)), "{"])
     out = tmp_path / "answers.jsonl"
+    # The first batch makes the ledger.
+    assert home.run("run", write_lines(tmp_path / "one.jsonl", [question(0)]), "-o", out).code == 0
+    out.unlink()
     batches = len(home.run("status", "--json", "--limit", "1000").json())
 
     done = home.run("run", "--strict", given, "-o", out)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from schemas.batch import BatchStatus
@@ -30,8 +31,8 @@ class Order:
 
     output: str
     files: list[str] = field(default_factory=list)
-    said: dict[str, str] = field(default_factory=dict)
-    """Of the batch: name, key, ceiling."""
+    said: dict[str, Any] = field(default_factory=dict)
+    """Of the batch: name, key, ceiling, defaults."""
     resume: UUID | None = None
     """A batch to go on with, instead of files."""
     strict: bool = False

@@ -1,5 +1,6 @@
 """Brings a database to the schema this code expects, and tells whether it is there."""
 
+from enum import StrEnum
 from importlib.resources import files
 
 import psycopg
@@ -15,6 +16,15 @@ from worker.ledger.database import sqlalchemy_url, unavailable
 
 MIGRATION_LOCK = 0x6E64_6D67
 """Advisory lock key: two processes that migrate at once do it one after the other."""
+
+
+class Standing(StrEnum):
+    """How a database's schema stands to the one this code expects."""
+
+    CURRENT = "current"
+    EMPTY = "empty"
+    BEHIND = "behind"
+    NEWER = "newer"
 
 
 def _config(connection: Connection | None = None) -> Config:
@@ -57,9 +67,18 @@ def migrate(database_url: str) -> tuple[str | None, str]:
     return before, after
 
 
-def _refuse_newer(revision: str | None) -> None:
+def standing(revision: str | None) -> Standing:
+    """How a database at ``revision`` (None: without a schema) stands to this code."""
+    if revision is None:
+        return Standing.EMPTY
+    if revision == head_revision():
+        return Standing.CURRENT
     known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if revision is not None and revision not in known:
+    return Standing.BEHIND if revision in known else Standing.NEWER
+
+
+def _refuse_newer(revision: str | None) -> None:
+    if standing(revision) is Standing.NEWER:
         raise SchemaMismatch(
             f"the database is at revision {revision}, which this version of nightdesk does not know; "
             "it was migrated by a newer version: upgrade nightdesk"

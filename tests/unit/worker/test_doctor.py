@@ -1,0 +1,166 @@
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from schemas.states import HeldReason, Step
+from worker.cli.commands.doctor import exit_code
+from worker.cli.output import write_json
+from worker.cli.render.findings import show_report, to_json
+from worker.doctor import Finding, Report, Severity
+from worker.doctor.broker import check_server as check_redis
+from worker.doctor.jobs import RELEASES, check_held
+from worker.doctor.place import LEAST_FREE, check_disk, check_provider
+from worker.doctor.postgres import check_server as check_postgres
+from worker.doctor.workers import check_consumers
+from worker.ledger.health import MANY, Connected, Held, LedgerHealth
+from worker.ledger.migrate import Standing, head_revision
+from worker.settings import Settings
+
+REDIS: dict[str, Any] = {
+    "redis_version": "7.2.4",
+    "maxmemory_policy": "noeviction",
+    "aof_enabled": 1,
+    "maxmemory": 0,
+    "used_memory": 1 << 20,
+}
+
+
+def health(**changes: Any) -> LedgerHealth:
+    nothing = dict.fromkeys(("running", "working", "stuck", "overdue", "unpublished", "billed_twice", "left_open"), 0)
+    return LedgerHealth(**{"available": dict.fromkeys(Step, 0), **nothing, **changes})
+
+
+def report(*severities: Severity) -> Report:
+    found = [Finding(f"check_{at}", severity, f"what {at}", "do it") for at, severity in enumerate(severities)]
+    return Report(["jobs"], found)
+
+
+@pytest.mark.parametrize(
+    ("severities", "code"),
+    [
+        ([], 0),
+        ([Severity.NOTE], 0),
+        ([Severity.NOTE, Severity.WARNING], 1),
+        ([Severity.PROBLEM, Severity.NOTE], 1),
+        ([Severity.UNREACHABLE, Severity.PROBLEM], 3),
+    ],
+)
+def test_the_exit_code_is_that_of_the_worst_finding(severities: list[Severity], code: int) -> None:
+    assert exit_code(report(*severities)) == code
+
+
+def test_the_worst_comes_first_and_all_are_summed_up(capsys: pytest.CaptureFixture[str]) -> None:
+    show_report(report(Severity.NOTE, Severity.UNREACHABLE, Severity.NOTE))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:-1:2]] == ["unreachable", "note", "note"]
+    assert [line.strip() for line in lines[1:-1:2]] == ["→ do it"] * 3
+    assert lines[-1] == "looked at jobs; found 1 unreachable, 2 note"
+
+
+def test_what_comes_from_outside_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show_report(Report(["jobs"], [Finding("c", Severity.NOTE, "\x1b[31mred[/]", "[bold]do[/bold]")]))
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert "[bold]do[/bold]" in told
+
+
+def test_all_is_well_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    show_report(report())
+    assert capsys.readouterr().out == "looked at jobs; all is well\n"
+
+
+def test_json_has_every_field(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    write_json(to_json(report(Severity.WARNING)))
+    assert json.loads(capsysbinary.readouterr().out) == {
+        "worst": "warning",
+        "checked": ["jobs"],
+        "findings": [{"check": "check_0", "severity": "warning", "what": "what 0", "remedy": "do it"}],
+    }
+
+
+def test_a_healthy_redis_has_no_finding() -> None:
+    assert list(check_redis(REDIS)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "check"),
+    [
+        ({"redis_version": "6.2.1"}, "redis_version"),
+        ({"maxmemory_policy": "volatile-lru"}, "redis_eviction"),
+        ({"maxmemory_policy": None}, "redis_eviction"),
+        ({"aof_enabled": 0}, "redis_durability"),
+        ({"maxmemory": 100, "used_memory": 80}, "redis_memory"),
+    ],
+)
+def test_each_fault_of_redis_is_one_finding(changes: dict[str, Any], check: str) -> None:
+    assert [finding.check for finding in check_redis({**REDIS, **changes})] == [check]
+
+
+def test_memory_below_the_mark_is_no_finding() -> None:
+    assert list(check_redis({**REDIS, "maxmemory": 100, "used_memory": 79})) == []
+
+
+def test_an_old_postgres_is_named() -> None:
+    (finding,) = check_postgres(Connected(14, head_revision(), Standing.CURRENT))
+    assert finding.check == "postgres_version"
+    assert "PostgreSQL 14" in finding.what
+
+
+def test_a_schema_that_is_behind_is_migrated() -> None:
+    (finding,) = check_postgres(Connected(15, "0000", Standing.BEHIND))
+    assert finding.what == f"the database is at revision 0000, this version needs {head_revision()}"
+
+
+def test_a_queue_without_a_consumer_is_a_problem_when_jobs_wait() -> None:
+    consumers = {"nightdesk@a:1": frozenset({"generate"}), "nightdesk@b:1": frozenset({"submit"})}
+    waiting = health(available={Step.GENERATE: 0, Step.CHECK: MANY})
+    (finding,) = check_consumers(consumers, waiting)
+    assert (finding.check, finding.severity) == ("queue_check", Severity.PROBLEM)
+    assert "10,000 or more jobs wait" in finding.what
+    (finding,) = check_consumers(consumers, health())
+    assert finding.severity is Severity.WARNING
+
+
+def test_without_a_ledger_consumers_are_judged_all_the_same() -> None:
+    (finding,) = check_consumers({}, None)
+    assert (finding.check, finding.what) == ("workers", "no worker is alive")
+
+
+def test_every_reason_to_hold_says_how_to_release() -> None:
+    assert RELEASES.keys() == set(HeldReason)
+    assert all(f"--reason {reason.value}" in remedy for reason, (_, remedy) in RELEASES.items())
+
+
+def test_many_held_batches_are_not_all_listed() -> None:
+    batches = [uuid4() for _ in range(5)]
+    (finding,) = check_held(health(held=[Held(batch, HeldReason.BUDGET, 2) for batch in batches]))
+    assert finding.what.startswith("10 jobs are held: ")
+    assert finding.what.endswith(f"(batch {batches[0]}, {batches[1]}, {batches[2]} and others)")
+    assert "release BATCH --reason budget" in finding.remedy
+
+
+def test_a_provider_without_its_key_is_found() -> None:
+    (finding,) = check_provider(Settings(provider="anthropic"), {"OPENAI_API_KEY": "k"})
+    assert (finding.check, finding.severity) == ("provider_key", Severity.PROBLEM)
+    assert "ANTHROPIC_API_KEY" in finding.remedy
+
+
+def test_an_unknown_provider_is_found() -> None:
+    (finding,) = check_provider(Settings(provider="nobody"), {})
+    assert finding.check == "provider"
+    assert "no provider 'nobody'" in finding.what
+
+
+def test_the_default_provider_needs_nothing() -> None:
+    assert list(check_provider(Settings(), {})) == []
+
+
+def test_a_full_disk_is_found_before_the_home_exists(tmp_path: Path) -> None:
+    assert list(check_disk(tmp_path / "not" / "there", LEAST_FREE)) == []
+    (finding,) = check_disk(tmp_path / "not" / "there", 5 << 20)
+    assert "only 5 MiB are free" in finding.what
+    assert str(tmp_path) in finding.what
+    assert not (tmp_path / "not").exists()

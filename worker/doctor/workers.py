@@ -1,0 +1,95 @@
+"""Checks the workers: some process listens to every queue, as far as Redis and the leases can tell."""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from celery import Celery
+from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
+
+from schemas.states import Step
+from worker.app import QUEUES, make_app
+from worker.doctor.finding import Finding, Severity
+from worker.ledger.health import MANY, LedgerHealth
+from worker.settings import Settings
+
+ANSWER_S = 2.0
+"""How long workers have to answer: a busy one answers late, none is waited for longer."""
+
+Consumers = Mapping[str, frozenset[str]]
+"""Queues by worker."""
+
+
+def look(settings: Settings, redis_url: str) -> dict[str, frozenset[str]] | Finding:
+    """Ask the workers, over Redis, what queues they listen to; or say why they can't be asked."""
+    with make_app(settings, redis_url) as app:
+        try:
+            replies = app.control.inspect(timeout=ANSWER_S).active_queues() or {}
+        except (RedisError, KombuError, OSError) as error:
+            return Finding(
+                "workers",
+                Severity.PROBLEM,
+                f"the workers can't be asked over Redis ({error})",
+                "Redis answers but takes no messages: see what else is found of it, and its log",
+            )
+    return {node: frozenset(queue["name"] for queue in queues) for node, queues in replies.items()}
+
+
+def answers_here(settings: Settings, redis_url: str) -> bool:
+    """Tell whether the worker of this host answers; True too when Redis is away, since nobody can be asked then.
+
+    For health checks of a container: a worker goes on without Redis, so it must not be ended for that.
+    """
+    with make_app(settings, redis_url) as app:
+        return bool(_ping_here(app))
+
+
+def _ping_here(app: Celery) -> Any:
+    # The type stubs want a function for the matcher; what goes over Redis is its name.
+    inspect: Any = app.control.inspect
+    node = f"nightdesk@{os.uname().nodename}:*"
+    try:
+        return inspect(timeout=ANSWER_S, limit=1, pattern=node, matcher="glob").ping()
+    except (RedisError, KombuError, OSError):
+        return True
+
+
+def check_consumers(consumers: Consumers, health: LedgerHealth | None) -> Iterator[Finding]:
+    """Every queue has a consumer; without one its jobs wait."""
+    if not consumers:
+        yield _nobody(health)
+        return
+    heard = frozenset().union(*consumers.values())
+    for queue in (queue for queue in QUEUES if queue not in heard):
+        waiting = health.available[Step(queue)] if health and queue in set(Step) else 0
+        what = f"no worker listens to the queue {queue}"
+        yield Finding(
+            f"queue_{queue}",
+            Severity.PROBLEM if waiting else Severity.WARNING,
+            f"{what}; {count(waiting)} jobs wait for it" if waiting else what,
+            f"start one: 'nightdesk worker --queues {queue}', or 'nightdesk up'",
+        )
+
+
+def _nobody(health: LedgerHealth | None) -> Finding:
+    if health and health.working:
+        return Finding(
+            "workers",
+            Severity.WARNING,
+            f"no worker answers over Redis, though {health.working} hold leases: their connection to it is broken, or "
+            f"they took longer than {ANSWER_S:g} s",
+            "look at their logs; jobs go on by idle claims, submissions over Redis wait",
+        )
+    waiting = sum(health.available.values()) if health else 0
+    return Finding(
+        "workers",
+        Severity.PROBLEM if waiting else Severity.WARNING,
+        f"no worker is alive; {count(waiting)} jobs wait" if waiting else "no worker is alive",
+        "start them: 'nightdesk up', or 'nightdesk worker'",
+    )
+
+
+def count(jobs: int) -> str:
+    """A number that may have been cut."""
+    return f"{jobs:,}" if jobs < MANY else f"{MANY:,} or more"

@@ -1,0 +1,225 @@
+"""Tells how the database and the ledger in it are, for ``worker.doctor``: a few counts that stay cheap when it is big.
+
+Each count goes by an index that holds only what is asked for (see ``tables``) and stops at ``MANY``.
+"""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+
+from schemas.states import HeldReason, Step
+from worker.ledger.database import Database
+from worker.ledger.migrate import Standing, standing
+
+MANY = 10_000
+"""Counts stop here."""
+
+OLDEST_SUPPORTED = 15
+"""PostgreSQL's major version that the statements are written for."""
+
+CONNECT_S = 5
+
+BILLED_WITHIN = timedelta(days=7)
+OPENED_WITHIN = timedelta(days=1)
+"""How far back attempts are looked at: of all of them, only those with an unknown outcome have an index."""
+
+
+class Refusal(StrEnum):
+    """Why no connection came about."""
+
+    UNREACHABLE = "unreachable"
+    PASSWORD = "password"  # noqa: S105 - the kind of refusal, not one
+    DATABASE = "database"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """PostgreSQL could not be connected to."""
+
+    why: Refusal
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A PostgreSQL that answers, and what is in its database."""
+
+    version: int
+    revision: str | None
+    """The schema's; None for an empty database."""
+    standing: Standing
+    clock_ahead: timedelta = timedelta(0)
+    """How far the ledger's clock is from the server's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Jobs of one batch that wait for a person or a change."""
+
+    batch_id: UUID
+    reason: HeldReason
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerHealth:
+    """What in the ledger is not as it should be; every count is at most ``MANY``, except ``held``."""
+
+    available: dict[Step, int]
+    running: int
+    working: int
+    """Workers that hold a lease which has not run out."""
+    stuck: int
+    """Running jobs whose lease ran out longer than ``stuck_after`` ago."""
+    overdue: int
+    """Scheduled jobs, not held, that were due longer than ``overdue_after`` ago."""
+    unpublished: int
+    """Final jobs without a published result, for longer than ``unpublished_after``."""
+    billed_twice: int
+    """Attempts within ``BILLED_WITHIN`` with an unknown outcome whose call was made again."""
+    left_open: int
+    """Attempts within ``OPENED_WITHIN`` on final jobs that were never closed."""
+    held: list[Held] = field(default_factory=list)
+
+
+_AVAILABLE = (
+    "SELECT count(*) AS n FROM (SELECT FROM job WHERE state = 'available' AND step = %(step)s LIMIT %(many)s) j"
+)
+
+_RUNNING = """
+SELECT count(*) AS running, count(DISTINCT worker) FILTER (WHERE lease_until > nightdesk_now()) AS working,
+       count(*) FILTER (WHERE lease_until < nightdesk_now() - %(stuck_after)s) AS stuck
+FROM (SELECT worker, lease_until FROM job WHERE state = 'running' LIMIT %(many)s) j
+"""
+
+_OVERDUE = """
+SELECT count(*) AS n FROM (
+    SELECT FROM job j JOIN batch b ON b.id = j.batch_id AND NOT b.paused
+    WHERE j.state = 'scheduled' AND j.held_reason IS NULL AND j.scheduled_at < nightdesk_now() - %(overdue_after)s
+    LIMIT %(many)s
+) j
+"""
+
+_UNPUBLISHED = """
+SELECT count(*) AS n FROM (
+    SELECT FROM job WHERE finished_at IS NOT NULL AND result_published_at IS NULL
+                      AND finished_at < nightdesk_now() - %(unpublished_after)s
+    LIMIT %(many)s
+) j
+"""
+
+_HELD = """
+SELECT batch_id, held_reason, count(*) AS jobs FROM job WHERE held_reason IS NOT NULL
+GROUP BY batch_id, held_reason ORDER BY jobs DESC, batch_id
+"""
+
+_BILLED_TWICE = """
+SELECT count(*) AS n FROM (
+    SELECT FROM attempt u
+    WHERE u.outcome = 'unknown' AND u.opened_at > nightdesk_now() - %(billed_within)s
+      AND EXISTS (SELECT FROM attempt a WHERE a.job_id = u.job_id AND a.run = u.run AND a.round = u.round
+                                        AND a.purpose = u.purpose AND a.opened_at > u.opened_at)
+    LIMIT %(many)s
+) a
+"""
+
+# Ids of attempts begin with the time they were made, so the primary key leads to the last day.
+_LEFT_OPEN = """
+SELECT count(*) AS n FROM (
+    SELECT FROM attempt a JOIN job j ON j.id = a.job_id JOIN job_request r ON r.job_id = j.id
+    WHERE a.id > %(since)s AND a.closed_at IS NULL AND j.finished_at IS NOT NULL
+      AND a.opened_at < nightdesk_now() - %(grace)s
+                        - coalesce((r.request #>> '{config,timeout_s}')::float8, 60) * interval '1 second'
+    LIMIT %(many)s
+) a
+"""
+
+GRACE = timedelta(minutes=1)
+"""Beyond a call's timeout: its worker writes down what became of it within seconds."""
+
+
+class Health:
+    """The doctor's verb of the PostgreSQL ledger."""
+
+    _db: Database
+
+    async def health(
+        self,
+        *,
+        stuck_after: timedelta,
+        overdue_after: timedelta = timedelta(minutes=1),
+        unpublished_after: timedelta = timedelta(minutes=1),
+    ) -> LedgerHealth:
+        """Count what is not as it should be; raises ``LedgerUnavailable``."""
+        given = {
+            "many": MANY,
+            "stuck_after": stuck_after,
+            "overdue_after": overdue_after,
+            "unpublished_after": unpublished_after,
+            "billed_within": BILLED_WITHIN,
+            "since": _first_id(datetime.now(UTC) - OPENED_WITHIN),
+            "grace": GRACE,
+        }
+        running = (await self._db.rows(_RUNNING, given))[0]
+        return LedgerHealth(
+            available={step: await self._count(_AVAILABLE, {**given, "step": step.value}) for step in Step},
+            running=running.running,
+            working=running.working,
+            stuck=running.stuck,
+            overdue=await self._count(_OVERDUE, given),
+            unpublished=await self._count(_UNPUBLISHED, given),
+            billed_twice=await self._count(_BILLED_TWICE, given),
+            left_open=await self._count(_LEFT_OPEN, given),
+            held=[Held(row.batch_id, HeldReason(row.held_reason), row.jobs) for row in await self._db.rows(_HELD)],
+        )
+
+    async def _count(self, statement: str, given: dict[str, Any]) -> int:
+        return int((await self._db.rows(statement, given))[0].n)
+
+
+def _first_id(at: datetime) -> UUID:
+    """The smallest UUIDv7 of a moment."""
+    return UUID(int=int(at.timestamp() * 1000) << 80)
+
+
+async def look(database_url: str) -> Connected | Refused:
+    """Connect once, outside of any pool, and look at the server and at the schema."""
+    try:
+        connection = await AsyncConnection.connect(
+            database_url, autocommit=True, connect_timeout=CONNECT_S, row_factory=dict_row, application_name="nightdesk"
+        )
+        async with connection:
+            return await _look(connection)
+    except psycopg.OperationalError as error:
+        return _refused(error)
+
+
+async def _look(connection: AsyncConnection[dict[str, Any]]) -> Connected:
+    async def one(statement: str) -> Any:
+        row = await (await connection.execute(statement.encode())).fetchone()
+        return row["it"] if row else None
+
+    version = connection.info.server_version // 10_000
+    has_schema = await one("SELECT to_regclass('alembic_version') IS NOT NULL AS it")
+    revision = await one("SELECT version_num AS it FROM alembic_version") if has_schema else None
+    if revision is None:
+        return Connected(version, None, Standing.EMPTY)
+    ahead = await one("SELECT nightdesk_now() - now() AS it")
+    return Connected(version, revision, standing(revision), ahead)
+
+
+def _refused(error: Exception) -> Refused:
+    # No error code comes with a refused connection, only the server's words.
+    detail = (str(error).strip().splitlines() or [type(error).__name__])[0].rpartition("failed: ")[2]
+    detail = detail.removeprefix("FATAL:").strip()
+    if "password" in detail or ("role" in detail and "does not exist" in detail):
+        return Refused(Refusal.PASSWORD, detail)
+    if "database" in detail and "does not exist" in detail:
+        return Refused(Refusal.DATABASE, detail)
+    return Refused(Refusal.UNREACHABLE, detail)
