@@ -108,7 +108,7 @@ def running_stub(port: int = 0, **settings: Any) -> Iterator[Stub]:
     try:
         yield stub
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(_stop(runner), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()
@@ -125,6 +125,15 @@ async def _start(stub: Stub, port: int) -> web.AppRunner:
     host, bound = runner.addresses[0][:2]
     stub.url = f"http://{host}:{bound}"
     return runner
+
+
+async def _stop(runner: web.AppRunner) -> None:
+    await runner.cleanup()
+    # Answers that nobody waits for any more.
+    late = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
 
 
 def main() -> None:

@@ -39,7 +39,8 @@ _FINISH = {
 EFFORTS = frozenset({"low", "medium", "high", "xhigh", "max"})
 """Of ``output_config.effort`` in anthropic 2.12."""
 
-_CUT = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[^\sa-z])|(?<=[。！？])|\n\s*(?=\S)")  # noqa: RUF001 - full-width stops
+# One class of characters first: the search then skips over all others at once.
+_CUT = re.compile(r"[.!?…。！？\n](?:(?<=[。！？\n])|[\"'”’)\]]*\s)\s*(?=[^\sa-z])")  # noqa: RUF001 - full-width stops
 _LEAST_PIECE = 20
 """Characters; what is shorter (a heading, an abbreviation's end) goes with the piece after it."""
 
@@ -217,7 +218,7 @@ def pieces(text: str) -> list[str]:
     """Cut a source into citable pieces of about a sentence; put together they are the source again.
 
     A citation quotes whole pieces. The cuts are rough on purpose: the exact sentence splitter takes 0.6 ms for a
-    source of 2.5 KB, this takes a twentieth, and a cut at an abbreviation only makes a quote shorter or longer.
+    source of 2.5 KB, this takes an eighth of it, and a cut at an abbreviation only makes a quote shorter or longer.
     """
     found: list[str] = []
     start = 0
