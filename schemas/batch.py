@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, Field
 
-from schemas.base import Contract
+from schemas.base import Contract, Usd
 from schemas.states import JobState, Outcome
 
 
@@ -34,9 +34,9 @@ class BatchStatus(Contract):
     deadline: datetime | None
     paused: bool
     cancelled_at: datetime | None
-    max_cost_usd: Decimal | None
-    reserved_usd: Decimal
-    spent_usd: Decimal
+    max_cost_usd: Usd | None
+    reserved_usd: Usd
+    spent_usd: Usd
     jobs: int
     states: dict[JobState, int]
     outcomes: dict[Outcome, int]

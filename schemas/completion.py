@@ -1,12 +1,11 @@
 """What a paid call returned: the answer as received, its usage, and the snapshot of the provider."""
 
-from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
 
-from schemas.base import Contract
+from schemas.base import Contract, Usd
 from schemas.generation import AnswerProtocol
 
 
@@ -73,5 +72,5 @@ class Completion(Contract):
     refusal: str | None = None
     sanitised: bool = Field(default=False, description="characters that the ledger cannot store were replaced")
     usage: Usage | None = None
-    cost_usd: Decimal | None = Field(default=None, description="None: the price is unknown; never 0 for unknown")
+    cost_usd: Usd | None = Field(default=None, description="None: the price is unknown; never 0 for unknown")
     snapshot: ProviderSnapshot

@@ -1,7 +1,6 @@
 """What is kept and returned: the audit record of a final job and the result a producer polls."""
 
 from datetime import datetime
-from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -9,7 +8,7 @@ from uuid import UUID
 from pydantic import Field
 
 from schemas.answer import Citation
-from schemas.base import Contract
+from schemas.base import Contract, Usd
 from schemas.completion import ProviderSnapshot, Usage
 from schemas.failure import Failure
 from schemas.generation import OutputFormat
@@ -115,7 +114,7 @@ class JobResult(Contract):
     structured: dict[str, Any] | None = None
     tokens_used: int | None = None
     usage: Usage | None = None
-    cost_usd: Decimal | None = None
+    cost_usd: Usd | None = None
     latency_ms: float | None = Field(default=None, description="from acceptance to the final write")
     timing_ms: TimingMs | None = None
     provider_snapshot: ProviderSnapshot | None = None

@@ -74,6 +74,8 @@ class WorkerRuntime:
 
     def stop_admitting(self) -> None:
         """Lease nothing more; waiting messages return at once. Safe in a signal handler."""
+        if self._loop.is_closed():
+            return
         for feed in self._feeds.values():
             self._loop.call_soon_threadsafe(feed.stop_admitting)
 

@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 POOL_WAIT = timedelta(seconds=10)
 """How long a statement waits for a connection before the ledger counts as unreachable."""
 
+CONNECT_S = 5
+"""Seconds a connection may take to be made."""
+
 CONFLICT_TRIES = 5
 """How often a statement is repeated that lost a deadlock or a race for a unique index."""
 
@@ -87,7 +90,7 @@ class Database:
             kwargs={
                 "autocommit": True,
                 "options": SESSION_OPTIONS,
-                "connect_timeout": 5,
+                "connect_timeout": CONNECT_S,
                 "keepalives_idle": 10,
                 "keepalives_interval": 5,
                 "keepalives_count": 3,
@@ -98,21 +101,17 @@ class Database:
         )
 
     async def open(self) -> None:
-        """Open the pool and prove that the database can be reached."""
+        """Prove that the database can be reached, and open the pool.
+
+        The pool would go on trying and then only say that time is up; one connection says at once, and why.
+        """
         try:
+            connection = await AsyncConnection.connect(self.url, connect_timeout=CONNECT_S)
+            await connection.close()
             await self._pool.open(wait=True, timeout=POOL_WAIT.total_seconds())
         except (PoolTimeout, psycopg.OperationalError) as error:
             await self._pool.close()
-            raise await self._explain(error) from error
-
-    async def _explain(self, error: Exception) -> LedgerUnavailable:
-        """The pool only says that it timed out; one connection tried directly says why."""
-        try:
-            connection = await AsyncConnection.connect(self.url, connect_timeout=5)
-        except psycopg.OperationalError as reason:
-            return unavailable(self.url, reason)
-        await connection.close()
-        return unavailable(self.url, error)
+            raise unavailable(self.url, error) from error
 
     async def close(self) -> None:
         """Close all connections."""

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import NullPool
 
 from tasks.errors import SchemaMismatch
-from worker.ledger.database import sqlalchemy_url, unavailable
+from worker.ledger.database import CONNECT_S, sqlalchemy_url, unavailable
 
 MIGRATION_LOCK = 0x6E64_6D67
 """Advisory lock key: two processes that migrate at once do it one after the other."""
@@ -49,7 +49,9 @@ def migrate(database_url: str) -> tuple[str | None, str]:
     Returns: the revision before (None: empty database) and after.
     Raises: LedgerUnavailable, SchemaMismatch when the database is newer than this code.
     """
-    engine = create_engine(sqlalchemy_url(database_url), poolclass=NullPool)
+    engine = create_engine(
+        sqlalchemy_url(database_url), poolclass=NullPool, connect_args={"connect_timeout": CONNECT_S}
+    )
     try:
         with engine.begin() as connection:
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
