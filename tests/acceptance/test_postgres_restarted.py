@@ -1,0 +1,72 @@
+"""PostgreSQL is stopped with calls under way and started again: what was answered meanwhile is kept and written."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.acceptance.conftest import System, questions
+from worker import local
+from worker.ledger.migrate import migrate
+
+
+class Desk(System):
+    """A system over servers of its own, which a test may stop."""
+
+    home: Path
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    home = tmp_path / "home"
+    where = local.start(home)
+    migrate(where.database_url)
+    desk = Desk(where.database_url, where.redis_url, tmp_path)
+    desk.home = home
+    try:
+        yield desk
+    finally:
+        desk.stop()
+        local.remove(home)
+
+
+def crash(home: Path) -> None:
+    """Kill the whole PostgreSQL at once, as a power cut would, and start it again."""
+    pid = local.status(home).postgres.pid
+    assert pid is not None
+    os.kill(pid, 9)
+    deadline = time.monotonic() + 20
+    while local.status(home).postgres.running and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("away_s", [0.0, 4.0])
+def test_answers_that_came_while_the_database_was_away_are_not_paid_for_again(desk: Desk, away_s: float) -> None:
+    desk.submit(questions(60))
+    # A lease outlives the outage, so that whoever holds it can still write.
+    desk.start_worker(slots=20, extractive_latency_s=1.0, lease_s=20)
+    desk.until(lambda: desk.one("SELECT count(*) FROM attempt WHERE outcome = 'ok'") >= 5, what="answers")
+    desk.until(lambda: desk.one("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="calls")
+    crash(desk.home)
+    ended = time.monotonic() + away_s
+    while time.monotonic() < ended:
+        time.sleep(0.05)
+    where = local.start(desk.home)
+    assert where.database_url == desk.database_url
+
+    desk.until(lambda: _count(desk) >= 60, within_s=120, what="all final")
+
+    assert desk.rows("SELECT state, count(*) FROM job GROUP BY state") == [("completed", 60)]
+    assert desk.rows("SELECT DISTINCT outcome FROM attempt") == [("ok",)]
+    assert desk.one("SELECT count(*) FROM attempt") == 60
+    desk.until_final(60)
+
+
+def _count(desk: Desk) -> int:
+    try:
+        return int(desk.one("SELECT count(*) FROM job WHERE finished_at IS NOT NULL"))
+    except psycopg.OperationalError:
+        return 0
