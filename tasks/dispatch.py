@@ -113,6 +113,9 @@ class Dispatch:
             if step is Step.GENERATE and generate is not None and generate.throttled:
                 continue
             pace = self.pace
+            if await self.doorbell.waiting(step) * MESSAGE_IDS > 2 * pace.hint_depth:
+                # Nobody takes them: hinting again and again would fill Redis for nothing.
+                continue
             chosen = await self.ledger.take_hints(step, pace.hint_depth, pace.hint_depth, pace.hint_again_after)
             for urgent in (True, False):
                 ids = [job_id for job_id, priority in chosen if (priority > 0) == urgent]

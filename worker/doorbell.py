@@ -11,6 +11,7 @@ from uuid import UUID
 import orjson
 from celery import Celery, states
 from kombu.exceptions import KombuError
+from kombu.transport.redis import Channel
 from redis import asyncio as redis
 from redis.asyncio.client import Pipeline
 from redis.exceptions import RedisError
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 URGENT = 0
 BULK = 6
 """Message priorities of kombu's Redis transport: 0 is taken first; its steps are 0, 3, 6 and 9."""
+
+PRIORITY_SEPARATOR = Channel.sep
+"""What kombu puts between a queue's name and a priority other than 0, to name the list of that priority."""
 
 CANARY = "nightdesk:canary"
 """Holds the run id of the Redis server that has our results; missing or different, results may be missing."""
@@ -64,6 +68,13 @@ class CeleryDoorbell:
             # Dispatch hints again; a send that retries by itself would block the thread for all others.
             retry=False,
         )
+
+    async def waiting(self, step: Step) -> int:
+        """Messages in the step's queue, all priorities."""
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for key in (step.value, f"{step.value}{PRIORITY_SEPARATOR}{BULK}"):
+                pipe.llen(f"{self._prefix}{key}")
+            return sum(await _execute(pipe))
 
     async def publish(self, results: Sequence[tuple[UUID, bytes]]) -> None:
         """Write results as Celery's backend would: the key of the task, and a message to whoever waits for it.

@@ -17,6 +17,10 @@ class Doorbell(Protocol):
         """Say that these jobs are available for a step."""
         ...
 
+    async def waiting(self, step: Step) -> int:
+        """How many hint messages for a step nobody has taken yet."""
+        ...
+
     async def publish(self, results: Sequence[tuple[UUID, bytes]]) -> None:
         """Put compact results (JSON) under their job ids into the result backend."""
         ...

@@ -29,6 +29,7 @@ class Bell:
         self.away = False
         self.lost = False
         self.remembered = 0
+        self.unread = 0
 
     def _reach(self) -> None:
         if self.away:
@@ -37,6 +38,10 @@ class Bell:
     async def hint(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool = False) -> None:
         self._reach()
         self.hints.append((step, list(job_ids), urgent))
+
+    async def waiting(self, step: Step) -> int:
+        self._reach()
+        return self.unread
 
     async def publish(self, results: Sequence[tuple[UUID, bytes]]) -> None:
         self._reach()
@@ -91,6 +96,20 @@ def test_hints_go_out_in_messages_of_a_size_urgent_ones_apart() -> None:
             (50, False),
             (5, False),
         ]
+
+    asyncio.run(story())
+
+
+def test_messages_that_nobody_takes_are_not_piled_up() -> None:
+    async def story() -> None:
+        hall = Hall()
+        await hall.submit(3)
+        hall.bell.unread = 1_000
+        await hall.dispatch.tick()
+        assert hall.bell.hints == []
+        hall.bell.unread = 10
+        await hall.dispatch.tick()
+        assert len(hall.bell.hints) == 1
 
     asyncio.run(story())
 

@@ -1,0 +1,80 @@
+"""The doorbell over a real Redis: queues are counted, results are found by Celery, a restart is noticed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from uuid import uuid4
+
+import pytest
+import redis
+from celery import Celery
+from celery.result import AsyncResult
+
+from schemas.states import Step
+from tasks.errors import BrokerUnavailable
+from tests.servers import Servers
+from worker.doorbell import CeleryDoorbell, ring
+from worker.settings import Settings
+
+
+@pytest.fixture
+def redis_url(servers: Servers) -> str:
+    with redis.Redis.from_url(servers.redis_url) as client:
+        client.flushall()
+    return servers.redis_url
+
+
+def ringing(redis_url: str, work: Callable[[CeleryDoorbell], Awaitable[None]], **settings: str) -> None:
+    async def story() -> None:
+        async with ring(Settings(**settings), redis_url) as doorbell:
+            await work(doorbell)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("prefix", ["", "desk:"])
+def test_hints_wait_in_their_queue_until_they_are_taken(redis_url: str, prefix: str) -> None:
+    async def work(doorbell: CeleryDoorbell) -> None:
+        await doorbell.hint(Step.CHECK, [uuid4(), uuid4()])
+        await doorbell.hint(Step.CHECK, [uuid4()], urgent=True)
+        assert await doorbell.waiting(Step.CHECK) == 2
+        assert await doorbell.waiting(Step.GENERATE) == 0
+
+    ringing(redis_url, work, key_prefix=prefix)
+
+
+def test_a_result_is_found_by_a_stock_client_until_it_is_forgotten(redis_url: str) -> None:
+    job_id = uuid4()
+    app = Celery(broker=redis_url, backend=redis_url)
+
+    async def work(doorbell: CeleryDoorbell) -> None:
+        await doorbell.publish([(job_id, b'{"state": "failed", "response": "none"}')])
+        # A failed job returns as well: get() never raises or hangs.
+        assert AsyncResult(str(job_id), app=app).get(timeout=5)["state"] == "failed"
+        await doorbell.publish([(job_id, b'{"state": "completed"}')])
+        assert AsyncResult(str(job_id), app=app).get(timeout=5) == {"state": "completed"}
+        await doorbell.forget([job_id])
+        assert AsyncResult(str(job_id), app=app).state == "PENDING"
+
+    ringing(redis_url, work)
+    app.close()
+
+
+def test_an_emptied_redis_is_noticed_until_it_is_remembered_again(redis_url: str) -> None:
+    async def work(doorbell: CeleryDoorbell) -> None:
+        assert await doorbell.lost_its_data()
+        await doorbell.remember()
+        assert not await doorbell.lost_its_data()
+        with redis.Redis.from_url(redis_url) as client:
+            client.flushall()
+        assert await doorbell.lost_its_data()
+
+    ringing(redis_url, work)
+
+
+def test_a_redis_that_is_away_is_said_to_be() -> None:
+    async def work(doorbell: CeleryDoorbell) -> None:
+        for asked in (doorbell.hint(Step.CHECK, [uuid4()]), doorbell.publish([(uuid4(), b"{}")]), doorbell.remember()):
+            with pytest.raises(BrokerUnavailable):
+                await asked
+
+    ringing("redis://127.0.0.1:1/0", work)
