@@ -45,6 +45,11 @@ log = logging.getLogger(__name__)
 BUDGET_WAIT = timedelta(seconds=5)
 """How long a job waits for other reservations of its batch to be settled before it asks for its own again."""
 
+_UNPRICED = (
+    "the price of model {} at {} is unknown, so the batch's ceiling could not be kept; "
+    "take a model whose price is known, or submit without a ceiling"
+)
+
 MAX_UNKNOWN = 10
 """Unknown outcomes of a round before the job fails: a job that takes its worker down must not do so for ever."""
 
@@ -137,6 +142,10 @@ class Generate:
             prompt = render(request, provider.protocol(request.config))
             call = provider.plan(request, prompt)
             watch.prompt += (monotonic() - started) * 1000
+            if call.reserve_usd is None and job.max_cost_usd is not None:
+                if number < len(turns):
+                    continue
+                raise ProviderError(FailureKind.BUDGET, _UNPRICED.format(call.model, call.provider))
             attempt = self._attempt(job, call, number)
             opened = await self._open(job, attempt)
             if opened is not Opened.OPENED:

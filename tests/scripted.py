@@ -51,7 +51,7 @@ async def hangs(call: Call) -> Answered:
 class Scripted(Provider):
     """Takes one act a call; the last one repeats."""
 
-    def __init__(self, *acts: Act, name: str = "scripted", reserve_usd: Decimal = Decimal("0.01")) -> None:
+    def __init__(self, *acts: Act, name: str = "scripted", reserve_usd: Decimal | None = Decimal("0.01")) -> None:
         self.name = name
         self.calls: list[Call] = []
         self.called = asyncio.Event()

@@ -104,6 +104,8 @@ class Leased:
     """All attempts of this run and round and step's purpose, whatever their outcome."""
     cost_usd: Decimal
     """What the job cost so far, all attempts of all runs."""
+    max_cost_usd: Decimal | None
+    """The ceiling of its batch."""
     first_opened_ago_ms: float | None
     """Since the first attempt of this run and round was opened."""
     stored: StoredCompletion | None

@@ -248,4 +248,5 @@ async def test_a_lease_says_what_the_job_cost_so_far(ledger: Ledger) -> None:
 
     (checked,) = await ledger.lease(Step.CHECK, "w", LEASE, 1)
 
+    assert checked.max_cost_usd is None
     assert checked.cost_usd == Decimal("0.3")

@@ -31,7 +31,7 @@ taken AS (
               j.started_at, j.available_at, j.deadline,
               j.cost_usd
 )
-SELECT t.*, nightdesk_now() AS now, b.not_before, r.request, a.*, w.*
+SELECT t.*, nightdesk_now() AS now, b.not_before, b.max_cost_usd, r.request, a.*, w.*
 FROM taken t
 JOIN batch b ON b.id = t.batch_id
 JOIN job_request r ON r.job_id = t.id
@@ -238,6 +238,7 @@ def _leased(row: Any, token: UUID) -> Leased:
         unknown=row.unknown,
         attempts=row.attempts,
         cost_usd=row.cost_usd,
+        max_cost_usd=row.max_cost_usd,
         first_opened_ago_ms=None if row.first_opened_at is None else _ms(row.now - row.first_opened_at),
         stored=_stored(row),
     )

@@ -263,6 +263,24 @@ def test_without_budget_no_call_is_made_and_the_job_is_held() -> None:
     run(story())
 
 
+@pytest.mark.parametrize(("ceiling", "state"), [(None, JobState.AVAILABLE), (Decimal(1), JobState.FAILED)])
+def test_an_unknown_price_is_not_called_under_a_ceiling(ceiling: Decimal | None, state: JobState) -> None:
+    async def story() -> None:
+        provider = Scripted(answers(), reserve_usd=None)
+        desk = Desk(Registry(provider))
+        view = await desk.generate(await desk.lease(make_request(), max_cost_usd=ceiling))
+
+        assert view.state is state
+        assert len(provider.calls) == (state is JobState.AVAILABLE)
+        if state is JobState.FAILED:
+            assert view.record is not None
+            assert view.record.failure is not None
+            assert view.record.failure.kind is FailureKind.BUDGET
+            assert "price of model" in view.record.failure.message
+
+    run(story())
+
+
 def test_a_call_cut_off_closes_as_unknown_and_the_job_is_free_again() -> None:
     async def story() -> None:
         provider = Scripted(hangs, answers())

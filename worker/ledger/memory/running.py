@@ -84,6 +84,7 @@ class MemoryRunning(MemoryTables):
             unknown=sum(one.outcome == UNKNOWN for one in of_round),
             attempts=sum(one.new.round == job.round for one in of_step),
             cost_usd=job.cost_usd,
+            max_cost_usd=job.batch.max_cost_usd,
             first_opened_ago_ms=None if first_opened is None else (now - first_opened) / _MS,
             stored=_stored(job),
         )
