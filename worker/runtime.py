@@ -204,7 +204,12 @@ class WorkerRuntime:
     async def _drain(self) -> int:
         within = timedelta(seconds=self._settings.drain_s)
         cut = sum(await asyncio.gather(*(feed.drain(within) for feed in self._feeds.values())))
-        await self._stack.aclose()
+        try:
+            async with asyncio.timeout(within.total_seconds()):
+                await self._stack.aclose()
+        except TimeoutError:
+            # Without an end a supervisor would kill us all the same; the rescue will find the open attempts.
+            log.critical("the ledger is away: answers that could not be written count as unknown")
         return cut
 
 

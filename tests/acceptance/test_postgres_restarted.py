@@ -70,3 +70,17 @@ def _count(desk: Desk) -> int:
         return int(desk.one("SELECT count(*) FROM job WHERE finished_at IS NOT NULL"))
     except psycopg.OperationalError:
         return 0
+
+
+def test_a_worker_told_to_stop_while_the_database_is_away_ends_in_time(desk: Desk) -> None:
+    desk.submit(questions(10))
+    worker = desk.start_worker(slots=20, extractive_latency_s=0.5, drain_s=2)
+    desk.until(lambda: desk.one("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="calls")
+    crash(desk.home)
+    worker.terminate()
+
+    worker.wait(40)
+
+    local.start(desk.home)
+    desk.start_worker(slots=20)
+    desk.until_final(10)
