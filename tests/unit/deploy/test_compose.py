@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from typing import Any
@@ -31,6 +32,8 @@ def test_no_password_has_a_default(missing: str) -> None:
         compose(**{name: value for name, value in PASSWORDS.items() if name != missing})
     with pytest.raises(Unset, match=missing):
         compose(**{**PASSWORDS, missing: ""})
+    # One place that insists would hide another that does not.
+    assert set(re.findall(rf"{missing}(..)", COMPOSE.read_text())) == {":?"}
 
 
 def test_no_password_stands_in_the_file_or_on_a_command_line() -> None:

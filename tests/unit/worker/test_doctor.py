@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,6 +19,8 @@ from worker.doctor.workers import check_consumers
 from worker.ledger.health import MANY, Connected, Held, LedgerHealth
 from worker.ledger.migrate import Standing, head_revision
 from worker.settings import Settings
+
+REPOSITORY = Path(__file__).parents[3]
 
 REDIS: dict[str, Any] = {
     "redis_version": "7.2.4",
@@ -164,3 +167,14 @@ def test_a_full_disk_is_found_before_the_home_exists(tmp_path: Path) -> None:
     assert "only 5 MiB are free" in finding.what
     assert str(tmp_path) in finding.what
     assert not (tmp_path / "not").exists()
+
+
+def test_every_finding_is_explained_to_operators() -> None:
+    explained = set(
+        re.findall(r"`([a-z_]+)", (REPOSITORY / "docs/operate.md").read_text().partition("doctor finds")[2])
+    )
+    sources = "".join(path.read_text() for path in (REPOSITORY / "worker/doctor").glob("*.py"))
+    names = set(re.findall(r'Finding\(\s*f?"([a-z_]+)', sources))
+    assert len(names) > 20
+    unexplained = {name for name in names if not any(found.startswith(name) for found in explained)}
+    assert unexplained == set()
