@@ -12,9 +12,6 @@ from worker.local import LocalStatus, ServerStatus
 from worker.settings import Settings
 from worker.wiring import ConfiguredProviders
 
-KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
-"""The variable each SDK reads its key from."""
-
 LEAST_FREE = 1 << 30
 """Bytes; the embedded PostgreSQL may keep up to 1 GiB of write-ahead log (its default ``max_wal_size``)."""
 
@@ -25,20 +22,16 @@ def check_settings(error: ConfigurationError) -> Finding:
 
 
 def check_provider(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """The provider of jobs that name none has its key, and can be built."""
-    variable = KEYS.get(settings.provider or "")
-    if variable is not None and not environment.get(variable):
-        yield Finding(
-            "provider_key",
-            Severity.PROBLEM,
-            f"NIGHTDESK_PROVIDER is {settings.provider}, and {variable} is not set here",
-            f"set {variable} where the workers run, or NIGHTDESK_PROVIDER=extractive to work without a key",
-        )
-        return
-    try:
-        ConfiguredProviders(settings).get(None)
-    except ConfigurationError as error:
-        yield Finding("provider", Severity.PROBLEM, str(error), "set NIGHTDESK_PROVIDER to one that is configured")
+    """The provider of jobs that name none, and all that have settings, can be built; above all, have their keys."""
+    providers = ConfiguredProviders(settings, environment)
+    for name in dict.fromkeys((providers.default, *settings.providers)):
+        try:
+            providers.get(name)
+        except ConfigurationError as error:
+            remedy = "correct NIGHTDESK_PROVIDERS, or set its key where the workers run"
+            if name == providers.default:
+                remedy = "correct it where the workers run; NIGHTDESK_PROVIDER=extractive works without a key"
+            yield Finding("provider", Severity.PROBLEM, f"{error} (looked for here, not in the workers)", remedy)
 
 
 def check_embedded(status: LocalStatus) -> Iterator[Finding]:

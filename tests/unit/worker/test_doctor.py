@@ -18,7 +18,7 @@ from worker.doctor.postgres import check_server as check_postgres
 from worker.doctor.workers import check_consumers
 from worker.ledger.health import MANY, Connected, Held, LedgerHealth
 from worker.ledger.migrate import Standing, head_revision
-from worker.settings import Settings
+from worker.settings import ProviderKind, ProviderSettings, Settings
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -147,8 +147,21 @@ def test_many_held_batches_are_not_all_listed() -> None:
 
 def test_a_provider_without_its_key_is_found() -> None:
     (finding,) = check_provider(Settings(provider="anthropic"), {"OPENAI_API_KEY": "k"})
-    assert (finding.check, finding.severity) == ("provider_key", Severity.PROBLEM)
-    assert "ANTHROPIC_API_KEY" in finding.remedy
+    assert (finding.check, finding.severity) == ("provider", Severity.PROBLEM)
+    assert "set ANTHROPIC_API_KEY" in finding.what
+    assert "NIGHTDESK_PROVIDER=extractive" in finding.remedy
+
+
+def test_a_server_of_ones_own_under_a_known_name_needs_no_key() -> None:
+    own = ProviderSettings(kind=ProviderKind.OPENAI_CHAT, base_url="http://127.0.0.1:1/v1", model="m")
+    assert list(check_provider(Settings(provider="openai", providers={"openai": own}), {})) == []
+
+
+def test_each_provider_with_settings_is_looked_at() -> None:
+    keyed = ProviderSettings(kind=ProviderKind.OPENAI, api_key_env="OUR_KEY")
+    (finding,) = check_provider(Settings(providers={"other": keyed}), {})
+    assert "'other' needs a key: set OUR_KEY" in finding.what
+    assert "NIGHTDESK_PROVIDERS" in finding.remedy
 
 
 def test_an_unknown_provider_is_found() -> None:
