@@ -264,7 +264,7 @@ class Generate:
             outcome="unknown" if unknown else f"error:{failure.kind.value}",
             spent=not isinstance(decision, Snooze | Hold),
             failure=failure,
-            cost_usd=None if unknown else Decimal(0),
+            cost_usd=_cost_of(failure, attempt),
             timing_ms=watch.stored(job),
             then=advance_of(decision, job),
         )
@@ -279,6 +279,16 @@ class Generate:
     async def _finish(self, job: Leased, final: FinalJob) -> None:
         if await self.journal.finish(final):
             self.final(job, final)
+
+
+def _cost_of(failure: Failure, attempt: NewAttempt) -> Decimal | None:
+    """What a failed call is taken to have cost: a broken answer was probably billed, so all that was reserved.
+
+    None for an unknown outcome: the ledger charges what was reserved until the answer is known.
+    """
+    if failure.kind is FailureKind.UNKNOWN_OUTCOME:
+        return None
+    return attempt.reserved_usd if failure.kind is FailureKind.BAD_ANSWER else Decimal(0)
 
 
 def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> FinalJob:

@@ -22,6 +22,9 @@ GATHER = 25
 GATHER_WAIT = timedelta(milliseconds=50)
 """How long freed slots are gathered at most."""
 
+LEAST_SLOTS_TO_RESERVE = 4
+"""With fewer slots none is kept for urgent jobs: bulk jobs would hardly run, or never."""
+
 LEASE_ROWS = 200
 """Jobs a lease takes at most: each brings its sources, some 20 KB."""
 
@@ -81,7 +84,7 @@ class Feed:
         self._ledger = ledger
         self._keeper = keeper
         self._run = run
-        self._reserved = max(1, slots // 20)
+        self._reserved = max(1, slots // 20) if slots >= LEAST_SLOTS_TO_RESERVE else 0
         """Slots that only urgent jobs get, so that a bulk batch never fills them all."""
         self._running: dict[asyncio.Task[None], Sequence[Leased]] = {}
         self._in_use = 0

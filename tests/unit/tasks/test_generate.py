@@ -180,6 +180,22 @@ def test_no_answer_in_time_is_an_unknown_outcome_charged_at_worst_case() -> None
     run(story())
 
 
+def test_a_broken_answer_is_charged_as_reserved_and_a_refused_call_costs_nothing() -> None:
+    async def story() -> None:
+        acts = (failing(FailureKind.BAD_ANSWER), failing(FailureKind.RATE_LIMITED))
+        desk = Desk(Registry(Scripted(*acts, reserve_usd=Decimal("0.05"))))
+        job = await desk.lease(make_request(), max_cost_usd=Decimal(1))
+        await desk.generate(job)
+        desk.ledger.advance(timedelta(minutes=10))
+        await desk.ledger.promote(1)
+        await desk.generate(await desk.lease_again())
+
+        status = await desk.ledger.batch_status(job.batch_id)
+        assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.05"))
+
+    run(story())
+
+
 def test_an_unknown_outcome_can_be_held_for_a_person() -> None:
     async def story() -> None:
         desk = Desk(Registry(Scripted(failing(FailureKind.UNKNOWN_OUTCOME))), RetryPolicy(hold_unknown=True))

@@ -203,6 +203,19 @@ def test_a_stopping_feed_leaves_what_waits_and_cuts_off_what_is_too_slow() -> No
     run(story())
 
 
+@pytest.mark.parametrize("slots", [1, 2, 3, 4])
+def test_few_slots_still_run_bulk_jobs(slots: int) -> None:
+    async def story() -> None:
+        works = Works(slots=slots)
+        ids = await works.submit(6)
+        works.feed.start()
+        await asyncio.wait_for(works.feed.admit(ids, urgent=False), 5)
+        await works.until_ran(6)
+        await works.feed.drain(timedelta(seconds=1))
+
+    run(story())
+
+
 def test_chunks_share_a_run() -> None:
     async def story() -> None:
         works = Works(slots=100, chunk=10)
