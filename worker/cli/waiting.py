@@ -50,12 +50,14 @@ class Watch:
 
     session: Session
     note: Callable[[str], None]
+    check_only: bool = False
+    """Only workers that check are needed."""
     _expected: dict[str, Post] = field(default_factory=dict)
     _restarts: dict[str, int] = field(default_factory=dict)
 
     def staff(self) -> None:
         """Start workers where none are, and from now on expect those that run to go on."""
-        started = {post.name: post for post in self.session.staff_if_missing()}
+        started = {post.name: post for post in self.session.staff_if_missing(check_only=self.check_only)}
         running = {name: hand.post for name, hand in self.session.crew.running().items()}
         self._expected = {**started, **running}
 

@@ -6,6 +6,7 @@ import typer
 
 COMMANDS = {
     "run": "answer the questions of files, from start to finish",
+    "check": "check answers that already exist against their sources",
     "demo": "answer the example questions and show what comes out",
     "up": "start the embedded servers and the workers in the background",
     "down": "stop the workers and the embedded servers",
