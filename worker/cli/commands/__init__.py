@@ -13,6 +13,7 @@ COMMANDS = {
     "worker": "run one worker process in the foreground",
     "submit": "hand in the questions of files and return at once",
     "status": "how batches stand",
+    "watch": "follow a batch or a job until it is final",
     "results": "the results of a batch, as JSON lines",
     "show": "everything known of one job",
     "release": "let held jobs of a batch go on",
