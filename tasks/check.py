@@ -91,7 +91,9 @@ def judge_outcome(
         reasons.append(f"the model stopped early: {completion.finish_reason.value}")
     if not processed.parsed:
         reasons.append("the answer was not in the form asked for")
-    if config.include_citations and len(processed.citations) < config.min_citations:
+    # A given answer that cites nothing was not asked to.
+    asked = config.include_citations and (completion is not None or bool(processed.markers))
+    if asked and len(processed.citations) < config.min_citations:
         reasons.append(f"{len(processed.citations)} citations, at least {config.min_citations} are asked for")
     if grounding is not None:
         reasons.extend(f"the check '{name}' gave no verdict: {why}" for name, why in grounding.failed_checkers.items())

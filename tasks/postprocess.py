@@ -84,6 +84,8 @@ def _assemble(request: JobRequest, read: Read, shown: tuple[int, ...], notes: Se
     sentences = _sentences(rendered, request.config.language)
     citations, missing = locate_citations(request, answer, rendered, shown, sentences=sentences, markers=markers)
     structured, remarks = _structured(request, read, rendered.text, output_format)
+    cites = bool(markers) or not request.check_only
+    measured = _measured(request, rendered.text, citations, cites=cites)
     if not answer.sufficient and citations:
         remarks = (*remarks, "by its own word the answer covers only a part of the question")
     return Processed(
@@ -93,9 +95,7 @@ def _assemble(request: JobRequest, read: Read, shown: tuple[int, ...], notes: Se
         structured=structured,
         parsed=read.parsed,
         abstained=not answer.sufficient and not citations,
-        warnings=tuple(
-            dict.fromkeys((*read.warnings, *missing, *notes, *_measured(request, rendered.text, citations), *remarks))
-        ),
+        warnings=tuple(dict.fromkeys((*read.warnings, *missing, *notes, *measured, *remarks))),
         output_format=output_format,
         statements=tuple(_statements(sentences, citations, read.unknown, len(shown))),
         markers=tuple(markers),
@@ -136,12 +136,12 @@ def _statements(
 # ---- what a person should know ---------------------------------------------------------------------------------
 
 
-def _measured(request: JobRequest, text: str, citations: Sequence[Citation]) -> Iterator[str]:
-    """What the finished text falls short of."""
+def _measured(request: JobRequest, text: str, citations: Sequence[Citation], *, cites: bool) -> Iterator[str]:
+    """What the finished text falls short of; a given one that cites nothing was not asked to."""
     config = request.config
     if not text.strip():
         yield "the answer is empty"
-    elif config.include_citations and len(citations) < config.min_citations:
+    elif cites and config.include_citations and len(citations) < config.min_citations:
         yield f"{len(citations)} citation(s), at least {config.min_citations} wanted"
     if not request.check_only and config.max_response_length is not None and len(text) > config.max_response_length:
         yield f"the answer has {len(text)} characters, at most {config.max_response_length} wanted"

@@ -52,6 +52,13 @@ def posts(processes: int | None = None) -> tuple[Post, ...]:
     return (Post("generate", ("generate", "submit")), *checking)
 
 
+def checking_posts(processes: int | None = None) -> tuple[Post, ...]:
+    """Who works when there is nothing to generate: a process per core that checks."""
+    if processes is None:
+        processes = os.cpu_count() or 1
+    return tuple(Post(f"check-{number}", ("check",)) for number in range(1, processes + 1))
+
+
 @dataclass(frozen=True, slots=True)
 class Hand:
     """A worker process that runs."""

@@ -20,6 +20,7 @@ import orjson
 
 from schemas.states import Step
 from tasks.errors import InputError
+from tasks.given import as_check_only
 from tasks.ports import NewBatch, NewJob
 from tasks.submit import new_job, parse_request
 
@@ -58,6 +59,8 @@ class Intake:
     strict: bool
     bad_line: Callable[[BadLine], None]
     """Told of each bad line as it is met."""
+    check_only: bool = False
+    """Each line holds an answer to check."""
     lines: int = 0
     accepted: int = 0
     bad: list[BadLine] = field(default_factory=list)
@@ -95,6 +98,8 @@ class Intake:
             raw = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             raise InputError(f"not valid JSON: {error}") from None
+        if self.check_only:
+            raw = as_check_only(raw)
         request, warnings = parse_request(raw, self.batch.defaults)
         job = new_job(request, position=position, tenant=self.batch.tenant)
         for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):

@@ -38,6 +38,8 @@ class Order:
     strict: bool = False
     quiet: bool = False
     with_workers: bool = True
+    check_only: bool = False
+    """Each line holds an answer: nothing is generated, and only workers that check are needed."""
     afterwards: Afterwards | None = None
     """Done with the ledger still open, when all is written."""
 
@@ -89,7 +91,7 @@ def run_batch(settings: Settings, order: Order) -> Report:
     check_output(order.output, order.files)
     submission = None
     if order.resume is None:
-        submission = Submission(order.files, order.said, settings, strict=order.strict)
+        submission = Submission(order.files, order.said, settings, strict=order.strict, check_only=order.check_only)
         if submission.empty:
             return _nothing_valid(order, submission, began)
     course = _Course(order, submission, order.resume)
@@ -115,7 +117,7 @@ def _nothing_valid(order: Order, submission: Submission, began: float) -> Report
 
 async def _run(desk: Session, course: _Course, told: Silent, began: float) -> Report:
     order = course.order
-    watch = Watch(desk, told.note)
+    watch = Watch(desk, told.note, check_only=order.check_only)
     async with desk.ledger() as ledger:
         if course.submission is not None:
             if order.with_workers:

@@ -1,13 +1,13 @@
 """Opens what a command works with: servers, schema, workers; closes what it opened, unless others still use it."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from tasks.errors import NotFound
 from worker import local
-from worker.cli.crew import Crew, Hand, Post, crew_of, crews_in, posts
+from worker.cli.crew import Crew, Hand, Post, checking_posts, crew_of, crews_in, posts
 from worker.cli.exits import WorkerFailed
 from worker.cli.messages import tell, warn
 from worker.cli.place import Place
@@ -44,11 +44,11 @@ class Session:
         if embedded(self.settings):
             endpoints(self.settings)
 
-    def staff(self, processes: int | None = None, *, passing: bool) -> list[Post]:
+    def staff(self, wanted: Iterable[Post], *, passing: bool) -> list[Post]:
         """Start the workers that are missing; returns those started."""
-        return [post for post in posts(processes) if self.crew.start(post, passing=passing)]
+        return [post for post in wanted if self.crew.start(post, passing=passing)]
 
-    def staff_if_missing(self) -> list[Post]:
+    def staff_if_missing(self, *, check_only: bool = False) -> list[Post]:
         """Start workers for as long as this command lasts, unless each step has one already."""
         running = self.crew.running().values()
         if any(hand.settings != self.crew.fingerprint for hand in running):
@@ -56,9 +56,10 @@ class Session:
                 "the workers that run were started with other settings, and keep them; "
                 "'nightdesk down' and 'nightdesk up' apply the present ones"
             )
-        if {"generate", "check"} <= {queue for hand in running for queue in hand.post.queues}:
+        needed = {"check"} if check_only else {"generate", "check"}
+        if needed <= {queue for hand in running for queue in hand.post.queues}:
             return []
-        return self.staff(passing=True)
+        return self.staff(checking_posts() if check_only else posts(), passing=True)
 
 
 def place_of(settings: Settings) -> Place:

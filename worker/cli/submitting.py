@@ -49,10 +49,12 @@ class Accepted:
 class Submission:
     """Files on their way into the ledger. Making one reads the first lines, so gross errors cost no server."""
 
-    def __init__(self, files: list[str], said: dict[str, str], settings: Settings, *, strict: bool) -> None:
+    def __init__(
+        self, files: list[str], said: dict[str, str], settings: Settings, *, strict: bool, check_only: bool = False
+    ) -> None:
         check_files(files)
         self.batch: NewBatch = new_batch(dict(said), tenant=settings.tenant)
-        self.intake = Intake(files, self.batch, strict=strict, bad_line=self._tell)
+        self.intake = Intake(files, self.batch, strict=strict, bad_line=self._tell, check_only=check_only)
         self._chunks = chunked(self.intake.jobs(), CHUNK)
         self._first = next(self._chunks, None)
         if not self.intake.lines:

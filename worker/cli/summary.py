@@ -4,8 +4,10 @@ from typing import Any
 
 from schemas.batch import BatchStatus
 from schemas.states import HeldReason
+from worker.cli.messages import tell
+from worker.cli.output import write_json
 from worker.cli.progress import counts_of, duration
-from worker.cli.running import Report
+from worker.cli.running import Order, Report
 
 _RELEASES = {
     HeldReason.BUDGET: (
@@ -61,7 +63,7 @@ def told(report: Report, output: str) -> list[str]:
     return lines
 
 
-def as_json(report: Report, output: str) -> dict[str, Any]:
+def _document(report: Report, output: str) -> dict[str, Any]:
     """The end of a run, for programs."""
     return {
         "batch_id": str(report.batch_id) if report.batch_id else None,
@@ -75,3 +77,13 @@ def as_json(report: Report, output: str) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "exit_code": report.exit_code,
     }
+
+
+def sum_up(report: Report, order: Order, *, as_json: bool) -> int:
+    """Say how a run went, unless its order asks for quiet, and return its exit code."""
+    if as_json and order.output != "-":
+        write_json(_document(report, order.output))
+    elif not order.quiet:
+        for line in told(report, order.output):
+            tell(line)
+    return report.exit_code

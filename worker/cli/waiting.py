@@ -50,12 +50,14 @@ class Watch:
 
     session: Session
     note: Callable[[str], None]
+    check_only: bool = False
+    """Only workers that check are needed."""
     _expected: dict[str, Post] = field(default_factory=dict)
     _restarts: dict[str, int] = field(default_factory=dict)
 
     def staff(self) -> None:
         """Start workers where none are, and from now on expect those that run to go on."""
-        started = {post.name: post for post in self.session.staff_if_missing()}
+        started = {post.name: post for post in self.session.staff_if_missing(check_only=self.check_only)}
         running = {name: hand.post for name, hand in self.session.crew.running().items()}
         self._expected = {**started, **running}
 
@@ -89,7 +91,7 @@ async def wait_until_final(
     while True:
         watch.look()
         began = time.monotonic()
-        status = await _patiently(watch.session, progress, lambda: ledger.batch_status(batch_id))
+        status = await patiently(watch.session, progress, lambda: ledger.batch_status(batch_id))
         progress.status(status)
         remaining = status.jobs - status.final
         held = sum(status.held.values())
@@ -111,14 +113,14 @@ async def _not_final(watch: Watch, ledger: Ledger, ids: list[UUID], progress: Pr
     moving: list[UUID] = []
     for at in range(0, len(ids), ELSEWHERE_AT_ONCE):
         chunk = ids[at : at + ELSEWHERE_AT_ONCE]
-        views = await _patiently(watch.session, progress, lambda chunk=chunk: ledger.views(chunk))  # type: ignore[misc]
+        views = await patiently(watch.session, progress, lambda chunk=chunk: ledger.views(chunk))  # type: ignore[misc]
         moving += [view.job_id for view in views if view.state not in FINAL_STATES and view.held_reason is None]
         if moving:
             return moving + ids[at + ELSEWHERE_AT_ONCE :]
     return moving
 
 
-async def _patiently(session: Session, progress: Progress, look: Callable[[], Awaitable[Found]]) -> Found:
+async def patiently(session: Session, progress: Progress, look: Callable[[], Awaitable[Found]]) -> Found:
     """Look again while the ledger is away; a restart of the database is nothing to give up for."""
     deadline = time.monotonic() + LEDGER_PATIENCE_S
     told = False

@@ -6,12 +6,14 @@ import typer
 
 COMMANDS = {
     "run": "answer the questions of files, from start to finish",
+    "check": "check answers that already exist against their sources",
     "demo": "answer the example questions and show what comes out",
     "up": "start the embedded servers and the workers in the background",
     "down": "stop the workers and the embedded servers",
     "worker": "run one worker process in the foreground",
     "submit": "hand in the questions of files and return at once",
     "status": "how batches stand",
+    "watch": "follow a batch or a job until it is final",
     "results": "the results of a batch, as JSON lines",
     "show": "everything known of one job",
     "release": "let held jobs of a batch go on",

@@ -6,11 +6,8 @@ import typer
 
 from tasks.errors import InputError
 from worker.cli import options
-from worker.cli.messages import tell
-from worker.cli.output import write_json
 from worker.cli.running import Order, run_batch
-from worker.cli.summary import as_json as summary_as_json
-from worker.cli.summary import told
+from worker.cli.summary import sum_up
 from worker.settings import load_settings
 
 
@@ -50,10 +47,4 @@ def command(
         quiet=quiet,
         with_workers=workers,
     )
-    report = run_batch(load_settings(), order)
-    if as_json and output != "-":
-        write_json(summary_as_json(report, output))
-    elif not quiet:
-        for line in told(report, output):
-            tell(line)
-    return report.exit_code
+    return sum_up(run_batch(load_settings(), order), order, as_json=as_json)

@@ -43,7 +43,7 @@ def command(
         if workers is not None:
             surplus = desk.crew.running().keys() - {post.name for post in posts(workers)}
             stop_workers(desk.crew, sorted(surplus), settings)
-        started = desk.staff(workers, passing=foreground)
+        started = desk.staff(posts(workers), passing=foreground)
         late = desk.crew.await_ready([post.name for post in started], READY_S)
         for name in late:
             warn(f"the worker {name} does not listen yet; its log: {desk.crew.log(name)}")

@@ -1,0 +1,79 @@
+"""``nightdesk watch`` looks on: from another process, after an interrupt, and when all is over."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.acceptance.cli_home import Home, new_home, question, write_lines
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Home]:
+    with new_home(extractive_latency_s="1", drain_s="1") as home:
+        assert home.run("up").code == 0
+        yield home
+
+
+def submitted(home: Home, tmp_path: Path, *lines: object) -> str:
+    return home.run("submit", write_lines(tmp_path / "in.jsonl", lines)).out.strip()
+
+
+def test_a_batch_is_followed_to_its_end_also_after_an_interrupt(home: Home, tmp_path: Path) -> None:
+    batch = submitted(home, tmp_path, *(question(number, scheduled_at="2999-01-01T00:00:00Z") for number in range(3)))
+    command = home.start("watch", batch, "--json")
+    command.said("0 of 3 final: 3 scheduled")
+    command.process.send_signal(signal.SIGINT)
+    assert command.ended().code == 130
+    assert f"Look again with: nightdesk watch {batch}" in command.ended().err
+
+    again = home.start("watch", batch, "--json")
+    assert home.run("cancel", batch).code == 0
+    done = again.ended()
+
+    assert done.code == 1
+    assert json.loads(done.out)["states"] == {"cancelled": 3}
+    assert "3 jobs: 3 cancelled" in done.err
+
+
+def test_a_batch_that_completes_is_a_success_and_stays_one(home: Home, tmp_path: Path) -> None:
+    batch = submitted(home, tmp_path, question(0), question(1))
+    for _ in range(2):
+        done = home.run("watch", batch)
+        assert (done.code, done.out) == (0, "")
+        assert "2 jobs: 2 answered; cost" in done.err
+
+
+def test_a_refused_line_of_the_input_counts(home: Home, tmp_path: Path) -> None:
+    batch = submitted(home, tmp_path, question(0), "{")
+    done = home.run("watch", batch)
+    assert done.code == 1
+    assert "1 lines of the input were not valid" in done.err
+
+
+def test_each_change_of_a_job_is_told_until_it_is_final(home: Home, tmp_path: Path) -> None:
+    batch = submitted(home, tmp_path, question(0, scheduled_at="2999-01-01T00:00:00Z"))
+    command = home.start("watch", f"{batch}:q0", "--json")
+    command.said("scheduled, generate")
+    assert home.run("cancel", batch).code == 0
+    command.said("cancelled")
+    assert command.ended().code == 1
+    assert home.run("retry", batch).code == 0
+    done = home.run("watch", f"{batch}:q0", "--json")
+
+    assert done.code == 0, done.err
+    shown = json.loads(done.out)
+    assert (shown["batch_id"], shown["state"], shown["outcome"]) == (batch, "completed", "answered")
+    edges = [line.partition(": ")[2] for line in done.err.splitlines() if line.startswith(f"job {shown['job_id']}: ")]
+    assert edges[-1] == "completed, answered (run 2, round 0)"
+    assert home.run("watch", shown["job_id"]).err.count(": completed, answered") == 1
+
+
+def test_what_does_not_exist_is_told(home: Home) -> None:
+    assert home.run("watch", "nonsense").code == 2
+    done = home.run("watch", str(uuid4()))
+    assert done.code == 2
+    assert "neither a batch nor a job" in done.err

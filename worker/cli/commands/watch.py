@@ -1,0 +1,98 @@
+"""``nightdesk watch``: follows a batch or a job until it is final."""
+
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from schemas.batch import BatchStatus
+from schemas.states import JobState
+from tasks.errors import InputError, NotFound
+from tasks.ports import JobView, Ledger
+from worker.cli import options
+from worker.cli.exits import INCOMPLETE, OK
+from worker.cli.following import follow
+from worker.cli.interrupts import run_interruptible
+from worker.cli.messages import tell
+from worker.cli.notes import Notes, load_notes
+from worker.cli.output import write_json
+from worker.cli.progress import Silent, counts_of, progress
+from worker.cli.session import Session, session
+from worker.cli.summary import held_lines, money
+from worker.cli.waiting import Watch, wait_until_final
+from worker.settings import load_settings
+
+
+def command(
+    target: Annotated[
+        str, typer.Argument(metavar="BATCH|JOB", help="A batch's or a job's id, or BATCH:CUSTOM_ID, or BATCH:POSITION.")
+    ],
+    *,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> int:
+    """Follow a batch's progress, or each change of a job's state, until all is final or held.
+
+    It only looks on: it may be interrupted and started again at any time, from anywhere that reaches the ledger. The
+    exit codes are those of 'run'.
+    """
+    first, _, name = target.partition(":")
+    try:
+        first_id = UUID(first)
+    except ValueError:
+        raise InputError(f"{first!r} is no id; give a batch's or a job's, BATCH:CUSTOM_ID or BATCH:POSITION") from None
+    with session(load_settings(), writes=False) as desk, progress(quiet=quiet) as told:
+        if not desk.crew.running() and not quiet:
+            tell("no worker of this home runs; watching what others do on this ledger")
+        try:
+            found, notes = run_interruptible(_watch(desk, first_id, name, told, quiet=quiet))
+        except KeyboardInterrupt:
+            tell(f"Interrupted; the work goes on. Look again with: nightdesk watch {target}")
+            raise
+    if as_json:
+        write_json(found.model_dump(mode="json") if isinstance(found, BatchStatus) else _json(found))
+    if isinstance(found, JobView):
+        return OK if found.state is JobState.COMPLETED else INCOMPLETE
+    if not quiet:
+        _sum_up(found, notes)
+    return OK if found.jobs == found.states.get(JobState.COMPLETED, 0) and not notes.bad else INCOMPLETE
+
+
+async def _watch(
+    desk: Session, first: UUID, name: str, told: Silent, *, quiet: bool
+) -> tuple[BatchStatus | JobView, Notes]:
+    watch = Watch(desk, told.note)
+    async with desk.ledger() as ledger:
+        job_id = await ledger.locate(first, name) if name else await _job(ledger, first)
+        if job_id is None:
+            notes = load_notes(desk.place, first)
+            return await wait_until_final(ledger, first, notes.elsewhere.values(), watch, told), notes
+        return await follow(ledger, job_id, watch, told, (lambda _: None) if quiet else tell), Notes()
+
+
+async def _job(ledger: Ledger, given: UUID) -> UUID | None:
+    """The id if it is a job's, None if it is a batch's; raises ``NotFound`` when it is neither."""
+    if await ledger.views([given]):
+        return given
+    try:
+        await ledger.batch_status(given)
+    except NotFound:
+        raise NotFound(
+            f"{given} is neither a batch nor a job of this ledger; 'nightdesk status' lists batches"
+        ) from None
+    return None
+
+
+def _sum_up(status: BatchStatus, notes: Notes) -> None:
+    tell(f"{status.jobs} {'job' if status.jobs == 1 else 'jobs'}: {counts_of(status)}; cost {money(status)}")
+    for line in held_lines(status):
+        tell(line)
+    if notes.bad:
+        tell(f"{len(notes.bad)} lines of the input were not valid")
+
+
+def _json(view: JobView) -> dict[str, object]:
+    return {
+        "job_id": view.job_id, "batch_id": view.batch_id, "state": view.state, "outcome": view.outcome,
+        "held_reason": view.held_reason, "run": view.run, "round": view.round, "cost_usd": view.cost_usd,
+    }  # fmt: skip
