@@ -1,6 +1,7 @@
 """The way of a job, a line per module, in order.
 
 given        reads answers that already exist as check-only jobs
+door         reads what a message over Redis carries
 submit       validates requests and writes them to the ledger
 dispatch     promotes what is due, hints what is available, sweeps what is unpublished
 pipeline     admits hinted jobs to the process's loop, within its slots

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import orjson
 from celery import Task, shared_task
+from celery.exceptions import Reject
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 from uuid_utils.compat import uuid7
@@ -16,11 +17,9 @@ from schemas import CONTRACT_VERSION
 from schemas.batch import BatchRequest
 from schemas.job import JobRequest, unknown_keys
 from schemas.states import Step
-from tasks.errors import InputError
+from tasks.door import read_message, refusal
+from tasks.errors import InputError, LedgerError, ServiceUnavailable, Unstorable
 from tasks.ports import Ledger, NewBatch, NewJob, Receipt, wired
-
-MAX_MESSAGE_BYTES = 1_000_000
-"""Most that one ``nightdesk.submit`` message may hold; more goes through the command line or HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +200,9 @@ async def submit(ledger: Ledger, raw_jobs: Sequence[Any], *, batch: NewBatch) ->
             warnings.extend(f"job {position}: {warning}" for warning in told)
         except InputError as error:
             refused.append(Refused(position, str(error), error.field))
+        except (RecursionError, ValueError) as error:
+            # Nested so deeply, or a number so long, that reading it gives up.
+            refused.append(Refused(position, f"can't be read: {error}"))
     if not jobs:
         return Submitted(None, (None,) * len(raw_jobs), tuple(refused), tuple(warnings))
     receipt = await ledger.submit(batch, [jobs])
@@ -241,11 +243,17 @@ def chunked(jobs: Iterable[NewJob], size: int) -> Iterator[list[NewJob]]:
 
 
 @shared_task(name="nightdesk.submit", bind=True, acks_late=True, reject_on_worker_lost=True, ignore_result=False)
-def submit_task(self: "Task[Any, Any]", jobs: Any, batch: dict[str, Any] | None = None) -> dict[str, Any]:
+def submit_task(self: "Task[Any, Any]", jobs: Any = None, batch: Any = None) -> dict[str, Any]:
     """Accept one job or a list from a producer that reaches only Redis; acknowledged after the commit.
 
-    The message's id is the batch's key unless one is given, so that a redelivery finds what it already wrote.
+    What is wrong with the message as a whole is an error without a position. While the ledger is away the message goes
+    back to its queue, and this process takes no further ones.
     """
-    raw_jobs = jobs if isinstance(jobs, list) else [jobs]
-    keyed = {"key": f"message:{self.request.id}", **(batch or {})}
-    return wired().submit(raw_jobs, keyed)
+    runtime = wired()
+    try:
+        return runtime.submit(*read_message(jobs, batch, f"message:{self.request.id}"))
+    except (InputError, Unstorable) as error:
+        return refusal(error, jobs)
+    except (ServiceUnavailable, LedgerError) as error:
+        runtime.close_door()
+        raise Reject(str(error), requeue=True) from error

@@ -17,6 +17,7 @@ from celery import Celery
 from schemas.states import Step
 from tasks.check import Check
 from tasks.dispatch import MESSAGE_IDS, Dispatch, Pace, publish
+from tasks.errors import LedgerUnavailable
 from tasks.finish import view_of_final
 from tasks.gather import Gather
 from tasks.generate import Generate
@@ -28,6 +29,7 @@ from tasks.rescue import Rescue
 from tasks.retry import RetryPolicy
 from tasks.submit import new_batch, submit
 from worker.doorbell import CeleryDoorbell
+from worker.gate import SubmitGate
 from worker.keeper import LeaseKeeper
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.postgres import PostgresLedger
@@ -36,6 +38,9 @@ from worker.settings import Settings, worker_name
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+
+LEDGER_PATIENCE_S = 20.0
+"""How long a submission over Redis waits for the ledger before its message goes back to the queue."""
 
 CHECK_CHUNK = 10
 """Jobs checked in one hop to the CPU thread: some 10-30 ms, so finals are committed while the next chunk runs."""
@@ -109,6 +114,10 @@ class WorkerRuntime:
         """See ``tasks.ports.Runtime``."""
         return self._call(self._submit(raw_jobs, batch))
 
+    def close_door(self) -> None:
+        """See ``tasks.ports.Runtime``."""
+        self._gate.close()
+
     def poll(self, raw_ids: Sequence[Any]) -> list[dict[str, Any] | None]:
         """See ``tasks.ports.Runtime``."""
         results = self._call(poll(self._ledger, read_ids(raw_ids)))
@@ -140,6 +149,8 @@ class WorkerRuntime:
         for step in self._steps:
             self._feeds[step] = self._feed(step, journal, keeper, providers)
             self._feeds[step].start()
+        self._gate = SubmitGate(self._app, f"nightdesk@{worker_name()}", self._reachable, self._loop)
+        stack.push_async_callback(self._gate.cancel)
         dispatch = asyncio.create_task(self._dispatch().run(), name="dispatch")
         stack.push_async_callback(_cancelled, dispatch)
 
@@ -196,10 +207,19 @@ class WorkerRuntime:
             if ids:
                 await self._doorbell.hint(Step.CHECK, ids, urgent=urgent)
 
+    async def _reachable(self) -> None:
+        await self._ledger.batches(1)
+
     async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
         batch = new_batch(raw_batch, tenant=self._settings.tenant)
-        submitted = await submit(self._ledger, raw_jobs, batch=batch)
-        return submitted.to_json()
+        until = self._loop.time() + LEDGER_PATIENCE_S
+        while True:
+            try:
+                return (await submit(self._ledger, raw_jobs, batch=batch)).to_json()
+            except LedgerUnavailable:
+                if self._loop.time() >= until:
+                    raise
+            await asyncio.sleep(1)
 
     async def _drain(self) -> int:
         within = timedelta(seconds=self._settings.drain_s)

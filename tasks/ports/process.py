@@ -49,6 +49,10 @@ class Runtime(Protocol):
         """Write jobs and return the JSON answer of ``nightdesk.submit``."""
         ...
 
+    def close_door(self) -> None:
+        """Take no further submissions from Redis until the ledger can be reached again."""
+        ...
+
     def poll(self, raw_ids: Sequence[Any]) -> list[dict[str, Any] | None]:
         """Results as JSON, as they stand now."""
         ...

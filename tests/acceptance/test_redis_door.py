@@ -1,0 +1,114 @@
+"""The door over Redis: whatever a message holds gets a clear answer, and none is lost while PostgreSQL is away."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from celery import Celery
+from celery.result import AsyncResult
+
+from tests.acceptance.cli_home import new_home
+from tests.acceptance.conftest import System, questions
+from worker import local
+from worker.ledger.migrate import migrate
+
+JOB: dict[str, Any] = {"query": "When does the desk open?", "context": ["The desk opens at nine."]}
+
+
+@pytest.fixture
+def producer(system: System) -> Iterator[Celery]:
+    app = Celery(broker=system.redis_url, backend=system.redis_url, set_as_current=False)
+    yield app
+    app.close()
+
+
+def send(app: Celery, *arguments: Any) -> AsyncResult[Any]:
+    return app.send_task("nightdesk.submit", args=list(arguments), queue="submit")
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_every_bad_job_is_named_and_the_good_ones_are_accepted(system: System, producer: Celery) -> None:
+    system.start_worker()
+    own = str(uuid4())
+    bad = [{"query": ""}, 7, None, "text", [], {**JOB, "job_id": "x"}, {**JOB, "n": 10**30}, {**JOB, "n": nested(400)},
+           {**JOB, "query": "\ud800"}, {**JOB, "query": "\x00"}, {**JOB, "priority": 10**30}]  # fmt: skip
+    answer = send(producer, [JOB, *bad, {**JOB, "job_id": own}], {"name": "mixed"}).get(timeout=60)
+
+    assert [error["position"] for error in answer["errors"]] == list(range(1, len(bad) + 1))
+    assert all(error["message"] for error in answer["errors"])
+    assert [job_id is not None for job_id in answer["job_ids"]] == [True, *[False] * len(bad), True]
+    assert answer["job_ids"][-1] == own
+    # One job that is no list, and the same own id once more.
+    again = send(producer, {**JOB, "job_id": own}).get(timeout=60)
+    assert (again["job_ids"], again["errors"]) == ([own], [])
+    system.until_final(2)
+    assert system.one("SELECT count(*) FROM job") == 2
+
+
+def test_a_message_that_is_wrong_as_a_whole_is_answered(system: System, producer: Celery) -> None:
+    system.start_worker()
+    wrong: list[tuple[list[Any], str, str]] = [
+        ([[]], "jobs", "there is none"),
+        ([], "jobs", "this is null"),
+        ([[{**JOB, "context": ["x" * 1_000_001]}]], "jobs", "at most 1,000,000 are taken"),
+        ([[JOB], "text"], "batch", "must be an object"),
+        ([[JOB], {"max_cost_usd": "much"}], "max_cost_usd", "valid decimal"),
+        ([[JOB], {"max_cost_usd": 10**40}], "max_cost_usd", ""),
+        ([[JOB], {"defaults": {"moode": 1}}], "config.moode", "unknown field"),
+        ([[JOB], {"defaults": 5}], "defaults", "valid dictionary"),
+        ([[JOB], {"colour": "red"}], "colour", "unknown field"),
+    ]
+    sent = [(send(producer, *arguments), field, told) for arguments, field, told in wrong]
+    for result, field, told in sent:
+        answer = result.get(timeout=60)
+        assert answer["batch_id"] is None
+        error = answer["errors"][0]
+        if told != "this is null":
+            assert (error["position"], error["field"]) == (None, field)
+        assert told in error["message"]
+    assert system.one("SELECT count(*) FROM batch") == 0
+    assert send(producer, [JOB]).get(timeout=60)["errors"] == []
+
+
+def test_messages_wait_in_redis_while_postgres_is_away(tmp_path: Path) -> None:
+    with new_home() as home:
+        servers = local.start(home.root)
+        migrate(servers.database_url)
+        system = System(servers.database_url, servers.redis_url, tmp_path)
+        producer = Celery(broker=servers.redis_url, backend=servers.redis_url, set_as_current=False)
+        try:
+            system.start_worker()
+            assert send(producer, questions(2)).get(timeout=60)["errors"] == []
+            pid = local.status(home.root).postgres.pid
+            assert pid is not None
+            os.kill(pid, signal.SIGINT)
+            system.until(lambda: not local.status(home.root).postgres.running, what="the end of PostgreSQL")
+            waiting = [send(producer, questions(3)) for _ in range(3)]
+            system.until(lambda: "submissions over Redis wait there" in system.log(), what="a closed door")
+            waiting += [send(producer, questions(3)) for _ in range(3)]
+            # Long enough for a message that goes round to show.
+            time.sleep(3)
+            assert system.log().count("submissions over Redis wait there") == 1
+            local.start(home.root)
+
+            answers = [result.get(timeout=90) for result in waiting]
+
+            assert {len(answer["job_ids"]) for answer in answers} == {3}
+            assert len({job_id for answer in answers for job_id in answer["job_ids"]}) == 18
+            assert system.one("SELECT count(*) FROM batch") == 7
+            system.until_final(20)
+            assert system.one("SELECT count(*) FROM job") == 20
+        finally:
+            producer.close()
+            system.stop()

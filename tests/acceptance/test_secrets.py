@@ -1,0 +1,79 @@
+"""A provider's key shows up nowhere, also when the provider refuses it and repeats it in its answer."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.acceptance.cli_home import Home, new_home, question, read_lines, write_lines
+from tests.servers import Servers
+from tests.stub.faults import echo_key
+from tests.stub.server import Stub, running_stub
+
+CANARY = "sk-canary-5f3a9c71e2d84b06-hidden"
+PARTS = (CANARY, "canary-5f3a9c71", "e2d84b06-hidden")
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    with running_stub() as stub:
+        yield stub
+
+
+@pytest.fixture
+def refused(
+    monkeypatch: pytest.MonkeyPatch, stub: Stub, servers: Servers, database_url: str
+) -> Iterator[tuple[Home, str]]:
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
+    stub.then(*[echo_key] * 50)
+    with new_home(
+        database_url=database_url,
+        redis_url=servers.redis_url,
+        key_prefix=f"secrets-{database_url.rpartition('_')[2]}:",
+        provider="openai",
+        log_level="DEBUG",
+    ) as home:
+        yield home, database_url
+
+
+def everything_in(database_url: str) -> str:
+    """All rows of all tables as text, bytes as what they spell."""
+    told = []
+    with psycopg.connect(database_url) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        assert {"job", "attempt", "completion", "generation_record", "job_event"} <= {name for (name,) in tables}
+        for (name,) in tables:
+            for row in connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(name))):
+                told += [bytes(v).decode(errors="replace") if isinstance(v, bytes) else repr(v) for v in row]
+    return "\n".join(told)
+
+
+def test_a_refused_key_is_told_without_the_key(refused: tuple[Home, str], stub: Stub, tmp_path: Path) -> None:
+    home, database_url = refused
+    out = tmp_path / "out.jsonl"
+
+    done = home.run("run", write_lines(tmp_path / "in.jsonl", [question(0), question(1)]), "-o", out)
+
+    assert done.code == 1, done.err
+    # The provider did get the key, and did answer with it.
+    assert stub.asked[0].headers["authorization"] == f"Bearer {CANARY}"
+    results = read_lines(out)
+    assert [result["failure"]["kind"] for result in results] == ["authentication"] * 2
+    shown = home.run("show", results[0]["job_id"], "--json")
+    assert json.loads(shown.out)["attempts"]
+    rows = everything_in(database_url)
+    assert "q0" in rows
+    logs = [path for path in home.root.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".log" and path.stat().st_size for path in logs)
+    places = {
+        "output": out.read_text(),
+        "standard output and error": done.out + done.err,
+        "show": shown.out + shown.err,
+        "database": rows,
+        **{str(path): path.read_bytes().decode(errors="replace") for path in logs},
+    }
+    assert [(place, part) for place, text in places.items() for part in PARTS if part in text] == []
