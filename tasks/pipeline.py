@@ -31,6 +31,9 @@ LEASE_ROWS = 200
 IDLE_CLAIM = timedelta(seconds=2)
 """A step with free slots that was given nothing for so long asks the ledger itself: the second way of waking."""
 
+CANCEL_AGAIN = timedelta(seconds=5)
+"""How long a job that is cut off may take to note it, before it is cut off again."""
+
 LEDGER_PAUSE = timedelta(seconds=1)
 """Between tries while the ledger can't be reached."""
 
@@ -235,10 +238,12 @@ class Feed:
         if self._running:
             await asyncio.wait(self._running, timeout=within.total_seconds())
         left = dict(self._running)
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left)
+        waiting = set(left)
+        while waiting:
+            # Again and again: Python 3.11's wait_for swallows a cancellation that comes with what it waits for.
+            for task in waiting:
+                task.cancel()
+            _, waiting = await asyncio.wait(waiting, timeout=CANCEL_AGAIN.total_seconds())
         return sum(len(chunk) for chunk in left.values())
 
 

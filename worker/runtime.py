@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -41,6 +41,9 @@ Result = TypeVar("Result")
 
 LEDGER_PATIENCE_S = 20.0
 """How long a submission over Redis waits for the ledger before its message goes back to the queue."""
+
+CANCEL_AGAIN_S = 1.0
+"""Seconds a cancelled task may take to end before it is cancelled again."""
 
 CHECK_CHUNK = 10
 """Jobs checked in one hop to the CPU thread: some 10-30 ms, so finals are committed while the next chunk runs."""
@@ -234,6 +237,13 @@ class WorkerRuntime:
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    """Cancel a task until it has ended.
+
+    Once is not enough: ``asyncio.wait_for`` of Python 3.11, which psycopg waits with, swallows a cancellation that
+    comes together with what it waits for.
+    """
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
+    if not task.cancelled():
+        task.result()

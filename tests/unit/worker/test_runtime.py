@@ -1,0 +1,40 @@
+import asyncio
+
+import pytest
+
+from worker import runtime
+
+
+def test_a_task_that_swallows_a_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "CANCEL_AGAIN_S", 0.01)
+    swallowed = []
+
+    async def stubborn() -> None:
+        for number in range(3):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                swallowed.append(number)
+        await asyncio.sleep(60)
+
+    async def main() -> asyncio.Task[None]:
+        task = asyncio.create_task(stubborn())
+        await asyncio.sleep(0)
+        await asyncio.wait_for(runtime._cancelled(task), 10)
+        return task
+
+    assert asyncio.run(main()).cancelled()
+    assert swallowed == [0, 1, 2]
+
+
+def test_a_task_that_broke_says_so() -> None:
+    async def broken() -> None:
+        raise ValueError("its own")
+
+    async def main() -> None:
+        task = asyncio.create_task(broken())
+        await asyncio.sleep(0)
+        await runtime._cancelled(task)
+
+    with pytest.raises(ValueError, match="its own"):
+        asyncio.run(main())
