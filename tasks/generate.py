@@ -16,7 +16,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.prompt import Prompt
 from schemas.record import Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
-from tasks.errors import ConfigurationError, InputError, ProviderError, Unstorable
+from tasks.errors import ConfigurationError, InputError, ProviderError, ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
 from tasks.poll import job_ids as read_ids
 from tasks.ports import (
@@ -105,7 +105,7 @@ class Generate:
     """Told of each job that became final here: its result can be published."""
 
     async def run(self, job: Leased) -> None:
-        """Take a job through the step. Every failure ends in the ledger; only cancellation leaves this call."""
+        """Take a job through the step. Every failure ends in the ledger; only cancellation and an unreachable ledger leave it."""
         watch = Stopwatch()
         try:
             if job.stored is not None:
@@ -123,6 +123,9 @@ class Generate:
                 await self._call_in_turn(job, watch)
         except (ConfigurationError, InputError, ProviderError, Unstorable) as error:
             await self._finish(job, failed(job, failure_of(error), watch.timing(job)))
+        except ServiceUnavailable:
+            # No fault of the job's: its lease runs out, and the rescue hands it on with all that is stored.
+            raise
         except Exception as error:
             log.exception("job %s broke in generate", job.job_id)
             await self._finish(job, failed(job, failure_of(error), watch.timing(job)))

@@ -1,4 +1,4 @@
-"""The Celery application: configured here, wired in ``worker.wiring``; ``celery -A worker.app`` finds it."""
+"""The Celery application: configured here, started and wired by ``worker.process``."""
 
 from typing import Any
 

@@ -239,7 +239,7 @@ class WorkerRuntime:
 async def _cancelled(task: asyncio.Task[None]) -> None:
     """Cancel a task until it has ended.
 
-    Once is not enough: ``asyncio.wait_for`` of Python 3.11, which psycopg waits with, swallows a cancellation that
+    Once is not enough: ``asyncio.wait_for`` of Python 3.11, which waiting for a pooled connection goes through, swallows a cancellation that
     comes together with what it waits for.
     """
     while not task.done():

@@ -13,7 +13,7 @@ from schemas.failure import FailureKind
 from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
-from tasks.errors import ProviderError
+from tasks.errors import LedgerUnavailable, ProviderError
 from tasks.generate import MAX_UNKNOWN, Generate
 from tasks.ports import FinalJob, JobView, Leased
 from tasks.retry import RetryPolicy
@@ -277,6 +277,27 @@ def test_an_unknown_price_is_not_called_under_a_ceiling(ceiling: Decimal | None,
             assert view.record.failure is not None
             assert view.record.failure.kind is FailureKind.BUDGET
             assert "price of model" in view.record.failure.message
+
+    run(story())
+
+
+def test_a_ledger_that_is_away_for_a_moment_fails_no_job_and_loses_no_paid_answer() -> None:
+    async def story() -> None:
+        provider = Scripted(answers())
+        desk = Desk(Registry(provider))
+        job = await desk.lease(make_request(), max_cost_usd=Decimal("0.001"))
+
+        async def away(*_: object) -> bool:
+            raise LedgerUnavailable("away")
+
+        real, desk.ledger.defer = desk.ledger.defer, away  # type: ignore[method-assign]
+        with pytest.raises(LedgerUnavailable):
+            await desk.generate(job)
+
+        assert (await desk.view(job)).state is JobState.RUNNING
+        desk.ledger.defer = real  # type: ignore[method-assign]
+        desk.ledger.advance(LEASE * 2)
+        assert await desk.ledger.rescue(10, None) == [job.job_id]
 
     run(story())
 
