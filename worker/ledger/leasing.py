@@ -9,7 +9,7 @@ from uuid_utils.compat import uuid7
 
 from schemas.completion import Completion
 from schemas.job import JobRequest
-from schemas.prompt import Prompt
+from schemas.prompt import Correction, Prompt
 from schemas.states import HeldReason, Step
 from tasks.ports import Advance, Leased, LeaseKey, Purpose, StoredCompletion
 from worker.ledger.database import Database
@@ -28,8 +28,7 @@ taken AS (
         started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
     WHERE j.id = ANY (ARRAY(SELECT id FROM chosen))
     RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at,
-              j.started_at, j.available_at, j.deadline,
-              j.cost_usd
+              j.started_at, j.available_at, j.deadline, j.cost_usd, j.correction
 )
 SELECT t.*, nightdesk_now() AS now, b.not_before, b.max_cost_usd, r.request, a.*, w.*
 FROM taken t
@@ -46,7 +45,8 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT c.attempt_id, c.parsed, c.prompt, o.timing_ms
     FROM completion c JOIN attempt o ON o.id = c.attempt_id
-    WHERE c.job_id = t.id AND c.run = t.run AND c.round = t.round AND c.purpose = 'generate' AND c.won
+    WHERE c.job_id = t.id AND c.run = t.run AND c.round = t.round AND c.purpose = ANY(%(answering)s) AND c.won
+    ORDER BY c.stored_at LIMIT 1
 ) w ON true
 """
 
@@ -93,6 +93,7 @@ _DEFER = """
 WITH moved AS (
     UPDATE job j SET state = 'scheduled', step = %(step)s, round = %(round)s,
                      scheduled_at = nightdesk_now() + %(delay)s, held_reason = %(held_reason)s,
+                     correction = CASE WHEN j.round = %(round)s THEN j.correction ELSE %(correction)s::jsonb END,
                      lease_token = NULL, lease_until = NULL, worker = NULL
     WHERE j.id = %(id)s AND j.lease_token = %(token)s AND j.state = 'running'
       AND NOT EXISTS (SELECT FROM attempt a
@@ -167,6 +168,7 @@ class Leasing:
             "limit": limit,
             "token": (token := uuid7()),
             "purposes": PURPOSES[step],
+            "answering": PURPOSES[Step.GENERATE],
             "min_priority": -32768 if min_priority is None else min_priority,
         }
         if ids is None:
@@ -198,6 +200,7 @@ class Leasing:
             "delay": advance.delay,
             "held_reason": advance.held_reason.value if advance.held_reason else None,
             "event": advance.event,
+            "correction": advance.correction.model_dump_json() if advance.correction else None,
         }
         return bool(await self._db.rows(_DEFER, parameters))
 
@@ -241,6 +244,7 @@ def _leased(row: Any, token: UUID) -> Leased:
         max_cost_usd=row.max_cost_usd,
         first_opened_ago_ms=None if row.first_opened_at is None else _ms(row.now - row.first_opened_at),
         stored=_stored(row),
+        correction=Correction.model_validate(row.correction) if row.correction is not None else None,
     )
 
 

@@ -190,7 +190,7 @@ class MemoryUpkeep(MemoryRunning):
         now = self._now()
         for job in final:
             self._move(job, JobState.SCHEDULED, "retry")
-            job.run, job.round, job.step = job.run + 1, 0, job.new.step
+            job.run, job.round, job.step, job.correction = job.run + 1, 0, job.new.step, None
             job.due_at = job.scheduled_at = now
             job.outcome = job.started_at = job.finished_at = job.published_at = None
             if job.past_deadline(now):
