@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from schemas.base import Contract
+from schemas.quality import QualityConstants
 
 
 class GenerationMode(StrEnum):
@@ -142,6 +143,9 @@ class GenerationConfig(Contract):
     audience: str | None = Field(default=None, description="for whom the answer is written")
     fallback_messages: FallbackMessages | None = Field(
         default=None, description="texts for no_evidence, abstained and failed; none: Nightdesk's own"
+    )
+    quality: QualityConstants | None = Field(
+        default=None, description="constants of answer_quality and sufficient_context to change; none: as in quality.md"
     )
     checkers: tuple[CheckerName, ...] = Field(
         default=(CheckerName.STRUCTURE, CheckerName.LEXICAL), description="layers of the check"
