@@ -83,6 +83,21 @@ def hash_messages(texts: Sequence[tuple[Role, str]]) -> str:
     return digest.hexdigest()
 
 
+class Correction(Contract):
+    """Why a job is asked again, kept with the job so that the next round can say so to the model and to the record.
+
+    After a round that made nothing better the job goes back to the round before, with ``given_up`` saying why.
+    """
+
+    purpose: Literal["reask", "correct"] = Field(description="the form was not met, or claims were not supported")
+    problems: tuple[str, ...] = Field(
+        default=(), description="what is wrong with the answer before, each in a sentence"
+    )
+    previous: str = Field(default="", description="that answer as the model gave it")
+    ungrounded: Annotated[int, Field(ge=0)] = Field(default=0, description="its claims without support")
+    given_up: str | None = None
+
+
 class Prompt(Contract):
     """A rendered prompt: which template in which version, and its messages."""
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from schemas.answer import Citation
+from schemas.answer import CanonicalAnswer, Citation
 from schemas.base import Contract, Usd
 from schemas.completion import ProviderSnapshot, Usage
 from schemas.failure import Failure
@@ -74,6 +74,7 @@ class GenerationRecord(Contract):
     provider_snapshot: ProviderSnapshot | None = None
     output_raw: str | None = None
     output_structured: dict[str, Any] | None = None
+    canonical: CanonicalAnswer | None = Field(default=None, description="what the answer was rendered from")
     answer: str = ""
     output_format: OutputFormat
     citations: tuple[Citation, ...] = ()

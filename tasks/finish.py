@@ -88,6 +88,7 @@ def _record(job: Leased, status: RecordStatus, found: Findings, timing: TimingMs
         provider_snapshot=completion.snapshot if completion else None,
         output_raw=completion.text if completion else request.response,
         output_structured=processed.structured if processed else None,
+        canonical=processed.canonical if processed else None,
         answer=found.answer,
         output_format=processed.output_format if processed else _format(request.config.output_format),
         citations=processed.citations if processed else (),

@@ -45,6 +45,9 @@ LEDGER_PATIENCE_S = 20.0
 CANCEL_AGAIN_S = 1.0
 """Seconds a cancelled task may take to end before it is cancelled again."""
 
+CLOSING_S = 10.0
+"""Seconds to write down the last answers after a drain: with the ledger away a stop takes ``drain_s`` and so much more."""
+
 CHECK_CHUNK = 10
 """Jobs checked in one hop to the CPU thread: some 10-30 ms, so finals are committed while the next chunk runs."""
 
@@ -52,17 +55,26 @@ CHECK_CHUNK = 10
 class WorkerRuntime:
     """Implements ``tasks.ports.Runtime`` for the Celery doors of this process.
 
-    ``start`` and ``stop`` are called by the main thread; ``admit``, ``submit`` and ``poll`` by Celery's threads.
+    ``start`` and ``stop`` are called by the main thread; ``admit``, ``submit`` and ``poll`` by Celery's threads; ``dead``
+    is called from a thread of ours when the loop is beyond help.
     """
 
     def __init__(
-        self, settings: Settings, app: Celery, *, database_url: str, redis_url: str, steps: frozenset[Step]
+        self,
+        settings: Settings,
+        app: Celery,
+        *,
+        database_url: str,
+        redis_url: str,
+        steps: frozenset[Step],
+        dead: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._app = app
         self._database_url = database_url
         self._redis_url = redis_url
         self._steps = steps
+        self._dead = dead
         self._providers: Callable[[], Providers] | None = None
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="event loop", daemon=True)
@@ -144,7 +156,7 @@ class WorkerRuntime:
         stack.push_async_callback(self._checks.close)
         journal = LedgerJournal(self._ledger)
         stack.push_async_callback(journal.close)
-        keeper = LeaseKeeper(self._database_url, settings.lease_for, self._loop)
+        keeper = LeaseKeeper(self._database_url, settings.lease_for, self._loop, dead=self._dead)
         keeper.start()
         stack.callback(keeper.stop)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
@@ -225,10 +237,11 @@ class WorkerRuntime:
             await asyncio.sleep(1)
 
     async def _drain(self) -> int:
+        until = self._loop.time() + self._settings.drain_s
         within = timedelta(seconds=self._settings.drain_s)
         cut = sum(await asyncio.gather(*(feed.drain(within) for feed in self._feeds.values())))
         try:
-            async with asyncio.timeout(within.total_seconds()):
+            async with asyncio.timeout_at(max(until, self._loop.time() + CLOSING_S)):
                 await self._stack.aclose()
         except TimeoutError:
             # Without an end a supervisor would kill us all the same; the rescue will find the open attempts.

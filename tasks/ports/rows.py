@@ -10,7 +10,7 @@ from uuid import UUID
 from schemas.completion import Completion
 from schemas.failure import Failure
 from schemas.job import JobRequest
-from schemas.prompt import Prompt
+from schemas.prompt import Correction, Prompt
 from schemas.record import GenerationRecord
 from schemas.states import HeldReason, JobState, Outcome, Step
 
@@ -65,7 +65,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class StoredCompletion:
-    """The winning completion of a (run, round, purpose): no further call is made for it."""
+    """The winning answer of a (run, round), whatever it was asked for with: no further call is made for it."""
 
     attempt_id: UUID
     completion: Completion
@@ -109,6 +109,8 @@ class Leased:
     first_opened_ago_ms: float | None
     """Since the first attempt of this run and round was opened."""
     stored: StoredCompletion | None
+    correction: Correction | None = None
+    """Why this round was begun, or why the job came back to it; None in a first round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,8 @@ class Advance:
     held_reason: HeldReason | None = None
     event: str | None = None
     """Kind of the ``job_event`` to append (``retry``, ``snooze``, ``hold``); None on the straight path."""
+    correction: Correction | None = None
+    """Kept with the job where ``defer`` changes its round."""
 
 
 @dataclass(frozen=True, slots=True)

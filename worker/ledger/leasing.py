@@ -9,9 +9,10 @@ from uuid_utils.compat import uuid7
 
 from schemas.completion import Completion
 from schemas.job import JobRequest
-from schemas.prompt import Prompt
+from schemas.prompt import Correction, Prompt
 from schemas.states import HeldReason, Step
 from tasks.ports import Advance, Leased, LeaseKey, Purpose, StoredCompletion
+from tasks.rescue import ABANDONED_AFTER
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_ORDER
 
@@ -28,8 +29,7 @@ taken AS (
         started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
     WHERE j.id = ANY (ARRAY(SELECT id FROM chosen))
     RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at,
-              j.started_at, j.available_at, j.deadline,
-              j.cost_usd
+              j.started_at, j.available_at, j.deadline, j.cost_usd, j.correction
 )
 SELECT t.*, nightdesk_now() AS now, b.not_before, b.max_cost_usd, r.request, a.*, w.*
 FROM taken t
@@ -46,7 +46,8 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT c.attempt_id, c.parsed, c.prompt, o.timing_ms
     FROM completion c JOIN attempt o ON o.id = c.attempt_id
-    WHERE c.job_id = t.id AND c.run = t.run AND c.round = t.round AND c.purpose = 'generate' AND c.won
+    WHERE c.job_id = t.id AND c.run = t.run AND c.round = t.round AND c.purpose = ANY(%(answering)s) AND c.won
+    ORDER BY c.stored_at LIMIT 1
 ) w ON true
 """
 
@@ -93,6 +94,7 @@ _DEFER = """
 WITH moved AS (
     UPDATE job j SET state = 'scheduled', step = %(step)s, round = %(round)s,
                      scheduled_at = nightdesk_now() + %(delay)s, held_reason = %(held_reason)s,
+                     correction = CASE WHEN j.round = %(round)s THEN j.correction ELSE %(correction)s::jsonb END,
                      lease_token = NULL, lease_until = NULL, worker = NULL
     WHERE j.id = %(id)s AND j.lease_token = %(token)s AND j.state = 'running'
       AND NOT EXISTS (SELECT FROM attempt a
@@ -140,6 +142,29 @@ WITH lost AS (
 SELECT id FROM freed
 """
 
+# A job that was cancelled or expired has no lease to run out: what its worker left open when it died is found by time.
+_CLOSE_ABANDONED = """
+WITH lost AS (
+    SELECT a.id, j.id AS job_id FROM attempt a JOIN job j ON j.id = a.job_id
+    WHERE a.closed_at IS NULL AND a.provider_batch_id IS NULL AND j.finished_at < nightdesk_now() - %(grace)s
+      AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
+    ORDER BY j.id LIMIT %(limit)s
+    FOR UPDATE OF j, a SKIP LOCKED
+), cut AS (
+    UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'unknown', cost_usd = a.reserved_usd
+    FROM lost l WHERE a.id = l.id
+    RETURNING a.job_id, a.reserved_usd
+), charged AS (
+    UPDATE job j SET cost_usd = j.cost_usd + c.usd
+    FROM (SELECT job_id, sum(reserved_usd) AS usd FROM cut GROUP BY job_id) c
+    WHERE j.id = c.job_id
+    RETURNING j.batch_id, c.usd
+)
+UPDATE batch b SET reserved_usd = b.reserved_usd - s.usd, spent_usd = b.spent_usd + s.usd
+FROM (SELECT batch_id, sum(usd) AS usd FROM charged GROUP BY batch_id) s
+WHERE b.id = s.batch_id
+"""
+
 RESCUE_LOCK = 0x6E64_7265
 """Advisory lock key: one process rescues at a time."""
 
@@ -167,6 +192,7 @@ class Leasing:
             "limit": limit,
             "token": (token := uuid7()),
             "purposes": PURPOSES[step],
+            "answering": PURPOSES[Step.GENERATE],
             "min_priority": -32768 if min_priority is None else min_priority,
         }
         if ids is None:
@@ -198,6 +224,7 @@ class Leasing:
             "delay": advance.delay,
             "held_reason": advance.held_reason.value if advance.held_reason else None,
             "event": advance.event,
+            "correction": advance.correction.model_dump_json() if advance.correction else None,
         }
         return bool(await self._db.rows(_DEFER, parameters))
 
@@ -205,6 +232,7 @@ class Leasing:
         """See ``tasks.ports.Ledger.rescue``."""
         reason = unknown_reason.value if unknown_reason else None
         rows = await self._db.rows(_RESCUE, {"limit": limit, "reason": reason, "lock": RESCUE_LOCK})
+        await self._db.rows(_CLOSE_ABANDONED, {"limit": limit, "grace": ABANDONED_AFTER, "lock": RESCUE_LOCK})
         return [row.id for row in rows]
 
 
@@ -241,6 +269,7 @@ def _leased(row: Any, token: UUID) -> Leased:
         max_cost_usd=row.max_cost_usd,
         first_opened_ago_ms=None if row.first_opened_at is None else _ms(row.now - row.first_opened_at),
         stored=_stored(row),
+        correction=Correction.model_validate(row.correction) if row.correction is not None else None,
     )
 
 

@@ -31,7 +31,8 @@ WITH again AS (
         step = CASE WHEN r.request ->> 'response' IS NULL THEN 'generate' ELSE 'check' END,
         -- A deadline that has passed would expire the new run at once.
         deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
-        started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL
+        started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
+        correction = NULL
     FROM job_request r
     WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL AND r.job_id = j.id
     RETURNING j.id, j.run

@@ -94,6 +94,7 @@ job = Table(
     Column("outcome", Text),
     Column("cost_usd", _MONEY, nullable=False, server_default=text("0")),
     Column("result_published_at", _INSTANT),
+    Column("correction", JSONB),
     UniqueConstraint("batch_id", "position"),
     CheckConstraint(_one_of("state", [s.value for s in JobState]), name="state_known"),
     CheckConstraint(_one_of("step", [s.value for s in Step]), name="step_known"),
@@ -180,6 +181,7 @@ attempt = Table(
     CheckConstraint("outcome IS NULL OR outcome IN ('ok', 'unknown') OR outcome LIKE 'error:%'", name="outcome_known"),
     CheckConstraint("purpose IN ('generate', 'reask', 'correct', 'judge')", name="purpose_known"),
     Index("attempt_of_job", "job_id", "run"),
+    Index("attempt_open", "opened_at", postgresql_where=text("closed_at IS NULL")),
     Index("attempt_unknown", "job_id", postgresql_where=text("outcome = 'unknown'")),
 )
 
@@ -232,6 +234,7 @@ generation_record = Table(
     Column("usage", JSONB),
     Column("timing_ms", JSONB, nullable=False),
     Column("created_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("canonical", JSONB),
     CheckConstraint("status IN ('success', 'partial', 'failed')", name="status_known"),
     Index("generation_record_message", "tenant", "message_id", "run", unique=True),
 )

@@ -87,6 +87,7 @@ class MemoryRunning(MemoryTables):
             max_cost_usd=job.batch.max_cost_usd,
             first_opened_ago_ms=None if first_opened is None else (now - first_opened) / _MS,
             stored=_stored(job),
+            correction=job.correction,
         )
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
@@ -115,6 +116,8 @@ class MemoryRunning(MemoryTables):
         job = self._held(lease)
         if job is None or job.open_attempts(lease.token):
             return False
+        if job.round != advance.round:
+            job.correction = advance.correction
         self._advance(job, advance, "defer")
         return True
 
@@ -202,7 +205,8 @@ class MemoryRunning(MemoryTables):
 
 
 def _stored(job: JobRow) -> StoredCompletion | None:
-    winner = job.winner(job.run, job.round, Purpose.GENERATE)
+    winners = (job.winner(job.run, job.round, purpose) for purpose in Purpose if purpose in PURPOSES[Step.GENERATE])
+    winner = next((one for one in winners if one is not None), None)
     if winner is None or winner.answer is None:
         return None
     return StoredCompletion(

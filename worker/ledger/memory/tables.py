@@ -9,6 +9,7 @@ from uuid import UUID
 
 from schemas.failure import Failure
 from schemas.job import JobRequest
+from schemas.prompt import Correction
 from schemas.record import GenerationRecord
 from schemas.states import ACTIVE_STATES, FINAL_STATES, TRANSITIONS, HeldReason, JobState, Outcome, Step
 from tasks.errors import NotFound
@@ -79,6 +80,7 @@ class JobRow:
     step: Step
     run: int = 1
     round: int = 0
+    correction: Correction | None = None
     held_reason: HeldReason | None = None
     hinted_at: datetime | None = None
     token: UUID | None = None
