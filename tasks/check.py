@@ -137,7 +137,7 @@ def _refused(job: Leased, completion: Completion, leased_at: float) -> FinalJob:
     findings = Findings(
         prompt=job.stored.prompt if job.stored else None,
         completion=completion,
-        answer=fallback_text(job, "failed"),
+        answer=fallback_text(job, "refused"),
         failure=Failure(kind=FailureKind.REFUSED, message=message),
         quality=Quality(reasoning=message),
     )

@@ -44,7 +44,7 @@ class Findings:
 
 
 def fallback_text(job: Leased, kind: str) -> str:
-    """The text for ``no_evidence``, ``abstained`` or ``failed``: the caller's own, or ours in the query's language."""
+    """The text for ``no_evidence``, ``abstained``, ``failed`` or ``refused``: the caller's own, or ours."""
     return fallback(job.request, kind)
 
 

@@ -139,6 +139,7 @@ def test_a_refusal_is_never_a_success(reason: FinishReason) -> None:
 
     assert (final.outcome, final.record.status) == (Outcome.REFUSED, RecordStatus.FAILED)
     assert final.record.error_message == "I can't help with that."
+    assert final.record.answer.startswith("The model declined to answer this question. ")
 
 
 def test_an_answer_cut_off_at_its_length_is_partial() -> None:

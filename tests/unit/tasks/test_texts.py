@@ -14,43 +14,124 @@ QUESTIONS = {
     "en": (
         "How long is the notice period?",
         "Who pays for repairs?",
+        "What did revenue do in 2023?",
         "Is the deposit refundable?",
+        "When does the desk open?",
         "Can I cancel online?",
+        "Which documents are needed to register?",
+        "What is the EBIT margin?",
         "Does it rain in Berlin?",
+        "How do I renew my card?",
+        "What are the side effects?",
+        "Does the warranty cover water damage?",
+        "Who signed the contract?",
+        "List the exclusions",
+        "Explain the refund policy",
         "What does the Straße GmbH sell?",
     ),
     "de": (
         "Wie lang ist die Kündigungsfrist?",
         "Wer zahlt Reparaturen?",
         "Öffnungszeiten Bibliothek Sonntag",
-        "Kann ich online kündigen?",
+        "Wie hoch war der Umsatz 2023?",
+        "Darf der Vermieter die Miete erhöhen?",
         "Was kostet ein Reisepass",
+        "Wann öffnet der Schalter?",
+        "Kann ich online kündigen?",
+        "Welche Unterlagen brauche ich für die Anmeldung?",
+        "Muss man den Hund anmelden?",
+        "Gilt das auch in Wien?",
         "Ist Parken inbegriffen?",
+        "maximales Gepäckgewicht",
+        "Wie verlängere ich meine Karte?",
+        "Welche Nebenwirkungen treten auf?",
+        "Deckt die Garantie Wasserschäden ab?",
+        "Wer hat den Vertrag unterschrieben?",
+        "Nenne die Ausschlüsse",
+        "Erkläre mir die Rückgabe",
     ),
     "es": (
         "¿Cuánto dura el plazo de preaviso?",
+        "¿Quién paga las reparaciones?",
         "horario de la biblioteca los domingos",
+        "¿Cuánto creció el ingreso en 2023?",
+        "¿Se devuelve la fianza?",
         "cuanto cuesta el pasaporte",
+        "¿Cuándo abre la oficina?",
+        "¿Puedo cancelar en línea?",
+        "¿Qué documentos necesito para registrarme?",
+        "límite de edad seguro de viaje",
+        "Como se calcula el impuesto?",
+        "Hay descuento para estudiantes?",
+        "¿Está incluido el aparcamiento?",
+        "peso máximo del equipaje",
+        "¿Cómo renuevo mi tarjeta?",
+        "¿Cuáles son los efectos secundarios?",
         "La garantía cubre daños por agua?",
         "Quien firmó el contrato?",
-        "¿Puedo cancelar en línea?",
+        "Enumera las exclusiones",
+        "Explica la política de reembolso",
     ),
     "fr": (
         "Quelle est la durée du préavis ?",
+        "Qui paie les réparations ?",
+        "horaires de la bibliothèque dimanche",
         "De combien le chiffre d'affaires a-t-il augmenté ?",
-        "Puis-je annuler en ligne ?",
+        "La caution est-elle remboursable ?",
         "combien coûte un passeport",
-        "Qui a signé le contrat ?",
+        "Quand ouvre le guichet ?",
+        "Puis-je annuler en ligne ?",
+        "Quels documents faut-il pour s'inscrire ?",
         "limite d'âge assurance voyage",
+        "Est-ce que les chiens sont admis ?",
+        "Peut-on payer en plusieurs fois ?",
+        "Le stationnement est-il inclus ?",
+        "Comment renouveler ma carte ?",
+        "Quels sont les effets secondaires ?",
+        "La garantie couvre-t-elle les dégâts des eaux ?",
+        "Qui a signé le contrat ?",
+        "Énumère les exclusions",
     ),
-    "zh": ("通知期有多长？", "護照多少錢？", "GDP增长率是多少？", "2023年收入增长了多少？"),
-    "ar": ("ما هي مدة الإشعار؟", "كم بلغت الإيرادات في 2023؟", "هل يشمل السعر موقف السيارات؟"),
+    "zh": (
+        "通知期有多长？",
+        "谁支付维修费用？",
+        "图书馆星期日开放时间",
+        "2023年收入增长了多少？",
+        "押金可以退吗？",
+        "護照多少錢？",
+        "停车包括在内吗？",
+        "GDP增长率是多少？",
+    ),
+    "ar": (
+        "ما هي مدة الإشعار؟",
+        "من يدفع تكاليف الإصلاح؟",
+        "أوقات عمل المكتبة يوم الأحد",
+        "كم بلغت الإيرادات في 2023؟",
+        "هل يمكن استرداد التأمين؟",
+        "هل يشمل السعر موقف السيارات؟",
+        "كيف أجدد بطاقتي؟",
+    ),
 }
+NOTHING_TELLS = (
+    "Altersgrenze Reiseversicherung",
+    "Explique la politique de remboursement",
+    "poids maximal des bagages",
+    "opening hours library Sunday",
+    "windscreen excess amount",
+    "travel insurance age limit",
+    "Is parking included?",
+    "maximum luggage weight",
+)
 
 
 @pytest.mark.parametrize(("code", "question"), [(code, q) for code, listed in QUESTIONS.items() for q in listed])
 def test_a_short_questions_language_is_known(code: str, question: str) -> None:
     assert language_of(question) == code
+
+
+@pytest.mark.parametrize("question", NOTHING_TELLS)
+def test_without_a_word_or_letter_that_tells_it_is_english(question: str) -> None:
+    assert language_of(question) is None
 
 
 @pytest.mark.parametrize(
@@ -112,6 +193,16 @@ def test_the_callers_text_goes_first_then_the_language_asked_for_then_the_querys
 ) -> None:
     request = JobRequest(query="¿Cuánto cuesta el pasaporte?", config=config)
     assert fallback(request, "abstained").startswith(begins)
+
+
+def test_a_refusal_has_the_callers_text_for_a_failure_unless_it_has_its_own() -> None:
+    def told(**own: str) -> str:
+        config = GenerationConfig(fallback_messages=FallbackMessages(**own))
+        return fallback(JobRequest(query="Can it fail?", config=config), "refused")
+
+    assert told(failed="Call us.") == "Call us."
+    assert told(failed="Call us.", refused="Ask anew.") == "Ask anew."
+    assert told(abstained="No.") == MESSAGES["en"].refused
 
 
 def test_names_and_tags_of_languages() -> None:
