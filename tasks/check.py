@@ -75,7 +75,7 @@ def examine(job: Leased, leased_at: float) -> FinalJob | Again:
         processed=processed,
         grounding=grounding,
         quality=_quality(job.request, outcome, processed, grounding, reasons),
-        answer=fallback_text(job, "abstained") if outcome is Outcome.ABSTAINED else processed.response,
+        answer=_shown(job, outcome, processed),
     )
     return completed(job, outcome, findings, timing)
 
@@ -117,6 +117,12 @@ def _redacted(job: Leased, processed: Processed, grounding: Grounding) -> tuple[
     shorter = redact(job.request, processed, [Span(claim.start_pos, claim.end_pos) for claim in gone])
     told = (*shorter.warnings, *(f"removed, without support: {claim.text}" for claim in gone))
     return replace(shorter, warnings=told), ground(job.request, shorter)
+
+
+def _shown(job: Leased, outcome: Outcome, processed: Processed) -> str:
+    """What the producer reads: the answer; instead of an abstention a text of ours, but a given answer stays as it is."""
+    kept = job.request.check_only and processed.response
+    return fallback_text(job, "abstained") if outcome is Outcome.ABSTAINED and not kept else processed.response
 
 
 def _quality(

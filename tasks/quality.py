@@ -220,11 +220,11 @@ def _gaps(
     given = [source.relevance_score for source in request.context if source.relevance_score is not None]
     least = _least_relevance(query_words, constants)
     if given and (mean := sum(given) / len(given)) < least:
-        yield f"the mean relevance of all sources is {mean:.2f}, below {least:.2f} for a question of {query_words} words"
+        yield f"the mean relevance of all sources is {mean:.2f}, below {least:.2f} for a question of {_counted(query_words, 'word')}"
     factual = is_factual(request.query)
     fewest = constants.factual_min_words if factual else constants.default_min_words
     if signals.length < fewest:
-        yield f"{signals.length} words, at least {fewest} make an answer to {'a factual' if factual else 'such a'} question"
+        yield f"{_counted(signals.length, 'word')}, at least {fewest} make an answer to {'a factual' if factual else 'such a'} question"
     if not _addresses(request.query, text, grounding, constants):
         yield "the answer does not take up the question"
 

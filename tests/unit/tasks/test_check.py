@@ -231,6 +231,14 @@ def test_a_given_answer_is_checked_without_a_completion() -> None:
     assert final.outcome is Outcome.PARTIAL
 
 
+def test_a_given_answer_that_only_denies_abstains_and_stays_as_it_was_given() -> None:
+    denial = "Die Quellen enthalten dazu keine Angaben."
+    final = examine(leased_for_check(JobRequest(context=({"content": SOURCE},), response=denial), ""), monotonic())
+
+    assert isinstance(final, FinalJob)
+    assert (final.outcome, final.record.answer) == (Outcome.ABSTAINED, denial)
+
+
 def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = MemoryLedger()
     jobs = [leased_for_check(request_with(), GOOD, ledger) for _ in range(3)]
