@@ -34,6 +34,7 @@ from worker.keeper import LeaseKeeper
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.postgres import PostgresLedger
 from worker.settings import Settings, worker_name
+from worker.spool import Spool, replay, spool_folder
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +155,9 @@ class WorkerRuntime:
             "check hints", self._hint_checks, most=MESSAGE_IDS, wait=timedelta(milliseconds=20)
         )
         stack.push_async_callback(self._checks.close)
-        journal = LedgerJournal(self._ledger)
+        spool = Spool(spool_folder(settings.home, self._database_url))
+        await replay(spool, self._ledger)
+        journal = LedgerJournal(self._ledger, spool)
         stack.push_async_callback(journal.close)
         keeper = LeaseKeeper(self._database_url, settings.lease_for, self._loop, dead=self._dead)
         keeper.start()
@@ -244,8 +247,8 @@ class WorkerRuntime:
             async with asyncio.timeout_at(max(until, self._loop.time() + CLOSING_S)):
                 await self._stack.aclose()
         except TimeoutError:
-            # Without an end a supervisor would kill us all the same; the rescue will find the open attempts.
-            log.critical("the ledger is away: answers that could not be written count as unknown")
+            # Without an end a supervisor would kill us all the same; the next worker of this home reads the spool.
+            log.critical("the ledger is away: answers that could not be written stay in the spool for the next worker")
         return cut
 
 
