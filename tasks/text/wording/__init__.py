@@ -70,7 +70,8 @@ class _Patterns:
     figure: re.Pattern[str]
 
 
-_NUMBER = r"\d(?:[\d.,]*\d)?"
+_NUMBER = r"(?<!\d)\d(?:[\d.,]{0,18}\d)?"
+"""As long as an amount may be; without a bound a row of digits and commas takes seconds."""
 _SIGNS = "[€$£¥₹₩₽¢%‰％٪]"
 _SIGNED = (re.compile(rf"{_NUMBER}\s?{_SIGNS}"), re.compile(rf"{_SIGNS}\s?\d"), re.compile(r"百分之\d"))
 

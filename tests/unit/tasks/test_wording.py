@@ -155,6 +155,7 @@ def test_a_phrase_inside_a_word_or_its_opposite_is_not_found() -> None:
         ("Il coûte 30 € pendant 2 mois.", 2),
         ("租金为3500元，涨4%，百分之5，租期2年。", 4),
         ("الإيجار ٥٠٠ ريال لمدة 3 سنوات بزيادة ٤٪", 3),
+        ("€1,246,000,000.00 and 12345678901234567890123 kg", 1),
         ("See section 4.2 and Art. 5 of 2016.", 0),
         ("", 0),
     ],
