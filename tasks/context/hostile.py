@@ -20,8 +20,8 @@ _ALL_UNSEEN = _INVISIBLE + _BIDI + "\u200c\u200d"
 _UNSEEN = dict.fromkeys(map(ord, _ALL_UNSEEN))
 _SOURCE_TAG = re.compile(r"<[\s/]*sources?\d*\b")
 _TURN = re.compile(
-    r"(?:^|[\n>])[\s#*\[({<|/_-]{0,8}(?:system(?: (?:prompt|message|note|override))?|assistant)\s{0,2}"
-    r"(?:[\])}>|*_]{0,3}:|[\])}>|]{1,3})",
+    r"(?:^|\n)[ \t#*\[({<|/_-]{0,8}(?:system(?: (?:prompt|message|note|override))?|assistant)\s{0,2}[\])}>|*_]{0,3}:"
+    r"|[<\[{(]{1,2}/?\|?(?:system|assistant)\|?[>\]})]{1,2}"
 )
 _COMMAND = re.compile(
     r"\b(?:ignore|disregard|forget|overrid\w+)\b[^.!?\n]{0,30}\b(?:previous|above|prior|earlier|preceding|all|any|your"

@@ -150,6 +150,7 @@ def test_chat_tokens_are_taken_apart_and_all_else_stays_verbatim() -> None:
     "honest",
     [
         "The solar system has eight planets; the assistant manager signs.",
+        "A backup saved under Settings > System > Backup can be restored.",
         "Operating instructions: do not ignore the warning lights.",
         "Rules of the house: forget nothing, and lock the door.",
         "Siehe § 5 [2]; die Regeln gelten.",
