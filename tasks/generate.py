@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -29,12 +30,15 @@ from tasks.ports import (
     Leased,
     LeaseKey,
     Ledger,
+    Listener,
     NewAttempt,
     Opened,
     Provider,
     Providers,
     Purpose,
     StoredAnswer,
+    TokenSink,
+    Unheard,
     wired,
 )
 from tasks.prompt import render
@@ -103,6 +107,8 @@ class Generate:
     """Told of each job whose answer is committed: its check can be hinted."""
     final: Callable[[Leased, FinalJob], None]
     """Told of each job that became final here: its result can be published."""
+    tokens: TokenSink = field(default_factory=Unheard)
+    """Told of each streamed call and its text."""
 
     async def run(self, job: Leased) -> None:
         """Take a job through the step. Every failure ends in the ledger; only cancellation and an unreachable ledger leave it."""
@@ -201,23 +207,51 @@ class Generate:
     ) -> bool:
         """Make one call and close its attempt; True if the next provider is to be called."""
         started = monotonic()
+        listener = self._listener(job, call, attempt)
         try:
             async with asyncio.timeout(call.timeout_s):
-                answered = await provider.call(call)
+                answered = await provider.call(call, listener)
         except asyncio.CancelledError:
             # Lease lost or process stopping: the request may have been served, so the outcome is unknown.
-            await asyncio.shield(self.journal.close_attempt(_cut_off(job, attempt)))
+            await asyncio.shield(self._close_broken(_cut_off(job, attempt), self._broken(call, attempt, listener)))
             raise
         except Exception as error:
             failure = failure_of(error, attempt=attempt.number)
             if failure.kind is FailureKind.INTERNAL:
                 log.exception("call of job %s to %s broke", job.job_id, call.provider)
             watch.llm = (monotonic() - started) * 1000
-            return await self._call_failed(job, attempt, failure, watch, more=more)
+            return await self._call_failed(
+                job, attempt, failure, watch, left=self._broken(call, attempt, listener), more=more
+            )
         watch.llm = (monotonic() - started) * 1000
         if await self._close_answered(job, call.prompt, attempt, answered, watch):
             self.to_check(job)
+        if listener is not None:
+            self.tokens.end(attempt.id, whole=True)
         return False
+
+    def _listener(self, job: Leased, call: Call, attempt: NewAttempt) -> Listener | None:
+        if not call.stream:
+            return None
+        self.tokens.start(job, attempt)
+        return Listener(partial(self.tokens.text, attempt.id))
+
+    def _broken(self, call: Call, attempt: NewAttempt, listener: Listener | None) -> StoredAnswer | None:
+        """What a call that failed brought all the same: the part of its stream that came."""
+        if listener is None:
+            return None
+        self.tokens.end(attempt.id, whole=False)
+        came = listener.so_far()
+        return None if came is None else StoredAnswer(came.raw, came.completion, call.prompt)
+
+    async def _close_broken(self, closed: ClosedAttempt, left: StoredAnswer | None) -> None:
+        try:
+            await self.journal.close_attempt(replace(closed, answer=left))
+        except Unstorable as error:
+            if left is None:
+                raise
+            log.warning("what a broken stream of job %s left can't be kept: %s", closed.job_id, error)
+            await self.journal.close_attempt(closed)
 
     async def _close_answered(
         self, job: Leased, prompt: Prompt, attempt: NewAttempt, answered: Answered, watch: Stopwatch
@@ -255,7 +289,14 @@ class Generate:
             return False
 
     async def _call_failed(
-        self, job: Leased, attempt: NewAttempt, failure: Failure, watch: Stopwatch, *, more: bool
+        self,
+        job: Leased,
+        attempt: NewAttempt,
+        failure: Failure,
+        watch: Stopwatch,
+        *,
+        left: StoredAnswer | None,
+        more: bool,
     ) -> bool:
         config = job.request.config
         decision = decide(
@@ -280,7 +321,7 @@ class Generate:
             timing_ms=watch.stored(job),
             then=advance_of(decision, job),
         )
-        await self.journal.close_attempt(closed)
+        await self._close_broken(closed, left)
         if isinstance(decision, Fail):
             await self._finish(job, failed(job, decision.failure, watch.timing(job)))
         return isinstance(decision, Fallback)
