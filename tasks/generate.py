@@ -224,10 +224,10 @@ class Generate:
                 job, attempt, failure, watch, left=self._broken(call, attempt, listener), more=more
             )
         watch.llm = (monotonic() - started) * 1000
-        if await self._close_answered(job, call.prompt, attempt, answered, watch):
-            self.to_check(job)
         if listener is not None:
             self.tokens.end(attempt.id, whole=True)
+        if await self._close_answered(job, call.prompt, attempt, answered, watch):
+            self.to_check(job)
         return False
 
     def _listener(self, job: Leased, call: Call, attempt: NewAttempt) -> Listener | None:
