@@ -34,11 +34,11 @@ def job(provider: str, *, stream: bool) -> dict[str, Any]:
     return {**one, "custom_id": f"{provider} {stream}", "config": {"provider": provider, "stream": stream}}
 
 
-def watched(system: System, job_id: UUID) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "worker.cli", "watch", str(job_id)]
+def command(system: System, *arguments: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "worker.cli", *arguments]
     environment = system.environment()
     return subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=60, check=False
+        line, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
 
 
@@ -97,20 +97,20 @@ def test_readers_early_and_late_and_the_same_record_as_without(system: System, s
     protocols = "SELECT provider_snapshot ->> 'protocol' FROM generation_record WHERE job_id = %s"
     assert [system.one(protocols, one) for one in (streamed, fetched, native)] == ["markers", "segments", "native"]
 
-    done = watched(system, streamed)
+    done = command(system, "watch", str(streamed))
     assert (done.returncode, done.stdout) == (
         0,
         "Desk number 0 opens at 1 in the morning. [1]\n",
     )
     assert "completed, answered" in done.stderr
-    assert watched(system, fetched).stdout == ""
+    assert command(system, "watch", str(fetched)).stdout == ""
 
 
 def test_a_broken_stream_is_an_attempt_and_readers_see_the_next_one_start(system: System, stub: Stub) -> None:
     stub.then(broken("disconnect", 9))
     _, (job_id,) = system.submit([job("anthropic", stream=True)])
     system.start_worker()
-    done = watched(system, job_id)
+    done = command(system, "watch", str(job_id))
     system.until_final(1)
 
     assert done.returncode == 0, done.stderr
@@ -124,10 +124,9 @@ def test_a_broken_stream_is_an_attempt_and_readers_see_the_next_one_start(system
     assert whole == (True, "stop", "Desk number 0 opens at 1 in the morning.")
     assert whole[2].startswith(part[2])
 
-    shown = subprocess.run(
-        [sys.executable, "-m", "worker.cli", "show", str(job_id), "--json"],
-        cwd=REPOSITORY, env=system.environment(), capture_output=True, text=True, timeout=60, check=True,
-    ).stdout  # fmt: skip
-    completions = json.loads(shown)["completions"]
+    completions = json.loads(command(system, "show", str(job_id), "--json").stdout)["completions"]
     assert [(one["won"], one["finish_reason"]) for one in completions] == [(False, "interrupted"), (True, "stop")]
     assert completions[0]["raw"].startswith("event: message_start")
+    told = command(system, "show", str(job_id)).stdout
+    assert "Came before the stream broke" in told
+    assert part[2].strip() in told
