@@ -54,6 +54,9 @@ _UNPRICED = (
     "take a model whose price is known, or submit without a ceiling"
 )
 
+OVERTIME_S = 0.25
+"""Seconds beyond a call's time limit: adapters keep it themselves, and know what a stream brought before it was up."""
+
 MAX_UNKNOWN = 10
 """Unknown outcomes of a round before the job fails: a job that takes its worker down must not do so for ever."""
 
@@ -209,7 +212,7 @@ class Generate:
         started = monotonic()
         listener = self._listener(job, call, attempt)
         try:
-            async with asyncio.timeout(call.timeout_s):
+            async with asyncio.timeout(call.timeout_s + OVERTIME_S):
                 answered = await provider.call(call, listener)
         except asyncio.CancelledError:
             # Lease lost or process stopping: the request may have been served, so the outcome is unknown.

@@ -250,6 +250,17 @@ def test_a_call_that_is_cut_off_has_kept_what_came(kind: Kind, stub: Stub) -> No
 
 
 @over_http
+@pytest.mark.parametrize("how", ["disconnect", "malformed", "stall"])
+def test_an_answer_that_came_whole_is_not_lost_with_its_connection(kind: Kind, how: str, stub: Stub) -> None:
+    expected = whole(kind, stub)
+    stub.then(broken(how, after=1_000))
+    heard, answered, _ = hear(kind.at(stub), question(stream=True, timeout_s=0.5))
+    assert isinstance(answered, Answered), answered
+    assert answered.completion.text == expected.text == "".join(heard)
+    assert answered.completion.usage == expected.usage
+
+
+@over_http
 def test_nothing_came_of_a_refused_call(kind: Kind, stub: Stub) -> None:
     stub.then(faults.anthropic_error(529, "overloaded_error"))
     heard, error, listener = hear(kind.at(stub), question(stream=True))

@@ -139,7 +139,10 @@ class Streaming:
         except ProviderError:
             raise
         except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
-            raise self._translated(error) from None
+            if not self._events.complete:
+                raise self._translated(error) from None
+            # All of the answer is here and paid for; only the end of the connection is not.
+            whole = self._received()
         answered = self._adapter.answered(whole)
         rest = answered.completion.text.removeprefix("".join(self._heard))
         if len(rest) + sum(map(len, self._heard)) == len(answered.completion.text):
