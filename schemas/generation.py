@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from schemas.base import Contract
+from schemas.quality import QualityConstants
 
 
 class GenerationMode(StrEnum):
@@ -90,6 +91,7 @@ class FallbackMessages(Contract):
     no_evidence: str | None = None
     abstained: str | None = None
     failed: str | None = None
+    refused: str | None = Field(default=None, description="none: the caller's own text for failed, if there is one")
 
 
 class Sampling(Contract):
@@ -118,9 +120,15 @@ class GenerationConfig(Contract):
     provider: str | None = Field(default=None, description="name of a configured provider; none: from the settings")
     model: str | None = Field(default=None, description="model id, passed through; none: from the settings")
     fallbacks: tuple[str, ...] = Field(
-        default=(), description="providers tried next, in order, as 'provider' or 'provider:model'"
+        default=(),
+        description="providers tried next, in order, as 'provider' or 'provider:model'; none: from the settings",
     )
     lane: Lane = Field(default=Lane.STANDARD, description="how the provider is called")
+    answer_protocol: AnswerProtocol | None = Field(
+        default=None,
+        description="form in which the model is asked to answer; none: what the provider serves best. An "
+        "output_schema needs segments",
+    )
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = Field(default=1024, description="most tokens of the answer")
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
         default=None, description="sent where the provider has it, else recorded as dropped"
@@ -141,7 +149,10 @@ class GenerationConfig(Contract):
     role: str | None = Field(default=None, description="who answers: a role and its tone")
     audience: str | None = Field(default=None, description="for whom the answer is written")
     fallback_messages: FallbackMessages | None = Field(
-        default=None, description="texts for no_evidence, abstained and failed; none: Nightdesk's own"
+        default=None, description="texts for no_evidence, abstained, failed and refused; none: Nightdesk's own"
+    )
+    quality: QualityConstants | None = Field(
+        default=None, description="constants of answer_quality and sufficient_context to change; none: as in quality.md"
     )
     checkers: tuple[CheckerName, ...] = Field(
         default=(CheckerName.STRUCTURE, CheckerName.LEXICAL), description="layers of the check"

@@ -6,11 +6,14 @@ submit       validates requests and writes them to the ledger
 dispatch     promotes what is due, hints what is available, sweeps what is unpublished
 pipeline     admits hinted jobs to the process's loop, within its slots
 generate     prompt, attempt, provider call, completion
+turns        plans a job's calls to its provider and its fallbacks
 prompt       renders a request into messages; ``templates`` holds the templates, each with version and hash
 check        postprocess, checkers, policy, final write
 postprocess  turns a completion into an answer with located citations; its parts are in ``answers``
 checkers     give each claim a verdict and its evidence
+quality      reckons the answer's quality and whether the sources suffice
 finish       makes the audit record and the result
+texts        what a person reads where there is no answer
 poll         answers what became of a job
 retry        decides what follows a failure
 rescue       takes jobs from workers that died

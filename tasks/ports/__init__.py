@@ -7,7 +7,7 @@ process's event loop.
 
 from tasks.ports.ledger import Journal, Ledger
 from tasks.ports.process import Doorbell, Runtime, TokenSink, Unheard, wired
-from tasks.ports.provider import Answered, Call, Listener, Provider, Providers
+from tasks.ports.provider import Answered, Call, Listener, Provider, Providers, Turn
 from tasks.ports.rows import (
     Advance,
     ClosedAttempt,
@@ -52,6 +52,7 @@ __all__ = [
     "StoredAnswer",
     "StoredCompletion",
     "TokenSink",
+    "Turn",
     "Unheard",
     "wired",
 ]
