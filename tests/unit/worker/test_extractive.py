@@ -89,7 +89,8 @@ def test_the_call_is_free_and_says_what_it_dropped() -> None:
     completion = result.completion
     assert completion.cost_usd == Decimal(0)
     assert completion.finish_reason is FinishReason.STOP
-    assert set(completion.snapshot.parameters_dropped) == {"temperature", "top_p", "model", "stream"}
+    assert set(completion.snapshot.parameters_dropped) == {"temperature", "top_p", "model"}
+    assert completion.snapshot.parameters_sent == {"stream": True}
     assert (completion.snapshot.model_asked, completion.snapshot.model_returned) == ("large", extractive.MODEL)
     assert completion.usage is not None
     assert completion.usage.input_tokens > completion.usage.output_tokens > 0
