@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -29,11 +30,14 @@ from tasks.ports import (
     Leased,
     LeaseKey,
     Ledger,
+    Listener,
     NewAttempt,
     Opened,
     Providers,
     Purpose,
     StoredAnswer,
+    TokenSink,
+    Unheard,
     wired,
 )
 from tasks.retry import Decision, Fail, Fallback, Hold, Retry, RetryPolicy, Snooze, decide
@@ -43,6 +47,9 @@ log = logging.getLogger(__name__)
 
 BUDGET_WAIT = timedelta(seconds=5)
 """How long a job waits for other reservations of its batch to be settled before it asks for its own again."""
+
+OVERTIME_S = 0.25
+"""Seconds beyond a call's time limit: adapters keep it themselves, and know what a stream brought before it was up."""
 
 MAX_UNKNOWN = 10
 """Unknown outcomes of a round before the job fails: a job that takes its worker down must not do so for ever."""
@@ -101,6 +108,8 @@ class Generate:
     """Told of each job whose answer is committed: its check can be hinted."""
     final: Callable[[Leased, FinalJob], None]
     """Told of each job that became final here: its result can be published."""
+    tokens: TokenSink = field(default_factory=Unheard)
+    """Told of each streamed call and its text."""
 
     async def run(self, job: Leased) -> None:
         """Take a job through the step. Every failure ends in the ledger; only cancellation and an unreachable ledger leave it."""
@@ -185,12 +194,13 @@ class Generate:
         """Make one call and close its attempt; True if the next provider is to be called."""
         call = planned.call
         started = monotonic()
+        listener = self._listener(job, call, attempt)
         try:
-            async with asyncio.timeout(call.timeout_s):
-                answered = turns.credited(await planned.provider.call(call))
+            async with asyncio.timeout(call.timeout_s + OVERTIME_S):
+                answered = turns.credited(await planned.provider.call(call, listener))
         except asyncio.CancelledError:
             # Lease lost or process stopping: the request may have been served, so the outcome is unknown.
-            await asyncio.shield(self.journal.close_attempt(_cut_off(job, attempt)))
+            await asyncio.shield(self._close_broken(_cut_off(job, attempt), self._broken(call, attempt, listener)))
             raise
         except Exception as error:
             failure = failure_of(error, attempt=attempt.number)
@@ -198,11 +208,37 @@ class Generate:
                 log.exception("call of job %s to %s broke", job.job_id, call.provider)
             watch.llm = (monotonic() - started) * 1000
             turns.failed(planned, failure)
-            return await self._call_failed(job, attempt, failure, watch, turns)
+            left = self._broken(call, attempt, listener)
+            return await self._call_failed(job, attempt, failure, watch, turns, left=left)
         watch.llm = (monotonic() - started) * 1000
+        if listener is not None:
+            self.tokens.end(attempt.id, whole=True)
         if await self._close_answered(job, call.prompt, attempt, answered, watch):
             self.to_check(job)
         return False
+
+    def _listener(self, job: Leased, call: Call, attempt: NewAttempt) -> Listener | None:
+        if not call.stream:
+            return None
+        self.tokens.start(job, attempt)
+        return Listener(partial(self.tokens.text, attempt.id))
+
+    def _broken(self, call: Call, attempt: NewAttempt, listener: Listener | None) -> StoredAnswer | None:
+        """What a call that failed brought all the same: the part of its stream that came."""
+        if listener is None:
+            return None
+        self.tokens.end(attempt.id, whole=False)
+        came = listener.so_far()
+        return None if came is None else StoredAnswer(came.raw, came.completion, call.prompt)
+
+    async def _close_broken(self, closed: ClosedAttempt, left: StoredAnswer | None) -> None:
+        try:
+            await self.journal.close_attempt(replace(closed, answer=left))
+        except Unstorable as error:
+            if left is None:
+                raise
+            log.warning("what a broken stream of job %s left can't be kept: %s", closed.job_id, error)
+            await self.journal.close_attempt(closed)
 
     async def _close_answered(
         self, job: Leased, prompt: Prompt, attempt: NewAttempt, answered: Answered, watch: Stopwatch
@@ -240,7 +276,14 @@ class Generate:
             return False
 
     async def _call_failed(
-        self, job: Leased, attempt: NewAttempt, failure: Failure, watch: Stopwatch, turns: Turns
+        self,
+        job: Leased,
+        attempt: NewAttempt,
+        failure: Failure,
+        watch: Stopwatch,
+        turns: Turns,
+        *,
+        left: StoredAnswer | None,
     ) -> bool:
         config = job.request.config
         decision = decide(
@@ -265,7 +308,7 @@ class Generate:
             timing_ms=watch.stored(job),
             then=advance_of(decision, job),
         )
-        await self.journal.close_attempt(closed)
+        await self._close_broken(closed, left)
         if isinstance(decision, Fail):
             await self._finish(job, failed(job, turns.with_unusable(decision.failure), watch.timing(job)))
         return isinstance(decision, Fallback)

@@ -10,7 +10,7 @@ from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from tasks.errors import ConfigurationError
-from tasks.ports import Answered, Call, Provider, Turn
+from tasks.ports import Answered, Call, Listener, Provider, Turn
 
 Act = Callable[[Call], Awaitable[Answered]]
 
@@ -55,6 +55,7 @@ class Scripted(Provider):
         self.name = name
         self.calls: list[Call] = []
         self.called = asyncio.Event()
+        self.listener: Listener | None = None
         self._acts = acts
         self._reserve = reserve_usd
 
@@ -74,10 +75,12 @@ class Scripted(Provider):
             reserve_usd=self._reserve,
             prompt=prompt,
             request=request,
+            stream=request.config.stream,
         )
 
-    async def call(self, call: Call) -> Answered:
+    async def call(self, call: Call, listener: Listener | None = None) -> Answered:
         self.calls.append(call)
+        self.listener = listener
         self.called.set()
         return await self._acts[min(len(self.calls), len(self._acts)) - 1](call)
 

@@ -35,6 +35,7 @@ from worker.ledger.journal import LedgerJournal
 from worker.ledger.postgres import PostgresLedger
 from worker.settings import Settings, worker_name
 from worker.spool import Spool, replay, spool_folder
+from worker.tokens import RedisTokens
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +150,8 @@ class WorkerRuntime:
             self._app, self._redis_url, key_prefix=settings.key_prefix, results_kept_s=settings.results_kept_s
         )
         stack.push_async_callback(self._doorbell.close)
+        self._tokens = RedisTokens(self._redis_url, key_prefix=settings.key_prefix, kept_s=settings.results_kept_s)
+        stack.push_async_callback(self._tokens.close)
         self._finals = Gather[JobView]("results to publish", self._publish, most=100, wait=timedelta(milliseconds=50))
         stack.push_async_callback(self._finals.close)
         self._checks = Gather[Leased](
@@ -183,6 +186,7 @@ class WorkerRuntime:
                 random.random,
                 to_check=self._checks.add,
                 final=self._final,
+                tokens=self._tokens,
             )
 
             async def run(jobs: Sequence[Leased]) -> None:
@@ -214,6 +218,7 @@ class WorkerRuntime:
         return Dispatch(self._ledger, self._doorbell, rescue, self._feeds, pace)
 
     def _final(self, job: Leased, final: FinalJob) -> None:
+        self._tokens.final(job, final)
         self._finals.add(view_of_final(job, final, datetime.now(UTC)))
 
     async def _publish(self, views: list[JobView]) -> None:

@@ -1,12 +1,13 @@
 """What the steps need from outside, as protocols and the values that pass through them.
 
 ``worker`` implements them: ``Ledger`` over PostgreSQL (and in memory for units), ``Journal`` as group commit over a
-ledger, ``Provider`` per model provider, ``Doorbell`` over Celery and Redis, ``Runtime`` as a process's event loop.
+ledger, ``Provider`` per model provider, ``Doorbell`` over Celery and Redis, ``TokenSink`` over Redis, ``Runtime`` as a
+process's event loop.
 """
 
 from tasks.ports.ledger import Journal, Ledger
-from tasks.ports.process import Doorbell, Runtime, wired
-from tasks.ports.provider import Answered, Call, Provider, Providers, Turn
+from tasks.ports.process import Doorbell, Runtime, TokenSink, Unheard, wired
+from tasks.ports.provider import Answered, Call, Listener, Provider, Providers, Turn
 from tasks.ports.rows import (
     Advance,
     ClosedAttempt,
@@ -38,6 +39,7 @@ __all__ = [
     "LeaseKey",
     "Leased",
     "Ledger",
+    "Listener",
     "NewAttempt",
     "NewBatch",
     "NewJob",
@@ -49,6 +51,8 @@ __all__ = [
     "Runtime",
     "StoredAnswer",
     "StoredCompletion",
+    "TokenSink",
     "Turn",
+    "Unheard",
     "wired",
 ]

@@ -1,5 +1,6 @@
 """What the steps need of a model provider."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Protocol
@@ -30,6 +31,8 @@ class Call:
     request: JobRequest
     parameters_sent: dict[str, Any] = field(default_factory=dict)
     parameters_dropped: dict[str, str] = field(default_factory=dict)
+    stream: bool = False
+    """The answer comes piece by piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,19 @@ class Answered:
 
     raw: bytes
     completion: Completion
+
+
+@dataclass(slots=True)
+class Listener:
+    """Who hears of a streamed answer while it comes.
+
+    ``so_far`` is set by the provider and asked by the step when the call ends without its answer, whatever ended it:
+    an error, the time limit, or the worker's own stop. None: nothing came.
+    """
+
+    on_text: Callable[[str], None]
+    """Gets each piece of the answer's text, in order; never raises, never waits."""
+    so_far: Callable[[], Answered | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +86,12 @@ class Provider(Protocol):
         """Turn a rendered prompt into a call. Pure; raises ``ProviderError`` when the config can't be served."""
         ...
 
-    async def call(self, call: Call) -> Answered:
-        """Make the call once; no retries inside. Raises ``ProviderError`` only."""
+    async def call(self, call: Call, listener: Listener | None = None) -> Answered:
+        """Make the call once; no retries inside. Raises ``ProviderError`` only.
+
+        With ``call.stream`` a listener hears the text as it comes; the answer is the same as without one. A stream that
+        ends without saying so is an error, never a short answer.
+        """
         ...
 
     async def close(self) -> None:

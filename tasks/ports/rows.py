@@ -208,6 +208,7 @@ class ClosedAttempt:
     """``ok``, ``unknown`` or ``error:<kind>``."""
     spent: bool
     answer: StoredAnswer | None = None
+    """What came. Only with the outcome ``ok`` can it win; otherwise it is what a broken stream left, kept to be seen."""
     failure: Failure | None = None
     cost_usd: Decimal | None = None
     timing_ms: dict[str, float] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from datetime import timedelta
 from decimal import Decimal
 from uuid import UUID
 
+from schemas.completion import FinishReason
 from schemas.failure import FailureKind
 from schemas.states import ACTIVE_STATES, HeldReason, JobState, Outcome, Step
 from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, Opened, Purpose
@@ -154,6 +155,7 @@ class Model:
             call.cost_usd = call.attempt.reserved_usd if worst_case else closed.cost_usd
             if closed.answer is not None:
                 call.answered = True
+            if closed.outcome == "ok":
                 job.winners.setdefault(call.key, call.attempt.id)
         if closed.then is None or self.holder(call.leased) is None or job.step is not closed.step:
             return False
@@ -228,7 +230,10 @@ def ending(call: Call, how: str, cost_usd: Decimal | None) -> ClosedAttempt:
         answer = make_answer(f"answer {attempt.number}", cost_usd=cost_usd)
         return closed_ok(leased, attempt, answer=answer, then=then if how == "ok" else None)
     if how == "unknown":
-        return closed_unknown(leased, attempt, then=later(leased, delay=_DELAY, event="retry"))
+        part = (
+            make_answer("answ", finish_reason=FinishReason.INTERRUPTED, cost_usd=None) if attempt.number % 2 else None
+        )
+        return closed_unknown(leased, attempt, answer=part, then=later(leased, delay=_DELAY, event="retry"))
     if how == "retry":
         return closed_error(leased, attempt, then=later(leased, delay=_DELAY, event="retry"))
     then = later(leased, held_reason=HeldReason.LANE_PAUSED if how == "hold" else None, event=how)

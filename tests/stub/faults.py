@@ -7,6 +7,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.stub.streams import stream
+
 Act = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 """Takes the request and the answer it would get."""
 
@@ -16,6 +18,8 @@ def changed(change: Callable[[dict[str, Any]], Any]) -> Act:
 
     async def act(request: web.Request, answer: dict[str, Any]) -> web.StreamResponse:
         change(answer)
+        if (await request.json()).get("stream"):
+            return await stream(request, answer, {})
         return web.json_response(answer)
 
     return act

@@ -18,7 +18,7 @@ from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from tasks.answers.reading import UNSTORABLE
 from tasks.errors import ConfigurationError, ProviderError
-from tasks.ports import Answered, Call
+from tasks.ports import Answered, Call, Listener
 from worker.providers.adapter import sampling_given
 from worker.providers.failures import Failures
 from worker.providers.protocols import chosen
@@ -143,7 +143,7 @@ class LlamaIndex:
             parameters_dropped=_dropped(config, prompt),
         )
 
-    async def call(self, call: Call) -> Answered:
+    async def call(self, call: Call, listener: Listener | None = None) -> Answered:  # noqa: ARG002 - fetched whole
         """See ``tasks.ports.Provider``."""
         messages = [
             ChatMessage(role=MessageRole(message["role"]), content=message["content"])
