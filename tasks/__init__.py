@@ -7,9 +7,12 @@ dispatch     promotes what is due, hints what is available, sweeps what is unpub
 pipeline     admits hinted jobs to the process's loop, within its slots
 generate     prompt, attempt, provider call, completion
 prompt       renders a request into messages; ``templates`` holds the templates, each with version and hash
+correcting   lets a prompt go on with the answer before and what is wrong with it, for a second round
 check        postprocess, checkers, policy, final write
 postprocess  turns a completion into an answer with located citations; its parts are in ``answers``
 checkers     give each claim a verdict and its evidence
+policy       decides: asked again, gone back from, or which outcome
+amend        takes out, cuts and lists what the policy says
 finish       makes the audit record and the result
 poll         answers what became of a job
 retry        decides what follows a failure

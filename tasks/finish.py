@@ -7,7 +7,7 @@ from typing import Any
 
 from schemas import CONTRACT_VERSION
 from schemas.completion import Completion
-from schemas.failure import Failure
+from schemas.failure import Failure, FailureKind
 from schemas.generation import FallbackMessages, OutputFormat
 from schemas.grounding import Grounding
 from schemas.prompt import Prompt
@@ -31,6 +31,7 @@ RECORD_STATUS: Mapping[Outcome, RecordStatus] = {
 DEFAULT_MESSAGES = FallbackMessages(
     no_evidence="No sources were given for this question, so it was not answered.",
     abstained="The sources given do not answer this question.",
+    rejected="An answer was found, but its support by the sources is not good enough to show it.",
     failed="This question could not be answered because of a technical failure.",
 )
 
@@ -49,7 +50,7 @@ class Findings:
 
 
 def fallback_text(job: Leased, kind: str) -> str:
-    """The caller's own text for ``no_evidence``, ``abstained`` or ``failed``, or ours."""
+    """The caller's own text for ``no_evidence``, ``abstained``, ``rejected`` or ``failed``, or ours."""
     own = job.request.config.fallback_messages
     text = (getattr(own, kind) if own else None) or getattr(DEFAULT_MESSAGES, kind)
     return str(text)
@@ -67,7 +68,7 @@ def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings |
     told = Findings(
         prompt=known.prompt,
         completion=known.completion,
-        answer=fallback_text(job, "failed"),
+        answer=fallback_text(job, "rejected" if failure.kind is FailureKind.MISSING_CITATIONS else "failed"),
         failure=failure,
         quality=Quality(reasoning=failure.message),
     )
