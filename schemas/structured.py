@@ -16,7 +16,7 @@ class AnswerWithSources(Contract):
     the others, so that no text is paid for twice and none evades the check.
     """
 
-    answer: str = Field(description="the answer as it is returned")
+    answer: str = Field(description="the answer, without the list of what was not verified")
     confidence: Annotated[float, Field(ge=0, le=1)] = Field(description="how sure you are of the answer, 0 to 1")
     sources_used: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         description="0-based indexes into the request's context of the sources that the answer cites, ascending"

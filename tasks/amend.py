@@ -94,7 +94,8 @@ def _cut(answer: Examined, limit: int) -> tuple[Examined, str]:
     """The longest beginning that fits, in whole sentences; of a first sentence that is too long, its first words."""
     request, whole = answer.job.request, answer.processed
     spans = [(statement.start, statement.end) for statement in whole.statements]
-    few, many = 0, len(spans)
+    # What begins beyond the limit can't be within it: the marks before it stay as long as they are.
+    few, many = 0, sum(start < limit for start, _ in spans)
     fitting: Processed | None = None
     while few < many:
         count = (few + many + 1) // 2
@@ -133,6 +134,6 @@ def _first_words(request: JobRequest, whole: Processed, limit: int) -> Processed
     return fitting
 
 
-def without_what_was_rejected(processed: Processed) -> Processed:
+def without_what_is_hidden(processed: Processed) -> Processed:
     """What goes with a text that is shown instead of the answer: nothing that points into the answer."""
     return replace(processed, citations=(), structured=None)

@@ -16,7 +16,7 @@ from schemas.generation import OnUngrounded
 from schemas.prompt import Correction
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
-from tasks.amend import amended, with_appendix, with_warnings, without_what_was_rejected
+from tasks.amend import amended, with_appendix, with_warnings, without_what_is_hidden
 from tasks.checkers import ground
 from tasks.correcting import given_up
 from tasks.errors import Unstorable
@@ -118,10 +118,10 @@ def _final(answer: Examined, kept: Examined, ruling: Ruling, clock: Clock) -> Fi
         processed = with_warnings(processed, kept.grounding)
         if config.on_ungrounded in {OnUngrounded.FLAG, OnUngrounded.RETRY}:
             text = with_appendix(job.request, processed, kept.grounding)
-    if ruling.outcome is Outcome.ABSTAINED:
-        text = fallback_text(job, "abstained")
-    elif ruling.outcome is Outcome.REJECTED:
-        text, processed = fallback_text(job, "rejected"), without_what_was_rejected(processed)
+    if ruling.outcome in {Outcome.ABSTAINED, Outcome.REJECTED}:
+        text = fallback_text(job, ruling.outcome.value)
+        if not processed.abstained:
+            processed = without_what_is_hidden(processed)
     findings = Findings(
         prompt=job.stored.prompt if job.stored else None,
         completion=answer.completion,

@@ -15,6 +15,7 @@ import orjson
 from schemas.answer import Citation
 from schemas.generation import GenerationConfig
 from schemas.structured import DERIVED, asked_for
+from tasks.answers.reading import UNSTORABLE
 from tasks.errors import InputError
 
 MAX_SCHEMA_BYTES = 32_768
@@ -23,6 +24,9 @@ MAX_APPLICATIONS = 10_000
 """Most subschemas that one value may be held to by references alone; nested ones double with each level."""
 MAX_TOLD = 5
 """Violations named; a model that is told more puts no more of them right."""
+
+MAX_LEVELS = 64
+"""Of a model's object; a schema made by people has a handful."""
 
 _LONGEST_TOLD = 300
 _FIELD = "config.output_schema"
@@ -69,13 +73,14 @@ def violations(config: GenerationConfig, data: Mapping[str, Any] | None) -> tupl
     schema = asked_for(config.output_schema)
     if schema is None:
         return ()
-    if data is None:
-        return ("the object asked for by output_schema is missing",)
+    own = _own(config, data) if data is not None else None
+    if own is None:
+        return (f"the object asked for by output_schema is missing, or nested more than {MAX_LEVELS} levels deep",)
     try:
-        errors = _validator(_document(schema)).iter_errors(_own(config, data))
+        errors = _validator(_document(schema)).iter_errors(own)
         told = [f"{_path(error.instance_path)}: {_short(error.message)}" for error in errors]
     except ValueError as error:
-        # Nested too deeply, or a number too long, to be validated at all.
+        # Such as a number too long to be read.
         told = [f"$: {_short(str(error))}"]
     more = f"; and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
     return tuple(
@@ -88,9 +93,9 @@ def completed(
     config: GenerationConfig, data: Mapping[str, Any] | None, response: str, citations: Sequence[Citation]
 ) -> dict[str, Any] | None:
     """The object as it is returned: a ready-made one gets the fields that are made from the answer itself."""
-    if data is None:
+    own = _own(config, data) if data is not None else None
+    if own is None:
         return None
-    own = _own(config, data)
     derived = _derived(config)
     if "answer" in derived:
         own = {"answer": response, **own}
@@ -215,10 +220,30 @@ def _derived(config: GenerationConfig) -> frozenset[str]:
     return DERIVED.get(config.output_schema, frozenset()) if isinstance(config.output_schema, str) else frozenset()
 
 
-def _own(config: GenerationConfig, data: Mapping[str, Any]) -> dict[str, Any]:
-    """What the model itself was asked for."""
+def _own(config: GenerationConfig, data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the model itself was asked for, storable; None where it is nested too deeply."""
     derived = _derived(config)
-    return {name: value for name, value in data.items() if name not in derived}
+    try:
+        return {name: value for name, value in _storable(data, MAX_LEVELS).items() if name not in derived}
+    except _TooDeep:
+        return None
+
+
+class _TooDeep(Exception):
+    """Nested beyond what is read."""
+
+
+def _storable(value: Any, levels: int) -> Any:
+    """The value without characters that the ledger can't keep."""
+    if isinstance(value, str):
+        return UNSTORABLE.sub("\ufffd", value)
+    if not isinstance(value, dict | list):
+        return value
+    if not levels:
+        raise _TooDeep
+    if isinstance(value, list):
+        return [_storable(inner, levels - 1) for inner in value]
+    return {UNSTORABLE.sub("\ufffd", name): _storable(inner, levels - 1) for name, inner in value.items()}
 
 
 def _path(steps: Sequence[str | int]) -> str:
