@@ -106,7 +106,10 @@ def decide(answer: Examined, clock: Clock) -> FinalJob | Again | Back:
     started = perf_counter()
     kept, told = amended(answer)
     clock.check += (perf_counter() - started) * 1000
-    return _final(answer, kept, rule(answer, kept.processed, told), clock)
+    ruling = rule(answer, kept.processed, told)
+    if ruling.failure is not None and answer.job.round:
+        return Back(f"with the second answer the job would fail: {ruling.failure.message}")
+    return _final(answer, kept, ruling, clock)
 
 
 def _final(answer: Examined, kept: Examined, ruling: Ruling, clock: Clock) -> FinalJob:
@@ -179,6 +182,10 @@ class Check:
         try:
             written = await self.journal.finish(result)
         except Unstorable as error:
+            if job.round:
+                back = _advance(job, Back(f"the record of the second answer can't be stored: {error}"))
+                await self.ledger.defer(LeaseKey(job.job_id, job.token), back)
+                return
             result = failed(job, failure_of(error), result.record.timing_ms)
             written = await self.journal.finish(result)
         if written:
@@ -202,6 +209,8 @@ def _examine_safely(job: Leased, leased_at: float) -> FinalJob | Again | Back:
         return examine(job, leased_at)
     except Exception as error:
         log.exception("job %s broke in check", job.job_id)
+        if job.round:
+            return Back(f"the check of the second answer broke: {type(error).__name__}: {error}")
         stored = job.stored
         findings = Findings(prompt=stored.prompt, completion=stored.completion) if stored else None
         return failed(job, failure_of(error), Clock(leased_at).timing(job), findings)

@@ -19,8 +19,9 @@ from schemas.job import JobRequest
 from schemas.prompt import Role
 from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome, Step
+from tasks import check
 from tasks.check import Check
-from tasks.errors import ProviderError
+from tasks.errors import ProviderError, Unstorable
 from tasks.generate import Generate
 from tasks.ports import JobView, Leased
 from tasks.retry import RetryPolicy
@@ -179,6 +180,56 @@ def test_the_first_answer_is_kept_when_the_second_is_no_better(second: Act, why:
         assert record.messages_snapshot is not None
         assert len(record.messages_snapshot.messages) == 2
         assert [purpose for _, purpose, _ in await desk.purposes(view)][:2] == ["generate", "correct"]
+
+    run(story())
+
+
+def test_a_second_answer_that_would_fail_the_job_gives_way_to_the_first() -> None:
+    async def story() -> None:
+        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers("The night desk opens at nine in the evening.")))
+        view = await desk.answer(asking(on_ungrounded="retry", missing_citations="failed"))
+
+        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
+        assert "would fail: the answer has 0 citations" in record_of(view).quality.reasoning
+
+    run(story())
+
+
+def test_a_second_answer_whose_check_breaks_gives_way_to_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = check.postprocess
+
+    def breaks(request: JobRequest, prompt: Any, completion: Any) -> Any:
+        if completion.text == GOOD:
+            raise ZeroDivisionError("oops")
+        return real(request, prompt, completion)
+
+    monkeypatch.setattr(check, "postprocess", breaks)
+
+    async def story() -> None:
+        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+        view = await desk.answer(asking(on_ungrounded="retry"))
+
+        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
+        assert "ZeroDivisionError: oops" in record_of(view).quality.reasoning
+
+    run(story())
+
+
+def test_a_second_answer_that_can_not_be_stored_gives_way_to_the_first() -> None:
+    async def story() -> None:
+        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+        finish = desk.ledger.finish
+
+        async def keeps_the_first_only(finals: Any) -> Any:
+            if any(final.record.answer == GOOD for final in finals):
+                raise Unstorable("too large")
+            return await finish(finals)
+
+        desk.ledger.finish = keeps_the_first_only  # type: ignore[method-assign]
+        view = await desk.answer(asking(on_ungrounded="retry"))
+
+        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
+        assert "can't be stored: too large" in record_of(view).quality.reasoning
 
     run(story())
 
