@@ -13,7 +13,9 @@ postprocess  turns a completion into an answer with located citations; its parts
 checkers     give each claim a verdict and its evidence
 policy       decides: asked again, gone back from, or which outcome
 amend        takes out, cuts and lists what the policy says
+quality      reckons the answer's quality and whether the sources suffice
 finish       makes the audit record and the result
+texts        what a person reads where there is no answer
 poll         answers what became of a job
 retry        decides what follows a failure
 rescue       takes jobs from workers that died

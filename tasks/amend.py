@@ -9,24 +9,12 @@ from schemas.job import JobRequest
 from tasks.checkers import ground
 from tasks.policy import Examined, is_too_long, quoted, ungrounded
 from tasks.postprocess import Processed, redact, rendered_anew
+from tasks.texts import not_verified
 
 MAX_WARNED = 50
 """Claims that get a warning of their own; all are in the data."""
 
 _LISTED_IN = frozenset({OutputFormat.MARKDOWN, OutputFormat.PLAIN, OutputFormat.BULLETS, OutputFormat.STEPS})
-_HEADINGS = {
-    "en": "Not verified against the sources:",
-    "de": "Durch die Quellen nicht belegt:",
-    "es": "No verificado en las fuentes:",
-    "fr": "Non vérifié dans les sources :",
-    "it": "Non verificato nelle fonti:",
-    "nl": "Niet door de bronnen bevestigd:",
-    "pt": "Não verificado nas fontes:",
-}
-_LANGUAGES = {
-    "german": "de", "deutsch": "de", "spanish": "es", "español": "es", "french": "fr", "français": "fr",
-    "italian": "it", "italiano": "it", "dutch": "nl", "nederlands": "nl", "portuguese": "pt", "português": "pt",
-}  # fmt: skip
 _TOLD = {
     Verdict.UNSUPPORTED: "not supported by the sources",
     Verdict.CONTRADICTED: "contradicted by the sources",
@@ -74,13 +62,7 @@ def with_appendix(request: JobRequest, processed: Processed, grounding: Groundin
     if not claims or not wanted:
         return processed.response
     items = "".join(f"\n- {quoted(claim, processed)}" for claim in claims)
-    return f"{processed.response}\n\n---\n{_heading(request.config.language)}{items}"
-
-
-def _heading(language: str | None) -> str:
-    """In the language asked for, as a code or a name; English where there is no other."""
-    given = (language or "en").strip().lower()
-    return _HEADINGS.get(_LANGUAGES.get(given, given[:2] if given[2:3] in {"", "-", "_"} else "en"), _HEADINGS["en"])
+    return f"{processed.response}\n\n---\n{not_verified(request)}{items}"
 
 
 def _checked(answer: Examined, processed: Processed) -> Examined:

@@ -13,6 +13,8 @@ from celery import shared_task
 from schemas.completion import Completion
 from schemas.failure import Failure, FailureKind
 from schemas.generation import OnUngrounded
+from schemas.grounding import Grounding
+from schemas.job import JobRequest
 from schemas.prompt import Correction
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
@@ -35,6 +37,7 @@ from tasks.policy import (
 from tasks.poll import job_ids as read_ids
 from tasks.ports import Advance, FinalJob, Journal, Leased, LeaseKey, Ledger, wired
 from tasks.postprocess import Processed, postprocess
+from tasks.quality import assess, reasoning
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +124,9 @@ def _final(answer: Examined, kept: Examined, ruling: Ruling, clock: Clock) -> Fi
         processed = with_warnings(processed, kept.grounding)
         if config.on_ungrounded in {OnUngrounded.FLAG, OnUngrounded.RETRY}:
             text = with_appendix(job.request, processed, kept.grounding)
-    if ruling.outcome in {Outcome.ABSTAINED, Outcome.REJECTED}:
+    quality = _quality(job.request, ruling.outcome, processed, kept.grounding, ruling.reasons)
+    # A given answer stays as it is: its producer has it.
+    if ruling.outcome in {Outcome.ABSTAINED, Outcome.REJECTED} and not (job.request.check_only and text):
         text = fallback_text(job, ruling.outcome.value)
         if not processed.abstained:
             processed = without_what_is_hidden(processed)
@@ -130,7 +135,7 @@ def _final(answer: Examined, kept: Examined, ruling: Ruling, clock: Clock) -> Fi
         completion=answer.completion,
         processed=processed,
         grounding=kept.grounding,
-        quality=_quality(ruling.outcome, processed, ruling.reasons),
+        quality=quality,
         answer=text,
     )
     if ruling.failure is not None:
@@ -138,10 +143,14 @@ def _final(answer: Examined, kept: Examined, ruling: Ruling, clock: Clock) -> Fi
     return completed(job, ruling.outcome, findings, clock.timing(job))
 
 
-def _quality(outcome: Outcome, processed: Processed, reasons: Sequence[str]) -> Quality:
+def _quality(
+    request: JobRequest, outcome: Outcome, processed: Processed, grounding: Grounding | None, reasons: Sequence[str]
+) -> Quality:
+    assessment = assess(request, processed, grounding)
     return Quality(
-        sufficient_context=processed.canonical.sufficient,
-        reasoning="; ".join(reasons) if reasons else "every checkable claim is supported by a source",
+        answer_quality=assessment.answer_quality,
+        sufficient_context=assessment.sufficient,
+        reasoning=reasoning(reasons, grounding, assessment),
         abstain_reason="; ".join(reasons) if outcome is Outcome.ABSTAINED else None,
         warnings=processed.warnings,
     )
@@ -151,7 +160,7 @@ def _refused(job: Leased, completion: Completion, message: str, clock: Clock) ->
     findings = Findings(
         prompt=job.stored.prompt if job.stored else None,
         completion=completion,
-        answer=fallback_text(job, "failed"),
+        answer=fallback_text(job, "refused"),
         failure=Failure(kind=FailureKind.REFUSED, message=message),
         quality=Quality(reasoning=message),
     )

@@ -55,12 +55,14 @@ def test_json_stays_json() -> None:
     assert len(orjson.loads(answer)["answer"]) == 2
 
 
-def test_a_given_answer_stays_as_it_stands() -> None:
-    request = JobRequest(context=({"content": SOURCE},), response=f"{GOOD} {BAD}", config={"max_response_length": 5})
+@pytest.mark.parametrize(("policy", "outcome"), [("flag", Outcome.PARTIAL), ("reject", Outcome.REJECTED)])
+def test_a_given_answer_stays_as_it_stands(policy: str, outcome: Outcome) -> None:
+    config = {"max_response_length": 5, "on_ungrounded": policy}
+    request = JobRequest(context=({"content": SOURCE},), response=f"{GOOD} {BAD}", config=config)
     final = examine(leased_for_check(request, ""), monotonic())
 
     assert isinstance(final, FinalJob)
-    assert final.record.answer == f"{GOOD} {BAD}"
+    assert (final.outcome, final.record.answer) == (outcome, f"{GOOD} {BAD}")
     assert any("pancakes" in warning for warning in final.record.quality.warnings)
 
 
