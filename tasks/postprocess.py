@@ -157,6 +157,8 @@ def _notes(request: JobRequest, prompt: Prompt | None, completion: Completion | 
     if prompt is not None:
         yield from _left_out(request, prompt)
     if completion is not None:
+        if before := completion.snapshot.fallback_from:
+            yield f"answered by the fallback {completion.snapshot.provider} after {', '.join(before)}"
         if completion.finish_reason is FinishReason.LENGTH:
             yield "the answer was cut off at max_tokens"
         if completion.sanitised or UNSTORABLE.search(completion.text):

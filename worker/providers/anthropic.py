@@ -56,7 +56,8 @@ class Anthropic(Adapter):
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """See ``tasks.ports.Provider``. Citations and a JSON schema exclude each other (400)."""
-        return AnswerProtocol.NATIVE if config.output_schema is None else AnswerProtocol.SEGMENTS
+        best = AnswerProtocol.NATIVE if config.output_schema is None else AnswerProtocol.SEGMENTS
+        return self.chosen(config, best, tuple(AnswerProtocol))
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """A Messages body; with citations, one ``search_result`` block per source, in the order of their numbers."""

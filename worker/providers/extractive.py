@@ -167,6 +167,8 @@ def _dropped(config: GenerationConfig) -> dict[str, str]:
         dropped["stream"] = "its answer comes at once"
     if config.output_schema is not None:
         dropped["output_schema"] = "it quotes sentences and fills no schema"
+    if config.answer_protocol not in {None, AnswerProtocol.SEGMENTS}:
+        dropped["answer_protocol"] = "it always quotes in segments"
     return dropped
 
 

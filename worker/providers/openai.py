@@ -31,9 +31,9 @@ class OpenAI(Adapter):
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """See ``tasks.ports.Provider``."""
-        if config.output_schema is None and (config.stream or not self.target.json_schema):
-            return AnswerProtocol.MARKERS
-        return AnswerProtocol.SEGMENTS
+        running_text = config.output_schema is None and (config.stream or not self.target.json_schema)
+        best = AnswerProtocol.MARKERS if running_text else AnswerProtocol.SEGMENTS
+        return self.chosen(config, best, (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS))
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """A Responses body; nothing is kept at OpenAI (``store``)."""
