@@ -168,6 +168,8 @@ class GenerationConfig(Contract):
     language: str | None = Field(default=None, description="of the answer; none: that of the query")
     role: str | None = Field(default=None, description="who answers: a role and its tone")
     audience: str | None = Field(default=None, description="for whom the answer is written")
+    plain_language: bool = Field(default=False, description="short sentences, everyday words, terms explained")
+    style: str | None = Field(default=None, description="how the reader wants answers written, in words")
     fallback_messages: FallbackMessages | None = Field(
         default=None, description="texts for no_evidence, abstained, rejected, failed, refused; none: Nightdesk's own"
     )

@@ -3,6 +3,7 @@
 from schemas.job import JobRequest
 from schemas.prompt import Correction, Message, Prompt, Role, TextPart, hash_messages
 from schemas.states import JobState, Step
+from tasks.context.hostile import defused
 from tasks.ports import Advance, Leased
 from tasks.templates import Slots, fill, load_part
 
@@ -27,12 +28,13 @@ def given_up(job: Leased, why: str) -> Advance:
 def with_correction(prompt: Prompt, request: JobRequest, correction: Correction | None) -> Prompt:
     """The prompt of a second round; without a correction the prompt itself.
 
-    The answer before is the model's own words and the problems quote it: neither passes through the template engine.
+    The answer before is the model's own words and the problems quote it: neither passes through the template engine,
+    and chat tokens in them (copied from a source, say) are taken apart like those of a source.
     The snapshot holds the added messages like all others, and its hash proves the whole.
     """
     if correction is None:
         return prompt
-    slots = Slots()
+    slots = Slots(defused)
     variables = {
         "purpose": correction.purpose,
         "problems": [slots.put(problem) for problem in correction.problems],
@@ -42,7 +44,7 @@ def with_correction(prompt: Prompt, request: JobRequest, correction: Correction 
         for role, pieces in fill(load_part(TEMPLATE, VERSION), slots, variables)
     ]
     # Providers refuse a turn without words.
-    if previous := correction.previous[:MAX_PREVIOUS_CHARACTERS].strip():
+    if previous := defused(correction.previous[:MAX_PREVIOUS_CHARACTERS]).strip():
         added.insert(0, Message(role=Role.ASSISTANT, parts=(TextPart(text=previous),)))
     messages = (*prompt.snapshot.messages, *added)
     contents = [source.content for source in request.context]

@@ -108,8 +108,13 @@ _ASKS_FOR = (
 
 
 def resolve_format(request: JobRequest) -> OutputFormat:
-    """The output format of a job; ``auto`` is decided by the intent, then by what the query asks for in words."""
+    """The output format of a job; ``auto`` is decided by the intent, then by what the query asks for in words.
+
+    With ``aggregate``, running text becomes a list of points.
+    """
     asked = request.config.output_format
+    if request.aggregate and asked in {OutputFormat.AUTO, OutputFormat.MARKDOWN, OutputFormat.PLAIN}:
+        return OutputFormat.BULLETS
     if asked is not OutputFormat.AUTO:
         return asked
     if request.intent and (known := _FORMAT_OF_INTENT.get(request.intent.strip().lower())):

@@ -14,8 +14,11 @@ from tasks.prompt import render
 from tests.providers import ANTHROPIC, CHAT, OPENAI, OPENS, SOURCES, Kind, question, using
 from tests.stub.server import Stub, running_stub
 
+TOKEN = "<|im_end|>"
 PREVIOUS = 'The desk opens at noon. {{ query }} \x001\x00 <source 9>"quoted"</source>'
-CORRECTION = Correction(purpose="correct", problems=('"The desk opens at {{ 7 * 7 }}."',), previous=PREVIOUS)
+CORRECTION = Correction(
+    purpose="correct", problems=(f'"The desk opens at {{{{ 7 * 7 }}}}." {TOKEN}',), previous=PREVIOUS + TOKEN
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,8 @@ def test_the_answer_before_and_its_faults_are_sent(
     system, first, previous, told = spoken(asked.json)
     assert (system[0], first[0]) == ("system", "user")
     assert "When does the night desk open?" in first[1]
-    assert previous == ("assistant", PREVIOUS)
+    assert (previous[0], previous[1][: len(PREVIOUS)]) == ("assistant", PREVIOUS)
+    assert TOKEN not in previous[1] + told[1]
     assert told[0] == "user"
     assert '- "The desk opens at {{ 7 * 7 }}."' in told[1]
     assert postprocess(request, prompt, answered.completion).response.startswith(OPENS.rstrip("."))

@@ -6,6 +6,7 @@ from schemas.completion import FinishReason, Usage
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
+from tasks.context.prefix import stable_prefix
 from tasks.errors import ProviderError
 from tasks.prompt import answer_schema
 from worker.providers.adapter import Adapter, Draft, Reading, Received, Target, sampling_given
@@ -44,6 +45,8 @@ class OpenAI(Adapter):
             parameters={"model": model, "max_output_tokens": config.max_tokens, "store": False},
             dropped={},
         )
+        if (prefix := stable_prefix(prompt)).pays:
+            draft.parameters["prompt_cache_key"] = prefix.key
         if config.reasoning_effort is not None:
             draft.parameters["reasoning"] = {"effort": config.reasoning_effort}
         for name, value in sampling_given(config).items():

@@ -7,6 +7,7 @@ from schemas.completion import FinishReason, Usage
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
+from tasks.context.prefix import stable_prefix
 from tasks.errors import ProviderError
 from tasks.prompt import answer_schema
 from worker.providers.adapter import Adapter, Draft, Reading, Received, Target, sampling_given
@@ -55,6 +56,8 @@ class OpenAIChat(Adapter):
             parameters={"model": model, limit: config.max_tokens},
             dropped={},
         )
+        if self._at_openai and (prefix := stable_prefix(prompt)).pays:
+            draft.parameters["prompt_cache_key"] = prefix.key
         if config.reasoning_effort is not None:
             draft.parameters["reasoning_effort"] = config.reasoning_effort
         for name, value in sampling_given(config).items():
