@@ -145,7 +145,11 @@ class Correction(Contract):
         default=(), description="what is wrong with the answer before, each in a sentence"
     )
     previous: str = Field(default="", description="that answer as the model gave it")
+    parsed: bool = Field(default=True, description="it was of its protocol, and whole")
+    violations: Annotated[int, Field(ge=0)] = Field(default=0, description="where its object breaks its schema")
+    supported: Annotated[int, Field(ge=0)] = Field(default=0, description="its claims with support")
     ungrounded: Annotated[int, Field(ge=0)] = Field(default=0, description="its claims without support")
+    age_ms: Annotated[float, Field(ge=0)] = Field(default=0.0, description="the job's age when it was asked again")
     given_up: str | None = None
 
 

@@ -9,9 +9,12 @@ generate     prompt, attempt, provider call, completion
 turns        plans a job's calls to its provider and its fallbacks
 prompt       renders a request into messages; ``templates`` holds the templates, each with version and hash;
              ``context`` decides what is shown of the sources
+correcting   lets a prompt go on with the answer before and what is wrong with it, for a second round
 check        postprocess, checkers, policy, final write
 postprocess  turns a completion into an answer with located citations; its parts are in ``answers``
 checkers     give each claim a verdict and its evidence
+policy       decides: asked again, gone back from, or which outcome
+amend        takes out, cuts and lists what the policy says
 quality      reckons the answer's quality and whether the sources suffice
 finish       makes the audit record and the result
 texts        what a person reads where there is no answer

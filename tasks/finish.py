@@ -7,7 +7,7 @@ from typing import Any
 
 from schemas import CONTRACT_VERSION
 from schemas.completion import Completion
-from schemas.failure import Failure
+from schemas.failure import Failure, FailureKind
 from schemas.generation import OutputFormat
 from schemas.grounding import Grounding
 from schemas.prompt import Prompt
@@ -44,7 +44,7 @@ class Findings:
 
 
 def fallback_text(job: Leased, kind: str) -> str:
-    """The text for ``no_evidence``, ``abstained``, ``failed`` or ``refused``: the caller's own, or ours."""
+    """The text for ``no_evidence``, ``abstained``, ``rejected``, ``failed`` or ``refused``: the caller's own, or ours."""
     return fallback(job.request, kind)
 
 
@@ -60,7 +60,7 @@ def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings |
     told = Findings(
         prompt=known.prompt,
         completion=known.completion,
-        answer=fallback_text(job, "failed"),
+        answer=fallback_text(job, "rejected" if failure.kind is FailureKind.MISSING_CITATIONS else "failed"),
         failure=failure,
         quality=Quality(reasoning=failure.message),
     )

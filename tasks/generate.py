@@ -17,6 +17,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.prompt import Prompt
 from schemas.record import Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.correcting import asked_again, given_up
 from tasks.errors import ConfigurationError, InputError, ProviderError, ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
 from tasks.poll import job_ids as read_ids
@@ -123,23 +124,23 @@ class Generate:
             if ruling is not None:
                 await self._finish(job, _uncalled(job, *ruling, watch.timing(job)))
             elif job.unknown >= MAX_UNKNOWN:
-                await self._finish(job, failed(job, _spent(job), watch.timing(job)))
+                await self._fail(job, _spent(job), watch)
             else:
                 await self._call_in_turn(job, watch)
         except (ConfigurationError, InputError, ProviderError, Unstorable) as error:
-            await self._finish(job, failed(job, failure_of(error), watch.timing(job)))
+            await self._fail(job, failure_of(error), watch)
         except ServiceUnavailable:
             # No fault of the job's: its lease runs out, and the rescue hands it on with all that is stored.
             raise
         except Exception as error:
             log.exception("job %s broke in generate", job.job_id)
-            await self._finish(job, failed(job, failure_of(error), watch.timing(job)))
+            await self._fail(job, failure_of(error), watch)
 
     async def _call_in_turn(self, job: Leased, watch: Stopwatch) -> None:
         """Call the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
         turns = Turns(job, self.providers, watch.planned)
         if turns.spent:
-            await self._finish(job, failed(job, _spent(job), watch.timing(job)))
+            await self._fail(job, _spent(job), watch)
             return
         more = True
         while more:
@@ -169,7 +170,7 @@ class Generate:
             token=job.token,
             run=job.run,
             round=job.round,
-            purpose=Purpose.GENERATE,
+            purpose=Purpose(again.purpose) if (again := asked_again(job)) else Purpose.GENERATE,
             number=job.attempts + taken,
             lane=call.lane,
             provider=call.provider,
@@ -185,6 +186,10 @@ class Generate:
             status = await self.ledger.batch_status(job.batch_id)
             # While others hold reservations some of it may come back; after that only a person can add to it.
             waits = status.reserved_usd > 0
+            if not waits and job.round:
+                # There is an answer already: better that than a job that waits for more money.
+                await self._move(job, given_up(job, "the batch's budget was used up"))
+                return
             reason = None if waits else HeldReason.BUDGET
             delay = BUDGET_WAIT if waits else timedelta(0)
             await self._move(job, Advance(JobState.SCHEDULED, job.step, job.round, delay, reason, "budget"))
@@ -272,7 +277,7 @@ class Generate:
                 cost_usd=answered.completion.cost_usd,
             )
             await self.journal.close_attempt(bare)
-            await self._finish(job, failed(job, failure, watch.timing(job)))
+            await self._fail(job, failure, watch)
             return False
 
     async def _call_failed(
@@ -295,6 +300,9 @@ class Generate:
             policy=self.policy,
             jitter=self.jitter(),
         )
+        if isinstance(decision, Hold) and job.round:
+            # There is an answer already: nobody has to decide about a second one.
+            decision = Fail(failure)
         unknown = failure.kind is FailureKind.UNKNOWN_OUTCOME
         closed = ClosedAttempt(
             id=attempt.id,
@@ -310,11 +318,18 @@ class Generate:
         )
         await self._close_broken(closed, left)
         if isinstance(decision, Fail):
-            await self._finish(job, failed(job, turns.with_unusable(decision.failure), watch.timing(job)))
+            await self._fail(job, turns.with_unusable(decision.failure), watch)
         return isinstance(decision, Fallback)
 
     async def _move(self, job: Leased, advance: Advance) -> None:
         await self.ledger.defer(LeaseKey(job.job_id, job.token), advance)
+
+    async def _fail(self, job: Leased, failure: Failure, watch: Stopwatch) -> None:
+        """The end of the job; of a second round only: the first answer was paid for, and is finished instead."""
+        if job.round:
+            await self._move(job, given_up(job, f"the call failed: {failure.message}"))
+        else:
+            await self._finish(job, failed(job, failure, watch.timing(job)))
 
     async def _finish(self, job: Leased, final: FinalJob) -> None:
         if await self.journal.finish(final):

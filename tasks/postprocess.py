@@ -13,6 +13,7 @@ from schemas.job import JobRequest
 from schemas.prompt import Flag, LeftOutReason, Prompt, SourcePart
 from tasks.answers.citing import label, locate_citations
 from tasks.answers.markers import Marker
+from tasks.answers.objects import completed, violations
 from tasks.answers.reading import UNSTORABLE, Read, read_completion, read_given
 from tasks.answers.render import Rendered, render, resolve_format
 from tasks.text.sentences import Span, sentence_spans, words
@@ -28,6 +29,7 @@ class Processed:
         canonical: what it was rendered from; citations of sources that do not exist are left out.
         structured: the object asked for by ``output_schema``, or the response itself when its format is JSON.
         parsed: False when the completion was not of its protocol or a part of it was lost.
+        violations: where the object breaks ``output_schema``, in words.
         abstained: the model itself says that the sources do not answer, and cites nothing.
         statements: the response's sentences in order, with the citations of each.
         markers: every citation marker in the response, in order, those that name no source included.
@@ -47,6 +49,7 @@ class Processed:
     markers: tuple[Span, ...]
     shown: tuple[int, ...] = ()
     segments: tuple[Span, ...] = ()
+    violations: tuple[str, ...] = ()
 
 
 def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completion | None) -> Processed:
@@ -83,11 +86,12 @@ def _assemble(request: JobRequest, read: Read, shown: tuple[int, ...], notes: Se
     markers = sorted({Span(mark.start, mark.end) for mark in rendered.marks} | unknown)
     sentences = _sentences(rendered, request.config.language)
     citations, missing = locate_citations(request, answer, rendered, shown, sentences=sentences, markers=markers)
-    structured, remarks = _structured(request, read, rendered.text, output_format)
+    broken = () if request.check_only else violations(request.config, read.data)
+    structured = _structured(request, read, rendered.text, output_format, citations)
     cites = bool(markers) or not request.check_only
     measured = _measured(request, rendered.text, citations, cites=cites)
     if not answer.sufficient and citations:
-        remarks = (*remarks, "by its own word the answer covers only a part of the question")
+        notes = (*notes, "by its own word the answer covers only a part of the question")
     return Processed(
         response=rendered.text,
         citations=tuple(citations),
@@ -95,12 +99,13 @@ def _assemble(request: JobRequest, read: Read, shown: tuple[int, ...], notes: Se
         structured=structured,
         parsed=read.parsed,
         abstained=not answer.sufficient and not citations,
-        warnings=tuple(dict.fromkeys((*read.warnings, *missing, *notes, *measured, *remarks))),
+        warnings=tuple(dict.fromkeys((*read.warnings, *missing, *notes, *measured, *broken))),
         output_format=output_format,
         statements=tuple(_statements(sentences, citations, read.unknown, len(shown))),
         markers=tuple(markers),
         shown=shown,
         segments=rendered.segments,
+        violations=broken,
     )
 
 
@@ -185,17 +190,17 @@ def _left_out(request: JobRequest, prompt: Prompt) -> Iterator[str]:
 
 
 def _structured(
-    request: JobRequest, read: Read, text: str, output_format: OutputFormat
-) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """The object that goes with the answer, and what is to be said if it is missing."""
+    request: JobRequest, read: Read, text: str, output_format: OutputFormat, citations: Sequence[Citation]
+) -> dict[str, Any] | None:
+    """The object that goes with the answer; one that breaks its schema was paid for, too."""
     if request.check_only:
-        return None, ()
+        return None
     if request.config.output_schema is not None:
-        return read.data, () if read.data is not None else ("the object asked for by output_schema is missing",)
+        return completed(request.config, read.data, text, citations)
     if output_format is OutputFormat.JSON:
         parsed: dict[str, Any] = orjson.loads(text)
-        return parsed, ()
-    return None, ()
+        return parsed
+    return None
 
 
 # ---- taking statements out -------------------------------------------------------------------------------------
@@ -221,9 +226,14 @@ def redact(request: JobRequest, processed: Processed, spans: Sequence[tuple[int,
             if (kept := _reduced(segment, place, processed, out)) is not None
         ]
         answer = CanonicalAnswer(segments=tuple(segments), sufficient=processed.canonical.sufficient)
-        data = processed.structured if request.config.output_schema is not None else None
-        read = Read(answer, processed.parsed, data)
-    shorter = _assemble(request, read, processed.shown, processed.warnings)
+        return rendered_anew(request, processed, answer)
+    return replace(_assemble(request, read, processed.shown, processed.warnings), abstained=processed.abstained)
+
+
+def rendered_anew(request: JobRequest, processed: Processed, answer: CanonicalAnswer) -> Processed:
+    """A model's answer with another canonical form; its object and what was said of it stay."""
+    data = processed.structured if request.config.output_schema is not None else None
+    shorter = _assemble(request, Read(answer, processed.parsed, data), processed.shown, processed.warnings)
     return replace(shorter, abstained=processed.abstained)
 
 

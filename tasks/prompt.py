@@ -8,6 +8,8 @@ from typing import Any
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import SHOWN_METADATA, JobRequest, SourceContext
 from schemas.prompt import Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
+from schemas.structured import asked_for
+from tasks.answers.objects import embedded
 from tasks.answers.render import resolve_format
 from tasks.context.hostile import WORD_JOINER, chat_tokens, defused, flags, may_hold_tag, undisguised
 from tasks.context.order import sub_queries
@@ -53,12 +55,15 @@ ANSWER_SCHEMA: dict[str, Any] = {
 
 def answer_schema(config: GenerationConfig) -> dict[str, Any]:
     """The JSON Schema of a SEGMENTS answer; ``config.output_schema`` becomes the schema of its key ``data``."""
-    if config.output_schema is None:
+    asked = asked_for(config.output_schema)
+    if asked is None:
         return ANSWER_SCHEMA
+    data, definitions = embedded(asked, "data")
     return {
         **ANSWER_SCHEMA,
         "required": [*ANSWER_SCHEMA["required"], "data"],
-        "properties": {**ANSWER_SCHEMA["properties"], "data": config.output_schema},
+        "properties": {**ANSWER_SCHEMA["properties"], "data": data},
+        **definitions,
     }
 
 
@@ -196,7 +201,8 @@ def _variables(
     slots: Slots,
 ) -> dict[str, Any]:
     config = request.config
-    schema = json.dumps(config.output_schema, ensure_ascii=False) if config.output_schema is not None else None
+    asked = asked_for(config.output_schema)
+    schema = json.dumps(asked, ensure_ascii=False) if asked is not None else None
     return {
         "protocol": protocol.value,
         "format": resolve_format(request).value,

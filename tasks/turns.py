@@ -6,6 +6,7 @@ from time import monotonic
 
 from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
+from tasks.correcting import asked_again, with_correction
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Call, Leased, Provider, Providers, Turn
 from tasks.prompt import render
@@ -98,7 +99,7 @@ class Turns:
         provider = self.providers.get(turn.provider)
         request = _request_of(self.job.request, turn)
         started = monotonic()
-        prompt = render(request, provider.protocol(request.config))
+        prompt = with_correction(render(request, provider.protocol(request.config)), request, asked_again(self.job))
         call = provider.plan(request, prompt)
         self.spend((monotonic() - started) * 1000)
         if call.reserve_usd is None and self.job.max_cost_usd is not None:

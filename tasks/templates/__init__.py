@@ -77,6 +77,11 @@ def load(name: str, version: str | None) -> PromptTemplate:
     return _compiled(name, version or versions[-1])
 
 
+def load_part(name: str, version: str) -> PromptTemplate:
+    """A template of ours that is no prompt by itself: its name begins with ``_``."""
+    return _compiled(name, version)
+
+
 @cache
 def _environment() -> ImmutableSandboxedEnvironment:
     return ImmutableSandboxedEnvironment(

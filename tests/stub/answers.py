@@ -93,7 +93,8 @@ def messages(body: dict[str, Any]) -> dict[str, Any]:
     if cited and schema is not None:
         raise ValueError("citations and output_config.format can't be combined")
     if schema is not None:
-        content = [{"type": "text", "text": _written(str(body["messages"][-1]["content"]), schema), "citations": None}]
+        prompt = "\n".join(str(message["content"]) for message in body["messages"])
+        content = [{"type": "text", "text": _written(prompt, schema), "citations": None}]
     elif cited:
         content = _cited(cited)
     else:
