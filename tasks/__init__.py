@@ -11,6 +11,7 @@ check        postprocess, checkers, policy, final write
 postprocess  turns a completion into an answer with located citations; its parts are in ``answers``
 checkers     give each claim a verdict and its evidence
 finish       makes the audit record and the result
+restyle      renders a stored answer in another style or format
 poll         answers what became of a job
 retry        decides what follows a failure
 rescue       takes jobs from workers that died

@@ -91,6 +91,8 @@ def judge_outcome(
         reasons.append(f"the model stopped early: {completion.finish_reason.value}")
     if not processed.parsed:
         reasons.append("the answer was not in the form asked for")
+    if processed.format_problem:
+        reasons.append(processed.format_problem)
     # A given answer that cites nothing was not asked to.
     asked = config.include_citations and (completion is not None or bool(processed.markers))
     if asked and len(processed.citations) < config.min_citations:

@@ -10,7 +10,7 @@ from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
 from schemas.completion import Completion, NativeCitation
 from schemas.generation import AnswerProtocol
 from tasks.answers.markers import Marker, cut_segments, find_markers, references_start
-from tasks.answers.render import Mark, Piece, Rendered
+from tasks.answers.rendered import Mark, Piece, Rendered
 from tasks.answers.segments import read_segments
 from tasks.text.sentences import sentence_spans
 from tasks.text.statements import is_hedge, why_not_checkable
