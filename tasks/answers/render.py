@@ -172,12 +172,21 @@ def _followed(items: Sequence[Item], flow: Flow) -> list[tuple[Item, int]]:
 
 
 def _write_table(writer: Writer) -> None:
+    """The model's own table, or a statement a row; what leads in to the first statement stands above."""
     if _keeps_table(writer.flow):
         _write_markdown(writer)
         return
-    writer.write("| Statement | Sources |\n| --- | --- |")
     text = writer.flow.text
-    for item, until in _followed(cut_items(writer.flow), writer.flow):
+    followed = _followed(cut_items(writer.flow), writer.flow)
+    above = next((count for count, (item, _) in enumerate(followed) if item.kind is Kind.POINT), 0)
+    for item, until in followed[:above]:
+        start = writer.position
+        writer.copy(item.start, item.end, as_item(text, item))
+        writer.marks_until(until)
+        writer.piece(start)
+        writer.write("\n\n")
+    writer.write("| Statement | Sources |\n| --- | --- |")
+    for item, until in followed[above:]:
         writer.write("\n| ")
         start = writer.position
         begin = item.start + _heading_marks(text, item)

@@ -19,6 +19,12 @@ def test_configure_is_what_the_settings_and_the_contract_make() -> None:
     assert (DOCS / "configure.md").read_text() == reference["configure"](), "run: python docs/reference.py"
 
 
+def test_formats_shows_what_the_renderer_makes() -> None:
+    page = runpy.run_path(str(DOCS / "formats.py"))
+
+    assert (DOCS / "formats.md").read_text() == page["formats"](), "run: python docs/formats.py"
+
+
 @pytest.mark.parametrize("model", [GenerationRecord, JobResult])
 def test_every_field_of_record_and_result_is_explained(model: type[GenerationRecord]) -> None:
     text = (DOCS / "record.md").read_text()

@@ -1,4 +1,5 @@
 """Rendering: every style and format, with markers exactly where they are said to be."""
+# ruff: noqa: RUF001 - full-width characters are meant
 
 import json
 import re
@@ -197,6 +198,14 @@ def test_a_nested_list_keeps_its_levels_and_its_items_keep_their_sentences() -> 
     )
     assert listed(OutputFormat.STEPS, *parts) == (
         "The fees:\n\n1. Night fee. It is 4 EUR [1].\n   - On Sundays it is 5 EUR [2].\n2. Day fee [1]"
+    )
+
+
+def test_what_leads_in_to_a_table_stands_above_it() -> None:
+    parts = (segment("# Fees\nAt night:\n"), segment("It is 4 EUR.", 1), segment("\n\nOr else:\n- None.", 2))
+    assert listed(OutputFormat.TABLE, *parts) == (
+        "# Fees\n\nAt night:\n\n| Statement | Sources |\n| --- | --- |\n"
+        "| It is 4 EUR. | [1] |\n| Or else: |  |\n| None. | [2] |"
     )
 
 

@@ -21,6 +21,7 @@ from worker.settings import load_settings
 
 def command(
     batch: options.BatchId,
+    *,
     output: options.Output = "-",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until all jobs are final (or held).")] = False,
     citation_style: Style = None,

@@ -21,6 +21,7 @@ def command(
     job: Annotated[
         str, typer.Argument(metavar="JOB", help="A job's id, or BATCH:CUSTOM_ID, or BATCH:POSITION (from 0).")
     ],
+    *,
     citation_style: Style = None,
     output_format: Format = None,
     with_sources: WithSources = False,
