@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from schemas.base import Contract
+from schemas.quality import QualityConstants
 
 
 class GenerationMode(StrEnum):
@@ -90,6 +91,7 @@ class FallbackMessages(Contract):
     no_evidence: str | None = None
     abstained: str | None = None
     failed: str | None = None
+    refused: str | None = Field(default=None, description="none: the caller's own text for failed, if there is one")
 
 
 class Sampling(Contract):
@@ -141,7 +143,10 @@ class GenerationConfig(Contract):
     role: str | None = Field(default=None, description="who answers: a role and its tone")
     audience: str | None = Field(default=None, description="for whom the answer is written")
     fallback_messages: FallbackMessages | None = Field(
-        default=None, description="texts for no_evidence, abstained and failed; none: Nightdesk's own"
+        default=None, description="texts for no_evidence, abstained, failed and refused; none: Nightdesk's own"
+    )
+    quality: QualityConstants | None = Field(
+        default=None, description="constants of answer_quality and sufficient_context to change; none: as in quality.md"
     )
     checkers: tuple[CheckerName, ...] = Field(
         default=(CheckerName.STRUCTURE, CheckerName.LEXICAL), description="layers of the check"

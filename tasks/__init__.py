@@ -10,8 +10,10 @@ prompt       renders a request into messages; ``templates`` holds the templates,
 check        postprocess, checkers, policy, final write
 postprocess  turns a completion into an answer with located citations; its parts are in ``answers``
 checkers     give each claim a verdict and its evidence
+quality      reckons the answer's quality and whether the sources suffice
 finish       makes the audit record and the result
 restyle      renders a stored answer in another style or format
+texts        what a person reads where there is no answer
 poll         answers what became of a job
 retry        decides what follows a failure
 rescue       takes jobs from workers that died

@@ -14,6 +14,7 @@ from schemas.completion import Completion, FinishReason
 from schemas.failure import Failure, FailureKind
 from schemas.generation import GenerationConfig, OnUngrounded
 from schemas.grounding import Grounding, Verdict
+from schemas.job import JobRequest
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
 from tasks.checkers import ground
@@ -23,6 +24,7 @@ from tasks.generate import failure_of
 from tasks.poll import job_ids as read_ids
 from tasks.ports import Advance, FinalJob, Journal, Leased, LeaseKey, Ledger, wired
 from tasks.postprocess import Processed, postprocess, redact
+from tasks.quality import assess, reasoning
 from tasks.text.sentences import Span
 
 log = logging.getLogger(__name__)
@@ -72,8 +74,8 @@ def examine(job: Leased, leased_at: float) -> FinalJob | Again:
         completion=completion,
         processed=processed,
         grounding=grounding,
-        quality=_quality(outcome, processed, reasons),
-        answer=fallback_text(job, "abstained") if outcome is Outcome.ABSTAINED else processed.response,
+        quality=_quality(job.request, outcome, processed, grounding, reasons),
+        answer=_shown(job, outcome, processed),
     )
     return completed(job, outcome, findings, timing)
 
@@ -119,10 +121,20 @@ def _redacted(job: Leased, processed: Processed, grounding: Grounding) -> tuple[
     return replace(shorter, warnings=told), ground(job.request, shorter)
 
 
-def _quality(outcome: Outcome, processed: Processed, reasons: Sequence[str]) -> Quality:
+def _shown(job: Leased, outcome: Outcome, processed: Processed) -> str:
+    """What the producer reads: the answer; instead of an abstention a text of ours, but a given answer stays as it is."""
+    kept = job.request.check_only and processed.response
+    return fallback_text(job, "abstained") if outcome is Outcome.ABSTAINED and not kept else processed.response
+
+
+def _quality(
+    request: JobRequest, outcome: Outcome, processed: Processed, grounding: Grounding | None, reasons: Sequence[str]
+) -> Quality:
+    assessment = assess(request, processed, grounding)
     return Quality(
-        sufficient_context=processed.canonical.sufficient,
-        reasoning="; ".join(reasons) if reasons else "every checkable claim is supported by a source",
+        answer_quality=assessment.answer_quality,
+        sufficient_context=assessment.sufficient,
+        reasoning=reasoning(reasons, grounding, assessment),
         abstain_reason="; ".join(reasons) if outcome is Outcome.ABSTAINED else None,
         warnings=processed.warnings,
     )
@@ -133,7 +145,7 @@ def _refused(job: Leased, completion: Completion, leased_at: float) -> FinalJob:
     findings = Findings(
         prompt=job.stored.prompt if job.stored else None,
         completion=completion,
-        answer=fallback_text(job, "failed"),
+        answer=fallback_text(job, "refused"),
         failure=Failure(kind=FailureKind.REFUSED, message=message),
         quality=Quality(reasoning=message),
     )

@@ -72,7 +72,8 @@ def _unchanged(result: JobResult, why: str) -> JobResult:
 
 def _with(request: JobRequest, style: CitationStyle, output_format: OutputFormat) -> JobRequest:
     config = request.config.model_copy(update={"citation_style": style, "output_format": output_format})
-    return request.model_copy(update={"config": config})
+    # The format is decided: nothing else of the request has a say in it any more.
+    return request.model_copy(update={"config": config, "aggregate": False, "intent": None})
 
 
 def _score(result: JobResult) -> tuple[str, float] | None:

@@ -13,7 +13,8 @@ from tasks.answers.markers import Marker, cut_segments, find_markers, references
 from tasks.answers.rendered import Mark, Piece, Rendered
 from tasks.answers.segments import read_segments
 from tasks.text.sentences import sentence_spans
-from tasks.text.statements import is_hedge, why_not_checkable
+from tasks.text.statements import why_not_checkable
+from tasks.text.wording import is_denial, is_next_step
 
 _NONE = re.compile(r"\s*\[none\][:.]?\s*", re.IGNORECASE)
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -79,8 +80,11 @@ def _only_hedges(segments: Sequence[Segment]) -> bool:
     """Whether an answer without a citation says nothing but that there is no answer."""
     if not segments or any(segment.citations for segment in segments):
         return False
-    texts = [segment.text for segment in segments if segment.text.strip()]
-    return any(map(is_hedge, texts)) and all(why_not_checkable(text) for text in texts)
+    text = "".join(segment.text for segment in segments)
+    sentences = [text[start:end] for start, end in sentence_spans(text)]
+    return any(map(is_denial, sentences)) and all(
+        why_not_checkable(sentence) or is_next_step(sentence) for sentence in sentences
+    )
 
 
 def _clean_segments(answer: CanonicalAnswer, known: int) -> tuple[CanonicalAnswer, tuple[str, ...]]:
@@ -99,7 +103,8 @@ def _clean_segments(answer: CanonicalAnswer, known: int) -> tuple[CanonicalAnswe
             citations.extend(SegmentCitation(source=source) for source in written if source not in cited)
             named.extend(number for marker in markers for number in marker.numbers)
         segments.append(Segment(text=text, citations=tuple(citations)))
-    return CanonicalAnswer(segments=tuple(segments), sufficient=answer.sufficient), _unknown_warning(named, known)
+    sufficient = answer.sufficient and not _only_hedges(segments)
+    return CanonicalAnswer(segments=tuple(segments), sufficient=sufficient), _unknown_warning(named, known)
 
 
 def _read_native(text: str, native: Sequence[NativeCitation], known: int) -> Read:
@@ -127,7 +132,7 @@ def _read_native(text: str, native: Sequence[NativeCitation], known: int) -> Rea
 
 
 def _past_punctuation(text: str, end: int) -> int:
-    while end < len(text) and text[end] in ".!?。！？" and not text[end - 1 : end].isspace():
+    while end < len(text) and text[end] in ".!?。！？؟" and not text[end - 1 : end].isspace():
         end += 1
     return end
 

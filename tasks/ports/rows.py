@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
+
+from pydantic import ConfigDict
 
 from schemas.completion import Completion
 from schemas.failure import Failure
@@ -182,6 +184,9 @@ class Advance:
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
     """A completion to be stored: the raw bytes as received and what was parsed of them."""
+
+    # Where an answer is kept as JSON for a while, its bytes stand there exactly.
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
     raw: bytes
     completion: Completion

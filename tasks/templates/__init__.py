@@ -21,6 +21,7 @@ from tasks.errors import InputError
 
 FOLDER = Path(__file__).parent
 _FILE = re.compile(r"(?P<name>[a-z][a-z0-9_]*)@(?P<version>\d+(?:\.\d+)*)\.j2")
+_INNER_FILE = re.compile(r"(?P<name>_[a-z][a-z0-9_]*)@(?P<version>\d+(?:\.\d+)*)\.j2")
 _MARK = re.compile("\x00(\\w+)\x00")
 
 
@@ -42,6 +43,21 @@ def available() -> dict[str, tuple[str, ...]]:
         if match := _FILE.fullmatch(path.name):
             found.setdefault(match["name"], []).append(match["version"])
     return {name: tuple(sorted(versions, key=_version_key)) for name, versions in found.items()}
+
+
+@cache
+def load_inner(name: str, version: str | None = None) -> PromptTemplate:
+    """A template that is no prompt of a job (its name begins with ``_``), in its newest version when none is given."""
+    versions = [
+        match["version"]
+        for path in FOLDER.glob(f"{name}@*.j2")
+        if (match := _INNER_FILE.fullmatch(path.name)) and match["name"] == name
+    ]
+    if not versions or (version is not None and version not in versions):
+        raise InputError(
+            f"no template {name!r} in version {version or 'any'}; there are {', '.join(versions) or 'none'}"
+        )
+    return _compiled(name, version or max(versions, key=_version_key))
 
 
 def _version_key(version: str) -> tuple[int, ...]:

@@ -12,6 +12,9 @@ from tests.builders import closed_error, closed_ok, closed_unknown, later, make_
 
 _DELAY = timedelta(seconds=30)
 
+ABANDONED_S = 60
+"""After so long a final job has no call under way: whoever made it is gone."""
+
 Key = tuple[int, int, Purpose]
 """Run, round and purpose: what is answered once."""
 
@@ -55,6 +58,8 @@ class Job:
     outcome: Outcome | None = None
     token: UUID | None = None
     lease_until: float = 0.0
+    ended_at: float | None = None
+    """When it was first seen final."""
     calls: list[Call] = field(default_factory=list)
     winners: dict[Key, UUID] = field(default_factory=dict)
     finals: set[int] = field(default_factory=set)
@@ -165,7 +170,12 @@ class Model:
             job.held = then.held_reason
 
     def rescue(self, reason: HeldReason | None) -> set[UUID]:
-        """Free the jobs whose lease ran out."""
+        """Free the jobs whose lease ran out; what was left open of jobs long final is closed."""
+        for job in self.jobs.values():
+            if job.ended_at is not None and job.ended_at < self.now - ABANDONED_S:
+                for call in job.calls:
+                    if call.open:
+                        call.outcome, call.cost_usd = "unknown", call.attempt.reserved_usd
         stale = [job for job in self.jobs.values() if job.state is JobState.RUNNING and job.lease_until < self.now]
         for job in stale:
             lost = [call for call in job.calls if call.open and call.attempt.token == job.token]

@@ -10,6 +10,7 @@ from worker import local
 from worker.doctor.finding import Finding, Severity
 from worker.local import LocalStatus, ServerStatus
 from worker.settings import Settings
+from worker.spool import left_behind, spool_folder
 from worker.wiring import ConfiguredProviders
 
 LEAST_FREE = 1 << 30
@@ -60,6 +61,18 @@ def check_disk(home: Path, free: int | None = None) -> Iterator[Finding]:
             Severity.WARNING,
             f"only {free / (1 << 20):,.0f} MiB are free where the embedded servers keep their data ({data})",
             "make room, or move NIGHTDESK_HOME to a larger disk after 'nightdesk down': a PostgreSQL without room stops",
+        )
+
+
+def check_spool(settings: Settings, database_url: str) -> Iterator[Finding]:
+    """No worker that is gone left answers in the spool of this home."""
+    folder = spool_folder(settings.home.expanduser().absolute(), database_url)
+    if waiting := left_behind(folder):
+        yield Finding(
+            "spool",
+            Severity.WARNING,
+            f"{waiting} files with answers that came while PostgreSQL was away wait in {folder}",
+            "start a worker with this NIGHTDESK_HOME: it writes them first; until then their calls count as unknown",
         )
 
 
