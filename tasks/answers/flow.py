@@ -11,6 +11,8 @@ from schemas.generation import CitationStyle
 from tasks.text.sentences import Span
 
 _TAIL = re.compile(r"[ \t]*(?:[.!?:;,…。！？，；]+|\|)[ \t]*\Z")
+_LONGEST_TAIL = 40
+"""Characters of closing punctuation looked at."""
 _FENCE = re.compile(r"(?m)^ {0,3}(`{3,}|~{3,})([^\n]*)$")
 
 
@@ -52,7 +54,7 @@ def sources_of(segment: Segment) -> list[int]:
 
 def _end_of_words(text: str, *, raised: bool) -> int:
     body = text.rstrip()
-    if (not raised or body.endswith("|")) and (found := _TAIL.search(body)):
+    if (not raised or body.endswith("|")) and (found := _TAIL.search(body, max(0, len(body) - _LONGEST_TAIL))):
         return len(body[: found.start()].rstrip())
     return len(body)
 

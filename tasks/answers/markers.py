@@ -55,7 +55,7 @@ def find_markers(text: str, titles: Sequence[str] = ()) -> list[Marker]:
     return markers
 
 
-_INLINE_CODE = re.compile(r"(?<!`)(`+)(?!`)[^\n]+?(?<!`)\1(?!`)")
+_INLINE_CODE = re.compile(r"(?<!`)(`+)(?!`)[^\n]{1,1000}?(?<!`)\1(?!`)")
 
 
 def _code(text: str) -> list[tuple[int, int]]:

@@ -12,9 +12,10 @@ _LINES = re.compile(
 )
 """Heading marks, rules, underlines of headings, the second row of a table."""
 _LINK = re.compile(r"(!?\[)([^\[\]\n]{1,300})(\]\((?:https?:|/|#|mailto:)[^)\s]{0,2000}\))")
-_CODE = re.compile(r"(?<!`)(`+)(?!`)([^\n]+?)(?<!`)(\1)(?!`)")
-_STARS = re.compile(r"(?<![0-9A-Za-z*\\])(\*{1,3})(?=[^\s*])([^\n]*?[^\s*])(\1)(?![0-9A-Za-z*])")
-_LINES_UNDER = re.compile(r"(?<![^\W_])(?<![_\\])(_{1,3})(?=[^\s_])([^\n]*?[^\s_])(\1)(?![^\W_])(?!_)")
+_CODE = re.compile(r"(?<!`)(`+)(?!`)([^\n]{1,1000}?)(?<!`)(\1)(?!`)")
+_STARS = re.compile(r"(?<![0-9A-Za-z*\\])(\*{1,3})(?=[^\s*])([^\n]{0,1000}?[^\s*])(\1)(?![0-9A-Za-z*])")
+_LINES_UNDER = re.compile(r"(?<![^\W_])(?<![_\\])(_{1,3})(?=[^\s_])([^\n]{0,1000}?[^\s_])(\1)(?![^\W_])(?!_)")
+# What is emphasised or linked is bounded, so that marks without their partners cost no more than others.
 _NESTED = 3
 """How deep emphasis may be nested."""
 

@@ -178,6 +178,8 @@ def _write_table(writer: Writer) -> None:
         return
     text = writer.flow.text
     followed = _followed(cut_items(writer.flow), writer.flow)
+    if not followed:
+        return
     above = next((count for count, (item, _) in enumerate(followed) if item.kind is Kind.POINT), 0)
     for item, until in followed[:above]:
         start = writer.position

@@ -133,7 +133,7 @@ def test_what_is_made_of_segments_is_always_valid(answer: CanonicalAnswer, style
     tokens = MARKDOWN.parse(body)
     heads = sum(token.type == "th_open" for token in tokens)
     rows = sum(token.type == "tr_open" for token in tokens) - 1
-    assert heads >= 2
+    assert heads >= 2 or not table.text
     assert sum(token.type == "td_open" for token in tokens) == heads * rows
     if words:
         for output_format in (OutputFormat.BULLETS, OutputFormat.STEPS):

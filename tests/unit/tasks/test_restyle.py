@@ -7,15 +7,20 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from schemas.answer import CanonicalAnswer
 from schemas.generation import AnswerProtocol, CitationStyle, OutputFormat
+from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.states import Outcome
 from tasks.check import examine
 from tasks.finish import result_of, view_of_final
 from tasks.ports import FinalJob, JobView
-from tasks.restyle import restyled
+from tasks.restyle import RENDERED, restyled
 from tests.unit.tasks.test_check import leased_for_check
+from tests.unit.tasks.test_render_properties import ANSWERS
 
 FORMATS = [one for one in OutputFormat if one is not OutputFormat.AUTO]
 CONTEXT = (
@@ -68,6 +73,24 @@ def test_from_any_style_to_any_other_is_as_if_asked_for(text: str, protocol: Ans
         if start[1] is wanted[1]:
             places = [(claim.start_pos, claim.end_pos, claim.verdict) for claim in moved.claims]
             assert places == [(claim.start_pos, claim.end_pos, claim.verdict) for claim in direct.claims]
+
+
+@settings(max_examples=40, deadline=None)
+@given(ANSWERS, st.sampled_from(CitationStyle), st.sampled_from(CitationStyle), st.sampled_from(FORMATS))
+def test_any_answer_is_as_if_asked_for_and_its_claims_keep_their_words(
+    answer: CanonicalAnswer, before: CitationStyle, after: CitationStyle, output_format: OutputFormat
+) -> None:
+    text = answer.model_dump_json()
+    start, direct = view(text, citation_style=before), view(text, citation_style=after, output_format=output_format)
+    moved = restyled(start, after, output_format)
+    if start.outcome not in RENDERED or direct.outcome not in RENDERED:
+        return
+    assert (moved.response, moved.citations) == (result_of(direct).response, result_of(direct).citations)
+    checked = [claim for claim in result_of(start).claims if claim.verdict is not Verdict.NOT_CHECKABLE]
+    kept = [claim for claim in moved.claims if claim.verdict is not Verdict.NOT_CHECKABLE]
+    assert [(claim.verdict, claim.evidence) for claim in kept] == [(claim.verdict, claim.evidence) for claim in checked]
+    for claim in moved.claims:
+        assert moved.response[claim.start_pos : claim.end_pos] == claim.text
 
 
 def test_verdicts_and_evidence_stay_with_their_words() -> None:
