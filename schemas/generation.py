@@ -120,9 +120,15 @@ class GenerationConfig(Contract):
     provider: str | None = Field(default=None, description="name of a configured provider; none: from the settings")
     model: str | None = Field(default=None, description="model id, passed through; none: from the settings")
     fallbacks: tuple[str, ...] = Field(
-        default=(), description="providers tried next, in order, as 'provider' or 'provider:model'"
+        default=(),
+        description="providers tried next, in order, as 'provider' or 'provider:model'; none: from the settings",
     )
     lane: Lane = Field(default=Lane.STANDARD, description="how the provider is called")
+    answer_protocol: AnswerProtocol | None = Field(
+        default=None,
+        description="form in which the model is asked to answer; none: what the provider serves best. An "
+        "output_schema needs segments",
+    )
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = Field(default=1024, description="most tokens of the answer")
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
         default=None, description="sent where the provider has it, else recorded as dropped"
@@ -142,6 +148,8 @@ class GenerationConfig(Contract):
     language: str | None = Field(default=None, description="of the answer; none: that of the query")
     role: str | None = Field(default=None, description="who answers: a role and its tone")
     audience: str | None = Field(default=None, description="for whom the answer is written")
+    plain_language: bool = Field(default=False, description="short sentences, everyday words, terms explained")
+    style: str | None = Field(default=None, description="how the reader wants answers written, in words")
     fallback_messages: FallbackMessages | None = Field(
         default=None, description="texts for no_evidence, abstained, failed and refused; none: Nightdesk's own"
     )

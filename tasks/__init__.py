@@ -6,7 +6,9 @@ submit       validates requests and writes them to the ledger
 dispatch     promotes what is due, hints what is available, sweeps what is unpublished
 pipeline     admits hinted jobs to the process's loop, within its slots
 generate     prompt, attempt, provider call, completion
-prompt       renders a request into messages; ``templates`` holds the templates, each with version and hash
+turns        plans a job's calls to its provider and its fallbacks
+prompt       renders a request into messages; ``templates`` holds the templates, each with version and hash;
+             ``context`` decides what is shown of the sources
 check        postprocess, checkers, policy, final write
 postprocess  turns a completion into an answer with located citations; its parts are in ``answers``
 checkers     give each claim a verdict and its evidence

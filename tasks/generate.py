@@ -31,24 +31,18 @@ from tasks.ports import (
     Ledger,
     NewAttempt,
     Opened,
-    Provider,
     Providers,
     Purpose,
     StoredAnswer,
     wired,
 )
-from tasks.prompt import render
 from tasks.retry import Decision, Fail, Fallback, Hold, Retry, RetryPolicy, Snooze, decide
+from tasks.turns import Planned, Turns
 
 log = logging.getLogger(__name__)
 
 BUDGET_WAIT = timedelta(seconds=5)
 """How long a job waits for other reservations of its batch to be settled before it asks for its own again."""
-
-_UNPRICED = (
-    "the price of model {} at {} is unknown, so the batch's ceiling could not be kept; "
-    "take a model whose price is known, or submit without a ceiling"
-)
 
 MAX_UNKNOWN = 10
 """Unknown outcomes of a round before the job fails: a job that takes its worker down must not do so for ever."""
@@ -74,6 +68,10 @@ class Stopwatch:
     since: float = field(default_factory=monotonic)
     prompt: float = 0.0
     llm: float = 0.0
+
+    def planned(self, ms: float) -> None:
+        """Add what it took to render a prompt and to make a call of it."""
+        self.prompt += ms
 
     def stored(self, job: Leased) -> dict[str, float]:
         """What the check step will need to complete the job's timings."""
@@ -115,10 +113,8 @@ class Generate:
             ruling = ruled_out(job)
             if ruling is not None:
                 await self._finish(job, _uncalled(job, *ruling, watch.timing(job)))
-            elif job.spent >= job.request.config.max_attempts or job.unknown >= MAX_UNKNOWN:
-                told = f"{job.spent} attempts failed and {job.unknown} ended unknown; no more are allowed"
-                failure = Failure(kind=FailureKind.ATTEMPTS_SPENT, message=told)
-                await self._finish(job, failed(job, failure, watch.timing(job)))
+            elif job.unknown >= MAX_UNKNOWN:
+                await self._finish(job, failed(job, _spent(job), watch.timing(job)))
             else:
                 await self._call_in_turn(job, watch)
         except (ConfigurationError, InputError, ProviderError, Unstorable) as error:
@@ -132,30 +128,19 @@ class Generate:
 
     async def _call_in_turn(self, job: Leased, watch: Stopwatch) -> None:
         """Call the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
-        config = job.request.config
-        turns = (config.provider, *config.fallbacks)
-        for number, name in enumerate(turns, start=1):
-            provider_name, _, model = (name or "").partition(":")
-            provider = self.providers.get(provider_name or None)
-            request = job.request
-            if number > 1:
-                # The job's model is one of its first provider: another has its own names.
-                request = request.model_copy(update={"config": config.model_copy(update={"model": model or None})})
-            started = monotonic()
-            prompt = render(request, provider.protocol(request.config))
-            call = provider.plan(request, prompt)
-            watch.prompt += (monotonic() - started) * 1000
-            if call.reserve_usd is None and job.max_cost_usd is not None:
-                if number < len(turns):
-                    continue
-                raise ProviderError(FailureKind.BUDGET, _UNPRICED.format(call.model, call.provider))
-            attempt = self._attempt(job, call, number)
+        turns = Turns(job, self.providers, watch.planned)
+        if turns.spent:
+            await self._finish(job, failed(job, _spent(job), watch.timing(job)))
+            return
+        more = True
+        while more:
+            planned = turns.take()
+            attempt = self._attempt(job, planned.call, turns.taken)
             opened = await self._open(job, attempt)
             if opened is not Opened.OPENED:
                 await self._not_opened(job, opened)
                 return
-            if not await self._answer(job, provider, call, attempt, watch, more=number < len(turns)):
-                return
+            more = await self._answer(job, planned, attempt, watch, turns)
 
     async def _open(self, job: Leased, attempt: NewAttempt) -> Opened:
         opening = asyncio.ensure_future(self.journal.open_attempt(attempt))
@@ -167,7 +152,7 @@ class Generate:
                 await self.journal.close_attempt(_never_called(job, attempt))
             raise
 
-    def _attempt(self, job: Leased, call: Call, turn: int) -> NewAttempt:
+    def _attempt(self, job: Leased, call: Call, taken: int) -> NewAttempt:
         return NewAttempt(
             id=uuid7(),
             job_id=job.job_id,
@@ -176,7 +161,7 @@ class Generate:
             run=job.run,
             round=job.round,
             purpose=Purpose.GENERATE,
-            number=job.attempts + turn,
+            number=job.attempts + taken,
             lane=call.lane,
             provider=call.provider,
             model=call.model,
@@ -196,14 +181,13 @@ class Generate:
             await self._move(job, Advance(JobState.SCHEDULED, job.step, job.round, delay, reason, "budget"))
         # LOST: someone else has the job now.
 
-    async def _answer(
-        self, job: Leased, provider: Provider, call: Call, attempt: NewAttempt, watch: Stopwatch, *, more: bool
-    ) -> bool:
+    async def _answer(self, job: Leased, planned: Planned, attempt: NewAttempt, watch: Stopwatch, turns: Turns) -> bool:
         """Make one call and close its attempt; True if the next provider is to be called."""
+        call = planned.call
         started = monotonic()
         try:
             async with asyncio.timeout(call.timeout_s):
-                answered = await provider.call(call)
+                answered = turns.credited(await planned.provider.call(call))
         except asyncio.CancelledError:
             # Lease lost or process stopping: the request may have been served, so the outcome is unknown.
             await asyncio.shield(self.journal.close_attempt(_cut_off(job, attempt)))
@@ -213,7 +197,8 @@ class Generate:
             if failure.kind is FailureKind.INTERNAL:
                 log.exception("call of job %s to %s broke", job.job_id, call.provider)
             watch.llm = (monotonic() - started) * 1000
-            return await self._call_failed(job, attempt, failure, watch, more=more)
+            turns.failed(planned, failure)
+            return await self._call_failed(job, attempt, failure, watch, turns)
         watch.llm = (monotonic() - started) * 1000
         if await self._close_answered(job, call.prompt, attempt, answered, watch):
             self.to_check(job)
@@ -255,7 +240,7 @@ class Generate:
             return False
 
     async def _call_failed(
-        self, job: Leased, attempt: NewAttempt, failure: Failure, watch: Stopwatch, *, more: bool
+        self, job: Leased, attempt: NewAttempt, failure: Failure, watch: Stopwatch, turns: Turns
     ) -> bool:
         config = job.request.config
         decision = decide(
@@ -263,7 +248,7 @@ class Generate:
             spent=job.spent,
             snoozes=job.snoozes,
             max_attempts=config.max_attempts,
-            more_providers=more,
+            more_providers=turns.more(),
             policy=self.policy,
             jitter=self.jitter(),
         )
@@ -282,7 +267,7 @@ class Generate:
         )
         await self.journal.close_attempt(closed)
         if isinstance(decision, Fail):
-            await self._finish(job, failed(job, decision.failure, watch.timing(job)))
+            await self._finish(job, failed(job, turns.with_unusable(decision.failure), watch.timing(job)))
         return isinstance(decision, Fallback)
 
     async def _move(self, job: Leased, advance: Advance) -> None:
@@ -291,6 +276,11 @@ class Generate:
     async def _finish(self, job: Leased, final: FinalJob) -> None:
         if await self.journal.finish(final):
             self.final(job, final)
+
+
+def _spent(job: Leased) -> Failure:
+    told = f"{job.spent} attempts failed and {job.unknown} ended unknown; no more are allowed"
+    return Failure(kind=FailureKind.ATTEMPTS_SPENT, message=told)
 
 
 def _cost_of(failure: Failure, attempt: NewAttempt) -> Decimal | None:

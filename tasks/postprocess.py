@@ -10,7 +10,7 @@ from schemas.answer import CanonicalAnswer, Citation, Segment
 from schemas.completion import Completion, FinishReason
 from schemas.generation import OutputFormat
 from schemas.job import JobRequest
-from schemas.prompt import Prompt, SourcePart
+from schemas.prompt import Flag, LeftOutReason, Prompt, SourcePart
 from tasks.answers.citing import locate_citations
 from tasks.answers.markers import Marker
 from tasks.answers.reading import UNSTORABLE, Read, read_completion, read_given
@@ -67,7 +67,7 @@ def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completi
     if completion is None:
         read = read_given(request.response or "", [name_of(request.context[index]) for index in shown])
     else:
-        read = read_completion(completion, len(shown))
+        read = read_completion(completion, len(shown), [request.context[index].content for index in shown])
     return _assemble(request, read, shown, list(_notes(request, prompt, completion)))
 
 
@@ -182,6 +182,8 @@ def _notes(request: JobRequest, prompt: Prompt | None, completion: Completion | 
     if prompt is not None:
         yield from _left_out(request, prompt)
     if completion is not None:
+        if before := completion.snapshot.fallback_from:
+            yield f"answered by the fallback {completion.snapshot.provider} after {', '.join(before)}"
         if completion.finish_reason is FinishReason.LENGTH:
             yield "the answer was cut off at max_tokens"
         if completion.sanitised or UNSTORABLE.search(completion.text):
@@ -189,13 +191,27 @@ def _notes(request: JobRequest, prompt: Prompt | None, completion: Completion | 
 
 
 def _left_out(request: JobRequest, prompt: Prompt) -> Iterator[str]:
-    given, shown = len(request.context), len(prompt.snapshot.shown)
-    if shown < given:
-        yield f"{given - shown} of {given} sources were left out: max_context_tokens is {request.config.max_context_tokens}"
-    for message in prompt.snapshot.messages:
-        for part in message.parts:
-            if isinstance(part, SourcePart) and part.end < len(request.context[part.source_index].content):
-                yield f"context[{part.source_index}] was shown only in part: max_context_tokens"
+    snapshot = prompt.snapshot
+    given, shown = len(request.context), len(snapshot.shown)
+    repeated = [one for one in snapshot.left_out if one.reason is not LeftOutReason.BUDGET]
+    if shown + len(repeated) < given:
+        missing = given - shown - len(repeated)
+        yield f"{missing} of {given} sources were left out: max_context_tokens is {request.config.max_context_tokens}"
+    if repeated:
+        told = ", ".join(f"context[{one.source_index}] (repeats context[{one.of}])" for one in repeated)
+        yield f"left out, because another source says the same: {told}"
+    ends: dict[int, int] = {}
+    for message in snapshot.messages:
+        ends.update((part.source_index, part.end) for part in message.parts if isinstance(part, SourcePart))
+    for index, end in ends.items():
+        if end < len(request.context[index].content):
+            yield f"context[{index}] was shown only in part: max_context_tokens"
+    kinds: dict[int, list[str]] = {}
+    for flag in snapshot.flags:
+        if flag.kind is not Flag.MARKER:
+            kinds.setdefault(flag.source_index, []).append(flag.kind.value)
+    for index, found in kinds.items():
+        yield f"context[{index}] holds text that may be meant to steer the model: {', '.join(found)}"
 
 
 def _structured(

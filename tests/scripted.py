@@ -10,7 +10,7 @@ from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from tasks.errors import ConfigurationError
-from tasks.ports import Answered, Call, Provider
+from tasks.ports import Answered, Call, Provider, Turn
 
 Act = Callable[[Call], Awaitable[Answered]]
 
@@ -86,9 +86,10 @@ class Scripted(Provider):
 
 
 class Registry:
-    """The providers of a test by name; the first is the default."""
+    """The providers of a test by name; the first is the default, and a job without fallbacks has those given here."""
 
-    def __init__(self, *providers: Scripted) -> None:
+    def __init__(self, *providers: Scripted, fallbacks: tuple[str, ...] = ()) -> None:
+        self._fallbacks = fallbacks
         self._providers = {provider.name: provider for provider in providers}
         self._default = providers[0].name
 
@@ -97,6 +98,10 @@ class Registry:
             return self._providers[name or self._default]
         except KeyError:
             raise ConfigurationError(f"no provider {name!r} is configured") from None
+
+    def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
+        first = Turn(config.provider or self._default, config.model)
+        return (first, *map(Turn.parse, config.fallbacks or self._fallbacks))
 
     async def close(self) -> None:
         pass

@@ -1,6 +1,7 @@
 """Decides the format of an answer whose caller leaves it open."""
 
 import re
+from collections.abc import Iterable
 
 from schemas.generation import GenerationMode, OutputFormat
 from schemas.job import JobRequest
@@ -95,19 +96,23 @@ def resolve_format(request: JobRequest) -> OutputFormat:
     """The output format of a job.
 
     ``auto`` is decided by the intent, then by the form that the query names, then by the mode, then by what the query
-    asks: a list, a comparison, how to do something.
+    asks: a list, a comparison, how to do something. With ``aggregate``, running text becomes a list of points.
     """
     asked = request.config.output_format
+    if request.aggregate and asked in {OutputFormat.AUTO, OutputFormat.MARKDOWN, OutputFormat.PLAIN}:
+        return OutputFormat.BULLETS
     if asked is not OutputFormat.AUTO:
         return asked
     if request.intent and (known := _FORMAT_OF_INTENT.get(request.intent.strip().lower())):
         return known
-    for output_format, pattern in _ASKS_FOR:
-        if pattern.search(request.query):
-            return output_format
+    return _said(request.query, _ASKS_FOR) or _implied(request)
+
+
+def _implied(request: JobRequest) -> OutputFormat:
     if request.config.mode is GenerationMode.COMPARISON:
         return OutputFormat.TABLE
-    for output_format, pattern in _IS_ANSWERED_BY:
-        if pattern.search(request.query):
-            return output_format
-    return OutputFormat.MARKDOWN
+    return _said(request.query, _IS_ANSWERED_BY) or OutputFormat.MARKDOWN
+
+
+def _said(query: str, patterns: Iterable[tuple[OutputFormat, re.Pattern[str]]]) -> OutputFormat | None:
+    return next((output_format for output_format, pattern in patterns if pattern.search(query)), None)

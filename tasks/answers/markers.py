@@ -64,6 +64,46 @@ def _code(text: str) -> list[tuple[int, int]]:
     return spans + [found.span() for found in _INLINE_CODE.finditer(text)]
 
 
+_SPACES = re.compile(r"\s+")
+_SURROUNDING = 24
+"""Characters before a marker that must stand before it in a source, too, for it to be the source's own bracket."""
+_LEAST_SURROUNDING = 8
+
+
+def own_brackets(text: str, markers: Sequence[Marker], sources: Sequence[str]) -> set[Marker]:
+    """The markers that were copied from a source together with the words around them, and so cite nothing.
+
+    A marker that stands at the same place in a source is that source's own: a footnote, or one that was put there to
+    be copied. Where it names the very source in which the words stand, it is true all the same, and stays.
+
+    Args:
+        text: the answer.
+        markers: its markers.
+        sources: the contents shown, by number - 1.
+    """
+    own: set[Marker] = set()
+    plain: dict[int, str] = {}
+    for marker in markers:
+        written = text[marker.start : marker.end]
+        before = _SPACES.sub(" ", text[max(0, marker.start - 2 * _SURROUNDING) : marker.start])
+        after = _SPACES.sub(" ", text[marker.end : marker.end + 2 * _SURROUNDING])
+        at_start = text[text.rfind("\n", 0, marker.start) + 1 : marker.start].strip() == ""
+        copied = written + after[:_SURROUNDING] if at_start else before[-_SURROUNDING:] + written
+        if len(copied) - len(written) < _LEAST_SURROUNDING:
+            continue
+        holders: list[int] = []
+        for number, source in enumerate(sources, start=1):
+            if written not in source:
+                continue
+            if number not in plain:
+                plain[number] = _SPACES.sub(" ", source)
+            if copied in plain[number]:
+                holders.append(number)
+        if holders and not set(marker.numbers) <= set(holders):
+            own.add(marker)
+    return own
+
+
 def _numbers_of(found: re.Match[str], titles: Sequence[str]) -> tuple[int, ...]:
     if (title := found["title"]) is not None:
         wanted = _plain(title)

@@ -6,7 +6,7 @@ ledger, ``Provider`` per model provider, ``Doorbell`` over Celery and Redis, ``R
 
 from tasks.ports.ledger import Journal, Ledger
 from tasks.ports.process import Doorbell, Runtime, wired
-from tasks.ports.provider import Answered, Call, Provider, Providers
+from tasks.ports.provider import Answered, Call, Provider, Providers, Turn
 from tasks.ports.rows import (
     Advance,
     ClosedAttempt,
@@ -49,5 +49,6 @@ __all__ = [
     "Runtime",
     "StoredAnswer",
     "StoredCompletion",
+    "Turn",
     "wired",
 ]

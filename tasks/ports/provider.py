@@ -40,13 +40,30 @@ class Answered:
     completion: Completion
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whom a job asks when it is this one's turn; a model of None is the provider's default."""
+
+    provider: str
+    model: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Turn":
+        """Read ``provider`` or ``provider:model``; a model may hold colons."""
+        provider, _, model = text.partition(":")
+        return cls(provider, model or None)
+
+
 class Provider(Protocol):
     """One way to call a model. Adapters know no prompt wording; steps know no SDK."""
 
     name: str
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
-        """The answer protocol this provider serves best for this config."""
+        """The answer protocol of this config: the one it names, else the one this provider serves best.
+
+        Raises ``ProviderError`` (configuration) when the provider has no such protocol.
+        """
         ...
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
@@ -67,6 +84,10 @@ class Providers(Protocol):
 
     def get(self, name: str | None) -> Provider:
         """The named provider, or the default for None; raises ``ConfigurationError`` naming those that exist."""
+        ...
+
+    def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
+        """Whom a job asks, in order: its provider, then its fallbacks or, without any, those of the settings."""
         ...
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ therefore neither be read as template code nor forge a slot, a message or a sour
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -104,15 +104,22 @@ def _compiled(name: str, version: str) -> PromptTemplate:
 
 
 class Slots:
-    """The values that are put in after rendering, each by its number."""
+    """The values that are put in after rendering, each by its number.
 
-    def __init__(self) -> None:
+    Args:
+        filtered: what each text goes through when it is put in; None: nothing.
+    """
+
+    def __init__(self, filtered: Callable[[str], str] | None = None) -> None:
         self.values: list[Any] = []
+        self._filtered = filtered
 
     def put(self, value: Any) -> str:
         """Keep a value; returns the mark that stands for it. An empty or missing value gives an empty string."""
         if value is None or value == "":
             return ""
+        if self._filtered is not None and isinstance(value, str):
+            value = self._filtered(value)
         self.values.append(value)
         return f"\x00{len(self.values) - 1}\x00"
 

@@ -102,7 +102,8 @@ def messages(body: dict[str, Any]) -> dict[str, Any]:
         script = script_for(str(body["messages"]))
         content = as_blocks(script, cited) if script else _cited(cited)
     else:
-        content = [{"type": "text", "text": "[none] The sources do not answer.", "citations": None}]
+        spoken = [message["content"] for message in body["messages"] if isinstance(message["content"], str)]
+        content = [{"type": "text", "text": _written("\n".join(spoken), None), "citations": None}]
     return {
         "id": f"msg_{next(_serial)}",
         "type": "message",

@@ -21,12 +21,12 @@ def changed(change: Callable[[dict[str, Any]], Any]) -> Act:
     return act
 
 
-def status(code: int, body: dict[str, Any] | str, **headers: str) -> Act:
+def status(code: int, body: dict[str, Any] | list[Any] | str, **headers: str) -> Act:
     """Answer with a status, a body and headers (``_`` for ``-``)."""
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
 
     async def act(request: web.Request, answer: dict[str, Any]) -> web.StreamResponse:
-        if isinstance(body, dict):
+        if not isinstance(body, str):
             return web.json_response(body, status=code, headers=sent)
         return web.Response(text=body, status=code, headers=sent, content_type="text/html")
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tasks.errors import ConfigurationError
+from tasks.ports import Turn
 from worker import local
 from worker.doctor.finding import Finding, Severity
 from worker.local import LocalStatus, ServerStatus
@@ -23,9 +24,14 @@ def check_settings(error: ConfigurationError) -> Finding:
 
 
 def check_provider(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """The provider of jobs that name none, and all that have settings, can be built; above all, have their keys."""
-    providers = ConfiguredProviders(settings, environment)
-    for name in dict.fromkeys((providers.default, *settings.providers)):
+    """The provider of jobs that name none, all that have settings and the fallbacks can be built: have their keys."""
+    try:
+        providers = ConfiguredProviders(settings, environment)
+    except ConfigurationError as error:
+        yield Finding("provider", Severity.PROBLEM, str(error), "correct NIGHTDESK_FALLBACKS")
+        return
+    fallbacks = (Turn.parse(text).provider for text in settings.fallbacks)
+    for name in dict.fromkeys((providers.default, *settings.providers, *fallbacks)):
         try:
             providers.get(name)
         except ConfigurationError as error:

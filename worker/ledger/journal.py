@@ -4,10 +4,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import takewhile
+from time import monotonic
 from typing import Protocol
 from uuid import UUID
 
-from tasks.errors import LedgerUnavailable, Unstorable
+from tasks.errors import Unstorable
 from tasks.ports import ClosedAttempt, FinalJob, Ledger, NewAttempt, Opened
 from worker.ledger.group_commit import GroupCommit
 
@@ -16,8 +18,12 @@ log = logging.getLogger(__name__)
 FINAL_WAIT = timedelta(milliseconds=50)
 """Finals gather a little longer: nobody works on while they wait, and a check that is slow would send them singly."""
 
+KEEP_AFTER_S = 1.0
+"""Seconds that an answer waits for the ledger before it is brought to disk. Not by the ledger's own word: a server that is
+gone is noticed only when a connection times out."""
+
 KEEP_EVERY_S = 0.25
-"""Seconds between writes to the spool while the ledger is away: each is one fsync, whatever the number of answers."""
+"""Seconds between writes to the spool: each is one fsync, whatever the number of answers."""
 
 
 class Keeping(Protocol):
@@ -39,8 +45,8 @@ class Keeping(Protocol):
 class LedgerJournal:
     """``tasks.ports.Journal`` by group commit over a ledger.
 
-    With a spool, closed attempts that the ledger can't take are brought to disk within a quarter of a second, so that
-    an answer that was paid for outlives this process too.
+    With a spool, closed attempts that the ledger does not take within a second are brought to disk, so that an answer
+    that was paid for outlives this process too.
     """
 
     def __init__(self, ledger: Ledger, spool: Keeping | None = None) -> None:
@@ -49,9 +55,9 @@ class LedgerJournal:
         self._opens = GroupCommit[NewAttempt, Opened]("opened attempts", ledger.open_attempts)
         self._closes = GroupCommit[ClosedAttempt, bool]("closed attempts", self._close)
         self._finals = GroupCommit[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT)
-        self._unwritten: dict[UUID, ClosedAttempt] = {}
+        self._unwritten: dict[UUID, tuple[float, ClosedAttempt]] = {}
+        """Since when, oldest first."""
         self._kept: set[UUID] = set()
-        self._away = False
         self._keeping: asyncio.Task[None] | None = None
 
     async def open_attempt(self, attempt: NewAttempt) -> Opened:
@@ -60,7 +66,9 @@ class LedgerJournal:
 
     async def close_attempt(self, closed: ClosedAttempt) -> bool:
         """Close one attempt; True if the job advanced."""
-        self._unwritten[closed.id] = closed
+        self._unwritten[closed.id] = (monotonic(), closed)
+        if self._keeping is None and self._spool is not None:
+            self._keeping = asyncio.get_running_loop().create_task(self._keep(self._spool), name="spool")
         return await self._closes.put(closed)
 
     async def finish(self, final: FinalJob) -> bool:
@@ -70,9 +78,6 @@ class LedgerJournal:
     async def _close(self, rows: Sequence[ClosedAttempt]) -> list[bool]:
         try:
             advanced = await self._ledger.close_attempts(rows)
-        except LedgerUnavailable:
-            self._lost()
-            raise
         except Unstorable:
             if len(rows) == 1:
                 self._written(rows)
@@ -86,41 +91,43 @@ class LedgerJournal:
 
     # ---- while the ledger is away ----
 
-    def _lost(self) -> None:
-        self._away = True
-        if self._spool is not None and self._keeping is None:
-            self._keeping = asyncio.get_running_loop().create_task(self._keep(self._spool), name="spool")
-
     def _written(self, rows: Sequence[ClosedAttempt]) -> None:
-        self._away = False
         for row in rows:
             self._unwritten.pop(row.id, None)
             self._kept.discard(row.id)
 
     async def _keep(self, spool: Keeping) -> None:
-        """Bring to disk what the ledger does not take, until it has all of it."""
-        while self._away or self._kept:
-            fresh = [row for row in self._unwritten.values() if row.id not in self._kept] if self._away else []
-            if fresh:
-                try:
-                    await spool.keep(fresh)
-                except OSError as error:
-                    log.error("%d answers are only in memory: the spool can't be written: %s", len(fresh), error)  # noqa: TRY400 - the reason is the message
-                else:
-                    # What was written to the ledger meanwhile needs no keeping.
-                    self._kept.update(row.id for row in fresh if row.id in self._unwritten)
-                    log.warning("%d answers are kept on disk until the ledger is back", len(self._kept))
+        """Bring to disk what the ledger does not take, and remove it when the ledger has all of it."""
+        on_disk = False
+        while True:
             await asyncio.sleep(KEEP_EVERY_S)
-        spool.clear()
-        self._keeping = None
+            overdue = self._overdue()
+            if overdue:
+                try:
+                    await spool.keep(overdue)
+                except OSError as error:
+                    log.error("%d answers are only in memory: the spool can't be written: %s", len(overdue), error)  # noqa: TRY400 - the reason is the message
+                else:
+                    on_disk = True
+                    # What was written to the ledger meanwhile needs no keeping.
+                    self._kept.update(row.id for row in overdue if row.id in self._unwritten)
+                    log.warning("%d answers are kept on disk until the ledger is back", len(self._kept))
+            elif on_disk and not self._kept:
+                spool.clear()
+                on_disk = False
+
+    def _overdue(self) -> list[ClosedAttempt]:
+        before = monotonic() - KEEP_AFTER_S
+        waiting = takewhile(lambda entry: entry[0] < before, self._unwritten.values())
+        return [row for _, row in waiting if row.id not in self._kept]
 
     async def close(self) -> None:
         """Commit what waits. Cut off before the end, what is kept on disk stays there."""
         try:
             for group in (self._opens, self._closes, self._finals):
                 await group.close()
-            if self._keeping is not None:
-                await self._keeping
+            if self._spool is not None:
+                self._spool.clear()
         finally:
             if self._keeping is not None:
                 self._keeping.cancel()

@@ -22,6 +22,7 @@ from tasks.errors import ProviderError
 from tasks.ports import Answered, Call
 from worker.providers.failures import Failures, request_id
 from worker.providers.prices import Prices
+from worker.providers.protocols import chosen
 
 CONNECT_S = 10.0
 """Seconds to wait for a connection; the SDKs' own is 5, too little for a burst of hundreds of new TLS connections."""
@@ -45,6 +46,9 @@ class Target:
         json_schema: the server enforces a JSON schema; without it the model is asked for running text with markers.
         service_tier: sent as it is; None: the provider's default.
         official: the maker's own endpoint as the SDK's environment variables describe it, organisation included.
+        answer_protocol: of jobs that name none; None: what the adapter serves best.
+        takes: sampling parameters that the server knows beyond its protocol's.
+        drops: parameters that it does not know.
     """
 
     name: str
@@ -54,6 +58,9 @@ class Target:
     json_schema: bool = True
     service_tier: str | None = None
     official: bool = False
+    answer_protocol: AnswerProtocol | None = None
+    takes: frozenset[str] = frozenset()
+    drops: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return f"Target({self.name!r})"
@@ -135,6 +142,12 @@ class Adapter(ABC):
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """See ``tasks.ports.Provider``."""
 
+    def chosen(
+        self, config: GenerationConfig, best: AnswerProtocol, serves: tuple[AnswerProtocol, ...]
+    ) -> AnswerProtocol:
+        """The protocol that the job asks for, else the one of the settings, else ``best``; see ``protocols``."""
+        return chosen(config, best, serves, self.target.answer_protocol, self.failures)
+
     @abstractmethod
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """Write the body of a request."""
@@ -159,6 +172,9 @@ class Adapter(ABC):
                 FailureKind.CONFIGURATION, "has no default model: set 'model' in its settings or in the job's config"
             )
         draft = self.draft(request, prompt, model)
+        for name in self.target.drops & draft.parameters.keys():
+            del draft.parameters[name]
+            draft.dropped[name] = f"{self.name} does not know it (its settings say: drops)"
         if config.stream:
             draft.dropped["stream"] = "the answer is fetched whole"
         if (tier := self.target.service_tier) is not None:

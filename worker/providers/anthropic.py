@@ -11,6 +11,7 @@ from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Message, Prompt, Role, SourcePart
+from tasks.context.prefix import stable_prefix
 from tasks.errors import ProviderError
 from tasks.prompt import answer_schema
 from worker.providers.adapter import (
@@ -56,7 +57,8 @@ class Anthropic(Adapter):
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """See ``tasks.ports.Provider``. Citations and a JSON schema exclude each other (400)."""
-        return AnswerProtocol.NATIVE if config.output_schema is None else AnswerProtocol.SEGMENTS
+        best = AnswerProtocol.NATIVE if config.output_schema is None else AnswerProtocol.SEGMENTS
+        return self.chosen(config, best, tuple(AnswerProtocol))
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """A Messages body; with citations, one ``search_result`` block per source, in the order of their numbers."""
@@ -66,9 +68,12 @@ class Anthropic(Adapter):
         system = [message.text(contents) for message in prompt.snapshot.messages if message.role is Role.SYSTEM]
         spoken = [message for message in prompt.snapshot.messages if message.role is not Role.SYSTEM]
         numbers = _numbers(prompt)
+        instructions: Any = "\n\n".join(system)
+        if cached := stable_prefix(prompt).pays:
+            instructions = [{"type": "text", "text": instructions, "cache_control": {"type": "ephemeral"}}]
         draft = Draft(
             content={
-                "system": "\n\n".join(system),
+                "system": instructions,
                 "messages": [
                     {
                         "role": message.role.value,
@@ -79,6 +84,7 @@ class Anthropic(Adapter):
             },
             parameters={"model": model, "max_tokens": config.max_tokens},
             dropped={},
+            notes={"system.cache_control": "ephemeral"} if cached else {},
         )
         _add_sampling(draft, config)
         output: dict[str, Any] = {}

@@ -167,14 +167,21 @@ def _dropped(config: GenerationConfig) -> dict[str, str]:
         dropped["stream"] = "its answer comes at once"
     if config.output_schema is not None:
         dropped["output_schema"] = "it quotes sentences and fills no schema"
+    if config.answer_protocol not in {None, AnswerProtocol.SEGMENTS}:
+        dropped["answer_protocol"] = "it always quotes in segments"
     return dropped
 
 
 def _shown(prompt: Prompt) -> list[SourcePart]:
     """The sources as shown, by number."""
-    parts = [part for message in prompt.snapshot.messages for part in message.parts if isinstance(part, SourcePart)]
-    order = {index: position for position, index in enumerate(prompt.snapshot.shown)}
-    return sorted((part for part in parts if part.source_index in order), key=lambda part: order[part.source_index])
+    spans: dict[int, SourcePart] = {}
+    for message in prompt.snapshot.messages:
+        for part in message.parts:
+            if isinstance(part, SourcePart):
+                # A source that holds a chat template's tokens is shown in several parts.
+                before = spans.get(part.source_index, part)
+                spans[part.source_index] = part.model_copy(update={"start": before.start})
+    return [spans[index] for index in prompt.snapshot.shown if index in spans]
 
 
 # ---- choosing ----------------------------------------------------------------------------------------------------

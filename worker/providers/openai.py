@@ -6,6 +6,7 @@ from schemas.completion import FinishReason, Usage
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
+from tasks.context.prefix import stable_prefix
 from tasks.errors import ProviderError
 from tasks.prompt import answer_schema
 from worker.providers.adapter import Adapter, Draft, Reading, Received, Target, sampling_given
@@ -31,9 +32,9 @@ class OpenAI(Adapter):
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """See ``tasks.ports.Provider``."""
-        if config.output_schema is None and (config.stream or not self.target.json_schema):
-            return AnswerProtocol.MARKERS
-        return AnswerProtocol.SEGMENTS
+        running_text = config.output_schema is None and (config.stream or not self.target.json_schema)
+        best = AnswerProtocol.MARKERS if running_text else AnswerProtocol.SEGMENTS
+        return self.chosen(config, best, (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS))
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """A Responses body; nothing is kept at OpenAI (``store``)."""
@@ -44,6 +45,8 @@ class OpenAI(Adapter):
             parameters={"model": model, "max_output_tokens": config.max_tokens, "store": False},
             dropped={},
         )
+        if (prefix := stable_prefix(prompt)).pays:
+            draft.parameters["prompt_cache_key"] = prefix.key
         if config.reasoning_effort is not None:
             draft.parameters["reasoning"] = {"effort": config.reasoning_effort}
         for name, value in sampling_given(config).items():

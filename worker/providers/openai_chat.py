@@ -7,6 +7,7 @@ from schemas.completion import FinishReason, Usage
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
+from tasks.context.prefix import stable_prefix
 from tasks.errors import ProviderError
 from tasks.prompt import answer_schema
 from worker.providers.adapter import Adapter, Draft, Reading, Received, Target, sampling_given
@@ -41,9 +42,9 @@ class OpenAIChat(Adapter):
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """See ``tasks.ports.Provider``; a job with an ``output_schema`` is always asked for the JSON object."""
-        if config.output_schema is None and (config.stream or not self.target.json_schema):
-            return AnswerProtocol.MARKERS
-        return AnswerProtocol.SEGMENTS
+        running_text = config.output_schema is None and (config.stream or not self.target.json_schema)
+        best = AnswerProtocol.MARKERS if running_text else AnswerProtocol.SEGMENTS
+        return self.chosen(config, best, (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS))
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """A chat completions body."""
@@ -55,10 +56,13 @@ class OpenAIChat(Adapter):
             parameters={"model": model, limit: config.max_tokens},
             dropped={},
         )
+        if self._at_openai and (prefix := stable_prefix(prompt)).pays:
+            draft.parameters["prompt_cache_key"] = prefix.key
         if config.reasoning_effort is not None:
             draft.parameters["reasoning_effort"] = config.reasoning_effort
         for name, value in sampling_given(config).items():
-            why = "" if name != "top_k" else "chat completions have no such parameter"
+            unknown = name == "top_k" and name not in self.target.takes
+            why = "chat completions have no such parameter" if unknown else ""
             if name in {"temperature", "top_p"}:
                 why = why_no_sampling(model, config.reasoning_effort) or ""
             if why:

@@ -409,3 +409,10 @@ def test_a_form_that_cannot_be_put_right_is_told_and_a_given_answer_is_not_judge
     assert "more cells" in str(process(complete(broken, AnswerProtocol.MARKERS)).format_problem)
     given = ask(CONTEXT).model_copy(update={"response": broken})
     assert postprocess(given, None, None).format_problem is None
+
+
+def test_code_in_an_answer_with_native_citations_keeps_its_indices() -> None:
+    text = "Rent may rise [7].\n```\nx = rents[1]\ny = 2\n```"
+    cited = NativeCitation(start=0, end=18, source_number=1, quote="Rent may rise")
+    processed = process(complete(text, AnswerProtocol.NATIVE, native_citations=(cited,)))
+    assert processed.response == "Rent may rise [1].\n```\nx = rents[1]\ny = 2\n```"

@@ -122,7 +122,10 @@ def test_a_strongly_uncertain_phrase_never_raises_the_quality_and_never_suffices
     text: str, phrase: str, first: float | None, second: float | None
 ) -> None:
     context = sources(first, second)
-    before, after = assessed(text, context=context), assessed(f"{text} {phrase}.", context=context)
+    before, after = (
+        assessed(text, context=context),
+        assessed(f"{text} {phrase[0].upper()}{phrase[1:]}.", context=context),
+    )
     assert (after.answer_quality or 0) <= (before.answer_quality or 0) or before.answer_quality is None
     assert not after.sufficient
 

@@ -165,6 +165,16 @@ def test_each_provider_with_settings_is_looked_at() -> None:
     assert "NIGHTDESK_PROVIDERS" in finding.remedy
 
 
+def test_each_fallback_is_looked_at() -> None:
+    (finding,) = check_provider(Settings(fallbacks=("gemini:gemini-3.8-flash", "extractive")), {})
+    assert "set GEMINI_API_KEY" in finding.what
+
+
+def test_a_fallback_that_there_is_not_is_found() -> None:
+    (finding,) = check_provider(Settings(fallbacks=("opneai",)), {})
+    assert "NIGHTDESK_FALLBACKS names 'opneai'" in finding.what
+
+
 def test_an_unknown_provider_is_found() -> None:
     (finding,) = check_provider(Settings(provider="nobody"), {})
     assert finding.check == "provider"

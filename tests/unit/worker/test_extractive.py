@@ -136,9 +136,10 @@ TEXT = st.text(
 @given(TEXT, st.lists(TEXT.filter(bool), max_size=4))
 def test_every_quote_is_verbatim_whatever_the_text(query: str, contents: list[str]) -> None:
     request = ask("q" + query, context=contents)
-    for segment in json.loads(answer(planned(request)).raw)["segments"]:
+    call = planned(request)
+    for segment in json.loads(answer(call).raw)["segments"]:
         for citation in segment["citations"]:
-            assert citation["quote"] in contents[citation["source"] - 1]
+            assert citation["quote"] in contents[call.prompt.snapshot.shown[citation["source"] - 1]]
 
 
 QUESTIONS = Path(__file__).parents[3] / ".." / "shared" / "data" / "questions" / "nq-oracle-1000.jsonl"

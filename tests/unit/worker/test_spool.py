@@ -67,6 +67,7 @@ def files(folder: Path) -> list[Path]:
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "KEEP_EVERY_S", 0.01)
+    monkeypatch.setattr(journal_module, "KEEP_AFTER_S", 0.02)
     monkeypatch.setattr("worker.ledger.group_commit.RETRY_PAUSE", timedelta(milliseconds=20))
 
 
