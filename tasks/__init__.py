@@ -17,6 +17,7 @@ policy       decides: asked again, gone back from, or which outcome
 amend        takes out, cuts and lists what the policy says
 quality      reckons the answer's quality and whether the sources suffice
 finish       makes the audit record and the result
+restyle      renders a stored answer in another style or format
 texts        what a person reads where there is no answer
 poll         answers what became of a job
 retry        decides what follows a failure

@@ -57,9 +57,10 @@ def with_appendix(request: JobRequest, processed: Processed, grounding: Groundin
 
     All offsets stay: the list comes last. A given answer, JSON and tables stay as they are.
     """
-    claims = ungrounded(grounding)
-    wanted = request.config.ungrounded_appendix and not request.check_only and processed.output_format in _LISTED_IN
-    if not claims or not wanted:
+    claims, config = ungrounded(grounding), request.config
+    flags = config.require_grounding and config.on_ungrounded in {OnUngrounded.FLAG, OnUngrounded.RETRY}
+    wanted = flags and config.ungrounded_appendix and processed.output_format in _LISTED_IN
+    if not claims or not wanted or request.check_only:
         return processed.response
     items = "".join(f"\n- {quoted(claim, processed)}" for claim in claims)
     return f"{processed.response}\n\n---\n{not_verified(request)}{items}"

@@ -12,7 +12,6 @@ from celery import shared_task
 
 from schemas.completion import Completion
 from schemas.failure import Failure, FailureKind
-from schemas.generation import OnUngrounded
 from schemas.grounding import Grounding
 from schemas.job import JobRequest
 from schemas.prompt import Correction
@@ -117,13 +116,12 @@ def decide(answer: Examined, clock: Clock) -> FinalJob | Again | Back:
 
 def _final(answer: Examined, kept: Examined, ruling: Ruling, clock: Clock) -> FinalJob:
     job, config = answer.job, answer.job.request.config
-    processed, text = kept.processed, kept.processed.response
+    processed = kept.processed
     if why := why_first_answer(job):
         processed = replace(processed, warnings=(*processed.warnings, why))
     if config.require_grounding:
         processed = with_warnings(processed, kept.grounding)
-        if config.on_ungrounded in {OnUngrounded.FLAG, OnUngrounded.RETRY}:
-            text = with_appendix(job.request, processed, kept.grounding)
+    text = with_appendix(job.request, processed, kept.grounding)
     quality = _quality(job.request, ruling.outcome, processed, kept.grounding, ruling.reasons)
     # A given answer stays as it is: its producer has it.
     if ruling.outcome in {Outcome.ABSTAINED, Outcome.REJECTED} and not (job.request.check_only and text):

@@ -60,6 +60,8 @@ def quoted(claim: Claim, processed: Processed) -> str:
     words = " ".join(bare.split())
     for mark in ".,;:!?":
         words = words.replace(f" {mark}", mark)
+    # Between two superscripts stands a comma.
+    words = words.rstrip(" ,")
     return words if len(words) <= _LONGEST_NAMED else words[:_LONGEST_NAMED] + "…"
 
 
@@ -191,6 +193,8 @@ def _of_the_form(answer: Examined) -> Iterator[str]:
         yield f"the model stopped early: {completion.finish_reason.value}"
     if not processed.parsed:
         yield "the answer was not in the form asked for"
+    if processed.format_problem:
+        yield processed.format_problem
     yield from processed.violations
 
 

@@ -11,11 +11,13 @@ from schemas.completion import Completion, FinishReason
 from schemas.generation import OutputFormat
 from schemas.job import JobRequest
 from schemas.prompt import Flag, LeftOutReason, Prompt, SourcePart
-from tasks.answers.citing import label, locate_citations
+from tasks.answers.citing import locate_citations
 from tasks.answers.markers import Marker
 from tasks.answers.objects import completed, violations
 from tasks.answers.reading import UNSTORABLE, Read, read_completion, read_given
-from tasks.answers.render import Rendered, render, resolve_format
+from tasks.answers.render import Extras, Rendered, render, resolve_format, strip_markers
+from tasks.answers.styles import label, name_of
+from tasks.answers.validity import format_problem
 from tasks.text.sentences import Span, sentence_spans, words
 from tasks.text.statements import Statement
 
@@ -35,6 +37,8 @@ class Processed:
         markers: every citation marker in the response, in order, those that name no source included.
         shown: the source index of each source number - 1, as the canonical answer counts.
         segments: where each canonical segment stands in the response.
+        format_problem: why the response is not valid as text of its format; None if it is, or was given.
+        rendered: the response with the places of everything in it.
     """
 
     response: str
@@ -50,6 +54,8 @@ class Processed:
     shown: tuple[int, ...] = ()
     segments: tuple[Span, ...] = ()
     violations: tuple[str, ...] = ()
+    format_problem: str | None = None
+    rendered: Rendered | None = None
 
 
 def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completion | None) -> Processed:
@@ -62,8 +68,7 @@ def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completi
     """
     shown = prompt.snapshot.shown if prompt else tuple(range(len(request.context)))
     if completion is None:
-        titles = [str(request.context[index].metadata.get("title") or "") for index in shown]
-        read = read_given(request.response or "", titles)
+        read = read_given(request.response or "", [name_of(request.context[index]) for index in shown])
     else:
         read = read_completion(completion, len(shown), [request.context[index].content for index in shown])
     return _assemble(request, read, shown, list(_notes(request, prompt, completion)))
@@ -72,7 +77,21 @@ def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completi
 # ---- putting it together ---------------------------------------------------------------------------------------
 
 
-def _assemble(request: JobRequest, read: Read, shown: tuple[int, ...], notes: Sequence[str]) -> Processed:
+def rerender(request: JobRequest, answer: CanonicalAnswer, shown: tuple[int, ...], extras: Extras) -> Processed:
+    """Render an answer anew, in the style and format that the request's config names now.
+
+    Args:
+        request: the job's request.
+        answer: as it was stored; with its request, all that the first rendering knew.
+        shown: the source index of each source number - 1.
+        extras: what is written after the answer.
+    """
+    return _assemble(request, Read(answer), shown, (), extras)
+
+
+def _assemble(
+    request: JobRequest, read: Read, shown: tuple[int, ...], notes: Sequence[str], extras: Extras | None = None
+) -> Processed:
     """Render what was read (a given answer is kept as it stands) and resolve its citations."""
     answer, output_format = read.answer, resolve_format(request)
     rendered = read.rendered or render(
@@ -81,6 +100,7 @@ def _assemble(request: JobRequest, read: Read, shown: tuple[int, ...], notes: Se
         output_format,
         [label(request.context[index], number) for number, index in enumerate(shown, start=1)],
         show_markers=request.config.include_citations,
+        extras=extras,
     )
     unknown = {Span(marker.start, marker.end) for marker in read.unknown}
     markers = sorted({Span(mark.start, mark.end) for mark in rendered.marks} | unknown)
@@ -106,7 +126,17 @@ def _assemble(request: JobRequest, read: Read, shown: tuple[int, ...], notes: Se
         shown=shown,
         segments=rendered.segments,
         violations=broken,
+        format_problem=None if request.check_only else _format_problem(rendered, output_format),
+        rendered=rendered,
     )
+
+
+def _format_problem(rendered: Rendered, output_format: OutputFormat) -> str | None:
+    body = rendered.text[: rendered.body]
+    if output_format is OutputFormat.PLAIN:
+        # A title in a marker is not the answer's own text.
+        body = strip_markers(body, [Span(mark.start, mark.end) for mark in rendered.marks])
+    return format_problem(body, output_format)
 
 
 def _sentences(rendered: Rendered, language: str | None) -> list[tuple[Span, int]]:
@@ -217,8 +247,7 @@ def redact(request: JobRequest, processed: Processed, spans: Sequence[tuple[int,
     gone = set(spans)
     out = [(statement.start, statement.end) in gone for statement in processed.statements]
     if request.check_only:
-        titles = [str(source.metadata.get("title") or "") for source in request.context]
-        read = read_given(_cut_out(processed, out), titles)
+        read = read_given(_cut_out(processed, out), [name_of(source) for source in request.context])
     else:
         segments = [
             kept

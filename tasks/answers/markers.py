@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from schemas.answer import Segment, SegmentCitation
+from tasks.answers.flow import fenced_blocks
 from tasks.text.sentences import Span, sentence_spans
 
 
@@ -43,12 +44,24 @@ def find_markers(text: str, titles: Sequence[str] = ()) -> list[Marker]:
     """
     if not _OPENING.search(text):
         return []
+    code = _code(text) if "`" in text or "~~~" in text else []
     markers = []
     for found in _ANY.finditer(text):
+        if any(start < found.start() < end for start, end in code):
+            continue
         numbers = _numbers_of(found, titles)
         if numbers:
             markers.append(Marker(found.start(), found.end(), numbers))
     return markers
+
+
+_INLINE_CODE = re.compile(r"(?<!`)(`+)(?!`)[^\n]{1,1000}?(?<!`)\1(?!`)")
+
+
+def _code(text: str) -> list[tuple[int, int]]:
+    """Where code stands: what looks like a marker there is an index."""
+    spans = [(block.start, block.end) for block in fenced_blocks(text)]
+    return spans + [found.span() for found in _INLINE_CODE.finditer(text)]
 
 
 _SPACES = re.compile(r"\s+")
@@ -108,21 +121,28 @@ def _numbers_of(found: re.Match[str], titles: Sequence[str]) -> tuple[int, ...]:
     return tuple(sorted(numbers)) if _RANGE.search(written) else tuple(numbers)
 
 
+_ESCAPE = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
+"""A backslash by which Markdown shows the next character as it is."""
+
+
 def _plain(title: str) -> str:
-    return " ".join(title.split()).casefold()
+    return " ".join(_ESCAPE.sub("", title).split()).casefold()
 
 
 _REFERENCES = re.compile(
     r"(?:^|\n)[ \t]*(?:#{1,6}[ \t]*|\*\*)?(?:sources|references|footnotes|endnotes|notes|quellen|fußnoten|literatur)\b"
     r"[ \t]*:?(?:\*\*)?[ \t]*:?[ \t]*\n"
-    r"(?:[ \t]*\n|[ \t]*(?:[-*•][ \t]*)?(?:\[\^?\d{1,3}\]:?|\d{1,3}[.)]|[¹²³⁰⁴-⁹]+)[^\n]*(?:\n|\Z))+\s*\Z",
+    r"(?:[ \t]*\n|[ \t]*(?:[-*•][ \t]*)?(?:\[\^?(?:source )?\d{1,3}\]:?|\d{1,3}[.)]|[¹²³⁰⁴-⁹]+)[^\n]*(?:\n|\Z))+\s*\Z",
     re.IGNORECASE,
 )
 
 
+_FOOTNOTES = re.compile(r"\n[ \t]*\n(?:[¹²³⁰⁴-⁹]+[ \t]+\S[^\n]*(?:\n|\Z))+\s*\Z")
+
+
 def references_start(text: str) -> int:
-    """Where a closing list of references begins; the end of the text if there is none."""
-    found = _REFERENCES.search(text)
+    """Where a closing list of references, or of footnotes, begins; the end of the text if there is none."""
+    found = _REFERENCES.search(text) or _FOOTNOTES.search(text)
     return found.start() if found else len(text)
 
 

@@ -10,7 +10,7 @@ from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
 from schemas.completion import Completion, NativeCitation
 from schemas.generation import AnswerProtocol
 from tasks.answers.markers import Marker, cut_segments, find_markers, own_brackets, references_start
-from tasks.answers.render import Mark, Piece, Rendered
+from tasks.answers.rendered import Mark, Piece, Rendered
 from tasks.answers.segments import read_segments
 from tasks.text.sentences import sentence_spans
 from tasks.text.statements import why_not_checkable
@@ -139,20 +139,26 @@ def _read_native(text: str, native: Sequence[NativeCitation], known: int) -> Rea
         cuts.update((start, end))
         by_end.setdefault(end, []).append(SegmentCitation(source=one.source_number, quote=one.quote))
     segments = []
+    markers = find_markers(text)
     left = 0
     for cut in sorted(cuts):
         citations = tuple(by_end.get(cut, ()))
         if cut > left or citations:
-            segments.append(Segment(text=_without_brackets(text[left:cut]), citations=citations))
+            segments.append(Segment(text=_without_brackets(text, left, cut, markers), citations=citations))
         left = max(left, cut)
     answer = CanonicalAnswer(segments=tuple(segments), sufficient=sufficient and not _only_hedges(segments))
     return Read(answer, warnings=_unknown_warning((one.source_number for one in native), known))
 
 
-def _without_brackets(text: str) -> str:
+def _without_brackets(text: str, start: int, end: int, markers: Sequence[Marker]) -> str:
     """A piece of an answer whose citations are the provider's own, without numbers that only look like citations."""
-    markers = find_markers(text)
-    return "".join(segment.text for segment in cut_segments(text, markers, 0)) if markers else text
+    inside = [
+        replace(one, start=one.start - start, end=one.end - start)
+        for one in markers
+        if start <= one.start and one.end <= end
+    ]
+    piece = text[start:end]
+    return "".join(segment.text for segment in cut_segments(piece, inside, 0)) if inside else piece
 
 
 def _past_punctuation(text: str, end: int) -> int:

@@ -21,6 +21,12 @@ def test_configure_is_what_the_settings_and_the_contract_make() -> None:
     assert (DOCS / "configure.md").read_text() == reference["configure"](), "run: python docs/reference.py"
 
 
+def test_formats_shows_what_the_renderer_makes() -> None:
+    page = runpy.run_path(str(DOCS / "formats.py"))
+
+    assert (DOCS / "formats.md").read_text() == page["formats"](), "run: python docs/formats.py"
+
+
 def test_the_constants_of_the_quality_are_those_of_the_code() -> None:
     reference = runpy.run_path(str(DOCS / "reference.py"))
     text = (DOCS / "quality.md").read_text()
