@@ -29,12 +29,17 @@ from tasks.ports import (
     Leased,
     LeaseKey,
     Ledger,
+    Limits,
     NewAttempt,
+    NotNow,
     Opened,
+    Permit,
     Provider,
     Providers,
     Purpose,
     StoredAnswer,
+    Unlimited,
+    Why,
     wired,
 )
 from tasks.prompt import render
@@ -74,6 +79,7 @@ class Stopwatch:
     since: float = field(default_factory=monotonic)
     prompt: float = 0.0
     llm: float = 0.0
+    limiter_wait: float = 0.0
 
     def stored(self, job: Leased) -> dict[str, float]:
         """What the check step will need to complete the job's timings."""
@@ -83,6 +89,7 @@ class Stopwatch:
             "prompt": round(self.prompt, 3),
             "llm": round(self.llm, 3),
             "retry_wait": round(retry_wait, 3),
+            "limiter_wait": round(self.limiter_wait, 3),
         }
 
     def timing(self, job: Leased) -> TimingMs:
@@ -103,6 +110,8 @@ class Generate:
     """Told of each job whose answer is committed: its check can be hinted."""
     final: Callable[[Leased, FinalJob], None]
     """Told of each job that became final here: its result can be published."""
+    limits: Limits = field(default_factory=Unlimited)
+    """Asked before each call."""
 
     async def run(self, job: Leased) -> None:
         """Take a job through the step. Every failure ends in the ledger; only cancellation and an unreachable ledger leave it."""
@@ -149,23 +158,36 @@ class Generate:
                 if number < len(turns):
                     continue
                 raise ProviderError(FailureKind.BUDGET, _UNPRICED.format(call.model, call.provider))
+            more = number < len(turns)
+            permit = await self.limits.permit(job, call)
+            if isinstance(permit, NotNow):
+                if permit.why is not Why.LIMIT and more:
+                    continue
+                await self._move(job, _not_now(job, permit))
+                return
+            watch.limiter_wait += permit.waited_ms
             attempt = self._attempt(job, call, number)
-            opened = await self._open(job, attempt)
+            opened = await self._open(job, attempt, permit)
             if opened is not Opened.OPENED:
                 await self._not_opened(job, opened)
                 return
-            if not await self._answer(job, provider, call, attempt, watch, more=number < len(turns)):
+            if not await self._answer(job, provider, call, attempt, watch, permit=permit, more=more):
                 return
 
-    async def _open(self, job: Leased, attempt: NewAttempt) -> Opened:
+    async def _open(self, job: Leased, attempt: NewAttempt, permit: Permit) -> Opened:
         opening = asyncio.ensure_future(self.journal.open_attempt(attempt))
+        opened = None
         try:
-            return await asyncio.shield(opening)
+            opened = await asyncio.shield(opening)
         except asyncio.CancelledError:
             # The row may be on its way; left open it would be taken for a call that was cut off.
             if await opening is Opened.OPENED:
                 await self.journal.close_attempt(_never_called(job, attempt))
             raise
+        finally:
+            if opened is not Opened.OPENED:
+                self.limits.unused(permit)
+        return opened
 
     def _attempt(self, job: Leased, call: Call, turn: int) -> NewAttempt:
         return NewAttempt(
@@ -197,7 +219,15 @@ class Generate:
         # LOST: someone else has the job now.
 
     async def _answer(
-        self, job: Leased, provider: Provider, call: Call, attempt: NewAttempt, watch: Stopwatch, *, more: bool
+        self,
+        job: Leased,
+        provider: Provider,
+        call: Call,
+        attempt: NewAttempt,
+        watch: Stopwatch,
+        *,
+        permit: Permit,
+        more: bool,
     ) -> bool:
         """Make one call and close its attempt; True if the next provider is to be called."""
         started = monotonic()
@@ -206,6 +236,7 @@ class Generate:
                 answered = await provider.call(call)
         except asyncio.CancelledError:
             # Lease lost or process stopping: the request may have been served, so the outcome is unknown.
+            self.limits.failed(permit, Failure(kind=FailureKind.CANCELLED, message="cut off"))
             await asyncio.shield(self.journal.close_attempt(_cut_off(job, attempt)))
             raise
         except Exception as error:
@@ -213,8 +244,10 @@ class Generate:
             if failure.kind is FailureKind.INTERNAL:
                 log.exception("call of job %s to %s broke", job.job_id, call.provider)
             watch.llm = (monotonic() - started) * 1000
+            self.limits.failed(permit, failure)
             return await self._call_failed(job, attempt, failure, watch, more=more)
         watch.llm = (monotonic() - started) * 1000
+        self.limits.answered(permit, answered.completion)
         if await self._close_answered(job, call.prompt, attempt, answered, watch):
             self.to_check(job)
         return False
@@ -307,6 +340,14 @@ def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> F
     kind = "no_evidence" if outcome is Outcome.NO_EVIDENCE else "abstained"
     quality = Quality(sufficient_context=False, reasoning=f"No call was made: {reason}.", abstain_reason=reason)
     return completed(job, outcome, Findings(answer=fallback_text(job, kind), quality=quality), timing)
+
+
+def _not_now(job: Leased, told: NotNow) -> Advance:
+    """Where a job waits that may not be called for now; no attempt was made, none is spent."""
+    held = HeldReason.LANE_PAUSED if told.why is Why.LANE_PAUSED else None
+    # Sent away by a limit, thousands of jobs come and go: that is the straight path, not an event of each.
+    event = None if told.why is Why.LIMIT else "hold" if held else told.why.value
+    return Advance(JobState.SCHEDULED, job.step, job.round, told.delay, held, event)
 
 
 def _never_called(job: Leased, attempt: NewAttempt) -> ClosedAttempt:
