@@ -33,7 +33,6 @@ from worker import local
 from worker.app import make_app
 from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
-from worker.local import Running
 from worker.settings import Settings
 
 REPOSITORY = Path(__file__).parents[1]
@@ -56,6 +55,7 @@ class Provider:
     _seen_one: threading.Event = field(default_factory=threading.Event)
 
     async def handle(self, request: web.Request) -> web.Response:
+        """Note the call, and answer after the latency."""
         body = await request.read()
         at, tokens = time.monotonic(), len(body) // 4
         self.arrivals.append((at, tokens))
@@ -69,6 +69,7 @@ class Provider:
         return web.Response(body=orjson.dumps(answer), content_type="application/json")
 
     def until_seen(self, mark: str, within_s: float) -> float | None:
+        """When the call with this question arrived; None if it did not."""
         until = time.monotonic() + within_s
         while mark not in self.seen and (left := until - time.monotonic()) > 0:
             self._seen_one.wait(min(left, 0.05))
@@ -102,7 +103,7 @@ def provider(latency_s: float) -> Iterator[Provider]:
 
 
 @contextmanager
-def system(stub: Provider, **settings: object) -> Iterator[tuple[Running, Path]]:
+def system(stub: Provider, **settings: object) -> Iterator[tuple[local.Endpoints, Path]]:
     """Servers and four generate workers, ended afterwards."""
     with tempfile.TemporaryDirectory(prefix="nightdesk-bench-") as directory, ExitStack() as stack:
         home = Path(directory) / "home"
@@ -135,7 +136,7 @@ def system(stub: Provider, **settings: object) -> Iterator[tuple[Running, Path]]
         yield where, home
 
 
-def submit(where: Running, count: int) -> None:
+def submit(where: local.Endpoints, count: int) -> None:
     """Write jobs whose sources have 1 to 12 KB."""
 
     async def work() -> None:

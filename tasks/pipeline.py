@@ -157,16 +157,15 @@ class Feed:
             return
         urgent_room, bulk_room = self._room()
         if asked:
+            ids = self._next_ids(urgent_room, bulk_room)
+            if ids:
+                self._start(await self._lease(len(ids), ids=ids))
+            urgent_room, _ = self._room()
             if self._bulk and urgent_room and self._urgent_look_is_due():
                 # Every thread may wait with a hint of bulk jobs, and none be left to bring the hint of an urgent one.
-                urgent = await self._lease(urgent_room, min_priority=1)
-                self._start(urgent)
-                urgent_room, bulk_room = self._room()
-            ids = self._next_ids(urgent_room, bulk_room)
+                self._start(await self._lease(urgent_room, min_priority=1))
             if not ids:
                 await self._woken(URGENT_LOOK if self._bulk else IDLE_CLAIM)
-                return
-            self._start(await self._lease(len(ids), ids=ids))
         elif bulk_room:
             jobs = await self._lease(bulk_room)
             self._start(jobs)

@@ -103,6 +103,8 @@ class Reply:
     limited: bool = False
     blocked_s: float = 0.0
     """For so long nothing is granted: the provider asked for a pause, or the breaker is open."""
+    broken: bool = False
+    """The breaker is not closed."""
 
 
 @dataclass(slots=True)
@@ -196,7 +198,7 @@ class Book:
             granted += 1
         blocked_s = max(0.0, self._paused_until - now, self._open_until - now if self._trips else 0.0)
         limited = any(limits) or bool(order.terms.concurrency) or blocked_s > 0 or self._trips > 0
-        return Reply(granted, now, wait, why, tuple(limits), limited, blocked_s)
+        return Reply(granted, now, wait, why, tuple(limits), limited, blocked_s, self._trips > 0)
 
     def note(self, order: Order, asks: tuple[Ask, ...]) -> None:
         """Count calls that another account granted, so that this one knows of them when it has to decide alone."""

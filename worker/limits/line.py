@@ -214,8 +214,7 @@ class Line:
         self.limits, self.limited = reply.limits, reply.limited
         now = monotonic()
         self.blocked_until = now + reply.blocked_s
-        if reply.blocked_s:
-            self.blocked_by = Why.BREAKER if reply.why == "breaker" else Why.LIMIT
+        self.blocked_by = Why.BREAKER if reply.broken else Why.LIMIT
         return gone
 
     def send_away(self, workers: int, *, mixed: bool) -> None:

@@ -60,9 +60,10 @@ class SharedBooks:
         reply = orjson.loads(told)
         limits = tuple(map(float, reply["limits"]))
         blocked_s = float(reply["blocked"])
-        limited = any(limits) or bool(order.terms.concurrency) or blocked_s > 0 or reply["trips"] > 0
+        broken = reply["trips"] > 0
+        limited = any(limits) or bool(order.terms.concurrency) or blocked_s > 0 or broken
         at_s, wait_s = float(reply["at"]), float(reply["wait"])
-        return Reply(reply["granted"], at_s, wait_s, reply["why"], limits, limited, blocked_s)
+        return Reply(reply["granted"], at_s, wait_s, reply["why"], limits, limited, blocked_s, broken)
 
     async def close(self) -> None:
         """Close the connections."""
