@@ -98,5 +98,5 @@ async def _redis(settings: Settings, where: Endpoints, health: LedgerHealth | No
     consumers = await asyncio.to_thread(workers.look, settings, where.redis_url)
     unheard = [consumers] if isinstance(consumers, Finding) else workers.check_consumers(consumers, health)
     report.add("workers", *unheard)
-    standings = await asyncio.to_thread(limits.look, where.redis_url, settings.key_prefix)
-    report.add("limits", *limits.check_standings(standings))
+    accounts = await asyncio.to_thread(limits.look, where.redis_url, settings.key_prefix)
+    report.add("limits", *limits.check_accounts(accounts))

@@ -18,8 +18,8 @@ LOWERED = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How the calls of one provider and model stand."""
+class Account:
+    """How the calls of one provider and model stand, as its shared account in Redis says."""
 
     provider: str
     model: str
@@ -30,28 +30,28 @@ class Standing:
     """Share of its limit that is in effect after refusals."""
 
 
-def look(redis_url: str, key_prefix: str) -> list[Standing]:
+def look(redis_url: str, key_prefix: str) -> list[Account]:
     """How all providers and models stand that were called lately; none when Redis can't tell."""
     try:
         with redis.Redis.from_url(redis_url, socket_timeout=PATIENCE_S, socket_connect_timeout=PATIENCE_S) as client:
             seconds, microseconds = client.time()
             now = seconds + microseconds / 1_000_000
             keys = client.scan_iter(match=f"{key_prefix}nightdesk:limit:*}}", count=1_000)
-            found = [_standing(key, client.hgetall(key), now) for key in keys]
+            found = [_account(key, client.hgetall(key), now) for key in keys]
     except (RedisError, OSError):
         # That Redis can't be asked is a finding of its own.
         return []
     return sorted(found, key=lambda one: (one.provider, one.model))
 
 
-def _standing(key: bytes, account: dict[bytes, bytes], now: float) -> Standing:
+def _account(key: bytes, stored: dict[bytes, bytes], now: float) -> Account:
     provider, _, model = key.decode().rpartition("{")[2].rstrip("}").partition("/")
 
     def number(name: str, default: float) -> float:
-        return float(account.get(name.encode(), default))
+        return float(stored.get(name.encode(), default))
 
     grown = RECOVERY * (now - number("factor_at", 0.0)) / PERIOD_S
-    return Standing(
+    return Account(
         unquote(provider),
         unquote(model),
         breaker_open=number("trips", 0.0) > 0,
@@ -60,9 +60,9 @@ def _standing(key: bytes, account: dict[bytes, bytes], now: float) -> Standing:
     )
 
 
-def check_standings(standings: Sequence[Standing]) -> Iterator[Finding]:
+def check_accounts(accounts: Sequence[Account]) -> Iterator[Finding]:
     """Every provider is called at its full rate."""
-    for one in standings:
+    for one in accounts:
         whom = f"{one.provider} {one.model}".strip()
         if one.breaker_open:
             yield Finding(
