@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test lint format types imports check-tests test-debian bench clean
+.PHONY: help install demo test lint format types imports check-tests test-debian bench limits clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,9 @@ test-debian: $(VENV)/.developing ## the ledger's and the system's tests over Pos
 
 bench: $(VENV)/.developing ## throughput and CPU per job, on this machine
 	$(BIN)/python bench/throughput.py
+
+limits: $(VENV)/.developing ## the shared limits with four workers, and how soon urgent jobs begin (ten minutes)
+	$(BIN)/python -m bench.limits
 
 clean: ## remove the environment and caches (never the data under .nightdesk)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info build

@@ -1,6 +1,6 @@
 """Measures the shared limits with four real worker processes against a provider that notes when each call arrives.
 
-    python bench/limits.py [requests] [tokens] [redis-away] [interactive] [interactive-slots] [--seconds 150]
+    python -m bench.limits [requests] [tokens] [redis-away] [interactive] [interactive-slots] [--seconds 150]
 
 ``requests``: 600 calls a minute; ``tokens``: 90,000 input tokens a minute, the provider counts a quarter of the request's
 bytes. Of each the worst sliding 60 s window and the mean use while work waits, as shares of the limit. ``redis-away``: the
