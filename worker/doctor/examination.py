@@ -54,8 +54,8 @@ async def examine() -> Report:
     health = await _postgres(settings, where, report)
     await _redis(settings, where, health, report)
     if health is not None:
-        report.add("jobs", *jobs.check_moving(health), *jobs.check_held(health), *jobs.check_money(health))
-        report.add("lanes", *limits.check_lanes(health.lanes))
+        lanes = limits.check_lanes(health.lanes)
+        report.add("jobs", *jobs.check_moving(health), *jobs.check_held(health), *lanes, *jobs.check_money(health))
     return report
 
 

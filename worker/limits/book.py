@@ -194,7 +194,7 @@ class Book:
                 # One call is let through to see; if it is not answered well, the pause was for longer.
                 self._trips += 1
                 self._open_until = now + min(COOL * 2 ** (self._trips - 1), LONGEST_COOL) * period
-            self._grant(ask, now, period, own)
+            self._grant(order, ask, now, own)
             granted += 1
         blocked_s = max(0.0, self._paused_until - now, self._open_until - now if self._trips else 0.0)
         limited = any(limits) or bool(order.terms.concurrency) or blocked_s > 0 or self._trips > 0
@@ -207,7 +207,7 @@ class Book:
         for meter in self._meters:
             meter.expire(now, period)
         for ask in asks:
-            self._grant(ask, now, period, own)
+            self._grant(order, ask, now, own)
         for meter in self._meters:
             # Elsewhere more than our share may be granted for long: that must not add up to a debt.
             meter.due = min(meter.due, now + 2 * BURST * period)
@@ -266,7 +266,10 @@ class Book:
             self._urgent_until = now + min(wait + period / SLICES, URGENT_HELD * period) if why else 0.0
         return wait, why
 
-    def _grant(self, ask: Ask, now: float, period: float, own: list[float]) -> None:
-        self._slots[ask.id] = now + ask.lasts_s
-        for meter, most, weight in zip(self._meters, own, ask.weights, strict=True):
-            meter.take(now, now, period, most, weight)
+    def _grant(self, order: Order, ask: Ask, now: float, own: list[float]) -> None:
+        if order.terms.concurrency:
+            self._slots[ask.id] = now + ask.lasts_s
+        for at, (meter, most, weight) in enumerate(zip(self._meters, own, ask.weights, strict=True)):
+            # Requests are counted also without a limit, so that a refusal can make one.
+            if most > 0 or at == REQUESTS:
+                meter.take(now, now, order.terms.period_s, most, weight)

@@ -19,6 +19,7 @@ from worker.limits.book import Ask, Book, Order, Reply, Settlement
 from worker.limits.headers import LONGEST_PAUSE_S, read
 from worker.limits.lanes import Lanes
 from worker.limits.line import Line, Waiter
+from worker.limits.presence import EVERY_S
 from worker.limits.terms import DIMENSIONS, INPUT, OUTPUT, PERIOD_S, REQUESTS, TOKENS, terms_of
 from worker.settings import ProviderKind, Settings
 from worker.stopping import cancelled
@@ -33,6 +34,8 @@ AFTER_BREAK_S = 1.0
 
 RETURN_S = 10.0
 """After Redis came back both its account and the local share must agree: others may not have noticed yet."""
+SETTLE_S = 2 * EVERY_S
+"""Without Redis a new worker grants nothing for so long: until the others have counted it, its share is theirs."""
 LOOK_S = 1.0
 """Between looks whether Redis is back."""
 
@@ -42,6 +45,9 @@ FIRST_LOOK = 8
 """Jobs that are leased to learn whom they call, where something is limited."""
 PEEK_S, PEEK = 2.0, 2
 """While all that is called is blocked, so many jobs are leased in that time, to see whether others call elsewhere."""
+
+MOST_LINES, IDLE_S = 500, 600.0
+"""From so many models on, those that nobody asked for in that time are forgotten."""
 
 SLOT_GRACE_S = 60.0
 """Beyond a call's timeout: its slot comes back then even if its worker died."""
@@ -70,6 +76,7 @@ class LimitDesk(Limits):
         slots: of this process; waiting jobs never take more than half of them.
         on_room: called when more jobs may be leased.
         period_s: a minute; tests take less.
+        settle_s: seconds until all workers know of this one.
     """
 
     def __init__(
@@ -82,6 +89,7 @@ class LimitDesk(Limits):
         slots: int,
         on_room: Callable[[], None],
         period_s: float = PERIOD_S,
+        settle_s: float = SETTLE_S,
     ) -> None:
         self._settings = settings
         self._books = books
@@ -90,6 +98,8 @@ class LimitDesk(Limits):
         self._slots = slots
         self._on_room = on_room
         self._period_s = period_s
+        self._settle_s = settle_s
+        self._began = monotonic()
         self._lines: dict[tuple[str, str], Line] = {}
         self._looking: asyncio.Task[None] | None = None
         self._agree_until = 0.0
@@ -114,6 +124,7 @@ class LimitDesk(Limits):
             return NotNow(Why.LANE_PAUSED, timedelta(0))
         line = self._line(call.provider, call.model or "")
         if not line.terms.any and self._offline(call.provider):
+            line.asked_at = began
             return Permit(uuid7(), call.provider, line.model, call.lane, (), 0.0, 0.0)
         urgent = job.priority > 0
         refusal = line.refusal(self._workers(), urgent=urgent, mixed=self._mixed())
@@ -233,9 +244,19 @@ class LimitDesk(Limits):
     def _line(self, provider: str, model: str) -> Line:
         line = self._lines.get((provider, model))
         if line is None:
+            self._forget_idle()
             terms = terms_of(self._settings, provider, model, self._period_s)
             line = self._lines[provider, model] = Line(provider, model, terms, Book(self._now))
         return line
+
+    def _forget_idle(self) -> None:
+        """Models come from jobs: however many are named, only those in use are remembered."""
+        if len(self._lines) >= MOST_LINES:
+            now = monotonic()
+            self._lines = {
+                key: line for key, line in self._lines.items()
+                if line.waiting or line.unsent or now - line.asked_at < IDLE_S
+            }  # fmt: skip
 
     def _now(self) -> float:
         return monotonic() + self._offset
@@ -301,7 +322,7 @@ class LimitDesk(Limits):
         """Ask the shared account; the local one learns of everything, so that it can go on alone at any time."""
         own = replace(order, settlements=settlements, workers=self._workers())
         if self._looking is not None:
-            return line.book.exchange(own), False
+            return self._alone(line, own), False
         agreed = len(order.asks)
         if monotonic() < self._agree_until:
             local = line.book.exchange(own)
@@ -325,10 +346,16 @@ class LimitDesk(Limits):
             return shared, True
         shared = await self._tell(line, order)
         if shared is None:
-            return line.book.exchange(own), False
+            return self._alone(line, own), False
         line.book.exchange(replace(own, asks=()))
         line.book.note(own, order.asks[: shared.granted])
         return shared, True
+
+    def _alone(self, line: Line, own: Order) -> Reply:
+        """The local account's reply; it grants nothing until all workers have counted this one."""
+        if monotonic() - self._began < self._settle_s:
+            return replace(line.book.exchange(replace(own, asks=())), wait_s=LATEST_S, why="limit")
+        return line.book.exchange(own)
 
     async def _tell(self, line: Line, order: Order) -> Reply | None:
         """The shared account's reply; None when Redis went away, which is looked after from then on."""

@@ -133,12 +133,12 @@ end
 most = limits()
 
 for _, ended in ipairs(order.settlements) do
-  redis.call('ZREM', slots, ended.id)
+  if order.concurrency > 0 then redis.call('ZREM', slots, ended.id) end
   for d, more in ipairs(ended.more) do
     if more ~= 0 then take(d, ended.at, most[d], more) end
   end
 end
-redis.call('ZREMRANGEBYSCORE', slots, '-inf', string.format('%.6f', now))
+if order.concurrency > 0 then redis.call('ZREMRANGEBYSCORE', slots, '-inf', string.format('%.6f', now)) end
 
 local function refusal(ask)
   if now < get('paused', 0) then return get('paused', 0) - now, 'pause' end
@@ -168,9 +168,10 @@ for _, ask in ipairs(order.asks) do
     set('trips', trips + 1)
     set('open', now + math.min(rules.cool * 2 ^ trips, rules.longest_cool) * period)
   end
-  redis.call('ZADD', slots, string.format('%.6f', now + ask.lasts), ask.id)
+  if order.concurrency > 0 then redis.call('ZADD', slots, string.format('%.6f', now + ask.lasts), ask.id) end
   for d, weight in ipairs(ask.weights) do
-    if weight ~= 0 then take(d, now, most[d], weight) end
+    -- Requests are counted also without a limit, so that a refusal can make one.
+    if weight ~= 0 and (most[d] > 0 or d == 1) then take(d, now, most[d], weight) end
   end
   granted = granted + 1
 end
@@ -188,7 +189,7 @@ if #removals > 0 then redis.call('HDEL', key, unpack(removals)) end
 if #writes > 0 then redis.call('HSET', key, unpack(writes)) end
 local kept = math.ceil((rules.learned_kept + rules.longest_cool) * period)
 redis.call('EXPIRE', key, kept)
-redis.call('EXPIRE', slots, kept + 7200)
+if order.concurrency > 0 then redis.call('EXPIRE', slots, kept + 7200) end
 
 local blocked = math.max(0, get('paused', 0) - now)
 if get('trips', 0) > 0 then blocked = math.max(blocked, get('open', 0) - now) end

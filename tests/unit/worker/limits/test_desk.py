@@ -67,14 +67,16 @@ class PausedLanes:
 class Counter:
     """A desk in a test, with everything around it."""
 
-    def __init__(self, *, workers: int = 1, slots: int = 100, period_s: float = 60.0, **settings: Any) -> None:
+    def __init__(
+        self, *, workers: int = 1, slots: int = 100, period_s: float = 60.0, settle_s: float = 0.0, **settings: Any
+    ) -> None:
         self.books = Books()
         self.ledger = PausedLanes()
         self.lanes = Lanes(self.ledger)
         self.nudges = 0
         self.desk = LimitDesk(
             Settings(**settings), self.books, self.lanes, workers=lambda: workers, slots=slots,
-            on_room=self._nudged, period_s=period_s,
+            on_room=self._nudged, period_s=period_s, settle_s=settle_s,
         )  # fmt: skip
 
     def _nudged(self) -> None:
@@ -374,6 +376,38 @@ def test_without_redis_each_worker_keeps_to_its_share(monkeypatch: pytest.Monkey
         await asyncio.wait(tasks)
         worst = max(sum(at <= other < at + 1.2 for other in granted) for at in granted)
         assert worst <= 61
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_without_redis_a_new_worker_waits_until_the_others_count_it() -> None:
+    async def story() -> None:
+        counter = Counter(requests_per_minute=600, settle_s=0.3)
+        counter.books.away = True
+        permit = await counter.permit()
+        assert isinstance(permit, Permit)
+        assert permit.waited_ms >= 290
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_models_that_nobody_asks_for_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "MOST_LINES", 5)
+    monkeypatch.setattr(desk_module, "IDLE_S", 0.0)
+
+    async def story() -> None:
+        counter = Counter()
+        for number in range(50):
+            permit = await counter.permit(model=f"m{number}")
+            assert isinstance(permit, Permit)
+            counter.desk.answered(permit, completion())
+            await asyncio.sleep(0.002)
+        assert len(counter.desk._lines) <= 50
+        await asyncio.sleep(0.3)
+        assert isinstance(await counter.permit(model="last"), Permit)
+        assert len(counter.desk._lines) <= 5
         await counter.desk.close()
 
     run(story())
