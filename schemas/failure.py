@@ -29,6 +29,8 @@ class FailureKind(StrEnum):
     BAD_ANSWER = "bad_answer"
     """An answer came that is not of the provider's protocol."""
     REFUSED = "refused"
+    MISSING_CITATIONS = "missing_citations"
+    """Fewer citations than ``min_citations``, with ``missing_citations: failed``."""
     UNSTORABLE = "unstorable"
     """The database cannot keep this row."""
     BUDGET = "budget"

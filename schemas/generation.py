@@ -3,9 +3,11 @@
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from schemas.base import Contract
+from schemas.quality import QualityConstants
+from schemas.structured import READY_MADE
 
 
 class GenerationMode(StrEnum):
@@ -55,6 +57,13 @@ class OnUngrounded(StrEnum):
     REJECT = "reject"
 
 
+class MissingCitations(StrEnum):
+    """What becomes of an answer with fewer citations than ``min_citations``."""
+
+    PARTIAL = "partial"
+    FAILED = "failed"
+
+
 class Lane(StrEnum):
     """How the provider is called."""
 
@@ -89,7 +98,9 @@ class FallbackMessages(Contract):
 
     no_evidence: str | None = None
     abstained: str | None = None
+    rejected: str | None = None
     failed: str | None = None
+    refused: str | None = Field(default=None, description="none: the caller's own text for failed, if there is one")
 
 
 class Sampling(Contract):
@@ -109,18 +120,30 @@ class GenerationConfig(Contract):
     citation_style: CitationStyle = Field(default=CitationStyle.NUMBERED, description="how a citation is written")
     include_citations: bool = Field(default=True, description="show citation markers in the answer")
     min_citations: Annotated[int, Field(ge=0, le=100)] = Field(
-        default=1, description="fewer citations make the outcome partial; needs include_citations"
+        default=1, description="fewer citations: see missing_citations; needs include_citations"
+    )
+    missing_citations: MissingCitations = Field(
+        default=MissingCitations.PARTIAL, description="what fewer than min_citations make of the job"
     )
     require_grounding: bool = Field(default=True, description="claims without support change the outcome")
     on_ungrounded: OnUngrounded = Field(
         default=OnUngrounded.FLAG, description="what happens to an answer with claims without support"
     )
+    ungrounded_appendix: bool = Field(
+        default=True, description="flagged claims are also listed under the answer; never in JSON or a table"
+    )
     provider: str | None = Field(default=None, description="name of a configured provider; none: from the settings")
     model: str | None = Field(default=None, description="model id, passed through; none: from the settings")
     fallbacks: tuple[str, ...] = Field(
-        default=(), description="providers tried next, in order, as 'provider' or 'provider:model'"
+        default=(),
+        description="providers tried next, in order, as 'provider' or 'provider:model'; none: from the settings",
     )
     lane: Lane = Field(default=Lane.STANDARD, description="how the provider is called")
+    answer_protocol: AnswerProtocol | None = Field(
+        default=None,
+        description="form in which the model is asked to answer; none: what the provider serves best. An "
+        "output_schema needs segments",
+    )
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = Field(default=1024, description="most tokens of the answer")
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
         default=None, description="sent where the provider has it, else recorded as dropped"
@@ -128,7 +151,10 @@ class GenerationConfig(Contract):
     sampling: Sampling | None = Field(default=None, description="top_p, top_k, seed, stop; as temperature")
     reasoning_effort: str | None = Field(default=None, description="passed through where the provider has it")
     stream: bool = Field(default=False, description="publish tokens as they come")
-    output_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema the answer must satisfy")
+    output_schema: dict[str, Any] | Annotated[str, Field(json_schema_extra={"enum": [*READY_MADE]})] | None = Field(
+        default=None,
+        description="JSON Schema of an object that goes with the answer, or AnswerWithSources or ComparisonResult",
+    )
     min_sources: Annotated[int, Field(ge=0)] = Field(default=1, description="fewer sources: abstain without a call")
     min_relevance: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.4, description="least mean of the relevance scores given; without scores the rule does not apply"
@@ -136,12 +162,19 @@ class GenerationConfig(Contract):
     max_context_tokens: Annotated[int, Field(ge=100)] = Field(
         default=8000, description="sources beyond it are trimmed at a sentence end or left out, with a warning"
     )
-    max_response_length: Annotated[int, Field(ge=1)] | None = Field(default=None, description="characters")
+    max_response_length: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="characters; a longer answer is asked for once more, then cut at a sentence end"
+    )
     language: str | None = Field(default=None, description="of the answer; none: that of the query")
     role: str | None = Field(default=None, description="who answers: a role and its tone")
     audience: str | None = Field(default=None, description="for whom the answer is written")
+    plain_language: bool = Field(default=False, description="short sentences, everyday words, terms explained")
+    style: str | None = Field(default=None, description="how the reader wants answers written, in words")
     fallback_messages: FallbackMessages | None = Field(
-        default=None, description="texts for no_evidence, abstained and failed; none: Nightdesk's own"
+        default=None, description="texts for no_evidence, abstained, rejected, failed, refused; none: Nightdesk's own"
+    )
+    quality: QualityConstants | None = Field(
+        default=None, description="constants of answer_quality and sufficient_context to change; none: as in quality.md"
     )
     checkers: tuple[CheckerName, ...] = Field(
         default=(CheckerName.STRUCTURE, CheckerName.LEXICAL), description="layers of the check"
@@ -150,3 +183,10 @@ class GenerationConfig(Contract):
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = Field(default=60.0, description="seconds a call may take")
     prompt_name: str | None = Field(default=None, description="template; none: by mode")
     prompt_version: str | None = Field(default=None, description="its version; none: the newest")
+
+    @field_validator("output_schema")
+    @classmethod
+    def _ready_made_by_name(cls, value: dict[str, Any] | str | None) -> dict[str, Any] | str | None:
+        if isinstance(value, str) and value not in READY_MADE:
+            raise ValueError(f"there is no ready-made schema {value!r}; there are {', '.join(READY_MADE)}")
+        return value

@@ -53,16 +53,67 @@ class Message(Contract):
         )
 
 
+class LeftOutReason(StrEnum):
+    """Why a source was not shown."""
+
+    DUPLICATE = "duplicate"
+    """It says the same words as another."""
+    NEAR_DUPLICATE = "near_duplicate"
+    """It says nothing that another does not."""
+    BUDGET = "budget"
+    """``max_context_tokens`` was reached."""
+
+
+class LeftOut(Contract):
+    """A source that was given and not shown; ``of`` is the ``source_index`` of the shown one that it repeats."""
+
+    source_index: Annotated[int, Field(ge=0)]
+    reason: LeftOutReason
+    of: Annotated[int, Field(ge=0)] | None = None
+
+
+class Flag(StrEnum):
+    """What a source holds that imitates the prompt or steers the model."""
+
+    SOURCE_TAG = "source_tag"
+    """A tag that opens or closes a source, also disguised."""
+    TURN = "turn"
+    """A line that speaks as the system or the assistant."""
+    COMMAND = "command"
+    """An order to disregard the instructions."""
+    CHAT_TOKEN = "chat_token"  # noqa: S105 - no password
+    """A special token of a chat template."""
+    ANSWER = "answer"
+    """JSON like that of an answer."""
+    HIDDEN = "hidden"
+    """Characters that hide or reorder text."""
+    MARKER = "marker"
+    """Numbers in brackets like those of citations; common in honest texts."""
+
+
+class SourceFlag(Contract):
+    """What was found in a shown source."""
+
+    source_index: Annotated[int, Field(ge=0)]
+    kind: Flag
+
+
 class MessagesSnapshot(Contract):
     """The exact messages sent, storable without repeating the sources, proven by ``sha256``.
 
-    ``shown`` maps the source number the model sees (position + 1) to the ``source_index`` of the request.
+    ``shown`` maps the source number the model sees (position + 1) to the ``source_index`` of the request. Tokens are
+    those of the whole prompt and of the sources in it, counted by the tokenizer named or by an ``estimate``.
     """
 
     messages: tuple[Message, ...]
     shown: tuple[int, ...]
     protocol: AnswerProtocol
     sha256: str
+    left_out: tuple[LeftOut, ...] = ()
+    flags: tuple[SourceFlag, ...] = ()
+    prompt_tokens: Annotated[int, Field(ge=0)] | None = None
+    source_tokens: Annotated[int, Field(ge=0)] | None = None
+    counted_by: str | None = None
 
     def texts(self, contents: Sequence[str]) -> list[tuple[Role, str]]:
         """Role and exact text of each message, in order."""
@@ -94,7 +145,11 @@ class Correction(Contract):
         default=(), description="what is wrong with the answer before, each in a sentence"
     )
     previous: str = Field(default="", description="that answer as the model gave it")
+    parsed: bool = Field(default=True, description="it was of its protocol, and whole")
+    violations: Annotated[int, Field(ge=0)] = Field(default=0, description="where its object breaks its schema")
+    supported: Annotated[int, Field(ge=0)] = Field(default=0, description="its claims with support")
     ungrounded: Annotated[int, Field(ge=0)] = Field(default=0, description="its claims without support")
+    age_ms: Annotated[float, Field(ge=0)] = Field(default=0.0, description="the job's age when it was asked again")
     given_up: str | None = None
 
 

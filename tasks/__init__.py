@@ -6,11 +6,19 @@ submit       validates requests and writes them to the ledger
 dispatch     promotes what is due, hints what is available, sweeps what is unpublished
 pipeline     admits hinted jobs to the process's loop, within its slots
 generate     prompt, attempt, provider call, completion
-prompt       renders a request into messages; ``templates`` holds the templates, each with version and hash
+turns        plans a job's calls to its provider and its fallbacks
+prompt       renders a request into messages; ``templates`` holds the templates, each with version and hash;
+             ``context`` decides what is shown of the sources
+correcting   lets a prompt go on with the answer before and what is wrong with it, for a second round
 check        postprocess, checkers, policy, final write
 postprocess  turns a completion into an answer with located citations; its parts are in ``answers``
 checkers     give each claim a verdict and its evidence
+policy       decides: asked again, gone back from, or which outcome
+amend        takes out, cuts and lists what the policy says
+quality      reckons the answer's quality and whether the sources suffice
 finish       makes the audit record and the result
+restyle      renders a stored answer in another style or format
+texts        what a person reads where there is no answer
 poll         answers what became of a job
 retry        decides what follows a failure
 rescue       takes jobs from workers that died

@@ -7,14 +7,15 @@ from typing import Any
 
 from schemas import CONTRACT_VERSION
 from schemas.completion import Completion
-from schemas.failure import Failure
-from schemas.generation import FallbackMessages, OutputFormat
+from schemas.failure import Failure, FailureKind
+from schemas.generation import OutputFormat
 from schemas.grounding import Grounding
 from schemas.prompt import Prompt
 from schemas.record import GenerationRecord, JobResult, Quality, RecordStatus, TimingMs
 from schemas.states import JobState, Outcome
 from tasks.ports import FinalJob, JobView, Leased
 from tasks.postprocess import Processed
+from tasks.texts import fallback
 
 COMPACT_BYTES = 64 * 1024
 """Most that a result in the result backend may hold; the whole is in the ledger."""
@@ -27,12 +28,6 @@ RECORD_STATUS: Mapping[Outcome, RecordStatus] = {
     Outcome.REJECTED: RecordStatus.PARTIAL,
     Outcome.REFUSED: RecordStatus.FAILED,
 }
-
-DEFAULT_MESSAGES = FallbackMessages(
-    no_evidence="No sources were given for this question, so it was not answered.",
-    abstained="The sources given do not answer this question.",
-    failed="This question could not be answered because of a technical failure.",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +44,8 @@ class Findings:
 
 
 def fallback_text(job: Leased, kind: str) -> str:
-    """The caller's own text for ``no_evidence``, ``abstained`` or ``failed``, or ours."""
-    own = job.request.config.fallback_messages
-    text = (getattr(own, kind) if own else None) or getattr(DEFAULT_MESSAGES, kind)
-    return str(text)
+    """The text for ``no_evidence``, ``abstained``, ``rejected``, ``failed`` or ``refused``: the caller's own, or ours."""
+    return fallback(job.request, kind)
 
 
 def completed(job: Leased, outcome: Outcome, findings: Findings, timing: TimingMs) -> FinalJob:
@@ -67,7 +60,7 @@ def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings |
     told = Findings(
         prompt=known.prompt,
         completion=known.completion,
-        answer=fallback_text(job, "failed"),
+        answer=fallback_text(job, "rejected" if failure.kind is FailureKind.MISSING_CITATIONS else "failed"),
         failure=failure,
         quality=Quality(reasoning=failure.message),
     )

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -16,6 +17,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.prompt import Prompt
 from schemas.record import Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.correcting import asked_again, given_up
 from tasks.errors import ConfigurationError, InputError, ProviderError, ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
 from tasks.poll import job_ids as read_ids
@@ -30,30 +32,30 @@ from tasks.ports import (
     LeaseKey,
     Ledger,
     Limits,
+    Listener,
     NewAttempt,
     NotNow,
     Opened,
     Permit,
-    Provider,
     Providers,
     Purpose,
     StoredAnswer,
+    TokenSink,
+    Unheard,
     Unlimited,
     Why,
     wired,
 )
-from tasks.prompt import render
 from tasks.retry import Decision, Fail, Fallback, Hold, Retry, RetryPolicy, Snooze, decide
+from tasks.turns import Planned, Turns
 
 log = logging.getLogger(__name__)
 
 BUDGET_WAIT = timedelta(seconds=5)
 """How long a job waits for other reservations of its batch to be settled before it asks for its own again."""
 
-_UNPRICED = (
-    "the price of model {} at {} is unknown, so the batch's ceiling could not be kept; "
-    "take a model whose price is known, or submit without a ceiling"
-)
+OVERTIME_S = 0.25
+"""Seconds beyond a call's time limit: adapters keep it themselves, and know what a stream brought before it was up."""
 
 MAX_UNKNOWN = 10
 """Unknown outcomes of a round before the job fails: a job that takes its worker down must not do so for ever."""
@@ -80,6 +82,10 @@ class Stopwatch:
     prompt: float = 0.0
     llm: float = 0.0
     limiter_wait: float = 0.0
+
+    def planned(self, ms: float) -> None:
+        """Add what it took to render a prompt and to make a call of it."""
+        self.prompt += ms
 
     def stored(self, job: Leased) -> dict[str, float]:
         """What the check step will need to complete the job's timings."""
@@ -110,6 +116,8 @@ class Generate:
     """Told of each job whose answer is committed: its check can be hinted."""
     final: Callable[[Leased, FinalJob], None]
     """Told of each job that became final here: its result can be published."""
+    tokens: TokenSink = field(default_factory=Unheard)
+    """Told of each streamed call and its text."""
     limits: Limits = field(default_factory=Unlimited)
     """Asked before each call."""
 
@@ -124,55 +132,43 @@ class Generate:
             ruling = ruled_out(job)
             if ruling is not None:
                 await self._finish(job, _uncalled(job, *ruling, watch.timing(job)))
-            elif job.spent >= job.request.config.max_attempts or job.unknown >= MAX_UNKNOWN:
-                told = f"{job.spent} attempts failed and {job.unknown} ended unknown; no more are allowed"
-                failure = Failure(kind=FailureKind.ATTEMPTS_SPENT, message=told)
-                await self._finish(job, failed(job, failure, watch.timing(job)))
+            elif job.unknown >= MAX_UNKNOWN:
+                await self._fail(job, _spent(job), watch)
             else:
                 await self._call_in_turn(job, watch)
         except (ConfigurationError, InputError, ProviderError, Unstorable) as error:
-            await self._finish(job, failed(job, failure_of(error), watch.timing(job)))
+            await self._fail(job, failure_of(error), watch)
         except ServiceUnavailable:
             # No fault of the job's: its lease runs out, and the rescue hands it on with all that is stored.
             raise
         except Exception as error:
             log.exception("job %s broke in generate", job.job_id)
-            await self._finish(job, failed(job, failure_of(error), watch.timing(job)))
+            await self._fail(job, failure_of(error), watch)
 
     async def _call_in_turn(self, job: Leased, watch: Stopwatch) -> None:
         """Call the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
-        config = job.request.config
-        turns = (config.provider, *config.fallbacks)
-        for number, name in enumerate(turns, start=1):
-            provider_name, _, model = (name or "").partition(":")
-            provider = self.providers.get(provider_name or None)
-            request = job.request
-            if number > 1:
-                # The job's model is one of its first provider: another has its own names.
-                request = request.model_copy(update={"config": config.model_copy(update={"model": model or None})})
-            started = monotonic()
-            prompt = render(request, provider.protocol(request.config))
-            call = provider.plan(request, prompt)
-            watch.prompt += (monotonic() - started) * 1000
-            if call.reserve_usd is None and job.max_cost_usd is not None:
-                if number < len(turns):
-                    continue
-                raise ProviderError(FailureKind.BUDGET, _UNPRICED.format(call.model, call.provider))
-            more = number < len(turns)
-            permit = await self.limits.permit(job, call)
+        turns = Turns(job, self.providers, watch.planned)
+        if turns.spent:
+            await self._fail(job, _spent(job), watch)
+            return
+        more = True
+        while more:
+            planned = turns.take()
+            permit = await self.limits.permit(job, planned.call)
             if isinstance(permit, NotNow):
-                if permit.why is not Why.LIMIT and more:
+                # A busy provider is waited for; one that is down or has no quota left is passed over.
+                if permit.why is not Why.LIMIT and turns.more():
+                    turns.passed_over(planned, permit.why.value)
                     continue
                 await self._move(job, _not_now(job, permit))
                 return
             watch.limiter_wait += permit.waited_ms
-            attempt = self._attempt(job, call, number)
+            attempt = self._attempt(job, planned.call, turns.taken)
             opened = await self._open(job, attempt, permit)
             if opened is not Opened.OPENED:
                 await self._not_opened(job, opened)
                 return
-            if not await self._answer(job, provider, call, attempt, watch, permit=permit, more=more):
-                return
+            more = await self._answer(job, planned, attempt, watch, turns, permit=permit)
 
     async def _open(self, job: Leased, attempt: NewAttempt, permit: Permit) -> Opened:
         opening = asyncio.ensure_future(self.journal.open_attempt(attempt))
@@ -189,7 +185,7 @@ class Generate:
                 self.limits.unused(permit)
         return opened
 
-    def _attempt(self, job: Leased, call: Call, turn: int) -> NewAttempt:
+    def _attempt(self, job: Leased, call: Call, taken: int) -> NewAttempt:
         return NewAttempt(
             id=uuid7(),
             job_id=job.job_id,
@@ -197,8 +193,8 @@ class Generate:
             token=job.token,
             run=job.run,
             round=job.round,
-            purpose=Purpose.GENERATE,
-            number=job.attempts + turn,
+            purpose=Purpose(again.purpose) if (again := asked_again(job)) else Purpose.GENERATE,
+            number=job.attempts + taken,
             lane=call.lane,
             provider=call.provider,
             model=call.model,
@@ -213,44 +209,69 @@ class Generate:
             status = await self.ledger.batch_status(job.batch_id)
             # While others hold reservations some of it may come back; after that only a person can add to it.
             waits = status.reserved_usd > 0
+            if not waits and job.round:
+                # There is an answer already: better that than a job that waits for more money.
+                await self._move(job, given_up(job, "the batch's budget was used up"))
+                return
             reason = None if waits else HeldReason.BUDGET
             delay = BUDGET_WAIT if waits else timedelta(0)
             await self._move(job, Advance(JobState.SCHEDULED, job.step, job.round, delay, reason, "budget"))
         # LOST: someone else has the job now.
 
     async def _answer(
-        self,
-        job: Leased,
-        provider: Provider,
-        call: Call,
-        attempt: NewAttempt,
-        watch: Stopwatch,
-        *,
-        permit: Permit,
-        more: bool,
+        self, job: Leased, planned: Planned, attempt: NewAttempt, watch: Stopwatch, turns: Turns, *, permit: Permit
     ) -> bool:
         """Make one call and close its attempt; True if the next provider is to be called."""
+        call = planned.call
         started = monotonic()
+        listener = self._listener(job, call, attempt)
         try:
-            async with asyncio.timeout(call.timeout_s):
-                answered = await provider.call(call)
+            async with asyncio.timeout(call.timeout_s + OVERTIME_S):
+                answered = turns.credited(await planned.provider.call(call, listener))
         except asyncio.CancelledError:
             # Lease lost or process stopping: the request may have been served, so the outcome is unknown.
             self.limits.failed(permit, Failure(kind=FailureKind.CANCELLED, message="cut off"))
-            await asyncio.shield(self.journal.close_attempt(_cut_off(job, attempt)))
+            await asyncio.shield(self._close_broken(_cut_off(job, attempt), self._broken(call, attempt, listener)))
             raise
         except Exception as error:
             failure = failure_of(error, attempt=attempt.number)
             if failure.kind is FailureKind.INTERNAL:
                 log.exception("call of job %s to %s broke", job.job_id, call.provider)
             watch.llm = (monotonic() - started) * 1000
+            turns.failed(planned, failure)
             self.limits.failed(permit, failure)
-            return await self._call_failed(job, attempt, failure, watch, more=more)
+            left = self._broken(call, attempt, listener)
+            return await self._call_failed(job, attempt, failure, watch, turns, left=left)
         watch.llm = (monotonic() - started) * 1000
         self.limits.answered(permit, answered.completion)
+        if listener is not None:
+            self.tokens.end(attempt.id, whole=True)
         if await self._close_answered(job, call.prompt, attempt, answered, watch):
             self.to_check(job)
         return False
+
+    def _listener(self, job: Leased, call: Call, attempt: NewAttempt) -> Listener | None:
+        if not call.stream:
+            return None
+        self.tokens.start(job, attempt)
+        return Listener(partial(self.tokens.text, attempt.id))
+
+    def _broken(self, call: Call, attempt: NewAttempt, listener: Listener | None) -> StoredAnswer | None:
+        """What a call that failed brought all the same: the part of its stream that came."""
+        if listener is None:
+            return None
+        self.tokens.end(attempt.id, whole=False)
+        came = listener.so_far()
+        return None if came is None else StoredAnswer(came.raw, came.completion, call.prompt)
+
+    async def _close_broken(self, closed: ClosedAttempt, left: StoredAnswer | None) -> None:
+        try:
+            await self.journal.close_attempt(replace(closed, answer=left))
+        except Unstorable as error:
+            if left is None:
+                raise
+            log.warning("what a broken stream of job %s left can't be kept: %s", closed.job_id, error)
+            await self.journal.close_attempt(closed)
 
     async def _close_answered(
         self, job: Leased, prompt: Prompt, attempt: NewAttempt, answered: Answered, watch: Stopwatch
@@ -284,11 +305,18 @@ class Generate:
                 cost_usd=answered.completion.cost_usd,
             )
             await self.journal.close_attempt(bare)
-            await self._finish(job, failed(job, failure, watch.timing(job)))
+            await self._fail(job, failure, watch)
             return False
 
     async def _call_failed(
-        self, job: Leased, attempt: NewAttempt, failure: Failure, watch: Stopwatch, *, more: bool
+        self,
+        job: Leased,
+        attempt: NewAttempt,
+        failure: Failure,
+        watch: Stopwatch,
+        turns: Turns,
+        *,
+        left: StoredAnswer | None,
     ) -> bool:
         config = job.request.config
         decision = decide(
@@ -296,10 +324,13 @@ class Generate:
             spent=job.spent,
             snoozes=job.snoozes,
             max_attempts=config.max_attempts,
-            more_providers=more,
+            more_providers=turns.more(),
             policy=self.policy,
             jitter=self.jitter(),
         )
+        if isinstance(decision, Hold) and job.round:
+            # There is an answer already: nobody has to decide about a second one.
+            decision = Fail(failure)
         unknown = failure.kind is FailureKind.UNKNOWN_OUTCOME
         closed = ClosedAttempt(
             id=attempt.id,
@@ -313,17 +344,29 @@ class Generate:
             timing_ms=watch.stored(job),
             then=advance_of(decision, job),
         )
-        await self.journal.close_attempt(closed)
+        await self._close_broken(closed, left)
         if isinstance(decision, Fail):
-            await self._finish(job, failed(job, decision.failure, watch.timing(job)))
+            await self._fail(job, turns.with_unusable(decision.failure), watch)
         return isinstance(decision, Fallback)
 
     async def _move(self, job: Leased, advance: Advance) -> None:
         await self.ledger.defer(LeaseKey(job.job_id, job.token), advance)
 
+    async def _fail(self, job: Leased, failure: Failure, watch: Stopwatch) -> None:
+        """The end of the job; of a second round only: the first answer was paid for, and is finished instead."""
+        if job.round:
+            await self._move(job, given_up(job, f"the call failed: {failure.message}"))
+        else:
+            await self._finish(job, failed(job, failure, watch.timing(job)))
+
     async def _finish(self, job: Leased, final: FinalJob) -> None:
         if await self.journal.finish(final):
             self.final(job, final)
+
+
+def _spent(job: Leased) -> Failure:
+    told = f"{job.spent} attempts failed and {job.unknown} ended unknown; no more are allowed"
+    return Failure(kind=FailureKind.ATTEMPTS_SPENT, message=told)
 
 
 def _cost_of(failure: Failure, attempt: NewAttempt) -> Decimal | None:
@@ -345,6 +388,9 @@ def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> F
 def _not_now(job: Leased, told: NotNow) -> Advance:
     """Where a job waits that may not be called for now; no attempt was made, none is spent."""
     held = HeldReason.LANE_PAUSED if told.why is Why.LANE_PAUSED else None
+    if held and job.round:
+        # There is an answer already: nobody has to raise a quota for a second one.
+        return given_up(job, "the provider's quota was used up")
     # Sent away by a limit, thousands of jobs come and go: that is the straight path, not an event of each.
     event = None if told.why is Why.LIMIT else "hold" if held else told.why.value
     return Advance(JobState.SCHEDULED, job.step, job.round, told.delay, held, event)

@@ -307,7 +307,15 @@ class Feed:
             for task in waiting:
                 task.cancel()
             _, waiting = await asyncio.wait(waiting, timeout=CANCEL_AGAIN.total_seconds())
+        await self._hand_back([LeaseKey(job.job_id, job.token) for chunk in left.values() for job in chunk])
         return sum(len(chunk) for chunk in left.values())
+
+    async def _hand_back(self, leases: Sequence[LeaseKey]) -> None:
+        """Let others have at once what was cut off, but for open calls: what became of those nobody knows yet."""
+        try:
+            await self._ledger.hand_back(leases)
+        except LedgerUnavailable as error:
+            log.warning("jobs of step %s wait for their rescue: %s", self.step, error)
 
 
 def _cancel(task: asyncio.Task[None]) -> Callable[[], None]:

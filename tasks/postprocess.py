@@ -10,11 +10,14 @@ from schemas.answer import CanonicalAnswer, Citation, Segment
 from schemas.completion import Completion, FinishReason
 from schemas.generation import OutputFormat
 from schemas.job import JobRequest
-from schemas.prompt import Prompt, SourcePart
-from tasks.answers.citing import label, locate_citations
+from schemas.prompt import Flag, LeftOutReason, Prompt, SourcePart
+from tasks.answers.citing import locate_citations
 from tasks.answers.markers import Marker
+from tasks.answers.objects import completed, violations
 from tasks.answers.reading import UNSTORABLE, Read, read_completion, read_given
-from tasks.answers.render import Rendered, render, resolve_format
+from tasks.answers.render import Extras, Rendered, render, resolve_format, strip_markers
+from tasks.answers.styles import label, name_of
+from tasks.answers.validity import format_problem
 from tasks.text.sentences import Span, sentence_spans, words
 from tasks.text.statements import Statement
 
@@ -28,11 +31,14 @@ class Processed:
         canonical: what it was rendered from; citations of sources that do not exist are left out.
         structured: the object asked for by ``output_schema``, or the response itself when its format is JSON.
         parsed: False when the completion was not of its protocol or a part of it was lost.
+        violations: where the object breaks ``output_schema``, in words.
         abstained: the model itself says that the sources do not answer, and cites nothing.
         statements: the response's sentences in order, with the citations of each.
         markers: every citation marker in the response, in order, those that name no source included.
         shown: the source index of each source number - 1, as the canonical answer counts.
         segments: where each canonical segment stands in the response.
+        format_problem: why the response is not valid as text of its format; None if it is, or was given.
+        rendered: the response with the places of everything in it.
     """
 
     response: str
@@ -47,6 +53,9 @@ class Processed:
     markers: tuple[Span, ...]
     shown: tuple[int, ...] = ()
     segments: tuple[Span, ...] = ()
+    violations: tuple[str, ...] = ()
+    format_problem: str | None = None
+    rendered: Rendered | None = None
 
 
 def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completion | None) -> Processed:
@@ -59,17 +68,30 @@ def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completi
     """
     shown = prompt.snapshot.shown if prompt else tuple(range(len(request.context)))
     if completion is None:
-        titles = [str(request.context[index].metadata.get("title") or "") for index in shown]
-        read = read_given(request.response or "", titles)
+        read = read_given(request.response or "", [name_of(request.context[index]) for index in shown])
     else:
-        read = read_completion(completion, len(shown))
+        read = read_completion(completion, len(shown), [request.context[index].content for index in shown])
     return _assemble(request, read, shown, list(_notes(request, prompt, completion)))
 
 
 # ---- putting it together ---------------------------------------------------------------------------------------
 
 
-def _assemble(request: JobRequest, read: Read, shown: tuple[int, ...], notes: Sequence[str]) -> Processed:
+def rerender(request: JobRequest, answer: CanonicalAnswer, shown: tuple[int, ...], extras: Extras) -> Processed:
+    """Render an answer anew, in the style and format that the request's config names now.
+
+    Args:
+        request: the job's request.
+        answer: as it was stored; with its request, all that the first rendering knew.
+        shown: the source index of each source number - 1.
+        extras: what is written after the answer.
+    """
+    return _assemble(request, Read(answer), shown, (), extras)
+
+
+def _assemble(
+    request: JobRequest, read: Read, shown: tuple[int, ...], notes: Sequence[str], extras: Extras | None = None
+) -> Processed:
     """Render what was read (a given answer is kept as it stands) and resolve its citations."""
     answer, output_format = read.answer, resolve_format(request)
     rendered = read.rendered or render(
@@ -78,16 +100,18 @@ def _assemble(request: JobRequest, read: Read, shown: tuple[int, ...], notes: Se
         output_format,
         [label(request.context[index], number) for number, index in enumerate(shown, start=1)],
         show_markers=request.config.include_citations,
+        extras=extras,
     )
     unknown = {Span(marker.start, marker.end) for marker in read.unknown}
     markers = sorted({Span(mark.start, mark.end) for mark in rendered.marks} | unknown)
     sentences = _sentences(rendered, request.config.language)
     citations, missing = locate_citations(request, answer, rendered, shown, sentences=sentences, markers=markers)
-    structured, remarks = _structured(request, read, rendered.text, output_format)
+    broken = () if request.check_only else violations(request.config, read.data)
+    structured = _structured(request, read, rendered.text, output_format, citations)
     cites = bool(markers) or not request.check_only
     measured = _measured(request, rendered.text, citations, cites=cites)
     if not answer.sufficient and citations:
-        remarks = (*remarks, "by its own word the answer covers only a part of the question")
+        notes = (*notes, "by its own word the answer covers only a part of the question")
     return Processed(
         response=rendered.text,
         citations=tuple(citations),
@@ -95,13 +119,24 @@ def _assemble(request: JobRequest, read: Read, shown: tuple[int, ...], notes: Se
         structured=structured,
         parsed=read.parsed,
         abstained=not answer.sufficient and not citations,
-        warnings=tuple(dict.fromkeys((*read.warnings, *missing, *notes, *measured, *remarks))),
+        warnings=tuple(dict.fromkeys((*read.warnings, *missing, *notes, *measured, *broken))),
         output_format=output_format,
         statements=tuple(_statements(sentences, citations, read.unknown, len(shown))),
         markers=tuple(markers),
         shown=shown,
         segments=rendered.segments,
+        violations=broken,
+        format_problem=None if request.check_only else _format_problem(rendered, output_format),
+        rendered=rendered,
     )
+
+
+def _format_problem(rendered: Rendered, output_format: OutputFormat) -> str | None:
+    body = rendered.text[: rendered.body]
+    if output_format is OutputFormat.PLAIN:
+        # A title in a marker is not the answer's own text.
+        body = strip_markers(body, [Span(mark.start, mark.end) for mark in rendered.marks])
+    return format_problem(body, output_format)
 
 
 def _sentences(rendered: Rendered, language: str | None) -> list[tuple[Span, int]]:
@@ -152,6 +187,8 @@ def _notes(request: JobRequest, prompt: Prompt | None, completion: Completion | 
     if prompt is not None:
         yield from _left_out(request, prompt)
     if completion is not None:
+        if before := completion.snapshot.fallback_from:
+            yield f"answered by the fallback {completion.snapshot.provider} after {', '.join(before)}"
         if completion.finish_reason is FinishReason.LENGTH:
             yield "the answer was cut off at max_tokens"
         if completion.sanitised or UNSTORABLE.search(completion.text):
@@ -159,27 +196,41 @@ def _notes(request: JobRequest, prompt: Prompt | None, completion: Completion | 
 
 
 def _left_out(request: JobRequest, prompt: Prompt) -> Iterator[str]:
-    given, shown = len(request.context), len(prompt.snapshot.shown)
-    if shown < given:
-        yield f"{given - shown} of {given} sources were left out: max_context_tokens is {request.config.max_context_tokens}"
-    for message in prompt.snapshot.messages:
-        for part in message.parts:
-            if isinstance(part, SourcePart) and part.end < len(request.context[part.source_index].content):
-                yield f"context[{part.source_index}] was shown only in part: max_context_tokens"
+    snapshot = prompt.snapshot
+    given, shown = len(request.context), len(snapshot.shown)
+    repeated = [one for one in snapshot.left_out if one.reason is not LeftOutReason.BUDGET]
+    if shown + len(repeated) < given:
+        missing = given - shown - len(repeated)
+        yield f"{missing} of {given} sources were left out: max_context_tokens is {request.config.max_context_tokens}"
+    if repeated:
+        told = ", ".join(f"context[{one.source_index}] (repeats context[{one.of}])" for one in repeated)
+        yield f"left out, because another source says the same: {told}"
+    ends: dict[int, int] = {}
+    for message in snapshot.messages:
+        ends.update((part.source_index, part.end) for part in message.parts if isinstance(part, SourcePart))
+    for index, end in ends.items():
+        if end < len(request.context[index].content):
+            yield f"context[{index}] was shown only in part: max_context_tokens"
+    kinds: dict[int, list[str]] = {}
+    for flag in snapshot.flags:
+        if flag.kind is not Flag.MARKER:
+            kinds.setdefault(flag.source_index, []).append(flag.kind.value)
+    for index, found in kinds.items():
+        yield f"context[{index}] holds text that may be meant to steer the model: {', '.join(found)}"
 
 
 def _structured(
-    request: JobRequest, read: Read, text: str, output_format: OutputFormat
-) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """The object that goes with the answer, and what is to be said if it is missing."""
+    request: JobRequest, read: Read, text: str, output_format: OutputFormat, citations: Sequence[Citation]
+) -> dict[str, Any] | None:
+    """The object that goes with the answer; one that breaks its schema was paid for, too."""
     if request.check_only:
-        return None, ()
+        return None
     if request.config.output_schema is not None:
-        return read.data, () if read.data is not None else ("the object asked for by output_schema is missing",)
+        return completed(request.config, read.data, text, citations)
     if output_format is OutputFormat.JSON:
         parsed: dict[str, Any] = orjson.loads(text)
-        return parsed, ()
-    return None, ()
+        return parsed
+    return None
 
 
 # ---- taking statements out -------------------------------------------------------------------------------------
@@ -196,8 +247,7 @@ def redact(request: JobRequest, processed: Processed, spans: Sequence[tuple[int,
     gone = set(spans)
     out = [(statement.start, statement.end) in gone for statement in processed.statements]
     if request.check_only:
-        titles = [str(source.metadata.get("title") or "") for source in request.context]
-        read = read_given(_cut_out(processed, out), titles)
+        read = read_given(_cut_out(processed, out), [name_of(source) for source in request.context])
     else:
         segments = [
             kept
@@ -205,9 +255,14 @@ def redact(request: JobRequest, processed: Processed, spans: Sequence[tuple[int,
             if (kept := _reduced(segment, place, processed, out)) is not None
         ]
         answer = CanonicalAnswer(segments=tuple(segments), sufficient=processed.canonical.sufficient)
-        data = processed.structured if request.config.output_schema is not None else None
-        read = Read(answer, processed.parsed, data)
-    shorter = _assemble(request, read, processed.shown, processed.warnings)
+        return rendered_anew(request, processed, answer)
+    return replace(_assemble(request, read, processed.shown, processed.warnings), abstained=processed.abstained)
+
+
+def rendered_anew(request: JobRequest, processed: Processed, answer: CanonicalAnswer) -> Processed:
+    """A model's answer with another canonical form; its object and what was said of it stay."""
+    data = processed.structured if request.config.output_schema is not None else None
+    shorter = _assemble(request, Read(answer, processed.parsed, data), processed.shown, processed.warnings)
     return replace(shorter, abstained=processed.abstained)
 
 

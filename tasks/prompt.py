@@ -2,23 +2,25 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import SHOWN_METADATA, JobRequest, SourceContext
 from schemas.prompt import Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
+from schemas.structured import asked_for
+from tasks.answers.objects import embedded
 from tasks.answers.render import resolve_format
-from tasks.templates import Slots, fill, load
-from tasks.text.sentences import sentence_spans
+from tasks.context.hostile import WORD_JOINER, chat_tokens, defused, flags, may_hold_tag, undisguised
+from tasks.context.order import sub_queries
+from tasks.context.pack import pack
+from tasks.errors import InputError
+from tasks.templates import PromptTemplate, Slots, fill, load
 
-CHARACTERS_PER_TOKEN = 4
-"""Estimate for context limits, of English text in the tokenizers of OpenAI and Anthropic; no tokenizer is loaded."""
-_WIDE = re.compile("[\u2e80-\U0010ffff]")
-"""Characters counted as a token each: CJK and beyond."""
-_LEAST_TRIMMED = 200
-"""Characters; a source of which less would be left is left out."""
 _LONGEST_METADATA = 200
+_DEFUSES_SINCE = 2
+"""Major version of the templates from which chat tokens are taken apart; what was sent before can be rendered again."""
+_TAG = re.compile(r"<(\w+) 1[ >]")
 
 ANSWER_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -53,42 +55,131 @@ ANSWER_SCHEMA: dict[str, Any] = {
 
 def answer_schema(config: GenerationConfig) -> dict[str, Any]:
     """The JSON Schema of a SEGMENTS answer; ``config.output_schema`` becomes the schema of its key ``data``."""
-    if config.output_schema is None:
+    asked = asked_for(config.output_schema)
+    if asked is None:
         return ANSWER_SCHEMA
+    data, definitions = embedded(asked, "data")
     return {
         **ANSWER_SCHEMA,
         "required": [*ANSWER_SCHEMA["required"], "data"],
-        "properties": {**ANSWER_SCHEMA["properties"], "data": config.output_schema},
+        "properties": {**ANSWER_SCHEMA["properties"], "data": data},
+        **definitions,
     }
 
 
 def render(request: JobRequest, protocol: AnswerProtocol) -> Prompt:
     """Render a request for one answer protocol.
 
-    Sources are shown in the order given, until ``max_context_tokens`` (estimated) is reached; the one that crosses
-    the limit is cut at a sentence end, the rest is left out. ``snapshot.shown`` says which source has which number.
+    Sources are shown best first, each once, as many as fit into ``max_context_tokens`` (see ``tasks.context.pack``).
+    ``snapshot.shown`` says which source has which number, ``snapshot.left_out`` which were not shown and why.
 
     Raises: ``InputError`` for a prompt name or version that does not exist.
     """
-    config = request.config
-    template = load(config.prompt_name or config.mode.value, config.prompt_version)
-    shown = _fit(request.context, config.max_context_tokens * CHARACTERS_PER_TOKEN)
-    slots = Slots()
+    template = load(request.config.prompt_name or request.config.mode.value, request.config.prompt_version)
+    packed = pack(request)
+    shown = {part.source_index: _pieces(part, request, protocol, template) for part in packed.parts}
+    messages = _messages(request, protocol, template, shown, _unused_tag(request, shown))
+    contents = [source.content for source in request.context]
+    texts = [part.text for message in messages for part in message.parts if isinstance(part, TextPart)]
+    snapshot = MessagesSnapshot(
+        messages=messages,
+        shown=tuple(shown),
+        protocol=protocol,
+        sha256=hash_messages([(message.role, message.text(contents)) for message in messages]),
+        left_out=packed.left_out,
+        flags=flags({index: contents[index] for index in shown}, packed.searchable),
+        prompt_tokens=packed.source_tokens + packed.counter.count("".join(texts)),
+        source_tokens=packed.source_tokens,
+        counted_by=packed.counter.name,
+    )
+    return Prompt(name=template.name, version=template.version, template_sha256=template.sha256, snapshot=snapshot)
+
+
+def rerender(request: JobRequest, prompt: Prompt) -> Prompt:
+    """Render a prompt of the past again, with the sources shown then, and prove that it is the same byte for byte.
+
+    Which sources were shown is taken from the record: how they are chosen may have changed since.
+
+    Raises: ``InputError`` when the template is gone or was changed, or when what it makes of the request is not what
+        was sent.
+    """
+    snapshot = prompt.snapshot
+    template = load(prompt.name, prompt.version)
+    if template.sha256 != prompt.template_sha256:
+        raise InputError(f"prompt {prompt.name!r} of version {prompt.version!r} is not the one that was recorded")
+    shown, tag = _as_recorded(snapshot)
+    messages = _messages(request, snapshot.protocol, template, shown, tag)
+    contents = [source.content for source in request.context]
+    digest = hash_messages([(message.role, message.text(contents)) for message in messages])
+    if digest != snapshot.sha256:
+        raise InputError(
+            f"prompt {prompt.name!r} {prompt.version!r} makes {digest} of the request, not {snapshot.sha256}"
+        )
+    return prompt.model_copy(update={"snapshot": snapshot.model_copy(update={"messages": messages})})
+
+
+def _as_recorded(snapshot: MessagesSnapshot) -> tuple[dict[int, list[str | SourcePart]], str]:
+    """The shown words of each source, in the order of their numbers, and the tag around them."""
+    shown: dict[int, list[str | SourcePart]] = {}
+    tag = "source"
+    for message in snapshot.messages:
+        places = [place for place, part in enumerate(message.parts) if isinstance(part, SourcePart)]
+        if not places:
+            continue
+        before = message.parts[0]
+        if isinstance(before, TextPart) and (found := _TAG.match(before.text)):
+            tag = found[1]
+        last, between = -1, ""
+        for part in message.parts[places[0] : places[-1] + 1]:
+            if isinstance(part, SourcePart):
+                if part.source_index != last:
+                    shown[part.source_index] = []
+                elif between:
+                    shown[part.source_index].append(between)
+                shown[part.source_index].append(part)
+                last, between = part.source_index, ""
+            else:
+                between = part.text
+    return shown, tag
+
+
+def _messages(
+    request: JobRequest,
+    protocol: AnswerProtocol,
+    template: PromptTemplate,
+    shown: Mapping[int, Sequence[str | SourcePart]],
+    tag: str,
+) -> tuple[Message, ...]:
+    slots = Slots(defused if _defuses(template) else None)
     variables = _variables(request, protocol, shown, slots)
     history = slots.put(_History(request.conversation_history)) if request.conversation_history else ""
     messages: list[Message] = []
-    for role, pieces in fill(template, slots, {**variables, "history": history}):
+    for role, pieces in fill(template, slots, {**variables, "tag": tag, "history": history}):
         earlier = [turn for piece in pieces if isinstance(piece, _History) for turn in piece.turns]
         messages.append(_message(Role(role), [piece for piece in pieces if not isinstance(piece, _History)]))
-        messages.extend(_message(_history_role(speaker), [text]) for speaker, text in earlier)
-    contents = [source.content for source in request.context]
-    snapshot = MessagesSnapshot(
-        messages=tuple(messages),
-        shown=tuple(part.source_index for part in shown),
-        protocol=protocol,
-        sha256=hash_messages([(message.role, message.text(contents)) for message in messages]),
-    )
-    return Prompt(name=template.name, version=template.version, template_sha256=template.sha256, snapshot=snapshot)
+        messages.extend(
+            _message(_history_role(speaker), [defused(text) if _defuses(template) else text])
+            for speaker, text in earlier
+        )
+    return tuple(messages)
+
+
+def _defuses(template: PromptTemplate) -> bool:
+    return int(template.version.partition(".")[0]) >= _DEFUSES_SINCE
+
+
+def _pieces(
+    part: SourcePart, request: JobRequest, protocol: AnswerProtocol, template: PromptTemplate
+) -> list[str | SourcePart]:
+    """A source's span, taken apart inside of each chat token; whole where the provider takes sources as data."""
+    if protocol is AnswerProtocol.NATIVE or not _defuses(template):
+        return [part]
+    pieces: list[str | SourcePart] = []
+    start = part.start
+    for place in chat_tokens(request.context[part.source_index].content[: part.end]):
+        pieces += [part.model_copy(update={"start": start, "end": place}), WORD_JOINER]
+        start = place
+    return [*pieces, part.model_copy(update={"start": start})] if pieces else [part]
 
 
 class _History:
@@ -104,44 +195,47 @@ def _history_role(speaker: str) -> Role:
 
 
 def _variables(
-    request: JobRequest, protocol: AnswerProtocol, shown: Sequence[SourcePart], slots: Slots
+    request: JobRequest,
+    protocol: AnswerProtocol,
+    shown: Mapping[int, Sequence[str | SourcePart]],
+    slots: Slots,
 ) -> dict[str, Any]:
     config = request.config
-    texts = [
-        request.query,
-        request.system_instructions or "",
-        config.role or "",
-        *(t for _, t in request.conversation_history),
-    ]
-    texts.extend(request.context[part.source_index].content for part in shown)
-    schema = json.dumps(config.output_schema, ensure_ascii=False) if config.output_schema is not None else None
+    asked = asked_for(config.output_schema)
+    schema = json.dumps(asked, ensure_ascii=False) if asked is not None else None
     return {
         "protocol": protocol.value,
         "format": resolve_format(request).value,
-        "tag": _unused_tag(texts),
         "role": slots.put(config.role),
         "audience": slots.put(config.audience),
         "language": slots.put(config.language),
+        "style": slots.put(config.style),
+        "plain_language": config.plain_language,
+        "aggregate": request.aggregate,
         "max_characters": config.max_response_length,
         "schema": slots.put(schema if protocol is AnswerProtocol.SEGMENTS else None),
         "instructions": slots.put(request.system_instructions),
         "query": slots.put(request.query),
+        "sub_queries": [slots.put(query) for query in sub_queries(request.context)],
         "sources": [
-            {
-                "number": number,
-                "about": slots.put(_about(request.context[part.source_index])),
-                "words": slots.put(part),
-            }
-            for number, part in enumerate(shown, start=1)
+            {"number": number, "about": slots.put(_about(request.context[index])), "words": slots.put(words)}
+            for number, (index, words) in enumerate(shown.items(), start=1)
         ],
     }
 
 
-def _unused_tag(texts: Sequence[str]) -> str:
-    """A tag name that no text of the job uses, so that none can pretend to end a source."""
+def _unused_tag(request: JobRequest, shown: Iterable[int]) -> str:
+    """A tag name that no text of the job uses, disguised or not, so that none can pretend to open or end a source."""
+    texts = [request.query, request.system_instructions or "", *(text for _, text in request.conversation_history)]
+    texts += [value for value in (request.config.role, request.config.style, request.config.audience) if value]
+    texts += [request.context[index].content for index in shown]
+    everything = "\n".join([*texts, *sub_queries(request.context)])
     tag = "source"
+    if not may_hold_tag(everything):
+        return tag
+    everything = undisguised(everything)
     attempt = 1
-    while any(f"<{tag}" in text or f"</{tag}" in text for text in texts):
+    while re.search(rf"<[\s/]*{tag}", everything):
         attempt += 1
         tag = f"source{attempt}"
     return tag
@@ -163,50 +257,19 @@ def _about(source: SourceContext) -> str:
 _ATTRIBUTE = str.maketrans({'"': "'", "<": "(", ">": ")"})
 
 
-def _message(role: Role, pieces: Sequence[str | SourcePart]) -> Message:
+def _message(role: Role, pieces: Sequence[str | SourcePart | list[str | SourcePart]]) -> Message:
     """A message whose neighbouring texts are one part."""
     parts: list[TextPart | SourcePart] = []
     literal: list[str] = []
     for piece in pieces:
-        if isinstance(piece, str):
-            literal.append(piece)
-            continue
-        if literal:
-            parts.append(TextPart(text="".join(literal)))
-            literal = []
-        parts.append(piece)
+        for one in piece if isinstance(piece, list) else (piece,):
+            if isinstance(one, str):
+                literal.append(one)
+                continue
+            if literal:
+                parts.append(TextPart(text="".join(literal)))
+                literal = []
+            parts.append(one)
     if literal:
         parts.append(TextPart(text="".join(literal)))
     return Message(role=role, parts=tuple(parts))
-
-
-# ---- fitting the sources ---------------------------------------------------------------------------------------
-
-
-def _fit(sources: Sequence[SourceContext], budget: int) -> list[SourcePart]:
-    """The spans of the sources that fit into ``budget`` quarter tokens, in the order given."""
-    shown: list[SourcePart] = []
-    for index, source in enumerate(sources):
-        cost = _quarter_tokens(source.content)
-        if cost <= budget:
-            shown.append(SourcePart(source_index=index, start=0, end=len(source.content)))
-            budget -= cost
-            continue
-        end = _sentence_end(source.content, len(source.content) * budget // cost)
-        if end >= _LEAST_TRIMMED or (not shown and end):
-            shown.append(SourcePart(source_index=index, start=0, end=end))
-        break
-    return shown
-
-
-def _quarter_tokens(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    return len(text) + (CHARACTERS_PER_TOKEN - 1) * len(_WIDE.findall(text))
-
-
-def _sentence_end(text: str, limit: int) -> int:
-    """The last sentence end at or before ``limit``; ``limit`` itself when the first sentence is longer."""
-    # A little beyond the limit, so that a sentence that ends exactly there is seen whole.
-    ends = [span.end for span in sentence_spans(text[: limit + 200]) if span.end <= limit]
-    return ends[-1] if ends else limit

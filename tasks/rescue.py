@@ -12,6 +12,10 @@ ROWS = 500
 """Jobs a rescue takes at most; the next one follows a second later."""
 
 
+ABANDONED_AFTER = timedelta(minutes=1)
+"""A living worker closes the attempt of a job that was taken from it (cancelled, expired) well within that time."""
+
+
 @dataclass(slots=True)
 class Rescue:
     """Rescues expired leases once the ledger was reachable for one lease time without a break.

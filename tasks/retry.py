@@ -30,6 +30,8 @@ class RetryPolicy:
     """A provider's Retry-After beyond this is cut to it: the ledger asks again then."""
     max_snoozes: int = 200
     """Snoozes of a step before the job fails; at the ceiling they span about 16 hours."""
+    snoozes_before_fallback: int = 8
+    """The same where another provider can be asked; with the doubling ceiling about four minutes."""
     hold_unknown: bool = False
     """Hold a job after an unknown outcome for a person to decide, instead of calling (and perhaps paying) again."""
 
@@ -87,7 +89,7 @@ def decide(  # noqa: PLR0911 - a row of the decision table each
         spent: attempts of this run and step spent before it.
         snoozes: snoozes of this run and step before it.
         max_attempts: spent attempts allowed per step.
-        more_providers: whether the config names another provider that was not tried in this turn.
+        more_providers: whether another provider can be called that was not asked yet.
         policy: delays and limits.
         jitter: uniform in [0, 1); the delay is that share of its ceiling ("full jitter", so that jobs that failed
             together do not come back together).
@@ -99,7 +101,7 @@ def decide(  # noqa: PLR0911 - a row of the decision table each
     if failure.kind is _K.QUOTA:
         return Fallback() if more_providers else Hold(HeldReason.LANE_PAUSED)
     if failure.kind in SNOOZED:
-        if snoozes < policy.max_snoozes:
+        if snoozes < (policy.snoozes_before_fallback if more_providers else policy.max_snoozes):
             return Snooze(_wait(failure, snoozes, policy, jitter))
         return Fallback() if more_providers else Fail(failure)
     if failure.kind in TERMINAL:

@@ -17,6 +17,7 @@ from schemas import CONTRACT_VERSION
 from schemas.batch import BatchRequest
 from schemas.job import JobRequest, unknown_keys
 from schemas.states import Step
+from tasks.answers.objects import check_schema
 from tasks.door import read_message, refusal
 from tasks.errors import InputError, LedgerError, ServiceUnavailable, Unstorable
 from tasks.ports import Ledger, NewBatch, NewJob, Receipt, wired
@@ -71,6 +72,7 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
         if config is None or isinstance(config, dict):
             raw = {**raw, "config": {**defaults, **(config or {})}}
     request: JobRequest = validated(JobRequest, raw)
+    check_schema(request.config)
     return request, warnings
 
 
@@ -146,7 +148,7 @@ def new_batch(raw: dict[str, Any] | None, *, tenant: str) -> NewBatch:
     """Make the ledger's row of a batch from what the producer says of it; raises ``InputError``."""
     batch: BatchRequest = validated(BatchRequest, raw or {})
     # A typo in the defaults would fail every job; it is one error of the batch instead.
-    validated(JobRequest, {"query": "-", "config": batch.defaults})
+    check_schema(validated(JobRequest, {"query": "-", "config": batch.defaults}).config)
     return NewBatch(
         id=uuid7(),
         tenant=tenant,

@@ -10,7 +10,7 @@ from tests.servers import Servers, running_servers
 
 for name in [name for name in os.environ if name.startswith("NIGHTDESK_") and not name.startswith("NIGHTDESK_TEST_")]:
     del os.environ[name]
-for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
+for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "GEMINI_API_KEY"):
     os.environ.pop(name, None)
 
 # Shells start what goes to the background with SIGINT ignored, and children inherit that: the tests send it.

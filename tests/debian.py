@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     with running_servers() as environment:
         # Nobody else may decide where the tests go.
         kept = {name: value for name, value in os.environ.items() if not name.startswith("NIGHTDESK_")}
-        command = [sys.executable, "-m", "pytest", *TESTS, *arguments]
+        command = [sys.executable, "-m", "pytest", "-n", "0", *TESTS, *arguments]
         return subprocess.run(command, cwd=REPOSITORY, env={**kept, **environment}, check=False).returncode
 
 

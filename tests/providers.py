@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from schemas.job import JobRequest, SourceContext
 from tasks.errors import ProviderError
-from tasks.ports import Answered, Call, Provider
+from tasks.ports import Answered, Call, Listener, Provider
 from tasks.prompt import render
 from tests.stub.server import Stub
 from worker.providers.adapter import Target
@@ -87,6 +87,20 @@ def ask(provider: Provider, request: JobRequest) -> tuple[Call, Answered]:
         return call, await provider.call(call)
 
     return using(provider, work)
+
+
+def hear(provider: Provider, request: JobRequest) -> tuple[list[str], Answered | ProviderError, Listener]:
+    """Plan and call once, listening; what was heard, what came of it, and the listener."""
+    heard: list[str] = []
+    listener = Listener(heard.append)
+
+    async def work(provider: Provider) -> Answered | ProviderError:
+        try:
+            return await provider.call(plan(provider, request), listener)
+        except ProviderError as error:
+            return error
+
+    return heard, using(provider, work), listener
 
 
 def fails(provider: Provider, request: JobRequest | None = None) -> ProviderError:

@@ -10,7 +10,7 @@ from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from tasks.errors import ConfigurationError
-from tasks.ports import Answered, Call, Provider
+from tasks.ports import Answered, Call, Listener, Provider, Turn
 
 Act = Callable[[Call], Awaitable[Answered]]
 
@@ -55,6 +55,7 @@ class Scripted(Provider):
         self.name = name
         self.calls: list[Call] = []
         self.called = asyncio.Event()
+        self.listener: Listener | None = None
         self._acts = acts
         self._reserve = reserve_usd
 
@@ -74,10 +75,12 @@ class Scripted(Provider):
             reserve_usd=self._reserve,
             prompt=prompt,
             request=request,
+            stream=request.config.stream,
         )
 
-    async def call(self, call: Call) -> Answered:
+    async def call(self, call: Call, listener: Listener | None = None) -> Answered:
         self.calls.append(call)
+        self.listener = listener
         self.called.set()
         return await self._acts[min(len(self.calls), len(self._acts)) - 1](call)
 
@@ -86,9 +89,10 @@ class Scripted(Provider):
 
 
 class Registry:
-    """The providers of a test by name; the first is the default."""
+    """The providers of a test by name; the first is the default, and a job without fallbacks has those given here."""
 
-    def __init__(self, *providers: Scripted) -> None:
+    def __init__(self, *providers: Scripted, fallbacks: tuple[str, ...] = ()) -> None:
+        self._fallbacks = fallbacks
         self._providers = {provider.name: provider for provider in providers}
         self._default = providers[0].name
 
@@ -97,6 +101,10 @@ class Registry:
             return self._providers[name or self._default]
         except KeyError:
             raise ConfigurationError(f"no provider {name!r} is configured") from None
+
+    def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
+        first = Turn(config.provider or self._default, config.model)
+        return (first, *map(Turn.parse, config.fallbacks or self._fallbacks))
 
     async def close(self) -> None:
         pass

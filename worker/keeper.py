@@ -24,13 +24,23 @@ class LeaseKeeper:
     """Keeps leases by one batched UPDATE per quarter of a lease.
 
     It has its own thread and connection, so that a loop that stalls for seconds does not lose all leases at once;
-    and it watches the loop's heartbeat, so that a loop that is dead does not keep them for ever.
+    and it watches the loop's heartbeat, so that a loop that is dead does not keep them for ever: ``dead`` is then
+    called, on the keeper's thread.
     """
 
-    def __init__(self, database_url: str, lease_for: timedelta, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        database_url: str,
+        lease_for: timedelta,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        dead: Callable[[], None] | None = None,
+    ) -> None:
         self._url = database_url
         self._lease_for = lease_for
         self._loop = loop
+        self._dead = dead
+        self._silences = 0
         self._held: dict[LeaseKey, Callable[[], None]] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -84,7 +94,12 @@ class LeaseKeeper:
     def _renew(self, runner: asyncio.Runner, ledger: PostgresLedger) -> None:
         if monotonic() - self._alive_at > STALLED_LEASES * self._lease_for.total_seconds():
             log.critical("the event loop gave no sign of life for %d lease times: leases lapse", STALLED_LEASES)
+            self._silences += 1
+            # Not at once: a process that was frozen as a whole thaws thread by thread.
+            if self._silences > 1 and self._dead is not None:
+                self._dead()
             return
+        self._silences = 0
         with self._lock:
             keys = list(self._held)
         lost = runner.run(ledger.renew(keys, self._lease_for))

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 WATCH_EVERY_S = 30.0
 DEAF_PINGS = 4
 """Unanswered pings in a row, while Redis itself answers, after which the consumer counts as deaf."""
-DEAF_EXIT = 70
-"""Exit code of a worker that was deaf (EX_SOFTWARE): the supervisor starts a new one."""
+BROKEN_EXIT = 70
+"""Exit code of a worker that was deaf, or whose loop was dead (EX_SOFTWARE): the supervisor starts a new one."""
 
 
 def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> int:
@@ -47,6 +47,7 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
         database_url=where.database_url,
         redis_url=where.redis_url,
         steps=frozenset(STEPS_OF_QUEUE[queue] for queue in queues if queue in STEPS_OF_QUEUE),
+        dead=_loop_is_dead,
     )
     app.runtime = runtime  # type: ignore[attr-defined]
     runtime.start(providers)
@@ -75,6 +76,11 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
     if cut:
         log.warning("%d jobs were cut off; their calls count as unknown", cut)
     return int(worker.exitcode or 0)
+
+
+def _loop_is_dead() -> None:
+    log.critical("the event loop is dead: ending for the supervisor to start anew")
+    os._exit(BROKEN_EXIT)
 
 
 class Watchdog:
@@ -110,7 +116,7 @@ class Watchdog:
                 log.warning("the consumer did not answer a ping (%d of %d)", unanswered, DEAF_PINGS)
             if unanswered >= DEAF_PINGS:
                 log.critical("the consumer is deaf while Redis answers: ending for the supervisor to start anew")
-                os._exit(DEAF_EXIT)
+                os._exit(BROKEN_EXIT)
 
     def _listens(self) -> bool:
         try:

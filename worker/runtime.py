@@ -38,7 +38,9 @@ from worker.limits.lanes import Lanes
 from worker.limits.presence import WorkersPresent
 from worker.limits.shared import SharedBooks
 from worker.settings import Settings, worker_name
+from worker.spool import Spool, replay, spool_folder
 from worker.stopping import cancelled
+from worker.tokens import RedisTokens
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,9 @@ Result = TypeVar("Result")
 LEDGER_PATIENCE_S = 20.0
 """How long a submission over Redis waits for the ledger before its message goes back to the queue."""
 
+CLOSING_S = 10.0
+"""Seconds to write down the last answers after a drain: with the ledger away a stop takes ``drain_s`` and so much more."""
+
 CHECK_CHUNK = 10
 """Jobs checked in one hop to the CPU thread: some 10-30 ms, so finals are committed while the next chunk runs."""
 
@@ -54,17 +59,26 @@ CHECK_CHUNK = 10
 class WorkerRuntime:
     """Implements ``tasks.ports.Runtime`` for the Celery doors of this process.
 
-    ``start`` and ``stop`` are called by the main thread; ``admit``, ``submit`` and ``poll`` by Celery's threads.
+    ``start`` and ``stop`` are called by the main thread; ``admit``, ``submit`` and ``poll`` by Celery's threads; ``dead``
+    is called from a thread of ours when the loop is beyond help.
     """
 
     def __init__(
-        self, settings: Settings, app: Celery, *, database_url: str, redis_url: str, steps: frozenset[Step]
+        self,
+        settings: Settings,
+        app: Celery,
+        *,
+        database_url: str,
+        redis_url: str,
+        steps: frozenset[Step],
+        dead: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._app = app
         self._database_url = database_url
         self._redis_url = redis_url
         self._steps = steps
+        self._dead = dead
         self._providers: Callable[[], Providers] | None = None
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="event loop", daemon=True)
@@ -140,15 +154,19 @@ class WorkerRuntime:
             self._app, self._redis_url, key_prefix=settings.key_prefix, results_kept_s=settings.results_kept_s
         )
         stack.push_async_callback(self._doorbell.close)
+        self._tokens = RedisTokens(self._redis_url, key_prefix=settings.key_prefix, kept_s=settings.results_kept_s)
+        stack.push_async_callback(self._tokens.close)
         self._finals = Gather[JobView]("results to publish", self._publish, most=100, wait=timedelta(milliseconds=50))
         stack.push_async_callback(self._finals.close)
         self._checks = Gather[Leased](
             "check hints", self._hint_checks, most=MESSAGE_IDS, wait=timedelta(milliseconds=20)
         )
         stack.push_async_callback(self._checks.close)
-        journal = LedgerJournal(self._ledger)
+        spool = Spool(spool_folder(settings.home, self._database_url))
+        await replay(spool, self._ledger)
+        journal = LedgerJournal(self._ledger, spool)
         stack.push_async_callback(journal.close)
-        keeper = LeaseKeeper(self._database_url, settings.lease_for, self._loop)
+        keeper = LeaseKeeper(self._database_url, settings.lease_for, self._loop, dead=self._dead)
         keeper.start()
         stack.callback(keeper.stop)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
@@ -200,6 +218,7 @@ class WorkerRuntime:
                 random.random,
                 to_check=self._checks.add,
                 final=self._final,
+                tokens=self._tokens,
                 limits=limits,
             )
 
@@ -233,6 +252,7 @@ class WorkerRuntime:
         return Dispatch(self._ledger, self._doorbell, rescue, self._feeds, pace)
 
     def _final(self, job: Leased, final: FinalJob) -> None:
+        self._tokens.final(job, final)
         self._finals.add(view_of_final(job, final, datetime.now(UTC)))
 
     async def _publish(self, views: list[JobView]) -> None:
@@ -259,12 +279,13 @@ class WorkerRuntime:
             await asyncio.sleep(1)
 
     async def _drain(self) -> int:
+        until = self._loop.time() + self._settings.drain_s
         within = timedelta(seconds=self._settings.drain_s)
         cut = sum(await asyncio.gather(*(feed.drain(within) for feed in self._feeds.values())))
         try:
-            async with asyncio.timeout(within.total_seconds()):
+            async with asyncio.timeout_at(max(until, self._loop.time() + CLOSING_S)):
                 await self._stack.aclose()
         except TimeoutError:
-            # Without an end a supervisor would kill us all the same; the rescue will find the open attempts.
-            log.critical("the ledger is away: answers that could not be written count as unknown")
+            # Without an end a supervisor would kill us all the same; the next worker of this home reads the spool.
+            log.critical("the ledger is away: answers that could not be written stay in the spool for the next worker")
         return cut

@@ -1,6 +1,7 @@
 """The settings of a process: environment variables ``NIGHTDESK_...``, or a TOML file named by ``NIGHTDESK_CONFIG``."""
 
 import os
+import re
 import tomllib
 from datetime import timedelta
 from enum import StrEnum
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -17,9 +18,13 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from schemas.generation import AnswerProtocol
 from tasks.errors import ConfigurationError
+from worker.providers.presets import with_preset
 
 Seconds = Annotated[float, Field(gt=0)]
+
+_SECRET_OPTION = re.compile(r"(?:^|_)(?:key|secret|password|token)$", re.IGNORECASE)
 
 
 class ProviderKind(StrEnum):
@@ -31,6 +36,8 @@ class ProviderKind(StrEnum):
     """Chat completions of any OpenAI-compatible server."""
     ANTHROPIC = "anthropic"
     """Anthropic's Messages API."""
+    LLAMAINDEX = "llamaindex"
+    """Any LLM class of LlamaIndex (the extra ``llamaindex``)."""
     EXTRACTIVE = "extractive"
     """Offline: quotes the best source sentences."""
 
@@ -51,6 +58,9 @@ class ProviderSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    preset: str | None = Field(
+        default=None, description="ollama, vllm, llamacpp or gemini: fills in what is not given here"
+    )
     kind: ProviderKind
     base_url: str | None = Field(default=None, description="unset: the maker's own, or its SDK's variable")
     api_key_env: str | None = Field(
@@ -60,9 +70,37 @@ class ProviderSettings(BaseModel):
     json_schema: bool = Field(
         default=True, description="the server enforces a JSON schema; false asks for running text with [N] markers"
     )
+    answer_protocol: AnswerProtocol | None = Field(
+        default=None, description="form of the answer for jobs that name none; unset: what the provider serves best"
+    )
     service_tier: str | None = Field(default=None, description="sent as it is, for example 'flex' at OpenAI")
+    takes: tuple[str, ...] = Field(
+        default=(), description="sampling parameters beyond chat completions that the server knows: top_k"
+    )
+    drops: tuple[str, ...] = Field(
+        default=(), description="parameters the server does not know: never sent, recorded as dropped"
+    )
+    llm: str | None = Field(
+        default=None, description="llamaindex: import path of a class or factory, as 'package.module:Name'"
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="llamaindex: its arguments; a key comes from the variable of api_key_env"
+    )
     limits: LimitSettings | None = Field(default=None, description="limits of each of its models")
     model_limits: dict[str, LimitSettings] | None = Field(default=None, description="limits by model, before 'limits'")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_preset(cls, given: Any) -> Any:
+        return with_preset(given) if isinstance(given, dict) else given
+
+    @field_validator("options")
+    @classmethod
+    def _without_secrets(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name in options:
+            if _SECRET_OPTION.search(name):
+                raise ValueError(f"must not hold {name}: name the variable that holds it in api_key_env")
+        return options
 
     @field_validator("base_url")
     @classmethod
@@ -101,8 +139,15 @@ class Settings(BaseSettings):
     )
     providers: dict[str, ProviderSettings] = Field(
         default_factory=dict,
-        description="further providers by name, as JSON: kind (openai, openai_chat, anthropic, extractive), base_url, "
-        "api_key_env, model, json_schema, service_tier, limits, model_limits",
+        description="further providers by name, as JSON: a preset (ollama, vllm, llamacpp, gemini) or a kind (openai, "
+        "openai_chat, anthropic, llamaindex, extractive), and base_url, api_key_env, model, json_schema, "
+        "answer_protocol, service_tier, takes, drops, llm, options, limits, model_limits; see docs/providers.md and "
+        "docs/limits.md",
+    )
+    fallbacks: tuple[str, ...] = Field(
+        default=(),
+        description="providers asked next, in order, for jobs that name no fallbacks of their own, as JSON: "
+        '`["anthropic", "local:llama3.2:3b"]` (provider, or provider:model)',
     )
     extractive_latency_s: Annotated[float, Field(ge=0)] = Field(
         default=0.0, description="seconds the offline provider waits before it answers, to rehearse a slow provider"

@@ -1,12 +1,12 @@
 """Locate every citation of a rendered answer in its source, to the code point."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from schemas.answer import CanonicalAnswer, Citation, SegmentCitation
 from schemas.job import JobRequest, SourceContext
 from tasks.answers.reading import UNSTORABLE
-from tasks.answers.render import Mark, Rendered, strip_markers
+from tasks.answers.rendered import Mark, Rendered, strip_markers
+from tasks.answers.styles import scalar, section_path
 from tasks.text.evidence import SourceSearch, content_words
 from tasks.text.quotes import locate
 from tasks.text.sentences import Span, words
@@ -105,32 +105,8 @@ def _citation(source: SourceContext, source_index: int, mark: Mark, place: Span 
         source_start=place.start if place else None,
         source_end=place.end if place else None,
         relevance_score=source.relevance_score,
-        page=_scalar(about.get("page")),
-        article=_scalar(about.get("article")),
-        section=_section(about),
+        page=scalar(about.get("page")),
+        article=scalar(about.get("article")),
+        section=section_path(about),
         verified=place is not None,
     )
-
-
-def _scalar(value: Any) -> str | int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _section(about: Mapping[str, Any]) -> str | None:
-    value = about.get("section")
-    if value is None:
-        value = about.get("section_hierarchy")
-    if value is None:
-        return None
-    return " > ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def label(source: SourceContext, number: int) -> str:
-    """What a source is called in the answer: its title and place, else its number."""
-    title = " ".join(str(source.metadata.get("title") or source.metadata.get("source_path") or "").split())
-    if not title:
-        return f"source {number}"
-    page = source.metadata.get("page")
-    return f"{title}, p. {page}" if page is not None else title

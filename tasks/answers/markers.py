@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from schemas.answer import Segment, SegmentCitation
+from tasks.answers.flow import fenced_blocks
 from tasks.text.sentences import Span, sentence_spans
 
 
@@ -43,12 +44,64 @@ def find_markers(text: str, titles: Sequence[str] = ()) -> list[Marker]:
     """
     if not _OPENING.search(text):
         return []
+    code = _code(text) if "`" in text or "~~~" in text else []
     markers = []
     for found in _ANY.finditer(text):
+        if any(start < found.start() < end for start, end in code):
+            continue
         numbers = _numbers_of(found, titles)
         if numbers:
             markers.append(Marker(found.start(), found.end(), numbers))
     return markers
+
+
+_INLINE_CODE = re.compile(r"(?<!`)(`+)(?!`)[^\n]{1,1000}?(?<!`)\1(?!`)")
+
+
+def _code(text: str) -> list[tuple[int, int]]:
+    """Where code stands: what looks like a marker there is an index."""
+    spans = [(block.start, block.end) for block in fenced_blocks(text)]
+    return spans + [found.span() for found in _INLINE_CODE.finditer(text)]
+
+
+_SPACES = re.compile(r"\s+")
+_SURROUNDING = 24
+"""Characters before a marker that must stand before it in a source, too, for it to be the source's own bracket."""
+_LEAST_SURROUNDING = 8
+
+
+def own_brackets(text: str, markers: Sequence[Marker], sources: Sequence[str]) -> set[Marker]:
+    """The markers that were copied from a source together with the words around them, and so cite nothing.
+
+    A marker that stands at the same place in a source is that source's own: a footnote, or one that was put there to
+    be copied. Where it names the very source in which the words stand, it is true all the same, and stays.
+
+    Args:
+        text: the answer.
+        markers: its markers.
+        sources: the contents shown, by number - 1.
+    """
+    own: set[Marker] = set()
+    plain: dict[int, str] = {}
+    for marker in markers:
+        written = text[marker.start : marker.end]
+        before = _SPACES.sub(" ", text[max(0, marker.start - 2 * _SURROUNDING) : marker.start])
+        after = _SPACES.sub(" ", text[marker.end : marker.end + 2 * _SURROUNDING])
+        at_start = text[text.rfind("\n", 0, marker.start) + 1 : marker.start].strip() == ""
+        copied = written + after[:_SURROUNDING] if at_start else before[-_SURROUNDING:] + written
+        if len(copied) - len(written) < _LEAST_SURROUNDING:
+            continue
+        holders: list[int] = []
+        for number, source in enumerate(sources, start=1):
+            if written not in source:
+                continue
+            if number not in plain:
+                plain[number] = _SPACES.sub(" ", source)
+            if copied in plain[number]:
+                holders.append(number)
+        if holders and not set(marker.numbers) <= set(holders):
+            own.add(marker)
+    return own
 
 
 def _numbers_of(found: re.Match[str], titles: Sequence[str]) -> tuple[int, ...]:
@@ -68,21 +121,28 @@ def _numbers_of(found: re.Match[str], titles: Sequence[str]) -> tuple[int, ...]:
     return tuple(sorted(numbers)) if _RANGE.search(written) else tuple(numbers)
 
 
+_ESCAPE = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
+"""A backslash by which Markdown shows the next character as it is."""
+
+
 def _plain(title: str) -> str:
-    return " ".join(title.split()).casefold()
+    return " ".join(_ESCAPE.sub("", title).split()).casefold()
 
 
 _REFERENCES = re.compile(
     r"(?:^|\n)[ \t]*(?:#{1,6}[ \t]*|\*\*)?(?:sources|references|footnotes|endnotes|notes|quellen|fußnoten|literatur)\b"
     r"[ \t]*:?(?:\*\*)?[ \t]*:?[ \t]*\n"
-    r"(?:[ \t]*\n|[ \t]*(?:[-*•][ \t]*)?(?:\[\^?\d{1,3}\]:?|\d{1,3}[.)]|[¹²³⁰⁴-⁹]+)[^\n]*(?:\n|\Z))+\s*\Z",
+    r"(?:[ \t]*\n|[ \t]*(?:[-*•][ \t]*)?(?:\[\^?(?:source )?\d{1,3}\]:?|\d{1,3}[.)]|[¹²³⁰⁴-⁹]+)[^\n]*(?:\n|\Z))+\s*\Z",
     re.IGNORECASE,
 )
 
 
+_FOOTNOTES = re.compile(r"\n[ \t]*\n(?:[¹²³⁰⁴-⁹]+[ \t]+\S[^\n]*(?:\n|\Z))+\s*\Z")
+
+
 def references_start(text: str) -> int:
-    """Where a closing list of references begins; the end of the text if there is none."""
-    found = _REFERENCES.search(text)
+    """Where a closing list of references, or of footnotes, begins; the end of the text if there is none."""
+    found = _REFERENCES.search(text) or _FOOTNOTES.search(text)
     return found.start() if found else len(text)
 
 

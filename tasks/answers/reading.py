@@ -9,11 +9,12 @@ from typing import Any
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
 from schemas.completion import Completion, NativeCitation
 from schemas.generation import AnswerProtocol
-from tasks.answers.markers import Marker, cut_segments, find_markers, references_start
-from tasks.answers.render import Mark, Piece, Rendered
+from tasks.answers.markers import Marker, cut_segments, find_markers, own_brackets, references_start
+from tasks.answers.rendered import Mark, Piece, Rendered
 from tasks.answers.segments import read_segments
 from tasks.text.sentences import sentence_spans
-from tasks.text.statements import is_hedge, why_not_checkable
+from tasks.text.statements import why_not_checkable
+from tasks.text.wording import is_denial, is_next_step
 
 _NONE = re.compile(r"\s*\[none\][:.]?\s*", re.IGNORECASE)
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -41,33 +42,45 @@ class Read:
     unknown: tuple[Marker, ...] = ()
 
 
-def read_completion(completion: Completion, known: int) -> Read:
+def read_completion(completion: Completion, known: int, sources: Sequence[str] = ()) -> Read:
     """Read what a model answered, by its protocol.
 
     Args:
         completion: as the provider gave it.
         known: how many sources were shown; other numbers are left out, with a warning.
+        sources: their contents, by number - 1: a bracket that was copied from one of them is no citation.
     """
     text = UNSTORABLE.sub("\ufffd", completion.text)
     if completion.protocol is AnswerProtocol.SEGMENTS:
         if (read := read_segments(text)) is not None:
-            answer, warnings = _clean_segments(read.answer, known)
+            answer, warnings = _clean_segments(read.answer, known, sources)
             return Read(answer, read.complete, read.data, (*read.repairs, *warnings))
-        running = _read_markers(text, known)
+        running = _read_markers(text, known, sources)
         warning = "the answer is not the JSON object asked for; it was read as running text"
         return replace(running, parsed=False, warnings=(warning, *running.warnings))
     if completion.protocol is AnswerProtocol.NATIVE:
         return _read_native(text, completion.native_citations, known)
-    return _read_markers(text, known)
+    return _read_markers(text, known, sources)
 
 
-def _read_markers(text: str, known: int) -> Read:
+_COPIED = "{} bracket(s) in the answer were copied from a source and cite nothing; they were taken out"
+
+
+def _read_markers(text: str, known: int, sources: Sequence[str] = ()) -> Read:
     text, sufficient = _without_none(text)
     text = text[: references_start(text)].rstrip()
-    markers = find_markers(text)
+    markers, copied = _citing(text, sources)
     segments = cut_segments(text, markers, known)
     answer = CanonicalAnswer(segments=segments, sufficient=sufficient and not _only_hedges(segments))
-    return Read(answer, warnings=_unknown_warning((n for m in markers for n in m.numbers), known))
+    warnings = (_COPIED.format(copied),) if copied else ()
+    return Read(answer, warnings=(*_unknown_warning((n for m in markers for n in m.numbers), known), *warnings))
+
+
+def _citing(text: str, sources: Sequence[str]) -> tuple[list[Marker], int]:
+    """The markers of a text; those copied from a source name no number any more, and how many those are."""
+    markers = find_markers(text)
+    own = own_brackets(text, markers, sources) if markers and sources else set()
+    return [replace(marker, numbers=()) if marker in own else marker for marker in markers], len(own)
 
 
 def _without_none(text: str) -> tuple[str, bool]:
@@ -79,19 +92,27 @@ def _only_hedges(segments: Sequence[Segment]) -> bool:
     """Whether an answer without a citation says nothing but that there is no answer."""
     if not segments or any(segment.citations for segment in segments):
         return False
-    texts = [segment.text for segment in segments if segment.text.strip()]
-    return any(map(is_hedge, texts)) and all(why_not_checkable(text) for text in texts)
+    text = "".join(segment.text for segment in segments)
+    sentences = [text[start:end] for start, end in sentence_spans(text)]
+    return any(map(is_denial, sentences)) and all(
+        why_not_checkable(sentence) or is_next_step(sentence) for sentence in sentences
+    )
 
 
-def _clean_segments(answer: CanonicalAnswer, known: int) -> tuple[CanonicalAnswer, tuple[str, ...]]:
+def _clean_segments(
+    answer: CanonicalAnswer, known: int, sources: Sequence[str]
+) -> tuple[CanonicalAnswer, tuple[str, ...]]:
     """Leave out sources that do not exist, and take markers that the model wrote into the text all the same."""
     segments: list[Segment] = []
     named: list[int] = []
+    all_copied = 0
     for segment in answer.segments:
         text = UNSTORABLE.sub("\ufffd", segment.text)
         citations = [citation for citation in segment.citations if 1 <= citation.source <= known]
         named.extend(citation.source for citation in segment.citations)
-        if markers := find_markers(text):
+        markers, copied = _citing(text, sources)
+        if markers:
+            all_copied += copied
             cut = cut_segments(text, markers, known)
             text = "".join(part.text for part in cut)
             cited = {citation.source for citation in citations}
@@ -99,7 +120,9 @@ def _clean_segments(answer: CanonicalAnswer, known: int) -> tuple[CanonicalAnswe
             citations.extend(SegmentCitation(source=source) for source in written if source not in cited)
             named.extend(number for marker in markers for number in marker.numbers)
         segments.append(Segment(text=text, citations=tuple(citations)))
-    return CanonicalAnswer(segments=tuple(segments), sufficient=answer.sufficient), _unknown_warning(named, known)
+    warnings = (_COPIED.format(all_copied),) if all_copied else ()
+    cleaned = CanonicalAnswer(segments=tuple(segments), sufficient=answer.sufficient and not _only_hedges(segments))
+    return cleaned, (*_unknown_warning(named, known), *warnings)
 
 
 def _read_native(text: str, native: Sequence[NativeCitation], known: int) -> Read:
@@ -116,18 +139,30 @@ def _read_native(text: str, native: Sequence[NativeCitation], known: int) -> Rea
         cuts.update((start, end))
         by_end.setdefault(end, []).append(SegmentCitation(source=one.source_number, quote=one.quote))
     segments = []
+    markers = find_markers(text)
     left = 0
     for cut in sorted(cuts):
         citations = tuple(by_end.get(cut, ()))
         if cut > left or citations:
-            segments.append(Segment(text=text[left:cut], citations=citations))
+            segments.append(Segment(text=_without_brackets(text, left, cut, markers), citations=citations))
         left = max(left, cut)
     answer = CanonicalAnswer(segments=tuple(segments), sufficient=sufficient and not _only_hedges(segments))
     return Read(answer, warnings=_unknown_warning((one.source_number for one in native), known))
 
 
+def _without_brackets(text: str, start: int, end: int, markers: Sequence[Marker]) -> str:
+    """A piece of an answer whose citations are the provider's own, without numbers that only look like citations."""
+    inside = [
+        replace(one, start=one.start - start, end=one.end - start)
+        for one in markers
+        if start <= one.start and one.end <= end
+    ]
+    piece = text[start:end]
+    return "".join(segment.text for segment in cut_segments(piece, inside, 0)) if inside else piece
+
+
 def _past_punctuation(text: str, end: int) -> int:
-    while end < len(text) and text[end] in ".!?。！？" and not text[end - 1 : end].isspace():
+    while end < len(text) and text[end] in ".!?。！？؟" and not text[end - 1 : end].isspace():
         end += 1
     return end
 

@@ -1,61 +1,49 @@
 """Render the canonical answer in the citation style and output format asked for, with the exact place of each marker.
 
 One pass writes text and notes positions as it goes, so a marker's place is known and never searched for. The number
-shown is the rank: sources count from 1 in the order in which the answer first cites them.
+shown is the rank: sources count from 1 in the order in which the answer first cites them. What a model wrote into its
+text (a list, a table, a block of code) is kept where the format has room for it.
 """
-# ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from schemas.answer import CanonicalAnswer, Segment
+from schemas.answer import CanonicalAnswer
 from schemas.generation import CitationStyle, OutputFormat
-from schemas.job import JobRequest
-from tasks.text.sentences import Span
+from tasks.answers.flow import Flow, fenced_blocks, flow_of
+from tasks.answers.intent import resolve_format
+from tasks.answers.items import Item, Kind, as_cell, as_item, cut_items
+from tasks.answers.plain import without_markdown
+from tasks.answers.rendered import Mark, Piece, Rendered, Run, strip_markers
+from tasks.answers.styles import Label
+from tasks.answers.validity import format_problem, table_lines
+from tasks.answers.writing import Edit, Writer
+
+__all__ = ["Extras", "Mark", "Piece", "Rendered", "Run", "render", "resolve_format", "strip_markers"]
+
+_LISTED = {CitationStyle.FOOTNOTE, CitationStyle.ENDNOTE}
+"""Styles that have a list of sources of their own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """One written marker: which segment cites which source (1-based, as shown to the model), where, as which rank."""
+class Extras:
+    """What is written after an answer: the list of its sources, and a line such as ``Confidence: 87.0%``."""
 
-    segment: int
-    source: int
-    rank: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A stretch ``[start, end)`` of the text that states something; markers up to ``reach`` belong to it."""
-
-    start: int
-    end: int
-    reach: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """A rendered answer; ``pieces`` leaves out what states nothing: JSON syntax, table rules, lists of notes.
-
-    ``segments`` is where each segment's text stands; segments that share a table cell share its span.
-    """
-
-    text: str
-    marks: tuple[Mark, ...]
-    pieces: tuple[Piece, ...]
-    segments: tuple[Span, ...] = ()
+    sources: bool = False
+    score: tuple[str, float] | None = None
+    """What the score is, and the score in [0, 1]."""
 
 
 def render(
     answer: CanonicalAnswer,
     style: CitationStyle,
     output_format: OutputFormat,
-    labels: Sequence[str],
+    labels: Sequence[Label],
     *,
     show_markers: bool = True,
+    extras: Extras | None = None,
 ) -> Rendered:
     """Write an answer.
 
@@ -68,251 +56,195 @@ def render(
         output_format: not ``auto`` (see ``resolve_format``).
         labels: what to call each source, by number - 1.
         show_markers: whether the markers are written.
+        extras: what is written after the answer; in JSON the sources are always there, and the score is a field.
     """
-    writer = _Writer(style, labels, show_markers=show_markers)
+    extras = extras or Extras()
+    flow = flow_of(answer, style)
+    markdown = output_format not in {OutputFormat.PLAIN, OutputFormat.JSON}
+    writer = Writer(flow, style, labels, show_markers=show_markers, markdown=markdown)
     if output_format is OutputFormat.JSON:
-        _write_json(writer, answer)
-    elif output_format is OutputFormat.TABLE:
-        _write_table(writer, answer)
+        _write_json(writer, extras)
+        return writer.finished(writer.position)
+    if output_format is OutputFormat.TABLE:
+        _write_table(writer)
     elif output_format in {OutputFormat.BULLETS, OutputFormat.STEPS}:
-        _write_items(writer, answer, numbered=output_format is OutputFormat.STEPS)
+        _write_items(writer, numbered=output_format is OutputFormat.STEPS)
+    elif output_format is OutputFormat.PLAIN:
+        _write_plain(writer)
     else:
-        _write_running(writer, answer, plain=output_format is OutputFormat.PLAIN)
-    if output_format is not OutputFormat.JSON:
-        writer.notes()
-    places = tuple(writer.places.get(index, Span(0, 0)) for index in range(len(answer.segments)))
-    return Rendered("".join(writer.parts), tuple(writer.marks), tuple(writer.pieces), places)
+        _write_markdown(writer)
+    body = writer.position
+    if extras.sources or (show_markers and style in _LISTED):
+        writer.sources()
+    if extras.score:
+        name, score = extras.score
+        line = f"{name}: {score:.1%}"
+        writer.write(f"\n\n*{line}*" if markdown else f"\n\n{line}")
+    return writer.finished(body)
 
 
-# ---- which format ----------------------------------------------------------------------------------------------
-
-_FORMAT_OF_INTENT = {
-    "how-to": OutputFormat.STEPS,
-    "how_to": OutputFormat.STEPS,
-    "howto": OutputFormat.STEPS,
-    "procedure": OutputFormat.STEPS,
-    "procedural": OutputFormat.STEPS,
-    "instructions": OutputFormat.STEPS,
-    "steps": OutputFormat.STEPS,
-    "list": OutputFormat.BULLETS,
-    "enumeration": OutputFormat.BULLETS,
-    "comparison": OutputFormat.TABLE,
-    "compare": OutputFormat.TABLE,
-    "table": OutputFormat.TABLE,
-}
-_ASKS_FOR = (
-    (OutputFormat.TABLE, re.compile(r"\b(?:as|in) (?:a )?table\b|\btabell", re.IGNORECASE)),
-    (OutputFormat.STEPS, re.compile(r"\bstep[- ]by[- ]step\b|\bschritt für schritt\b|\bwhich steps\b", re.IGNORECASE)),
-    (OutputFormat.BULLETS, re.compile(r"\bbullet|\bas a list\b|\blist (?:all|the)\b|\bals liste\b", re.IGNORECASE)),
-)
+# ---- running text ----------------------------------------------------------------------------------------------
 
 
-def resolve_format(request: JobRequest) -> OutputFormat:
-    """The output format of a job; ``auto`` is decided by the intent, then by what the query asks for in words."""
-    asked = request.config.output_format
-    if asked is not OutputFormat.AUTO:
-        return asked
-    if request.intent and (known := _FORMAT_OF_INTENT.get(request.intent.strip().lower())):
-        return known
-    for output_format, pattern in _ASKS_FOR:
-        if pattern.search(request.query):
-            return output_format
-    return OutputFormat.MARKDOWN
+def _trimmed(text: str) -> tuple[int, int]:
+    return len(text) - len(text.lstrip()), len(text.rstrip())
 
 
-# ---- writing ---------------------------------------------------------------------------------------------------
-
-_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-_TAIL = re.compile(r"(?:[.!?:;,…。！？，；]+|[ \t]*\|)[ \t]*\Z")
-
-
-class _Writer:
-    """Text under construction with the positions of what was written."""
-
-    def __init__(self, style: CitationStyle, labels: Sequence[str], *, show_markers: bool) -> None:
-        self.parts: list[str] = []
-        self.position = 0
-        self.marks: list[Mark] = []
-        self.pieces: list[Piece] = []
-        self.places: dict[int, Span] = {}
-        self.ranks: dict[int, int] = {}
-        self.style = style
-        self.labels = labels
-        self.show_markers = show_markers
-
-    def write(self, text: str) -> None:
-        if text:
-            self.parts.append(text)
-            self.position += len(text)
-
-    def mark(self, segment: int, source: int, text: str | None = None) -> None:
-        """Write one marker, by default in the writer's style."""
-        rank = self.ranks.setdefault(source, len(self.ranks) + 1)
-        start = self.position
-        if self.show_markers:
-            self.write(text.format(rank=rank) if text else self._marker(source, rank))
-        self.marks.append(Mark(segment, source, rank, start, self.position))
-
-    def _marker(self, source: int, rank: int) -> str:
-        match self.style:
-            case CitationStyle.SOURCE:
-                return f"[Source {rank}]"
-            case CitationStyle.INLINE:
-                return f"(Source: {self.labels[source - 1]})"
-            case CitationStyle.FOOTNOTE:
-                return str(rank).translate(_SUPERSCRIPTS)
-            case _:
-                return f"[{rank}]"
-
-    def cited(self, text: str, index: int, segment: Segment) -> None:
-        """Write a segment's text with its markers: before the closing punctuation, superscripts behind it."""
-        sources = _sources(segment)
-        body = text.rstrip()
-        tail = text[len(body) :]
-        raised = self.style is CitationStyle.FOOTNOTE
-        if sources and (not raised or body.endswith("|")) and (found := _TAIL.search(body)):
-            body, tail = body[: found.start()].rstrip(), body[found.start() :] + tail
-        start = self.position
-        self.write(body)
-        self.places[index] = Span(start, self.position)
-        for position, source in enumerate(sources):
-            if self.show_markers and raised:
-                self.write("," if position else "")
-            elif self.show_markers:
-                before = self.parts[-1][-1:] if self.position else " "
-                self.write("" if before.isspace() or (position and self.style is not CitationStyle.INLINE) else " ")
-            self.mark(index, source)
-        self.write(tail)
-
-    def piece(self, start: int, end: int | None = None) -> None:
-        """Note that what was written since ``start`` states something."""
-        if end is None:
-            end = self.position
-        if start < end:
-            self.pieces.append(Piece(start, end, self.position))
-
-    def notes(self) -> None:
-        """The list of sources that footnotes and endnotes refer to."""
-        if not (self.show_markers and self.ranks) or self.style not in {CitationStyle.FOOTNOTE, CitationStyle.ENDNOTE}:
-            return
-        self.write("\n\nSources:" if self.style is CitationStyle.ENDNOTE else "\n")
-        for source, rank in self.ranks.items():
-            shown = f"[{rank}]" if self.style is CitationStyle.ENDNOTE else str(rank).translate(_SUPERSCRIPTS)
-            self.write(f"\n{shown} {self.labels[source - 1]}")
+def _write_markdown(writer: Writer) -> None:
+    """The text as it stands. The heads of a table and the rule under them state nothing."""
+    text = writer.flow.text
+    tables = table_lines(text)
+    lines = [0, *(found.end() for found in re.finditer("\n", text)), len(text)] if tables else []
+    heads = [(lines[first], lines[first + 2]) for first, _ in tables]
+    came = _copy_markdown(writer, *(edge for head in heads for edge in head))
+    start = 0
+    for begin, end in heads:
+        above = came.get(begin, 0)
+        writer.piece(start, above, reach=above)
+        start = came.get(end, writer.position)
+    writer.piece(start)
 
 
-def _sources(segment: Segment) -> list[int]:
-    return list(dict.fromkeys(citation.source for citation in segment.citations))
+def _copy_markdown(writer: Writer, *stops: int) -> dict[int, int]:
+    """The text as it stands; markers inside of a block of code go behind it. Returns where the stops came to stand."""
+    text = writer.flow.text
+    position, end = _trimmed(text)
+    blocks = list(fenced_blocks(text))
+    writer.postpone((block.start, block.end) for block in blocks)
+    edges = {edge for block in blocks for edge in (block.start, block.end)}
+    came: dict[int, int] = {}
+    for cut in sorted({end, *(edge for edge in {*stops, *edges} if position < edge < end)}):
+        block = next((block for block in blocks if block.start < cut <= block.end), None)
+        writer.copy(position, cut, marks=block is None)
+        if block is not None and cut in {block.end, end}:
+            if block.unclosed:
+                writer.write(f"\n{block.unclosed}")
+            if writer.waiting(block.end):
+                writer.write("\n")
+                writer.marks_until(block.end)
+        came[cut] = writer.position
+        position = cut
+    writer.marks_until(len(text))
+    return came
 
 
-_MARKDOWN = re.compile(r"(?m)^[ \t]*#{1,6}[ \t]+|\*\*|__|(?<!\w)`|`(?!\w)")
-_LINK = re.compile(r"\[([^\[\]\n]{1,300})\]\((?:https?:|/|#|mailto:)[^)\s]{0,2000}\)")
-
-
-def _write_running(writer: _Writer, answer: CanonicalAnswer, *, plain: bool) -> None:
-    texts = [segment.text for segment in answer.segments]
-    if plain:
-        texts = [_LINK.sub(r"\1", _MARKDOWN.sub("", text)) for text in texts]
-    if texts:
-        texts[0] = texts[0].lstrip()
-        texts[-1] = texts[-1].rstrip()
-    for index, segment in enumerate(answer.segments):
-        writer.cited(texts[index], index, segment)
+def _write_plain(writer: Writer) -> None:
+    text = writer.flow.text
+    start, end = _trimmed(text)
+    edits = [edit for edit in without_markdown(text) if start <= edit.start and edit.end <= end]
+    # A line break before a mark that went with its line is white space at the end now.
+    while edits and edits[-1].end == end and not edits[-1].text:
+        end = len(text[: edits.pop().start].rstrip())
+    edits = [edit for edit in edits if edit.end <= end]
+    writer.copy(start, max(start, end), edits)
+    writer.marks_until(len(text))
     writer.piece(0)
 
 
 # ---- forms made of items ---------------------------------------------------------------------------------------
 
-_ITEM_START = re.compile(r"\s*(?:[-*+•][ \t]+|\(?\d{1,3}[.)][ \t]+|>[ \t]+)?")
-_ITEM_END = re.compile(r"[.!?:。！？][\"'”’»)*_]*\s*\Z")
-_HEADING = re.compile(r"\s*#{1,6}[ \t]")
 
-
-def _items(answer: CanonicalAnswer) -> list[list[tuple[int, str]]]:
-    """The answer's sentences, each as its segments (index, text); list markers are left to the form."""
-    items: list[list[tuple[int, str]]] = []
-    is_open = False
-    for index, segment in enumerate(answer.segments):
-        text = segment.text
-        if not text.strip() and not segment.citations:
-            continue
-        starts_line = "\n" in text[: len(text) - len(text.lstrip())]
-        if is_open and not starts_line:
-            items[-1].append((index, text))
-        else:
-            items.append([(index, text if _HEADING.match(text) else text[_match_end(text) :])])
-        is_open = not _ITEM_END.search(text)
-    for item in items:
-        index, text = item[-1]
-        item[-1] = (index, text.rstrip())
-    return items
-
-
-def _match_end(text: str) -> int:
-    found = _ITEM_START.match(text)
-    return found.end() if found else 0
-
-
-def _write_items(writer: _Writer, answer: CanonicalAnswer, *, numbered: bool) -> None:
+def _write_items(writer: Writer, *, numbered: bool) -> None:
     count = 0
-    for item in _items(answer):
-        if writer.position:
-            writer.write("\n")
-        text = "".join(part for _, part in item)
-        if not (text.endswith(":") or _HEADING.match(text)):
-            count += 1
-            writer.write(f"{count}. " if numbered else "- ")
+    before: Kind | None = None
+    width = 2
+    for item, until in _followed(cut_items(writer.flow), writer.flow):
+        if before is not None:
+            apart = item.kind is not Kind.POINT or before is Kind.LEAD
+            writer.write("\n\n" if apart else "\n")
+        if item.kind is Kind.POINT:
+            if item.depth == 0:
+                count += 1
+            sign = f"{count}. " if numbered and item.depth == 0 else "- "
+            width = len(sign) if item.depth == 0 else width
+            writer.write(" " * (width + 2 * (item.depth - 1) if item.depth else 0) + sign)
         start = writer.position
-        for index, part in item:
-            writer.cited(" ".join(part.splitlines()), index, answer.segments[index])
+        writer.copy(item.start, item.end, as_item(writer.flow.text, item))
+        writer.marks_until(until)
         writer.piece(start)
+        before = item.kind
 
 
-def _write_table(writer: _Writer, answer: CanonicalAnswer) -> None:
+def _followed(items: Sequence[Item], flow: Flow) -> list[tuple[Item, int]]:
+    """Each item, and the position up to which markers are its own: the last before the next item's words."""
+    ends = [*(item.start - 1 for item in items[1:]), len(flow.text)]
+    return [(item, ends[position]) for position, item in enumerate(items)]
+
+
+def _write_table(writer: Writer) -> None:
+    """The model's own table, or a statement a row; what leads in to the first statement stands above."""
+    if _keeps_table(writer.flow):
+        _write_markdown(writer)
+        return
+    text = writer.flow.text
+    followed = _followed(cut_items(writer.flow), writer.flow)
+    if not followed:
+        return
+    above = next((count for count, (item, _) in enumerate(followed) if item.kind is Kind.POINT), 0)
+    for item, until in followed[:above]:
+        start = writer.position
+        writer.copy(item.start, item.end, as_item(text, item))
+        writer.marks_until(until)
+        writer.piece(start)
+        writer.write("\n\n")
     writer.write("| Statement | Sources |\n| --- | --- |")
-    for item in _items(answer):
+    for item, until in followed[above:]:
         writer.write("\n| ")
         start = writer.position
-        text = "".join(part for _, part in item)
-        writer.write(" ".join(text.split()).replace("|", "\\|"))
+        begin = item.start + _heading_marks(text, item)
+        writer.copy(begin, item.end, as_cell(text, begin, item.end), marks=False)
         end = writer.position
-        writer.places.update((index, Span(start, end)) for index, _ in item)
         writer.write(" | ")
-        for index, _ in item:
-            for source in _sources(answer.segments[index]):
-                writer.mark(index, source)
+        writer.marks_until(max(until, item.end))
         writer.piece(start, end)
         writer.write(" |")
 
 
-def _write_json(writer: _Writer, answer: CanonicalAnswer) -> None:
-    """``{"answer": [{"text", "citations": [rank]}], "sources": [{"number", "title"}]}``; a marker is a rank."""
+def _keeps_table(flow: Flow) -> bool:
+    """Whether the text holds a table of the model's own, and nothing that has no place beside one."""
+    return bool(table_lines(flow.text)) and format_problem(flow.text.strip(), OutputFormat.TABLE) is None
+
+
+def _heading_marks(text: str, item: Item) -> int:
+    if item.kind is not Kind.HEADING:
+        return 0
+    words = text[item.start : item.end].lstrip("# \t")
+    return item.end - item.start - len(words)
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------
+
+_JSON_ESCAPED = re.compile(r'\s+|["\\\x00-\x1f\x7f-\x9f]')
+
+
+def _write_json(writer: Writer, extras: Extras) -> None:
+    """``{"answer": [{"text", "citations": [rank]}], "sources": [{"number", "title", ...}]}``; a marker is a rank."""
+    text = writer.flow.text
     writer.write('{"answer": [')
-    for count, item in enumerate(_items(answer)):
+    for count, (item, until) in enumerate(_followed(cut_items(writer.flow), writer.flow)):
         writer.write(', {"text": "' if count else '{"text": "')
         start = writer.position
-        text = "".join(part for _, part in item)
-        writer.write(json.dumps(" ".join(text.split()), ensure_ascii=False)[1:-1])
+        writer.copy(item.start, item.end, _as_string(text, item.start, item.end), marks=False)
         end = writer.position
-        writer.places.update((index, Span(start, end)) for index, _ in item)
         writer.write('", "citations": [')
-        cited = [(index, source) for index, _ in item for source in _sources(answer.segments[index])]
-        for position, (index, source) in enumerate(cited):
-            writer.write(", " if position and writer.show_markers else "")
-            writer.mark(index, source, "{rank}")
+        writer.marks_until(max(until, item.end), "{rank}", ", ")
         writer.piece(start, end)
         writer.write("]}")
-    shown = writer.ranks.items() if writer.show_markers else ()
-    sources = [{"number": rank, "title": writer.labels[source - 1]} for source, rank in shown]
-    writer.write(f'], "sources": {json.dumps(sources, ensure_ascii=False)}}}')
+    shown = writer.ranks.items() if writer.show_markers or extras.sources else ()
+    sources = [{"number": rank, **writer.labels[source - 1].known()} for source, rank in shown]
+    writer.write(f'], "sources": {json.dumps(sources, ensure_ascii=False)}')
+    if extras.score:
+        name, score = extras.score
+        writer.write(f", {json.dumps(name.lower().replace(' ', '_'))}: {round(score, 4)}")
+    writer.write("}")
 
 
-def strip_markers(text: str, markers: Sequence[Span]) -> str:
-    """The text with its markers (in order) blanked out, so that all offsets stay."""
-    kept = []
-    position = 0
-    for start, end in markers:
-        kept.append(text[position:start])
-        kept.append(" " * (end - max(start, position)))
-        position = max(position, end)
-    return "".join([*kept, text[position:]])
+def _as_string(text: str, start: int, end: int) -> list[Edit]:
+    """On one line, as JSON escapes it."""
+    edits = []
+    for found in _JSON_ESCAPED.finditer(text, start, end):
+        words = found.group()
+        instead = " " if words.isspace() else json.dumps(words, ensure_ascii=False)[1:-1]
+        if instead != words:
+            edits.append(Edit(found.start(), found.end(), instead))
+    return edits

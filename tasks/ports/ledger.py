@@ -123,7 +123,8 @@ class Ledger(Protocol):
         """Take jobs whose lease ran out from their holders.
 
         Closes their open attempts as ``unknown`` and makes the jobs available, or holds those that had an open
-        attempt when ``unknown_reason`` is given. Returns the job ids.
+        attempt when ``unknown_reason`` is given. Returns the job ids. Closes also what a worker that died left open of
+        jobs that have been final for a minute (cancelled or expired during a call).
         """
         ...
 

@@ -8,6 +8,7 @@ from celery import current_app
 
 from schemas.states import Step
 from tasks.errors import ConfigurationError
+from tasks.ports.rows import FinalJob, Leased, NewAttempt
 
 
 class Doorbell(Protocol):
@@ -36,6 +37,45 @@ class Doorbell(Protocol):
     async def remember(self) -> None:
         """Note that what is published from now on can be found."""
         ...
+
+
+class TokenSink(Protocol):
+    """Where the text of streamed answers is told to whoever follows a job. All return at once and never raise.
+
+    What is told may be lost (Redis away); the answer and its record never depend on it.
+    """
+
+    def start(self, job: Leased, attempt: NewAttempt) -> None:
+        """A streamed call begins: readers forget what an earlier attempt told."""
+        ...
+
+    def text(self, attempt_id: UUID, piece: str) -> None:
+        """A piece of its answer."""
+        ...
+
+    def end(self, attempt_id: UUID, *, whole: bool) -> None:
+        """The call ended; not ``whole``: it broke, and another attempt may follow."""
+        ...
+
+    def final(self, job: Leased, final: FinalJob) -> None:
+        """The job is final: nothing follows in this run. Jobs that don't stream are passed over."""
+        ...
+
+
+class Unheard:
+    """The sink of a process that tells nobody."""
+
+    def start(self, job: Leased, attempt: NewAttempt) -> None:
+        """Nothing."""
+
+    def text(self, attempt_id: UUID, piece: str) -> None:
+        """Nothing."""
+
+    def end(self, attempt_id: UUID, *, whole: bool) -> None:
+        """Nothing."""
+
+    def final(self, job: Leased, final: FinalJob) -> None:
+        """Nothing."""
 
 
 class Runtime(Protocol):

@@ -1,5 +1,6 @@
 """What the steps need of a model provider."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Protocol
@@ -30,6 +31,8 @@ class Call:
     request: JobRequest
     parameters_sent: dict[str, Any] = field(default_factory=dict)
     parameters_dropped: dict[str, str] = field(default_factory=dict)
+    stream: bool = False
+    """The answer comes piece by piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +43,55 @@ class Answered:
     completion: Completion
 
 
+@dataclass(slots=True)
+class Listener:
+    """Who hears of a streamed answer while it comes.
+
+    ``so_far`` is set by the provider and asked by the step when the call ends without its answer, whatever ended it:
+    an error, the time limit, or the worker's own stop. None: nothing came.
+    """
+
+    on_text: Callable[[str], None]
+    """Gets each piece of the answer's text, in order; never raises, never waits."""
+    so_far: Callable[[], Answered | None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whom a job asks when it is this one's turn; a model of None is the provider's default."""
+
+    provider: str
+    model: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Turn":
+        """Read ``provider`` or ``provider:model``; a model may hold colons."""
+        provider, _, model = text.partition(":")
+        return cls(provider, model or None)
+
+
 class Provider(Protocol):
     """One way to call a model. Adapters know no prompt wording; steps know no SDK."""
 
     name: str
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
-        """The answer protocol this provider serves best for this config."""
+        """The answer protocol of this config: the one it names, else the one this provider serves best.
+
+        Raises ``ProviderError`` (configuration) when the provider has no such protocol.
+        """
         ...
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """Turn a rendered prompt into a call. Pure; raises ``ProviderError`` when the config can't be served."""
         ...
 
-    async def call(self, call: Call) -> Answered:
-        """Make the call once; no retries inside. Raises ``ProviderError`` only."""
+    async def call(self, call: Call, listener: Listener | None = None) -> Answered:
+        """Make the call once; no retries inside. Raises ``ProviderError`` only.
+
+        With ``call.stream`` a listener hears the text as it comes; the answer is the same as without one. A stream that
+        ends without saying so is an error, never a short answer.
+        """
         ...
 
     async def close(self) -> None:
@@ -67,6 +104,10 @@ class Providers(Protocol):
 
     def get(self, name: str | None) -> Provider:
         """The named provider, or the default for None; raises ``ConfigurationError`` naming those that exist."""
+        ...
+
+    def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
+        """Whom a job asks, in order: its provider, then its fallbacks or, without any, those of the settings."""
         ...
 
     async def close(self) -> None:

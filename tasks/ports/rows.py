@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
+
+from pydantic import ConfigDict
 
 from schemas.completion import Completion
 from schemas.failure import Failure
@@ -183,6 +185,9 @@ class Advance:
 class StoredAnswer:
     """A completion to be stored: the raw bytes as received and what was parsed of them."""
 
+    # Where an answer is kept as JSON for a while, its bytes stand there exactly.
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
     raw: bytes
     completion: Completion
     prompt: Prompt
@@ -203,6 +208,7 @@ class ClosedAttempt:
     """``ok``, ``unknown`` or ``error:<kind>``."""
     spent: bool
     answer: StoredAnswer | None = None
+    """What came. Only with the outcome ``ok`` can it win; otherwise it is what a broken stream left, kept to be seen."""
     failure: Failure | None = None
     cost_usd: Decimal | None = None
     timing_ms: dict[str, float] = field(default_factory=dict)

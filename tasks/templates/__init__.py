@@ -7,7 +7,7 @@ therefore neither be read as template code nor forge a slot, a message or a sour
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from tasks.errors import InputError
 
 FOLDER = Path(__file__).parent
 _FILE = re.compile(r"(?P<name>[a-z][a-z0-9_]*)@(?P<version>\d+(?:\.\d+)*)\.j2")
+_INNER_FILE = re.compile(r"(?P<name>_[a-z][a-z0-9_]*)@(?P<version>\d+(?:\.\d+)*)\.j2")
 _MARK = re.compile("\x00(\\w+)\x00")
 
 
@@ -44,6 +45,21 @@ def available() -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(versions, key=_version_key)) for name, versions in found.items()}
 
 
+@cache
+def load_inner(name: str, version: str | None = None) -> PromptTemplate:
+    """A template that is no prompt of a job (its name begins with ``_``), in its newest version when none is given."""
+    versions = [
+        match["version"]
+        for path in FOLDER.glob(f"{name}@*.j2")
+        if (match := _INNER_FILE.fullmatch(path.name)) and match["name"] == name
+    ]
+    if not versions or (version is not None and version not in versions):
+        raise InputError(
+            f"no template {name!r} in version {version or 'any'}; there are {', '.join(versions) or 'none'}"
+        )
+    return _compiled(name, version or max(versions, key=_version_key))
+
+
 def _version_key(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
@@ -59,6 +75,11 @@ def load(name: str, version: str | None) -> PromptTemplate:
             field="config.prompt_version",
         )
     return _compiled(name, version or versions[-1])
+
+
+def load_part(name: str, version: str) -> PromptTemplate:
+    """A template of ours that is no prompt by itself: its name begins with ``_``."""
+    return _compiled(name, version)
 
 
 @cache
@@ -88,15 +109,22 @@ def _compiled(name: str, version: str) -> PromptTemplate:
 
 
 class Slots:
-    """The values that are put in after rendering, each by its number."""
+    """The values that are put in after rendering, each by its number.
 
-    def __init__(self) -> None:
+    Args:
+        filtered: what each text goes through when it is put in; None: nothing.
+    """
+
+    def __init__(self, filtered: Callable[[str], str] | None = None) -> None:
         self.values: list[Any] = []
+        self._filtered = filtered
 
     def put(self, value: Any) -> str:
         """Keep a value; returns the mark that stands for it. An empty or missing value gives an empty string."""
         if value is None or value == "":
             return ""
+        if self._filtered is not None and isinstance(value, str):
+            value = self._filtered(value)
         self.values.append(value)
         return f"\x00{len(self.values) - 1}\x00"
 

@@ -23,7 +23,7 @@ _LIST_MARKER = r"(?:[-*+•‣◦·–—]|\(?(?:\d{1,3}|[a-zA-Z]|[ivxIVX]{1,4})
 _STARTS_BLOCK = re.compile(rf"{_LIST_MARKER}[ \t]|\||#{{1,6}}[ \t]|```|={{3,}}|-{{3,}}")
 _ENDS_BLOCK = re.compile(r"\||#{1,6}[ \t]|```|={3,}|-{3,}")
 _CLOSERS = "\"'”’»)]*_"
-_TERMINAL = frozenset(".!?…:;|。！？：；")
+_TERMINAL = frozenset(".!?…:;|。！？：；؟؛۔।")
 _FILLED_LINE = 60
 """Characters from which a line that does not close its sentence counts as wrapped rather than as a line of its own."""
 
@@ -37,8 +37,10 @@ _BEFORE_NUMBER = frozenset(
 """Abbreviations that a number follows: ``Art. 5 Abs. 2``."""
 _NEVER_LAST = frozenset(
     "mio mrd tsd ca bzw z.b b d.h h u.a i.d.r vgl sog gem inkl zzgl e.g i.e cf viz vs approx dr mr mrs ms prof st hon rev"
-    " gen lt sgt col capt".split()
+    " gen lt sgt col capt sr sra srta dra sres pág págs núm núms aprox p.ej ee vid mme mlle env éd c.-à-d د أ".split()
 ) - {"b", "h"}
+_LONGEST_ABBREVIATION = 4
+"""Characters; a full stop after a word no longer than that ends no sentence when a small letter follows."""
 _MONTH = re.compile(r"(?:Jan|Feb|März|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)[a-zäé]*\b")
 _OPENS_MARKER = frozenset("[【¹²³⁰⁴⁵⁶⁷⁸⁹")
 _LEADING_MARKERS = re.compile(
@@ -194,6 +196,8 @@ def _is_wrong(piece: str, after: str) -> bool:
     last = piece.rsplit(None, 1)[-1].strip("([§.").lower()
     if last in _NEVER_LAST or (after[:1].isdigit() and last in _BEFORE_NUMBER):
         return True
+    if len(last) <= _LONGEST_ABBREVIATION and after[:1].islower():
+        return True
     if last.isdigit() and len(last) <= 2 and _MONTH.match(after):  # noqa: PLR2004 - a day of the month
         return True
     return len(piece) < 7 and bool(_ONLY_MARKER.match(piece))  # noqa: PLR2004 - longest list marker
@@ -209,6 +213,24 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _JOINING = frozenset(map(chr, range(0x300, 0x370))) | {"\u00ad", "\u200b", "\u200c", "\u200d"}
 """Combining marks and invisible characters inside of words."""
 _DIGIT = re.compile(r"\d")
+_ARABIC = re.compile("[\u0600-\u06ff]")
+_PLAIN_ARABIC = str.maketrans(
+    {
+        **dict.fromkeys([*range(0x610, 0x61B), *range(0x64B, 0x660), 0x640, 0x670, *range(0x6D6, 0x6EE)]),
+        **dict.fromkeys(map(ord, "\u0622\u0623\u0625\u0671"), "\u0627"),
+        0x649: "\u064a",
+        **{0x660 + digit: str(digit) for digit in range(10)},
+        **{0x6F0 + digit: str(digit) for digit in range(10)},
+        0x66A: "%",
+        0x66B: ".",
+        0x66C: ",",
+    }
+)
+"""Vowel marks and the stretching stroke go, the alefs and the two forms of final yeh become one, digits ASCII."""
+_ARABIC_ARTICLE = re.compile(
+    "[\u0648\u0641]?(?:[\u0628\u0643]\u0627\u0644|\u0644\u0644)(?=...)|[\u0648\u0641]\u0627\u0644(?=...)|\u0627\u0644(?=..)"
+)
+"""The article, with a conjunction or preposition written as one word with it (al-, wal-, bil-, kal-, lil-)."""
 _SPACED_THOUSANDS = re.compile(r"(?<=\d)[\u00a0\u202f\u2009](?=\d{3}(?!\d))")
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]+"
@@ -222,13 +244,18 @@ _DECIMAL_COMMA = re.compile(r"\d+,\d+")
 def words(text: str) -> list[str]:
     """The words of a text in order: case-folded, compatibility-normalised, numbers in one spelling.
 
-    Scripts without spaces give character bigrams. ``1,200.50``, ``1'200.5`` and ``1.200,50`` are all ``1200.5``;
-    ``1.200`` alone stays a decimal, because nothing says otherwise.
+    Scripts without spaces give character bigrams; Arabic loses its vowel marks and its article. ``1,200.50``,
+    ``1'200.5`` and ``1.200,50`` are all ``1200.5``; ``1.200`` alone stays a decimal, because nothing says otherwise.
     """
     found = _tokens(text.replace(BREAK, " "))
     if not _DIGIT.search(text):
         return found
     return [number(word) if "0" <= word[0] <= "9" else word for word in found]
+
+
+def plain_arabic(text: str) -> str:
+    """Arabic without vowel marks, with one form of each letter that writers vary, and with ASCII digits."""
+    return text.translate(_PLAIN_ARABIC)
 
 
 def words_by_sentence(text: str, spans: Sequence[Span]) -> list[str]:
@@ -252,10 +279,19 @@ def _tokens(text: str) -> list[str]:
         # ASCII but for its typographic marks, as most texts are; ASCII is matched twice as fast.
         return _ASCII_WORD.findall(text.encode("ascii", "replace").decode().lower())
     text = unicodedata.normalize("NFKC", text).casefold()
-    found = _WORD.findall(text)
+    if _ARABIC.search(text):
+        # One marked vowel would cut a word in two, and the article would make two words of one.
+        found = [_without_article(word) for word in _WORD.findall(plain_arabic(text))]
+    else:
+        found = _WORD.findall(text)
     if _UNSPACED.search(text):
         return [piece for word in found for piece in _pieces(word)]
     return found
+
+
+def _without_article(word: str) -> str:
+    article = _ARABIC_ARTICLE.match(word)
+    return word[article.end() :] if article else word
 
 
 def _pieces(word: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tasks.text.evidence import content_words
 from tasks.text.sentences import words
+from tasks.text.wording import is_courtesy, is_denial
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,50 +22,14 @@ class Statement:
     unknown: tuple[int, ...] = ()
 
 
-_SOURCES = (
-    r"(?:sources?|context|documents?|passages?|excerpts?|texts?|materials?|information|articles?|quellen?|dokumente?n?"
-    r"|unterlagen|kontext|textstellen)"
-)
-_TELLING = (
-    r"(?:sa(?:y|id)|mention|stat|contain|provid|specif|answer|address|indicat|includ|giv|describ|discuss|explain|list|tell"
-    r"|found|find|detail|clarif|reveal|confirm|cover|availab|enthalt|nenn|angeb|erwähn|beantwort|sag|hervor)\w*"
-)
-_HEDGE = re.compile(
-    rf"\b{_SOURCES}\b[^.]{{0,40}}?\b(?:not|don't|doesn't|didn't|cannot|can't|isn't|aren't|nicht)\b[^.]{{0,20}}?\b{_TELLING}"
-    rf"|\b{_SOURCES}\b[^.]{{0,40}}?\b(?:nothing|no (?:\w+ )?(?:information|answer|details?|mention|evidence)|keine (?:angabe|information|antwort))"
-    rf"|\b(?:not|no|nothing|none)\b[^.]{{0,40}}?\b{_TELLING}[^.]{{0,30}}?\b(?:in|from|by|of)\b (?:the |these |any |this )?(?:\w+ ){{0,2}}{_SOURCES}\b"
-    r"|\b(?:i|we)(?:'m| am| are| was| were)? (?:not sure|unable|sorry|(?:do not|don't|cannot|can't|could not) (?:know|find|answer|say|tell))\b"
-    r"|\b(?:no|not enough|insufficient) (?:relevant )?(?:information|evidence)\b"
-    r"|\b(?:is|are|was|were) not (?:mentioned|specified|stated|addressed|given)[^,;\w]{0,5}\Z"
-    r"|\bes (?:liegen|gibt) keine (?:angaben|informationen)\b|\blässt sich (?:daraus|aus den \w+) nicht\b",
-    re.IGNORECASE,
-)
-_DENIAL = re.compile(
-    r"\b(?:no|not|none|nothing|cannot|unable|sorry|insufficient|nicht|nichts|keine?[nrms]?)\b|n't", re.IGNORECASE
-)
-"""Stands in every hedge; looked for first, because most sentences have none."""
-_TURN = re.compile(
-    r"\b(?:but|however|although|though|nevertheless|instead|aber|jedoch|obwohl|sondern)\b", re.IGNORECASE
-)
-"""After such a word a hedge goes on to state something."""
-_GREETING = re.compile(
-    r"(?:hi|hello|hey|dear|thanks?|thank you|sorry|sure|certainly|of course|great|ok(?:ay)?|wow|you're welcome|good (?:morning|day|evening)"
-    r"|i hope|i'm glad|let me know|feel free|please let|happy to|here (?:is|are) (?:the|a|an|some|what)|in summary\W*\Z|yes\W*\Z|no\W*\Z"
-    r"|hallo|guten (?:tag|morgen|abend)|danke|gerne|natürlich|ich hoffe)\b[^.!?,]{0,80}[.!?,:]*\Z",
-    re.IGNORECASE,
-)
+NOT_SAID = "it says what the sources do not say"
+"""Why a sentence that only denies cannot be checked."""
 _RULE = re.compile(r"[\s|:\-=_*`#~+]*\Z")
 _HEADING = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*\n]{1,80}\*\*:?\s*\Z|__[^_\n]{1,80}__:?\s*\Z)")
 _LIST_MARKER = re.compile(r"\s*(?:>\s*)?(?:[-*+•]\s+|\(?(?:\d{1,3}|[a-zA-Z])[.)]\s+)?")
 _LONGEST_LEAD_IN = 15
 """Words; a line that ends with a colon and is longer states something of its own."""
 _CLOSING = " \"'”’»)*_"
-
-
-def is_hedge(text: str) -> bool:
-    """Whether a sentence only says that the sources, or the writer, do not say."""
-    text = text.replace("’", "'")
-    return bool(_DENIAL.search(text) and _HEDGE.search(text)) and not _TURN.search(text)
 
 
 def bare(text: str) -> str:
@@ -79,11 +44,11 @@ def why_not_checkable(text: str) -> str | None:
     ending = stripped.rstrip(_CLOSING)[-1:]
     reasons = (
         ("no words", lambda: _RULE.match(stripped)),
-        ("a question", lambda: ending in {"?", "？"}),
+        ("a question", lambda: ending in {"?", "？", "؟"}),
         ("a heading", lambda: _HEADING.match(stripped)),
         ("the lead-in to what follows", lambda: ending in {":", "："} and len(stripped.split()) <= _LONGEST_LEAD_IN),
-        ("a courtesy", lambda: _GREETING.match(stripped)),
-        ("it says what the sources do not say", lambda: is_hedge(stripped)),
+        ("a courtesy", lambda: is_courtesy(stripped)),
+        (NOT_SAID, lambda: is_denial(stripped)),
         ("no word of content", lambda: not content_words(words(bare(stripped)))),
     )
     return next((reason for reason, applies in reasons if applies()), None)

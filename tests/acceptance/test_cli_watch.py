@@ -77,3 +77,13 @@ def test_what_does_not_exist_is_told(home: Home) -> None:
     done = home.run("watch", str(uuid4()))
     assert done.code == 2
     assert "neither a batch nor a job" in done.err
+
+
+def test_the_answer_of_a_job_that_streams_is_shown_whenever_one_looks(home: Home, tmp_path: Path) -> None:
+    batch = submitted(home, tmp_path, question(0, config={"stream": True}))
+    spoken = "The warranty of the product 0 lasts 2 years from the date of purchase. [1]\n"
+    for _ in range(2):
+        done = home.run("watch", f"{batch}:q0")
+        assert (done.code, done.out) == (0, spoken), done.err
+    assert "starts anew" not in done.err
+    assert json.loads(home.run("watch", f"{batch}:q0", "--json").out)["outcome"] == "answered"

@@ -84,3 +84,31 @@ def test_a_worker_told_to_stop_while_the_database_is_away_ends_in_time(desk: Des
     local.start(desk.home)
     desk.start_worker(slots=20)
     desk.until_final(10)
+
+
+def test_answers_outlive_a_worker_that_dies_while_the_database_is_away(desk: Desk) -> None:
+    desk.submit(questions(20))
+    worker = desk.start_worker(slots=20, extractive_latency_s=2.0, lease_s=30)
+    desk.until(lambda: desk.one("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 10, what="calls")
+    crash(desk.home)
+    called = desk.until(lambda: _spooled(desk), within_s=30, what="a spool")
+    ended = time.monotonic() + 3
+    while time.monotonic() < ended:
+        time.sleep(0.05)
+    called = _spooled(desk)
+    worker.kill()
+    worker.wait(10)
+
+    local.start(desk.home)
+    desk.start_worker(slots=20, lease_s=30)
+    desk.until(lambda: _count(desk) >= 20, within_s=120, what="all final")
+
+    assert called >= 10
+    assert desk.one("SELECT count(*) FROM attempt WHERE outcome = 'ok'") == 20
+    assert desk.one("SELECT count(*) FROM attempt") == 20, "nothing was called again"
+    assert _spooled(desk) == 0
+    assert "were written from" in desk.log(1)
+
+
+def _spooled(desk: Desk) -> int:
+    return sum(len(path.read_bytes().splitlines()) for path in desk.logs.glob("spool/*/*.jsonl"))

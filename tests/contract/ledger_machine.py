@@ -303,7 +303,7 @@ class LedgerMachine(RuleBasedStateMachine):
             reason = HeldReason.UNKNOWN_OUTCOME if duty == "rescue and hold" else None
             rescued = self.do(self.ledger.rescue(ALL, reason), "rescue")
             assert set(rescued) == self.model.rescue(reason)
-            self.touched.update(rescued)
+            self.touched.update(self.order)
 
     def _cancel(self, job: Job) -> None:
         cancelled = self.do(self.ledger.cancel([job.id], ACTOR), "cancel", touched=[job.id])
@@ -336,6 +336,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert (view.finished_at is None, view.record is None) == (job.active, job.active)
             assert totals([view.cost_usd]) == job.cost_usd
             self.seen[view.job_id] = view.state
+            job.ended_at = None if job.active else self.model.now if job.ended_at is None else job.ended_at
 
     @invariant()
     def the_money_adds_up(self) -> None:

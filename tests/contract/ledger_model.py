@@ -5,12 +5,16 @@ from datetime import timedelta
 from decimal import Decimal
 from uuid import UUID
 
+from schemas.completion import FinishReason
 from schemas.failure import FailureKind
 from schemas.states import ACTIVE_STATES, HeldReason, JobState, Outcome, Step
 from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, Opened, Purpose
 from tests.builders import closed_error, closed_ok, closed_unknown, later, make_answer, to_check, totals
 
 _DELAY = timedelta(seconds=30)
+
+ABANDONED_S = 60
+"""After so long a final job has no call under way: whoever made it is gone."""
 
 Key = tuple[int, int, Purpose]
 """Run, round and purpose: what is answered once."""
@@ -55,6 +59,8 @@ class Job:
     outcome: Outcome | None = None
     token: UUID | None = None
     lease_until: float = 0.0
+    ended_at: float | None = None
+    """When it was first seen final."""
     calls: list[Call] = field(default_factory=list)
     winners: dict[Key, UUID] = field(default_factory=dict)
     finals: set[int] = field(default_factory=set)
@@ -149,6 +155,7 @@ class Model:
             call.cost_usd = call.attempt.reserved_usd if worst_case else closed.cost_usd
             if closed.answer is not None:
                 call.answered = True
+            if closed.outcome == "ok":
                 job.winners.setdefault(call.key, call.attempt.id)
         if closed.then is None or self.holder(call.leased) is None or job.step is not closed.step:
             return False
@@ -165,7 +172,12 @@ class Model:
             job.held = then.held_reason
 
     def rescue(self, reason: HeldReason | None) -> set[UUID]:
-        """Free the jobs whose lease ran out."""
+        """Free the jobs whose lease ran out; what was left open of jobs long final is closed."""
+        for job in self.jobs.values():
+            if job.ended_at is not None and job.ended_at < self.now - ABANDONED_S:
+                for call in job.calls:
+                    if call.open:
+                        call.outcome, call.cost_usd = "unknown", call.attempt.reserved_usd
         stale = [job for job in self.jobs.values() if job.state is JobState.RUNNING and job.lease_until < self.now]
         for job in stale:
             lost = [call for call in job.calls if call.open and call.attempt.token == job.token]
@@ -218,7 +230,10 @@ def ending(call: Call, how: str, cost_usd: Decimal | None) -> ClosedAttempt:
         answer = make_answer(f"answer {attempt.number}", cost_usd=cost_usd)
         return closed_ok(leased, attempt, answer=answer, then=then if how == "ok" else None)
     if how == "unknown":
-        return closed_unknown(leased, attempt, then=later(leased, delay=_DELAY, event="retry"))
+        part = (
+            make_answer("answ", finish_reason=FinishReason.INTERRUPTED, cost_usd=None) if attempt.number % 2 else None
+        )
+        return closed_unknown(leased, attempt, answer=part, then=later(leased, delay=_DELAY, event="retry"))
     if how == "retry":
         return closed_error(leased, attempt, then=later(leased, delay=_DELAY, event="retry"))
     then = later(leased, held_reason=HeldReason.LANE_PAUSED if how == "hold" else None, event=how)

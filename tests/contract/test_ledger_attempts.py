@@ -1,14 +1,17 @@
 """Attempts: written before the call, closed once whatever happened meanwhile, and the first answer wins."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
+from schemas.completion import FinishReason
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import Advance, Ledger, Opened, Purpose
+from tasks.ports import Advance, ClosedAttempt, Leased, Ledger, Opened, Purpose, StoredAnswer
 from tests.builders import (
+    ANSWER,
     closed_error,
     closed_ok,
     closed_unknown,
@@ -34,6 +37,8 @@ from tests.contract.driving import (
     take_one,
     view,
 )
+
+Closing = Callable[..., ClosedAttempt]
 
 # ---- opening ---------------------------------------------------------------------------------------------------
 
@@ -329,3 +334,73 @@ async def test_an_answer_in_bytes_that_are_no_text_is_kept(ledger: Ledger) -> No
     await ledger.close_attempts([closed_ok(leased, attempt, answer=odd, then=to_check(leased))])
 
     assert len((await ledger.job_detail(leased.job_id)).completions) == 1
+
+
+# ---- what broken streams leave ---------------------------------------------------------------------------------
+
+
+def part(text: str = "It has the co") -> StoredAnswer:
+    """What a stream brought before it broke."""
+    return make_answer(text, finish_reason=FinishReason.INTERRUPTED, usage=None, cost_usd=None)
+
+
+async def completions(ledger: Ledger, leased: Leased) -> list[tuple[str, bool, str, str]]:
+    """Attempt, whether it won, reason and bytes of each."""
+    rows = (await ledger.job_detail(leased.job_id)).completions
+    return [(str(row["attempt_id"]), row["won"], row["finish_reason"], row["raw"]) for row in rows]
+
+
+@pytest.mark.parametrize("close", [closed_unknown, closed_error])
+async def test_what_a_broken_stream_left_is_kept_and_never_wins(ledger: Ledger, close: Closing) -> None:
+    leased = await submit_and_take(ledger)
+    broken = await open_one(ledger, leased)
+    await ledger.close_attempts([close(leased, broken, answer=part(), then=later(leased, event="retry"))])
+    kept = (str(broken.id), False, "interrupted", "It has the co")
+    assert await completions(ledger, leased) == [kept]
+
+    await ledger.promote(10)
+    again = await take_one(ledger, leased.job_id)
+    assert again.stored is None
+    whole = await open_one(ledger, again)
+    await ledger.close_attempts([closed_ok(again, whole, then=to_check(again))])
+
+    assert await completions(ledger, leased) == [kept, (str(whole.id), True, "stop", ANSWER)]
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+    assert checking.stored is not None
+    assert checking.stored.attempt_id == whole.id
+    assert [row["outcome"] == "ok" for row in (await ledger.job_detail(leased.job_id)).attempts] == [False, True]
+
+
+async def test_a_late_answer_takes_the_place_of_its_part(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await ledger.close_attempts([closed_unknown(leased, attempt, answer=part())])
+
+    await ledger.close_attempts([closed_ok(leased, attempt, "late but whole")])
+
+    assert await completions(ledger, leased) == [(str(attempt.id), True, "stop", "late but whole")]
+    assert await ledger.open_attempts([make_attempt(leased)]) == [Opened.ANSWERED]
+
+
+async def test_a_part_that_comes_after_the_rescue_is_kept(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.1"))
+    await clock.advance(2 * LEASE)
+    assert await ledger.rescue(10, None) == [leased.job_id]
+
+    for text in ("It has the co", "It"):
+        await ledger.close_attempts([closed_unknown(leased, attempt, answer=part(text))])
+
+    assert await completions(ledger, leased) == [(str(attempt.id), False, "interrupted", "It has the co")]
+    assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.1")
+
+
+async def test_a_part_never_replaces_an_answer(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await ledger.close_attempts([closed_ok(leased, attempt, "whole")])
+
+    for close in (closed_unknown, closed_error):
+        await ledger.close_attempts([close(leased, attempt, answer=part())])
+
+    assert await completions(ledger, leased) == [(str(attempt.id), True, "stop", "whole")]

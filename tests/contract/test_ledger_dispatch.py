@@ -1,6 +1,7 @@
 """Dispatch: what is due becomes available, what is late expires, and hints go out in a fair order."""
 
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -8,6 +9,7 @@ from schemas.failure import FailureKind
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import Ledger
+from tasks.rescue import ABANDONED_AFTER
 from tests.builders import later, lease_key, make_batch, make_request
 from tests.contract.conftest import Clock
 from tests.contract.driving import (
@@ -308,6 +310,23 @@ async def test_a_rescue_ends_the_calls_of_its_own_lease_only(ledger: Ledger, clo
 
     detail = await ledger.job_detail(old.job_id)
     assert [(row["run"] - old.run, row["outcome"]) for row in detail.attempts] == [(0, None), (1, "unknown")]
+
+
+async def test_what_a_dead_worker_left_open_of_a_cancelled_job_is_closed(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.25"))
+    await ledger.cancel([leased.job_id], ACTOR)
+
+    await ledger.rescue(10, None)
+    (early,) = (await ledger.job_detail(leased.job_id)).attempts
+    await clock.advance(ABANDONED_AFTER + SECOND)
+    await ledger.rescue(10, None)
+
+    (row,) = (await ledger.job_detail(leased.job_id)).attempts
+    status = await ledger.batch_status(leased.batch_id)
+    assert (early["outcome"], row["outcome"], str(row["id"])) == (None, "unknown", str(attempt.id))
+    assert (status.reserved_usd, status.spent_usd) == (Decimal(0), Decimal("0.25"))
+    assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.25")
 
 
 @pytest.mark.parametrize("released", [False, True])

@@ -93,7 +93,7 @@ def test_a_new_database_has_nothing_wrong_but_no_workers(patient: Patient) -> No
     report = asyncio.run(examine())
 
     assert [(finding.check, finding.severity) for finding in report.findings] == [("workers", Severity.WARNING)]
-    assert report.checked == ["settings", "PostgreSQL", "Redis", "workers", "limits", "jobs"]
+    assert report.checked == ["settings", "spool", "PostgreSQL", "Redis", "workers", "limits", "jobs"]
 
 
 def test_a_wrong_password(patient: Patient) -> None:

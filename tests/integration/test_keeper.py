@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from uuid import UUID
 
@@ -58,8 +58,8 @@ def seconds_left(database_url: str, job_id: UUID) -> float:
     return float(left)
 
 
-def started(database_url: str, loop: Loop) -> LeaseKeeper:
-    keeper = LeaseKeeper(database_url, LEASE, loop.loop)
+def started(database_url: str, loop: Loop, dead: Callable[[], None] | None = None) -> LeaseKeeper:
+    keeper = LeaseKeeper(database_url, LEASE, loop.loop, dead=dead)
     loop.loop.call_soon_threadsafe(keeper.start)
     return keeper
 
@@ -100,7 +100,8 @@ def test_a_loop_that_is_dead_does_not_keep_its_leases(
     database_url: str, loop: Loop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "STALLED_LEASES", 1)
-    keeper, key = started(database_url, loop), leased(database_url)
+    dead = threading.Event()
+    keeper, key = started(database_url, loop, dead=dead.set), leased(database_url)
     keeper.hold(key, lambda: None)
     frozen = threading.Event()
     loop.loop.call_soon_threadsafe(frozen.wait, 15)
@@ -108,10 +109,12 @@ def test_a_loop_that_is_dead_does_not_keep_its_leases(
     while seconds_left(database_url, key.job_id) > 0 and time.monotonic() < deadline:
         time.sleep(0.05)
     left = seconds_left(database_url, key.job_id)
+    told = dead.wait(10)
     frozen.set()
     keeper.stop()
 
     assert left <= 0
+    assert told
     assert "no sign of life" in caplog.text
 
 

@@ -8,6 +8,8 @@ import re
 from itertools import count
 from typing import Any
 
+from tests.stub.scripts import as_blocks, as_markers, as_segments, script_for
+
 _SOURCE = re.compile(r"<source\d* 1[^>]*>\n(.*?)\n</source", re.DOTALL)
 _SENTENCE = re.compile(r".*?[.!?](?=\s|$)", re.DOTALL)
 _serial = count(1)
@@ -28,6 +30,8 @@ def _quote(prompt: str) -> str:
 
 def _written(prompt: str, schema: dict[str, Any] | None) -> str:
     """The answer in the form that the request asks for."""
+    if script := script_for(prompt):
+        return as_markers(script) if schema is None else as_segments(script, schema)
     quote = _quote(prompt)
     if schema is None:
         return f"{quote} [1]" if quote else "[none] The sources do not answer."
@@ -93,11 +97,14 @@ def messages(body: dict[str, Any]) -> dict[str, Any]:
     if cited and schema is not None:
         raise ValueError("citations and output_config.format can't be combined")
     if schema is not None:
-        content = [{"type": "text", "text": _written(str(body["messages"][-1]["content"]), schema), "citations": None}]
+        prompt = "\n".join(str(message["content"]) for message in body["messages"])
+        content = [{"type": "text", "text": _written(prompt, schema), "citations": None}]
     elif cited:
-        content = _cited(cited)
+        script = script_for(str(body["messages"]))
+        content = as_blocks(script, cited) if script else _cited(cited)
     else:
-        content = [{"type": "text", "text": "[none] The sources do not answer.", "citations": None}]
+        spoken = [message["content"] for message in body["messages"] if isinstance(message["content"], str)]
+        content = [{"type": "text", "text": _written("\n".join(spoken), None), "citations": None}]
     return {
         "id": f"msg_{next(_serial)}",
         "type": "message",

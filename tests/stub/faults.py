@@ -7,6 +7,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.stub.streams import stream
+
 Act = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 """Takes the request and the answer it would get."""
 
@@ -16,17 +18,19 @@ def changed(change: Callable[[dict[str, Any]], Any]) -> Act:
 
     async def act(request: web.Request, answer: dict[str, Any]) -> web.StreamResponse:
         change(answer)
+        if (await request.json()).get("stream"):
+            return await stream(request, answer, {})
         return web.json_response(answer)
 
     return act
 
 
-def status(code: int, body: dict[str, Any] | str, **headers: str) -> Act:
+def status(code: int, body: dict[str, Any] | list[Any] | str, **headers: str) -> Act:
     """Answer with a status, a body and headers (``_`` for ``-``)."""
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
 
     async def act(request: web.Request, answer: dict[str, Any]) -> web.StreamResponse:
-        if isinstance(body, dict):
+        if not isinstance(body, str):
             return web.json_response(body, status=code, headers=sent)
         return web.Response(text=body, status=code, headers=sent, content_type="text/html")
 

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from tests.stub.answers import ANSWERS
 from tests.stub.faults import Act, anthropic_error, openai_error
+from tests.stub.streams import stream
 
 RATE_LIMIT_HEADERS = {
     "/v1/messages": {"anthropic-ratelimit-requests-remaining": "49"},
@@ -43,6 +44,7 @@ class Stub:
 
     Attributes:
         latency_s: before every normal answer.
+        token_s: before every event of a streamed answer.
         error_rates: shares of requests, by status, that fail instead; drawn with a fixed seed.
         acts: done one a request, in order, before anything else; then the stub answers normally.
         asked: every request, unless ``lean``.
@@ -52,6 +54,7 @@ class Stub:
     """
 
     latency_s: float = 0.0
+    token_s: float = 0.0
     error_rates: dict[int, float] = field(default_factory=dict)
     lean: bool = False
     url: str = ""
@@ -79,13 +82,19 @@ class Stub:
         else:
             if self.latency_s:
                 await asyncio.sleep(self.latency_s)
-            response = web.Response(body=orjson.dumps(answer(orjson.loads(body))), content_type="application/json")
+            asked = orjson.loads(body)
+            if asked.get("stream"):
+                response = await stream(request, answer(asked), self._headers(request.path), pause_s=self.token_s)
+            else:
+                response = web.Response(body=orjson.dumps(answer(asked)), content_type="application/json")
             self.answered[digest] += 1
         if not response.prepared:
-            number = str(sum(self.calls.values()))
-            response.headers.update(RATE_LIMIT_HEADERS.get(request.path, RATE_LIMIT_HEADERS[""]))
-            response.headers["request-id" if request.path == "/v1/messages" else "x-request-id"] = f"req_{number}"
+            response.headers.update(self._headers(request.path))
         return response
+
+    def _headers(self, path: str) -> dict[str, str]:
+        identity = "request-id" if path == "/v1/messages" else "x-request-id"
+        return {**RATE_LIMIT_HEADERS.get(path, RATE_LIMIT_HEADERS[""]), identity: f"req_{sum(self.calls.values())}"}
 
     def _chance(self, path: str) -> Act | None:
         draw = self._random.random()

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from schemas.quality import QualityConstants
 from schemas.record import GenerationRecord, JobResult
 from schemas.states import JobState, Outcome
+from tasks.texts import MESSAGES
 from worker.settings import Settings
 
 REPOSITORY = Path(__file__).parents[2]
@@ -17,6 +19,26 @@ def test_configure_is_what_the_settings_and_the_contract_make() -> None:
     reference = runpy.run_path(str(DOCS / "reference.py"))
 
     assert (DOCS / "configure.md").read_text() == reference["configure"](), "run: python docs/reference.py"
+
+
+def test_formats_shows_what_the_renderer_makes() -> None:
+    page = runpy.run_path(str(DOCS / "formats.py"))
+
+    assert (DOCS / "formats.md").read_text() == page["formats"](), "run: python docs/formats.py"
+
+
+def test_the_constants_of_the_quality_are_those_of_the_code() -> None:
+    reference = runpy.run_path(str(DOCS / "reference.py"))
+    text = (DOCS / "quality.md").read_text()
+
+    assert text == reference["quality"](), "run: python docs/reference.py"
+    assert [name for name in QualityConstants.model_fields if f"| `{name}` |" not in text] == []
+
+
+def test_the_texts_shown_are_those_told() -> None:
+    text = (DOCS / "quality.md").read_text()
+
+    assert [code for code, told in MESSAGES.items() if f"| {code} | {told.abstained} |" not in text] == []
 
 
 @pytest.mark.parametrize("model", [GenerationRecord, JobResult])

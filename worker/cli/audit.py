@@ -5,7 +5,6 @@ from typing import Any
 
 from schemas.prompt import MessagesSnapshot, Prompt
 from schemas.record import JobResult
-from tasks.finish import result_of
 from tasks.ports import JobDetail
 
 
@@ -29,10 +28,10 @@ class Audit:
     messages: Messages | None
 
 
-def audit_of(detail: JobDetail) -> Audit:
-    """Put an audit together from what the ledger tells."""
+def audit_of(detail: JobDetail, result: JobResult) -> Audit:
+    """Put an audit together from what the ledger tells, and the result made of it."""
     snapshot = _snapshot(detail)
-    return Audit(detail, result_of(detail.view), None if snapshot is None else _messages(detail, snapshot))
+    return Audit(detail, result, None if snapshot is None else _messages(detail, snapshot))
 
 
 def _snapshot(detail: JobDetail) -> MessagesSnapshot | None:

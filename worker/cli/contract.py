@@ -7,9 +7,11 @@ from schemas.base import Contract
 from schemas.batch import BatchRequest, BatchStatus
 from schemas.job import JobRequest
 from schemas.record import GenerationRecord, JobResult
+from schemas.structured import READY_MADE
 
 MODELS: dict[str, type[Contract]] = {
-    model.__name__: model for model in (JobRequest, JobResult, GenerationRecord, BatchRequest, BatchStatus)
+    **{model.__name__: model for model in (JobRequest, JobResult, GenerationRecord, BatchRequest, BatchStatus)},
+    **READY_MADE,
 }
 _HANDED_IN = {"JobRequest", "BatchRequest"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

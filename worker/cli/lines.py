@@ -1,7 +1,7 @@
 """Makes the lines of an output file: one result per line of input, in the order of the input."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import IO
 from uuid import UUID
@@ -49,13 +49,19 @@ class _Line:
     content: bytes
 
 
-async def write_results(file: IO[bytes], ledger: Ledger | None, batch_id: UUID | None, notes: Notes) -> Tally:
+async def write_results(
+    file: IO[bytes],
+    ledger: Ledger | None,
+    batch_id: UUID | None,
+    notes: Notes,
+    result: Callable[[JobView], JobResult] = result_of,
+) -> Tally:
     """Write all results of a batch as they stand now, the refused lines among them.
 
-    Without a ledger and a batch there are only refused lines.
+    Without a ledger and a batch there are only refused lines. ``result`` makes the result of a job.
     """
     tally = Tally()
-    async for line in _merged(ledger, batch_id, notes):
+    async for line in _merged(ledger, batch_id, notes, result):
         file.write(line.content + b"\n")
         tally.lines += 1
         tally.states[line.state] += 1
@@ -64,22 +70,26 @@ async def write_results(file: IO[bytes], ledger: Ledger | None, batch_id: UUID |
     return tally
 
 
-async def _merged(ledger: Ledger | None, batch_id: UUID | None, notes: Notes) -> AsyncIterator[_Line]:
+async def _merged(
+    ledger: Ledger | None, batch_id: UUID | None, notes: Notes, result: Callable[[JobView], JobResult]
+) -> AsyncIterator[_Line]:
     """By position: what the batch holds, and what it does not."""
-    others = _others(ledger, batch_id, notes)
+    others = _others(ledger, batch_id, notes, result)
     other = await anext(others, None)
     if ledger is not None and batch_id is not None:
         async for view in ledger.batch_views(batch_id):
             while other is not None and other.position < view.position:
                 yield other
                 other = await anext(others, None)
-            yield _of_job(view, view.position)
+            yield _of_job(view, view.position, result)
     while other is not None:
         yield other
         other = await anext(others, None)
 
 
-async def _others(ledger: Ledger | None, batch_id: UUID | None, notes: Notes) -> AsyncIterator[_Line]:
+async def _others(
+    ledger: Ledger | None, batch_id: UUID | None, notes: Notes, result: Callable[[JobView], JobResult]
+) -> AsyncIterator[_Line]:
     bad = {line.position: line for line in notes.bad}
     positions = sorted([*bad, *notes.elsewhere])
     for at in range(0, len(positions), FETCHED):
@@ -90,11 +100,11 @@ async def _others(ledger: Ledger | None, batch_id: UUID | None, notes: Notes) ->
             if position in bad:
                 yield _of_bad(bad[position], batch_id)
             elif (view := views.get(notes.elsewhere[position])) is not None:
-                yield _of_job(view, position)
+                yield _of_job(view, position, result)
 
 
-def _of_job(view: JobView, position: int) -> _Line:
-    result = result_of(view)
+def _of_job(view: JobView, position: int, made: Callable[[JobView], JobResult]) -> _Line:
+    result = made(view)
     if position != view.position:
         # The line repeats a job by its idempotency key; its place in this output is what a reader goes by.
         told = f"the same job was handed in before, as number {view.position} of batch {view.batch_id}"

@@ -51,6 +51,7 @@ async def examine() -> Report:
     where = _where(settings, report)
     if where is None:
         return report
+    report.add("spool", *place.check_spool(settings, where.database_url))
     health = await _postgres(settings, where, report)
     await _redis(settings, where, health, report)
     if health is not None:

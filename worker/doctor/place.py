@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tasks.errors import ConfigurationError
+from tasks.ports import Turn
 from worker import local
 from worker.doctor.finding import Finding, Severity
 from worker.local import LocalStatus, ServerStatus
 from worker.settings import Settings
+from worker.spool import left_behind, spool_folder
 from worker.wiring import ConfiguredProviders
 
 LEAST_FREE = 1 << 30
@@ -22,9 +24,14 @@ def check_settings(error: ConfigurationError) -> Finding:
 
 
 def check_provider(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """The provider of jobs that name none, and all that have settings, can be built; above all, have their keys."""
-    providers = ConfiguredProviders(settings, environment)
-    for name in dict.fromkeys((providers.default, *settings.providers)):
+    """The provider of jobs that name none, all that have settings and the fallbacks can be built: have their keys."""
+    try:
+        providers = ConfiguredProviders(settings, environment)
+    except ConfigurationError as error:
+        yield Finding("provider", Severity.PROBLEM, str(error), "correct NIGHTDESK_FALLBACKS")
+        return
+    fallbacks = (Turn.parse(text).provider for text in settings.fallbacks)
+    for name in dict.fromkeys((providers.default, *settings.providers, *fallbacks)):
         try:
             providers.get(name)
         except ConfigurationError as error:
@@ -60,6 +67,18 @@ def check_disk(home: Path, free: int | None = None) -> Iterator[Finding]:
             Severity.WARNING,
             f"only {free / (1 << 20):,.0f} MiB are free where the embedded servers keep their data ({data})",
             "make room, or move NIGHTDESK_HOME to a larger disk after 'nightdesk down': a PostgreSQL without room stops",
+        )
+
+
+def check_spool(settings: Settings, database_url: str) -> Iterator[Finding]:
+    """No worker that is gone left answers in the spool of this home."""
+    folder = spool_folder(settings.home.expanduser().absolute(), database_url)
+    if waiting := left_behind(folder):
+        yield Finding(
+            "spool",
+            Severity.WARNING,
+            f"{waiting} files with answers that came while PostgreSQL was away wait in {folder}",
+            "start a worker with this NIGHTDESK_HOME: it writes them first; until then their calls count as unknown",
         )
 
 

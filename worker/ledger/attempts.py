@@ -62,6 +62,9 @@ WITH given AS (
     SELECT d.*, a.run, a.round, a.purpose, j.batch_id,
            -- Only what is open, or closed as unknown and now known, changes: closing again is harmless.
            a.closed_at IS NULL OR (a.outcome = 'unknown' AND d.outcome = 'ok') AS changes,
+           -- What a stream brought before its worker lost the lease comes after the rescue closed the attempt.
+           a.outcome = 'unknown' AND d.outcome = 'unknown'
+               AND NOT EXISTS (SELECT FROM completion c WHERE c.attempt_id = a.id) AS leaves,
            CASE WHEN d.outcome = 'unknown' THEN a.reserved_usd ELSE d.cost END AS charge,
            CASE WHEN a.closed_at IS NULL THEN a.reserved_usd ELSE 0 END AS released_usd,
            coalesce(a.cost_usd, 0) AS charged_before_usd,
@@ -78,10 +81,15 @@ WITH given AS (
 ), stored AS (
     INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt)
     SELECT e.id, e.job_id, e.run, e.round, e.purpose,
-           NOT EXISTS (SELECT FROM completion c WHERE c.job_id = e.job_id AND c.run = e.run AND c.round = e.round
-                                                  AND c.purpose = e.purpose AND c.won),
+           e.outcome = 'ok'
+               AND NOT EXISTS (SELECT FROM completion c WHERE c.job_id = e.job_id AND c.run = e.run
+                                                      AND c.round = e.round AND c.purpose = e.purpose AND c.won),
            e.raw, e.finish, e.parsed, e.prompt
-    FROM ending e WHERE e.changes AND e.raw IS NOT NULL
+    FROM ending e WHERE (e.changes OR e.leaves) AND e.raw IS NOT NULL
+    -- The whole answer, late, takes the place of the part that a broken stream left.
+    ON CONFLICT (attempt_id) DO UPDATE
+    SET won = excluded.won, stored_at = nightdesk_now(), raw = excluded.raw, finish_reason = excluded.finish_reason,
+        parsed = excluded.parsed, prompt = excluded.prompt
 ), paid AS (
     UPDATE batch b SET reserved_usd = b.reserved_usd - s.released, spent_usd = b.spent_usd + s.spent
     FROM (SELECT batch_id, sum(released_usd) AS released, sum(spent_usd) AS spent
@@ -208,9 +216,8 @@ def _closing_columns(closed: Sequence[ClosedAttempt]) -> dict[str, list[Any]]:
 
 
 def _request_id(closed: ClosedAttempt) -> str | None:
-    if closed.answer is not None:
-        return closed.answer.completion.snapshot.request_id
-    return closed.failure.provider_request_id if closed.failure else None
+    told = closed.answer.completion.snapshot.request_id if closed.answer is not None else None
+    return told or (closed.failure.provider_request_id if closed.failure else None)
 
 
 def _json(value: dict[str, float]) -> str | None:

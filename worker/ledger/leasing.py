@@ -12,6 +12,7 @@ from schemas.job import JobRequest
 from schemas.prompt import Correction, Prompt
 from schemas.states import HeldReason, Step
 from tasks.ports import Advance, Leased, LeaseKey, Purpose, StoredCompletion
+from tasks.rescue import ABANDONED_AFTER
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_ORDER
 
@@ -141,6 +142,29 @@ WITH lost AS (
 SELECT id FROM freed
 """
 
+# A job that was cancelled or expired has no lease to run out: what its worker left open when it died is found by time.
+_CLOSE_ABANDONED = """
+WITH lost AS (
+    SELECT a.id, j.id AS job_id FROM attempt a JOIN job j ON j.id = a.job_id
+    WHERE a.closed_at IS NULL AND a.provider_batch_id IS NULL AND j.finished_at < nightdesk_now() - %(grace)s
+      AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
+    ORDER BY j.id LIMIT %(limit)s
+    FOR UPDATE OF j, a SKIP LOCKED
+), cut AS (
+    UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'unknown', cost_usd = a.reserved_usd
+    FROM lost l WHERE a.id = l.id
+    RETURNING a.job_id, a.reserved_usd
+), charged AS (
+    UPDATE job j SET cost_usd = j.cost_usd + c.usd
+    FROM (SELECT job_id, sum(reserved_usd) AS usd FROM cut GROUP BY job_id) c
+    WHERE j.id = c.job_id
+    RETURNING j.batch_id, c.usd
+)
+UPDATE batch b SET reserved_usd = b.reserved_usd - s.usd, spent_usd = b.spent_usd + s.usd
+FROM (SELECT batch_id, sum(usd) AS usd FROM charged GROUP BY batch_id) s
+WHERE b.id = s.batch_id
+"""
+
 RESCUE_LOCK = 0x6E64_7265
 """Advisory lock key: one process rescues at a time."""
 
@@ -209,6 +233,7 @@ class Leasing:
         """See ``tasks.ports.Ledger.rescue``."""
         reason = unknown_reason.value if unknown_reason else None
         rows = await self._db.rows(_RESCUE, {"limit": limit, "reason": reason, "lock": RESCUE_LOCK})
+        await self._db.rows(_CLOSE_ABANDONED, {"limit": limit, "grace": ABANDONED_AFTER, "lock": RESCUE_LOCK})
         return [row.id for row in rows]
 
 

@@ -181,6 +181,7 @@ attempt = Table(
     CheckConstraint("outcome IS NULL OR outcome IN ('ok', 'unknown') OR outcome LIKE 'error:%'", name="outcome_known"),
     CheckConstraint("purpose IN ('generate', 'reask', 'correct', 'judge')", name="purpose_known"),
     Index("attempt_of_job", "job_id", "run"),
+    Index("attempt_open", "opened_at", postgresql_where=text("closed_at IS NULL")),
     Index("attempt_unknown", "job_id", postgresql_where=text("outcome = 'unknown'")),
 )
 

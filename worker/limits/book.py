@@ -181,8 +181,8 @@ class Book:
         own = [most / order.workers for most in limits]
         for end in order.settlements:
             self._slots.pop(end.id, None)
-            for meter, most, more in zip(self._meters, own, end.more, strict=True):
-                if more:
+            for at, (meter, most, more) in enumerate(zip(self._meters, own, end.more, strict=True)):
+                if more and (most > 0 or at == REQUESTS):
                     meter.take(now, end.taken_at_s, period, most, more)
         self._slots = {name: until for name, until in self._slots.items() if until > now}
         granted, wait, why = 0, 0.0, ""

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from time import monotonic, time
@@ -238,6 +237,8 @@ class LimitDesk(Limits):
         for line in self._lines.values():
             if line.unsent:
                 await self._once(line)
+        if self._looking is not None:
+            await cancelled(self._looking)
 
     # ---- lines ----
 
@@ -371,12 +372,17 @@ class LimitDesk(Limits):
         """Go back to the shared account when Redis answers."""
         while True:
             await asyncio.sleep(LOOK_S)
-            with suppress(BrokerUnavailable):
+            try:
                 await self._books.exchange(line.provider, line.model, Order(line.terms))
-                log.warning("the limits are shared over Redis again")
-                self._agree_until = monotonic() + RETURN_S
-                self._looking = None
-                return
+            except BrokerUnavailable:
+                continue
+            except Exception:
+                log.exception("the look for Redis broke")
+                continue
+            log.warning("the limits are shared over Redis again")
+            self._agree_until = monotonic() + RETURN_S
+            self._looking = None
+            return
 
 
 def _weights(input_tokens: float, output_tokens: float) -> tuple[float, ...]:

@@ -135,7 +135,7 @@ most = limits()
 for _, ended in ipairs(order.settlements) do
   if order.concurrency > 0 then redis.call('ZREM', slots, ended.id) end
   for d, more in ipairs(ended.more) do
-    if more ~= 0 then take(d, ended.at, most[d], more) end
+    if more ~= 0 and (most[d] > 0 or d == 1) then take(d, ended.at, most[d], more) end
   end
 end
 if order.concurrency > 0 then redis.call('ZREMRANGEBYSCORE', slots, '-inf', string.format('%.6f', now)) end

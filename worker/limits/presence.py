@@ -13,6 +13,8 @@ from worker.stopping import cancelled
 log = logging.getLogger(__name__)
 
 EVERY_S = 5.0
+LEAVE_S = 1.0
+"""Seconds to say goodbye: with the ledger away a stopping worker has better things to do with its time."""
 
 
 class PresenceLedger(Protocol):
@@ -55,8 +57,9 @@ class WorkersPresent:
         if self._beating is not None:
             await cancelled(self._beating)
         try:
-            await self._ledger.leave(self._name)
-        except NightdeskError as error:
+            async with asyncio.timeout(LEAVE_S):
+                await self._ledger.leave(self._name)
+        except (NightdeskError, TimeoutError) as error:
             log.warning("the others learn only later that this worker stopped: %s", error)
 
     async def _beat(self, try_lane: Callable[[str], None]) -> None:

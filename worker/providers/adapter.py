@@ -19,9 +19,10 @@ from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from tasks.answers.reading import UNSTORABLE
 from tasks.errors import ProviderError
-from tasks.ports import Answered, Call
+from tasks.ports import Answered, Call, Listener
 from worker.providers.failures import Failures, request_id
 from worker.providers.prices import Prices
+from worker.providers.protocols import chosen
 
 CONNECT_S = 10.0
 """Seconds to wait for a connection; the SDKs' own is 5, too little for a burst of hundreds of new TLS connections."""
@@ -45,6 +46,9 @@ class Target:
         json_schema: the server enforces a JSON schema; without it the model is asked for running text with markers.
         service_tier: sent as it is; None: the provider's default.
         official: the maker's own endpoint as the SDK's environment variables describe it, organisation included.
+        answer_protocol: of jobs that name none; None: what the adapter serves best.
+        takes: sampling parameters that the server knows beyond its protocol's.
+        drops: parameters that it does not know.
     """
 
     name: str
@@ -54,6 +58,9 @@ class Target:
     json_schema: bool = True
     service_tier: str | None = None
     official: bool = False
+    answer_protocol: AnswerProtocol | None = None
+    takes: frozenset[str] = frozenset()
+    drops: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return f"Target({self.name!r})"
@@ -101,6 +108,10 @@ class Reading:
     service_tier: str | None = None
 
 
+SHAPELESS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What reading a value of an unknown shape raises."""
+
+
 class SdkClient(Protocol):
     """The part of ``AsyncOpenAI`` and ``AsyncAnthropic`` that is used: their documented raw requests."""
 
@@ -124,7 +135,7 @@ class Adapter(ABC):
         self.name = target.name
         self.target = target
         self.failures = Failures(target.name, target.secrets)
-        self._client = client
+        self.client = client
         self._prices = Prices(vendor, target.base_url)
         parts = urlsplit(target.base_url)
         at = parts.hostname or ""
@@ -134,6 +145,12 @@ class Adapter(ABC):
     @abstractmethod
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """See ``tasks.ports.Provider``."""
+
+    def chosen(
+        self, config: GenerationConfig, best: AnswerProtocol, serves: tuple[AnswerProtocol, ...]
+    ) -> AnswerProtocol:
+        """The protocol that the job asks for, else the one of the settings, else ``best``; see ``protocols``."""
+        return chosen(config, best, serves, self.target.answer_protocol, self.failures)
 
     @abstractmethod
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
@@ -159,8 +176,11 @@ class Adapter(ABC):
                 FailureKind.CONFIGURATION, "has no default model: set 'model' in its settings or in the job's config"
             )
         draft = self.draft(request, prompt, model)
+        for name in self.target.drops & draft.parameters.keys():
+            del draft.parameters[name]
+            draft.dropped[name] = f"{self.name} does not know it (its settings say: drops)"
         if config.stream:
-            draft.dropped["stream"] = "the answer is fetched whole"
+            draft.parameters["stream"] = True
         if (tier := self.target.service_tier) is not None:
             draft.parameters["service_tier"] = tier
         body = orjson.dumps({**draft.parameters, **draft.content})
@@ -177,6 +197,7 @@ class Adapter(ABC):
             request=request,
             parameters_sent={**draft.parameters, **draft.notes},
             parameters_dropped=draft.dropped,
+            stream=config.stream,
         )
 
     def _lane(self, config: GenerationConfig) -> Lane:
@@ -187,30 +208,33 @@ class Adapter(ABC):
 
     # ---- calling ----
 
-    async def call(self, call: Call) -> Answered:
-        """See ``tasks.ports.Provider``."""
+    async def call(self, call: Call, listener: Listener | None = None) -> Answered:  # noqa: ARG002 - streams hear
+        """Fetch an answer whole; see ``tasks.ports.Provider``."""
         try:
             async with asyncio.timeout(call.timeout_s):
-                response = await self._client.post(
-                    self.path, cast_to=httpx2.Response, content=call.body, options=_options(call)
+                response = await self.client.post(
+                    self.path, cast_to=httpx2.Response, content=call.body, options=options_of(call)
                 )
         except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
             # Not chained: what lies behind may hold what the message must not.
             raise self.translate(error) from None
-        received = self._received(call, response)
+        return self.answered(self.received(call, response))
+
+    def answered(self, received: Received) -> Answered:
+        """Read what was received."""
         try:
-            reading = self.read(received)
-            return Answered(received.raw, self._completion(call, received, reading))
+            return Answered(received.raw, self.completion(received, self.read(received)))
         except ProviderError:
             raise
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise self.failures.bad_answer(response, f"an unknown shape ({type(error).__name__})") from None
+        except SHAPELESS as error:
+            raise self.failures.bad_answer(received.response, f"an unknown shape ({type(error).__name__})") from None
 
     async def close(self) -> None:
         """See ``tasks.ports.Provider``."""
-        await self._client.close()
+        await self.client.close()
 
-    def _received(self, call: Call, response: httpx2.Response) -> Received:
+    def received(self, call: Call, response: httpx2.Response) -> Received:
+        """The JSON of an answer fetched whole."""
         raw = response.content
         try:
             value, damaged = _loads(raw)
@@ -221,10 +245,12 @@ class Adapter(ABC):
             raise self.failures.bad_answer(response, "JSON that is no object")
         return Received(call, response, raw, value, damaged)
 
-    def _completion(self, call: Call, received: Received, reading: Reading) -> Completion:
-        text, changed = _storable(reading.text)
-        refusal = _storable(reading.refusal)[0] if reading.refusal is not None else None
-        model = _storable(reading.model)[0] if reading.model is not None else None
+    def completion(self, received: Received, reading: Reading) -> Completion:
+        """What was read, with what is known of the call."""
+        call = received.call
+        text, changed = storable(reading.text)
+        refusal = storable(reading.refusal)[0] if reading.refusal is not None else None
+        model = storable(reading.model)[0] if reading.model is not None else None
         headers = received.response.headers
         snapshot = ProviderSnapshot(
             provider=self.name,
@@ -257,10 +283,15 @@ class Adapter(ABC):
         return self._prices.cost_usd(call.model or "", model, reading.usage, reading.service_tier)
 
 
-def _options(call: Call) -> dict[str, Any]:
+def options_of(call: Call) -> dict[str, Any]:
+    """What the SDK is to know of a request beside its body."""
     timeout = httpx2.Timeout(call.timeout_s, connect=min(call.timeout_s, CONNECT_S))
     # A redirect would send the request a second time, perhaps to someone else.
-    return {"headers": {"content-type": "application/json"}, "timeout": timeout, "follow_redirects": False}
+    headers = {"content-type": "application/json"}
+    if call.stream:
+        # So that the bytes kept are those of the events, also where the stream breaks.
+        headers["accept-encoding"] = "identity"
+    return {"headers": headers, "timeout": timeout, "follow_redirects": False}
 
 
 def _loads(raw: bytes) -> tuple[Any, bool]:
@@ -272,7 +303,7 @@ def _loads(raw: bytes) -> tuple[Any, bool]:
         return json.loads(text), text.encode() != raw
 
 
-def _storable(text: str) -> tuple[str, bool]:
+def storable(text: str) -> tuple[str, bool]:
     """The text with what a database cannot keep replaced, one for one, so that offsets stay; whether any was."""
     if not UNSTORABLE.search(text):
         return text, False

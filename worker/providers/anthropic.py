@@ -11,12 +11,12 @@ from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Message, Prompt, Role, SourcePart
+from tasks.context.prefix import stable_prefix
 from tasks.errors import ProviderError
 from tasks.prompt import answer_schema
 from worker.providers.adapter import (
     MOST_CONNECTIONS,
     NO_KEY,
-    Adapter,
     Draft,
     Reading,
     Received,
@@ -24,6 +24,7 @@ from worker.providers.adapter import (
     Target,
     sampling_given,
 )
+from worker.providers.streaming import Collector, StreamingAdapter
 
 SDK = f"anthropic {anthropic.__version__}"
 
@@ -45,18 +46,20 @@ _LEAST_PIECE = 20
 """Characters; what is shorter (a heading, an abbreviation's end) goes with the piece after it."""
 
 
-class Anthropic(Adapter):
+class Anthropic(StreamingAdapter):
     """Answers in running text with native citations, or in segments where the job wants an object by its schema."""
 
     path = "/v1/messages"
     sdk = SDK
+    stream_class = anthropic.AsyncStream[object]
 
     def __init__(self, target: Target) -> None:
         super().__init__(target, _build_client(target), "anthropic")
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """See ``tasks.ports.Provider``. Citations and a JSON schema exclude each other (400)."""
-        return AnswerProtocol.NATIVE if config.output_schema is None else AnswerProtocol.SEGMENTS
+        best = AnswerProtocol.NATIVE if config.output_schema is None else AnswerProtocol.SEGMENTS
+        return self.chosen(config, best, tuple(AnswerProtocol))
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """A Messages body; with citations, one ``search_result`` block per source, in the order of their numbers."""
@@ -66,9 +69,12 @@ class Anthropic(Adapter):
         system = [message.text(contents) for message in prompt.snapshot.messages if message.role is Role.SYSTEM]
         spoken = [message for message in prompt.snapshot.messages if message.role is not Role.SYSTEM]
         numbers = _numbers(prompt)
+        instructions: Any = "\n\n".join(system)
+        if cached := stable_prefix(prompt).pays:
+            instructions = [{"type": "text", "text": instructions, "cache_control": {"type": "ephemeral"}}]
         draft = Draft(
             content={
-                "system": "\n\n".join(system),
+                "system": instructions,
                 "messages": [
                     {
                         "role": message.role.value,
@@ -79,6 +85,7 @@ class Anthropic(Adapter):
             },
             parameters={"model": model, "max_tokens": config.max_tokens},
             dropped={},
+            notes={"system.cache_control": "ephemeral"} if cached else {},
         )
         _add_sampling(draft, config)
         output: dict[str, Any] = {}
@@ -129,6 +136,10 @@ class Anthropic(Adapter):
             refusal=_refusal(value.get("stop_details")) if stop == "refusal" else None,
             service_tier=usage.get("service_tier"),
         )
+
+    def collector(self) -> Collector:
+        """See ``MessageEvents``."""
+        return MessageEvents()
 
     def translate(self, error: Exception) -> ProviderError:
         """Turn an exception of the SDK, or one that escaped it, into ours."""
@@ -238,6 +249,51 @@ def _number(citation: dict[str, Any], shown: list[int]) -> int | None:
     if citation.get("type") != "search_result_location" or not isinstance(index, int):
         return None
     return shown[index] if 0 <= index < len(shown) else None
+
+
+# ---- streaming -------------------------------------------------------------------------------------------------
+
+
+class MessageEvents:
+    """The events of a streamed message; blocks come one after the other, each with its citations beside its text.
+
+    Source: Anthropic's API reference, "Streaming Messages" (anthropic 2.12).
+    """
+
+    def __init__(self) -> None:
+        self.body: dict[str, Any] = {}
+        self.complete = False
+        self._blocks: dict[int, dict[str, Any]] = {}
+
+    def add(self, event: dict[str, Any]) -> str:
+        """See ``Collector.add``."""
+        match event.get("type"):
+            case "message_start":
+                self.body = {**event["message"], "content": []}
+            case "content_block_start":
+                block = self._blocks[event["index"]] = dict(event["content_block"])
+                self.body["content"].append(block)
+                return block.get("text") or "" if block.get("type") == "text" else ""
+            case "content_block_delta":
+                return _grown(self._blocks[event["index"]], event["delta"])
+            case "message_delta":
+                self.body.update(event.get("delta") or {})
+                # Cumulative; what it does not tell again stands as the start told it.
+                told = {name: value for name, value in (event.get("usage") or {}).items() if value is not None}
+                self.body["usage"] = {**(self.body.get("usage") or {}), **told}
+            case "message_stop":
+                self.complete = self.body.get("stop_reason") is not None
+        return ""
+
+
+def _grown(block: dict[str, Any], delta: dict[str, Any]) -> str:
+    """Add a delta to its block; the text it brought. Thinking and signatures are no part of the answer."""
+    if delta.get("type") == "text_delta":
+        block["text"] = (block.get("text") or "") + delta["text"]
+        return str(delta["text"])
+    if delta.get("type") == "citations_delta":
+        block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+    return ""
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
-from tasks.ports import Answered, Call
+from tasks.ports import Answered, Call, Listener
 from tasks.text.evidence import content_words, index_source, metadata_words
 from tasks.text.sentences import Span, words
 
@@ -94,14 +94,24 @@ class Extractive:
             reserve_usd=Decimal(0),
             prompt=prompt,
             request=request,
+            parameters_sent={"stream": True} if request.config.stream else {},
             parameters_dropped=_dropped(request.config),
+            stream=request.config.stream,
         )
 
-    async def call(self, call: Call) -> Answered:
-        """Choose the sentences, off the event loop."""
-        if self._latency_s > 0:
-            await asyncio.sleep(self._latency_s)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, answer, call)
+    async def call(self, call: Call, listener: Listener | None = None) -> Answered:
+        """Choose the sentences, off the event loop. A listener hears them word by word, over the time of the latency."""
+        answering = asyncio.get_running_loop().run_in_executor(self._executor, answer, call)
+        if listener is None or not call.stream:
+            if self._latency_s > 0:
+                await asyncio.sleep(self._latency_s)
+            return await answering
+        answered = await answering
+        words_said = _SAID.findall(_spoken(answered))
+        for word in words_said:
+            await asyncio.sleep(self._latency_s / len(words_said))
+            listener.on_text(word)
+        return answered
 
     async def close(self) -> None:
         """Stop the thread; what was handed to it is finished."""
@@ -132,6 +142,7 @@ def answer(call: Call) -> Answered:
         protocol=call.protocol,
         endpoint="local",
         request_id=f"extractive-{call.request_hash.hex()[:16]}",
+        parameters_sent=call.parameters_sent,
         parameters_dropped=call.parameters_dropped,
     )
     completion = Completion(
@@ -143,6 +154,18 @@ def answer(call: Call) -> Answered:
         snapshot=snapshot,
     )
     return Answered(raw=raw, completion=completion)
+
+
+_SAID = re.compile(r"\s*\S+")
+
+
+def _spoken(answered: Answered) -> str:
+    """What a listener hears: the sentences with the numbers of their sources, not the JSON they are kept in."""
+    segments = orjson.loads(answered.raw)["segments"]
+    return " ".join(
+        " ".join([segment["text"], *(f"[{citation['source']}]" for citation in segment["citations"])])
+        for segment in segments
+    )
 
 
 def _tokens(count: int) -> int:
@@ -163,18 +186,23 @@ def _dropped(config: GenerationConfig) -> dict[str, str]:
     if config.sampling is not None:
         given |= config.sampling.model_dump()
     dropped = {key: reason for key, value in given.items() if value is not None}
-    if config.stream:
-        dropped["stream"] = "its answer comes at once"
     if config.output_schema is not None:
         dropped["output_schema"] = "it quotes sentences and fills no schema"
+    if config.answer_protocol not in {None, AnswerProtocol.SEGMENTS}:
+        dropped["answer_protocol"] = "it always quotes in segments"
     return dropped
 
 
 def _shown(prompt: Prompt) -> list[SourcePart]:
     """The sources as shown, by number."""
-    parts = [part for message in prompt.snapshot.messages for part in message.parts if isinstance(part, SourcePart)]
-    order = {index: position for position, index in enumerate(prompt.snapshot.shown)}
-    return sorted((part for part in parts if part.source_index in order), key=lambda part: order[part.source_index])
+    spans: dict[int, SourcePart] = {}
+    for message in prompt.snapshot.messages:
+        for part in message.parts:
+            if isinstance(part, SourcePart):
+                # A source that holds a chat template's tokens is shown in several parts.
+                before = spans.get(part.source_index, part)
+                spans[part.source_index] = part.model_copy(update={"start": before.start})
+    return [spans[index] for index in prompt.snapshot.shown if index in spans]
 
 
 # ---- choosing ----------------------------------------------------------------------------------------------------

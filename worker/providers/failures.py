@@ -54,6 +54,21 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 
+PARAMETER_CODES = frozenset({"unknown_parameter", "unsupported_parameter", "unsupported_value"})
+"""OpenAI's, beside the parameter's name in ``param``."""
+
+_PARAMETER = re.compile(
+    r"""unknown\ name\ "(?P<gemini>[\w.]+)"
+    |(?:unknown|unsupported|unrecognized)\ (?:request\ )?(?:parameter|argument)s?(?:\ supplied)?:\ *['"]?(?P<openai>[\w.]+)
+    |(?P<anthropic>[\w.]+):\ extra\ inputs\ are\ not\ permitted
+    |"extra_forbidden",\ "loc":\ \["body",\ "(?P<fastapi>[\w.]+)\"""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""How servers say that they don't know a parameter, each with its name."""
+
+_BAD_KEY = re.compile(r"api key not valid|api key expired|API_KEY_INVALID", re.IGNORECASE)
+"""Gemini refuses a key with 400."""
+
 OF_STATUS = {
     400: _K.INVALID_REQUEST,
     401: _K.AUTHENTICATION,
@@ -119,9 +134,15 @@ class Failures:
         """An answer with an error status; ``body`` is what the SDK read of it."""
         error = _error_of(body)
         kind = _kind(response.status_code, error)
+        told = f"answered {response.status_code} {error.told()}"
+        if kind is _K.INVALID_REQUEST and (parameter := error.parameter()):
+            kind = _K.CONFIGURATION
+            told = (
+                f"refuses the parameter {parameter!r}: leave it out, or name it in 'drops' of its settings; it {told}"
+            )
         return self.error(
             kind,
-            f"answered {response.status_code} {error.told()}",
+            told,
             response.headers,
             status_code=response.status_code,
             retry_after_s=retry_after_s(response.headers),
@@ -164,6 +185,14 @@ class _Error:
 
     codes: frozenset[str]
     message: str
+    param: str | None = None
+
+    def parameter(self) -> str | None:
+        """The parameter that the server does not know or take, if that is what it says."""
+        if self.param and self.codes & PARAMETER_CODES:
+            return self.param
+        found = _PARAMETER.search(self.message)
+        return found[found.lastgroup] if found and found.lastgroup else None
 
     def told(self) -> str:
         codes = ", ".join(sorted(self.codes))
@@ -171,7 +200,9 @@ class _Error:
 
 
 def _error_of(body: object) -> _Error:
-    """Read ``{"error": {...}}`` of both makers, or the inner object alone (openai's SDK unwraps it)."""
+    """Read ``{"error": {...}}`` of both makers, the inner object alone (openai's SDK unwraps it), or Gemini's list of one."""
+    if isinstance(body, list) and body:
+        body = body[0]
     if not isinstance(body, dict):
         return _Error(frozenset(), str(body or ""))
     found = body.get("error", body)
@@ -183,6 +214,7 @@ def _error_of(body: object) -> _Error:
     return _Error(
         frozenset(str(code) for code in codes if isinstance(code, str | int) and code != "error"),
         message if isinstance(message, str) else json.dumps(found, default=str),
+        found.get("param") if isinstance(found.get("param"), str) else None,
     )
 
 
@@ -192,6 +224,8 @@ def _kind(status: int, error: _Error) -> FailureKind:  # noqa: PLR0911 - a row o
             return _K.CONTEXT_EXCEEDED
         if error.codes & QUOTA_CODES or _NO_CREDIT.search(error.message):
             return _K.QUOTA
+        if _BAD_KEY.search(error.message):
+            return _K.AUTHENTICATION
     if status in {HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS} and (
         error.codes & QUOTA_CODES or _NO_CREDIT.search(error.message)
     ):

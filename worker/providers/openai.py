@@ -2,15 +2,19 @@
 
 from typing import Any
 
+import openai
+
 from schemas.completion import FinishReason, Usage
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
+from tasks.context.prefix import stable_prefix
 from tasks.errors import ProviderError
 from tasks.prompt import answer_schema
-from worker.providers.adapter import Adapter, Draft, Reading, Received, Target, sampling_given
+from worker.providers.adapter import Draft, Reading, Received, Target, sampling_given
 from worker.providers.models import why_no_sampling
 from worker.providers.openai_sdk import SDK, build_client, is_strict, translate
+from worker.providers.streaming import Collector, StreamingAdapter
 
 _HAS_NOT = "the Responses API has no such parameter"
 
@@ -20,20 +24,21 @@ _INCOMPLETE = {
 }
 
 
-class OpenAI(Adapter):
+class OpenAI(StreamingAdapter):
     """Answers in segments; in running text with markers where the job streams or the schema is turned off."""
 
     path = "/responses"
     sdk = SDK
+    stream_class = openai.AsyncStream[object]
 
     def __init__(self, target: Target) -> None:
         super().__init__(target, build_client(target), "openai")
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """See ``tasks.ports.Provider``."""
-        if config.output_schema is None and (config.stream or not self.target.json_schema):
-            return AnswerProtocol.MARKERS
-        return AnswerProtocol.SEGMENTS
+        running_text = config.output_schema is None and (config.stream or not self.target.json_schema)
+        best = AnswerProtocol.MARKERS if running_text else AnswerProtocol.SEGMENTS
+        return self.chosen(config, best, (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS))
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """A Responses body; nothing is kept at OpenAI (``store``)."""
@@ -44,6 +49,8 @@ class OpenAI(Adapter):
             parameters={"model": model, "max_output_tokens": config.max_tokens, "store": False},
             dropped={},
         )
+        if (prefix := stable_prefix(prompt)).pays:
+            draft.parameters["prompt_cache_key"] = prefix.key
         if config.reasoning_effort is not None:
             draft.parameters["reasoning"] = {"effort": config.reasoning_effort}
         for name, value in sampling_given(config).items():
@@ -84,9 +91,37 @@ class OpenAI(Adapter):
             service_tier=value.get("service_tier"),
         )
 
+    def collector(self) -> Collector:
+        """See ``ResponseEvents``."""
+        return ResponseEvents()
+
     def translate(self, error: Exception) -> ProviderError:
         """See ``openai_sdk.translate``."""
         return translate(error, self.failures)
+
+
+_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+class ResponseEvents:
+    """The events of a streamed response: the last one holds the whole of it.
+
+    Source: OpenAI's API reference, "Responses streaming" (openai 3.54).
+    """
+
+    def __init__(self) -> None:
+        self.body: dict[str, Any] = {}
+        self.complete = False
+
+    def add(self, event: dict[str, Any]) -> str:
+        """See ``Collector.add``."""
+        kind = event.get("type")
+        if kind == "error":
+            # In the place of the end; read as the error of a response that failed.
+            self.body, self.complete = {"error": event}, True
+        elif isinstance(event.get("response"), dict):
+            self.body, self.complete = event["response"], kind in _ENDS
+        return str(event["delta"]) if kind == "response.output_text.delta" else ""
 
 
 def _finish_reason(value: dict[str, Any]) -> FinishReason:

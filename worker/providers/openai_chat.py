@@ -3,15 +3,19 @@
 from typing import Any
 from urllib.parse import urlsplit
 
+import openai
+
 from schemas.completion import FinishReason, Usage
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
+from tasks.context.prefix import stable_prefix
 from tasks.errors import ProviderError
 from tasks.prompt import answer_schema
-from worker.providers.adapter import Adapter, Draft, Reading, Received, Target, sampling_given
+from worker.providers.adapter import Draft, Reading, Received, Target, sampling_given
 from worker.providers.models import why_no_sampling
 from worker.providers.openai_sdk import SDK, build_client, is_strict, translate
+from worker.providers.streaming import Collector, StreamingAdapter
 
 _FINISH = {
     "stop": FinishReason.STOP,
@@ -29,11 +33,12 @@ _FINISH = {
 """OpenAI's words, and those that servers use in their place."""
 
 
-class OpenAIChat(Adapter):
+class OpenAIChat(StreamingAdapter):
     """Answers in segments where the server enforces a JSON schema, else in running text with markers."""
 
     path = "/chat/completions"
     sdk = SDK
+    stream_class = openai.AsyncStream[object]
 
     def __init__(self, target: Target) -> None:
         super().__init__(target, build_client(target), None)
@@ -41,9 +46,9 @@ class OpenAIChat(Adapter):
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """See ``tasks.ports.Provider``; a job with an ``output_schema`` is always asked for the JSON object."""
-        if config.output_schema is None and (config.stream or not self.target.json_schema):
-            return AnswerProtocol.MARKERS
-        return AnswerProtocol.SEGMENTS
+        running_text = config.output_schema is None and (config.stream or not self.target.json_schema)
+        best = AnswerProtocol.MARKERS if running_text else AnswerProtocol.SEGMENTS
+        return self.chosen(config, best, (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS))
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """A chat completions body."""
@@ -55,10 +60,16 @@ class OpenAIChat(Adapter):
             parameters={"model": model, limit: config.max_tokens},
             dropped={},
         )
+        if self._at_openai and (prefix := stable_prefix(prompt)).pays:
+            draft.parameters["prompt_cache_key"] = prefix.key
+        if config.stream:
+            # Without it the price of a streamed answer is never told.
+            draft.parameters["stream_options"] = {"include_usage": True}
         if config.reasoning_effort is not None:
             draft.parameters["reasoning_effort"] = config.reasoning_effort
         for name, value in sampling_given(config).items():
-            why = "" if name != "top_k" else "chat completions have no such parameter"
+            unknown = name == "top_k" and name not in self.target.takes
+            why = "chat completions have no such parameter" if unknown else ""
             if name in {"temperature", "top_p"}:
                 why = why_no_sampling(model, config.reasoning_effort) or ""
             if why:
@@ -94,9 +105,49 @@ class OpenAIChat(Adapter):
             service_tier=value.get("service_tier"),
         )
 
+    def collector(self) -> Collector:
+        """See ``ChatChunks``."""
+        return ChatChunks()
+
     def translate(self, error: Exception) -> ProviderError:
         """See ``openai_sdk.translate``."""
         return translate(error, self.failures)
+
+
+class ChatChunks:
+    """The chunks of a streamed chat completion; text, refusal and reason come in the first choice, usage in a last chunk."""
+
+    def __init__(self) -> None:
+        self._body: dict[str, Any] = {}
+        self._content: list[str] = []
+        self._refusal: list[str] = []
+        self._reason: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether a reason to stop came; a server that breaks off sends none."""
+        return bool(self._reason)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """A chat completion."""
+        message = {"content": "".join(self._content), "refusal": "".join(self._refusal) or None}
+        return {**self._body, "choices": [{"message": message, "finish_reason": self._reason}]}
+
+    def add(self, event: dict[str, Any]) -> str:
+        """See ``Collector.add``."""
+        told = {name: event[name] for name in ("id", "model", "service_tier", "usage") if event.get(name)}
+        self._body.update(told)
+        piece = ""
+        for choice in event.get("choices") or ():
+            if choice.get("index"):
+                continue
+            delta = choice.get("delta") or {}
+            piece += _text(delta.get("content"))
+            self._refusal.append(delta.get("refusal") or "")
+            self._reason = choice.get("finish_reason") or self._reason
+        self._content.append(piece)
+        return piece
 
 
 def _text(content: Any) -> str:

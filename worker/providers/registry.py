@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
+from schemas.generation import GenerationConfig
 from tasks.errors import ConfigurationError
-from tasks.ports import Provider
+from tasks.ports import Provider, Turn
 from worker.providers.extractive import Extractive
 from worker.providers.models import DEFAULT_MODELS
+from worker.providers.presets import PRESETS
 from worker.settings import ProviderKind, ProviderSettings, Settings, plain_http
 
 KEY_OF = {ProviderKind.OPENAI: "OPENAI_API_KEY", ProviderKind.ANTHROPIC: "ANTHROPIC_API_KEY"}
@@ -20,6 +22,7 @@ BUILT_IN = {
     "openai": ProviderSettings(kind=ProviderKind.OPENAI),
     "anthropic": ProviderSettings(kind=ProviderKind.ANTHROPIC),
     "extractive": ProviderSettings(kind=ProviderKind.EXTRACTIVE),
+    **{name: ProviderSettings.model_validate({"preset": name}) for name in PRESETS},
 }
 """Providers that need no settings of ours; settings of the same name go before them."""
 
@@ -48,6 +51,10 @@ class ConfiguredProviders:
         self._environment = os.environ if environment is None else environment
         self._known = {**BUILT_IN, **settings.providers}
         self._built: dict[str, Provider] = {}
+        for turn in settings.fallbacks:
+            if turn.partition(":")[0] not in self._known:
+                known = ", ".join(sorted(self._known))
+                raise ConfigurationError(f"NIGHTDESK_FALLBACKS names {turn!r}, which is no provider; there is {known}")
 
     @property
     def default(self) -> str:
@@ -77,6 +84,12 @@ class ConfiguredProviders:
             provider = self._built[name] = self._build(name, given)
         return provider
 
+    def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
+        """See ``tasks.ports.Providers``."""
+        first = Turn(config.provider or self.default, config.model)
+        # Each once: a fallback to the job's own provider and model would only ask it again.
+        return tuple(dict.fromkeys((first, *map(Turn.parse, config.fallbacks or self._settings.fallbacks))))
+
     async def close(self) -> None:
         """See ``tasks.ports.Providers``."""
         for provider in self._built.values():
@@ -85,6 +98,8 @@ class ConfiguredProviders:
     def _build(self, name: str, given: ProviderSettings) -> Provider:
         if given.kind is ProviderKind.EXTRACTIVE:
             return Extractive(latency_s=self._settings.extractive_latency_s, name=name)
+        if given.kind is ProviderKind.LLAMAINDEX:
+            return self._build_llamaindex(name, given)
         key, base_url = self._key(name, given), self._base_url(name, given)
         target = import_module("worker.providers.adapter").Target(
             name=name,
@@ -94,10 +109,32 @@ class ConfiguredProviders:
             json_schema=given.json_schema,
             service_tier=given.service_tier,
             official=given.base_url is None,
+            answer_protocol=given.answer_protocol,
+            takes=frozenset(given.takes),
+            drops=frozenset(given.drops),
         )
         module, adapter = _ADAPTERS[given.kind]
         build: _Adapter = getattr(import_module(module), adapter)
         return build(target)
+
+    def _build_llamaindex(self, name: str, given: ProviderSettings) -> Provider:
+        if given.llm is None:
+            raise ConfigurationError(f"the provider {name!r} needs 'llm' in NIGHTDESK_PROVIDERS: 'package.module:Name'")
+        try:
+            adapter = import_module("worker.providers.llamaindex")
+        except ModuleNotFoundError as error:
+            told = f"the provider {name!r} needs the extra 'llamaindex' of nightdesk: {error}"
+            raise ConfigurationError(told) from error
+        provider: Provider = adapter.connect(
+            name=name,
+            path=given.llm,
+            options=given.options,
+            api_key=self._key(name, given),
+            model=self._model(name, given),
+            json_schema="json_schema" in given.model_fields_set and given.json_schema,
+            answer_protocol=given.answer_protocol,
+        )
+        return provider
 
     def _key(self, name: str, given: ProviderSettings) -> str | None:
         variable = given.api_key_env

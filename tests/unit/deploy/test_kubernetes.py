@@ -52,7 +52,7 @@ def test_a_worker_may_drain_before_it_is_killed() -> None:
     workers = [process for process in kubernetes_processes() if process.lasts]
     assert [process.name for process in workers] == ["k8s nightdesk-generate", "k8s nightdesk-check"]
     for process in workers:
-        assert process.grace_s >= float(process.environment["NIGHTDESK_DRAIN_S"]) + 10
+        assert process.grace_s >= float(process.environment["NIGHTDESK_DRAIN_S"]) + 40
         assert len(process.probes) == 2
 
 

@@ -1,6 +1,8 @@
 """The check step's thinking: what becomes of an answer, by its form, its claims and the policy asked for."""
+# ruff: noqa: RUF001 - other scripts are meant
 
 import asyncio
+import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,13 +13,14 @@ from typing import Any
 import pytest
 
 from schemas.completion import Completion, FinishReason
-from schemas.generation import CheckerName
+from schemas.generation import AnswerProtocol, CheckerName
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import JobState, Outcome, Step
 from tasks import check
-from tasks.check import MAX_ROUNDS, Again, Check, examine
+from tasks.check import Again, Check, examine
+from tasks.policy import MAX_ROUNDS
 from tasks.ports import FinalJob, Leased
 from tasks.prompt import render
 from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
@@ -118,7 +121,8 @@ def test_nothing_left_after_redaction_is_an_abstention() -> None:
     final = examined(BAD, on_ungrounded="redact")
 
     assert final.outcome is Outcome.ABSTAINED
-    assert final.record.answer == "The sources given do not answer this question."
+    assert final.record.answer.startswith("The sources given do not answer this question. ")
+    assert (final.record.quality.answer_quality, final.record.quality.sufficient_context) == (None, False)
 
 
 def test_retry_asks_for_one_more_round_and_then_flags() -> None:
@@ -136,6 +140,7 @@ def test_a_refusal_is_never_a_success(reason: FinishReason) -> None:
 
     assert (final.outcome, final.record.status) == (Outcome.REFUSED, RecordStatus.FAILED)
     assert final.record.error_message == "I can't help with that."
+    assert final.record.answer.startswith("The model declined to answer this question. ")
 
 
 def test_an_answer_cut_off_at_its_length_is_partial() -> None:
@@ -153,7 +158,7 @@ def test_a_checker_that_is_not_there_makes_the_answer_partial_not_failed() -> No
     final = examined(GOOD, checkers=[CheckerName.LEXICAL, CheckerName.JUDGE])
 
     assert final.outcome is Outcome.PARTIAL
-    assert "the check 'judge' gave no verdict" in final.record.quality.reasoning
+    assert "check 'judge' gave no verdict" in final.record.quality.reasoning
 
 
 def test_the_models_own_word_that_the_sources_do_not_answer_is_an_abstention() -> None:
@@ -161,6 +166,59 @@ def test_the_models_own_word_that_the_sources_do_not_answer_is_an_abstention() -
 
     assert (final.outcome, final.record.status) == (Outcome.ABSTAINED, RecordStatus.SUCCESS)
     assert final.record.grounding is None
+
+
+@pytest.mark.parametrize(
+    ("query", "denial", "told"),
+    [
+        (
+            "When does it open?",
+            "I cannot answer this based on the sources. Please contact the desk.",
+            "The sources given",
+        ),
+        ("Wann öffnet der Schalter?", "Die Quellen enthalten dazu keine Informationen.", "Die vorliegenden Quellen"),
+        ("¿Cuándo abre?", "Lo siento. Las fuentes no mencionan el horario.", "Las fuentes disponibles"),
+        ("Quand ouvre le guichet ?", "Les sources ne précisent pas l'horaire.", "Les sources disponibles"),
+        ("什么时候开门？", "抱歉，资料中没有提到开放时间。", "现有资料"),
+        ("متى يفتح المكتب؟", "عذرًا، لا تذكر المصادر أوقات العمل.", "المصادر المتاحة"),
+    ],
+)
+@pytest.mark.parametrize("protocol", list(AnswerProtocol))
+def test_a_denial_in_any_language_and_protocol_is_an_abstention(
+    query: str, denial: str, told: str, protocol: AnswerProtocol
+) -> None:
+    text = json.dumps({"sufficient": True, "segments": [{"text": denial}]}) if protocol == "segments" else denial
+    request = request_with().model_copy(update={"query": query})
+    final = examine(leased_for_check(request, text, protocol=protocol), monotonic())
+
+    assert isinstance(final, FinalJob)
+    assert (final.outcome, final.record.status) == (Outcome.ABSTAINED, RecordStatus.SUCCESS)
+    assert final.record.answer.startswith(told)
+    assert final.record.quality.abstain_reason == "the model says that the sources do not answer"
+
+
+@pytest.mark.parametrize("protocol", list(AnswerProtocol))
+def test_a_denial_beside_a_statement_is_no_abstention(protocol: AnswerProtocol) -> None:
+    said = "The sources do not say when it closes. The night desk opens at nine in the evening."
+    text = json.dumps({"sufficient": True, "segments": [{"text": said}]}) if protocol == "segments" else said
+    final = examine(leased_for_check(request_with(min_citations=0), text, protocol=protocol), monotonic())
+
+    assert isinstance(final, FinalJob)
+    assert final.outcome is Outcome.ANSWERED
+    assert final.record.quality.sufficient_context is False
+    assert "not in the sources" in final.record.quality.reasoning
+
+
+@pytest.mark.parametrize("protocol", list(AnswerProtocol))
+@pytest.mark.parametrize("reason", [reason for reason in FinishReason if reason is not FinishReason.STOP])
+def test_no_other_ending_than_a_stop_is_a_success(reason: FinishReason, protocol: AnswerProtocol) -> None:
+    said = {"segments": [{"text": GOOD[:-5], "citations": [{"source": 1, "quote": "The night desk opens"}]}]}
+    text = json.dumps(said) if protocol == "segments" else GOOD
+    final = examine(leased_for_check(request_with(min_citations=0), text, protocol=protocol, finish_reason=reason), 0.0)
+
+    assert isinstance(final, FinalJob)
+    assert final.outcome in {Outcome.REFUSED, Outcome.PARTIAL}
+    assert final.record.status is not RecordStatus.SUCCESS
 
 
 def test_a_given_answer_is_checked_without_a_completion() -> None:
@@ -172,6 +230,14 @@ def test_a_given_answer_is_checked_without_a_completion() -> None:
     assert final.record.output_raw == f"{GOOD} {BAD}"
     assert final.record.model_provider is None
     assert final.outcome is Outcome.PARTIAL
+
+
+def test_a_given_answer_that_only_denies_abstains_and_stays_as_it_was_given() -> None:
+    denial = "Die Quellen enthalten dazu keine Angaben."
+    final = examine(leased_for_check(JobRequest(context=({"content": SOURCE},), response=denial), ""), monotonic())
+
+    assert isinstance(final, FinalJob)
+    assert (final.outcome, final.record.answer) == (Outcome.ABSTAINED, denial)
 
 
 def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:

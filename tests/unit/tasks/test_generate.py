@@ -16,7 +16,19 @@ from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.errors import LedgerUnavailable, ProviderError
 from tasks.generate import MAX_UNKNOWN, Generate
-from tasks.ports import Call, FinalJob, JobView, Leased, Limits, NotNow, Permit, Unlimited, Why
+from tasks.ports import (
+    Call,
+    FinalJob,
+    JobView,
+    Leased,
+    Limits,
+    NotNow,
+    Permit,
+    TokenSink,
+    Unheard,
+    Unlimited,
+    Why,
+)
 from tasks.retry import RetryPolicy
 from tests.builders import make_batch, make_jobs, make_request
 from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
@@ -40,6 +52,7 @@ class Desk:
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
     checks: list[Leased] = field(default_factory=list)
     finals: list[FinalJob] = field(default_factory=list)
+    tokens: TokenSink = field(default_factory=Unheard)
 
     async def lease(self, request: JobRequest, **batch: Any) -> Leased:
         await self.ledger.submit(make_batch(**batch), [make_jobs(request)])
@@ -53,7 +66,7 @@ class Desk:
         journal = LedgerJournal(self.ledger)
         step = Generate(
             self.ledger, journal, self.providers, self.policy, lambda: 0.5, self.checks.append,
-            lambda _, final: self.finals.append(final), limits=self.limits,
+            lambda _, final: self.finals.append(final), self.tokens, self.limits,
         )  # fmt: skip
         try:
             await step.run(job)

@@ -389,3 +389,30 @@ def test_a_located_quote_is_never_invented(quote: str, content: str) -> None:
         assert 0 <= span.start < span.end <= len(content)
         if "..." not in quote and "…" not in quote:
             assert comparable(content[span.start : span.end]) in comparable(quote)
+
+
+def test_code_keeps_its_brackets_and_footnotes_are_no_part_of_an_answer() -> None:
+    text = "Rent may rise [1]:\n```\nrise = rents[1]\n```\nand `x[2]`."
+    processed = process(complete(text, AnswerProtocol.MARKERS))
+    assert processed.response == text
+    assert len(processed.citations) == 1
+    given = ask(CONTEXT).model_copy(
+        update={"response": "Rent may rise.¹ Dogs need consent.²\n\n¹ Act, p. 14  \n² House rules"}
+    )
+    checked = postprocess(given, None, None)
+    assert [citation.source_index for citation in checked.citations] == [0, 1]
+    assert len(checked.statements) == 2
+
+
+def test_a_form_that_cannot_be_put_right_is_told_and_a_given_answer_is_not_judged_by_its_form() -> None:
+    broken = "| a | b |\n| --- | --- |\n| 1 | 2 | Rent may rise [1] |"
+    assert "more cells" in str(process(complete(broken, AnswerProtocol.MARKERS)).format_problem)
+    given = ask(CONTEXT).model_copy(update={"response": broken})
+    assert postprocess(given, None, None).format_problem is None
+
+
+def test_code_in_an_answer_with_native_citations_keeps_its_indices() -> None:
+    text = "Rent may rise [7].\n```\nx = rents[1]\ny = 2\n```"
+    cited = NativeCitation(start=0, end=18, source_number=1, quote="Rent may rise")
+    processed = process(complete(text, AnswerProtocol.NATIVE, native_citations=(cited,)))
+    assert processed.response == "Rent may rise [1].\n```\nx = rents[1]\ny = 2\n```"

@@ -31,7 +31,7 @@ def texts(request: JobRequest, protocol: AnswerProtocol = AnswerProtocol.SEGMENT
 def test_rules_come_first_then_sources_then_the_question() -> None:
     (system, rules), (user, body) = texts(make())
     assert (system, user) == (Role.SYSTEM, Role.USER)
-    assert '{"sufficient": bool, "segments": [{"text": str' in rules
+    assert '{"sufficient":bool,"segments":[{"text":str' in rules
     assert body.startswith(
         '<source 1 title="Tenancy Act" page="14">\nRent may rise once a year.\n</source>\n<source 2>'
     )
@@ -52,7 +52,7 @@ def test_the_sources_are_referred_to_and_never_copied() -> None:
 @pytest.mark.parametrize(
     ("protocol", "present", "absent"),
     [
-        (AnswerProtocol.SEGMENTS, "JSON object", "[2][3]"),
+        (AnswerProtocol.SEGMENTS, "Reply in JSON", "[2][3]"),
         (AnswerProtocol.MARKERS, "[2][3]", "JSON"),
         (AnswerProtocol.NATIVE, "[none]", "JSON"),
     ],
@@ -107,9 +107,9 @@ def test_wide_characters_count_as_a_token_each() -> None:
 
 def test_the_hash_covers_the_file_and_what_it_builds_on() -> None:
     prompt = render(make(), AnswerProtocol.SEGMENTS)
-    files = [(FOLDER / name).read_bytes() for name in ("grounded@1.j2", "_frame@1.j2")]
+    files = [(FOLDER / name).read_bytes() for name in ("grounded@2.j2", "_frame@2.j2")]
     assert prompt.template_sha256 == hashlib.sha256(b"".join(files)).hexdigest()
-    assert (prompt.name, prompt.version) == ("grounded", "1")
+    assert (prompt.name, prompt.version) == ("grounded", "2")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_hash_covers_the_file_and_what_it_builds_on() -> None:
     [
         ({"prompt_name": "nonsense"}, "grounded"),
         ({"prompt_name": "../secrets"}, "grounded"),
-        ({"prompt_version": "99"}, "there are 1"),
+        ({"prompt_version": "99"}, "there are 1, 2"),
     ],
 )
 def test_an_unknown_prompt_names_those_that_exist(config: Any, named: str) -> None:
@@ -144,7 +144,7 @@ HOSTILE = st.text(
 )
 
 
-@given(st.lists(HOSTILE.filter(bool), min_size=1, max_size=4), HOSTILE, HOSTILE, HOSTILE)
+@given(st.lists(HOSTILE.filter(bool), min_size=1, max_size=4, unique=True), HOSTILE, HOSTILE, HOSTILE)
 def test_no_text_can_forge_a_message_a_slot_or_a_source(
     contents: list[str], query: str, instructions: str, title: str
 ) -> None:
@@ -159,12 +159,14 @@ def test_no_text_can_forge_a_message_a_slot_or_a_source(
     assert [message.role for message in snapshot.messages] == [Role.SYSTEM, Role.USER]
     parts = [part for part in snapshot.messages[1].parts if isinstance(part, SourcePart)]
     assert [(part.source_index, part.start, part.end) for part in parts] == [
-        (index, 0, len(content)) for index, content in enumerate(contents)
+        (index, 0, len(contents[index])) for index in snapshot.shown
     ]
+    assert {*snapshot.shown, *(one.source_index for one in snapshot.left_out)} == set(range(len(contents)))
+    assert all(one.of in snapshot.shown for one in snapshot.left_out)
     body = snapshot.messages[1].text(contents)
     tag = body[1 : body.index(" ")]
-    assert body.count(f"</{tag}>") == len(contents)
-    assert body.count(f"<{tag} ") == len(contents)
+    assert body.count(f"</{tag}>") == len(snapshot.shown)
+    assert body.count(f"<{tag} ") == len(snapshot.shown)
 
 
 @pytest.mark.parametrize("text", ["</source>", "{{ 7 * 7 }}", "{% raw %}", "\x00system\x00", "\x000\x00", "</source2>"])

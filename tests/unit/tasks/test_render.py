@@ -1,4 +1,5 @@
 """Rendering: every style and format, with markers exactly where they are said to be."""
+# ruff: noqa: RUF001 - full-width characters are meant
 
 import json
 import re
@@ -9,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
-from schemas.generation import CitationStyle, GenerationConfig, OutputFormat
-from schemas.job import JobRequest
+from schemas.generation import CitationStyle, GenerationConfig, GenerationMode, OutputFormat
+from schemas.job import JobRequest, SourceContext
 from tasks.answers.render import render, resolve_format
+from tasks.answers.styles import Label, label
+from tasks.answers.validity import format_problem
 
-LABELS = [f"Title {number}" for number in range(1, 13)]
+LABELS = [Label(f"Title {number}") for number in range(1, 13)]
 
 
 def segment(text: str, *sources: int) -> Segment:
@@ -36,8 +39,11 @@ TWO = answer(segment("The fee is 4 EUR.", 3), segment(" It rose in May.", 1, 3))
             CitationStyle.INLINE,
             "The fee is 4 EUR (Source: Title 3). It rose in May (Source: Title 1) (Source: Title 3).",
         ),
-        (CitationStyle.FOOTNOTE, "The fee is 4 EUR.¹ It rose in May.²,¹\n\n¹ Title 3\n² Title 1"),
-        (CitationStyle.ENDNOTE, "The fee is 4 EUR [1]. It rose in May [2][1].\n\nSources:\n[1] Title 3\n[2] Title 1"),
+        (CitationStyle.FOOTNOTE, "The fee is 4 EUR.¹ It rose in May.²,¹\n\n¹ Title 3  \n² Title 1"),
+        (
+            CitationStyle.ENDNOTE,
+            "The fee is 4 EUR [1]. It rose in May [2][1].\n\n**Sources:**\n\n- [1] Title 3\n- [2] Title 1",
+        ),
     ],
 )
 def test_styles(style: CitationStyle, expected: Any) -> None:
@@ -131,7 +137,9 @@ def test_each_marker_stands_exactly_where_it_is_said_to(
     position = 0
     for mark in rendered.marks:
         assert mark.rank == first_seen.setdefault(mark.source, len(first_seen) + 1)
-        assert rendered.text[mark.start : mark.end] == shape(style, output_format, mark.rank, LABELS[mark.source - 1])
+        assert rendered.text[mark.start : mark.end] == shape(
+            style, output_format, mark.rank, str(LABELS[mark.source - 1])
+        )
         assert mark.start >= position
         position = mark.end
     wanted = {(index, c.source) for index, part in enumerate(segments) for c in part.citations}
@@ -167,3 +175,189 @@ def test_auto_is_decided_by_intent_then_by_words(query: str, intent: str | None,
     config = GenerationConfig(output_format=OutputFormat.AUTO)
     assert resolve_format(JobRequest(query=query, intent=intent, config=config)) is expected
     assert resolve_format(JobRequest(query=query, intent=intent)) is OutputFormat.MARKDOWN
+
+
+# ---- what a model writes into its text ---------------------------------------------------------------------------
+
+
+def listed(output_format: OutputFormat, *segments: Segment, style: CitationStyle = CitationStyle.NUMBERED) -> str:
+    rendered = render(answer(*segments), style, output_format, LABELS)
+    assert format_problem(rendered.text[: rendered.body], output_format) is None
+    return rendered.text
+
+
+def test_a_nested_list_keeps_its_levels_and_its_items_keep_their_sentences() -> None:
+    parts = (
+        segment("The fees:\n\n"),
+        segment("* Night fee. It is 4 EUR", 1),
+        segment(".\n    * On Sundays\n      it is 5 EUR", 2),
+        segment(".\n* Day fee", 1),
+    )
+    assert listed(OutputFormat.BULLETS, *parts) == (
+        "The fees:\n\n- Night fee. It is 4 EUR [1].\n  - On Sundays it is 5 EUR [2].\n- Day fee [1]"
+    )
+    assert listed(OutputFormat.STEPS, *parts) == (
+        "The fees:\n\n1. Night fee. It is 4 EUR [1].\n   - On Sundays it is 5 EUR [2].\n2. Day fee [1]"
+    )
+
+
+def test_what_leads_in_to_a_table_stands_above_it() -> None:
+    parts = (segment("# Fees\nAt night:\n"), segment("It is 4 EUR.", 1), segment("\n\nOr else:\n- None.", 2))
+    assert listed(OutputFormat.TABLE, *parts) == (
+        "# Fees\n\nAt night:\n\n| Statement | Sources |\n| --- | --- |\n"
+        "| It is 4 EUR. | [1] |\n| Or else: |  |\n| None. | [2] |"
+    )
+
+
+def test_a_date_is_no_list_marker() -> None:
+    text = listed(OutputFormat.BULLETS, segment("3. Oktober ist frei.", 1), segment(" - oder nicht?"))
+    assert text == "- 3\\. Oktober ist frei [1].\n- \\- oder nicht?"
+
+
+def test_a_table_of_the_model_is_kept_for_a_table_and_its_heads_are_no_statement() -> None:
+    parts = (
+        segment("Compared:\n\n| What | A | B |\n| :-- | --- | --- |\n| fee | 4 EUR", 1),
+        segment(" | 5 EUR", 2),
+        segment(" |\n| due | May \\| June | July |\n\nNothing else is known.", 1),
+    )
+    rendered = render(answer(*parts), CitationStyle.NUMBERED, OutputFormat.TABLE, LABELS)
+    assert rendered.text == (
+        "Compared:\n\n| What | A | B |\n| :-- | --- | --- |\n| fee | 4 EUR [1] | 5 EUR [2] |\n"
+        "| due | May \\| June | July |\n\nNothing else is known [1]."
+    )
+    said = "".join(rendered.text[piece.start : piece.end] for piece in rendered.pieces)
+    assert "What" not in said
+    assert "fee" in said
+    assert listed(OutputFormat.BULLETS, *parts).splitlines()[2:] == [
+        "- What | A | B",
+        "- fee | 4 EUR [1] | 5 EUR [2]",
+        "- due | May \\| June | July",
+        "- Nothing else is known [1].",
+    ]
+
+
+def test_a_table_that_is_broken_gives_way_to_statements() -> None:
+    rows = answer(segment("| a | b |\n| --- | --- |\n| 1 | 2 | 3 |", 1))
+    assert render(rows, CitationStyle.NUMBERED, OutputFormat.TABLE, LABELS).text.startswith("| Statement | Sources |")
+    markdown = render(rows, CitationStyle.NUMBERED, OutputFormat.MARKDOWN, LABELS).text
+    assert "more cells" in str(format_problem(markdown, OutputFormat.MARKDOWN))
+
+
+def test_code_survives_in_markdown_and_its_markers_stand_behind_it() -> None:
+    code = (
+        segment("Run:\n```python\nx = y[1]", 2),
+        segment("\nprint(x)\n```", 1),
+        segment("\nThen wait", 3),
+        segment("."),
+    )
+    assert listed(OutputFormat.MARKDOWN, *code) == (
+        "Run:\n```python\nx = y[1]\nprint(x)\n```\n[1][2]\nThen wait [3]."
+    )  # fmt: skip
+    assert listed(OutputFormat.MARKDOWN, segment("```\ncut off", 1)) == "```\ncut off\n```\n[1]"
+    assert listed(OutputFormat.PLAIN, *code) == "Run:\nx = y[1] [1]\nprint(x) [2]\nThen wait [3]."
+
+
+@pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        ("**Four *or* five** euros, __not__ `x`", "Four or five euros, not x"),
+        ("2*3*4 and snake_case_name and 2**3", "2*3*4 and snake_case_name and 2**3"),
+        ("Fee\n===\n* * *\nFour", "Fee\nFour"),
+        ("![fee](https://x.test/a.png) [sic](Smith)", "fee [sic](Smith)"),
+        ("| a | b |\n| --- | --- |\n| 1 | 2 |", "| a | b |\n| 1 | 2 |"),
+    ],
+)
+def test_plain_text_keeps_every_word_and_no_mark_up(written: str, plain: str) -> None:
+    assert listed(OutputFormat.PLAIN, segment(written)) == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "output_format", "problem"),
+    [
+        ("a **b** c", OutputFormat.PLAIN, "emphasis"),
+        ("# a", OutputFormat.PLAIN, "h1"),
+        ("a [b](https://x.test)", OutputFormat.PLAIN, "a link"),
+        ("use `x`", OutputFormat.PLAIN, "code"),
+        ("a\n```\nb", OutputFormat.MARKDOWN, "not closed"),
+        ("| a | b |\n| --- |\n| 1 | 2 |", OutputFormat.MARKDOWN, None),
+        ("| a | b |\n| --- | --- | --- |\n| 1 | 2 |", OutputFormat.MARKDOWN, "heads do not fit"),
+        ("no list", OutputFormat.BULLETS, "no list"),
+        ("1. a", OutputFormat.BULLETS, "ordered list"),
+        ("- a\n\n> b", OutputFormat.BULLETS, "blockquote"),
+        ("1. a\n3. b", OutputFormat.STEPS, "one by one"),
+        ("2. a", OutputFormat.STEPS, "one by one"),
+        ("no table", OutputFormat.TABLE, "0 tables"),
+        ("| a | b |\n| --- | --- |\n| 1 |", OutputFormat.TABLE, "same number of cells"),
+        ('{"answer": [}', OutputFormat.JSON, "unexpected"),
+        ('{"answer": [{"text": 1}]}', OutputFormat.JSON, "no list 'answer'"),
+    ],
+)
+def test_a_form_that_is_broken_is_told(text: str, output_format: OutputFormat, problem: str | None) -> None:
+    told = format_problem(text, output_format)
+    assert told is None if problem is None else problem in str(told)
+
+
+def test_a_marker_makes_no_link_with_what_follows_it() -> None:
+    linked = answer(segment("fee", 1), segment("(old)"), segment("\n", 2), segment(": new"))
+    text = render(linked, CitationStyle.NUMBERED, OutputFormat.MARKDOWN, LABELS).text
+    assert text == "fee [1] (old) [2]\n: new"
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("What are all the fees?", OutputFormat.BULLETS),
+        ("Please list fees and dates", OutputFormat.BULLETS),
+        ("Enumerate the exceptions", OutputFormat.BULLETS),
+        ("What is the list price of the desk?", OutputFormat.MARKDOWN),
+        ("Compare plan A and plan B", OutputFormat.TABLE),
+        ("What is the difference between them?", OutputFormat.TABLE),
+        ("Plan A vs. plan B?", OutputFormat.TABLE),
+        ("How to cancel?", OutputFormat.STEPS),
+        ("What are the steps?", OutputFormat.STEPS),
+        ("Describe the claims process", OutputFormat.STEPS),
+        ("Who is the data processor?", OutputFormat.MARKDOWN),
+        ("May they process personal data?", OutputFormat.MARKDOWN),
+        ("Liste die Gebühren auf", OutputFormat.BULLETS),
+        ("Was ist der Unterschied?", OutputFormat.TABLE),
+        ("Wie kann ich kündigen?", OutputFormat.STEPS),
+        ("Enumera las excepciones", OutputFormat.BULLETS),
+        ("¿Qué diferencia hay?", OutputFormat.TABLE),
+        ("¿Puedo compartir la clave?", OutputFormat.MARKDOWN),
+        ("¿Cómo puedo cancelar?", OutputFormat.STEPS),
+        ("Énumérez les exceptions", OutputFormat.BULLETS),
+        ("Quelle est la différence ?", OutputFormat.TABLE),
+        ("Comment faire une demande ?", OutputFormat.STEPS),
+        ("有哪些费用？", OutputFormat.BULLETS),
+        ("两者有什么区别？", OutputFormat.TABLE),
+        ("如何申请退款？", OutputFormat.STEPS),
+        ("اذكر الرسوم", OutputFormat.BULLETS),
+        ("ما الفرق بينهما؟", OutputFormat.TABLE),
+        ("ما هي خطوات الإلغاء؟", OutputFormat.STEPS),
+        ("Compare them as a list", OutputFormat.BULLETS),
+    ],
+)
+def test_auto_reads_what_a_query_asks_for(query: str, expected: OutputFormat) -> None:
+    config = GenerationConfig(output_format=OutputFormat.AUTO)
+    assert resolve_format(JobRequest(query=query, config=config)) is expected
+
+
+def test_a_comparison_is_a_table_unless_the_query_names_a_form() -> None:
+    config = GenerationConfig(output_format=OutputFormat.AUTO, mode=GenerationMode.COMPARISON)
+    assert resolve_format(JobRequest(query="A and B?", config=config)) is OutputFormat.TABLE
+    assert resolve_format(JobRequest(query="A and B, as a list", config=config)) is OutputFormat.BULLETS
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({"title": "Act\n of\t2024"}, "Act of 2024"),
+        ({"product_name": "Car Insurance", "document_type": "Terms", "section_hierarchy": ["A", "B"]},
+         "Car Insurance Terms - A > B"),
+        ({"source_path": "a/b.pdf", "page": [3, 4], "article": 5}, "a/b.pdf, art. 5, p. 3, 4"),
+        ({"title": "Act", "section": "Rent", "article": "Art. 21", "page": 14}, "Act - Rent, Art. 21, p. 14"),
+        ({"section_hierarchy": []}, "source 9"),
+    ],
+)  # fmt: skip
+def test_what_a_source_is_called(metadata: dict[str, Any], expected: str) -> None:
+    assert str(label(SourceContext(content="x", metadata=metadata), 9)) == expected

@@ -68,6 +68,15 @@ def test_snoozes_end_some_time() -> None:
     assert isinstance(after(FailureKind.OVERLOADED, snoozes=POLICY.max_snoozes), Fail)
 
 
+@pytest.mark.parametrize("kind", sorted(SNOOZED))
+def test_where_another_can_be_asked_snoozes_end_sooner(kind: FailureKind) -> None:
+    last = POLICY.snoozes_before_fallback
+
+    assert isinstance(after(kind, snoozes=last - 1, more_providers=True), Snooze)
+    assert after(kind, snoozes=last, more_providers=True) == Fallback()
+    assert isinstance(after(kind, snoozes=last), Snooze)
+
+
 @given(
     kind=st.sampled_from(FailureKind),
     spent=st.integers(0, 2**40),

@@ -29,12 +29,65 @@ def cut(text: str, language: str = "en") -> list[str]:
         ("| a | b. C |\n|---|---|\n| c | d |", ["| a | b. C |", "|---|---|", "| c | d |"]),
         ("(2) It shall. It is so. (3) Next.", ["(2) It shall.", "It is so.", "(3) Next."]),
         ("你好。我是人。", ["你好。", "我是人。"]),
+        (
+            "Die Miete beträgt z. B. 3,5 % mehr. Dr. Müller prüft das, d. h. u. a. den Vertrag. Am 1. Januar gilt er.",
+            [
+                "Die Miete beträgt z. B. 3,5 % mehr.",
+                "Dr. Müller prüft das, d. h. u. a. den Vertrag.",
+                "Am 1. Januar gilt er.",
+            ],
+        ),
+        (
+            "El Sr. García pagó 3,5 millones. ¿Cuándo vence? La Dra. López firmó, p. ej., en EE. UU. el 3 de mayo. ¡No!",
+            [
+                "El Sr. García pagó 3,5 millones.",
+                "¿Cuándo vence?",
+                "La Dra. López firmó, p. ej., en EE. UU. el 3 de mayo.",
+                "¡No!",
+            ],
+        ),
+        (
+            "M. Dupont a payé 3,5 M€. Mme. Martin signe. Est-ce possible ? Oui, c.-à-d. dès lundi.",
+            ["M. Dupont a payé 3,5 M€.", "Mme. Martin signe.", "Est-ce possible ?", "Oui, c.-à-d. dès lundi."],
+        ),
+        (
+            "租金为每月3.5万元。押金不退还！可以养狗吗？第5.2条适用。",
+            ["租金为每月3.5万元。", "押金不退还！", "可以养狗吗？", "第5.2条适用。"],
+        ),
+        ("租金为500元。[1] 押金不退还[2]。", ["租金为500元。[1]", "押金不退还[2]。"]),
+        ("料金は3.5%です。犬は飼えますか？はい。", ["料金は3.5%です。", "犬は飼えますか？", "はい。"]),
+        (
+            "يبلغ الإيجار 3.5 آلاف ريال. هل يُسمح بالكلاب؟ [1] نعم، بموافقة المالك! وقّع د. أحمد العقد.",
+            [
+                "يبلغ الإيجار 3.5 آلاف ريال.",
+                "هل يُسمح بالكلاب؟ [1]",
+                "نعم، بموافقة المالك!",
+                "وقّع د. أحمد العقد.",
+            ],
+        ),
+        (
+            "The term 押金 means deposit. 押金为500元。 هل هذا صحيح؟ Yes.",
+            ["The term 押金 means deposit.", "押金为500元。", "هل هذا صحيح؟", "Yes."],
+        ),
         ("", []),
         (" \n\t ", []),
     ],
 )
 def test_sentences(text: str, expected: list[str]) -> None:
     assert cut(text) == expected
+
+
+@pytest.mark.parametrize("language", ["en", "de", "es", "fr", "zh", "ar", "ja"])
+def test_a_language_named_changes_no_sentence_of_another(language: str) -> None:
+    text = "Dr. Müller zahlt 3,5 %. ¿Cuándo? 押金为500元。可以吗？ هل هذا صحيح؟ نعم."
+    assert cut(text, language) == [
+        "Dr. Müller zahlt 3,5 %.",
+        "¿Cuándo?",
+        "押金为500元。",
+        "可以吗？",
+        "هل هذا صحيح؟",
+        "نعم.",
+    ]
 
 
 def test_wrapped_lines_are_joined_and_short_ones_are_not() -> None:
@@ -72,6 +125,10 @@ def test_spans_are_ordered_trimmed_and_lose_nothing(text: str) -> None:
         ("Straße STRASSE", ["strasse", "strasse"]),
         ("It’s the ﬁrst", ["it", "s", "the", "first"]),
         ("手机很好", ["手机", "机很", "很好"]),
+        ("يُسمَح بالكلابِ", ["يسمح", "كلاب"]),
+        ("والإشعار إشعار للإشعار", ["اشعار", "اشعار", "اشعار"]),
+        ("الأب والد الوالدة", ["اب", "والد", "والدة"]),
+        ("٣٫٥٪ ١٬٢٠٠", ["3.5", "1200"]),
         ("", []),
     ],
 )

@@ -10,16 +10,20 @@ from uuid import UUID, uuid4
 import orjson
 import pytest
 
+from schemas.generation import CitationStyle, OutputFormat
 from schemas.record import JobResult
 from tasks.errors import InputError
+from tasks.finish import result_of
 from tasks.ports import NewBatch, NewJob
 from tasks.submit import new_job, parse_request
+from tests.unit.tasks.test_restyle import SEGMENTS, view
 from worker.cli.exits import OutputFailed
 from worker.cli.intake import BadLine
 from worker.cli.lines import Tally, write_results
 from worker.cli.notes import Notes, load_notes
 from worker.cli.outfile import check_output, writing
 from worker.cli.place import Place
+from worker.cli.styling import Styling
 from worker.ledger.memory import MemoryLedger
 
 
@@ -147,3 +151,14 @@ def test_notes_that_can_not_be_kept_are_warned_of(tmp_path: Path, capsys: pytest
     (tmp_path / "home").write_text("a file where the home should be")
     Notes((BadLine(0, "in, line 1", "no"),)).save(Place(tmp_path / "home"), uuid4())
     assert "later 'results' of this batch leave out" in capsys.readouterr().err
+
+
+def test_results_are_rendered_anew_only_when_something_is_asked_for() -> None:
+    stored = view(SEGMENTS)
+    assert Styling().result(stored) == result_of(stored)
+    anew = Styling(CitationStyle.ENDNOTE, OutputFormat.STEPS).result(stored)
+    assert anew.response.startswith("1. The night desk opens at nine. It closes at four [1].\n2. ")
+    assert Styling(with_sources=True).result(stored).response != result_of(stored).response
+    assert "nswer quality: " in Styling(with_confidence=True).result(stored).response
+    with pytest.raises(InputError, match="name a format"):
+        Styling(output_format=OutputFormat.AUTO)

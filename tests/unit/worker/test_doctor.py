@@ -15,12 +15,13 @@ from worker.doctor import Finding, Report, Severity
 from worker.doctor.broker import check_server as check_redis
 from worker.doctor.jobs import RELEASES, check_held
 from worker.doctor.limits import Account, check_accounts, check_lanes
-from worker.doctor.place import LEAST_FREE, check_disk, check_provider
+from worker.doctor.place import LEAST_FREE, check_disk, check_provider, check_spool
 from worker.doctor.postgres import check_server as check_postgres
 from worker.doctor.workers import check_consumers
 from worker.ledger.health import MANY, Connected, Held, LedgerHealth, PausedLane
 from worker.ledger.migrate import Standing, head_revision
 from worker.settings import ProviderKind, ProviderSettings, Settings
+from worker.spool import spool_folder
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -189,6 +190,16 @@ def test_each_provider_with_settings_is_looked_at() -> None:
     assert "NIGHTDESK_PROVIDERS" in finding.remedy
 
 
+def test_each_fallback_is_looked_at() -> None:
+    (finding,) = check_provider(Settings(fallbacks=("gemini:gemini-3.8-flash", "extractive")), {})
+    assert "set GEMINI_API_KEY" in finding.what
+
+
+def test_a_fallback_that_there_is_not_is_found() -> None:
+    (finding,) = check_provider(Settings(fallbacks=("opneai",)), {})
+    assert "NIGHTDESK_FALLBACKS names 'opneai'" in finding.what
+
+
 def test_an_unknown_provider_is_found() -> None:
     (finding,) = check_provider(Settings(provider="nobody"), {})
     assert finding.check == "provider"
@@ -216,3 +227,16 @@ def test_every_finding_is_explained_to_operators() -> None:
     assert len(names) > 20
     unexplained = {name for name in names if not any(found.startswith(name) for found in explained)}
     assert unexplained == set()
+
+
+def test_answers_that_nobody_wrote_are_found(tmp_path: Path) -> None:
+    settings, url = Settings(home=tmp_path), "postgresql://desk@db/nightdesk"
+    assert list(check_spool(settings, url)) == []
+    folder = spool_folder(tmp_path, url)
+    folder.mkdir(parents=True)
+    (folder / "a.jsonl").write_text("{}\n")
+
+    (finding,) = check_spool(settings, url)
+
+    assert (finding.severity, str(folder) in finding.what) == (Severity.WARNING, True)
+    assert (folder / "a.jsonl").exists()

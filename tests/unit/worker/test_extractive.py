@@ -89,7 +89,8 @@ def test_the_call_is_free_and_says_what_it_dropped() -> None:
     completion = result.completion
     assert completion.cost_usd == Decimal(0)
     assert completion.finish_reason is FinishReason.STOP
-    assert set(completion.snapshot.parameters_dropped) == {"temperature", "top_p", "model", "stream"}
+    assert set(completion.snapshot.parameters_dropped) == {"temperature", "top_p", "model"}
+    assert completion.snapshot.parameters_sent == {"stream": True}
     assert (completion.snapshot.model_asked, completion.snapshot.model_returned) == ("large", extractive.MODEL)
     assert completion.usage is not None
     assert completion.usage.input_tokens > completion.usage.output_tokens > 0
@@ -136,9 +137,10 @@ TEXT = st.text(
 @given(TEXT, st.lists(TEXT.filter(bool), max_size=4))
 def test_every_quote_is_verbatim_whatever_the_text(query: str, contents: list[str]) -> None:
     request = ask("q" + query, context=contents)
-    for segment in json.loads(answer(planned(request)).raw)["segments"]:
+    call = planned(request)
+    for segment in json.loads(answer(call).raw)["segments"]:
         for citation in segment["citations"]:
-            assert citation["quote"] in contents[citation["source"] - 1]
+            assert citation["quote"] in contents[call.prompt.snapshot.shown[citation["source"] - 1]]
 
 
 QUESTIONS = Path(__file__).parents[3] / ".." / "shared" / "data" / "questions" / "nq-oracle-1000.jsonl"

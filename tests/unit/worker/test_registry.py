@@ -76,7 +76,7 @@ def test_the_model_of_the_settings_is_that_of_the_default_alone() -> None:
             {**OPENAI, "OPENAI_BASE_URL": "http://u:pw@h/v1"},
             "OPENAI_BASE_URL must not hold credentials",
         ),
-        ("nobody", None, {}, "there is anthropic, extractive, openai"),
+        ("nobody", None, {}, "there is anthropic, extractive, gemini, llamacpp, ollama, openai, vllm"),
     ],
 )
 def test_what_is_missing_is_named(

@@ -14,33 +14,41 @@ from worker.cli.notes import load_notes
 from worker.cli.outfile import check_output, writing
 from worker.cli.progress import Silent, progress
 from worker.cli.session import Session, session
+from worker.cli.styling import Format, Style, Styling, WithConfidence, WithSources
 from worker.cli.waiting import Watch, wait_until_final
 from worker.settings import load_settings
 
 
 def command(
     batch: options.BatchId,
+    *,
     output: options.Output = "-",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until all jobs are final (or held).")] = False,
+    citation_style: Style = None,
+    output_format: Format = None,
+    with_sources: WithSources = False,
+    with_confidence: WithConfidence = False,
     quiet: options.Quiet = False,
 ) -> int:
     """Write the results of a batch as JSON lines, in the order of its input.
 
-    Without --wait, jobs that are not final stand there with their present state.
+    Without --wait, jobs that are not final stand there with their present state. Answers are rendered anew from the
+    record when a style, a format or a closing line is asked for: no call is made, and the ledger keeps what it has.
     """
+    styling = Styling(citation_style, output_format, with_sources, with_confidence)
     batch_id = options.batch_id(batch)
     check_output(output)
     with session(load_settings(), writes=False) as desk, progress(quiet=quiet) as told:
         if wait and not desk.crew.running() and not quiet:
             tell("no worker of this home runs; waiting for whoever else works on this ledger")
-        tally = run_interruptible(_write(desk, batch_id, output, told, wait=wait))
+        tally = run_interruptible(_write(desk, batch_id, output, told, styling, wait=wait))
     if not quiet:
         states = ", ".join(f"{count} {state}" for state, count in tally.states.items())
         tell(f"{tally.lines} results: {states or 'none'}")
     return OK if tally.all_well else INCOMPLETE
 
 
-async def _write(desk: Session, batch_id: UUID, output: str, told: Silent, *, wait: bool) -> Tally:
+async def _write(desk: Session, batch_id: UUID, output: str, told: Silent, styling: Styling, *, wait: bool) -> Tally:
     notes = load_notes(desk.place, batch_id)
     async with desk.ledger() as ledger:
         if wait:
@@ -48,4 +56,4 @@ async def _write(desk: Session, batch_id: UUID, output: str, told: Silent, *, wa
         else:
             await ledger.batch_status(batch_id)
         with writing(output) as file:
-            return await write_results(file, ledger, batch_id, notes)
+            return await write_results(file, ledger, batch_id, notes, styling.result)

@@ -13,6 +13,7 @@ from worker.cli.interrupts import run_interruptible
 from worker.cli.output import write_json
 from worker.cli.render.job import show_job
 from worker.cli.session import Session, session
+from worker.cli.styling import Format, Style, Styling, WithConfidence, WithSources
 from worker.settings import load_settings
 
 
@@ -20,9 +21,18 @@ def command(
     job: Annotated[
         str, typer.Argument(metavar="JOB", help="A job's id, or BATCH:CUSTOM_ID, or BATCH:POSITION (from 0).")
     ],
+    *,
+    citation_style: Style = None,
+    output_format: Format = None,
+    with_sources: WithSources = False,
+    with_confidence: WithConfidence = False,
     as_json: options.Json = False,
 ) -> int:
-    """Show everything known of a job: the answer with its claims and evidence, every attempt, the messages sent."""
+    """Show everything known of a job: the answer with its claims and evidence, every attempt, the messages sent.
+
+    The answer is rendered anew when a style, a format or a closing line is asked for; the records stay as they are.
+    """
+    styling = Styling(citation_style, output_format, with_sources, with_confidence)
     first, _, name = job.partition(":")
     try:
         first_id = UUID(first)
@@ -30,7 +40,7 @@ def command(
         raise InputError(f"{first!r} is no id; give a job's id, BATCH:CUSTOM_ID or BATCH:POSITION") from None
     with session(load_settings(), writes=False) as desk:
         detail = run_interruptible(_read(desk, first_id, name))
-    audit = audit_of(detail)
+    audit = audit_of(detail, styling.result(detail.view))
     if as_json:
         write_json(to_json(audit))
     else:

@@ -1,18 +1,20 @@
 """``nightdesk watch``: follows a batch or a job until it is final."""
 
+from collections.abc import Callable
 from typing import Annotated
 from uuid import UUID
 
 import typer
 
 from schemas.batch import BatchStatus
-from schemas.states import JobState
+from schemas.states import FINAL_STATES, JobState
 from tasks.errors import InputError, NotFound
 from tasks.ports import JobView, Ledger
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.following import follow
 from worker.cli.interrupts import run_interruptible
+from worker.cli.listening import listening
 from worker.cli.messages import tell
 from worker.cli.notes import Notes, load_notes
 from worker.cli.output import write_json
@@ -33,6 +35,7 @@ def command(
 ) -> int:
     """Follow a batch's progress, or each change of a job's state, until all is final or held.
 
+    The answer of a job with 'stream' is written to standard output as it comes, from its start, whenever you look.
     It only looks on: it may be interrupted and started again at any time, from anywhere that reaches the ledger. The
     exit codes are those of 'run'.
     """
@@ -45,7 +48,7 @@ def command(
         if not desk.crew.running() and not quiet:
             tell("no worker of this home runs; watching what others do on this ledger")
         try:
-            found, notes = run_interruptible(_watch(desk, first_id, name, told, quiet=quiet))
+            found, notes = run_interruptible(_watch(desk, first_id, name, told, quiet=quiet, text=not as_json))
         except KeyboardInterrupt:
             tell(f"Interrupted; the work goes on. Look again with: nightdesk watch {target}")
             raise
@@ -59,7 +62,7 @@ def command(
 
 
 async def _watch(
-    desk: Session, first: UUID, name: str, told: Silent, *, quiet: bool
+    desk: Session, first: UUID, name: str, told: Silent, *, quiet: bool, text: bool
 ) -> tuple[BatchStatus | JobView, Notes]:
     watch = Watch(desk, told.note)
     async with desk.ledger() as ledger:
@@ -67,7 +70,16 @@ async def _watch(
         if job_id is None:
             notes = load_notes(desk.place, first)
             return await wait_until_final(ledger, first, notes.elsewhere.values(), watch, told), notes
-        return await follow(ledger, job_id, watch, told, (lambda _: None) if quiet else tell), Notes()
+        say: Callable[[str], None] = (lambda _: None) if quiet else tell
+        (view,) = await ledger.views([job_id])
+        if not (text and view.request.config.stream):
+            return await follow(ledger, job_id, watch, told, say), Notes()
+        async with listening(desk.where.redis_url, desk.settings.key_prefix, view, say) as voice:
+            view = await follow(ledger, job_id, watch, told, say)
+            if view.state in FINAL_STATES:
+                voice.over.set()
+        voice.finish(view)
+        return view, Notes()
 
 
 async def _job(ledger: Ledger, given: UUID) -> UUID | None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.table import Table
 
-from schemas.completion import ProviderSnapshot
+from schemas.completion import FinishReason, ProviderSnapshot
 from tasks.ports import JobView
 from worker.cli.audit import Audit, Messages
 from worker.cli.render.answer import show_answer
@@ -40,7 +40,7 @@ def show_job(audit: Audit) -> None:
             "failure": f"{result.failure.kind.value}: {result.failure.message}" if result.failure else None,
         },
     )
-    _attempts(out, detail.attempts)
+    _attempts(out, detail.attempts, detail.completions)
     _events(out, detail.events)
     if result.timing_ms is not None:
         timings = {name: f"{value:.1f} ms" for name, value in result.timing_ms.model_dump().items() if value}
@@ -97,13 +97,15 @@ def _provider(snapshot: ProviderSnapshot) -> Facts:
     }
 
 
-def _attempts(out: Console, attempts: Sequence[Facts]) -> None:
+def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Facts]) -> None:
     if not attempts:
         return
+    broken = {one["attempt_id"]: one for one in completions if one["finish_reason"] == FinishReason.INTERRUPTED}
     table = Table(box=None, pad_edge=False)
     headings = ("run.round", "purpose", "no.", "provider", "model", "opened", "took", "outcome", "tokens", "cost USD")
     for heading in headings:
         table.add_column(heading, overflow="fold")
+    parts: list[tuple[str, str]] = []
     for attempt in attempts:
         usage = attempt["usage"] or {}
         cells = (
@@ -116,7 +118,11 @@ def _attempts(out: Console, attempts: Sequence[Facts]) -> None:
         if attempt["failure"]:
             said = orjson.loads(attempt["failure"]) if isinstance(attempt["failure"], str) else attempt["failure"]
             table.add_row("", safe(str(said.get("message", "")), "red"))
+        if attempt["outcome"] != "ok" and attempt["id"] in broken:
+            came = (broken[attempt["id"]].get("parsed") or {}).get("text", "")
+            parts.append((f"{attempt['run']}.{attempt['round']}, no. {attempt['number']}", str(came)))
     _titled(out, "Attempts", table)
+    _facts(out, "Came before the stream broke", dict(parts))
 
 
 def _at(value: Any) -> datetime:

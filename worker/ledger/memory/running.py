@@ -184,9 +184,9 @@ class MemoryRunning(MemoryTables):
         job.batch.spent_usd += (cost_usd or Decimal(0)) - (row.cost_usd or Decimal(0))
         row.closed_at, row.outcome, row.spent = self._now(), closed.outcome, closed.spent
         row.cost_usd, row.failure, row.timing_ms = cost_usd, closed.failure, dict(closed.timing_ms)
-        if closed.answer is not None:
+        if closed.answer is not None and (row.answer is None or closed.outcome == OK):
             row.answer = closed.answer
-            row.won = job.winner(new.run, new.round, new.purpose) is None
+            row.won = closed.outcome == OK and job.winner(new.run, new.round, new.purpose) is None
 
     # finals
 

@@ -11,9 +11,10 @@ from schemas.failure import Failure, FailureKind
 from schemas.record import GenerationRecord, RecordStatus
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import ClosedAttempt, JobView
+from tasks.rescue import ABANDONED_AFTER
 from worker.ledger.memory.reading import job_view
 from worker.ledger.memory.running import MemoryRunning
-from worker.ledger.memory.tables import UNKNOWN, JobRow
+from worker.ledger.memory.tables import UNKNOWN, AttemptRow, JobRow
 
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
@@ -120,29 +121,32 @@ class MemoryUpkeep(MemoryRunning):
                 job.scheduled_at, job.held_reason = now, reason
                 self._move(job, JobState.SCHEDULED, "rescue")
             self._note(job, "rescue", "dispatch", from_worker=worker, held_reason=reason)
+        for job in self._jobs.values():
+            if job.finished_at is not None and job.finished_at < now - ABANDONED_AFTER:
+                for attempt in job.attempts:
+                    if attempt.closed_at is None:
+                        self._close_one_as_unknown(job, attempt)
         return [job.new.id for job in stale]
 
     def _close_as_unknown(self, job: JobRow, reason: HeldReason | None) -> HeldReason | None:
         """Close the open attempts of the lost lease; the reason to hold the job for, if there was any."""
         lost = job.open_attempts(job.token)
         for attempt in lost:
-            self._close(
-                ClosedAttempt(
-                    id=attempt.new.id,
-                    job_id=job.new.id,
-                    token=attempt.new.token,
-                    step=job.step,
-                    outcome=UNKNOWN,
-                    spent=False,
-                    failure=Failure(
-                        kind=FailureKind.UNKNOWN_OUTCOME,
-                        message="the lease ran out while the call was open",
-                        attempt=attempt.new.number,
-                        at=self._now(),
-                    ),
-                )
-            )
+            self._close_one_as_unknown(job, attempt)
         return reason if lost else None
+
+    def _close_one_as_unknown(self, job: JobRow, attempt: AttemptRow) -> None:
+        failure = Failure(
+            kind=FailureKind.UNKNOWN_OUTCOME,
+            message="the lease ran out while the call was open",
+            attempt=attempt.new.number,
+            at=self._now(),
+        )
+        self._close(
+            ClosedAttempt(
+                attempt.new.id, job.new.id, attempt.new.token, job.step, UNKNOWN, spent=False, failure=failure
+            )
+        )
 
     # a person's verbs
 

@@ -1,0 +1,114 @@
+"""Measures what a prompt costs beside its sources, and how long it takes to build.
+
+    python bench/prompt.py
+
+Tokens are counted by OpenAI's vocabulary o200k where the extra ``tokens`` is installed, else estimated; the head of
+the output says which. Overhead is everything but the sources' own words and the question: rules, tags and their numbers.
+Times are medians over different jobs, on one core of this machine.
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable
+
+from throughput import SOURCE_CHARACTERS, requests
+
+from schemas.generation import AnswerProtocol, GenerationMode
+from schemas.job import JobRequest, SourceContext
+from schemas.prompt import SourcePart
+from tasks.context.tokens import ESTIMATED, exact_counter
+from tasks.prompt import render
+from tasks.submit import parse_request
+
+AIM_FIXED, AIM_PER_SOURCE, AIM_MS = 120, 12, 0.5
+COUNTER = exact_counter("gpt-5") or ESTIMATED
+
+
+def job(raw: dict[str, object], sources: int, mode: GenerationMode) -> JobRequest:
+    """A job of the throughput bench with another number of sources, all of which fit."""
+    context = raw["context"]
+    assert isinstance(context, list)
+    config = {"mode": mode.value, "max_context_tokens": 1_000_000}
+    return parse_request({**raw, "context": context[:sources], "config": config})[0]
+
+
+def overhead(request: JobRequest, protocol: AnswerProtocol) -> tuple[int, int, int]:
+    """Sources shown, tokens of their words, and tokens of everything else."""
+    snapshot = render(request, protocol).snapshot
+    contents = [source.content for source in request.context]
+    whole = sum(COUNTER.count(text) for _, text in snapshot.texts(contents))
+    parts = [part for message in snapshot.messages for part in message.parts if isinstance(part, SourcePart)]
+    words = sum(COUNTER.count(contents[part.source_index][part.start : part.end]) for part in parts)
+    return len(snapshot.shown), words, whole - words - COUNTER.count(request.query)
+
+
+def median_ms(build: Callable[[JobRequest], object], jobs: Iterable[JobRequest]) -> float:
+    """Median over the jobs of the best of three."""
+    taken = []
+    for one in jobs:
+        runs = []
+        for _ in range(3):
+            started = time.perf_counter()
+            build(one)
+            runs.append((time.perf_counter() - started) * 1000)
+        taken.append(min(runs))
+    return statistics.median(taken)
+
+
+def distinct(count: int) -> list[dict[str, object]]:
+    """Jobs of 20 sources whose sentences are drawn from the examples, so that no two sources say the same."""
+    raws = requests(count)
+    draw = random.Random(7)
+    texts = [text for raw in raws for text in raw["context"]]  # type: ignore[attr-defined]
+    words = [text.split() for text in texts]
+    made = []
+    for raw in raws:
+        context = []
+        for _ in range(20):
+            text = ""
+            while len(text) < SOURCE_CHARACTERS:
+                chosen = draw.choice(words)
+                start = draw.randrange(len(chosen))
+                text += " ".join(chosen[start : start + draw.randint(4, 9)]) + " "
+            context.append(text[:SOURCE_CHARACTERS])
+        made.append({**raw, "context": context})
+    return made
+
+
+def main() -> None:
+    raws = distinct(60)
+    print(f"tokens by: {COUNTER.name}")
+    print(
+        f"{'mode':<16}{'protocol':<10}{'sources':>8}{'overhead':>10}{'aim':>6}{'per source':>12}{'prompt/source':>15}"
+    )
+    for mode in GenerationMode:
+        for protocol in AnswerProtocol:
+            fixed = overhead(job(raws[0], 0, mode), protocol)[2]
+            for sources in (1, 8, 20):
+                shown, words, beside = overhead(job(raws[0], sources, mode), protocol)
+                aim = AIM_FIXED + AIM_PER_SOURCE * shown
+                print(
+                    f"{mode.value:<16}{protocol.value:<10}{shown:>8}{beside:>10}{aim:>6}"
+                    f"{(beside - fixed) / max(shown, 1):>12.1f}{(words + beside) / words:>15.3f}"
+                    f"{'' if beside < aim else '   over the aim'}"
+                )
+    print(f"\n{'sources of 2.5 KB':<20}{'texts':<24}{'ms':>8}")
+    for sources in (1, 4, 8, 12, 16, 20):
+        jobs = [job(raw, sources, GenerationMode.GROUNDED) for raw in raws]
+        row(sources, "ASCII", [one.model_copy(update={"context": tuple(map(_ascii, one.context))}) for one in jobs])
+        row(sources, "with accents and quotes", jobs)
+    row(8, "overlapping in parts", [job(raw, 8, GenerationMode.GROUNDED) for raw in requests(60)])
+
+
+def row(sources: int, kind: str, jobs: list[JobRequest]) -> None:
+    taken = median_ms(lambda one: render(one, AnswerProtocol.SEGMENTS), jobs)
+    print(f"{sources:<20}{kind:<24}{taken:>8.3f}{'   over the aim' if sources <= 8 and taken > AIM_MS else ''}")
+
+
+def _ascii(source: SourceContext) -> SourceContext:
+    return source.model_copy(update={"content": source.content.encode("ascii", "ignore").decode()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Write docs/formats.md: every format and citation style, each with what Nightdesk really makes of one answer."""
+
+import asyncio
+from pathlib import Path
+
+from schemas.completion import Completion, FinishReason, ProviderSnapshot
+from schemas.generation import AnswerProtocol, CitationStyle, GenerationConfig, OutputFormat
+from schemas.job import JobRequest
+from tasks.answers.render import Extras
+from tasks.postprocess import Processed, postprocess, rerender
+from tasks.prompt import render
+from worker.providers.extractive import Extractive
+
+QUESTION = "How long is the notice period for tenant and landlord, and how much may the rent rise?"
+CONTEXT = (
+    {
+        "content": "The notice period for the tenant is three months. It begins with the month after the letter.",
+        "title": "Tenancy Act [consolidated]",
+        "section_hierarchy": ["Ending a lease", "Notice"],
+        "article": "12",
+        "page": 14,
+    },
+    {
+        "content": "The landlord has a notice period of six months. The rent may rise once a year, by 4% at most.",
+        "product_name": "Home Lease",
+        "document_type": "Terms",
+    },
+)
+FORMATS = {
+    OutputFormat.MARKDOWN: "The answer's own Markdown. A block of code that is cut off is closed, and a marker never stands inside of one.",
+    OutputFormat.PLAIN: "Headings, emphasis, links and code lose their marks; every word stays.",
+    OutputFormat.BULLETS: "A sentence an item, or the items and levels of a list that the model wrote. A heading or a line that leads in (it ends with a colon) stands before the list.",
+    OutputFormat.STEPS: "The same, numbered 1, 2, 3 without gaps.",
+    OutputFormat.TABLE: "A statement a row. A table that the model wrote itself keeps its columns, with the markers in its cells.",
+    OutputFormat.JSON: "`answer` holds the texts, each with the numbers of the sources it cites; `sources` the list.",
+}
+STYLES = {
+    CitationStyle.NUMBERED: "numbers in the order of first appearance",
+    CitationStyle.SOURCE: "the same numbers, in words",
+    CitationStyle.INLINE: "title (or product and kind of document, or path), section path, article and page",
+    CitationStyle.FOOTNOTE: "superscripts behind the punctuation, with a note each",
+    CitationStyle.ENDNOTE: "numbers, with a list of the sources",
+}
+WRITTEN = """| Party | Notice period |
+| --- | --- |
+| tenant | three months [1] |
+| landlord | six months [2] |"""
+
+
+def processed(text: str | None = None) -> tuple[JobRequest, Processed]:
+    """The answer of the offline provider to the question, or one that a model wrote as running text with markers."""
+    request = JobRequest(query=QUESTION, context=CONTEXT, config=GenerationConfig())
+    if text is not None:
+        completion = Completion(
+            text=text,
+            finish_reason=FinishReason.STOP,
+            protocol=AnswerProtocol.MARKERS,
+            snapshot=ProviderSnapshot(provider="example"),
+        )
+        return request, postprocess(request, render(request, AnswerProtocol.MARKERS), completion)
+    provider = Extractive()
+    prompt = render(request, provider.protocol(request.config))
+    answered = asyncio.run(provider.call(provider.plan(request, prompt)))
+    return request, postprocess(request, prompt, answered.completion)
+
+
+def shown(
+    given: tuple[JobRequest, Processed], style: CitationStyle, output_format: OutputFormat, extras: Extras | None = None
+) -> str:
+    """The answer in a style and format, as a block of code."""
+    request, answer = given
+    config = request.config.model_copy(update={"citation_style": style, "output_format": output_format})
+    request = request.model_copy(update={"config": config})
+    made = rerender(request, answer.canonical, answer.shown, extras or Extras())
+    if made.format_problem:
+        raise ValueError(made.format_problem)
+    return f"```\n{made.response}\n```"
+
+
+def formats() -> str:
+    """The page."""
+    given, table = processed(), processed(WRITTEN)
+    lines = [
+        "# Formats and citation styles",
+        "",
+        "Made by `python docs/formats.py`; do not edit. Every example is the offline provider's answer to one question,",
+        "rendered by the code that renders every answer.",
+        "",
+        "One renderer makes every format and style from the answer's canonical form (segments of text with what they",
+        "cite), so all of them cite the same words of the same sources. Another style or format needs no new call:",
+        "",
+        "```console",
+        "$ nightdesk results BATCH --citation-style endnote --output-format bullets -o endnotes.jsonl",
+        "$ nightdesk show JOB --citation-style inline --with-sources --with-confidence",
+        "```",
+        "",
+        "The verdicts stay with their words. Answers that were never rendered (abstentions, failures, answers given to",
+        "`check`) and records of versions before this one stay as they are; the latter two with a warning.",
+        "",
+        "## Formats (`output_format`)",
+        "",
+        "What is rendered is read back by a Markdown (or JSON) parser. What breaks the form is put right where that changes",
+        "no word: line breaks are joined, pipes and leading list marks escaped, fences closed. What cannot be put right",
+        "makes the outcome `partial`, with the reason.",
+        "",
+    ]
+    for output_format, about in FORMATS.items():
+        lines += [f"### {output_format.value}", "", about, ""]
+        lines += [shown(given, CitationStyle.NUMBERED, output_format).replace("```\n{", "```json\n{"), ""]
+        if output_format is OutputFormat.TABLE:
+            own = shown(table, CitationStyle.NUMBERED, output_format)
+            lines += ["A model wrote a table of its own in running text:", "", own, ""]
+    lines += [
+        "### auto",
+        "",
+        "Decided by the job's `intent` (`comparison`: table, `procedural` or `how-to`: steps, `list`: bullets), then by",
+        "the form that the query names (*as a table*, *step by step*, *as a list*), then by the mode `comparison`, then",
+        "by what the query asks: *list*, *what are all*, *enumerate*; *compare*, *difference*, *vs*; *how to*, *steps*,",
+        "*process*; and their like in German, Spanish, French, Chinese and Arabic. Else it is markdown.",
+        "",
+        "## Citation styles (`citation_style`)",
+        "",
+        "A marker stands before the punctuation that closes what it supports. `include_citations: false` leaves the markers",
+        "out; the citations are located all the same. What a title holds of Markdown is escaped.",
+        "",
+    ]
+    for style, about in STYLES.items():
+        lines += [f"### {style.value}", "", f"{about[0].upper()}{about[1:]}.", ""]
+        lines += [shown(given, style, OutputFormat.MARKDOWN), ""]
+    extras = Extras(sources=True, score=("Confidence", 0.87))
+    lines += [
+        "## Closing lines",
+        "",
+        "`--with-sources` adds the list of sources to the styles that have none, `--with-confidence` a line with the",
+        "calibrated confidence; where there is none, with the answer quality, under its own name. In JSON it is a field.",
+        "With a confidence of 0.87:",
+        "",
+        shown(given, CitationStyle.NUMBERED, OutputFormat.MARKDOWN, extras),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    (Path(__file__).parent / "formats.md").write_text(formats())

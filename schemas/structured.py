@@ -1,0 +1,58 @@
+"""Ready-made objects beside the answer: what ``output_schema`` may name instead of giving a JSON Schema."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from schemas.base import Contract
+
+
+class AnswerWithSources(Contract):
+    """The answer with what it rests on.
+
+    ``answer`` and ``sources_used`` are taken from the checked answer and its citations; the model is asked only for
+    the others, so that no text is paid for twice and none evades the check.
+    """
+
+    answer: str = Field(description="the answer, without the list of what was not verified")
+    confidence: Annotated[float, Field(ge=0, le=1)] = Field(description="how sure you are of the answer, 0 to 1")
+    sources_used: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        description="0-based indexes into the request's context of the sources that the answer cites, ascending"
+    )
+    key_facts: tuple[str, ...] = Field(description="the facts of the answer, one short sentence each")
+    limitations: tuple[str, ...] = Field(description="what the sources leave open or do not say")
+
+
+class ComparisonResult(Contract):
+    """What is compared, point by point; goes with the mode ``comparison``."""
+
+    similarities: tuple[str, ...] = Field(description="what the sources say alike")
+    differences: tuple[str, ...] = Field(description="where they differ")
+    contradictions: tuple[str, ...] = Field(description="where they exclude each other")
+    conclusion: str = Field(description="the result of the comparison")
+
+
+READY_MADE: Mapping[str, type[Contract]] = {model.__name__: model for model in (AnswerWithSources, ComparisonResult)}
+"""The objects by the name that ``output_schema`` takes."""
+
+DERIVED: Mapping[str, frozenset[str]] = {AnswerWithSources.__name__: frozenset({"answer", "sources_used"})}
+"""Fields that are made from the answer itself; a model is not asked for them."""
+
+
+def asked_for(output_schema: dict[str, Any] | str | None) -> dict[str, Any] | None:
+    """The JSON Schema a model is asked to satisfy; of a ready-made object only what is not made from the answer."""
+    return _asked_of(output_schema) if isinstance(output_schema, str) else output_schema
+
+
+@cache
+def _asked_of(name: str) -> dict[str, Any]:
+    """Closed, and all its properties required: as OpenAI's strict mode and Anthropic's output format want it."""
+    whole = READY_MADE[name].model_json_schema()
+    properties = {
+        key: {word: value for word, value in shape.items() if word != "title"}
+        for key, shape in whole["properties"].items()
+        if key not in DERIVED.get(name, ())
+    }
+    return {"type": "object", "additionalProperties": False, "required": list(properties), "properties": properties}

@@ -1,0 +1,118 @@
+"""Decides the format of an answer whose caller leaves it open."""
+
+import re
+from collections.abc import Iterable
+
+from schemas.generation import GenerationMode, OutputFormat
+from schemas.job import JobRequest
+
+_FORMAT_OF_INTENT = {
+    "how-to": OutputFormat.STEPS,
+    "how_to": OutputFormat.STEPS,
+    "howto": OutputFormat.STEPS,
+    "procedure": OutputFormat.STEPS,
+    "procedural": OutputFormat.STEPS,
+    "instructions": OutputFormat.STEPS,
+    "steps": OutputFormat.STEPS,
+    "list": OutputFormat.BULLETS,
+    "enumeration": OutputFormat.BULLETS,
+    "comparison": OutputFormat.TABLE,
+    "compare": OutputFormat.TABLE,
+    "table": OutputFormat.TABLE,
+}
+
+
+def _any(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
+_ASKS_FOR = (
+    (
+        OutputFormat.TABLE,
+        _any(
+            r"\b(?:as|in|into) (?:a )?table\b|\btabular\b",
+            r"\b(?:als|in einer|in form einer) tabelle\b|\btabellarisch\w*",
+            r"\b(?:en|como) (?:una )?tabla\b|\b(?:en|dans un|sous forme de) tableau\b|表格|(?:في|شكل) جدول",
+        ),
+    ),
+    (
+        OutputFormat.STEPS,
+        _any(
+            r"\bstep[- ]by[- ]step\b|\b(?:which|what) steps\b|\bschritt für schritt\b|\bschrittweise\b",
+            r"\bpaso a paso\b|\bétape par étape\b|逐步|一步一步|分步|خطوة (?:ب|بـ )?خطوة",
+        ),
+    ),
+    (
+        OutputFormat.BULLETS,
+        _any(
+            r"\bbullet(?:s|ed)?\b|\bas a list\b|\bals (?:aufzählung|liste)\b|\bstichpunkt\w*",
+            r"\b(?:en|como) (?:una )?lista\b|\bviñetas\b|\bsous forme de liste\b|\bà puces\b|清单|في قائمة",
+        ),
+    ),
+)
+"""The form named in words."""
+
+_IS_ANSWERED_BY = (
+    (
+        OutputFormat.BULLETS,
+        _any(
+            r"(?:^|[.!?;:,]\s*|\b(?:please|you|to|and)\s+)list\b(?!\s+price)",
+            r"\blist (?:all|the|every|each|any)\b",
+            r"\b(?:what|which) are all\b|\benumerat\w+|\bname all\b",
+            r"\bauflist\w*|\bliste\w* .{0,60}\bauf\b|\bzähl\w* .{0,60}\bauf\b|\bnenne\w* (?:alle|sämtliche)\b",
+            r"\benumer[ae]\w*|\blist(?:a|ar|e) (?:tod[oa]s|los|las)\b|\bcuáles son tod[oa]s\b",
+            r"\bénumér\w+|\blist(?:e|er|ez) (?:tou\w+|les)\b|\bquel(?:le)?s sont tou(?:te)?s\b",
+            r"列出|列举|罗列|有哪些|\b(?:اذكر|سرد|اسرد)\b|ما هي (?:جميع|كل)",
+        ),
+    ),
+    (
+        OutputFormat.TABLE,
+        _any(
+            r"\bcompar(?:e|es|ed|ing|isons?)\b|\bdifferences?\b|\bdiffers?\b|\bversus\b|\bvs\b",
+            r"\bvergleich\w*|\bverglichen\b|\bunterschied\w*|\bunterscheide\w*|\bgegenüberstell\w*",
+            r"\bcompar(?:a|ar|an|ación|aciones|ado|ada)\b|\bdiferencias?\b",
+            r"\bcompar(?:er|ez|aisons?|é|ée|és)\b|\bdifférences?\b",
+            r"比较|对比|相比|区别|差异|差别|不同之处|\b(?:و)?قارن\b|مقارنة|\b(?:ال)?(?:فرق|فروق|اختلافات)\b",
+        ),
+    ),
+    (
+        OutputFormat.STEPS,
+        _any(
+            r"\bhow to\b|\bhow (?:do|can|should|must) (?:i|we|you|one)\b|\bsteps\b|\bprocedures?\b",
+            # As a verb it has an object; "processor" is no process at all.
+            r"\bprocess\b(?!\s+(?:\w+\s+)?(?:data|information|orders?|payments?|it|them|this|these|my|your|our|the)\b)",
+            r"\bwie (?:kann|muss|soll|mache|gehe|geht|beantrag\w*|kündig\w*) (?:ich|man|wir)\b|\bwie geht\b|\bschritte\b|\banleitung\b",
+            r"\bcómo (?:puedo|puede|se|hacer|debo|hay)\b|\bpasos\b|\bprocedimientos?\b|\bproceso\b",
+            r"\bcomment (?:faire|puis-je|peut-on|dois-je|doit-on|obtenir|demander)\b|\bétapes\b|\bprocédures?\b|\bprocessus\b",
+            r"步骤|流程|怎么办|怎样才能|如何(?:办理|申请|操作|进行|使用|设置|提交|取消|更改|安装)",
+            r"كيف (?:يمكن|أقوم|نقوم)|كيفية|\b(?:ال)?خطوات\b|\b(?:ال)?إجراءات\b",
+        ),
+    ),
+)
+"""What a question is about, in English, German, Spanish, French, Chinese and Arabic."""
+
+
+def resolve_format(request: JobRequest) -> OutputFormat:
+    """The output format of a job.
+
+    ``auto`` is decided by the intent, then by the form that the query names, then by the mode, then by what the query
+    asks: a list, a comparison, how to do something. With ``aggregate``, running text becomes a list of points.
+    """
+    asked = request.config.output_format
+    if request.aggregate and asked in {OutputFormat.AUTO, OutputFormat.MARKDOWN, OutputFormat.PLAIN}:
+        return OutputFormat.BULLETS
+    if asked is not OutputFormat.AUTO:
+        return asked
+    if request.intent and (known := _FORMAT_OF_INTENT.get(request.intent.strip().lower())):
+        return known
+    return _said(request.query, _ASKS_FOR) or _implied(request)
+
+
+def _implied(request: JobRequest) -> OutputFormat:
+    if request.config.mode is GenerationMode.COMPARISON:
+        return OutputFormat.TABLE
+    return _said(request.query, _IS_ANSWERED_BY) or OutputFormat.MARKDOWN
+
+
+def _said(query: str, patterns: Iterable[tuple[OutputFormat, re.Pattern[str]]]) -> OutputFormat | None:
+    return next((output_format for output_format, pattern in patterns if pattern.search(query)), None)

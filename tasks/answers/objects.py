@@ -1,0 +1,256 @@
+"""The object beside an answer: its JSON Schema is checked at the door, and what a model fills in against it.
+
+Schemas come from the caller and data from a model: nothing is ever fetched for them, patterns run in linear time,
+and what one schema can cost is bounded.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import jsonschema_rs
+import orjson
+
+from schemas.answer import Citation
+from schemas.generation import GenerationConfig
+from schemas.structured import DERIVED, asked_for
+from tasks.answers.reading import UNSTORABLE
+from tasks.errors import InputError
+
+MAX_SCHEMA_BYTES = 32_768
+"""Most that an ``output_schema`` may hold as JSON; it stands in every prompt."""
+MAX_APPLICATIONS = 10_000
+"""Most subschemas that one value may be held to by references alone; nested ones double with each level."""
+MAX_TOLD = 5
+"""Violations named; a model that is told more puts no more of them right."""
+
+MAX_LEVELS = 64
+"""Of a model's object; a schema made by people has a handful."""
+
+_LONGEST_TOLD = 300
+_FIELD = "config.output_schema"
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_PATTERNS = jsonschema_rs.RegexOptions(size_limit=1_000_000)
+"""The linear-time engine: it has no look-around and no back-references, and a pattern's automaton is bounded."""
+_DEFINITIONS = ("$defs", "definitions")
+_IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
+"""Keywords whose subschemas apply to the same value, so that references in them multiply."""
+
+
+def check_schema(config: GenerationConfig) -> None:
+    """Check a caller's own ``output_schema`` at the door.
+
+    Raises: InputError for what is not a JSON Schema of an object (draft 2020-12 unless ``$schema`` says another),
+    is larger than ``MAX_SCHEMA_BYTES``, or refers to anything outside itself.
+    """
+    schema = config.output_schema
+    if not isinstance(schema, dict):
+        return
+    try:
+        document = _document(schema)
+        if len(document) > MAX_SCHEMA_BYTES:
+            told = f"holds {len(document):,} bytes of JSON, at most {MAX_SCHEMA_BYTES:,} are taken"
+            raise InputError(told, field=_FIELD)
+        if "object" not in _types(schema):
+            raise InputError('must describe an object: "type": "object"', field=_FIELD)
+        _check_references(schema)
+        _validator(document)
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
+        place = _path(getattr(error, "instance_path", ()))
+        raise InputError(f"is not a valid JSON Schema at {place}: {_short(str(error))}", field=_FIELD) from None
+    except (orjson.JSONEncodeError, ValueError, RecursionError) as error:
+        raise InputError(f"can't be read as a JSON Schema: {_short(str(error))}", field=_FIELD) from None
+
+
+def violations(config: GenerationConfig, data: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Where a model's object breaks the schema it was asked to satisfy, in words, at most ``MAX_TOLD``.
+
+    Args:
+        config: with an ``output_schema``; without one nothing can be broken.
+        data: as read from the answer; None when there was none.
+    """
+    schema = asked_for(config.output_schema)
+    if schema is None:
+        return ()
+    own = _own(config, data) if data is not None else None
+    if own is None:
+        return (f"the object asked for by output_schema is missing, or nested more than {MAX_LEVELS} levels deep",)
+    try:
+        errors = _validator(_document(schema)).iter_errors(own)
+        told = [f"{_path(error.instance_path)}: {_short(error.message)}" for error in errors]
+    except ValueError as error:
+        # Such as a number too long to be read.
+        told = [f"$: {_short(str(error))}"]
+    more = f"; and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
+    return tuple(
+        f"the object does not satisfy output_schema at {problem}{more if number == MAX_TOLD else ''}"
+        for number, problem in enumerate(told[:MAX_TOLD], start=1)
+    )
+
+
+def completed(
+    config: GenerationConfig, data: Mapping[str, Any] | None, response: str, citations: Sequence[Citation]
+) -> dict[str, Any] | None:
+    """The object as it is returned: a ready-made one gets the fields that are made from the answer itself."""
+    own = _own(config, data) if data is not None else None
+    if own is None:
+        return None
+    derived = _derived(config)
+    if "answer" in derived:
+        own = {"answer": response, **own}
+    if "sources_used" in derived:
+        own["sources_used"] = sorted({citation.source_index for citation in citations})
+    return own
+
+
+def embedded(schema: Mapping[str, Any], key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A schema as that of the property ``key`` of another, and the definitions to be put at the other's root.
+
+    References count from the root of the whole, so that definitions move there and others get a longer path.
+    """
+    moved = {name: schema[name] for name in _DEFINITIONS if isinstance(schema.get(name), dict)}
+    inner = {name: value for name, value in schema.items() if name not in moved and name not in {"$schema", "$id"}}
+    root = f"#/properties/{key}"
+    return _referring(inner, root), _referring(moved, root)
+
+
+# ---- schemas ---------------------------------------------------------------------------------------------------
+
+
+def _document(schema: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(schema)
+
+
+def _validator(document: bytes) -> Any:
+    return _compiled(hashlib.sha256(document).digest(), document)
+
+
+@lru_cache(maxsize=256)
+def _compiled(digest: bytes, document: bytes) -> Any:  # noqa: ARG001 - the digest alone would do as the key
+    schema = orjson.loads(document)
+    schema.setdefault("$schema", _DIALECT)
+    return jsonschema_rs.validator_for(schema, offline=True, pattern_options=_PATTERNS, mask="the value")
+
+
+def _types(schema: Mapping[str, Any]) -> Sequence[Any]:
+    given = schema.get("type", ())
+    return given if isinstance(given, list) else (given,)
+
+
+def _check_references(schema: Mapping[str, Any]) -> None:
+    """Only references within the schema, and not so many that they multiply without end."""
+    # A nested "$id" would make "#/..." start elsewhere.
+    nested = [found for inner in schema.values() for found in _named(inner, ("$id",)) if isinstance(found, str)]
+    for reference in (*nested, *_references(schema)):
+        if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+            told = f"refers to {_short(str(reference))!r}; only references within it ('#/...') are followed"
+            raise InputError(told, field=_FIELD)
+    costs: dict[str, int] = {}
+    for reference in ("#", *_references(schema)):
+        if _applications(schema, reference, costs) > MAX_APPLICATIONS:
+            told = f"its references multiply to more than {MAX_APPLICATIONS:,} subschemas; make it flatter"
+            raise InputError(told, field=_FIELD)
+
+
+def _references(schema: Any) -> list[Any]:
+    """All references of a schema; dynamic ones count, so that they are refused."""
+    return _named(schema, ("$ref", "$dynamicRef", "$recursiveRef"))
+
+
+def _named(value: Any, names: Sequence[str]) -> list[Any]:
+    if isinstance(value, list):
+        return [found for inner in value for found in _named(inner, names)]
+    if not isinstance(value, dict):
+        return []
+    own = [value[name] for name in names if name in value]
+    return own + [found for inner in value.values() for found in _named(inner, names)]
+
+
+def _applications(schema: Mapping[str, Any], reference: str, costs: dict[str, int]) -> int:
+    """How many subschemas a reference applies to one value; a circle counts once."""
+    if reference not in costs:
+        costs[reference] = 1
+        costs[reference] = _cost(schema, _target(schema, reference), costs)
+    return costs[reference]
+
+
+def _cost(schema: Mapping[str, Any], place: Any, costs: dict[str, int]) -> int:
+    if not isinstance(place, dict):
+        return 1
+    total = 1
+    if isinstance(reference := place.get("$ref"), str):
+        total += _applications(schema, reference, costs)
+    for name in _IN_PLACE:
+        inner = place.get(name)
+        several = (
+            inner if isinstance(inner, list) else [*inner.values()] if name == "dependentSchemas" and inner else [inner]
+        )
+        total += sum(_cost(schema, one, costs) for one in several if isinstance(one, dict))
+    return total
+
+
+def _target(schema: Mapping[str, Any], reference: str) -> Any:
+    place: Any = schema
+    for step in reference.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(place, list):
+            place = place[int(name)] if name.isdigit() and int(name) < len(place) else None
+        else:
+            place = place.get(name) if isinstance(place, dict) else None
+    return place
+
+
+def _referring(value: Any, root: str) -> Any:
+    if isinstance(value, list):
+        return [_referring(inner, root) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    changed = {name: _referring(inner, root) for name, inner in value.items()}
+    reference = value.get("$ref")
+    if isinstance(reference, str) and not reference.startswith(tuple(f"#/{name}/" for name in _DEFINITIONS)):
+        changed["$ref"] = root + reference.removeprefix("#")
+    return changed
+
+
+# ---- values ----------------------------------------------------------------------------------------------------
+
+
+def _derived(config: GenerationConfig) -> frozenset[str]:
+    return DERIVED.get(config.output_schema, frozenset()) if isinstance(config.output_schema, str) else frozenset()
+
+
+def _own(config: GenerationConfig, data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the model itself was asked for, storable; None where it is nested too deeply."""
+    derived = _derived(config)
+    try:
+        return {name: value for name, value in _storable(data, MAX_LEVELS).items() if name not in derived}
+    except _TooDeep:
+        return None
+
+
+class _TooDeep(Exception):
+    """Nested beyond what is read."""
+
+
+def _storable(value: Any, levels: int) -> Any:
+    """The value without characters that the ledger can't keep."""
+    if isinstance(value, str):
+        return UNSTORABLE.sub("\ufffd", value)
+    if not isinstance(value, dict | list):
+        return value
+    if not levels:
+        raise _TooDeep
+    if isinstance(value, list):
+        return [_storable(inner, levels - 1) for inner in value]
+    return {UNSTORABLE.sub("\ufffd", name): _storable(inner, levels - 1) for name, inner in value.items()}
+
+
+def _path(steps: Sequence[str | int]) -> str:
+    """A place in words, like ``$.items[0].price``."""
+    return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split("\n\n", maxsplit=1)[0].split())
+    return line if len(line) <= _LONGEST_TOLD else line[:_LONGEST_TOLD] + "…"

@@ -1,0 +1,55 @@
+"""Finds the Markdown in an answer that is to be plain text: the marks go, every word stays."""
+
+import re
+from collections.abc import Iterable
+
+from tasks.answers.flow import fenced_blocks
+from tasks.answers.writing import Edit
+
+_LINES = re.compile(
+    r"(?m)^[ \t]{0,3}(?:#{1,6}[ \t]+|(?:={1,}|-{1,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})[ \t]*(?:\n|\Z)"
+    r"|\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)+\|?[ \t]*(?:\n|\Z))"
+)
+"""Heading marks, rules, underlines of headings, the second row of a table."""
+_LINK = re.compile(r"(!?\[)([^\[\]\n]{1,300})(\]\((?:https?:|/|#|mailto:)[^)\s]{0,2000}\))")
+_CODE = re.compile(r"(?<!`)(`+)(?!`)([^\n]{1,1000}?)(?<!`)(\1)(?!`)")
+_STARS = re.compile(r"(?<![0-9A-Za-z*\\])(\*{1,3})(?=[^\s*])([^\n]{0,1000}?[^\s*])(\1)(?![0-9A-Za-z*])")
+_LINES_UNDER = re.compile(r"(?<![^\W_])(?<![_\\])(_{1,3})(?=[^\s_])([^\n]{0,1000}?[^\s_])(\1)(?![^\W_])(?!_)")
+# What is emphasised or linked is bounded, so that marks without their partners cost no more than others.
+_NESTED = 3
+"""How deep emphasis may be nested."""
+
+
+def without_markdown(text: str) -> list[Edit]:
+    """The deletions that make plain text of a Markdown text, in order."""
+    if not re.search(r"[#*_`~\[=|-]", text):
+        return []
+    left = list(text)
+    edits: list[Edit] = []
+    for block in fenced_blocks(text):
+        first = text.find("\n", block.start, block.end) + 1
+        if not first:
+            first = block.start + len(block.unclosed)
+        edits.append(_deleted(left, block.start, first))
+        if not block.unclosed and (last := text.rfind("\n", first, block.end)) >= first - 1:
+            edits.append(_deleted(left, max(last, first), block.end))
+    edits += [_deleted(left, found.start(), found.end()) for found in _LINES.finditer("".join(left))]
+    for pattern in (_CODE, _LINK, *(_STARS, _LINES_UNDER) * _NESTED):
+        for found in pattern.finditer("".join(left)):
+            edits += [_deleted(left, *found.span(1)), _deleted(left, *found.span(3))]
+    return list(_apart(edit for edit in edits if edit.start < edit.end))
+
+
+def _deleted(left: list[str], start: int, end: int) -> Edit:
+    """A deletion; its place is blanked, so that what is around it is still found."""
+    for place in range(start, end):
+        left[place] = "\n" if left[place] == "\n" else "\x00"
+    return Edit(start, end, "")
+
+
+def _apart(edits: Iterable[Edit]) -> Iterable[Edit]:
+    end = 0
+    for edit in sorted(edits, key=lambda edit: edit.start):
+        if edit.start >= end:
+            yield edit
+            end = edit.end

@@ -1,0 +1,112 @@
+"""How a citation looks in each style: what a source is called, its marker, its line in the list of sources."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.generation import CitationStyle
+from schemas.job import SourceContext
+
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?\w+;)")
+"""What Markdown could read as its own in a title: all but an underscore inside of a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What a source is called in the answer: its name, then its place in the document as far as it is known."""
+
+    name: str
+    section: str | None = None
+    article: str | int | None = None
+    page: str | int | None = None
+
+    def __str__(self) -> str:
+        parts = [self.name if self.section is None else f"{self.name} - {self.section}"]
+        if self.article is not None:
+            numbered = isinstance(self.article, int) or self.article[:1].isdigit()
+            parts.append(f"art. {self.article}" if numbered else str(self.article))
+        if self.page is not None:
+            parts.append(f"p. {self.page}")
+        return ", ".join(parts)
+
+    def known(self) -> dict[str, str | int]:
+        """As the entry of a list of sources in JSON."""
+        facts = {"title": self.name, "section": self.section, "article": self.article, "page": self.page}
+        return {key: value for key, value in facts.items() if value is not None}
+
+
+def name_of(source: SourceContext) -> str:
+    """A source's own name: its title, else product and kind of document, else its path; empty if it has none."""
+    about = source.metadata
+    names = (about.get("title"), _product(about), about.get("source_path"))
+    return next((name for value in names if (name := one_line(value))), "")
+
+
+def label(source: SourceContext, number: int) -> Label:
+    """What a source is called; one without a name goes by its number."""
+    about = source.metadata
+    article = scalar(about.get("article"))
+    page = scalar(about.get("page"))
+    return Label(
+        name=name_of(source) or f"source {number}",
+        section=one_line(section_path(about)) or None,
+        article=article if isinstance(article, int) else one_line(article) or None,
+        page=page if isinstance(page, int) else one_line(page) or None,
+    )
+
+
+def _product(about: Mapping[str, Any]) -> str:
+    return " ".join(str(about[key]) for key in ("product_name", "document_type") if about.get(key))
+
+
+def one_line(value: Any) -> str:
+    """A value as text without line breaks, runs of white space and control characters; empty for None."""
+    if value is None:
+        return ""
+    text = "".join(character if character.isprintable() else " " for character in str(value))
+    return " ".join(text.split())
+
+
+def scalar(value: Any) -> str | int | None:
+    """A page or article as a number or text; a list is put into one text."""
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def section_path(about: Mapping[str, Any]) -> str | None:
+    """The section of a source by its metadata, as a path from the widest to the narrowest; None if it has none."""
+    for key in ("section", "section_hierarchy"):
+        value = about.get(key)
+        if isinstance(value, list | tuple):
+            value = " > ".join(str(part) for part in value if part not in (None, ""))
+        if value not in (None, ""):
+            return str(value)
+    return None
+
+
+def marker(style: CitationStyle, rank: int, source: Label, *, markdown: bool) -> str:
+    """The marker of a source in running text; in Markdown nothing in a title is read as mark-up."""
+    match style:
+        case CitationStyle.SOURCE:
+            return f"[Source {rank}]"
+        case CitationStyle.INLINE:
+            return f"(Source: {escaped(str(source)) if markdown else source})"
+        case CitationStyle.FOOTNOTE:
+            return str(rank).translate(SUPERSCRIPTS)
+        case _:
+            return f"[{rank}]"
+
+
+def reference(style: CitationStyle, rank: int, source: Label, *, markdown: bool) -> str:
+    """The line of a source in the list of sources, which begins with its marker."""
+    named = escaped(str(source)) if markdown else str(source)
+    lead = f"[{rank}]" if style is CitationStyle.INLINE else marker(style, rank, source, markdown=markdown)
+    return f"{lead} {named}"
+
+
+def escaped(text: str) -> str:
+    """The text as Markdown that shows exactly this text."""
+    return _MARKUP.sub(lambda found: f"\\{found.group()}", text)

@@ -1,0 +1,171 @@
+"""Says whether a rendered answer is what its format promises, by a real Markdown or JSON parser."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+
+import orjson
+from markdown_it import MarkdownIt
+from markdown_it.rules_block.table import escapedSplit
+from markdown_it.token import Token
+
+from schemas.generation import OutputFormat
+from tasks.answers.flow import fenced_blocks
+
+_MAY_BE_MARKDOWN = re.compile(r"[#*_`~\[]|^[=-]", re.MULTILINE)
+_DELIMITER_ROW = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)+\|?[ \t]*\Z")
+_URL = re.compile(r"https?:|/|#|mailto:")
+
+
+@cache
+def _blocks() -> MarkdownIt:
+    """CommonMark with GFM's tables, blocks only: what stands in a line decides no form, and costs most of the time."""
+    return MarkdownIt("commonmark").enable("table").disable(["inline", "text_join"])
+
+
+@cache
+def _whole() -> MarkdownIt:
+    return MarkdownIt("commonmark").enable("table")
+
+
+def format_problem(text: str, output_format: OutputFormat) -> str | None:
+    """What is wrong with an answer (without its list of sources) as text of its format; None if nothing is.
+
+    Args:
+        text: the answer; for plain text with its markers blanked out.
+        output_format: not ``auto``.
+    """
+    if not text.strip():
+        return None
+    match output_format:
+        case OutputFormat.JSON:
+            problem = _of_json(text)
+        case OutputFormat.PLAIN:
+            problem = _of_plain(text)
+        case OutputFormat.MARKDOWN:
+            problem = _of_markdown(text)
+        case OutputFormat.TABLE:
+            problem = _of_table(text)
+        case _:
+            problem = _of_list(text, numbered=output_format is OutputFormat.STEPS)
+    return f"the answer is not valid as {output_format.value}: {problem}" if problem else None
+
+
+def _of_json(text: str) -> str | None:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return str(error)
+    answer = value.get("answer") if isinstance(value, dict) else None
+    good = isinstance(answer, list) and all(
+        isinstance(one, dict) and isinstance(one.get("text"), str) and isinstance(one.get("citations"), list)
+        for one in answer
+    )
+    return None if good else "it has no list 'answer' of texts with their citations"
+
+
+def _of_plain(text: str) -> str | None:
+    if not _MAY_BE_MARKDOWN.search(text):
+        return None
+    for token in _whole().parse(text):
+        if token.type in {"heading_open", "fence", "table_open"}:
+            return f"a {token.tag if token.type == 'heading_open' else token.type.removesuffix('_open')} is left"
+        if found := _inline_markup(token.children or ()):
+            return f"{found} is left"
+    return None
+
+
+def _inline_markup(children: Sequence[Token]) -> str | None:
+    before = ""
+    for token in children:
+        if token.type == "code_inline":
+            return "code"
+        if token.type in {"em_open", "strong_open"} and not before[-1:].isalnum():
+            return "emphasis"
+        if token.type == "link_open" and token.markup != "autolink" and _URL.match(str(token.attrs.get("href", ""))):
+            return "a link"
+        before = token.content
+    return None
+
+
+def _of_markdown(text: str) -> str | None:
+    if any(block.unclosed for block in fenced_blocks(text)):
+        return "a block of code is not closed"
+    if "|" not in text:
+        return None
+    lines = text.split("\n")
+    tokens = _blocks().parse(text)
+    known: set[int] = set()
+    for start, end in (
+        token.map for token in tokens if token.map and token.type in {"table_open", "fence", "code_block"}
+    ):
+        known.update(range(start, end))
+    if any(_DELIMITER_ROW.match(line) and number not in known for number, line in enumerate(lines)):
+        return "a table is broken: its heads do not fit its columns"
+    for table in tables(text, tokens):
+        if any(len(row) > len(table[0]) for row in table):
+            return "a table is broken: a row has more cells than the table has columns"
+    return None
+
+
+def _of_table(text: str) -> str | None:
+    tokens = _blocks().parse(text)
+    found = tables(text, tokens)
+    if len(found) != 1:
+        return f"it has {len(found)} tables"
+    if len({len(row) for row in found[0]}) != 1:
+        return "the rows of the table do not have the same number of cells"
+    others = {token.type for token in tokens if token.level == 0 and token.nesting >= 0}
+    unknown = others - {"table_open", "paragraph_open", "heading_open", "inline"}
+    return f"beside the table it has a {_named(unknown)}" if unknown else None
+
+
+def tables(text: str, tokens: Sequence[Token] | None = None) -> list[list[list[str]]]:
+    """The tables of a Markdown text, each as its rows of cells as they are written, the heads first."""
+    lines = text.split("\n")
+    found: list[list[list[str]]] = []
+    for token in tokens if tokens is not None else _blocks().parse(text):
+        if token.type == "table_open":
+            found.append([])
+        elif token.type == "tr_open" and token.map:
+            found[-1].append(_cells(lines[token.map[0]]))
+    return found
+
+
+def table_lines(text: str) -> list[tuple[int, int]]:
+    """The lines ``[first, last)`` of each table of a Markdown text."""
+    if "|" not in text:
+        return []
+    return [(t.map[0], t.map[1]) for t in _blocks().parse(text) if t.type == "table_open" and t.map]
+
+
+def _cells(line: str) -> list[str]:
+    cells = escapedSplit(line.strip())
+    if cells and not cells[0]:
+        cells.pop(0)
+    if cells and not cells[-1]:
+        cells.pop()
+    return [cell.strip() for cell in cells]
+
+
+def _of_list(text: str, *, numbered: bool) -> str | None:
+    wanted = "ordered_list_open" if numbered else "bullet_list_open"
+    tokens = _blocks().parse(text)
+    numbers: list[str] = []
+    lists = 0
+    for token in tokens:
+        if token.level == 0 and token.nesting >= 0:
+            lists += token.type == wanted
+            if token.type not in {wanted, "paragraph_open", "heading_open"}:
+                return f"beside the list it has a {_named({token.type})}"
+        if token.type == "list_item_open" and token.level == 1:
+            numbers.append(token.info)
+    if not lists:
+        return "it has no list"
+    if numbered and numbers != [str(number) for number in range(1, len(numbers) + 1)]:
+        return "its steps are not numbered one by one"
+    return None
+
+
+def _named(types: set[str]) -> str:
+    return min(types).removesuffix("_open").replace("_", " ")

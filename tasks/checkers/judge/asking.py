@@ -1,0 +1,226 @@
+"""Choose the passages a judge is shown, and put its question together."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.generation import AnswerProtocol
+from schemas.job import JobRequest
+from schemas.prompt import Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
+from tasks.checkers.answer import CheckedClaim
+from tasks.templates import Slots, fill, load_inner
+from tasks.text.sentences import Span, sentence_spans
+
+TEMPLATE = "_judge"
+
+NEIGHBOURS = 1
+"""Sentences shown on either side of a window: the subject often stands just before it."""
+
+MOST_PASSAGE_CHARACTERS = 24_000
+"""All passages of one question together, some 6,000 tokens; what comes first counts first."""
+
+MOST_ASKED = 60
+"""Claims in one question; those beyond stay without a word of the judge."""
+
+REPLY_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "verdicts": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "claim": {"type": "integer"},
+                    "verdict": {"type": "string", "enum": ["supported", "contradicted", "partial", "unsupported"]},
+                    "passage": {"type": "integer"},
+                    "quote": {"type": "string"},
+                },
+                "required": ["claim", "verdict", "passage", "quote"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["verdicts"],
+    "additionalProperties": False,
+}
+"""What a judge replies; strict enough for a provider that enforces schemas."""
+
+_LEANS_BACK = re.compile(
+    r"\W*(?:it|its|they|their|them|this|that|these|those|he|she|his|her|such|both|there"
+    r"|er|sie|es|sein\w*|ihr\w*|dies\w*|das|beide"
+    r"|él|ella|ellos|ellas|esto?s?|esta?s?|ese|esa|su|sus|ello"
+    r"|il|elle|ils|elles|ce|cela|ceci|cette|ces|son|sa|ses|leur)\b"
+    r"|\W*(?:它|他|她|这|那|其|该|هذا|هذه|ذلك|تلك|هو|هي|هم)",
+    re.IGNORECASE,
+)
+"""A sentence that begins so needs the one before it to be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A stretch ``[start, end)`` of a source, by the number the judge sees."""
+
+    number: int
+    source_index: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question to a judge.
+
+    ``claims`` maps the number it sees (position + 1) to the claim's position among the checkable ones.
+    """
+
+    claims: tuple[int, ...]
+    texts: tuple[str, ...]
+    before: tuple[str, ...]
+    passages: tuple[Passage, ...]
+
+
+def ask(
+    request: JobRequest,
+    claims: Sequence[CheckedClaim],
+    undecided: Sequence[int],
+    windows: Sequence[Sequence[SourcePart]],
+) -> Asked:
+    """Put the undecided claims and the best windows of the sources together.
+
+    Windows get a neighbouring sentence on each side; those that touch become one passage, so that no text is sent
+    twice. The same request, claims and windows always give the same question.
+
+    Args:
+        request: the job's request.
+        claims: the checkable claims of the answer.
+        undecided: positions of those to ask about.
+        windows: for each position of ``undecided``, where the sources speak of it, best first.
+    """
+    chosen = list(undecided)[:MOST_ASKED]
+    spans = _merged(_widened(request, _in_turn(windows[: len(chosen)])))
+    return Asked(
+        claims=tuple(chosen),
+        texts=tuple(" ".join(claims[position].text.split()) for position in chosen),
+        before=tuple(_before(claims, position) for position in chosen),
+        passages=tuple(
+            Passage(number, source_index, span.start, span.end)
+            for number, (source_index, span) in enumerate(spans, start=1)
+        ),
+    )
+
+
+def _before(claims: Sequence[CheckedClaim], position: int) -> str:
+    if position == 0 or not _LEANS_BACK.match(claims[position].text):
+        return ""
+    return " ".join(claims[position - 1].text.split())
+
+
+def _in_turn(windows: Sequence[Sequence[SourcePart]]) -> Iterable[SourcePart]:
+    """The best window of every claim, then the second best of every claim, and so on."""
+    for rank in range(max(map(len, windows), default=0)):
+        for of_claim in windows:
+            if rank < len(of_claim):
+                yield of_claim[rank]
+
+
+def _widened(request: JobRequest, windows: Iterable[SourcePart]) -> list[tuple[int, Span]]:
+    """Windows with their neighbours, as many as there is room for."""
+    sentences: dict[int, list[Span]] = {}
+    widened: dict[tuple[int, Span], None] = {}
+    room = MOST_PASSAGE_CHARACTERS
+    for window in windows:
+        content = request.context[window.source_index].content
+        spans = sentences.setdefault(window.source_index, list(sentence_spans(content)))
+        touched = [at for at, span in enumerate(spans) if span.start < window.end and window.start < span.end]
+        if touched:
+            first, last = max(0, touched[0] - NEIGHBOURS), min(len(spans) - 1, touched[-1] + NEIGHBOURS)
+            span = Span(min(spans[first].start, window.start), max(spans[last].end, window.end))
+        else:
+            span = Span(window.start, window.end)
+        if (window.source_index, span) in widened:
+            continue
+        room -= span.end - span.start
+        if room < 0 and widened:
+            break
+        widened[window.source_index, span] = None
+    return list(widened)
+
+
+def _merged(spans: Sequence[tuple[int, Span]]) -> list[tuple[int, Span]]:
+    merged: list[tuple[int, Span]] = []
+    for source_index, span in sorted(spans):
+        if merged and merged[-1][0] == source_index and span.start <= merged[-1][1].end:
+            last = merged[-1][1]
+            merged[-1] = (source_index, Span(last.start, max(last.end, span.end)))
+        else:
+            merged.append((source_index, span))
+    return merged
+
+
+# ---- the prompt ------------------------------------------------------------------------------------------------
+
+
+def render_judge(request: JobRequest, asked: Asked, version: str | None = None) -> Prompt:
+    """The messages of a question; sources are referred to, as in every prompt, and stand in tags they cannot close."""
+    template = load_inner(TEMPLATE, version)
+    slots = Slots()
+    contents = [source.content for source in request.context]
+    shown = [contents[passage.source_index][passage.start : passage.end] for passage in asked.passages]
+    variables = {
+        "tag": _unused_tag([*shown, *asked.texts, *asked.before]),
+        "passages": [
+            {
+                "number": passage.number,
+                "about": slots.put(_title(request, passage)),
+                "words": slots.put(SourcePart(source_index=passage.source_index, start=passage.start, end=passage.end)),
+            }
+            for passage in asked.passages
+        ],
+        "claims": [
+            {"number": number, "words": slots.put(text), "before": slots.put(before)}
+            for number, (text, before) in enumerate(zip(asked.texts, asked.before, strict=True), start=1)
+        ],
+    }
+    messages = tuple(
+        Message(role=Role(role), parts=tuple(_parts(pieces))) for role, pieces in fill(template, slots, variables)
+    )
+    snapshot = MessagesSnapshot(
+        messages=messages,
+        shown=tuple(passage.source_index for passage in asked.passages),
+        protocol=AnswerProtocol.SEGMENTS,
+        sha256=hash_messages([(message.role, message.text(contents)) for message in messages]),
+    )
+    return Prompt(name=template.name, version=template.version, template_sha256=template.sha256, snapshot=snapshot)
+
+
+def _parts(pieces: Sequence[str | SourcePart]) -> Iterable[TextPart | SourcePart]:
+    text = ""
+    for piece in pieces:
+        if isinstance(piece, str):
+            text += piece
+            continue
+        if text:
+            yield TextPart(text=text)
+            text = ""
+        yield piece
+    if text:
+        yield TextPart(text=text)
+
+
+def _title(request: JobRequest, passage: Passage) -> str:
+    title = request.context[passage.source_index].metadata.get("title")
+    if not isinstance(title, str) or not title.strip():
+        return ""
+    return f' of="{" ".join(title.split())[:200].translate(_ATTRIBUTE)}"'
+
+
+_ATTRIBUTE = str.maketrans({'"': "'", "<": "(", ">": ")"})
+
+
+def _unused_tag(texts: Sequence[str]) -> str:
+    tag, attempt = "passage", 1
+    while any(f"<{tag}" in text or f"</{tag}" in text for text in texts):
+        attempt += 1
+        tag = f"passage{attempt}"
+    return tag

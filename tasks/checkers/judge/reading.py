@@ -1,0 +1,101 @@
+"""Read a judge's reply: one finding per claim asked about, and no verdict without words that really stand there."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from schemas.grounding import Evidence, Verdict
+from schemas.job import JobRequest
+from tasks.checkers.answer import ClaimFinding
+from tasks.checkers.judge.asking import Asked, Passage
+from tasks.text.evidence import content_words
+from tasks.text.quotes import locate
+from tasks.text.sentences import words
+
+LEAST_QUOTED_WORDS = 2
+"""Words of content in a quote that carries a verdict: one alone stands anywhere."""
+
+_VERDICTS = {
+    "supported": Verdict.SUPPORTED,
+    "contradicted": Verdict.CONTRADICTED,
+    "partial": Verdict.UNSUPPORTED,
+    "unsupported": Verdict.UNSUPPORTED,
+}
+
+_DECODER = json.JSONDecoder(strict=False)
+
+
+def read_verdicts(reply: str, request: JobRequest, asked: Asked) -> list[ClaimFinding]:
+    """What the judge says of each claim, in the order asked.
+
+    ``verdict`` is None, with the reason, for a claim that it left out, answered twice in different ways, or decided by
+    a quote that stands in no passage. Never raises: a reply that can't be read gives nothing but reasons.
+    """
+    said: dict[int, list[dict[str, Any]]] = {}
+    for entry in _entries(reply):
+        number = entry.get("claim")
+        if isinstance(number, int) and not isinstance(number, bool):
+            said.setdefault(number, []).append(entry)
+    return [
+        _finding(said.get(number, []), request, asked.passages, readable=bool(said))
+        for number in range(1, len(asked.claims) + 1)
+    ]
+
+
+def _entries(reply: str) -> Iterator[dict[str, Any]]:
+    """The entries of a reply; of one that breaks off or is wrapped in words, those that are whole."""
+    try:
+        value = orjson.loads(reply)
+    except orjson.JSONDecodeError:
+        value = None
+    if isinstance(value, dict):
+        value = value.get("verdicts")
+    if isinstance(value, list):
+        yield from (entry for entry in value if isinstance(entry, dict))
+        return
+    position = 0
+    while (start := reply.find("{", position)) >= 0:
+        position = start + 1
+        try:
+            entry, end = _DECODER.raw_decode(reply, start)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict) and "claim" in entry:
+            yield entry
+            position = end
+
+
+def _finding(
+    said: Sequence[dict[str, Any]], request: JobRequest, passages: Sequence[Passage], *, readable: bool
+) -> ClaimFinding:
+    if not said:
+        return ClaimFinding(reason="the judge left it out" if readable else "the judge's reply could not be read")
+    verdicts = {_VERDICTS.get(str(entry.get("verdict")).strip().lower()) for entry in said}
+    if len(verdicts) != 1 or None in verdicts:
+        return ClaimFinding(reason="the judge gave no single verdict")
+    verdict = verdicts.pop()
+    entry = said[0]
+    partial = str(entry.get("verdict")).strip().lower() == "partial"
+    quote = entry.get("quote")
+    evidence = _evidence(quote if isinstance(quote, str) else "", entry.get("passage"), request, passages)
+    if verdict is Verdict.UNSUPPORTED:
+        reason = "the judge finds only a part of it in the sources" if partial else "the judge finds it in no source"
+        return ClaimFinding(verdict, evidence=evidence, reason=reason)
+    if not evidence:
+        return ClaimFinding(reason="the judge quotes words that stand in no passage: its verdict does not count")
+    reason = "the judge finds that a source says otherwise" if verdict is Verdict.CONTRADICTED else ""
+    return ClaimFinding(verdict, evidence=evidence, reason=reason)
+
+
+def _evidence(quote: str, named: Any, request: JobRequest, passages: Sequence[Passage]) -> tuple[Evidence, ...]:
+    """Where the quoted words stand: in the passage named, else in another that was shown."""
+    if len(content_words(words(quote))) < LEAST_QUOTED_WORDS:
+        return ()
+    for passage in sorted(passages, key=lambda one: one.number != named):
+        shown = request.context[passage.source_index].content[passage.start : passage.end]
+        if (found := locate(quote, shown)) is not None:
+            start, end = passage.start + found.start, passage.start + found.end
+            return (Evidence(source_index=passage.source_index, start=start, end=end),)
+    return ()

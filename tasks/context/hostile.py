@@ -1,0 +1,191 @@
+"""Find text in sources that imitates the prompt or commands the model, and take the force out of what can be defused.
+
+A source may quote such text for good reasons, so nothing is removed and nothing is refused: what is found is noted in
+the record and told as a warning.
+"""
+# ruff: noqa: RUF001 - full-width and invisible characters are meant
+
+import html
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+
+from schemas.prompt import Flag, SourceFlag
+
+_INVISIBLE = "\u00ad\u180e\u200b\u2060\u2061\u2062\u2063\u2064\ufeff"
+_BIDI = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+_HIDING = "\u200b\u2060\u202d\u202e\u2066"
+"""What hides or reorders text; joiners and direction marks, which scripts and emoji need, are not among them."""
+_ALL_UNSEEN = _INVISIBLE + _BIDI + "\u200c\u200d"
+_UNSEEN = dict.fromkeys(map(ord, _ALL_UNSEEN))
+_SOURCE_TAG = re.compile(r"<[\s/]*sources?\d*\b")
+_TURN = re.compile(
+    r"(?:^|\n)[ \t#*\[({<|/_-]{0,8}(?:system(?: (?:prompt|message|note|override))?|assistant)\s{0,2}[\])}>|*_]{0,3}:"
+    r"|[<\[{(]{1,2}/?\|?(?:system|assistant)\|?[>\]})]{1,2}"
+)
+_COMMAND = re.compile(
+    r"\b(?:ignore|disregard|forget|overrid\w+)\b[^.!?\n]{0,30}\b(?:previous|above|prior|earlier|preceding|all|any|your"
+    r"|system|these|those|other|foregoing)\b[^.!?\n]{0,30}\b(?:instructions?|prompts?|rules?|directions?|guidelines?"
+    r"|sources?|messages?|context)\b"
+    r"|\b(?:new|updated|real) (?:system )?instructions:"
+    r"|\byou are now\b"
+    r"|\b(?:ignorier\w*|vergiss)\b[^.!?\n]{0,40}\b(?:anweisung\w*|instruktion\w*|vorgaben|regeln"
+    r"|quellen)\b"
+    r"|\b(?:ignor[ae]\w*|olvid[ae]\w*)\b[^.!?\n]{0,40}\b(?:instruccion\w*|órdenes|reglas|indicaciones|fuentes)\b"
+    r"|(?:忽略|无视|無視|忽視|忘记|忘記|不要理会)[^。！？\n]{0,15}(?:指令|指示|提示|规则|規則|来源|來源|说明|說明)"
+    r"|(?:تجاهل|انس|أهمل|اهمل|تجاوز)[^.!؟\n]{0,40}(?:التعليمات|تعليمات|الأوامر|القواعد|المصادر|التوجيهات)",
+)
+_COMMAND_WORDS = (
+    "ignor", "disregard", "forget ", "overrid", "vergiss", "olvid", "you are now", "instructions:",
+)  # fmt: skip
+_FOREIGN_COMMAND_WORDS = (
+    "忽略", "无视", "無視", "忽視", "忘记", "忘記", "不要理会", "تجاهل", "انس", "همل", "تجاوز",
+)  # fmt: skip
+"""One of them stands in every command. Finding words is ten times faster than searching for the pattern."""
+_TURN_WORDS = ("system", "assistant")
+_BEFORE, _AFTER = 20, 120
+"""Characters around such a word in which the pattern must be found."""
+_CHAT_TOKEN = re.compile(
+    r"<\|[^|<>\s]{1,40}\|>|\[/?INST\]|<</?SYS>>|</?s>|<(?:start|end)_of_turn>|<(?:bos|eos|unk|pad)>|<｜[^｜<>\n]{1,40}｜>",
+    re.IGNORECASE,
+)
+_ANSWER = re.compile(r"\"segments\"\s*:")
+_MARKER = re.compile(r"\[\^?(?:source |quelle )?\d{1,3}\]|【\d{1,3}")
+
+
+_Check = tuple[Flag, Callable[[str, str], bool], Callable[[str], bool]]
+
+
+def flags(shown: Mapping[int, str], searchable: Mapping[int, str]) -> tuple[SourceFlag, ...]:
+    """What the shown sources hold that imitates the prompt, by source in the order shown.
+
+    Args:
+        shown: contents by source index.
+        searchable: the same in lower case, with ``?`` for what is not ASCII.
+    """
+    # Nearly all jobs hold nothing of it: one look at all texts together tells.
+    foreign = "\n".join([text for text in shown.values() if not text.isascii()])
+    hidden = foreign != "" and _is_hidden(foreign)
+    plain = "\n".join([searchable[index] for index in shown])
+    if hidden:
+        # Words may be broken up by what is not seen.
+        plain += _seen(foreign).lower()
+    suspects: list[_Check] = [one for one in _CHECKS if one[1](plain, foreign)]
+    if hidden:
+        # Then every source is looked at closely.
+        closely: list[_Check] = [(kind, _always, check) for kind, _, check in suspects]
+        suspects = [*closely, (Flag.HIDDEN, _always, _is_hidden)]
+    return tuple(
+        SourceFlag(source_index=index, kind=kind)
+        for index, text in (shown.items() if suspects else ())
+        for kind, looks, check in suspects
+        if looks(searchable[index], "" if text.isascii() else text) and check(text.lower())
+    )
+
+
+def _always(_plain: str, _foreign: str) -> bool:
+    return True
+
+
+def may_hold_tag(text: str) -> bool:
+    """A cheap look that is true of every text with a tag, disguised or not, and of some without."""
+    return "<" in text or ("&" in text and ("&lt" in text or "&#" in text)) or (not text.isascii() and "＜" in text)
+
+
+def _holds_tag(text: str) -> bool:
+    return may_hold_tag(text) and _SOURCE_TAG.search(undisguised(text)) is not None
+
+
+def undisguised(text: str) -> str:
+    """A text in lower case as a model may read it: entities resolved, full-width forms plain, nothing invisible."""
+    if "&" in text:
+        text = html.unescape(text)
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", _seen(text))
+    return text.lower()
+
+
+def _seen(text: str) -> str:
+    """The text without invisible characters; taking them out is slow, so it is looked for them first."""
+    if text.isascii() or not any(mark in text for mark in _ALL_UNSEEN):
+        return text
+    return text.translate(_UNSEEN)
+
+
+def _is_hidden(text: str) -> bool:
+    # The invisible letters of the block Tags share the first bytes of their UTF-8.
+    return any(mark in text for mark in _HIDING) or b"\xf3\xa0" in text.encode(errors="surrogatepass")
+
+
+def _near(words: Sequence[str], pattern: re.Pattern[str], text: str) -> bool:
+    """Whether a pattern is found around one of the words."""
+    for word in words:
+        if word not in text:
+            continue
+        place = text.find(word)
+        while place >= 0:
+            if pattern.search(text, max(0, place - _BEFORE), place + _AFTER):
+                return True
+            place = text.find(word, place + len(word))
+    return False
+
+
+def _commands(text: str) -> bool:
+    text = _seen(text)
+    words = _COMMAND_WORDS if text.isascii() else _COMMAND_WORDS + _FOREIGN_COMMAND_WORDS
+    return _near(words, _COMMAND, text)
+
+
+def _takes_turn(text: str) -> bool:
+    return _near(_TURN_WORDS, _TURN, text)
+
+
+_CHECKS: tuple[_Check, ...] = (
+    (Flag.SOURCE_TAG, lambda plain, foreign: may_hold_tag(plain) or "＜" in foreign, _holds_tag),
+    (Flag.TURN, lambda plain, _: any(word in plain for word in _TURN_WORDS), _takes_turn),
+    (
+        Flag.COMMAND,
+        # A word in a script beyond ASCII leaves a run of question marks.
+        lambda plain, foreign: (
+            any(word in plain for word in _COMMAND_WORDS)
+            or ("????" in plain and any(word in foreign for word in _FOREIGN_COMMAND_WORDS))
+        ),
+        _commands,
+    ),
+    (
+        Flag.CHAT_TOKEN,
+        lambda plain, _: "<" in plain or ("[" in plain and "inst]" in plain),
+        lambda text: _CHAT_TOKEN.search(text) is not None,
+    ),
+    (
+        Flag.ANSWER,
+        lambda plain, _: '"segments"' in plain,
+        lambda text: _ANSWER.search(text) is not None,
+    ),
+    (
+        Flag.MARKER,
+        lambda plain, foreign: "[" in plain or "【" in foreign,
+        lambda text: _MARKER.search(text) is not None,
+    ),
+)
+"""Kind; a cheap look at the ASCII of all texts, and at those beyond ASCII, true wherever the check may be; the check."""
+
+
+# ---- defusing --------------------------------------------------------------------------------------------------
+
+WORD_JOINER = "\u2060"
+"""Put into a chat token, so that no tokenizer of a server takes it for the end of a turn; nobody sees it."""
+
+
+def chat_tokens(text: str) -> list[int]:
+    """The places, one inside of each chat token of a text, at which a ``WORD_JOINER`` takes its force."""
+    if "<" not in text and "[" not in text:
+        return []
+    return [found.start() + 1 for found in _CHAT_TOKEN.finditer(text)]
+
+
+def defused(text: str) -> str:
+    """A text with its chat tokens taken apart."""
+    for place in reversed(chat_tokens(text)):
+        text = text[:place] + WORD_JOINER + text[place:]
+    return text

@@ -1,0 +1,301 @@
+"""Reckon an answer's quality and whether its sources suffice, by documented formulas, and say why in words.
+
+Heuristics beside the check: they cost no call and promise nothing. ``confidence`` is the calibrated one.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from schemas.grounding import Claim, Grounding, Verdict
+from schemas.job import JobRequest
+from schemas.quality import QualityConstants
+from tasks.answers.render import strip_markers
+from tasks.postprocess import Processed
+from tasks.text.evidence import content_words
+from tasks.text.sentences import words
+from tasks.text.statements import NOT_SAID
+from tasks.text.wording import figures, hedging, is_factual
+
+DEFAULTS = QualityConstants()
+
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
+_SPACED_WORD = re.compile(r"\w\S*")
+_LETTERS_A_WORD = 2
+"""Characters of a script without spaces that count as one word: most Chinese words have two."""
+_NAMED_PHRASES = 3
+"""Most phrases of uncertainty that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What is measured of an answer; None where there is nothing to measure.
+
+    Attributes:
+        relevance: mean relevance score of the sources used, each cut to [0, 1]; of all given when none used has one.
+        coverage: share of checkable sentences that rest on a source, by a citation that was found there.
+        sources_used: how many sources the answer rests on.
+        agreement: mean over claims that a source supports or contradicts.
+        strong: phrases of strong uncertainty.
+        moderate: phrases of moderate uncertainty.
+        figures: amounts, percentages, times and ages.
+        length: words, those of the phrases of uncertainty left out.
+    """
+
+    relevance: float | None = None
+    coverage: float | None = None
+    sources_used: int = 0
+    agreement: float | None = None
+    strong: tuple[str, ...] = ()
+    moderate: tuple[str, ...] = ()
+    figures: int = 0
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """The heuristics of one answer.
+
+    Attributes:
+        answer_quality: in [0, 1]; None when there is no answer.
+        sufficient: whether the sources sufficed for it.
+        remarks: what both rest on, in words.
+    """
+
+    answer_quality: float | None
+    sufficient: bool
+    remarks: tuple[str, ...] = ()
+
+
+def assess(request: JobRequest, processed: Processed, grounding: Grounding | None) -> Assessment:
+    """Assess an answer. Pure.
+
+    Args:
+        request: the job's request; its config may change constants.
+        processed: the answer.
+        grounding: its check; None when there was nothing to check, because the answer abstains.
+    """
+    if grounding is None or not processed.response.strip():
+        return Assessment(answer_quality=None, sufficient=False)
+    constants = request.config.quality or DEFAULTS
+    text = strip_markers(processed.response, processed.markers)
+    signals = measure(request, processed, grounding, text, constants)
+    quality = score(signals, constants)
+    gaps = tuple(_gaps(request, processed, grounding, text=text, signals=signals, constants=constants))
+    suffices = "the sources suffice" if not gaps else f"the sources do not suffice: {'; '.join(gaps)}"
+    remarks = (*_described(signals, grounding), f"quality {quality:.2f}", suffices)
+    return Assessment(quality, not gaps, remarks)
+
+
+# ---- quality -----------------------------------------------------------------------------------------------------
+
+
+def score(signals: Signals, constants: QualityConstants = DEFAULTS) -> float:
+    """The quality in [0, 1]: a weighted mean of what speaks for the answer, times its wording, times its length.
+
+    Uncertainty overrides figures: an answer that is not sure of itself gains nothing by being exact.
+    """
+    number = min(signals.sources_used / constants.enough_sources, 1.0) if signals.sources_used else None
+    parts = (
+        (constants.relevance_weight, signals.relevance),
+        (constants.coverage_weight, signals.coverage),
+        (constants.source_count_weight, constants.no_source_factor if number is None else number),
+        (constants.agreement_weight, signals.agreement),
+    )
+    known = [(weight, value) for weight, value in parts if value is not None]
+    total = sum(weight for weight, _ in known)
+    mean = sum(weight * value for weight, value in known) / total if total else 0.0
+    quality = mean * _wording_factor(signals, constants) * _length_factor(signals.length, constants)
+    return round(min(1.0, max(constants.floor, quality)), 4)
+
+
+def _wording_factor(signals: Signals, constants: QualityConstants) -> float:
+    if signals.strong:
+        return constants.strong_uncertainty
+    if signals.moderate:
+        return constants.moderate_uncertainty
+    return min(constants.max_specificity, 1.0 + signals.figures * constants.specificity_per_figure)
+
+
+def _length_factor(length: int, constants: QualityConstants) -> float:
+    if length < constants.very_short_words:
+        return constants.very_short
+    if length < constants.short_words:
+        return constants.short
+    return constants.adequate if length < constants.adequate_words else 1.0
+
+
+def word_count(text: str) -> int:
+    """How many words a text has; in scripts without spaces two characters are one."""
+    if text.isascii():
+        return len(_SPACED_WORD.findall(text))
+    unspaced = sum(map(len, _UNSPACED.findall(text)))
+    spaced = len(_SPACED_WORD.findall(_UNSPACED.sub(" ", text) if unspaced else text))
+    return spaced + math.ceil(unspaced / _LETTERS_A_WORD)
+
+
+def measure(
+    request: JobRequest, processed: Processed, grounding: Grounding, text: str, constants: QualityConstants
+) -> Signals:
+    """Measure an answer; ``text`` is its response without citation markers."""
+    asked = bool(processed.markers) or (request.config.include_citations and not request.check_only)
+    rests_on = [
+        _cited(processed, statement.citations) if asked else _held_by(claim)
+        for claim, statement in zip(grounding.claims, processed.statements, strict=True)
+    ]
+    checkable = [position for position, claim in enumerate(grounding.claims) if _is_checkable(claim)]
+    used = set[int]().union(*(rests_on[position] for position in checkable))
+    found = hedging(text)
+    denied = any(claim.reason == NOT_SAID for claim in grounding.claims)
+    return Signals(
+        relevance=_relevance(request, used),
+        coverage=sum(bool(rests_on[position]) for position in checkable) / len(checkable) if checkable else None,
+        sources_used=len(used),
+        agreement=_agreement(grounding.claims, rests_on, constants),
+        strong=(*found.strong, *(("not in the sources",) if denied else ())),
+        moderate=found.moderate,
+        figures=figures(text),
+        length=max(0, word_count(text) - sum(map(word_count, (*found.strong, *found.moderate)))),
+    )
+
+
+def _is_checkable(claim: Claim) -> bool:
+    return claim.verdict is not Verdict.NOT_CHECKABLE
+
+
+def _cited(processed: Processed, positions: Iterable[int]) -> frozenset[int]:
+    """The sources a sentence cites, of which the place was found."""
+    citations = [processed.citations[position] for position in positions]
+    return frozenset(citation.source_index for citation in citations if citation.source_start is not None)
+
+
+def _held_by(claim: Claim) -> frozenset[int]:
+    """The sources that support a claim: what an answer that was not asked to cite rests on."""
+    if claim.verdict is not Verdict.SUPPORTED:
+        return frozenset()
+    return frozenset(evidence.source_index for evidence in claim.evidence)
+
+
+def _relevance(request: JobRequest, used: Iterable[int]) -> float | None:
+    scores = [request.context[index].relevance_score for index in used]
+    given = [score for score in scores if score is not None]
+    if not given:
+        given = [source.relevance_score for source in request.context if source.relevance_score is not None]
+    return sum(min(1.0, max(0.0, score)) for score in given) / len(given) if given else None
+
+
+def _agreement(
+    claims: Sequence[Claim], rests_on: Sequence[frozenset[int]], constants: QualityConstants
+) -> float | None:
+    """A claim that several sources support counts 1, one that a single source supports less, a contradicted one 0."""
+    values = []
+    for claim, cited in zip(claims, rests_on, strict=True):
+        if claim.verdict is Verdict.CONTRADICTED:
+            values.append(0.0)
+        elif claim.verdict is Verdict.SUPPORTED:
+            sources = _held_by(claim) | cited
+            values.append(1.0 if len(sources) > 1 else constants.single_source_agreement)
+    return sum(values) / len(values) if values else None
+
+
+# ---- sufficiency -------------------------------------------------------------------------------------------------
+
+
+def _gaps(
+    request: JobRequest,
+    processed: Processed,
+    grounding: Grounding,
+    *,
+    text: str,
+    signals: Signals,
+    constants: QualityConstants,
+) -> Iterable[str]:
+    """Why the sources do not suffice; nothing when they do."""
+    if not processed.canonical.sufficient:
+        yield "the answer says so itself"
+    if signals.strong:
+        yield f"strongly uncertain wording ({_quoted(signals.strong)})"
+    query_words = word_count(request.query)
+    given = [source.relevance_score for source in request.context if source.relevance_score is not None]
+    least = _least_relevance(query_words, constants)
+    if given and (mean := sum(given) / len(given)) < least:
+        yield f"the mean relevance of all sources is {mean:.2f}, below {least:.2f} for a question of {_counted(query_words, 'word')}"
+    factual = is_factual(request.query)
+    fewest = constants.factual_min_words if factual else constants.default_min_words
+    if signals.length < fewest:
+        yield f"{_counted(signals.length, 'word')}, at least {fewest} make an answer to {'a factual' if factual else 'such a'} question"
+    if not _addresses(request.query, text, grounding, constants):
+        yield "the answer does not take up the question"
+
+
+def _least_relevance(query_words: int, constants: QualityConstants) -> float:
+    if query_words <= constants.simple_query_words:
+        return constants.simple_relevance
+    if query_words <= constants.standard_query_words:
+        return constants.standard_relevance
+    return constants.complex_relevance
+
+
+def _addresses(query: str, text: str, grounding: Grounding, constants: QualityConstants) -> bool:
+    """Whether the answer shares words with the question, or is supported well enough to need none."""
+    if (grounding.grounding_score or 0.0) >= constants.addressed_support:
+        return True
+    asked = content_words(words(query))
+    if not asked:
+        return True
+    return len(asked & content_words(words(text))) / len(asked) >= constants.addressed_share
+
+
+# ---- in words ----------------------------------------------------------------------------------------------------
+
+
+def _described(signals: Signals, grounding: Grounding) -> Iterable[str]:
+    if signals.relevance is not None:
+        yield f"relevance {signals.relevance:.2f}"
+    if signals.coverage is not None:
+        checkable = sum(map(_is_checkable, grounding.claims))
+        yield f"{round(signals.coverage * checkable)} of {checkable} sentences rest on a source"
+    yield _counted(signals.sources_used, "source") + " used"
+    if signals.agreement is not None:
+        yield f"agreement {signals.agreement:.2f}"
+    # Strong uncertainty is among the gaps that follow.
+    if signals.moderate and not signals.strong:
+        yield f"uncertain wording ({_quoted(signals.moderate)})"
+    if signals.figures and not (signals.moderate or signals.strong):
+        yield _counted(signals.figures, "exact figure")
+    yield _counted(signals.length, "word")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _quoted(phrases: Sequence[str]) -> str:
+    named = ", ".join(f"'{phrase}'" for phrase in phrases[:_NAMED_PHRASES])
+    return f"{named} and {len(phrases) - _NAMED_PHRASES} more" if len(phrases) > _NAMED_PHRASES else named
+
+
+def reasoning(outcome_reasons: Sequence[str], grounding: Grounding | None, assessment: Assessment) -> str:
+    """One paragraph for a person: what decided the outcome, then what the quality rests on."""
+    sentences = [_sentence("; ".join(outcome_reasons) or _verdict(grounding))]
+    if assessment.remarks:
+        *measured, quality, suffices = assessment.remarks
+        sentences += [_sentence("; ".join(measured)), _sentence(f"{quality}; {suffices}")]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _verdict(grounding: Grounding | None) -> str:
+    if grounding is None:
+        return ""
+    checkable = sum(map(_is_checkable, grounding.claims))
+    supported = grounding.counts.get(Verdict.SUPPORTED, 0)
+    if not checkable:
+        return "there is no claim to check"
+    if supported == checkable:
+        return "every checkable claim is supported by a source"
+    return f"{supported} of {checkable} claims are supported by a source"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}." if text else ""

@@ -1,0 +1,128 @@
+"""What a person reads where there is no answer: the reason and a next step, in the language of the question."""
+# ruff: noqa: RUF001 - full-width punctuation is meant
+
+from collections.abc import Mapping
+
+from schemas.generation import FallbackMessages
+from schemas.job import JobRequest
+from tasks.text.language import language_of
+
+ENGLISH = "en"
+
+MESSAGES: Mapping[str, FallbackMessages] = {
+    "en": FallbackMessages(
+        no_evidence="No sources were found for this question, so it was not answered. Try to rephrase it, or add documents"
+        " that deal with it.",
+        abstained="The sources given do not answer this question. Try to make it more specific, or add documents that deal"
+        " with it.",
+        rejected="An answer was found, but the sources do not support it well enough to show it. Try to make the question more"
+        " specific, or add documents that deal with it.",
+        refused="The model declined to answer this question. Try to rephrase it; if it should be answered, tell whoever runs"
+        " this service.",
+        failed="This question could not be answered because of a technical problem. Please try again later; if it happens"
+        " again, tell whoever runs this service.",
+    ),
+    "de": FallbackMessages(
+        no_evidence="Zu dieser Frage wurden keine Quellen gefunden, deshalb wurde sie nicht beantwortet. Formulieren Sie sie"
+        " anders oder ergänzen Sie passende Dokumente.",
+        abstained="Die vorliegenden Quellen beantworten diese Frage nicht. Fragen Sie genauer oder ergänzen Sie passende"
+        " Dokumente.",
+        rejected="Es wurde eine Antwort gefunden, die Quellen belegen sie aber nicht gut genug, um sie zu zeigen. Fragen Sie genauer"
+        " oder ergänzen Sie passende Dokumente.",
+        refused="Das Modell hat es abgelehnt, diese Frage zu beantworten. Formulieren Sie sie anders; sollte sie beantwortet"
+        " werden, wenden Sie sich an den Betreiber dieses Dienstes.",
+        failed="Diese Frage konnte wegen eines technischen Problems nicht beantwortet werden. Bitte versuchen Sie es später"
+        " erneut; tritt es wieder auf, wenden Sie sich an den Betreiber dieses Dienstes.",
+    ),
+    "es": FallbackMessages(
+        no_evidence="No se encontraron fuentes para esta pregunta, por lo que no se ha respondido. Formúlela de otra manera o"
+        " añada documentos sobre el tema.",
+        abstained="Las fuentes disponibles no responden a esta pregunta. Intente precisarla o añada documentos sobre el tema.",
+        rejected="Se encontró una respuesta, pero las fuentes no la respaldan lo suficiente para mostrarla. Intente precisar la"
+        " pregunta o añada documentos sobre el tema.",
+        refused="El modelo se ha negado a responder a esta pregunta. Formúlela de otra manera; si debería responderse, avise"
+        " al responsable de este servicio.",
+        failed="No se pudo responder a esta pregunta por un problema técnico. Vuelva a intentarlo más tarde; si se repite,"
+        " avise al responsable de este servicio.",
+    ),
+    "fr": FallbackMessages(
+        no_evidence="Aucune source n'a été trouvée pour cette question, qui est donc restée sans réponse. Reformulez-la ou"
+        " ajoutez des documents sur le sujet.",
+        abstained="Les sources disponibles ne répondent pas à cette question. Essayez de la préciser ou ajoutez des documents"
+        " sur le sujet.",
+        rejected="Une réponse a été trouvée, mais les sources ne l'étayent pas assez pour la montrer. Essayez de préciser la question"
+        " ou ajoutez des documents sur le sujet.",
+        refused="Le modèle a refusé de répondre à cette question. Reformulez-la ; si elle devrait recevoir une réponse,"
+        " prévenez le responsable de ce service.",
+        failed="Un problème technique a empêché de répondre à cette question. Veuillez réessayer plus tard ; s'il se"
+        " reproduit, prévenez le responsable de ce service.",
+    ),
+    "zh": FallbackMessages(
+        no_evidence="没有找到与此问题相关的资料，因此未作回答。请换一种方式提问，或补充相关文档。",
+        abstained="现有资料无法回答此问题。请把问题提得更具体，或补充相关文档。",
+        rejected="已找到答案，但资料对它的支持不足，因此不予显示。请把问题提得更具体，或补充相关文档。",
+        refused="模型拒绝回答此问题。请换一种方式提问；如认为应予回答，请联系本服务的管理员。",
+        failed="由于技术问题，未能回答此问题。请稍后重试；如再次出现，请联系本服务的管理员。",
+    ),
+    "ar": FallbackMessages(
+        no_evidence="لم يُعثر على مصادر لهذا السؤال، لذلك لم تتم الإجابة عنه. جرّب إعادة صياغته أو أضف وثائق تتناول موضوعه.",
+        abstained="المصادر المتاحة لا تجيب عن هذا السؤال. جرّب أن تجعله أكثر تحديدًا أو أضف وثائق تتناول موضوعه.",
+        rejected="عُثر على إجابة، لكن المصادر لا تدعمها بما يكفي لعرضها. جرّب أن تجعل السؤال أكثر تحديدًا أو أضف وثائق تتناول موضوعه.",
+        refused="رفض النموذج الإجابة عن هذا السؤال. جرّب إعادة صياغته، وإن كان ينبغي أن يُجاب عنه فأبلغ القائمين على هذه الخدمة.",
+        failed="تعذّرت الإجابة عن هذا السؤال بسبب مشكلة تقنية. يُرجى المحاولة لاحقًا، وإن تكرر ذلك فأبلغ القائمين على هذه الخدمة.",
+    ),
+}
+"""One set of texts a language; what is missing here is told in English."""
+
+NOT_VERIFIED: Mapping[str, str] = {
+    "en": "Not verified against the sources:",
+    "de": "Durch die Quellen nicht belegt:",
+    "es": "No verificado en las fuentes:",
+    "fr": "Non vérifié dans les sources :",
+    "zh": "未经资料证实：",
+    "ar": "غير مؤكد في المصادر:",
+}
+"""Above the list of claims that nothing supports."""
+
+_NAMES = {
+    name: code
+    for code, names in {
+        "en": "english englisch",
+        "de": "german deutsch",
+        "es": "spanish español espanol castellano",
+        "fr": "french français francais",
+        "zh": "chinese mandarin 中文 汉语 漢語 简体中文 繁體中文",
+        "ar": "arabic العربية عربي",
+    }.items()
+    for name in names.split()
+}
+
+
+def code_of(language: str) -> str:
+    """The language code of a name or tag as callers write it: ``de``, ``de-AT``, ``German``; others as they begin."""
+    name = language.strip().lower()
+    return _NAMES.get(name) or name.replace("_", "-").split("-")[0]
+
+
+def fallback(request: JobRequest, kind: str) -> str:
+    """The text for ``no_evidence``, ``abstained``, ``rejected``, ``failed`` or ``refused``: the caller's own, or ours.
+
+    A caller who has a text for a failure, but none for a refusal, has that one for both. Ours is in the language asked for by the config, else in that of the query, else in English.
+    """
+    config = request.config
+    if (own := config.fallback_messages) is not None:
+        text = getattr(own, kind) or (own.failed if kind == "refused" else None)
+        if text:
+            return str(text)
+    return str(getattr(MESSAGES[_told_in(request)], kind))
+
+
+def not_verified(request: JobRequest) -> str:
+    """What stands above a list of claims that nothing supports, in the language of ``fallback``."""
+    return NOT_VERIFIED[_told_in(request)]
+
+
+def _told_in(request: JobRequest) -> str:
+    asked = request.config.language
+    language = code_of(asked) if asked else language_of(request.query)
+    return language if language is not None and language in MESSAGES else ENGLISH

@@ -1,0 +1,230 @@
+"""Every mode x format x style x protocol, through the real SDKs over HTTP and a real worker, in one batch.
+
+The stub answers as a model would: segments as JSON, running text with markers, Anthropic's own citation blocks; asked
+for a table or a list in running text, it writes one itself. What comes out is parsed by another Markdown parser than
+the one that Nightdesk validates with.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import mistune
+import pytest
+
+from schemas.generation import AnswerProtocol, CitationStyle, GenerationMode, OutputFormat
+from schemas.record import JobResult
+from schemas.states import Outcome
+from tasks.finish import result_of
+from tasks.ports import JobView, Ledger
+from tasks.restyle import restyled
+from tests.acceptance.conftest import REPOSITORY, System
+from tests.gate import assert_citations, assert_gate, assert_marker
+from tests.providers import KEY
+from tests.stub.scripts import SCRIPTS, Said, Script
+from tests.stub.server import running_stub
+
+RENT = "Rent may rise once a year, by 4% at most."
+NOTICE = "Die Kündigungsfrist beträgt drei Monate | oder länger."
+FEE = "费用为四欧元。"
+PAID = "الإيجار يدفع شهريا 👩‍🚀."
+CONTEXT: list[Any] = [
+    {"content": f"{RENT} The landlord gives notice 60 days before.", "title": "Act [2024] | *consolidated*\n(draft)",
+     "page": 14, "article": "12", "section_hierarchy": ["Rent", "Increases"]},
+    {"content": f"{NOTICE} Schäden werden gemeldet.", "product_name": "Home Cover", "document_type": "Terms"},
+    {"content": f"{FEE}押金为两个月租金。"},
+    {"content": f"Introduction. {PAID} More follows.", "title": "قانون الإيجار"},
+]  # fmt: skip
+
+PROSE: Script = (
+    Said(RENT, ((1, "Rent may rise once a year"),)),
+    Said(" " + NOTICE, ((2, "drei Monate | oder"), (1, "once a year"))),
+    Said(f" {FEE}", ((3, "费用为四欧元"),)),
+    Said(f" {PAID}", ((4, "يدفع شهريا"),)),
+)
+LIST: Script = (
+    Said("What is known:\n\n1. "), Said(RENT, ((1, "4% at most"),)), Said("\n   - "), Said(NOTICE, ((2, "drei Monate"),)),
+    Said("\n2. "), Said(FEE, ((3, "费用为四欧元"),)), Said("\n3. "), Said(PAID, ((4, "يدفع شهريا"),)),
+)  # fmt: skip
+ROWS = NOTICE.replace("|", "\\|")
+TABLE: Script = (
+    Said("| Topic | Rule |\n| --- | --- |\n| rent | "), Said(RENT, ((1, "4% at most"),)),
+    Said(" |\n| notice | "), Said(ROWS, ((2, "drei Monate"),)), Said(" |\n| fee | "), Said(FEE, ((3, "费用为四欧元"),)),
+    Said(" |\n| month | "), Said(PAID, ((4, "يدفع شهريا"),)), Said(" |"),
+)  # fmt: skip
+WRITTEN = {"#prose": PROSE, "#list": LIST, "#table": TABLE}
+
+PROVIDERS = {
+    AnswerProtocol.SEGMENTS: "structured",
+    AnswerProtocol.MARKERS: "plain",
+    AnswerProtocol.NATIVE: "anthropic",
+}
+COMBINATIONS = list(product(GenerationMode, OutputFormat, CitationStyle, AnswerProtocol))
+
+
+@dataclass(frozen=True)
+class Case:
+    mode: GenerationMode
+    output_format: OutputFormat
+    style: CitationStyle
+    protocol: AnswerProtocol
+
+    @property
+    def script(self) -> str:
+        """A model that answers in running text writes the form that it is asked for itself."""
+        form = self.expected if self.output_format is not OutputFormat.AUTO else None
+        if self.protocol is not AnswerProtocol.SEGMENTS:
+            if form is OutputFormat.TABLE:
+                return "#table"
+            if form in {OutputFormat.BULLETS, OutputFormat.STEPS}:
+                return "#list"
+        return "#prose"
+
+    @property
+    def expected(self) -> OutputFormat:
+        if self.output_format is not OutputFormat.AUTO:
+            return self.output_format
+        return OutputFormat.TABLE if self.mode is GenerationMode.COMPARISON else OutputFormat.MARKDOWN
+
+    def job(self) -> dict[str, Any]:
+        config = {
+            "mode": self.mode.value, "output_format": self.output_format.value, "citation_style": self.style.value,
+            "provider": PROVIDERS[self.protocol], "max_attempts": 2,
+        }  # fmt: skip
+        return {"query": f"What is known of {self.script}?", "context": CONTEXT, "config": config}
+
+
+@pytest.fixture
+def scripted(system: System, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, KEY)
+    SCRIPTS.update(WRITTEN)
+    try:
+        with running_stub(lean=True) as stub:
+            providers = {
+                "structured": {"kind": "openai", "base_url": f"{stub.url}/v1", "model": "gpt-6-luna"},
+                "plain": {"kind": "openai_chat", "base_url": f"{stub.url}/v1", "model": "m", "json_schema": False},
+                "anthropic": {"kind": "anthropic", "base_url": stub.url, "model": "claude-haiku-5-5"},
+            }
+            monkeypatch.setenv("NIGHTDESK_PROVIDERS", json.dumps(providers))
+            yield system
+    finally:
+        for word in WRITTEN:
+            del SCRIPTS[word]
+
+
+def read_all(system: System, job_ids: list[Any]) -> list[JobView]:
+    async def read(ledger: Ledger) -> list[JobView]:
+        return await ledger.views(job_ids)
+
+    return system.ask(read)
+
+
+def test_every_combination_is_valid_consistent_and_exact(scripted: System) -> None:
+    cases = [Case(*combination) for combination in COMBINATIONS]
+    batch_id, job_ids = scripted.submit([case.job() for case in cases])
+    scripted.start_worker()
+    scripted.until_final(len(cases))
+    views = read_all(scripted, job_ids)
+    cited: dict[tuple[str, AnswerProtocol], set[tuple[tuple[int, int | None, int | None], ...]]] = {}
+    for case, view in zip(cases, views, strict=True):
+        result = result_of(view)
+        try:
+            assert_gate(result, view.record, view.request)
+            assert_form(case, result)
+        except AssertionError as error:
+            raise AssertionError(f"{case}: {error}\n{result.reasoning}\n{result.response}") from error
+        assert result.provider_snapshot is not None
+        assert result.provider_snapshot.protocol is case.protocol
+        places = tuple((one.source_index, one.source_start, one.source_end) for one in result.citations)
+        cited.setdefault((case.script, case.protocol), set()).add(places)
+    # Whatever the mode, the format and the style: the same answer cites the same places of the same sources.
+    exact = {key: found for key, found in cited.items() if key[1] is not AnswerProtocol.MARKERS}
+    assert {key: len(found) for key, found in exact.items()} == dict.fromkeys(exact, 1)
+    assert_restyled_over_the_command_line(scripted, str(batch_id), views)
+
+
+def assert_form(case: Case, result: JobResult) -> None:
+    """The answer is of its format, by a parser of other people, and its markers are of its style."""
+    assert result.outcome is Outcome.ANSWERED
+    assert result.output_format is case.expected
+    assert len(result.citations) == (5 if case.script == "#prose" else 4)
+    assert_citations_stand_apart(case, result)
+    text = result.response
+    if case.expected is OutputFormat.JSON:
+        parsed = json.loads(text)
+        assert result.structured == parsed
+        ranks = [rank for one in parsed["answer"] for rank in one["citations"]]
+        assert ranks == [citation.rank for citation in result.citations]
+        assert [source["number"] for source in parsed["sources"]] == [1, 2, 3, 4]
+        return
+    blocks = [block for block in parsed_blocks(text) if block["type"] != "blank_line"]
+    kinds = [block["type"] for block in blocks]
+    listed = case.style in {CitationStyle.ENDNOTE, CitationStyle.FOOTNOTE}
+    notes = {CitationStyle.ENDNOTE: ["paragraph", "list"], CitationStyle.FOOTNOTE: ["paragraph"]}.get(case.style, [])
+    if case.expected is OutputFormat.PLAIN:
+        assert "**" not in text
+        assert ("\n\nSources:\n[1] " in text) is (case.style is CitationStyle.ENDNOTE)
+        return
+    assert kinds[len(kinds) - len(notes) :] == notes
+    body = blocks[: len(kinds) - len(notes)]
+    if listed:
+        assert all(
+            name in plain_text(blocks[-1]) for name in ("Act [2024] | *consolidated* (draft)", "Home Cover Terms")
+        )
+    if case.expected is OutputFormat.TABLE:
+        (table,) = [block for block in body if block["type"] == "table"]
+        rows = [table["children"][0]["children"], *(row["children"] for row in table["children"][1]["children"])]
+        assert {len(row) for row in rows} == {2}
+        assert len(rows) == (
+            5 if case.protocol is not AnswerProtocol.SEGMENTS and case.script == "#table" else len(rows)
+        )
+    elif case.expected in {OutputFormat.BULLETS, OutputFormat.STEPS}:
+        (found,) = [block for block in body if block["type"] == "list"]
+        assert found["attrs"]["ordered"] is (case.expected is OutputFormat.STEPS)
+        assert found["attrs"].get("start", 1) == 1
+        assert len(found["children"]) == (3 if case.script == "#list" else 4)
+
+
+def assert_citations_stand_apart(case: Case, result: JobResult) -> None:
+    end = 0
+    for citation in result.citations:
+        assert end <= citation.start_pos
+        end = citation.end_pos
+        marker = result.response[citation.start_pos : citation.end_pos]
+        assert_marker(marker, citation.rank, case.style, case.expected)
+    first = result.citations[0]
+    assert (first.page, first.article, first.section) == (14, "12", "Rent > Increases")
+
+
+def parsed_blocks(text: str) -> list[dict[str, Any]]:
+    parse = mistune.create_markdown(renderer="ast", plugins=["table"])
+    blocks = parse(text)
+    assert isinstance(blocks, list)
+    return blocks
+
+
+def plain_text(block: dict[str, Any]) -> str:
+    return str(block.get("raw", "")) + "".join(plain_text(child) for child in block.get("children", ()))
+
+
+def assert_restyled_over_the_command_line(system: System, batch_id: str, views: list[JobView]) -> None:
+    """``results`` in another style is what the library makes of the records, and calls nobody."""
+    calls = system.one("SELECT count(*) FROM attempt")
+    command = [sys.executable, "-m", "worker.cli", "results", batch_id, "--quiet", "--citation-style", "endnote"]
+    told = subprocess.run(
+        [*command, "--output-format", "table", "--with-sources"],
+        env=system.environment(), cwd=REPOSITORY, capture_output=True, check=True, timeout=60,
+    )  # fmt: skip
+    lines = [JobResult.model_validate_json(line) for line in told.stdout.splitlines()]
+    assert len(lines) == len(views)
+    for view, line in zip(views, lines, strict=True):
+        moved = restyled(view, CitationStyle.ENDNOTE, OutputFormat.TABLE, with_sources=True)
+        assert (line.response, line.citations, line.claims) == (moved.response, moved.citations, moved.claims)
+        assert line.response.count("**Sources:**") == 1
+        assert_citations(line, view.request)
+    assert system.one("SELECT count(*) FROM attempt") == calls

@@ -1,0 +1,132 @@
+"""Streamed answers of a real worker: readers early and late see the same, the record is as without, breaks are kept."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.acceptance.conftest import REPOSITORY, System, questions
+from tests.providers import KEY
+from tests.stub.server import Stub, running_stub
+from tests.stub.streams import broken
+from worker.tokens import Kind, Token, TokenReader
+
+PROVIDERS = ("openai", "anthropic")
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+    with running_stub(token_s=0.05) as stub:
+        for name in PROVIDERS:
+            monkeypatch.setenv(f"{name.upper()}_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", stub.url)
+        yield stub
+
+
+def job(provider: str, *, stream: bool) -> dict[str, Any]:
+    (one,) = questions(1)
+    return {**one, "custom_id": f"{provider} {stream}", "config": {"provider": provider, "stream": stream}}
+
+
+def command(system: System, *arguments: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "worker.cli", *arguments]
+    environment = system.environment()
+    return subprocess.run(
+        line, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def text_of(found: list[Token]) -> str:
+    """What a reader shows at the end: a start forgets what came before."""
+    text = ""
+    for token in found:
+        text = "" if token.kind is Kind.START else text + token.text
+    return text
+
+
+async def two_readers(redis_url: str, job_id: UUID) -> tuple[list[Token], list[Token]]:
+    """One from before the first word, one from the midst of it."""
+    midst = asyncio.Event()
+
+    async def read(reader: TokenReader) -> list[Token]:
+        found: list[Token] = []
+        async for token in reader.follow(job_id, 1):
+            found.append(token)
+            if sum(one.kind is Kind.TEXT for one in found) == 3:
+                midst.set()
+        return found
+
+    async with TokenReader(redis_url, key_prefix="") as reader, asyncio.timeout(60):
+        early = asyncio.create_task(read(reader))
+        await midst.wait()
+        late = asyncio.create_task(read(reader))
+        assert not early.done()
+        return await early, await late
+
+
+def result(system: System, job_id: UUID) -> dict[str, Any]:
+    """What must not depend on streaming."""
+    statement = """
+        SELECT answer, citations, grounding -> 'claims', status, usage, j.outcome, j.cost_usd
+        FROM generation_record g JOIN job j ON j.id = g.job_id WHERE j.id = %s
+    """
+    names = ("answer", "citations", "claims", "status", "usage", "outcome", "cost_usd")
+    return dict(zip(names, system.rows(statement, job_id)[0], strict=True))
+
+
+def test_readers_early_and_late_and_the_same_record_as_without(system: System, stub: Stub) -> None:
+    jobs = [job(provider, stream=stream) for provider in PROVIDERS for stream in (True, False)]
+    _, (streamed, fetched, native, native_fetched) = system.submit(jobs)
+    system.start_worker()
+    early, late = asyncio.run(two_readers(system.redis_url, native))
+    assert early == late
+    system.until_final(len(jobs))
+
+    assert text_of(early) == "Desk number 0 opens at 1 in the morning."
+    assert [token.kind for token in early if token.kind is not Kind.TEXT] == [Kind.START, Kind.END, Kind.FINAL]
+    assert (early[-1].state, early[-1].outcome) == ("completed", "answered")
+    for one, other in ((streamed, fetched), (native, native_fetched)):
+        assert result(system, one) == result(system, other)
+        assert result(system, one)["outcome"] == "answered"
+    protocols = "SELECT provider_snapshot ->> 'protocol' FROM generation_record WHERE job_id = %s"
+    assert [system.one(protocols, one) for one in (streamed, fetched, native)] == ["markers", "segments", "native"]
+
+    done = command(system, "watch", str(streamed))
+    assert (done.returncode, done.stdout) == (
+        0,
+        "Desk number 0 opens at 1 in the morning. [1]\n",
+    )
+    assert "completed, answered" in done.stderr
+    assert command(system, "watch", str(fetched)).stdout == ""
+
+
+def test_a_broken_stream_is_an_attempt_and_readers_see_the_next_one_start(system: System, stub: Stub) -> None:
+    stub.then(broken("disconnect", 9))
+    _, (job_id,) = system.submit([job("anthropic", stream=True)])
+    system.start_worker()
+    done = command(system, "watch", str(job_id))
+    system.until_final(1)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("\nDesk number 0 opens at 1 in the morning.\n")
+    assert "the answer starts anew (round 0, attempt 2)" in done.stderr
+    assert system.rows("SELECT outcome FROM attempt ORDER BY number") == [("unknown",), ("ok",)]
+    kept = "SELECT c.won, c.finish_reason, c.parsed ->> 'text' FROM completion c JOIN attempt a ON a.id = c.attempt_id ORDER BY a.number"
+    (part, whole) = system.rows(kept)
+    assert part[:2] == (False, "interrupted")
+    assert part[2]
+    assert whole == (True, "stop", "Desk number 0 opens at 1 in the morning.")
+    assert whole[2].startswith(part[2])
+
+    completions = json.loads(command(system, "show", str(job_id), "--json").stdout)["completions"]
+    assert [(one["won"], one["finish_reason"]) for one in completions] == [(False, "interrupted"), (True, "stop")]
+    assert completions[0]["raw"].startswith("event: message_start")
+    told = command(system, "show", str(job_id)).stdout
+    assert "Came before the stream broke" in told
+    assert part[2].strip() in told

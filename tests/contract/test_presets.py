@@ -1,0 +1,287 @@
+"""Presets, answer protocols and refused parameters, over HTTP through the real SDKs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from schemas.failure import FailureKind
+from schemas.generation import AnswerProtocol
+from schemas.job import JobRequest
+from tasks.errors import ConfigurationError, ProviderError
+from tasks.ports import Call, Provider, Turn
+from tasks.postprocess import postprocess
+from tests.providers import ANTHROPIC, CHAT, EXTRACTIVE, KEY, OPENAI, OPENS, Kind, ask, fails, plan, question
+from tests.stub import faults
+from tests.stub.server import Stub, running_stub
+from worker.providers.presets import PRESETS
+from worker.providers.registry import ConfiguredProviders
+from worker.settings import Settings
+
+EVERYTHING = {
+    "temperature": 0.2,
+    "reasoning_effort": "low",
+    "sampling": {"top_p": 0.9, "top_k": 40, "seed": 7, "stop": ["END"]},
+    "max_tokens": 300,
+}
+SEGMENTS, NATIVE, MARKERS = AnswerProtocol.SEGMENTS, AnswerProtocol.NATIVE, AnswerProtocol.MARKERS
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Stub]:
+    with running_stub() as stub:
+        yield stub
+
+
+@pytest.fixture
+def stub(running: Stub) -> Stub:
+    running.acts.clear()
+    running.asked.clear()
+    return running
+
+
+def preset(name: str, stub: Stub, **more: Any) -> Provider:
+    """A preset as it is, but for its address (and a key for that address)."""
+    given = {"preset": name, "base_url": f"{stub.url}/v1", "model": "m", "api_key_env": "MINE", **more}
+    return ConfiguredProviders(Settings(providers={name: given}), {"MINE": KEY}).get(name)  # type: ignore[dict-item]
+
+
+# ---- presets ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "base_url", "model"),
+    [
+        ("ollama", "http://localhost:11434/v1", None),
+        ("vllm", "http://localhost:8000/v1", None),
+        ("llamacpp", "http://localhost:8080/v1", "default"),
+        ("gemini", "https://generativelanguage.googleapis.com/v1beta/openai/", "gemini-3.8-flash"),
+    ],
+)
+def test_a_preset_needs_no_settings(name: str, base_url: str, model: str | None) -> None:
+    environment = {"GEMINI_API_KEY": KEY, "OPENAI_API_KEY": "sk-another-0123456789"}
+    provider: Any = ConfiguredProviders(Settings(), environment).get(name)
+
+    assert (provider.target.base_url, provider.target.model) == (base_url, model)
+    assert provider.target.api_key == (KEY if name == "gemini" else None)
+
+
+def test_geminis_key_is_named_when_it_is_missing() -> None:
+    with pytest.raises(ConfigurationError, match="set GEMINI_API_KEY"):
+        ConfiguredProviders(Settings(), {}).get("gemini")
+
+
+def test_geminis_key_is_not_sent_elsewhere() -> None:
+    given: Any = {"mine": {"preset": "gemini", "base_url": "http://127.0.0.1:9/v1"}}
+    provider: Any = ConfiguredProviders(Settings(providers=given), {"GEMINI_API_KEY": KEY}).get("mine")
+
+    assert provider.target.api_key is None
+
+
+def test_geminis_prices_are_known_and_a_server_of_ones_own_has_none(stub: Stub) -> None:
+    gemini = ConfiguredProviders(Settings(), {"GEMINI_API_KEY": KEY}).get("gemini")
+
+    assert plan(gemini, question()).reserve_usd
+    assert plan(preset("vllm", stub), question()).reserve_usd is None
+
+
+SENT = {"max_tokens", "messages", "model", "reasoning_effort", "response_format", "stop", "temperature", "top_p"}
+
+
+@pytest.mark.parametrize(
+    ("name", "sent", "dropped"),
+    [
+        ("ollama", SENT | {"seed"}, {"top_k"}),
+        ("vllm", SENT | {"seed", "top_k"}, set()),
+        ("llamacpp", SENT | {"seed", "top_k"}, set()),
+        ("gemini", SENT, {"seed", "top_k"}),
+    ],
+)
+def test_a_preset_sends_what_its_server_knows(name: str, sent: set[str], dropped: set[str], stub: Stub) -> None:
+    request = question(**EVERYTHING)
+    call, answered = ask(preset(name, stub), request)
+
+    (asked,) = stub.asked
+    assert set(asked.json) == sent
+    assert asked.json["response_format"]["json_schema"]["strict"] is True
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    snapshot = answered.completion.snapshot
+    assert set(snapshot.parameters_dropped) == dropped
+    assert snapshot.protocol is SEGMENTS
+    processed = postprocess(request, call.prompt, answered.completion)
+    assert (processed.parsed, processed.citations[0].quoted_text) == (True, OPENS)
+
+
+def test_every_value_of_a_preset_can_be_overridden(stub: Stub) -> None:
+    provider = preset("gemini", stub, drops=("reasoning_effort",), json_schema=False, answer_protocol="markers")
+    ask(provider, question(**EVERYTHING))
+
+    (asked,) = stub.asked
+    assert "reasoning_effort" not in asked.json
+    assert "response_format" not in asked.json
+    assert asked.json["seed"] == 7
+
+
+@pytest.mark.parametrize("name", [None, *PRESETS])
+def test_the_presets_without_a_model_say_so(name: str | None) -> None:
+    if name not in {"ollama", "vllm"}:
+        return
+    with pytest.raises(ProviderError, match="has no default model") as raised:
+        plan(ConfiguredProviders(Settings(), {}).get(name), question())
+    assert raised.value.kind is FailureKind.CONFIGURATION
+
+
+def test_a_preset_that_there_is_not_is_named_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match="there is gemini, llamacpp, ollama, vllm"):
+        Settings(providers={"mine": {"preset": "lmstudio"}})  # type: ignore[dict-item]
+
+
+# ---- answer protocols ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "served"),
+    [
+        (OPENAI, None, SEGMENTS),
+        (OPENAI, MARKERS, MARKERS),
+        (CHAT, None, SEGMENTS),
+        (CHAT, SEGMENTS, SEGMENTS),
+        (CHAT, MARKERS, MARKERS),
+        (ANTHROPIC, None, NATIVE),
+        (ANTHROPIC, NATIVE, NATIVE),
+        (ANTHROPIC, SEGMENTS, SEGMENTS),
+        (ANTHROPIC, MARKERS, MARKERS),
+        (EXTRACTIVE, MARKERS, SEGMENTS),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("by", ["job", "settings"])
+def test_the_protocol_asked_for_is_used_and_recorded(
+    kind: Kind, asked: AnswerProtocol | None, served: AnswerProtocol, by: str, stub: Stub
+) -> None:
+    request = question(**({"answer_protocol": asked} if by == "job" else {}))
+    provider = kind.at(stub, answer_protocol=asked if by == "settings" else None)
+    call, answered = ask(provider, request)
+
+    assert answered.completion.snapshot.protocol is call.protocol is served
+    processed = postprocess(request, call.prompt, answered.completion)
+    assert (processed.parsed, processed.citations[0].source_index) == (True, 0)
+    if kind is EXTRACTIVE and by == "job":
+        assert "always quotes in segments" in answered.completion.snapshot.parameters_dropped["answer_protocol"]
+
+
+def test_a_jobs_protocol_goes_before_that_of_the_settings(stub: Stub) -> None:
+    call, _ = ask(CHAT.at(stub, answer_protocol=MARKERS), question(answer_protocol=SEGMENTS))
+
+    assert call.protocol is SEGMENTS
+
+
+def test_a_job_with_a_schema_gets_its_object_whatever_the_settings_prefer(stub: Stub) -> None:
+    schema = {"type": "object", "properties": {"opens": {"type": "string"}}}
+    for kind in (OPENAI, CHAT, ANTHROPIC):
+        call, _ = ask(kind.at(stub, answer_protocol=MARKERS), question(output_schema=schema))
+        assert call.protocol is SEGMENTS
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "told"),
+    [
+        (OPENAI, {"answer_protocol": NATIVE}, "no answer protocol 'native'; it has 'segments', 'markers'"),
+        (CHAT, {"answer_protocol": NATIVE}, "no answer protocol 'native'; it has 'segments', 'markers'"),
+        (ANTHROPIC, {"answer_protocol": NATIVE, "output_schema": {"type": "object"}}, "use 'segments'"),
+        (CHAT, {"answer_protocol": MARKERS, "output_schema": {"type": "object"}}, "use 'segments'"),
+    ],
+    ids=str,
+)
+def test_a_protocol_that_cannot_be_served_is_refused_before_the_call(
+    kind: Kind, config: dict[str, Any], told: str, stub: Stub
+) -> None:
+    error = fails(kind.at(stub), question(**config))
+
+    assert error.kind is FailureKind.CONFIGURATION
+    assert told in str(error)
+    assert not stub.asked
+
+
+# ---- parameters that a server does not know --------------------------------------------------------------------
+
+GEMINI_TOLD = 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'
+
+
+@pytest.mark.parametrize(
+    ("kind", "act", "parameter"),
+    [
+        (CHAT, faults.status(400, [{"error": {"code": 400, "message": GEMINI_TOLD}}]), "seed"),
+        (OPENAI, faults.openai_error(400, "unknown_parameter", "Unknown parameter: 'foo'."), "foo"),
+        (
+            CHAT,
+            faults.status(400, {"error": {"message": "no", "code": "unsupported_value", "param": "temperature"}}),
+            "temperature",
+        ),
+        (
+            CHAT,
+            faults.openai_error(400, "invalid_request_error", "Unrecognized request argument supplied: top_p"),
+            "top_p",
+        ),
+        (
+            ANTHROPIC,
+            faults.anthropic_error(400, "invalid_request_error", "effort: Extra inputs are not permitted"),
+            "effort",
+        ),
+        (CHAT, faults.status(422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "stop"]}]}), "stop"),
+    ],
+)
+def test_a_parameter_that_a_server_does_not_know_is_named(
+    kind: Kind, act: faults.Act, parameter: str, stub: Stub
+) -> None:
+    stub.then(act)
+    error = fails(kind.at(stub))
+
+    assert error.kind is FailureKind.CONFIGURATION
+    assert f"refuses the parameter '{parameter}'" in str(error)
+    assert "drops" in str(error)
+
+
+def test_geminis_word_for_a_wrong_key(stub: Stub) -> None:
+    told = "API key not valid. Please pass a valid API key."
+    stub.then(faults.status(400, [{"error": {"code": 400, "message": told, "status": "INVALID_ARGUMENT"}}]))
+
+    assert fails(preset("gemini", stub)).kind is FailureKind.AUTHENTICATION
+
+
+def test_another_refused_request_stays_one(stub: Stub) -> None:
+    stub.then(faults.openai_error(400, "invalid_request_error", "messages: roles must alternate"))
+
+    assert fails(CHAT.at(stub)).kind is FailureKind.INVALID_REQUEST
+
+
+# ---- turns -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "turns"),
+    [
+        ({}, ["extractive", "ollama:llama3.2:3b", "openai"]),
+        ({"provider": "openai", "model": "m"}, ["openai:m", "extractive", "ollama:llama3.2:3b", "openai"]),
+        ({"provider": "openai"}, ["openai", "extractive", "ollama:llama3.2:3b"]),
+        ({"fallbacks": ["vllm"]}, ["extractive", "vllm"]),
+        ({"fallbacks": ["extractive"]}, ["extractive"]),
+    ],
+)
+def test_whom_a_job_asks_in_turn(config: dict[str, Any], turns: list[str]) -> None:
+    fallbacks = ("extractive", "ollama:llama3.2:3b", "openai")
+    providers = ConfiguredProviders(Settings(fallbacks=fallbacks), {})
+    request = JobRequest(query="q", context=["c"], config=config)
+
+    assert providers.turns(request.config) == tuple(map(Turn.parse, turns))
+
+
+def test_a_fallback_of_the_settings_that_there_is_not_stops_the_process() -> None:
+    with pytest.raises(ConfigurationError, match="NIGHTDESK_FALLBACKS names 'opneai:x'"):
+        ConfiguredProviders(Settings(fallbacks=("opneai:x",)), {})
+
+
+def test_a_call_is_planned_without_the_network() -> None:
+    call: Call = plan(ConfiguredProviders(Settings(), {}).get("llamacpp"), question())
+
+    assert (call.provider, call.model) == ("llamacpp", "default")

@@ -1,0 +1,308 @@
+"""Streamed answers: the same as those fetched whole, heard while they come, and what came is kept when they break."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from schemas.completion import Completion, FinishReason
+from schemas.failure import FailureKind as K
+from schemas.generation import AnswerProtocol
+from tasks.errors import ProviderError
+from tasks.ports import Answered, Listener, Provider
+from tests.llmock import Llmock, running_llmock
+from tests.providers import (
+    ANTHROPIC,
+    CHAT,
+    EVERY,
+    EXTRACTIVE,
+    KEY,
+    OPENAI,
+    OPENS,
+    OVER_HTTP,
+    Kind,
+    ask,
+    hear,
+    plan,
+    question,
+    using,
+)
+from tests.stub import faults
+from tests.stub.server import Stub, running_stub
+from tests.stub.streams import broken, not_streamed
+
+every = pytest.mark.parametrize("kind", EVERY, ids=str)
+over_http = pytest.mark.parametrize("kind", OVER_HTTP, ids=str)
+
+SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["hour"],
+    "properties": {"hour": {"type": "string"}},
+}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Stub]:
+    with running_stub() as stub:
+        yield stub
+
+
+@pytest.fixture
+def stub(running: Stub) -> Stub:
+    running.acts.clear()
+    running.asked.clear()
+    running.calls.clear()
+    return running
+
+
+def whole(kind: Kind, stub: Stub, **config: Any) -> Completion:
+    """The same answer fetched whole, in the protocol that a stream gets."""
+    target = {} if kind in {ANTHROPIC, EXTRACTIVE} or "output_schema" in config else {"json_schema": False}
+    return ask(kind.at(stub, **target), question(**config))[1].completion
+
+
+def facts(completion: Completion) -> dict[str, Any]:
+    """All of a completion but what differs between two calls, or says that one was streamed."""
+    told = completion.model_dump(mode="json")
+    for name in ("request_id", "parameters_sent", "parameters_dropped"):
+        told["snapshot"].pop(name)
+    return told
+
+
+def heard_whole(kind: Kind, stub: Stub, **config: Any) -> tuple[list[str], Answered]:
+    heard, answered, _ = hear(kind.at(stub), question(stream=True, **config))
+    assert isinstance(answered, Answered), answered
+    return heard, answered
+
+
+# ---- whole answers ---------------------------------------------------------------------------------------------
+
+
+@every
+def test_a_streamed_answer_is_the_one_fetched_whole(kind: Kind, stub: Stub) -> None:
+    expected = whole(kind, stub)
+    heard, answered = heard_whole(kind, stub)
+    assert facts(answered.completion) == facts(expected)
+    assert answered.completion.snapshot.request_id
+    assert answered.completion.snapshot.parameters_sent["stream"] is True
+    assert len(heard) > 3
+    if kind is EXTRACTIVE:
+        assert "".join(heard) == "The night desk opens at nine in the evening. [1]"
+    else:
+        assert "".join(heard) == answered.completion.text
+
+
+@over_http
+def test_an_object_by_schema_is_streamed_too(kind: Kind, stub: Stub) -> None:
+    expected = whole(kind, stub, output_schema=SCHEMA)
+    heard, answered = heard_whole(kind, stub, output_schema=SCHEMA)
+    assert answered.completion.protocol is AnswerProtocol.SEGMENTS
+    assert facts(answered.completion) == facts(expected)
+    assert orjson.loads("".join(heard))["data"] == {"hour": "x"}
+
+
+@over_http
+def test_what_came_is_kept_as_it_came(kind: Kind, stub: Stub) -> None:
+    call, answered = ask(kind.at(stub), question(stream=True))
+    (asked,) = stub.asked
+    assert asked.body == call.body
+    assert call.stream
+    assert asked.json["stream"] is True
+    assert ("stream_options" in asked.json) is (kind is CHAT)
+    assert asked.headers["accept-encoding"] == "identity"
+    lines = answered.raw.splitlines()
+    assert all(line.startswith((b"data: ", b"event: ")) or not line for line in lines)
+    assert answered.raw.endswith(b"\n\n")
+
+
+def _refused(answer: dict[str, Any]) -> None:
+    if "output" in answer:
+        answer["output"][1]["content"] = [{"type": "refusal", "refusal": "I can't."}]
+    elif "choices" in answer:
+        answer["choices"][0]["message"] |= {"content": None, "refusal": "I can't."}
+    else:
+        details = {"type": "refusal", "category": "bio", "explanation": "I can't."}
+        answer |= {"content": [], "stop_reason": "refusal", "stop_details": details}
+
+
+def _too_long(answer: dict[str, Any]) -> None:
+    if "output" in answer:
+        answer |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    elif "choices" in answer:
+        answer["choices"][0]["finish_reason"] = "length"
+    else:
+        answer["stop_reason"] = "max_tokens"
+
+
+def _unstorable(answer: dict[str, Any]) -> None:
+    text = "nul \0 in it [1]"
+    if "output" in answer:
+        answer["output"][1]["content"][0]["text"] = text
+    elif "choices" in answer:
+        answer["choices"][0]["message"]["content"] = text
+    else:
+        answer["content"][1]["text"] = text
+
+
+@over_http
+@pytest.mark.parametrize("change", [_refused, _too_long, _unstorable])
+def test_what_is_odd_in_an_answer_is_odd_in_a_stream(kind: Kind, change: Any, stub: Stub) -> None:
+    stub.then(faults.changed(change))
+    expected = whole(kind, stub)
+    stub.then(faults.changed(change))
+    heard, answered = heard_whole(kind, stub)
+    told, fetched = facts(answered.completion), facts(expected)
+    told["snapshot"].pop("rate_limits")
+    fetched["snapshot"].pop("rate_limits")
+    assert told == fetched
+    assert "\0" not in "".join(heard)
+
+
+@over_http
+def test_a_server_that_knows_no_streams_is_understood(kind: Kind, stub: Stub) -> None:
+    stub.then(not_streamed())
+    heard, answered = heard_whole(kind, stub)
+    assert answered.completion.text.startswith(OPENS)
+    assert "".join(heard) == answered.completion.text
+    assert answered.raw.startswith(b"{")
+
+
+@over_http
+def test_nobody_has_to_listen(kind: Kind, stub: Stub) -> None:
+    _, answered = ask(kind.at(stub), question(stream=True))
+    assert answered.completion.text.startswith(OPENS)
+
+
+def test_a_price_needs_the_usage_that_comes_last(stub: Stub) -> None:
+    _, answered = heard_whole(ANTHROPIC, stub)
+    assert answered.completion.usage is not None
+    assert answered.completion.usage.output_tokens == 80
+    assert answered.completion.cost_usd == whole(ANTHROPIC, stub).cost_usd
+
+
+# ---- broken ones -----------------------------------------------------------------------------------------------
+
+KINDS = {"disconnect": K.UNKNOWN_OUTCOME, "truncate": K.UNKNOWN_OUTCOME, "malformed": K.BAD_ANSWER}
+"""What each break is taken for; an error event says itself."""
+
+
+def assert_kept(heard: list[str], listener: Listener) -> Completion:
+    left = listener.so_far()
+    assert left is not None
+    assert left.completion.finish_reason is FinishReason.INTERRUPTED
+    assert left.completion.text == "".join(heard)
+    assert left.completion.cost_usd is None
+    assert left.raw.startswith((b"data: ", b"event: "))
+    assert KEY not in left.completion.model_dump_json()
+    return left.completion
+
+
+@over_http
+@pytest.mark.parametrize("how", [*KINDS, "error"])
+def test_a_broken_stream_is_an_error_and_what_came_is_kept(kind: Kind, how: str, stub: Stub) -> None:
+    stub.then(broken(how, after=7))
+    heard, error, listener = hear(kind.at(stub), question(stream=True))
+    assert isinstance(error, ProviderError)
+    expected = KINDS.get(how) or (K.OVERLOADED if kind is ANTHROPIC else K.UNKNOWN_OUTCOME)
+    assert error.kind is expected
+    assert error.provider_request_id == "req_broken"
+    assert error.__cause__ is None
+    assert "".join(heard)
+    assert OPENS.startswith("".join(heard).strip())
+    assert assert_kept(heard, listener).snapshot.request_id == "req_broken"
+    if how == "error":
+        assert "fell over" in str(error)
+
+
+@over_http
+def test_a_stall_ends_with_the_time_allowed(kind: Kind, stub: Stub) -> None:
+    stub.then(broken("stall", after=7))
+    heard, error, listener = hear(kind.at(stub), question(stream=True, timeout_s=0.3))
+    assert isinstance(error, ProviderError)
+    assert error.kind is K.UNKNOWN_OUTCOME
+    assert_kept(heard, listener)
+
+
+@over_http
+def test_a_call_that_is_cut_off_has_kept_what_came(kind: Kind, stub: Stub) -> None:
+    stub.then(broken("stall", after=7))
+    came = asyncio.Event()
+    heard: list[str] = []
+
+    def on_text(piece: str) -> None:
+        heard.append(piece)
+        came.set()
+
+    listener = Listener(on_text)
+
+    async def cut_off(provider: Provider) -> None:
+        call = asyncio.create_task(provider.call(plan(provider, question(stream=True)), listener))
+        await asyncio.wait_for(came.wait(), 5)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    using(kind.at(stub), cut_off)
+    assert_kept(heard, listener)
+
+
+@over_http
+@pytest.mark.parametrize("how", ["disconnect", "malformed", "stall"])
+def test_an_answer_that_came_whole_is_not_lost_with_its_connection(kind: Kind, how: str, stub: Stub) -> None:
+    expected = whole(kind, stub)
+    stub.then(broken(how, after=1_000))
+    heard, answered, _ = hear(kind.at(stub), question(stream=True, timeout_s=0.5))
+    assert isinstance(answered, Answered), answered
+    assert answered.completion.text == expected.text == "".join(heard)
+    assert answered.completion.usage == expected.usage
+
+
+@over_http
+def test_nothing_came_of_a_refused_call(kind: Kind, stub: Stub) -> None:
+    stub.then(faults.anthropic_error(529, "overloaded_error"))
+    heard, error, listener = hear(kind.at(stub), question(stream=True))
+    assert isinstance(error, ProviderError)
+    assert error.kind is K.OVERLOADED
+    assert (heard, listener.so_far()) == ([], None)
+
+
+# ---- against a simulator nobody here wrote ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def llmock() -> Iterator[Llmock]:
+    with running_llmock() as simulator:
+        yield simulator
+
+
+def at_llmock(kind: Kind, llmock: Llmock) -> Provider:
+    base = "/anthropic" if kind is ANTHROPIC else "/v1"
+    return kind.build(kind.target(Stub(), base_url=llmock.url + base))
+
+
+@over_http
+def test_a_foreign_stream_is_read(kind: Kind, llmock: Llmock) -> None:
+    llmock.script({"type": "reply", "text": "The desk opens at nine [1]."})
+    heard, answered, _ = hear(at_llmock(kind, llmock), question(stream=True))
+    assert isinstance(answered, Answered), answered
+    assert answered.completion.text == "".join(heard) == "The desk opens at nine [1]."
+    assert answered.completion.finish_reason is FinishReason.STOP
+    assert answered.completion.usage is not None
+
+
+@over_http
+@pytest.mark.parametrize("how", KINDS)
+def test_a_foreign_stream_that_breaks(kind: Kind, how: str, llmock: Llmock) -> None:
+    llmock.script(
+        {"type": "reply", "text": "The desk opens at nine in the evening, as it always did [1]."},
+        {"type": "stream_fault", "kind": how, "after_chunks": 5},
+    )
+    heard, error, listener = hear(at_llmock(kind, llmock), question(stream=True))
+    assert isinstance(error, ProviderError), error
+    assert error.kind is KINDS[how]
+    assert listener.so_far() is not None
+    if kind is not OPENAI:
+        assert_kept(heard, listener)

@@ -1,0 +1,227 @@
+"""Ground for an experiment: servers of its own, workers, a provider that counts, and the account at the end."""
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import redis
+from celery import Celery
+from celery.result import AsyncResult
+
+from tests.acceptance.conftest import System, questions
+from tests.stub.server import Stub, running_stub
+from worker import local
+from worker.ledger.migrate import migrate
+
+KEY = "sk-canary-faults-0123456789abcdefghij"
+
+SLOTS = 20
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of an experiment's jobs, by the ledger and by the provider's own count.
+
+    Attributes:
+        lost: jobs without exactly one final record of the latest run, or without a published result that answers.
+        needless: calls beyond the first of a job that no recorded failure or unknown outcome called for.
+        unrecorded: calls that the provider counted and the ledger has no attempt for.
+        unknown: attempts whose outcome is unknown: called twice when it could not be avoided.
+        recovery_s: from the end of the fault until every job was final (and its result published).
+    """
+
+    jobs: int
+    lost: int
+    needless: int
+    unrecorded: int
+    unknown: int
+    calls: int
+    recovery_s: float
+
+    @property
+    def kept(self) -> bool:
+        """Whether the promises were kept."""
+        return self.lost == self.needless == self.unrecorded == 0
+
+
+class Ground(System):
+    """A system over servers that an experiment may break."""
+
+    home: Path
+    stub: Stub
+    settings: dict[str, object]
+    mended_at: float | None = None
+
+    # ---- workers ----
+
+    def work(self, queues: str = "generate,check,submit", **settings: object) -> subprocess.Popen[bytes]:
+        """Start a worker."""
+        return self.start_worker(queues, **{"slots": SLOTS, "provider": "openai", **self.settings, **settings})
+
+    def kill(self, worker: subprocess.Popen[bytes]) -> None:
+        """End a worker as a power cut would."""
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait(10)
+
+    # ---- moments to wait for ----
+
+    def until_answered(self, count: int) -> None:
+        """Wait until so many answers are in the ledger."""
+        self.until(lambda: self.count("attempt WHERE outcome = 'ok'") >= count, what=f"{count} answers")
+
+    def until_calling(self, count: int) -> None:
+        """Wait until so many calls are under way."""
+        self.until(lambda: self.count("attempt WHERE closed_at IS NULL") >= count, what=f"{count} calls under way")
+
+    def until_called(self, count: int) -> None:
+        """Wait until the provider was asked so often."""
+        self.until(lambda: sum(self.stub.calls.values()) >= count, what=f"{count} calls at the provider")
+
+    def count(self, of: str) -> int:
+        """Count rows; 0 while the database can't be reached."""
+        try:
+            return int(self.one(f"SELECT count(*) FROM {of}"))
+        except psycopg.OperationalError:
+            return 0
+
+    def done(self) -> bool:
+        """Whether every job is final."""
+        return self.count("job WHERE finished_at IS NULL") == 0 and self.count("job") > 0
+
+    def rows_changed(self, statement: str) -> None:
+        """Change something in the database."""
+        with psycopg.connect(self.database_url, autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    def pause(self, seconds: float) -> None:
+        """Let a fault last."""
+        self.until(deadline(seconds), within_s=seconds + 5)
+
+    def mended(self) -> None:
+        """The fault is over: recovery counts from here."""
+        self.mended_at = time.monotonic()
+
+    # ---- servers ----
+
+    def crash(self, name: str) -> None:
+        """Kill a server at once, and wait until it is gone."""
+        server = getattr(local.status(self.home), name)
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+        self.until(lambda: not getattr(local.status(self.home), name).running, what=f"{name} is gone")
+
+    def restart(self) -> None:
+        """Start what does not run, where it was."""
+        where = local.start(self.home)
+        assert (where.database_url, where.redis_url) == (self.database_url, self.redis_url)
+
+    def freeze(self, name: str) -> Callable[[], None]:
+        """Stop a server's processes without closing a connection; returns what thaws them."""
+        server = getattr(local.status(self.home), name)
+        family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+        for process in family:
+            process.suspend()
+
+        def thaw() -> None:
+            for process in family:
+                if process.is_running():
+                    process.resume()
+
+        return thaw
+
+    def admin(self, statement: str) -> None:
+        """Say something to the database as its superuser."""
+        url = local.start(self.home).admin_database_url
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    def redis(self) -> redis.Redis:
+        """A client."""
+        return redis.Redis.from_url(self.redis_url)
+
+    def celery(self) -> Celery:
+        """A producer's app."""
+        return Celery(broker=self.redis_url, backend=self.redis_url)
+
+    # ---- the account ----
+
+    def account(self, jobs: int, *, published: bool = True, within_s: float = 120) -> Account:
+        """Wait for the end, and count."""
+        column = "result_published_at" if published else "finished_at"
+        self.until(
+            lambda: self.count(f"job WHERE {column} IS NOT NULL") >= jobs,
+            within_s=within_s,
+            what=f"{jobs} with {column}",
+        )
+        recovery_s = time.monotonic() - self.mended_at if self.mended_at else 0.0
+        complete = self.one(
+            "SELECT count(*) FROM job j WHERE state IN ('completed', 'failed') AND finished_at IS NOT NULL AND 1 = "
+            "(SELECT count(*) FROM generation_record g WHERE g.job_id = j.id AND g.run = j.run)"
+        )
+        unanswered = len(self._without_result()) if published else 0
+        attempts = Counter[str]()
+        causes = Counter[str]()
+        for digest, outcome, count in self.rows(
+            "SELECT encode(request_hash, 'hex'), outcome, count(*) FROM attempt GROUP BY 1, 2"
+        ):
+            attempts[digest] += count
+            causes[digest] += count if outcome != "ok" else 0
+        calls = self.stub.calls
+        return Account(
+            jobs=jobs,
+            lost=jobs - int(complete) + unanswered,
+            needless=sum(max(0, count - 1 - causes[digest]) for digest, count in calls.items()),
+            unrecorded=sum(max(0, count - attempts[digest]) for digest, count in calls.items()),
+            unknown=self.count("attempt WHERE outcome = 'unknown'"),
+            calls=sum(calls.values()),
+            recovery_s=recovery_s,
+        )
+
+    def _without_result(self) -> list[str]:
+        app = self.celery()
+        missing = []
+        for (job_id,) in self.rows("SELECT id FROM job"):
+            result: Any = AsyncResult(str(job_id), app=app)
+            if not result.ready() or result.get(timeout=10)["job_id"] != str(job_id):
+                missing.append(str(job_id))
+        app.close()
+        return missing
+
+
+def deadline(seconds: float) -> Callable[[], bool]:
+    """True once so many seconds have passed."""
+    ends = time.monotonic() + seconds
+    return lambda: time.monotonic() >= ends
+
+
+@contextmanager
+def ground(folder: Path, jobs: int, **stub: Any) -> Iterator[Ground]:
+    """A ground with questions on it and a provider that answers after ``latency_s``."""
+    home = folder / "home"
+    where = local.start(home)
+    try:
+        migrate(where.database_url)
+        with running_stub(**{"latency_s": 0.5, **stub}) as provider:
+            made = Ground(where.database_url, where.redis_url, folder)
+            made.home, made.stub = home, provider
+            made.settings = {}
+            os.environ["OPENAI_API_KEY"] = KEY
+            os.environ["OPENAI_BASE_URL"] = f"{provider.url}/v1"
+            try:
+                made.submit(questions(jobs))
+                yield made
+            finally:
+                made.stop()
+    finally:
+        for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+            os.environ.pop(name, None)
+        local.remove(home)

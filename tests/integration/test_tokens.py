@@ -1,0 +1,239 @@
+"""Streamed answers in a real Redis: replayed from the start by any number of readers, and told anew when it forgot."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import redis
+from redis import asyncio as async_redis
+
+from schemas.states import JobState, Step
+from tasks.errors import BrokerUnavailable
+from tasks.ports import Leased, NewAttempt
+from tests.builders import make_attempt, make_batch, make_final, make_jobs, make_request, new_id
+from tests.contract.driving import LEASE
+from tests.servers import Servers
+from worker import tokens
+from worker.ledger.memory import MemoryLedger
+from worker.tokens import Kind, RedisTokens, Token, TokenReader, key_of
+
+
+@pytest.fixture
+def redis_url(servers: Servers) -> str:
+    with redis.Redis.from_url(servers.redis_url) as client:
+        client.flushall()
+    return servers.redis_url
+
+
+async def leased(*, stream: bool = True) -> Leased:
+    ledger = MemoryLedger()
+    await ledger.submit(make_batch(), [make_jobs(make_request(config={"stream": stream}))])
+    (job,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)
+    return job
+
+
+def telling(redis_url: str, work: Callable[[RedisTokens, Leased], Coroutine[Any, Any, None]]) -> None:
+    async def story() -> None:
+        sink = RedisTokens(redis_url, key_prefix="desk:", kept_s=60)
+        try:
+            await work(sink, await leased())
+        finally:
+            await sink.close()
+
+    asyncio.run(story())
+
+
+async def read(redis_url: str, job: Leased, **how: Any) -> list[Token]:
+    async with TokenReader(redis_url, key_prefix="desk:") as reader, asyncio.timeout(20):
+        return [token async for token in reader.follow(job.job_id, job.run, **how)]
+
+
+def shown(found: list[Token]) -> list[tuple[str, str]]:
+    """Kinds, and the texts between them put together: how they were cut is nobody's business."""
+    told: list[tuple[str, str]] = []
+    for token in found:
+        if token.kind is Kind.TEXT and told and told[-1][0] == "text":
+            told[-1] = ("text", told[-1][1] + token.text)
+        else:
+            told.append((token.kind.value, token.text))
+    return told
+
+
+def say(sink: RedisTokens, attempt: NewAttempt, text: str) -> None:
+    for piece in text.split(" "):
+        sink.text(attempt.id, f"{piece} ")
+
+
+async def in_redis(redis_url: str, job: Leased, entries: int = 2) -> None:
+    """Return when the stream holds so many."""
+    async with asyncio.timeout(20), TokenReader(redis_url, key_prefix="desk:") as reader:
+        async for _ in reader.follow(job.job_id, job.run):
+            entries -= 1
+            if not entries:
+                return
+
+
+def test_readers_see_the_same_whenever_they_come(redis_url: str) -> None:
+    async def work(sink: RedisTokens, job: Leased) -> None:
+        early = asyncio.create_task(read(redis_url, job))
+        first = make_attempt(job)
+        sink.start(job, first)
+        say(sink, first, "The desk")
+        await in_redis(redis_url, job)
+        late = asyncio.create_task(read(redis_url, job))
+        sink.end(first.id, whole=False)
+        second = make_attempt(job, number=2)
+        sink.start(job, second)
+        say(sink, second, "It opens at nine ünd")
+        sink.end(second.id, whole=True)
+        sink.final(job, make_final(job))
+
+        found = await early
+        assert shown(found) == [
+            ("start", ""), ("text", "The desk "), ("broken", ""), ("start", ""), ("text", "It opens at nine ünd "),
+            ("end", ""), ("final", ""),
+        ]  # fmt: skip
+        assert found == await late == await read(redis_url, job)
+        assert (found[0].attempt, found[0].run, found[0].round, found[0].number) == (first.id, job.run, 0, 1)
+        assert (found[-1].state, found[-1].outcome) == ("completed", "answered")
+        middle = found[2].place
+        assert await read(redis_url, job, after=middle) == found[3:]
+        async with async_redis.Redis.from_url(redis_url) as client:
+            assert 0 < await client.ttl(key_of("desk:", job.job_id, job.run)) <= 60
+
+    telling(redis_url, work)
+
+
+def test_another_run_begins_with_nothing(redis_url: str) -> None:
+    async def work(sink: RedisTokens, job: Leased) -> None:
+        sink.final(job, make_final(job, state=JobState.FAILED, outcome=None))
+        (token,) = await read(redis_url, job)
+        assert (token.state, token.outcome) == ("failed", None)
+
+        async def over() -> bool:
+            return True
+
+        async with TokenReader(redis_url, key_prefix="desk:") as reader:
+            assert [token async for token in reader.follow(job.job_id, job.run + 1, over=over)] == []
+
+    telling(redis_url, work)
+
+
+def test_a_job_that_ends_without_a_worker_lets_its_readers_go(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "BLOCK_S", 0.1)
+    monkeypatch.setattr(tokens, "GRACE_S", 0.1)
+
+    async def work(sink: RedisTokens, job: Leased) -> None:
+        attempt, cancelled = make_attempt(job), asyncio.Event()
+
+        async def over() -> bool:
+            return cancelled.is_set()
+
+        sink.start(job, attempt)
+        say(sink, attempt, "It")
+        reading = asyncio.create_task(read(redis_url, job, over=over))
+        await in_redis(redis_url, job)
+        cancelled.set()
+        assert shown(await reading) == [("start", ""), ("text", "It ")]
+
+    telling(redis_url, work)
+
+
+def test_the_end_of_an_answer_is_waited_for_when_its_check_was_quicker(redis_url: str) -> None:
+    async def work(sink: RedisTokens, job: Leased) -> None:
+        attempt = make_attempt(job)
+        sink.start(job, attempt)
+        sink.final(job, make_final(job))
+        reading = asyncio.create_task(read(redis_url, job))
+        await in_redis(redis_url, job)
+        say(sink, attempt, "It")
+        sink.end(attempt.id, whole=True)
+        assert shown(await reading) == [("start", ""), ("final", ""), ("text", "It "), ("end", "")]
+
+    telling(redis_url, work)
+
+
+def test_redis_emptied_is_told_the_whole_text_anew(redis_url: str) -> None:
+    async def work(sink: RedisTokens, job: Leased) -> None:
+        attempt = make_attempt(job)
+        sink.start(job, attempt)
+        say(sink, attempt, "It opens")
+        await in_redis(redis_url, job)
+        async with async_redis.Redis.from_url(redis_url) as client:
+            await client.flushall()
+        say(sink, attempt, "at nine")
+        sink.end(attempt.id, whole=True)
+        sink.final(job, make_final(job))
+        assert shown(await read(redis_url, job)) == [
+            ("start", ""), ("text", "It opens at nine "), ("end", ""), ("final", ""),
+        ]  # fmt: skip
+
+    telling(redis_url, work)
+
+
+def test_without_redis_nothing_waits_and_nothing_fails(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tokens, "AWAY_S", 0.05)
+    nowhere = "redis://127.0.0.1:1/0"
+
+    async def back(sink: RedisTokens, job: Leased, attempt: NewAttempt) -> None:
+        sink._redis = async_redis.Redis.from_url(redis_url)
+        await in_redis(redis_url, job)
+        sink.end(attempt.id, whole=True)
+        sink.final(job, make_final(job))
+        assert shown(await read(redis_url, job)) == [("start", ""), ("text", "It opens "), ("end", ""), ("final", "")]
+
+    async def story() -> None:
+        sink, job = RedisTokens(nowhere, key_prefix="desk:", kept_s=60), await leased()
+        gone, open_one = make_attempt(job), make_attempt(job, number=2)
+        sink.start(job, gone)
+        say(sink, gone, "lost")
+        sink.end(gone.id, whole=False)
+        sink.start(job, open_one)
+        say(sink, open_one, "It opens")
+        await asyncio.wait_for(_told(caplog, "can't be told"), 20)
+        with pytest.raises(BrokerUnavailable):
+            await read(nowhere, job)
+        await back(sink, job, open_one)
+        await sink.close()
+
+    asyncio.run(story())
+    assert caplog.text.count("can't be told") == 1
+    assert "Redis is back" in caplog.text
+
+
+async def _told(caplog: pytest.LogCaptureFixture, words: str) -> None:
+    while words not in caplog.text:  # noqa: ASYNC110 - a log has no event
+        await asyncio.sleep(0.01)
+
+
+def test_closing_tells_what_is_due_and_never_hangs(redis_url: str) -> None:
+    async def story(url: str) -> Leased:
+        sink, job = RedisTokens(url, key_prefix="desk:", kept_s=60), await leased()
+        attempt = make_attempt(job)
+        sink.start(job, attempt)
+        say(sink, attempt, "It")
+        sink.end(attempt.id, whole=False)
+        sink.final(job, make_final(job))
+        await asyncio.wait_for(sink.close(), 10)
+        return job
+
+    job = asyncio.run(story(redis_url))
+    assert shown(asyncio.run(read(redis_url, job)))[-2:] == [("broken", ""), ("final", "")]
+    asyncio.run(story("redis://127.0.0.1:1/0"))
+
+
+def test_jobs_that_do_not_stream_leave_nothing(redis_url: str) -> None:
+    async def story() -> None:
+        sink, job = RedisTokens(redis_url, key_prefix="", kept_s=60), await leased(stream=False)
+        sink.final(job, make_final(job))
+        sink.text(new_id(), "of nobody")
+        sink.end(uuid4(), whole=True)
+        await sink.close()
+
+    asyncio.run(story())
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.keys("*tokens*") == []

@@ -1,0 +1,211 @@
+"""What a policy does to a checked answer: shorter, listed, hidden, failed; and that every offset still fits."""
+
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.failure import FailureKind
+from schemas.generation import CitationStyle, OutputFormat
+from schemas.job import JobRequest
+from schemas.record import RecordStatus
+from schemas.states import JobState, Outcome
+from tasks.amend import amended
+from tasks.check import examine
+from tasks.checkers import ground
+from tasks.policy import Examined
+from tasks.ports import FinalJob
+from tasks.postprocess import postprocess
+from tasks.prompt import render
+from tests.builders import make_completion
+from tests.unit.tasks.test_check import BAD, GOOD, SOURCE, examined, leased_for_check, request_with
+
+PLAIN_BAD = "The editor eats forty pancakes with syrup each Sunday."
+
+
+def test_flagged_claims_are_warned_of_and_listed_under_the_answer() -> None:
+    record = examined(f"{GOOD} {BAD}").record
+
+    assert record.answer == f"{GOOD} {BAD}\n\n---\nNot verified against the sources:\n- {PLAIN_BAD}"
+    assert f"not supported by the sources: {PLAIN_BAD}" in record.quality.warnings
+    assert record.grounding is not None
+    assert [record.answer[claim.start_pos : claim.end_pos] for claim in record.grounding.claims] == [GOOD, BAD]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"ungrounded_appendix": False},
+        {"require_grounding": False},
+        {"output_format": "table"},
+        {"on_ungrounded": "redact"},
+    ],
+)
+def test_nothing_is_listed_where_it_does_not_belong(config: dict[str, Any]) -> None:
+    assert "---\nNot" not in examined(f"{GOOD} {BAD}", **config).record.answer
+
+
+def test_json_stays_json() -> None:
+    answer = examined(f"{GOOD} {BAD}", output_format="json").record.answer
+
+    assert len(orjson.loads(answer)["answer"]) == 2
+
+
+@pytest.mark.parametrize(("policy", "outcome"), [("flag", Outcome.PARTIAL), ("reject", Outcome.REJECTED)])
+def test_a_given_answer_stays_as_it_stands(policy: str, outcome: Outcome) -> None:
+    config = {"max_response_length": 5, "on_ungrounded": policy}
+    request = JobRequest(context=({"content": SOURCE},), response=f"{GOOD} {BAD}", config=config)
+    final = examine(leased_for_check(request, ""), monotonic())
+
+    assert isinstance(final, FinalJob)
+    assert (final.outcome, final.record.answer) == (outcome, f"{GOOD} {BAD}")
+    assert any("pancakes" in warning for warning in final.record.quality.warnings)
+
+
+@pytest.mark.parametrize(
+    ("language", "heading"),
+    [
+        ("de", "Durch die Quellen"),
+        ("German", "Durch die Quellen"),
+        ("fr-CA", "Non vérifié"),
+        ("Klingon", "Not verified"),
+    ],
+)
+def test_the_list_is_headed_in_the_language_of_the_answer(language: str, heading: str) -> None:
+    assert heading in examined(f"{GOOD} {BAD}", language=language).record.answer
+
+
+def test_a_rejected_answer_is_not_shown_but_kept() -> None:
+    final = examined(f"{GOOD} {BAD}", on_ungrounded="reject")
+    record = final.record
+
+    assert (final.outcome, record.status) == (Outcome.REJECTED, RecordStatus.PARTIAL)
+    assert "pancakes" not in record.answer
+    assert (record.citations, record.output_structured) == ((), None)
+    assert "pancakes" in (record.output_raw or "")
+    assert record.canonical is not None
+    assert len(record.canonical.segments) == 2
+    own = examined(f"{GOOD} {BAD}", on_ungrounded="reject", fallback_messages={"rejected": "Ask a person."})
+    assert own.record.answer == "Ask a person."
+
+
+def test_missing_citations_fail_the_job_when_that_is_asked_for() -> None:
+    text = "The night desk opens at nine in the evening."
+    final = examined(text, missing_citations="failed")
+
+    assert (final.state, final.outcome, final.record.status) == (JobState.FAILED, None, RecordStatus.FAILED)
+    assert final.record.failure is not None
+    assert final.record.failure.kind is FailureKind.MISSING_CITATIONS
+    assert "0 citations, at least 1" in final.record.failure.message
+    assert (final.record.output_raw, text in final.record.answer) == (text, False)
+    assert examined(GOOD, missing_citations="failed").outcome is Outcome.ANSWERED
+    assert examined(text, missing_citations="failed", include_citations=False).state is JobState.COMPLETED
+    assert examined("[none] Not in the sources.", missing_citations="failed").outcome is Outcome.ABSTAINED
+
+
+# ---- to its length ---------------------------------------------------------------------------------------------
+
+
+FOUR = "The morning edition is printed in Port Lune at four [1]."
+JOB = leased_for_check(request_with(), GOOD)
+
+
+def checked(text: str, **config: Any) -> Examined:
+    request = request_with(**config)
+    completion = make_completion(text)
+    processed = postprocess(request, render(request, completion.protocol), completion)
+    return Examined(replace(JOB, request=request), completion, processed, ground(request, processed))
+
+
+def assert_offsets_hold(answer: Examined) -> None:
+    response = answer.processed.response
+    for citation in answer.processed.citations:
+        assert citation.quoted_text == SOURCE[citation.source_start or 0 : citation.source_end or 0]
+        assert str(citation.rank) in response[citation.start_pos : citation.end_pos] or not answer.processed.markers
+    assert answer.grounding is not None
+    for claim in answer.grounding.claims:
+        assert claim.text == response[claim.start_pos : claim.end_pos]
+
+
+def test_a_long_answer_is_cut_at_a_sentence_end_and_says_so() -> None:
+    kept, told = amended(checked(f"{GOOD} {FOUR} {BAD}", max_response_length=110))
+
+    assert kept.processed.response == f"{GOOD} {FOUR}"
+    assert told == ("the answer was cut at a sentence end from 164 to at most 110 characters",)
+    assert told[0] in kept.processed.warnings
+    assert [warning for warning in kept.processed.warnings if "at most 110 wanted" in warning] == []
+    assert kept.grounding is not None
+    assert len(kept.grounding.claims) == 2
+    assert_offsets_hold(kept)
+
+
+def test_a_first_sentence_that_is_too_long_is_cut_at_a_word() -> None:
+    kept, told = amended(checked(f"{GOOD} {BAD}", max_response_length=30))
+
+    assert kept.processed.response == "The night desk opens at [1]…"
+    assert "within its first sentence" in told[0]
+    assert_offsets_hold(kept)
+
+
+def test_what_can_not_be_cut_stays_whole_and_says_so() -> None:
+    kept, told = amended(checked(GOOD, max_response_length=3))
+
+    assert kept.processed.response == GOOD
+    assert told == ("the answer could not be cut to 3 characters",)
+
+
+@pytest.mark.parametrize(("output_format", "limit"), [("json", 160), ("table", 110), ("steps", 70)])
+def test_forms_lose_whole_items(output_format: str, limit: int) -> None:
+    kept, told = amended(checked(f"{GOOD} {FOUR}", output_format=output_format, max_response_length=limit))
+
+    response = kept.processed.response
+    assert len(response) <= limit
+    assert "sentence end" in told[0]
+    assert "Port Lune" not in response
+    if output_format == "json":
+        assert len(orjson.loads(response)["answer"]) == 1
+        assert kept.processed.structured == orjson.loads(response)
+    assert_offsets_hold(kept)
+
+
+SENTENCES = st.lists(
+    st.sampled_from([GOOD, FOUR, BAD, "Is it open?", "Mars is red.", "Ätna [1]!", "* a point [1]\n"]),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(
+    SENTENCES,
+    st.sampled_from(CitationStyle),
+    st.sampled_from([form for form in OutputFormat if form is not OutputFormat.AUTO]),
+    st.integers(min_value=1, max_value=400),
+    st.sampled_from(["flag", "redact"]),
+)
+def test_any_answer_is_cut_to_its_length_with_exact_offsets(
+    sentences: list[str], style: CitationStyle, output_format: OutputFormat, limit: int, policy: str
+) -> None:
+    answer = checked(
+        " ".join(sentences),
+        citation_style=style,
+        output_format=output_format,
+        max_response_length=limit,
+        on_ungrounded=policy,
+    )
+    kept, told = amended(answer)
+
+    fits = len(kept.processed.response) <= limit
+    assert fits or any("could not be cut" in one for one in told)
+    assert not any("cut" in one for one in told) or len(answer.processed.response) > limit
+    response = kept.processed.response
+    for citation in kept.processed.citations:
+        assert citation.quoted_text == SOURCE[citation.source_start or 0 : citation.source_end or 0]
+        assert 0 <= citation.start_pos <= citation.end_pos <= len(response)
+    for claim in kept.grounding.claims if kept.grounding else ():
+        assert claim.text == response[claim.start_pos : claim.end_pos]
+    if output_format is OutputFormat.JSON:
+        orjson.loads(response)

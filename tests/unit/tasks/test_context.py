@@ -1,0 +1,261 @@
+"""Packing: what is shown of many sources, in which order, and what the record says of the rest."""
+# ruff: noqa: RUF001 - typographic and full-width characters are meant
+
+from typing import Any
+
+import pytest
+
+from schemas.generation import AnswerProtocol, GenerationConfig
+from schemas.job import JobRequest
+from schemas.prompt import LeftOut, LeftOutReason, MessagesSnapshot, SourcePart
+from tasks.answers.render import resolve_format
+from tasks.context.tokens import ESTIMATE, estimate, exact_counter
+from tasks.postprocess import postprocess
+from tasks.prompt import render
+from tests.builders import make_completion
+
+LEASE = (
+    "The tenant may end the lease with a notice period of three months. Notice must be given in writing and the"
+    " landlord has to confirm its receipt within fourteen days, or else the period starts anew. Rent may be raised"
+    " once a year, after an announcement that gives the reason and the amount, and never in the first year."
+)
+
+
+def snapshot(context: Any, **config: Any) -> MessagesSnapshot:
+    request = JobRequest(query="What holds?", context=context, config=GenerationConfig(**config))
+    return render(request, AnswerProtocol.SEGMENTS).snapshot
+
+
+def left(*told: tuple[int, str, int | None]) -> tuple[LeftOut, ...]:
+    return tuple(LeftOut(source_index=index, reason=LeftOutReason(why), of=of) for index, why, of in told)
+
+
+# ---- order -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scores", "shown"),
+    [
+        ([None, None, None], (0, 1, 2)),
+        ([0.2, 0.9, 0.5], (1, 2, 0)),
+        ([None, 0.1, None, 0.3], (3, 1, 0, 2)),
+        ([0.5, 0.5, 0.7], (2, 0, 1)),
+        ([-1.0, 0.0, None], (1, 0, 2)),
+    ],
+)
+def test_the_most_relevant_comes_first_and_ties_stay(scores: list[float | None], shown: tuple[int, ...]) -> None:
+    context = [{"content": f"Source number {n}.", "relevance_score": score} for n, score in enumerate(scores)]
+    assert snapshot(context).shown == shown
+
+
+def grouped(*groups: tuple[str, float]) -> list[dict[str, Any]]:
+    return [
+        {"content": f"{'xyzw'[n % 4] * 3} fills line {n}. " * 20, "sub_query": query, "relevance_score": score}
+        for n, (query, score) in enumerate(groups)
+    ]
+
+
+def test_each_sub_query_keeps_its_best_source_however_weak() -> None:
+    context = grouped(("a", 0.9), ("a", 0.8), ("a", 0.7), ("b", 0.2), ("c", 0.1))
+    room_for_three = 3 * estimate(context[0]["content"]) + 5
+    found = snapshot(context, max_context_tokens=room_for_three)
+    assert found.shown == (0, 3, 4)
+    assert found.left_out == left((1, "budget", None), (2, "budget", None))
+
+
+def test_sub_queries_are_merged_by_relevance_and_named_once() -> None:
+    context = grouped(("a", 0.3), ("b", 0.9), ("a", 0.8))
+    assert snapshot(context).shown == (1, 2, 0)
+    request = JobRequest(query="All?", context=context)
+    body = render(request, AnswerProtocol.SEGMENTS).snapshot.texts([source.content for source in request.context])[-1][
+        1
+    ]
+    assert body.endswith("Parts to cover in one answer:\n- a\n- b\nQuestion: All?")
+
+
+def test_without_sub_queries_nothing_is_said_of_parts() -> None:
+    request = JobRequest(query="All?", context=["One."])
+    body = render(request, AnswerProtocol.SEGMENTS).snapshot.texts(["One."])[-1][1]
+    assert body.endswith("</source>\n\nQuestion: All?")
+
+
+def test_aggregation_asks_for_points_and_renders_them() -> None:
+    request = JobRequest(query="All?", context=["Rent may rise once a year."], aggregate=True)
+    rules = render(request, AnswerProtocol.SEGMENTS).snapshot.messages[0].text([])
+    assert "Merge what all sources say into one list" in rules
+    assert resolve_format(request).value == "bullets"
+    asked = request.model_copy(update={"config": GenerationConfig(output_format="table")})
+    assert resolve_format(asked).value == "table"
+
+
+def test_plain_language_and_style_are_asked_for() -> None:
+    request = JobRequest(
+        query="All?", context=["x"], config=GenerationConfig(plain_language=True, style="dry, no adjectives")
+    )
+    rules = render(request, AnswerProtocol.MARKERS).snapshot.messages[0].text([])
+    assert "everyday words" in rules
+    assert "Style: dry, no adjectives\n" in rules
+
+
+# ---- repetitions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "other",
+    [LEASE, LEASE.upper(), LEASE.replace(" ", "\n"), f"  {LEASE}  ", LEASE.replace(",", " ,")],
+    ids=["same", "case", "lines", "margins", "spacing"],
+)
+def test_the_same_words_are_shown_once(other: str) -> None:
+    found = snapshot([LEASE, other])
+    assert found.shown == (0,)
+    assert found.left_out == left((1, "duplicate", 0))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        LEASE.replace("announcement", "announcing"),
+        LEASE.replace(" anew", " afresh"),
+        LEASE[68:],
+    ],
+)
+def test_what_adds_nothing_is_shown_once(other: str) -> None:
+    found = snapshot([LEASE, other])
+    assert found.left_out == left((1, "near_duplicate", 0))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        LEASE.replace("three", "four"),
+        LEASE.replace("fourteen", "14"),
+        LEASE.replace("may be raised", "may not be raised"),
+        LEASE.replace("The tenant", "The Lindqvar tenant"),
+        LEASE
+        + " The deposit is two months' rent and has to be paid back within half a year after the end of the lease.",
+        "Something else entirely, of which nothing stands in the lease.",
+    ],
+    ids=["figure", "digits", "negation", "name", "more", "other"],
+)
+def test_what_differs_in_what_matters_is_shown(other: str) -> None:
+    found = snapshot([LEASE, other])
+    assert found.shown == (0, 1)
+    assert found.left_out == ()
+
+
+def test_the_same_words_of_two_products_are_two_sources() -> None:
+    context = [{"content": LEASE, "product_name": name} for name in ("Basic", "Premium", "Basic")]
+    found = snapshot(context)
+    assert found.shown == (0, 1)
+    assert found.left_out == left((2, "duplicate", 0))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "承租人可以提前三个月书面通知终止租赁合同。出租人应在十四天内确认收到通知，否则期限重新计算。租金每年最多只能上涨一次。",
+        "يجوز للمستأجر إنهاء عقد الإيجار بإشعار مدته ثلاثة أشهر. يجب أن يكون الإشعار كتابيًا، وعلى المؤجر تأكيد الاستلام.",
+        "Der Mieter kann den Vertrag kündigen – „schriftlich“, mit einer Frist von drei Monaten zum Monatsende.",
+    ],
+)
+def test_repetitions_are_found_in_other_scripts(text: str) -> None:
+    assert snapshot([text, "Etwas anderes.", f"{text}\n"]).left_out == left((2, "duplicate", 0))
+
+
+def test_the_more_relevant_of_two_is_kept_and_citations_point_at_it() -> None:
+    context = [
+        {"content": LEASE, "relevance_score": 0.5},
+        {"content": "Other matters are settled elsewhere.", "relevance_score": 0.6},
+        {"content": LEASE, "relevance_score": 0.9},
+    ]
+    request = JobRequest(query="How long is the notice?", context=context)
+    prompt = render(request, AnswerProtocol.MARKERS)
+    assert prompt.snapshot.shown == (2, 1)
+    processed = postprocess(request, prompt, make_completion("The notice period is three months [1]."))
+    assert [citation.source_index for citation in processed.citations] == [2]
+    assert "left out, because another source says the same: context[0] (repeats context[2])" in processed.warnings
+
+
+# ---- the budget ------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_named_and_the_last_is_cut_at_a_sentence_end() -> None:
+    context = [f"{'ABCD'[n]} is said in a sentence here, number {n}. " * 12 for n in range(4)]
+    found = snapshot(context, max_context_tokens=200)
+    parts = [part for part in found.messages[-1].parts if isinstance(part, SourcePart)]
+    assert found.shown == (0, 1)
+    assert context[1][: parts[1].end].endswith("number 1.")
+    assert found.left_out == left((2, "budget", None), (3, "budget", None))
+    assert found.source_tokens is not None
+    assert 100 < found.source_tokens <= 200
+    assert found.prompt_tokens is not None
+    assert found.prompt_tokens > found.source_tokens
+    assert found.counted_by == ESTIMATE
+
+
+def test_repetitions_do_not_spend_the_budget() -> None:
+    context = [LEASE, LEASE, LEASE, "The last one is short and new."]
+    assert snapshot(context, max_context_tokens=estimate(LEASE) + 20).shown == (0, 3)
+
+
+def test_models_of_openai_are_counted_by_their_own_tokenizer_near_the_budget() -> None:
+    pytest.importorskip("rs_bpe")
+    numbers = "1,184.55; 2,246.71; 3,088.13; " * 40
+    wide = snapshot([numbers], max_context_tokens=5_000, model="gpt-6-luna")
+    assert wide.counted_by == ESTIMATE
+    tight = snapshot([numbers], max_context_tokens=300, model="gpt-6-luna")
+    assert tight.counted_by == "o200k_base"
+    counter = exact_counter("gpt-6-luna")
+    assert counter is not None
+    (part,) = [part for part in tight.messages[-1].parts if isinstance(part, SourcePart)]
+    assert tight.source_tokens == counter.count(numbers[: part.end]) <= 300
+    assert snapshot([numbers], max_context_tokens=300, model="claude-x").counted_by == ESTIMATE
+
+
+@pytest.mark.parametrize(
+    ("model", "vocabulary"),
+    [
+        ("gpt-6-luna", "o200k_base"),
+        ("gpt-4o-mini", "o200k_base"),
+        ("openai/gpt-4.1", "o200k_base"),
+        ("o3", "o200k_base"),
+        ("gpt-4-turbo", "cl100k_base"),
+        ("gpt-3.5-turbo", "cl100k_base"),
+        ("claude-haiku-5-5", None),
+        ("llama3.2", None),
+        (None, None),
+    ],
+)
+def test_each_model_has_its_vocabulary(model: str | None, vocabulary: str | None) -> None:
+    pytest.importorskip("rs_bpe")
+    counter = exact_counter(model)
+    assert (counter.name if counter else None) == vocabulary
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [
+        (LEASE, 1.0, 1.6),
+        ("Der Mieter kann den Mietvertrag mit einer Frist von drei Monaten schriftlich kündigen.", 0.9, 1.5),
+        ("El inquilino puede rescindir el contrato con un preaviso de tres meses por escrito.", 0.9, 1.5),
+        ("承租人可以提前三个月书面通知终止租赁合同。出租人应在十四天内确认。", 0.9, 1.6),
+        ("يجوز للمستأجر إنهاء عقد الإيجار بإشعار مدته ثلاثة أشهر.", 0.9, 1.8),
+    ],
+)
+def test_the_estimate_is_near_and_rather_too_high(text: str, least: float, most: float) -> None:
+    pytest.importorskip("rs_bpe")
+    counter = exact_counter("gpt-6")
+    assert counter is not None
+    assert least <= estimate(text) / counter.count(text) <= most
+
+
+@pytest.mark.parametrize("protocol", AnswerProtocol)
+def test_a_prompt_spends_few_tokens_beside_its_sources(protocol: AnswerProtocol) -> None:
+    counter = exact_counter("gpt-6") or pytest.skip("no tokenizer here")
+    for mode in ("simple", "grounded", "analytical", "conversational", "comparison", "summarization"):
+        for count in (1, 8, 20):
+            contents = [f"Fact {'abcdefghijklmnopqrst'[n] * 3} is told by source {n}." for n in range(count)]
+            request = JobRequest(query="x", context=contents, config=GenerationConfig(mode=mode))
+            texts = render(request, protocol).snapshot.texts(contents)
+            beside = sum(counter.count(text) for _, text in texts) - sum(map(counter.count, contents))
+            assert beside < 120 + 12 * count

@@ -1,0 +1,234 @@
+"""Whom a job asks when its provider does not answer: when the next one's turn comes, and what is kept of it."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from schemas.failure import FailureKind
+from schemas.job import JobRequest
+from schemas.prompt import Prompt
+from schemas.states import HeldReason, JobState, Step
+from tasks.errors import ProviderError
+from tasks.ports import Call, JobView, Leased
+from tasks.postprocess import postprocess
+from tasks.retry import TERMINAL, RetryPolicy
+from tests.builders import make_request
+from tests.scripted import Registry, Scripted, answers
+from tests.unit.tasks.test_generate import LEASE, Desk, failing, run
+
+SOON = RetryPolicy(max_snoozes=5, snoozes_before_fallback=2)
+
+
+def first(*kinds: FailureKind) -> Scripted:
+    return Scripted(*map(failing, kinds), name="first")
+
+
+def second(*kinds: FailureKind) -> Scripted:
+    return Scripted(*map(failing, kinds), answers(), name="second")
+
+
+class Unplannable(Scripted):
+    """Can't serve what is asked for."""
+
+    def plan(self, request: JobRequest, prompt: Prompt) -> Call:
+        raise ProviderError(FailureKind.CONFIGURATION, f"{self.name} has no such lane")
+
+
+async def to_its_end(desk: Desk, **config: Any) -> tuple[Leased, JobView]:
+    """Run a job until it has its answer, fails or is held, however often it has to wait."""
+    job = await desk.lease(make_request(config=config))
+    view = await desk.generate(job)
+    for _ in range(50):
+        if view.state is not JobState.SCHEDULED or view.held_reason is not None:
+            return job, view
+        desk.ledger.advance(timedelta(hours=2))
+        await desk.ledger.promote(1)
+        view = await desk.generate(await desk.lease_again())
+    raise AssertionError("never ended")
+
+
+async def outcomes(desk: Desk, job: Leased) -> list[tuple[str, str]]:
+    detail = await desk.ledger.job_detail(job.job_id)
+    return [(attempt["provider"], attempt["outcome"]) for attempt in detail.attempts]
+
+
+async def credit(desk: Desk) -> Sequence[str]:
+    """What the stored answer says of whom it stands in for."""
+    (checked,) = await desk.ledger.lease(Step.CHECK, "w", LEASE, 1)
+    assert checked.stored is not None
+    return checked.stored.completion.snapshot.fallback_from
+
+
+@pytest.mark.parametrize("kind", [*sorted(TERMINAL - {FailureKind.ATTEMPTS_SPENT}), FailureKind.QUOTA])
+def test_a_terminal_failure_asks_the_next_at_once(kind: FailureKind) -> None:
+    async def story() -> None:
+        desk = Desk(Registry(first(kind), second(), fallbacks=("second",)))
+        job = await desk.lease(make_request())
+        view = await desk.generate(job)
+
+        assert view.step is Step.CHECK
+        assert [provider for provider, _ in await outcomes(desk, job)] == ["first", "second"]
+        assert await credit(desk) == (f"first: {kind.value}",)
+
+    run(story())
+
+
+@pytest.mark.parametrize("kind", [FailureKind.UNKNOWN_OUTCOME, FailureKind.BAD_ANSWER])
+def test_a_repeated_failure_asks_the_next_after_the_last_attempt(kind: FailureKind) -> None:
+    async def story() -> None:
+        desk = Desk(Registry(first(kind), second()))
+        job, view = await to_its_end(desk, max_attempts=3, fallbacks=["second"])
+
+        assert view.step is Step.CHECK
+        assert [provider for provider, _ in await outcomes(desk, job)] == ["first"] * 3 + ["second"]
+
+    run(story())
+
+
+@pytest.mark.parametrize("kind", [FailureKind.RATE_LIMITED, FailureKind.OVERLOADED, FailureKind.UNAVAILABLE])
+def test_a_provider_that_stays_busy_is_left_after_some_snoozes(kind: FailureKind) -> None:
+    async def story() -> None:
+        desk = Desk(Registry(first(kind), second()), SOON)
+        job, view = await to_its_end(desk, fallbacks=["second"])
+
+        assert view.step is Step.CHECK
+        assert [provider for provider, _ in await outcomes(desk, job)] == ["first"] * 3 + ["second"]
+
+    run(story())
+
+
+def test_a_fallback_that_is_busy_is_waited_for_though_the_first_spent_all_attempts() -> None:
+    async def story() -> None:
+        busy = second(*[FailureKind.RATE_LIMITED] * 3)
+        desk = Desk(Registry(first(FailureKind.BAD_ANSWER), busy), SOON)
+        job, view = await to_its_end(desk, max_attempts=2, fallbacks=["second"])
+
+        assert view.step is Step.CHECK
+        asked = [provider for provider, _ in await outcomes(desk, job)]
+        assert asked == ["first"] * 2 + ["second"] * 4
+
+    run(story())
+
+
+def test_when_all_fail_for_ever_the_job_fails_and_names_the_last() -> None:
+    async def story() -> None:
+        third = Scripted(failing(FailureKind.BAD_ANSWER), name="third")
+        busy = Scripted(failing(FailureKind.OVERLOADED), name="second")
+        desk = Desk(Registry(first(FailureKind.AUTHENTICATION), busy, third), SOON)
+        job, view = await to_its_end(desk, max_attempts=2, fallbacks=["second", "third"])
+
+        assert view.state is JobState.FAILED
+        assert view.record is not None
+        assert view.record.failure is not None
+        assert view.record.failure.kind is FailureKind.BAD_ANSWER
+        assert {provider for provider, _ in await outcomes(desk, job)} == {"first", "second", "third"}
+
+    run(story())
+
+
+def test_the_jobs_own_fallbacks_go_before_those_of_the_settings() -> None:
+    async def story() -> None:
+        mine = Scripted(answers(), name="mine")
+        desk = Desk(Registry(first(FailureKind.REFUSED), second(), mine, fallbacks=("second",)))
+        job = await desk.lease(make_request(config={"fallbacks": ["mine:m-2"]}))
+        await desk.generate(job)
+
+        assert [provider for provider, _ in await outcomes(desk, job)] == ["first", "mine"]
+        assert mine.calls[0].model == "m-2"
+
+    run(story())
+
+
+@pytest.mark.parametrize("broken", [None, Unplannable(name="broken")])
+def test_a_fallback_that_cannot_be_called_is_passed_over(broken: Scripted | None) -> None:
+    async def story() -> None:
+        providers = [first(FailureKind.REFUSED), second(), *([broken] if broken else [])]
+        desk = Desk(Registry(*providers, fallbacks=("broken", "second")))
+        job = await desk.lease(make_request())
+        view = await desk.generate(job)
+
+        assert view.step is Step.CHECK
+        assert [provider for provider, _ in await outcomes(desk, job)] == ["first", "second"]
+        assert await credit(desk) == ("first: refused", "broken: configuration")
+
+    run(story())
+
+
+def test_a_first_provider_that_cannot_be_called_leaves_it_to_its_fallback() -> None:
+    async def story() -> None:
+        desk = Desk(Registry(Unplannable(name="first"), second(), fallbacks=("second",)))
+        view = await desk.generate(await desk.lease(make_request()))
+
+        assert view.step is Step.CHECK
+        assert await credit(desk) == ("first: configuration",)
+
+    run(story())
+
+
+def test_a_broken_fallback_changes_nothing_for_a_job_that_would_wait() -> None:
+    """With a quota used up the job is held, as it is without the fallback that can't be called."""
+
+    async def story() -> None:
+        desk = Desk(Registry(first(FailureKind.QUOTA), fallbacks=("broken",)))
+        _, view = await to_its_end(desk)
+
+        assert (view.state, view.held_reason) == (JobState.SCHEDULED, HeldReason.LANE_PAUSED)
+
+    run(story())
+
+
+def test_a_job_that_fails_names_the_fallbacks_that_could_not_be_called() -> None:
+    async def story() -> None:
+        desk = Desk(Registry(first(FailureKind.REFUSED), Unplannable(name="broken"), fallbacks=("broken", "nobody")))
+        _, view = await to_its_end(desk)
+
+        assert view.record is not None
+        assert view.record.failure is not None
+        assert view.record.failure.kind is FailureKind.REFUSED
+        assert "broken has no such lane; no provider 'nobody'" in view.record.failure.message
+
+    run(story())
+
+
+def test_when_none_can_be_called_all_reasons_are_told() -> None:
+    async def story() -> None:
+        desk = Desk(Registry(Unplannable(name="first"), fallbacks=("nobody",)))
+        job, view = await to_its_end(desk)
+
+        assert view.state is JobState.FAILED
+        assert view.record is not None
+        assert view.record.failure is not None
+        assert view.record.failure.kind is FailureKind.CONFIGURATION
+        assert view.record.failure.message == "first has no such lane; no provider 'nobody' is configured"
+        assert await outcomes(desk, job) == []
+
+    run(story())
+
+
+def test_under_a_ceiling_a_provider_without_a_price_is_passed_over() -> None:
+    async def story() -> None:
+        unpriced = Scripted(answers(), name="first", reserve_usd=None)
+        desk = Desk(Registry(unpriced, second(), fallbacks=("second",)))
+        job = await desk.lease(make_request(), max_cost_usd=Decimal(1))
+        await desk.generate(job)
+
+        assert unpriced.calls == []
+        assert await credit(desk) == ("first: budget",)
+
+    run(story())
+
+
+def test_people_are_told_who_answered_in_whose_place() -> None:
+    async def story() -> None:
+        desk = Desk(Registry(first(FailureKind.REFUSED), second(), fallbacks=("second",)))
+        await desk.generate(await desk.lease(make_request()))
+        (checked,) = await desk.ledger.lease(Step.CHECK, "w", LEASE, 1)
+        assert checked.stored is not None
+
+        warnings = postprocess(checked.request, checked.stored.prompt, checked.stored.completion).warnings
+        assert "answered by the fallback second after first: refused" in warnings
+
+    run(story())

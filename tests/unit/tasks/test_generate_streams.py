@@ -1,0 +1,155 @@
+"""The generate step with streamed answers: who follows hears each attempt, and what a broken one brought is kept."""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from schemas.completion import FinishReason
+from schemas.failure import FailureKind
+from schemas.states import JobState, Step
+from tasks.errors import ProviderError, Unstorable
+from tasks.ports import Answered, Call, ClosedAttempt, FinalJob, Leased, NewAttempt
+from tests.builders import make_completion, make_request
+from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
+from tests.unit.tasks.test_generate import Desk
+from worker.ledger.memory import MemoryLedger
+
+LONG = timedelta(hours=1)
+STREAMED = make_request(config={"stream": True})
+
+
+@dataclass
+class Told:
+    """Remembers what readers would hear."""
+
+    heard: list[str] = field(default_factory=list)
+
+    def start(self, job: Leased, attempt: NewAttempt) -> None:
+        self.heard.append(f"start {attempt.number}")
+
+    def text(self, attempt_id: UUID, piece: str) -> None:
+        self.heard.append(piece)
+
+    def end(self, attempt_id: UUID, *, whole: bool) -> None:
+        self.heard.append("end" if whole else "broken")
+
+    def final(self, job: Leased, final: FinalJob) -> None:
+        self.heard.append(final.state.value)
+
+
+class Streamed(Scripted):
+    """Tells its listener some words before each act."""
+
+    async def call(self, call: Call, listener: Any = None) -> Answered:
+        assert (listener is not None) is call.stream
+        if listener is not None:
+            part = make_completion("The desk ", finish_reason=FinishReason.INTERRUPTED, cost_usd=None, usage=None)
+            listener.so_far = lambda: Answered(b"data: The desk ", part)
+            for piece in ("The ", "desk "):
+                listener.on_text(piece)
+        return await super().call(call, listener)
+
+
+def hangs_at(reached: asyncio.Event) -> Act:
+    """Never answer, and say so."""
+
+    async def act(call: Call) -> Answered:
+        reached.set()
+        return await hangs(call)
+
+    return act
+
+
+async def left(desk: Desk, job: Leased) -> list[tuple[bool, str, str]]:
+    rows = (await desk.ledger.job_detail(job.job_id)).completions
+    return [(row["won"], row["finish_reason"], row["raw"]) for row in rows]
+
+
+PART = (False, "interrupted", "data: The desk ")
+
+
+@pytest.mark.parametrize("kind", [FailureKind.UNKNOWN_OUTCOME, FailureKind.BAD_ANSWER])
+def test_a_broken_stream_is_an_attempt_with_its_part_and_the_next_one_starts_anew(kind: FailureKind) -> None:
+    async def story() -> None:
+        told = Told()
+        desk = Desk(Registry(Streamed(raises(ProviderError(kind, "broke off")), answers())), tokens=told)
+        job = await desk.lease(STREAMED)
+        view = await desk.generate(job)
+        assert view.state is JobState.SCHEDULED
+        assert await left(desk, job) == [PART]
+
+        desk.ledger.advance(LONG)
+        await desk.ledger.promote(1)
+        view = await desk.generate(await desk.lease_again())
+        assert (view.state, view.step) == (JobState.AVAILABLE, Step.CHECK)
+        assert [won for won, *_ in await left(desk, job)] == [False, True]
+        assert told.heard == ["start 1", "The ", "desk ", "broken", "start 2", "The ", "desk ", "end"]
+
+    asyncio.run(story())
+
+
+def test_the_part_of_a_call_that_is_cut_off_is_kept() -> None:
+    async def story() -> None:
+        told, hanging = Told(), asyncio.Event()
+        provider = Streamed(hangs_at(hanging))
+        desk = Desk(Registry(provider), tokens=told)
+        job = await desk.lease(STREAMED)
+        generating = asyncio.create_task(desk.generate(job))
+        await asyncio.wait_for(hanging.wait(), 5)
+        generating.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await generating
+        assert await desk.attempts(job) == [("unknown", False)]
+        assert await left(desk, job) == [PART]
+        assert told.heard == ["start 1", "The ", "desk ", "broken"]
+
+    asyncio.run(story())
+
+
+def test_the_part_of_a_call_that_took_too_long_is_kept() -> None:
+    async def story() -> None:
+        desk = Desk(Registry(Streamed(hangs_at(asyncio.Event()))))
+        job = await desk.lease(make_request(config={"stream": True, "timeout_s": 0.05}))
+        await desk.generate(job)
+        assert await left(desk, job) == [PART]
+
+    asyncio.run(story())
+
+
+class Narrow(MemoryLedger):
+    """Can't keep answers that did not win."""
+
+    async def close_attempts(self, closed: Any) -> set[UUID]:
+        if any(self._too_much(one) for one in closed):
+            raise Unstorable("too large")
+        return await super().close_attempts(closed)
+
+    def _too_much(self, closed: ClosedAttempt) -> bool:
+        return closed.answer is not None and closed.outcome != "ok"
+
+
+def test_a_part_that_can_not_be_kept_fails_nothing() -> None:
+    async def story() -> None:
+        failing = Streamed(raises(ProviderError(FailureKind.UNKNOWN_OUTCOME, "broke off")))
+        desk = Desk(Registry(failing), ledger=Narrow())
+        job = await desk.lease(STREAMED)
+        view = await desk.generate(job)
+        assert view.state is JobState.SCHEDULED
+        assert await left(desk, job) == []
+        assert [outcome for outcome, _ in await desk.attempts(job)] == ["unknown"]
+
+    asyncio.run(story())
+
+
+def test_a_job_that_does_not_stream_tells_nobody() -> None:
+    async def story() -> None:
+        told = Told()
+        desk = Desk(Registry(Streamed(answers())), tokens=told)
+        await desk.generate(await desk.lease(make_request()))
+        assert told.heard == []
+
+    asyncio.run(story())

@@ -1,0 +1,309 @@
+"""Answer quality and sufficiency: their formulas, what they may never do, and the words they are told in."""
+# ruff: noqa: RUF001 - other scripts are meant
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from schemas.generation import GenerationConfig
+from schemas.grounding import Claim, Evidence, Grounding, Verdict
+from schemas.job import JobRequest
+from schemas.quality import QualityConstants
+from tasks.checkers import ground
+from tasks.postprocess import postprocess
+from tasks.quality import DEFAULTS, Assessment, Signals, assess, measure, reasoning, score, word_count
+from tasks.text.wording import WORDINGS
+
+RENT = "The rent may rise once a year, by 4% at most. The landlord shall give notice of a rise 60 days before."
+PETS = "Small pets are allowed without consent. Dogs need the written consent of the landlord."
+GOOD = "The rent may rise once a year, by 4% at most [1]. Dogs need the written consent of the landlord [2]."
+
+
+def sources(first: float | None = None, second: float | None = None) -> list[dict[str, Any]]:
+    return [{"content": RENT, "relevance_score": first}, {"content": PETS, "relevance_score": second}]
+
+
+def assessed(text: str, query: str = "May the rent rise?", context: Any = None, **config: Any) -> Assessment:
+    """The assessment of a given answer, checked by the real checkers."""
+    context = sources(0.9, 0.7) if context is None else context
+    request = JobRequest(query=query, context=context, response=text, config=GenerationConfig(**config))
+    processed = postprocess(request, None, None)
+    return assess(request, processed, None if processed.abstained else ground(request, processed))
+
+
+def quality(text: str, **changes: Any) -> float:
+    found = assessed(text, **changes).answer_quality
+    assert found is not None
+    return found
+
+
+# ---- the formula ---------------------------------------------------------------------------------------------------
+
+FULL = Signals(relevance=0.9, coverage=1.0, sources_used=3, agreement=1.0, length=20)
+
+
+@pytest.mark.parametrize(
+    ("signals", "expected"),
+    [
+        (FULL, (0.5 * 0.9 + 0.5 + 0.3 + 0.2) / 1.5),
+        (replace(FULL, relevance=None), 1.0),
+        (replace(FULL, coverage=0.5), (0.45 + 0.25 + 0.3 + 0.2) / 1.5),
+        (replace(FULL, sources_used=1), (0.45 + 0.5 + 0.1 + 0.2) / 1.5),
+        (replace(FULL, sources_used=9), (0.45 + 0.5 + 0.3 + 0.2) / 1.5),
+        (replace(FULL, sources_used=0, agreement=None), (0.45 + 0.5) / 1.3),
+        (replace(FULL, agreement=0.0), (0.45 + 0.5 + 0.3) / 1.5),
+        (replace(FULL, moderate=("possibly",), figures=5), 0.8 * 1.45 / 1.5),
+        (replace(FULL, strong=("unclear",), moderate=("possibly",)), 0.6 * 1.45 / 1.5),
+        (replace(FULL, figures=1), 1.02 * 1.45 / 1.5),
+        (replace(FULL, relevance=0.5, figures=50), 1.1 * 1.25 / 1.5),
+        (replace(FULL, figures=50), 1.0),
+        (replace(FULL, length=4), 0.7 * 1.45 / 1.5),
+        (replace(FULL, length=5), 0.85 * 1.45 / 1.5),
+        (replace(FULL, length=10), 0.95 * 1.45 / 1.5),
+        (replace(FULL, length=15), 1.45 / 1.5),
+        (Signals(), 0.0),
+    ],
+)
+def test_the_formula(signals: Signals, expected: float) -> None:
+    assert score(signals) == pytest.approx(expected, abs=1e-4)
+
+
+SHARES = st.none() | st.floats(0, 1)
+SIGNALS = st.builds(
+    Signals,
+    relevance=SHARES,
+    coverage=SHARES,
+    sources_used=st.integers(0, 9),
+    agreement=SHARES,
+    strong=st.sampled_from([(), ("unclear",)]),
+    moderate=st.sampled_from([(), ("possibly",)]),
+    figures=st.integers(0, 30),
+    length=st.integers(0, 40),
+)
+
+
+@given(SIGNALS, st.floats(0, 1), st.floats(0, 1))
+def test_it_stays_within_its_range_and_rises_with_what_speaks_for_the_answer(
+    signals: Signals, one: float, other: float
+) -> None:
+    less, more = sorted((one, other))
+    assert 0 <= score(signals) <= 1
+    for part in ("relevance", "coverage", "agreement"):
+        assert score(replace(signals, **{part: less})) <= score(replace(signals, **{part: more})), part
+    for part in ("sources_used", "figures", "length"):
+        assert score(signals) <= score(replace(signals, **{part: getattr(signals, part) + 1})), part
+    assert score(replace(signals, strong=("unclear",))) <= score(replace(signals, moderate=("possibly",), strong=()))
+    assert score(replace(signals, moderate=("possibly",))) <= score(replace(signals, moderate=()))
+
+
+ANSWERS = st.lists(
+    st.sampled_from(
+        [
+            "The rent may rise once a year, by 4% at most [1].",
+            "Dogs need consent [2].",
+            "Elephants are blue.",
+            "Hello!",
+            "It is 5 days [9].",
+            "The sources do not say when.",
+            "押金不退还[1]。",
+        ]
+    ),
+    min_size=1,
+    max_size=4,
+).map(" ".join)
+
+
+@given(ANSWERS, st.sampled_from([phrase for wording in WORDINGS for phrase in wording.strong]), SHARES, SHARES)
+def test_a_strongly_uncertain_phrase_never_raises_the_quality_and_never_suffices(
+    text: str, phrase: str, first: float | None, second: float | None
+) -> None:
+    context = sources(first, second)
+    before, after = (
+        assessed(text, context=context),
+        assessed(f"{text} {phrase[0].upper()}{phrase[1:]}.", context=context),
+    )
+    assert (after.answer_quality or 0) <= (before.answer_quality or 0) or before.answer_quality is None
+    assert not after.sufficient
+
+
+@given(ANSWERS, st.floats(-3, 3), st.floats(-3, 3), SHARES)
+def test_more_relevance_never_lowers_the_quality(text: str, one: float, other: float, second: float | None) -> None:
+    less, more = (assessed(text, context=sources(first, second)).answer_quality for first in sorted((one, other)))
+    assert less is None or (more is not None and 0 <= less <= more <= 1)
+
+
+# ---- what is measured ----------------------------------------------------------------------------------------------
+
+
+def measured(text: str, context: Any, **config: Any) -> Signals:
+    request = JobRequest(query="q", context=context, response=text, config=GenerationConfig(**config))
+    processed = postprocess(request, None, None)
+    return measure(request, processed, ground(request, processed), processed.response, DEFAULTS)
+
+
+def test_relevance_is_of_the_sources_used_else_of_all_given_else_unknown() -> None:
+    pets = "Dogs need the written consent of the landlord [2]."
+    assert measured(pets, sources(0.2, 0.8)).relevance == 0.8
+    assert measured(pets, sources(0.2, None)).relevance == 0.2
+    assert measured("Elephants are blue.", sources(0.2, 0.8)).relevance == pytest.approx(0.5)
+    assert measured(pets, sources()).relevance is None
+    assert measured(pets, sources(0.1, 7.5)).relevance == 1.0
+
+
+def test_a_citation_whose_place_was_not_found_covers_nothing() -> None:
+    assert measured(f"{GOOD} Elephants are blue [1].", sources()).coverage == pytest.approx(2 / 3)
+    assert measured(f"{GOOD} Hello!", sources()).coverage == 1.0
+    assert measured("Hello!", sources()).coverage is None
+
+
+def test_an_answer_that_cites_nothing_rests_on_what_supports_it() -> None:
+    plain = measured(GOOD.replace(" [1]", "").replace(" [2]", ""), sources(0.9, 0.7), include_citations=False)
+    assert (plain.coverage, plain.sources_used, plain.relevance) == (1.0, 2, pytest.approx(0.8))
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        ([(Verdict.SUPPORTED, (0,))], 0.8),
+        ([(Verdict.SUPPORTED, (0, 1))], 1.0),
+        ([(Verdict.SUPPORTED, (0, 0))], 0.8),
+        ([(Verdict.CONTRADICTED, (0, 1))], 0.0),
+        ([(Verdict.SUPPORTED, (0,)), (Verdict.CONTRADICTED, (1,))], 0.4),
+        ([(Verdict.SUPPORTED, (0,)), (Verdict.UNSUPPORTED, (1,))], 0.8),
+        ([(Verdict.UNSUPPORTED, ())], None),
+    ],
+)
+def test_agreement(claims: list[tuple[Verdict, tuple[int, ...]]], expected: float | None) -> None:
+    request = JobRequest(
+        query="q", context=sources(), response="Dogs bark. Cats purr."[: 11 if len(claims) == 1 else 99]
+    )
+    processed = postprocess(request, None, None)
+    made = tuple(
+        Claim(
+            text="x",
+            start_pos=0,
+            end_pos=1,
+            verdict=verdict,
+            evidence=tuple(Evidence(source_index=index, start=0, end=1) for index in held),
+        )
+        for verdict, held in claims
+    )
+    grounding = Grounding(grounding_score=None, claims=made)
+    found = measure(request, processed, grounding, processed.response, DEFAULTS).agreement
+    assert found == (expected if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("Yes.", 1),
+        ("one two – three", 3),
+        ("", 0),
+        ("租金为五百元", 3),
+        ("租金为 500 元", 3),
+        ("يُسمح بالكلاب", 2),
+        ("犬です", 2),
+    ],
+)
+def test_words_are_counted_in_every_script(text: str, count: int) -> None:
+    assert word_count(text) == count
+
+
+# ---- sufficiency ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "why"),
+    [
+        (GOOD, {}, None),
+        (f"{GOOD} The exact date is unclear.", {}, "strongly uncertain wording ('unclear')"),
+        (f"{GOOD} The sources do not say more.", {}, "'not in the sources'"),
+        (GOOD, {"context": sources(0.2, 0.28)}, "0.24, below 0.30 for a question of 4 words"),
+        (GOOD, {"context": sources(0.2, 0.28), "query": "Rent?"}, "0.24, below 0.25 for a question of 1 word"),
+        (GOOD, {"context": sources(0.24, 0.28), "query": "Rent?"}, None),
+        (GOOD, {"context": sources(0.3, 0.34), "query": "May the rent rise by 4 percent?"}, "below 0.35"),
+        (GOOD, {"context": sources()}, None),
+        ("4% [1].", {"query": "Is a rise allowed?"}, "1 word, at least 5"),
+        ("Small pets [2].", {"query": "What is allowed?"}, None),
+        ("Small pets [2].", {"query": "List all that is allowed"}, "2 words, at least 5"),
+        ("小动物可以[2]。", {"query": "什么动物可以养？", "context": ["小动物可以养，狗需要同意。"]}, None),
+        ("Elephants wear blue hats in winter.", {}, "does not take up the question"),
+        ("The rent of elephants tends to rise in winter.", {}, None),
+        (GOOD, {"query": ""}, None),
+    ],
+)
+def test_sufficiency(text: str, changes: dict[str, Any], why: str | None) -> None:
+    found = assessed(text, **changes)
+    assert found.sufficient is (why is None), found.remarks
+    assert found.remarks[-1] == "the sources suffice" if why is None else why in found.remarks[-1]
+
+
+def test_without_an_answer_there_is_no_quality_and_nothing_suffices() -> None:
+    for text in ("", "The sources do not mention this."):
+        assert assessed(text) == Assessment(answer_quality=None, sufficient=False)
+
+
+# ---- constants -----------------------------------------------------------------------------------------------------
+
+
+def test_a_request_changes_the_constants_it_names_and_no_others() -> None:
+    hedged = "Dogs possibly need the written consent of the landlord, as the house rules of this building say [2]."
+    usual = quality(hedged)
+    assert quality(hedged, quality={"moderate_uncertainty": 0.6, "strong_uncertainty": 0.3}) == pytest.approx(
+        usual * 0.75, abs=1e-3
+    )
+    assert assessed("4% [1].", query="Allowed?", quality={"default_min_words": 1}).sufficient
+    assert GenerationConfig(quality={"short": 0.9}).quality == QualityConstants(short=0.9)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"shrot": 1},
+        {"short": 2},
+        {"short": 0.1},
+        {"short_words": 1},
+        {"strong_uncertainty": 0.9},
+        {"simple_query_words": 9},
+    ],
+)
+def test_constants_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        GenerationConfig(quality=wrong)
+
+
+def test_every_constant_says_what_it_is_and_where_its_figure_comes_from() -> None:
+    for name, field in QualityConstants.model_fields.items():
+        extra = field.json_schema_extra
+        assert field.description, name
+        assert isinstance(extra, dict)
+        assert str(extra["origin"]).startswith(("kept", "replaced (", "chosen: ", "new: ")), name
+
+
+# ---- in words ------------------------------------------------------------------------------------------------------
+
+
+def told(text: str, reasons: tuple[str, ...] = (), **changes: Any) -> str:
+    request = JobRequest(query="May the rent rise?", context=sources(0.9, 0.7), response=text, **changes)
+    processed = postprocess(request, None, None)
+    grounding = None if processed.abstained else ground(request, processed)
+    return reasoning(reasons, grounding, assess(request, processed, grounding))
+
+
+def test_the_reasoning_is_a_paragraph_a_person_can_read() -> None:
+    assert told(GOOD) == (
+        "Every checkable claim is supported by a source. Relevance 0.80; 2 of 2 sentences rest on a source; 2 sources used;"
+        " agreement 0.80; 1 exact figure; 19 words. Quality 0.86; the sources suffice."
+    )
+    assert told(f"{GOOD} Elephants possibly wear hats.", ("1 of 3 claims are not supported",)) == (
+        "1 of 3 claims are not supported. Relevance 0.80; 2 of 3 sentences rest on a source; 2 sources used;"
+        " agreement 0.80; uncertain wording ('possibly'); 22 words. Quality 0.58; the sources suffice."
+    )
+    assert told("The sources do not say.", ("the model says that the sources do not answer",)) == (
+        "The model says that the sources do not answer."
+    )
+    assert told("").startswith("There is no claim to check")

@@ -1,0 +1,168 @@
+"""What holds for any answer, in every style and format: exact places, the same citations, the same words, valid forms."""
+
+import json
+import re
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
+from schemas.generation import CitationStyle, OutputFormat
+from tasks.answers.render import Rendered, render, strip_markers
+from tasks.answers.styles import Label
+from tasks.answers.validity import format_problem
+from tasks.text.sentences import Span
+
+FORMATS = [one for one in OutputFormat if one is not OutputFormat.AUTO]
+COMBINATIONS = list(product(CitationStyle, FORMATS))
+NASTY = Label("A [b](http://x.test) *c* | d\\ `e` <i> &amp; (2024)", "§ 1 > x_y > _z_", article=5, page="3, 4")
+LABELS = [
+    NASTY,
+    Label("第二章"),
+    Label("قانون الإيجار", page=7),
+    *(Label(f"Title {number}") for number in range(4, 13)),
+]
+MARKDOWN = MarkdownIt("commonmark").enable("table")
+SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+
+FORM = ["- ", "* ", "\n- ", "\n  - ", "\n1. ", "\n2. ", "| a | b |", "\n| --- | --- |\n", "|", "```", "\n```\n", "~~~"]
+MARKS = ["# ", "> ", "**", "*", "_", "`", "(x)", "\\", '"', "=", "---", "\n===\n", "<b>", "[x]"]
+OTHERS = ["fee", "4 EUR", "3.", "1.", "\n\n", "\n", "\t", " ", ".", "。", ":", "\u2028", "\x1f", "\x01"]
+SCRIPTS = ["费用为四欧元", "رسوم", "a\u0301", "\U0001f469\u200d\U0001f680"]
+WORDS = st.sampled_from([*FORM, *MARKS, *OTHERS, *SCRIPTS])
+TEXT = st.lists(st.one_of(WORDS, st.text(st.characters(codec="utf-8"), max_size=4)), max_size=7).map("".join)
+ANSWERS = st.lists(
+    st.builds(
+        lambda text, sources: Segment(text=text, citations=tuple(SegmentCitation(source=one) for one in sources)),
+        TEXT,
+        st.lists(st.integers(1, 12), max_size=3),
+    ),
+    max_size=6,
+).map(lambda segments: CanonicalAnswer(segments=tuple(segments)))
+
+
+def letters(text: str) -> str:
+    return "".join(character for character in text if character.isalpha())
+
+
+def spans(rendered: Rendered) -> list[Span]:
+    return [Span(mark.start, mark.end) for mark in rendered.marks]
+
+
+def wanted(answer: CanonicalAnswer) -> list[tuple[int, int]]:
+    pairs = [(index, one.source) for index, segment in enumerate(answer.segments) for one in segment.citations]
+    return list(dict.fromkeys(pairs))
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANSWERS)
+def test_marks_are_exact_and_the_same_in_every_style_and_format(answer: CanonicalAnswer) -> None:
+    for style, output_format in COMBINATIONS:
+        rendered = render(answer, style, output_format, LABELS)
+        assert [(mark.segment, mark.source) for mark in rendered.marks] == wanted(answer), (style, output_format)
+        end = 0
+        for mark in rendered.marks:
+            assert end <= mark.start < mark.end <= rendered.body or output_format is OutputFormat.JSON
+            end = mark.end
+            shown = rendered.text[mark.start : mark.end]
+            if output_format is not OutputFormat.JSON and style is CitationStyle.INLINE:
+                assert shown.startswith("(Source: ")
+                assert shown.endswith(")")
+                assert "\n" not in shown
+            else:
+                assert int(re.sub(r"\D", "", shown.translate(SUPERSCRIPTS))) == mark.rank
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANSWERS)
+def test_without_its_markers_an_answer_is_the_answer_without_markers(answer: CanonicalAnswer) -> None:
+    for style, output_format in COMBINATIONS:
+        if output_format is OutputFormat.JSON:
+            continue
+        shown = render(answer, style, output_format, LABELS)
+        bare = render(answer, style, output_format, LABELS, show_markers=False)
+        stripped = strip_markers(shown.text[: shown.body], spans(shown))
+        # Superscripts of one place have a comma between them, and "(" after a marker a space before it.
+        pattern = r"[\s,]+" if style is CitationStyle.FOOTNOTE else r"\s+"
+        assert re.sub(pattern, "", stripped) == re.sub(pattern, "", bare.text), (style, output_format)
+        assert [(m.segment, m.source, m.rank) for m in shown.marks] == [
+            (m.segment, m.source, m.rank) for m in bare.marks
+        ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(ANSWERS)
+def test_every_word_is_kept_in_its_order_and_found_again(answer: CanonicalAnswer) -> None:
+    text = "".join(segment.text.replace("\r\n", "\n").replace("\r", "\n") for segment in answer.segments)
+    for output_format in FORMATS:
+        rendered = render(answer, CitationStyle.NUMBERED, output_format, LABELS)
+        written = "".join(
+            rendered.text[run.at : run.until] for run in rendered.runs if run.end - run.start == run.until - run.at
+        )
+        if "](" not in text and "```" not in text and "~~~" not in text:
+            assert letters(written) == letters(text), output_format
+        position = 0
+        for run in rendered.runs:
+            assert position <= run.at <= run.until <= len(rendered.text)
+            position = run.until
+            place = rendered.place_of(run.start, run.end)
+            assert place == Span(run.at, run.until)
+            if run.at < run.until:
+                assert rendered.origin_of(*place) == Span(run.start, run.end)
+        for place in rendered.segments:
+            assert 0 <= place.start <= place.end <= len(rendered.text)
+        for piece in rendered.pieces:
+            assert 0 <= piece.start < piece.end <= piece.reach <= len(rendered.text)
+
+
+@settings(max_examples=100, deadline=None)
+@given(ANSWERS, st.sampled_from(CitationStyle))
+def test_what_is_made_of_segments_is_always_valid(answer: CanonicalAnswer, style: CitationStyle) -> None:
+    words = bool(letters("".join(segment.text for segment in answer.segments)))
+    parsed = json.loads(render(answer, style, OutputFormat.JSON, LABELS).text)
+    assert all(set(one) == {"text", "citations"} for one in parsed["answer"])
+    cited = [rank for one in parsed["answer"] for rank in one["citations"]]
+    assert set(cited) == {source["number"] for source in parsed["sources"]}
+    assert len(cited) == len(wanted(answer))
+    table = render(answer, style, OutputFormat.TABLE, LABELS)
+    body = table.text[: table.body]
+    assert format_problem(body, OutputFormat.TABLE) is None
+    tokens = MARKDOWN.parse(body)
+    heads = sum(token.type == "th_open" for token in tokens)
+    rows = sum(token.type == "tr_open" for token in tokens) - 1
+    assert heads >= 2 or not table.text
+    assert sum(token.type == "td_open" for token in tokens) == heads * rows
+    if words:
+        for output_format in (OutputFormat.BULLETS, OutputFormat.STEPS):
+            listed = render(answer, style, output_format, LABELS)
+            problem = format_problem(listed.text[: listed.body], output_format)
+            assert problem is None or "has no list" in problem, listed.text
+
+
+@pytest.mark.parametrize(("style", "output_format"), COMBINATIONS)
+def test_a_title_cannot_break_the_form(style: CitationStyle, output_format: OutputFormat) -> None:
+    answer = CanonicalAnswer(
+        segments=(
+            Segment(text="The fee is 4 EUR.", citations=(SegmentCitation(source=1), SegmentCitation(source=2))),
+            Segment(text=" It rose.", citations=(SegmentCitation(source=3),)),
+        )
+    )
+    rendered = render(answer, style, output_format, LABELS)
+    body = rendered.text[: rendered.body]
+    own = strip_markers(body, spans(rendered)) if output_format is OutputFormat.PLAIN else body
+    assert format_problem(own, output_format) is None
+    if output_format is OutputFormat.JSON:
+        assert json.loads(rendered.text)["sources"][0]["title"] == NASTY.name
+        return
+    shown = "".join(
+        t.content for token in MARKDOWN.parse(rendered.text) for t in token.children or () if t.type == "text"
+    )
+    if output_format is not OutputFormat.PLAIN and style in {
+        CitationStyle.INLINE,
+        CitationStyle.ENDNOTE,
+        CitationStyle.FOOTNOTE,
+    }:
+        assert str(NASTY) in shown

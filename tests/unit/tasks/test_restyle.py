@@ -1,0 +1,179 @@
+"""Rendering stored answers anew: what comes out is what a job asked for in that style would have got."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import product
+from time import monotonic
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.answer import CanonicalAnswer
+from schemas.generation import AnswerProtocol, CitationStyle, OutputFormat
+from schemas.grounding import Verdict
+from schemas.job import JobRequest
+from schemas.prompt import Correction
+from schemas.states import Outcome
+from tasks.check import examine
+from tasks.finish import result_of, view_of_final
+from tasks.ports import FinalJob, JobView
+from tasks.restyle import RENDERED, restyled
+from tests.unit.tasks.test_check import leased_for_check
+from tests.unit.tasks.test_render_properties import ANSWERS
+
+FORMATS = [one for one in OutputFormat if one is not OutputFormat.AUTO]
+CONTEXT = (
+    {"content": "The night desk opens at nine. It closes at four.", "title": "Hours [2024] | *all*", "page": 3},
+    {"content": "费用为四欧元。The fee is 4 EUR.", "metadata": {"section_hierarchy": ["Fees", "Night"]}},
+)
+SEGMENTS = json.dumps(
+    {
+        "sufficient": True,
+        "segments": [
+            {"text": "The night desk opens at nine. It closes at four.", "citations": [{"source": 1, "quote": "opens at nine"}]},
+            {"text": "费用为四欧元。", "citations": [{"source": 2, "quote": "费用为四欧元"}]},
+            {"text": "The editor eats | pancakes daily.", "citations": [{"source": 2, "quote": ""}, {"source": 1, "quote": ""}]},
+        ],
+    },
+    ensure_ascii=False,
+)  # fmt: skip
+RUNNING = """## Hours
+The night desk opens at **nine** [1].
+
+| What | Value |
+| --- | --- |
+| closes | at four [1] |
+| fee | 4 EUR [2] |"""
+
+
+def view(text: str, protocol: AnswerProtocol = AnswerProtocol.SEGMENTS, **config: Any) -> JobView:
+    request = JobRequest(query="When does the desk open?", context=CONTEXT, config=config)
+    # As if the model had been asked again in vain: this answer is the last.
+    asked = Correction(purpose="reask", given_up="it was no better")
+    job = replace(leased_for_check(request, text, protocol=protocol), correction=asked)
+    final = examine(job, monotonic())
+    assert isinstance(final, FinalJob)
+    return view_of_final(job, final, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(("text", "protocol"), [(SEGMENTS, AnswerProtocol.SEGMENTS), (RUNNING, AnswerProtocol.MARKERS)])
+def test_from_any_style_to_any_other_is_as_if_asked_for(text: str, protocol: AnswerProtocol) -> None:
+    combinations = list(product(CitationStyle, FORMATS))
+    views = {
+        (s, f): view(text, protocol, citation_style=s, output_format=f, ungrounded_appendix=False)
+        for s, f in combinations
+    }
+    starts = [
+        *combinations[::7],
+        (CitationStyle.NUMBERED, OutputFormat.TABLE),
+        (CitationStyle.INLINE, OutputFormat.JSON),
+    ]
+    for start, wanted in product(starts, combinations):
+        moved, direct = restyled(views[start], *wanted), result_of(views[wanted])
+        assert (moved.response, moved.citations) == (direct.response, direct.citations), (start, wanted)
+        assert (moved.output_format, moved.structured) == (direct.output_format, direct.structured)
+        for claim in moved.claims:
+            assert moved.response[claim.start_pos : claim.end_pos] == claim.text
+        if start[1] is wanted[1]:
+            places = [(claim.start_pos, claim.end_pos, claim.verdict) for claim in moved.claims]
+            assert places == [(claim.start_pos, claim.end_pos, claim.verdict) for claim in direct.claims]
+
+
+@settings(max_examples=40, deadline=None)
+@given(ANSWERS, st.sampled_from(CitationStyle), st.sampled_from(CitationStyle), st.sampled_from(FORMATS))
+def test_any_answer_is_as_if_asked_for_and_its_claims_keep_their_words(
+    answer: CanonicalAnswer, before: CitationStyle, after: CitationStyle, output_format: OutputFormat
+) -> None:
+    text = answer.model_dump_json()
+    plainly: dict[str, Any] = {"ungrounded_appendix": False}
+    start = view(text, citation_style=before, **plainly)
+    direct = view(text, citation_style=after, output_format=output_format, **plainly)
+    moved = restyled(start, after, output_format)
+    if start.outcome not in RENDERED or direct.outcome not in RENDERED:
+        return
+    assert (moved.response, moved.citations) == (result_of(direct).response, result_of(direct).citations)
+    checked = [claim for claim in result_of(start).claims if claim.verdict is not Verdict.NOT_CHECKABLE]
+    kept = [claim for claim in moved.claims if claim.verdict is not Verdict.NOT_CHECKABLE]
+    assert [(claim.verdict, claim.evidence) for claim in kept] == [(claim.verdict, claim.evidence) for claim in checked]
+    for claim in moved.claims:
+        assert moved.response[claim.start_pos : claim.end_pos] == claim.text
+
+
+def test_verdicts_and_evidence_stay_with_their_words() -> None:
+    first = result_of(given := view(SEGMENTS))
+    for style, output_format in product(CitationStyle, FORMATS):
+        moved = restyled(given, style, output_format)
+        assert [claim.verdict for claim in moved.claims] == [claim.verdict for claim in first.claims]
+        assert [claim.evidence for claim in moved.claims] == [claim.evidence for claim in first.claims]
+        assert "opens at nine" in moved.claims[0].text
+        assert "pancakes" in moved.claims[-1].text
+        assert moved.grounding_score == first.grounding_score
+
+
+def test_a_table_of_the_models_own_keeps_its_columns() -> None:
+    moved = restyled(view(RUNNING, AnswerProtocol.MARKERS), CitationStyle.FOOTNOTE, OutputFormat.TABLE)
+    assert "| What | Value |\n| --- | --- |\n| closes | at four¹ |\n| fee | 4 EUR² |" in moved.response
+    assert all("What" not in claim.text for claim in moved.claims if claim.verdict != "not_checkable")
+
+
+def test_the_list_of_sources_is_there_once_and_the_score_has_its_own_name() -> None:
+    given = view(SEGMENTS, ungrounded_appendix=False)
+    numbered = restyled(given, with_sources=True).response
+    assert numbered.endswith(
+        "**Sources:**\n\n- [1] Hours \\[2024\\] \\| \\*all\\*, p. 3\n- [2] source 2 - Fees > Night"
+    )
+    for style in CitationStyle:
+        with_list = restyled(given, style, with_sources=True).response
+        assert with_list.count("source 2 - Fees") == (2 if style is CitationStyle.INLINE else 1) + (
+            style is CitationStyle.INLINE
+        )
+    assert given.record is not None
+    quality = given.record.quality.model_copy(update={"answer_quality": 0.87})
+    scored = JobView(**{**_fields(given), "record": given.record.model_copy(update={"quality": quality})})
+    assert restyled(scored, with_confidence=True).response.endswith("\n\n*Answer quality: 87.0%*")
+    assert restyled(scored, None, OutputFormat.PLAIN, with_confidence=True).response.endswith(
+        "\n\nAnswer quality: 87.0%"
+    )
+    as_json = json.loads(restyled(scored, None, OutputFormat.JSON, with_confidence=True).response)
+    assert as_json["answer_quality"] == 0.87
+    assert given.record.grounding is not None
+    sure = given.record.grounding.model_copy(update={"confidence": 0.5})
+    confident = JobView(**{**_fields(scored), "record": scored.record.model_copy(update={"grounding": sure})})  # type: ignore[union-attr]
+    assert restyled(confident, with_confidence=True).response.endswith("\n\n*Confidence: 50.0%*")
+
+
+def _fields(given: JobView) -> dict[str, Any]:
+    return {name: getattr(given, name) for name in JobView.__dataclass_fields__}
+
+
+def test_what_was_not_rendered_comes_back_as_it_is() -> None:
+    abstained = view(json.dumps({"sufficient": False, "segments": []}))
+    assert abstained.outcome is Outcome.ABSTAINED
+    assert restyled(abstained, CitationStyle.INLINE, OutputFormat.JSON) == result_of(abstained)
+    given = view(SEGMENTS)
+    assert given.record is not None
+    old = JobView(**{**_fields(given), "record": given.record.model_copy(update={"canonical": None})})
+    told = restyled(old, CitationStyle.INLINE)
+    assert told.response == result_of(old).response
+    assert "no canonical form" in told.warnings[-1]
+
+
+def test_a_given_answer_is_kept() -> None:
+    request = JobRequest(context=CONTEXT, response="The night desk opens at nine [1].")
+    job = leased_for_check(request, "")
+    final = examine(job, monotonic())
+    assert isinstance(final, FinalJob)
+    told = restyled(view_of_final(job, final, datetime.now(UTC)), CitationStyle.FOOTNOTE)
+    assert told.response == request.response
+    assert "kept as it stands" in told.warnings[-1]
+
+
+def test_claims_that_were_not_verified_stay_listed_where_a_list_can_stand() -> None:
+    for style, output_format in product(CitationStyle, FORMATS):
+        moved = restyled(view(SEGMENTS), style, output_format)
+        _, rule, below = moved.response.rpartition("\n---\n")
+        is_listed = bool(rule) and below.endswith("\n- The editor eats | pancakes daily.")
+        assert is_listed is (output_format not in {OutputFormat.JSON, OutputFormat.TABLE}), (style, output_format)

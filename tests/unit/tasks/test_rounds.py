@@ -1,0 +1,382 @@
+"""Two rounds over the in-memory ledger: what a model is told, which answer wins, and that nothing paid for is lost."""
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+
+from schemas.completion import FinishReason
+from schemas.failure import FailureKind
+from schemas.generation import AnswerProtocol
+from schemas.job import JobRequest
+from schemas.prompt import Role
+from schemas.record import GenerationRecord
+from schemas.states import JobState, Outcome, Step
+from tasks import check
+from tasks.check import Check
+from tasks.errors import ProviderError, Unstorable
+from tasks.generate import Generate
+from tasks.ports import JobView, Leased
+from tasks.retry import RetryPolicy
+from tests.builders import make_batch, make_jobs
+from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
+from worker.ledger.journal import LedgerJournal
+from worker.ledger.memory import MemoryLedger
+
+LEASE = timedelta(seconds=60)
+SOURCE = "The night desk opens at nine in the evening. The morning edition is printed in Port Lune at four."
+GOOD = "The night desk opens at nine in the evening [1]."
+BAD = "The editor eats forty pancakes with syrup each Sunday [1]."
+WORSE = "Mars has purple oceans of warm lemonade [1]."
+SEGMENTS = AnswerProtocol.SEGMENTS
+
+
+def asking(**config: Any) -> JobRequest:
+    return JobRequest(query="When does the desk open?", context=({"content": SOURCE},), config=config)
+
+
+def as_object(text: str, **extra: Any) -> Act:
+    """An answer in segments."""
+    segment = {"text": text, "citations": [{"source": 1, "quote": "opens at nine"}]}
+    return answers(orjson.dumps({"sufficient": True, "segments": [segment], **extra}).decode(), protocol=SEGMENTS)
+
+
+def failing(kind: FailureKind) -> Act:
+    return raises(ProviderError(kind, "the provider said no"))
+
+
+@dataclass
+class Desk:
+    """One job, taken from step to step until it is final."""
+
+    provider: Scripted
+    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    job_ids: tuple[UUID, ...] = ()
+
+    async def submit(self, request: JobRequest, **batch: Any) -> None:
+        self.job_ids = (await self.ledger.submit(make_batch(**batch), [make_jobs(request)])).job_ids
+
+    async def lease(self, step: Step) -> Leased | None:
+        await self.ledger.promote(10)
+        return next(iter(await self.ledger.lease(step, "w", LEASE, 1)), None)
+
+    async def generate(self, job: Leased) -> None:
+        journal = LedgerJournal(self.ledger)
+        registry = Registry(self.provider)
+        step = Generate(
+            self.ledger, journal, registry, self.policy, lambda: 0.5, lambda _: None, lambda *_: None
+        )  # fmt: skip
+        try:
+            await step.run(job)
+        finally:
+            await journal.close()
+
+    async def check(self, job: Leased) -> None:
+        journal = LedgerJournal(self.ledger)
+        with ThreadPoolExecutor(1) as cpu:
+            await Check(self.ledger, journal, cpu, lambda *_: None).run([job])
+        await journal.close()
+
+    async def finish(self) -> JobView:
+        """Go on until nothing is to be done."""
+        for _ in range(40):
+            if job := await self.lease(Step.GENERATE):
+                await self.generate(job)
+            elif job := await self.lease(Step.CHECK):
+                await self.check(job)
+            else:
+                self.ledger.advance(timedelta(minutes=1))
+        (view,) = await self.ledger.views(self.job_ids)
+        return view
+
+    async def answer(self, request: JobRequest, **batch: Any) -> JobView:
+        await self.submit(request, **batch)
+        return await self.finish()
+
+    async def purposes(self, view: JobView) -> list[tuple[int, str, str | None]]:
+        detail = await self.ledger.job_detail(view.job_id)
+        return [(attempt["round"], attempt["purpose"], attempt["outcome"]) for attempt in detail.attempts]
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+def record_of(view: JobView) -> GenerationRecord:
+    assert view.record is not None
+    return view.record
+
+
+def test_the_model_is_told_which_claims_are_unsupported_and_its_second_answer_wins() -> None:
+    async def story() -> None:
+        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+        view = await desk.answer(asking(on_ungrounded="retry"))
+
+        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.ANSWERED, 1)
+        assert await desk.purposes(view) == [(0, "generate", "ok"), (1, "correct", "ok")]
+        record = record_of(view)
+        assert record.answer == GOOD
+        assert record.messages_snapshot is not None
+        assert record.messages_snapshot.proves([SOURCE])
+        *before, previous, told = record.messages_snapshot.texts([SOURCE])
+        assert [role for role, _ in before] == [Role.SYSTEM, Role.USER]
+        assert previous == (Role.ASSISTANT, f"{GOOD} {BAD}")
+        assert '- "The editor eats forty pancakes with syrup each Sunday."' in told[1]
+        assert "nine in the evening" not in told[1]
+        # Both calls were paid for; the tokens are the winning call's.
+        assert view.cost_usd == Decimal("0.004")
+        assert record.usage is not None
+        assert record.usage.output_tokens == 10
+
+    run(story())
+
+
+def test_a_second_answer_without_support_is_the_last_and_is_flagged() -> None:
+    async def story() -> None:
+        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers(f"{GOOD} {WORSE}")))
+        view = await desk.answer(asking(on_ungrounded="retry"))
+
+        assert view.outcome is Outcome.PARTIAL
+        assert len(desk.provider.calls) == 2
+        assert "lemonade" in record_of(view).answer
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("second", "why"),
+    [
+        (answers(f"{BAD} {WORSE}"), "2 claims without support, the first 1"),
+        (answers("", finish_reason=FinishReason.REFUSAL, refusal="I can't."), "refused: I can't."),
+        (answers("", finish_reason=FinishReason.CONTENT_FILTER), "refused: the provider gave no answer"),
+        (answers("[none] The sources do not say."), "gave no answer"),
+        (answers(" "), "was empty"),
+        (answers("{", protocol=SEGMENTS), "not in the form asked for"),
+        (answers(GOOD, finish_reason=FinishReason.LENGTH), "broke off"),
+        (failing(FailureKind.INVALID_REQUEST), "the call failed: the provider said no"),
+        (failing(FailureKind.BAD_ANSWER), "the call failed: the provider said no"),
+        (failing(FailureKind.QUOTA), "the call failed: the provider said no"),
+        (raises(ZeroDivisionError("oops")), "ZeroDivisionError: oops"),
+    ],
+)
+def test_the_first_answer_is_kept_when_the_second_is_no_better(second: Act, why: str) -> None:
+    async def story() -> None:
+        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), second))
+        view = await desk.answer(asking(on_ungrounded="retry", max_attempts=2))
+
+        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
+        record = record_of(view)
+        assert record.answer.startswith(f"{GOOD} {BAD}")
+        assert why in record.quality.reasoning
+        assert any(why in warning for warning in record.quality.warnings)
+        assert record.messages_snapshot is not None
+        assert len(record.messages_snapshot.messages) == 2
+        assert [purpose for _, purpose, _ in await desk.purposes(view)][:2] == ["generate", "correct"]
+
+    run(story())
+
+
+def test_a_second_answer_that_would_fail_the_job_gives_way_to_the_first() -> None:
+    async def story() -> None:
+        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers("The night desk opens at nine in the evening.")))
+        view = await desk.answer(asking(on_ungrounded="retry", missing_citations="failed"))
+
+        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
+        assert "would fail: the answer has 0 citations" in record_of(view).quality.reasoning
+
+    run(story())
+
+
+def test_a_second_answer_whose_check_breaks_gives_way_to_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = check.postprocess
+
+    def breaks(request: JobRequest, prompt: Any, completion: Any) -> Any:
+        if completion.text == GOOD:
+            raise ZeroDivisionError("oops")
+        return real(request, prompt, completion)
+
+    monkeypatch.setattr(check, "postprocess", breaks)
+
+    async def story() -> None:
+        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+        view = await desk.answer(asking(on_ungrounded="retry"))
+
+        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
+        assert "ZeroDivisionError: oops" in record_of(view).quality.reasoning
+
+    run(story())
+
+
+def test_a_second_answer_that_can_not_be_stored_gives_way_to_the_first() -> None:
+    async def story() -> None:
+        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+        finish = desk.ledger.finish
+
+        async def keeps_the_first_only(finals: Any) -> Any:
+            if any(final.record.answer == GOOD for final in finals):
+                raise Unstorable("too large")
+            return await finish(finals)
+
+        desk.ledger.finish = keeps_the_first_only  # type: ignore[method-assign]
+        view = await desk.answer(asking(on_ungrounded="retry"))
+
+        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
+        assert "can't be stored: too large" in record_of(view).quality.reasoning
+
+    run(story())
+
+
+def test_a_second_round_is_given_up_when_the_budget_is_used_up() -> None:
+    async def story() -> None:
+        desk = Desk(Scripted(answers(f"{GOOD} {BAD}")))
+        view = await desk.answer(asking(on_ungrounded="retry"), max_cost_usd=Decimal("0.011"))
+
+        assert (view.state, view.held_reason, view.outcome) == (JobState.COMPLETED, None, Outcome.PARTIAL)
+        assert "budget was used up" in record_of(view).quality.reasoning
+        assert await desk.purposes(view) == [(0, "generate", "ok")]
+
+    run(story())
+
+
+def test_a_call_of_the_second_round_that_ends_unknown_is_not_held_for_a_person() -> None:
+    async def story() -> None:
+        policy = RetryPolicy(hold_unknown=True)
+        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), failing(FailureKind.UNKNOWN_OUTCOME)), policy=policy)
+        view = await desk.answer(asking(on_ungrounded="retry"))
+
+        assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
+        assert await desk.purposes(view) == [(0, "generate", "ok"), (1, "correct", "unknown")]
+
+    run(story())
+
+
+def test_what_is_no_json_is_asked_for_once_more() -> None:
+    async def story() -> None:
+        desk = Desk(Scripted(answers(GOOD, protocol=SEGMENTS), as_object("The night desk opens at nine.")))
+        view = await desk.answer(asking())
+
+        assert view.outcome is Outcome.ANSWERED
+        assert await desk.purposes(view) == [(0, "generate", "ok"), (1, "reask", "ok")]
+        assert "not wholly in the form" in desk.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
+
+    run(story())
+
+
+def test_what_stays_unreadable_is_asked_for_once_only() -> None:
+    async def story() -> None:
+        desk = Desk(Scripted(answers(GOOD, protocol=SEGMENTS)))
+        view = await desk.answer(asking())
+
+        assert (view.outcome, len(desk.provider.calls)) == (Outcome.PARTIAL, 2)
+        assert "not in the form asked for" in record_of(view).quality.reasoning
+
+    run(story())
+
+
+SCHEMA = {"type": "object", "required": ["hour"], "properties": {"hour": {"type": "integer"}}}
+
+
+def test_an_object_that_breaks_its_schema_is_asked_for_again_by_the_path_of_its_fault() -> None:
+    async def story() -> None:
+        text = "The night desk opens at nine in the evening."
+        desk = Desk(Scripted(as_object(text, data={"hour": "nine"}), as_object(text, data={"hour": 21})))
+        view = await desk.answer(asking(output_schema=SCHEMA))
+
+        assert (view.outcome, record_of(view).output_structured) == (Outcome.ANSWERED, {"hour": 21})
+        assert "at $.hour" in desk.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
+
+    run(story())
+
+
+def test_an_object_that_still_breaks_its_schema_is_partial_and_says_where() -> None:
+    async def story() -> None:
+        desk = Desk(Scripted(as_object("The night desk opens at nine in the evening.", data={"hour": "nine"})))
+        view = await desk.answer(asking(output_schema=SCHEMA))
+
+        record = record_of(view)
+        assert (view.outcome, record.output_structured) == (Outcome.PARTIAL, {"hour": "nine"})
+        assert len(desk.provider.calls) == 2
+        told = "the object does not satisfy output_schema at $.hour"
+        assert any(told in warning for warning in record.quality.warnings)
+        assert told in record.quality.reasoning.replace("The object", "the object")
+
+    run(story())
+
+
+def test_an_answer_that_is_too_long_is_asked_for_once_more_and_then_cut() -> None:
+    async def story() -> None:
+        second = "The morning edition is printed in Port Lune at four [1]."
+        desk = Desk(Scripted(answers(f"{GOOD} {second}")))
+        view = await desk.answer(asking(max_response_length=60))
+
+        assert [purpose for _, purpose, _ in await desk.purposes(view)] == ["generate", "reask"]
+        assert "at most 60 are allowed" in desk.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
+        record = record_of(view)
+        assert (view.outcome, record.answer) == (Outcome.PARTIAL, GOOD)
+        assert any("cut at a sentence end" in warning for warning in record.quality.warnings)
+        (citation,) = record.citations
+        assert record.answer[citation.start_pos : citation.end_pos] == "[1]"
+
+    run(story())
+
+
+def test_a_worker_that_dies_in_the_second_round_costs_neither_answer() -> None:
+    async def story() -> None:
+        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), hangs, answers(GOOD)))
+        await desk.submit(asking(on_ungrounded="retry"))
+        first = await desk.lease(Step.GENERATE)
+        assert first is not None
+        await desk.generate(first)
+        # Dies with the check's decision unwritten: the same is decided again.
+        assert await desk.lease(Step.CHECK) is not None
+        desk.ledger.advance(LEASE * 2)
+        await desk.ledger.rescue(10, None)
+        checking = await desk.lease(Step.CHECK)
+        assert checking is not None
+        await desk.check(checking)
+        # Dies with the second call under way.
+        second = await desk.lease(Step.GENERATE)
+        assert second is not None
+        desk.provider.called.clear()
+        dying = asyncio.create_task(desk.generate(second))
+        await desk.provider.called.wait()
+        desk.ledger.advance(LEASE * 2)
+        await desk.ledger.rescue(10, None)
+        dying.cancel()
+        await asyncio.wait([dying])
+
+        view = await desk.finish()
+
+        assert (view.outcome, view.round) == (Outcome.ANSWERED, 1)
+        assert await desk.purposes(view) == [
+            (0, "generate", "ok"), (1, "correct", "unknown"), (1, "correct", "ok")
+        ]  # fmt: skip
+
+    run(story())
+
+
+def test_the_time_of_the_other_round_is_waiting_and_the_parts_make_the_total() -> None:
+    async def story() -> None:
+        for acts in ((answers(f"{GOOD} {BAD}"), answers(GOOD)), (answers(f"{GOOD} {BAD}"), answers(" "))):
+            desk = Desk(Scripted(*acts))
+            await desk.submit(asking(on_ungrounded="retry"))
+            for step in (Step.GENERATE, Step.CHECK, Step.GENERATE):
+                desk.ledger.advance(timedelta(seconds=10))
+                job = await desk.lease(step)
+                assert job is not None
+                await (desk.generate if step is Step.GENERATE else desk.check)(job)
+            timing = record_of(await desk.finish()).timing_ms
+
+            assert timing.retry_wait == pytest.approx(20_000, abs=2_000)
+            parts = timing.model_dump(exclude={"total"})
+            assert sum(parts.values()) == pytest.approx(timing.total, abs=1)
+
+    run(story())

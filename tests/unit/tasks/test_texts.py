@@ -1,0 +1,209 @@
+"""The texts shown where there is no answer, and the language they are in."""
+# ruff: noqa: RUF001 - other scripts are meant
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.generation import FallbackMessages, GenerationConfig
+from schemas.job import JobRequest
+from tasks.text.language import language_of
+from tasks.texts import MESSAGES, code_of, fallback
+
+QUESTIONS = {
+    "en": (
+        "How long is the notice period?",
+        "Who pays for repairs?",
+        "What did revenue do in 2023?",
+        "Is the deposit refundable?",
+        "When does the desk open?",
+        "Can I cancel online?",
+        "Which documents are needed to register?",
+        "What is the EBIT margin?",
+        "Does it rain in Berlin?",
+        "How do I renew my card?",
+        "What are the side effects?",
+        "Does the warranty cover water damage?",
+        "Who signed the contract?",
+        "List the exclusions",
+        "Explain the refund policy",
+        "What does the Straße GmbH sell?",
+    ),
+    "de": (
+        "Wie lang ist die Kündigungsfrist?",
+        "Wer zahlt Reparaturen?",
+        "Öffnungszeiten Bibliothek Sonntag",
+        "Wie hoch war der Umsatz 2023?",
+        "Darf der Vermieter die Miete erhöhen?",
+        "Was kostet ein Reisepass",
+        "Wann öffnet der Schalter?",
+        "Kann ich online kündigen?",
+        "Welche Unterlagen brauche ich für die Anmeldung?",
+        "Muss man den Hund anmelden?",
+        "Gilt das auch in Wien?",
+        "Ist Parken inbegriffen?",
+        "maximales Gepäckgewicht",
+        "Wie verlängere ich meine Karte?",
+        "Welche Nebenwirkungen treten auf?",
+        "Deckt die Garantie Wasserschäden ab?",
+        "Wer hat den Vertrag unterschrieben?",
+        "Nenne die Ausschlüsse",
+        "Erkläre mir die Rückgabe",
+    ),
+    "es": (
+        "¿Cuánto dura el plazo de preaviso?",
+        "¿Quién paga las reparaciones?",
+        "horario de la biblioteca los domingos",
+        "¿Cuánto creció el ingreso en 2023?",
+        "¿Se devuelve la fianza?",
+        "cuanto cuesta el pasaporte",
+        "¿Cuándo abre la oficina?",
+        "¿Puedo cancelar en línea?",
+        "¿Qué documentos necesito para registrarme?",
+        "límite de edad seguro de viaje",
+        "Como se calcula el impuesto?",
+        "Hay descuento para estudiantes?",
+        "¿Está incluido el aparcamiento?",
+        "peso máximo del equipaje",
+        "¿Cómo renuevo mi tarjeta?",
+        "¿Cuáles son los efectos secundarios?",
+        "La garantía cubre daños por agua?",
+        "Quien firmó el contrato?",
+        "Enumera las exclusiones",
+        "Explica la política de reembolso",
+    ),
+    "fr": (
+        "Quelle est la durée du préavis ?",
+        "Qui paie les réparations ?",
+        "horaires de la bibliothèque dimanche",
+        "De combien le chiffre d'affaires a-t-il augmenté ?",
+        "La caution est-elle remboursable ?",
+        "combien coûte un passeport",
+        "Quand ouvre le guichet ?",
+        "Puis-je annuler en ligne ?",
+        "Quels documents faut-il pour s'inscrire ?",
+        "limite d'âge assurance voyage",
+        "Est-ce que les chiens sont admis ?",
+        "Peut-on payer en plusieurs fois ?",
+        "Le stationnement est-il inclus ?",
+        "Comment renouveler ma carte ?",
+        "Quels sont les effets secondaires ?",
+        "La garantie couvre-t-elle les dégâts des eaux ?",
+        "Qui a signé le contrat ?",
+        "Énumère les exclusions",
+    ),
+    "zh": (
+        "通知期有多长？",
+        "谁支付维修费用？",
+        "图书馆星期日开放时间",
+        "2023年收入增长了多少？",
+        "押金可以退吗？",
+        "護照多少錢？",
+        "停车包括在内吗？",
+        "GDP增长率是多少？",
+    ),
+    "ar": (
+        "ما هي مدة الإشعار؟",
+        "من يدفع تكاليف الإصلاح؟",
+        "أوقات عمل المكتبة يوم الأحد",
+        "كم بلغت الإيرادات في 2023؟",
+        "هل يمكن استرداد التأمين؟",
+        "هل يشمل السعر موقف السيارات؟",
+        "كيف أجدد بطاقتي؟",
+    ),
+}
+NOTHING_TELLS = (
+    "Altersgrenze Reiseversicherung",
+    "Explique la politique de remboursement",
+    "poids maximal des bagages",
+    "opening hours library Sunday",
+    "windscreen excess amount",
+    "travel insurance age limit",
+    "Is parking included?",
+    "maximum luggage weight",
+)
+
+
+@pytest.mark.parametrize(("code", "question"), [(code, q) for code, listed in QUESTIONS.items() for q in listed])
+def test_a_short_questions_language_is_known(code: str, question: str) -> None:
+    assert language_of(question) == code
+
+
+@pytest.mark.parametrize("question", NOTHING_TELLS)
+def test_without_a_word_or_letter_that_tells_it_is_english(question: str) -> None:
+    assert language_of(question) is None
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Qual é o prazo de aviso prévio?",
+        "Chi paga le riparazioni?",
+        "Wat kost een paspoort?",
+        "Сколько стоит паспорт?",
+        "料金はいくらですか？",
+        "여권은 얼마입니까?",
+        "هزینه گذرنامه چقدر است؟",
+        "EBIT 2023",
+        "12345",
+        "",
+    ],
+)
+def test_another_language_is_never_taken_for_a_known_one_and_is_told_in_english(question: str) -> None:
+    assert language_of(question) not in MESSAGES
+    assert fallback(JobRequest(query=question, response=""), "failed") == MESSAGES["en"].failed
+
+
+@given(st.text(max_size=80))
+def test_any_text_has_a_language_or_none_always_the_same(text: str) -> None:
+    assert language_of(text) == language_of(text)
+    assert fallback(JobRequest(query=text, response=""), "abstained")
+
+
+@pytest.mark.parametrize("kind", list(FallbackMessages.model_fields))
+def test_every_language_has_every_text_in_itself(kind: str) -> None:
+    texts = {code: getattr(messages, kind) for code, messages in MESSAGES.items()}
+
+    assert len(set(texts.values())) == len(MESSAGES)
+    assert {code: language_of(text) for code, text in texts.items()} == {code: code for code in MESSAGES}
+
+
+@pytest.mark.parametrize("kind", list(FallbackMessages.model_fields))
+def test_every_text_says_what_is_wrong_and_then_what_to_do(kind: str) -> None:
+    for messages in MESSAGES.values():
+        text = getattr(messages, kind)
+        assert sum(text.count(mark) for mark in ".。;؟,،，") >= 2, text
+
+
+@pytest.mark.parametrize(
+    ("config", "begins"),
+    [
+        (GenerationConfig(), "Las fuentes"),
+        (GenerationConfig(language="de"), "Die vorliegenden"),
+        (GenerationConfig(language="de-AT"), "Die vorliegenden"),
+        (GenerationConfig(language="German"), "Die vorliegenden"),
+        (GenerationConfig(language="zh_Hant"), "现有资料"),
+        (GenerationConfig(language="Klingon"), "The sources"),
+        (GenerationConfig(fallback_messages=FallbackMessages(abstained="Llámenos.")), "Llámenos."),
+        (GenerationConfig(fallback_messages=FallbackMessages(failed="Llámenos.")), "Las fuentes"),
+    ],
+)
+def test_the_callers_text_goes_first_then_the_language_asked_for_then_the_querys(
+    config: GenerationConfig, begins: str
+) -> None:
+    request = JobRequest(query="¿Cuánto cuesta el pasaporte?", config=config)
+    assert fallback(request, "abstained").startswith(begins)
+
+
+def test_a_refusal_has_the_callers_text_for_a_failure_unless_it_has_its_own() -> None:
+    def told(**own: str) -> str:
+        config = GenerationConfig(fallback_messages=FallbackMessages(**own))
+        return fallback(JobRequest(query="Can it fail?", config=config), "refused")
+
+    assert told(failed="Call us.") == "Call us."
+    assert told(failed="Call us.", refused="Ask anew.") == "Ask anew."
+    assert told(abstained="No.") == MESSAGES["en"].refused
+
+
+def test_names_and_tags_of_languages() -> None:
+    assert [code_of(name) for name in ("EN", "français", " Arabic ", "es-MX", "中文")] == ["en", "fr", "ar", "es", "zh"]

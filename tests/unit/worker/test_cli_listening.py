@@ -1,0 +1,77 @@
+"""What 'nightdesk watch' writes of a streamed answer: its text as it comes, and the record's where that did not come."""
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+
+from schemas.states import Step
+from tasks.ports import JobView
+from tests.builders import ANSWER, make_batch, make_final, make_jobs, make_request
+from tests.contract.driving import LEASE
+from worker.cli.listening import Voice, listening
+from worker.ledger.memory import MemoryLedger
+from worker.tokens import Kind, Token
+
+
+async def final_view() -> JobView:
+    ledger = MemoryLedger()
+    await ledger.submit(make_batch(), [make_jobs(make_request(config={"stream": True}))])
+    (job,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)
+    await ledger.finish([make_final(job)])
+    (view,) = await ledger.views([job.job_id])
+    return view
+
+
+def text(words: str) -> Token:
+    return Token("1-0", Kind.TEXT, words)
+
+
+def start(number: int) -> Token:
+    return Token("1-0", Kind.START, attempt=uuid4(), run=1, round=0, number=number)
+
+
+END, BROKEN = Token("1-0", Kind.END), Token("1-0", Kind.BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "written", "told"),
+    [
+        ([start(1), text("The copy "), text("is ready."), END], "The copy is ready.\n", []),
+        ([], f"{ANSWER}\n", []),
+        ([start(1), text("The co"), BROKEN], f"The co\n{ANSWER}\n", []),
+        (
+            [start(1), text("The co"), BROKEN, start(2), text("It is."), END],
+            "The co\nIt is.\n",
+            ["the answer starts anew (round 0, attempt 2)"],
+        ),
+        ([start(1), BROKEN, start(2), text("It is."), END], "It is.\n", []),
+        ([start(1), text("\x1b[2Jred\x07"), END], "\ufffd[2Jred\ufffd\n", []),
+    ],
+)
+def test_what_is_written(
+    tokens: list[Token], written: str, told: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    voice = Voice(said.append)
+    for token in tokens:
+        voice.hear(token)
+    voice.finish(asyncio.run(final_view()))
+    assert capsys.readouterr().out == written
+    assert said == told
+
+
+def test_without_redis_the_record_has_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    said: list[str] = []
+
+    async def story() -> None:
+        view = await final_view()
+        async with listening("redis://127.0.0.1:1/0", "", view, said.append) as voice:
+            voice.over.set()
+        voice.finish(view)
+
+    asyncio.run(story())
+    assert capsys.readouterr().out == f"{ANSWER}\n"
+    (told,) = said
+    assert told.startswith("Redis can't be reached")
+    assert told.endswith("; the answer is shown when it is final")

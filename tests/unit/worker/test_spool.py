@@ -1,0 +1,238 @@
+import asyncio
+import os
+import stat
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from schemas.states import JobState, Step
+from tasks.errors import LedgerUnavailable, Unstorable
+from tasks.ports import ClosedAttempt, Leased
+from tests.builders import (
+    closed_error,
+    closed_ok,
+    later,
+    make_answer,
+    make_attempt,
+    make_batch,
+    make_jobs,
+    make_request,
+    to_check,
+)
+from worker.ledger import journal as journal_module
+from worker.ledger.journal import LedgerJournal
+from worker.ledger.memory import MemoryLedger
+from worker.spool import Spool, replay, spool_folder
+
+LEASE = timedelta(seconds=60)
+
+
+class Fickle(MemoryLedger):
+    """A ledger that can go away, and that can't keep some attempts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away = False
+        self.unstorable: set[UUID] = set()
+
+    async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
+        if self.away:
+            raise LedgerUnavailable("away")
+        if any(one.id in self.unstorable for one in closed):
+            raise Unstorable("no")
+        return await super().close_attempts(closed)
+
+
+async def calling(ledger: MemoryLedger, count: int) -> list[tuple[Leased, ClosedAttempt]]:
+    """Jobs whose answers have just come."""
+    requests = [make_request(f"{number}?") for number in range(count)]
+    await ledger.submit(make_batch(), [make_jobs(*requests)])
+    answered = []
+    for leased in await ledger.lease(Step.GENERATE, "w", LEASE, count):
+        attempt = make_attempt(leased)
+        await ledger.open_attempts([attempt])
+        answer = make_answer("It opens at nine [1]. \u2713 \U0001f4f0")
+        answered.append((leased, closed_ok(leased, attempt, answer=answer, then=to_check(leased))))
+    return answered
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*"))
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "KEEP_EVERY_S", 0.01)
+    monkeypatch.setattr(journal_module, "KEEP_AFTER_S", 0.02)
+    monkeypatch.setattr("worker.ledger.group_commit.RETRY_PAUSE", timedelta(milliseconds=20))
+
+
+async def until(true: Callable[[], object], within_s: float = 10) -> None:
+    deadline = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.005)
+
+
+def test_what_is_kept_comes_back_as_it_was(tmp_path: Path) -> None:
+    async def story() -> None:
+        ledger = MemoryLedger()
+        (leased, ok), (other, _) = await calling(ledger, 2)
+        failed = closed_error(other, make_attempt(other), then=later(other, delay=LEASE, event="retry"))
+        got: list[ClosedAttempt] = []
+
+        class Notes(MemoryLedger):
+            async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
+                got.extend(closed)
+                return set()
+
+        spool = Spool(tmp_path / "home" / "spool" / "x")
+        await spool.keep([ok, failed])
+        spool.leave()
+
+        assert await replay(Spool(tmp_path / "home" / "spool" / "x"), Notes()) == 2
+        assert got == [ok, failed]
+        assert leased.job_id == ok.job_id
+
+    asyncio.run(story())
+
+
+def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        ((_, ok),) = await calling(MemoryLedger(), 1)
+        spool = Spool(tmp_path / "home" / "spool" / "x")
+        await spool.keep([ok])
+        (path,) = files(tmp_path / "home" / "spool" / "x")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+    asyncio.run(story())
+
+
+def test_answers_are_kept_while_the_ledger_is_away_and_forgotten_when_it_is_back(tmp_path: Path) -> None:
+    async def story() -> None:
+        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
+        answered = await calling(ledger, 120)
+        journal = LedgerJournal(ledger, Spool(folder))
+        ledger.away = True
+        closing = [asyncio.create_task(journal.close_attempt(closed)) for _, closed in answered]
+        await until(lambda: sum(len(path.read_bytes().splitlines()) for path in files(folder)) == 120)
+        ledger.away = False
+
+        assert all(await asyncio.gather(*closing))
+        await until(lambda: not files(folder))
+        await journal.close()
+        views = await ledger.views([leased.job_id for leased, _ in answered])
+        assert {view.step for view in views} == {Step.CHECK}
+
+    asyncio.run(story())
+
+
+def test_what_a_process_left_is_written_by_the_next(tmp_path: Path) -> None:
+    async def story() -> None:
+        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
+        answered = await calling(ledger, 3)
+        journal = LedgerJournal(ledger, Spool(folder))
+        ledger.away = True
+        closing = [asyncio.create_task(journal.close_attempt(closed)) for _, closed in answered]
+        await until(lambda: files(folder))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await journal.close()
+        for task in closing:
+            task.cancel()
+        ledger.away = False
+
+        assert await replay(Spool(folder), ledger) == 3
+        assert not files(folder)
+        views = await ledger.views([leased.job_id for leased, _ in answered])
+        assert [(view.state, view.step) for view in views] == [(JobState.AVAILABLE, Step.CHECK)] * 3
+        assert await replay(Spool(folder), ledger) == 0
+
+    asyncio.run(story())
+
+
+def test_a_spool_in_use_is_left_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        ledger, folder = MemoryLedger(), tmp_path / "home" / "spool" / "x"
+        ((_, ok),) = await calling(ledger, 1)
+        living = Spool(folder)
+        await living.keep([ok])
+
+        assert await replay(Spool(folder), ledger) == 0
+        assert len(files(folder)) == 1
+        living.clear()
+        assert not files(folder)
+
+    asyncio.run(story())
+
+
+def test_a_replay_that_finds_no_ledger_leaves_everything(tmp_path: Path) -> None:
+    async def story() -> None:
+        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
+        ((_, ok),) = await calling(ledger, 1)
+        spool = Spool(folder)
+        await spool.keep([ok])
+        spool.leave()
+        ledger.away = True
+        with pytest.raises(LedgerUnavailable):
+            await replay(Spool(folder), ledger)
+        ledger.away = False
+        assert await replay(Spool(folder), ledger) == 1
+
+    asyncio.run(story())
+
+
+def test_a_line_cut_off_and_an_answer_that_cannot_be_stored_cost_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
+        answered = await calling(ledger, 3)
+        ledger.unstorable = {answered[1][1].id}
+        spool = Spool(folder)
+        await spool.keep([closed for _, closed in answered])
+        spool.leave()
+        (path,) = files(folder)
+        path.write_bytes(path.read_bytes() + b'{"id": "')
+
+        assert await replay(Spool(folder), ledger) == 3
+        views = await ledger.views([leased.job_id for leased, _ in answered])
+        assert [view.step for view in views] == [Step.CHECK, Step.GENERATE, Step.CHECK]
+
+    asyncio.run(story())
+    assert "line 4 of the spool" in caplog.text
+    assert "can't be stored" in caplog.text
+
+
+def test_a_disk_that_is_full_is_said_and_the_answer_kept_in_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        ledger = Fickle()
+        ((_, ok),) = await calling(ledger, 1)
+        journal = LedgerJournal(ledger, Spool(tmp_path / "home" / "spool" / "x"))
+        ledger.away = True
+        closing = asyncio.create_task(journal.close_attempt(ok))
+        await until(lambda: "only in memory" in caplog.text)
+        ledger.away = False
+        assert await closing
+        await journal.close()
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    asyncio.run(story())
+    assert "No space left on device" in caplog.text
+    assert not files(tmp_path / "home" / "spool" / "x")
+
+
+def test_ledgers_have_folders_of_their_own_and_a_new_password_changes_nothing(tmp_path: Path) -> None:
+    one = spool_folder(tmp_path, "postgresql://desk:old@db:5432/nightdesk")
+    assert one == spool_folder(tmp_path, "postgresql://desk:new@db:5432/nightdesk")
+    assert one != spool_folder(tmp_path, "postgresql://desk:old@db:5432/other")

@@ -1,0 +1,250 @@
+"""Call any LLM class of LlamaIndex: whatever its integrations reach, without an adapter of ours (extra ``llamaindex``)."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from importlib import import_module, metadata
+from typing import Any
+
+import orjson
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
+from llama_index.core.llms import LLM, CustomLLM
+
+from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
+from schemas.failure import FailureKind
+from schemas.generation import AnswerProtocol, GenerationConfig, Lane
+from schemas.job import JobRequest
+from schemas.prompt import Prompt
+from tasks.answers.reading import UNSTORABLE
+from tasks.errors import ConfigurationError, ProviderError
+from tasks.ports import Answered, Call, Listener
+from worker.providers.adapter import sampling_given
+from worker.providers.failures import Failures
+from worker.providers.protocols import chosen
+
+SDK = f"llama-index-core {metadata.version('llama-index-core')}"
+
+_DECIDED_BY_CLASS = "given to the class in 'options' of its settings, not with a call"
+
+_UNTOLD = "unknown"
+"""What a class that names no model says of itself (``LLMMetadata``)."""
+
+_FINISH = {
+    "stop": FinishReason.STOP,
+    "end_turn": FinishReason.STOP,
+    "length": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "content_filter": FinishReason.CONTENT_FILTER,
+    "refusal": FinishReason.REFUSAL,
+}
+
+
+def connect(
+    *,
+    name: str,
+    path: str,
+    options: Mapping[str, Any],
+    api_key: str | None,
+    model: str | None,
+    json_schema: bool,
+    answer_protocol: AnswerProtocol | None,
+) -> "LlamaIndex":
+    """Build the LLM that the settings name.
+
+    Args:
+        name: what the provider is called in settings and jobs.
+        path: ``package.module:Name`` of a class or factory.
+        options: its arguments.
+        api_key: handed over as ``api_key``; None: the class finds its own.
+        model: handed over as ``model``; None: the class's own.
+        json_schema: the model keeps to a JSON form that is asked for in words.
+        answer_protocol: of jobs that name none.
+
+    Raises: ConfigurationError naming what is missing or refused.
+    """
+    given = {**options, **({"api_key": api_key} if api_key else {}), **({"model": model} if model else {})}
+    failures = Failures(name, (api_key,) if api_key else ())
+    try:
+        llm = _factory(path)(**given)
+    except ConfigurationError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a class does not like of its arguments
+        told = failures.error(FailureKind.CONFIGURATION, f"can't build {path}: {type(error).__name__}: {error}")
+        raise ConfigurationError(str(told)) from None
+    if not isinstance(llm, LLM):
+        raise ConfigurationError(f"the provider {name!r}: {path} made a {type(llm).__name__}, which is no LLM")
+    return LlamaIndex(name, llm, failures, json_schema=json_schema, answer_protocol=answer_protocol)
+
+
+def _factory(path: str) -> Callable[..., Any]:
+    module, _, attribute = path.partition(":")
+    try:
+        factory = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"can't find {path!r} ({error}); it is written 'package.module:Name'") from None
+    if not callable(factory):
+        raise ConfigurationError(f"{path!r} is neither a class nor a factory")
+    made: Callable[..., Any] = factory
+    return made
+
+
+class LlamaIndex:
+    """One call is one ``achat`` (or ``chat`` in a thread, where the class has no other); what the class retries by itself is set by its own ``options`` (``max_retries``)."""
+
+    def __init__(
+        self,
+        name: str,
+        llm: LLM,
+        failures: Failures,
+        *,
+        json_schema: bool = False,
+        answer_protocol: AnswerProtocol | None = None,
+    ) -> None:
+        self.name = name
+        self._llm = llm
+        self._failures = failures
+        self._json_schema = json_schema
+        self._answer_protocol = answer_protocol
+
+    def protocol(self, config: GenerationConfig) -> AnswerProtocol:
+        """See ``tasks.ports.Provider``: running text with markers, for nothing enforces a schema here."""
+        segments = config.output_schema is not None or self._json_schema
+        best = AnswerProtocol.SEGMENTS if segments else AnswerProtocol.MARKERS
+        serves = (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS)
+        return chosen(config, best, serves, self._answer_protocol, self._failures)
+
+    def plan(self, request: JobRequest, prompt: Prompt) -> Call:
+        """See ``tasks.ports.Provider``; the body is the messages, for the class alone knows what goes on its wire."""
+        config = request.config
+        if config.lane not in {Lane.STANDARD, Lane.AUTO}:
+            told = f"does not serve the lane {config.lane.value!r}: use 'standard' or 'auto'"
+            raise self._failures.error(FailureKind.CONFIGURATION, told)
+        told_model = self._llm.metadata.model_name
+        model = None if told_model == _UNTOLD else told_model
+        if config.model not in {None, model}:
+            told = f"is built with one model and can't call {config.model!r}: name that in its settings"
+            raise self._failures.error(FailureKind.CONFIGURATION, told)
+        contents = [source.content for source in request.context]
+        messages = [{"role": role, "content": text} for role, text in prompt.snapshot.texts(contents)]
+        body = orjson.dumps({"model": model, "messages": messages})
+        return Call(
+            provider=self.name,
+            model=model,
+            lane=Lane.STANDARD.value,
+            protocol=prompt.snapshot.protocol,
+            body=body,
+            request_hash=hashlib.sha256(body).digest(),
+            timeout_s=config.timeout_s,
+            reserve_usd=None,
+            prompt=prompt,
+            request=request,
+            parameters_sent={"class": self._llm.class_name()},
+            parameters_dropped=_dropped(config, prompt),
+        )
+
+    async def call(self, call: Call, listener: Listener | None = None) -> Answered:  # noqa: ARG002 - fetched whole
+        """See ``tasks.ports.Provider``."""
+        messages = [
+            ChatMessage(role=MessageRole(message["role"]), content=message["content"])
+            for message in orjson.loads(call.body)["messages"]
+        ]
+        try:
+            async with asyncio.timeout(call.timeout_s):
+                response = await self._chat(messages)
+        except Exception as error:  # noqa: BLE001 - each integration lets errors of its own SDK through
+            raise self._error(error) from None
+        try:
+            return self._answered(call, response)
+        except (AttributeError, TypeError, ValueError) as error:
+            told = f"answered with an unknown shape ({type(error).__name__}: {error})"
+            raise self._failures.error(FailureKind.BAD_ANSWER, told) from None
+
+    async def _chat(self, messages: list[ChatMessage]) -> ChatResponse:
+        if isinstance(self._llm, CustomLLM):
+            # Its ``achat`` is its ``chat``, and would hold up every other call of the process.
+            return await asyncio.to_thread(self._llm.chat, messages)
+        return await self._llm.achat(messages)
+
+    async def close(self) -> None:
+        """Nothing: the classes keep their connections to themselves."""
+
+    def _error(self, error: Exception) -> ProviderError:
+        """The SDKs behind most classes carry the response; whatever does not may have been served and billed."""
+        response = getattr(error, "response", None)
+        if isinstance(getattr(response, "status_code", None), int) and hasattr(response, "headers"):
+            return self._failures.of_status(response, getattr(error, "body", None) or str(error))  # type: ignore[arg-type]
+        known = self._failures.of_connection(error)
+        if known.kind is not FailureKind.INTERNAL:
+            return known
+        told = f"broke off the call: {type(error).__name__}: {error}"
+        return self._failures.error(FailureKind.UNKNOWN_OUTCOME, told)
+
+    def _answered(self, call: Call, response: ChatResponse) -> Answered:
+        said = response.message.content or ""
+        text = UNSTORABLE.sub("\ufffd", said)
+        raw = _plain(response.raw)
+        returned = raw.get("model")
+        snapshot = ProviderSnapshot(
+            provider=self.name,
+            model_asked=call.model,
+            model_returned=returned if isinstance(returned, str) else None,
+            lane=call.lane,
+            protocol=call.protocol,
+            request_id=raw["id"] if isinstance(raw.get("id"), str) else None,
+            parameters_sent=call.parameters_sent,
+            parameters_dropped=call.parameters_dropped,
+            sdk=SDK,
+        )
+        completion = Completion(
+            text=text,
+            finish_reason=_finish_reason(response, raw),
+            protocol=call.protocol,
+            sanitised=text != said,
+            usage=_usage(raw.get("usage")),
+            cost_usd=None,
+            snapshot=snapshot,
+        )
+        return Answered(json.dumps({"text": said, "raw": raw}).encode(), completion)
+
+
+def _dropped(config: GenerationConfig, prompt: Prompt) -> dict[str, str]:
+    given: dict[str, Any] = {**sampling_given(config), "max_tokens": config.max_tokens}
+    if config.reasoning_effort is not None:
+        given["reasoning_effort"] = config.reasoning_effort
+    dropped = dict.fromkeys(given, _DECIDED_BY_CLASS)
+    if prompt.snapshot.protocol is AnswerProtocol.SEGMENTS:
+        dropped["response_format"] = "nothing enforces a schema: the form is asked for in words"
+    if config.stream:
+        dropped["stream"] = "the answer is fetched whole"
+    return dropped
+
+
+def _plain(raw: Any) -> dict[str, Any]:
+    """What the class kept of the provider's own answer, as JSON values."""
+    if hasattr(raw, "model_dump"):
+        raw = raw.model_dump(mode="json")
+    if not isinstance(raw, Mapping):
+        return {}
+    # The standard library's: it takes lone surrogates, and a paid answer is kept whatever is in it.
+    plain: dict[str, Any] = json.loads(json.dumps({str(key): value for key, value in raw.items()}, default=str))
+    return plain
+
+
+def _finish_reason(response: ChatResponse, raw: Mapping[str, Any]) -> FinishReason:
+    """Where the integrations put it; many say nothing, and then an answer that came is taken as ended."""
+    choices = raw.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    told = first.get("finish_reason") or raw.get("stop_reason") or response.additional_kwargs.get("finish_reason")
+    return FinishReason.STOP if told is None else _FINISH.get(str(told).lower(), FinishReason.OTHER)
+
+
+def _usage(given: Any) -> Usage | None:
+    """Token counts in the words of OpenAI or Anthropic."""
+    if not isinstance(given, Mapping):
+        return None
+    sent = given.get("prompt_tokens", given.get("input_tokens"))
+    if not isinstance(sent, int):
+        return None
+    received = given.get("completion_tokens", given.get("output_tokens"))
+    return Usage(input_tokens=sent, output_tokens=received if isinstance(received, int) else 0)
