@@ -241,10 +241,10 @@ def main() -> None:
     """Print one JSON line a case."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cases = ("requests", "tokens", "redis-away", "interactive", "interactive-slots")
-    arguments.add_argument("cases", nargs="*", default=cases, choices=cases)
+    arguments.add_argument("cases", nargs="*", choices=[[], *cases], metavar="CASE", help=", ".join(cases))
     arguments.add_argument("--seconds", type=float, default=150.0, help="of each limited case")
     given = arguments.parse_args()
-    for case in given.cases:
+    for case in given.cases or cases:
         found = interactive(case) if case.startswith("interactive") else limited(case, given.seconds)
         print(json.dumps(found), flush=True)
 
