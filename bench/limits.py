@@ -204,7 +204,7 @@ def limited(case: str, seconds: float) -> dict[str, object]:
     if stopped_at is not None:
         after = [one for one in arrivals if one[0] > stopped_at]
         found["after_redis_stopped"] = measured(after, lambda _: 1, limit, 5.0)
-    if broken := [line for text in logs.values() for line in text.splitlines() if " broke" in line]:
+    if broken := [line for text in logs.values() for line in text.splitlines() if line.endswith(" broke")]:
         found["broken"] = broken[:5]
     return {"case": case, "limit_per_minute": limit, "workers": WORKERS, **found}
 
