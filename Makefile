@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-local-llm bench eval bench-prompt faults clean
+.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-local-llm bench eval bench-prompt limits faults clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -63,6 +63,9 @@ $(VENV)/.evaluating: $(VENV)/.installed
 
 eval: $(VENV)/.evaluating ## accuracy, calibration and CPU of the check on labelled sets (EVAL_ARGS="--data DIR")
 	$(BIN)/python -m bench.eval $(EVAL_ARGS)
+
+limits: $(VENV)/.developing ## the shared limits with four workers, and how soon urgent jobs begin (ten minutes)
+	$(BIN)/python -m bench.limits
 
 bench-prompt: $(VENV)/.developing ## tokens of a prompt beside its sources, and the time to build it
 	$(BIN)/python bench/prompt.py
