@@ -18,11 +18,11 @@ from schemas.prompt import Correction
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
 from tasks.amend import amended, with_appendix, with_warnings, without_what_is_hidden
+from tasks.attempts import failure_of
 from tasks.checkers import ground
 from tasks.correcting import given_up
 from tasks.errors import Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
-from tasks.generate import failure_of
 from tasks.policy import (
     NO_ANSWER,
     Examined,

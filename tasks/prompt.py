@@ -92,7 +92,13 @@ def render(request: JobRequest, protocol: AnswerProtocol) -> Prompt:
         source_tokens=packed.source_tokens,
         counted_by=packed.counter.name,
     )
-    return Prompt(name=template.name, version=template.version, template_sha256=template.sha256, snapshot=snapshot)
+    return Prompt(
+        name=template.name,
+        version=template.version,
+        template_sha256=template.sha256,
+        snapshot=snapshot,
+        reply_schema=_reply_schema(request, protocol),
+    )
 
 
 def rerender(request: JobRequest, prompt: Prompt) -> Prompt:
@@ -115,7 +121,16 @@ def rerender(request: JobRequest, prompt: Prompt) -> Prompt:
         raise InputError(
             f"prompt {prompt.name!r} {prompt.version!r} makes {digest} of the request, not {snapshot.sha256}"
         )
-    return prompt.model_copy(update={"snapshot": snapshot.model_copy(update={"messages": messages})})
+    return prompt.model_copy(
+        update={
+            "snapshot": snapshot.model_copy(update={"messages": messages}),
+            "reply_schema": _reply_schema(request, snapshot.protocol),
+        }
+    )
+
+
+def _reply_schema(request: JobRequest, protocol: AnswerProtocol) -> dict[str, Any] | None:
+    return answer_schema(request.config) if protocol is AnswerProtocol.SEGMENTS else None
 
 
 def _as_recorded(snapshot: MessagesSnapshot) -> tuple[dict[int, list[str | SourcePart]], str]:

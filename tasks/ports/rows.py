@@ -101,7 +101,7 @@ class Leased:
     snoozes: int
     """Closed attempts of this run and step that failed without being spent."""
     unknown: int
-    """Attempts of this run and round with outcome ``unknown``."""
+    """Attempts of this run, round and step with outcome ``unknown``."""
     attempts: int
     """All attempts of this run and round and step's purpose, whatever their outcome."""
     cost_usd: Decimal
@@ -113,6 +113,8 @@ class Leased:
     stored: StoredCompletion | None
     correction: Correction | None = None
     """Why this round was begun, or why the job came back to it; None in a first round."""
+    judged: StoredCompletion | None = None
+    """The judge's answer of this (run, round), in the step check: it is not asked again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from schemas.states import TRANSITIONS, HeldReason, JobState, Outcome, Step
-from tasks.ports import Leased, Opened
+from tasks.ports import Leased, Opened, Purpose
 from tests.builders import (
     later,
     lease_key,
@@ -178,9 +178,10 @@ class LedgerMachine(RuleBasedStateMachine):
         assert leased.attempts == len(of_round)
         assert leased.spent == sum(call.spent for call in failed)
         assert leased.snoozes == sum(not call.spent for call in failed)
-        if job.step is Step.GENERATE:
-            assert leased.unknown == sum(call.outcome == "unknown" for call in of_round)
-            assert (leased.first_opened_ago_ms is None) == (not of_round)
+        assert leased.unknown == sum(call.outcome == "unknown" for call in of_round)
+        assert (leased.first_opened_ago_ms is None) == (not of_round)
+        judged = job.winners.get((job.run, job.round, Purpose.JUDGE)) if job.step is Step.CHECK else None
+        assert judged == (leased.judged.attempt_id if leased.judged else None)
         stored = [winner for key, winner in job.winners.items() if key == (job.run, job.round, "generate")]
         assert stored == ([] if leased.stored is None else [leased.stored.attempt_id])
 

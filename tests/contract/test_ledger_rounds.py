@@ -2,8 +2,8 @@
 
 from schemas.prompt import Correction
 from schemas.states import JobState, Step
-from tasks.ports import Advance, Ledger, Purpose
-from tests.builders import closed_ok, lease_key, make_attempt
+from tasks.ports import Advance, Ledger, Opened, Purpose
+from tests.builders import closed_error, closed_ok, closed_unknown, lease_key, make_attempt
 from tests.contract.driving import ACTOR, generate, submit_and_take, take_one
 
 
@@ -70,6 +70,52 @@ async def test_a_job_that_goes_back_has_its_earlier_answer_again(ledger: Ledger)
 
     assert back.stored is not None
     assert (back.round, back.correction, back.stored.attempt_id) == (0, given_up, checking.stored.attempt_id)
+
+
+async def test_a_judges_answer_is_kept_for_its_round_and_only_told_to_the_check(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    await generate(ledger, leased)
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+    attempt = make_attempt(checking)
+    assert await ledger.open_attempts([attempt]) == [Opened.OPENED]
+    assert await ledger.close_attempts([closed_ok(checking, attempt, "verdicts")]) == set()
+    # Its worker died before the final write.
+    await ledger.hand_back([lease_key(checking)])
+    again = await take_one(ledger, leased.job_id, Step.CHECK)
+
+    assert (checking.judged, checking.attempts) == (None, 0)
+    assert again.judged is not None
+    assert again.stored == checking.stored
+    assert (again.judged.attempt_id, again.judged.completion.text, again.attempts) == (attempt.id, "verdicts", 1)
+    assert await ledger.open_attempts([make_attempt(again)]) == [Opened.ANSWERED]
+
+    await ledger.defer(lease_key(again), _again(Correction(purpose="correct"), 1))
+    await ledger.promote(10)
+    second = await take_one(ledger, leased.job_id)
+    assert second.judged is None
+    await ledger.defer(lease_key(second), Advance(JobState.SCHEDULED, Step.CHECK, 1))
+    await ledger.promote(10)
+    assert (await take_one(ledger, leased.job_id, Step.CHECK)).judged is None
+
+
+async def test_what_became_of_a_judge_counts_for_the_check_alone(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    first = make_attempt(leased)
+    await ledger.open_attempts([first])
+    await ledger.close_attempts([closed_unknown(leased, first, then=Advance(JobState.AVAILABLE, Step.GENERATE, 0))])
+    leased = await take_one(ledger, leased.job_id)
+    await generate(ledger, leased)
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+    attempt = make_attempt(checking)
+    await ledger.open_attempts([attempt])
+    waiting = Advance(JobState.SCHEDULED, Step.CHECK, 0, event="retry")
+    await ledger.close_attempts([closed_error(checking, attempt, then=waiting)])
+    await ledger.promote(10)
+    again = await take_one(ledger, leased.job_id, Step.CHECK)
+
+    assert (leased.unknown, leased.spent) == (1, 0)
+    assert (checking.unknown, checking.spent, checking.attempts) == (0, 0, 0)
+    assert (again.unknown, again.spent, again.attempts, again.judged) == (0, 1, 1, None)
 
 
 async def test_a_persons_retry_forgets_why_there_were_rounds(ledger: Ledger) -> None:

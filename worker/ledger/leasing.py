@@ -31,7 +31,7 @@ taken AS (
     RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at,
               j.started_at, j.available_at, j.deadline, j.cost_usd, j.correction
 )
-SELECT t.*, nightdesk_now() AS now, b.not_before, b.max_cost_usd, r.request, a.*, w.*
+SELECT t.*, nightdesk_now() AS now, b.not_before, b.max_cost_usd, r.request, a.*, w.*, v.*
 FROM taken t
 JOIN batch b ON b.id = t.batch_id
 JOIN job_request r ON r.job_id = t.id
@@ -49,6 +49,12 @@ LEFT JOIN LATERAL (
     WHERE c.job_id = t.id AND c.run = t.run AND c.round = t.round AND c.purpose = ANY(%(answering)s) AND c.won
     ORDER BY c.stored_at LIMIT 1
 ) w ON true
+LEFT JOIN LATERAL (
+    SELECT c.attempt_id AS judged_id, c.parsed AS judged_parsed, c.prompt AS judged_prompt,
+           o.timing_ms AS judged_timing_ms
+    FROM completion c JOIN attempt o ON o.id = c.attempt_id
+    WHERE %(judging)s AND c.job_id = t.id AND c.run = t.run AND c.round = t.round AND c.purpose = 'judge' AND c.won
+) v ON true
 """
 
 _LEASE_HINTED = (
@@ -194,6 +200,7 @@ class Leasing:
             "token": (token := uuid7()),
             "purposes": PURPOSES[step],
             "answering": PURPOSES[Step.GENERATE],
+            "judging": step is Step.CHECK,
             "min_priority": -32768 if min_priority is None else min_priority,
         }
         if ids is None:
@@ -269,19 +276,20 @@ def _leased(row: Any, token: UUID) -> Leased:
         cost_usd=row.cost_usd,
         max_cost_usd=row.max_cost_usd,
         first_opened_ago_ms=None if row.first_opened_at is None else _ms(row.now - row.first_opened_at),
-        stored=_stored(row),
+        stored=_stored(row.attempt_id, row.parsed, row.prompt, row.timing_ms),
         correction=Correction.model_validate(row.correction) if row.correction is not None else None,
+        judged=_stored(row.judged_id, row.judged_parsed, row.judged_prompt, row.judged_timing_ms),
     )
 
 
-def _stored(row: Any) -> StoredCompletion | None:
-    if row.attempt_id is None:
+def _stored(attempt_id: UUID | None, parsed: Any, prompt: Any, timing_ms: Any) -> StoredCompletion | None:
+    if attempt_id is None:
         return None
     return StoredCompletion(
-        attempt_id=row.attempt_id,
-        completion=Completion.model_validate(row.parsed),
-        prompt=Prompt.model_validate(row.prompt),
-        timing_ms=row.timing_ms or {},
+        attempt_id=attempt_id,
+        completion=Completion.model_validate(parsed),
+        prompt=Prompt.model_validate(prompt),
+        timing_ms=timing_ms or {},
     )
 
 

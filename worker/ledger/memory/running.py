@@ -61,7 +61,7 @@ class MemoryRunning(MemoryTables):
         now = self._now()
         of_step = [one for one in job.attempts if one.new.run == job.run and one.new.purpose in PURPOSES[job.step]]
         failed = [one for one in of_step if one.closed_at is not None and one.outcome != OK]
-        of_round = [one for one in job.attempts if (one.new.run, one.new.round) == (job.run, job.round)]
+        of_round = [one for one in of_step if one.new.round == job.round]
         first_opened = min((one.opened_at for one in of_round), default=None)
         return Leased(
             job_id=job.new.id,
@@ -82,12 +82,13 @@ class MemoryRunning(MemoryTables):
             spent=sum(one.spent for one in failed),
             snoozes=sum(not one.spent and one.outcome != UNKNOWN for one in failed),
             unknown=sum(one.outcome == UNKNOWN for one in of_round),
-            attempts=sum(one.new.round == job.round for one in of_step),
+            attempts=len(of_round),
             cost_usd=job.cost_usd,
             max_cost_usd=job.batch.max_cost_usd,
             first_opened_ago_ms=None if first_opened is None else (now - first_opened) / _MS,
-            stored=_stored(job),
+            stored=_stored(job, Step.GENERATE),
             correction=job.correction,
+            judged=_stored(job, Step.CHECK) if job.step is Step.CHECK else None,
         )
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
@@ -204,8 +205,9 @@ class MemoryRunning(MemoryTables):
         return written
 
 
-def _stored(job: JobRow) -> StoredCompletion | None:
-    winners = (job.winner(job.run, job.round, purpose) for purpose in Purpose if purpose in PURPOSES[Step.GENERATE])
+def _stored(job: JobRow, step: Step) -> StoredCompletion | None:
+    """The answer of this run and round that was asked for in a step."""
+    winners = (job.winner(job.run, job.round, purpose) for purpose in Purpose if purpose in PURPOSES[step])
     winner = next((one for one in winners if one is not None), None)
     if winner is None or winner.answer is None:
         return None
