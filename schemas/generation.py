@@ -179,6 +179,11 @@ class GenerationConfig(Contract):
     checkers: tuple[CheckerName, ...] = Field(
         default=(CheckerName.STRUCTURE, CheckerName.LEXICAL), description="layers of the check"
     )
+    judge: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="who judges where the layer 'judge' runs, as 'provider' or 'provider:model': another model than the "
+        "one that answers; none: from the settings",
+    )
     max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(default=4, description="spent failures per step")
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = Field(default=60.0, description="seconds a call may take")
     prompt_name: str | None = Field(default=None, description="template; none: by mode")

@@ -21,6 +21,7 @@ from tasks.errors import LedgerUnavailable
 from tasks.finish import view_of_final
 from tasks.gather import Gather
 from tasks.generate import Generate
+from tasks.judging import JudgeOptions, Judging
 from tasks.pipeline import Feed
 from tasks.poll import job_ids as read_ids
 from tasks.poll import poll
@@ -51,9 +52,6 @@ LEDGER_PATIENCE_S = 20.0
 
 CLOSING_S = 10.0
 """Seconds to write down the last answers after a drain: with the ledger away a stop takes ``drain_s`` and so much more."""
-
-CHECK_CHUNK = 10
-"""Jobs checked in one hop to the CPU thread: some 10-30 ms, so finals are committed while the next chunk runs."""
 
 
 class WorkerRuntime:
@@ -228,8 +226,16 @@ class WorkerRuntime:
 
             slots, chunk = settings.slots, 1
         else:
-            run = Check(self._ledger, journal, self._cpu, final=self._final).run
-            slots, chunk = settings.check_slots, CHECK_CHUNK
+            judging = Judging(
+                self._ledger,
+                journal,
+                providers,
+                RetryPolicy(hold_unknown=settings.hold_unknown),
+                random.random,
+                JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s),
+            )
+            run = Check(self._ledger, journal, self._cpu, final=self._final, judging=judging).run
+            slots, chunk = settings.check_slots, 1
         return Feed(
             step,
             slots=slots,
