@@ -36,13 +36,18 @@ from tasks.ports import (
     Leased,
     LeaseKey,
     Ledger,
+    Limits,
     NewAttempt,
+    NotNow,
     Opened,
+    Permit,
     Provider,
     Providers,
     Purpose,
     StoredAnswer,
     Turn,
+    Unlimited,
+    Why,
 )
 from tasks.retry import Hold, RetryPolicy, Snooze, decide
 
@@ -73,6 +78,8 @@ class Judging:
     policy: RetryPolicy
     jitter: Callable[[], float]
     options: JudgeOptions = field(default_factory=JudgeOptions)
+    limits: Limits = field(default_factory=Unlimited)
+    """Asked before each call."""
     _remembered: OrderedDict[tuple[UUID, str, str], str] = field(default_factory=OrderedDict)
     """Replies by batch, judge and the question's hash: the same claims of the same passages are judged once."""
 
@@ -93,12 +100,21 @@ class Judging:
             return Heard(_name(call), reply), Decimal(0)
         if (gone := _used_up(job)) is not None:
             return Heard(failure=gone), Decimal(0)
+        answered = await self._ask_now(job, provider, call)
+        if answered is not None and answered[0].reply is not None:
+            self._remember(key, answered[0].reply)
+        return answered
+
+    async def _ask_now(self, job: Leased, provider: Provider, call: Call) -> tuple[Heard, Decimal] | None:
+        permit = await self.limits.permit(job, call)
+        if isinstance(permit, NotNow):
+            return await self._not_now(job, permit)
         attempt = new_attempt(job, call, Purpose.JUDGE, job.attempts + 1)
-        status = await opened(self.journal, job, attempt)
+        status = await opened(self.journal, self.limits, permit, job, attempt)
         if status is not Opened.OPENED:
             await self._not_opened(job, status)
             return None
-        return await self._call(job, provider, call, attempt, key)
+        return await self._call(job, provider, call, attempt, permit)
 
     def _planned(self, job: Leased, question: Question) -> tuple[Provider, Call] | Heard:
         """The call to make, or why none can be made."""
@@ -128,6 +144,15 @@ class Judging:
         )
         return request.model_copy(update={"config": config})
 
+    async def _not_now(self, job: Leased, told: NotNow) -> tuple[Heard, Decimal] | None:
+        """Wait where the limits let no call through now; a lane without quota is not waited for."""
+        if told.why is Why.LANE_PAUSED:
+            return Heard(failure="the quota of its provider is used up"), Decimal(0)
+        event = None if told.why is Why.LIMIT else told.why.value
+        then = Advance(JobState.SCHEDULED, job.step, job.round, told.delay, event=event)
+        await self.ledger.defer(LeaseKey(job.job_id, job.token), then)
+        return None
+
     async def _not_opened(self, job: Leased, status: Opened) -> None:
         key = LeaseKey(job.job_id, job.token)
         if status is Opened.ANSWERED:
@@ -148,29 +173,32 @@ class Judging:
         # LOST: someone else has the job now.
 
     async def _call(
-        self, job: Leased, provider: Provider, call: Call, attempt: NewAttempt, key: tuple[UUID, str, str]
+        self, job: Leased, provider: Provider, call: Call, attempt: NewAttempt, permit: Permit
     ) -> tuple[Heard, Decimal] | None:
         started = monotonic()
         try:
             async with asyncio.timeout(call.timeout_s + OVERTIME_S):
                 answered = await provider.call(call)
         except asyncio.CancelledError:
+            self.limits.failed(permit, Failure(kind=FailureKind.CANCELLED, message="cut off"))
             await asyncio.shield(self.journal.close_attempt(cut_off(job, attempt)))
             raise
         except Exception as error:
             failure = failure_of(error, attempt=attempt.number)
             if failure.kind is FailureKind.INTERNAL:
                 log.exception("the judge's call of job %s to %s broke", job.job_id, call.provider)
+            self.limits.failed(permit, failure)
             return await self._failed(job, attempt, failure, started)
+        self.limits.answered(permit, answered.completion)
         cost = await self._close(job, call, attempt, answered, started)
         if cost is None:
             return Heard(failure="its answer can't be stored"), attempt.reserved_usd
-        heard = _heard(_name(call), answered.completion)
-        if heard.reply is not None:
-            self._remembered[key] = heard.reply
-            while len(self._remembered) > MOST_REMEMBERED:
-                self._remembered.popitem(last=False)
-        return heard, cost
+        return _heard(_name(call), answered.completion), cost
+
+    def _remember(self, key: tuple[UUID, str, str], reply: str) -> None:
+        self._remembered[key] = reply
+        while len(self._remembered) > MOST_REMEMBERED:
+            self._remembered.popitem(last=False)
 
     async def _failed(
         self, job: Leased, attempt: NewAttempt, failure: Failure, started: float

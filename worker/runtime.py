@@ -169,7 +169,7 @@ class WorkerRuntime:
         stack.callback(keeper.stop)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
         stack.callback(self._cpu.shutdown)
-        limits = await self._limits() if Step.GENERATE in self._steps else None
+        limits = await self._limits()
         for step in self._steps:
             self._feeds[step] = self._feed(step, journal, keeper, providers, limits)
             self._feeds[step].start()
@@ -195,7 +195,8 @@ class WorkerRuntime:
         return desk
 
     def _nudge(self) -> None:
-        self._feeds[Step.GENERATE].nudge()
+        if (feed := self._feeds.get(Step.GENERATE)) is not None:
+            feed.nudge()
 
     def _feed(
         self,
@@ -203,11 +204,10 @@ class WorkerRuntime:
         journal: LedgerJournal,
         keeper: LeaseKeeper,
         providers: Providers,
-        limits: LimitDesk | None,
+        limits: LimitDesk,
     ) -> Feed:
         settings = self._settings
         if step is Step.GENERATE:
-            assert limits is not None
             generate = Generate(
                 self._ledger,
                 journal,
@@ -233,6 +233,7 @@ class WorkerRuntime:
                 RetryPolicy(hold_unknown=settings.hold_unknown),
                 random.random,
                 JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s),
+                limits=limits,
             )
             run = Check(self._ledger, journal, self._cpu, final=self._final, judging=judging).run
             slots, chunk = settings.check_slots, 1
@@ -245,7 +246,7 @@ class WorkerRuntime:
             ledger=self._ledger,
             keeper=keeper,
             run=run,
-            permitted=limits.room if step is Step.GENERATE and limits is not None else lambda: None,
+            permitted=limits.room if step is Step.GENERATE else lambda: None,
         )
 
     def _dispatch(self) -> Dispatch:

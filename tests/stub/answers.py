@@ -31,7 +31,7 @@ def _quote(prompt: str) -> str:
 
 def _written(prompt: str, schema: dict[str, Any] | None) -> str:
     """The answer in the form that the request asks for."""
-    if is_question(prompt):
+    if is_question(prompt, schema):
         return JUDGE.reply(prompt)
     if script := script_for(prompt):
         return as_markers(script) if schema is None else as_segments(script, schema)

@@ -11,9 +11,9 @@ _PASSAGE = re.compile(r"<passage\d* (\d+)[^>]*>\n(.*?)\n</passage", re.DOTALL)
 _CLAIM = re.compile(r"^(\d+)\. (?:\[.*?\] )?(.*)$", re.MULTILINE)
 
 
-def is_question(prompt: str) -> bool:
-    """Whether a prompt asks for verdicts rather than for an answer."""
-    return _QUESTION in prompt
+def is_question(prompt: str, schema: dict[str, Any] | None) -> bool:
+    """Whether verdicts are asked for rather than an answer: by the schema, or in words where there is none."""
+    return "verdicts" in schema["properties"] if schema else _QUESTION in prompt
 
 
 @dataclass
