@@ -195,3 +195,15 @@ class GenerationConfig(Contract):
         if isinstance(value, str) and value not in READY_MADE:
             raise ValueError(f"there is no ready-made schema {value!r}; there are {', '.join(READY_MADE)}")
         return value
+
+
+class Recheck(Contract):
+    """With what a stored answer is checked again; what is None stays as the job's config says."""
+
+    checkers: tuple[CheckerName, ...] | None = None
+    judge: Annotated[str, Field(min_length=1)] | None = None
+
+    def applied(self, config: GenerationConfig) -> GenerationConfig:
+        """The config of the check."""
+        given = {"checkers": self.checkers, "judge": self.judge}
+        return config.model_copy(update={name: value for name, value in given.items() if value is not None})

@@ -97,7 +97,8 @@ def look(request: JobRequest, processed: Processed, checkers: Mapping[CheckerNam
 
 def question_of(layers: Layers) -> Question | None:
     """What is to be asked of the judge; None: no judge is wanted, nothing is left open, or it can't be put (``failed``)."""
-    if CheckerName.JUDGE not in layers.request.config.checkers:
+    # Without sources there is nothing to ask about.
+    if CheckerName.JUDGE not in layers.request.config.checkers or not layers.request.context:
         return None
     try:
         left = undecided(layers.claims, layers.findings)

@@ -11,6 +11,7 @@ from pydantic import ConfigDict
 
 from schemas.completion import Completion
 from schemas.failure import Failure
+from schemas.generation import Recheck
 from schemas.job import JobRequest
 from schemas.prompt import Correction, Prompt
 from schemas.record import GenerationRecord
@@ -113,6 +114,8 @@ class Leased:
     stored: StoredCompletion | None
     correction: Correction | None = None
     """Why this round was begun, or why the job came back to it; None in a first round."""
+    recheck: Recheck | None = None
+    """This run only checks the answer of an earlier one again, with these changes, which ``request`` has applied."""
     judged: StoredCompletion | None = None
     """The judge's answer of this (run, round), in the step check: it is not asked again."""
 

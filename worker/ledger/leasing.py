@@ -8,6 +8,7 @@ from uuid import UUID
 from uuid_utils.compat import uuid7
 
 from schemas.completion import Completion
+from schemas.generation import Recheck
 from schemas.job import JobRequest
 from schemas.prompt import Correction, Prompt
 from schemas.states import HeldReason, Step
@@ -29,7 +30,7 @@ taken AS (
         started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
     WHERE j.id = ANY (ARRAY(SELECT id FROM chosen))
     RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at,
-              j.started_at, j.available_at, j.deadline, j.cost_usd, j.correction
+              j.started_at, j.available_at, j.deadline, j.cost_usd, j.correction, j.recheck
 )
 SELECT t.*, nightdesk_now() AS now, b.not_before, b.max_cost_usd, r.request, a.*, w.*, v.*
 FROM taken t
@@ -44,10 +45,11 @@ CROSS JOIN LATERAL (
     FROM attempt WHERE job_id = t.id AND run = t.run AND purpose = ANY(%(purposes)s)
 ) a
 LEFT JOIN LATERAL (
-    SELECT c.attempt_id, c.parsed, c.prompt, o.timing_ms
+    SELECT c.attempt_id, c.parsed, c.prompt, CASE WHEN c.run = t.run THEN o.timing_ms END AS timing_ms
     FROM completion c JOIN attempt o ON o.id = c.attempt_id
-    WHERE c.job_id = t.id AND c.run = t.run AND c.round = t.round AND c.purpose = ANY(%(answering)s) AND c.won
-    ORDER BY c.stored_at LIMIT 1
+    WHERE c.job_id = t.id AND c.round = t.round AND c.purpose = ANY(%(answering)s) AND c.won
+      AND (c.run = t.run OR (t.recheck IS NOT NULL AND c.run < t.run))
+    ORDER BY c.run DESC, c.stored_at LIMIT 1
 ) w ON true
 LEFT JOIN LATERAL (
     SELECT c.attempt_id AS judged_id, c.parsed AS judged_parsed, c.prompt AS judged_prompt,
@@ -250,6 +252,9 @@ def _keys(leases: Sequence[LeaseKey]) -> dict[str, list[UUID]]:
 
 def _leased(row: Any, token: UUID) -> Leased:
     request = JobRequest.model_validate(row.request)
+    recheck = Recheck.model_validate(row.recheck) if row.recheck is not None else None
+    if recheck is not None:
+        request = request.model_copy(update={"config": recheck.applied(request.config)})
     # A later run counts from its own beginning; the first from acceptance, or from when it was due.
     due = request.scheduled_at or row.not_before or row.created_at
     accepted = row.started_at if row.run > 1 else max(row.created_at, due)
@@ -278,6 +283,7 @@ def _leased(row: Any, token: UUID) -> Leased:
         first_opened_ago_ms=None if row.first_opened_at is None else _ms(row.now - row.first_opened_at),
         stored=_stored(row.attempt_id, row.parsed, row.prompt, row.timing_ms),
         correction=Correction.model_validate(row.correction) if row.correction is not None else None,
+        recheck=recheck,
         judged=_stored(row.judged_id, row.judged_parsed, row.judged_prompt, row.judged_timing_ms),
     )
 

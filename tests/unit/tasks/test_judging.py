@@ -13,7 +13,7 @@ import pytest
 
 from schemas.completion import FinishReason
 from schemas.failure import FailureKind
-from schemas.generation import AnswerProtocol
+from schemas.generation import AnswerProtocol, CheckerName, Recheck
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
 from schemas.states import HeldReason, JobState, Outcome, Step
@@ -23,9 +23,9 @@ from tasks.checkers import WEIGHTS
 from tasks.checkers.judge import Weights
 from tasks.errors import ProviderError
 from tasks.judging import JudgeOptions, Judging
-from tasks.ports import JobView, Leased
+from tasks.ports import Advance, JobView, Leased
 from tasks.retry import RetryPolicy
-from tests.builders import make_batch, make_jobs
+from tests.builders import closed_ok, make_attempt, make_batch, make_final, make_jobs
 from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.memory import MemoryLedger
@@ -419,5 +419,31 @@ def test_jobs_that_wait_for_their_judge_hold_up_nobody() -> None:
             running.cancel()
             await asyncio.wait([running])
         await journal.close()
+
+    run(story())
+
+
+# ---- checking again --------------------------------------------------------------------------------------------
+
+
+def test_a_recheck_asks_the_judge_anew_and_never_generates() -> None:
+    async def story() -> None:
+        whole = court(says(verdict(1, "supported", QUOTE)), says(verdict(1, "unsupported")))
+        request = JobRequest(query="q", context=({"content": SOURCE},), config={"on_ungrounded": "retry"})
+        await whole.submit(request)
+        (job,) = await whole.ledger.lease(Step.GENERATE, "w", LEASE, 1)
+        attempt = make_attempt(job)
+        await whole.ledger.open_attempts([attempt])
+        then = Advance(JobState.AVAILABLE, Step.CHECK, 0)
+        await whole.ledger.close_attempts([closed_ok(job, attempt, f"{PARAPHRASE} [1]", then=then)])
+        (job,) = await whole.ledger.lease(Step.CHECK, "w", LEASE, 1)
+        await whole.ledger.finish([make_final(job)])
+
+        for run_, expected in ((2, Verdict.SUPPORTED), (3, Verdict.UNSUPPORTED)):
+            recheck = Recheck(checkers=(CheckerName.LEXICAL, CheckerName.JUDGE), judge="scripted")
+            assert await whole.ledger.recheck([job.job_id], recheck, "ada") == [job.job_id]
+            view = await whole.finish()
+            assert (view.run, view.round, claims_of(view)[0].verdict) == (run_, 0, expected)
+        assert [purpose for purpose, _, _ in await whole.outcomes()] == ["generate", "judge", "judge"]
 
     run(story())

@@ -19,6 +19,7 @@ COMMANDS = {
     "release": "let held jobs of a batch go on",
     "cancel": "cancel a batch or a job",
     "retry": "run final jobs again",
+    "recheck": "check stored answers again, without paying for their generation",
     "calibrate": "fit the check to your own labels",
     "doctor": "what is wrong, and what to do about it",
     "migrate": "bring the database to this version's schema",
