@@ -184,6 +184,9 @@ class Settings(BaseSettings):
     hold_unknown: bool = Field(
         default=False, description="hold a job whose call may have been billed without an answer, instead of repeating"
     )
+    calibration: Path | None = Field(
+        default=None, description="file of 'nightdesk calibrate': probabilities and threshold of the lexical check"
+    )
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
 
     @property
