@@ -25,7 +25,7 @@ from tasks.bundling import Bundles
 from tasks.checkers import Layers, conclude, look, question_of
 from tasks.checkers.judge import NO_JUDGE, Heard, Question
 from tasks.correcting import given_up
-from tasks.errors import Unstorable
+from tasks.errors import ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
 from tasks.judging import Judging
 from tasks.policy import (
@@ -244,7 +244,7 @@ class Check:
         started = monotonic()
         heard, cost = NO_JUDGE, Decimal(0)
         if self.judging is not None:
-            asked = await self.judging.ask(job, first.question)
+            asked = await self._asked(self.judging, job, first.question)
             if asked is None:
                 return
             heard, cost = asked
@@ -252,6 +252,17 @@ class Check:
         result = await self._thinking.do(partial(_safely, job, leased_at, partial(judged, first, heard)))
         assert not isinstance(result, ToJudge)
         await self._settle(replace(job, cost_usd=job.cost_usd + cost), result)
+
+    async def _asked(self, judging: Judging, job: Leased, question: Question) -> tuple[Heard, Decimal] | None:
+        try:
+            return await judging.ask(job, question)
+        except ServiceUnavailable:
+            # Its lease runs out, and the rescue hands the job on with all that is stored.
+            raise
+        except Exception as error:
+            # The policy: a paid answer is not thrown away because its judge broke; the record says that it did.
+            log.exception("the judge of job %s broke", job.job_id)
+            return Heard(failure=f"{type(error).__name__}: {error}"), Decimal(0)
 
     async def _settle(self, job: Leased, result: Result) -> None:
         if not isinstance(result, FinalJob):

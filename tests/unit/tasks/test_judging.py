@@ -23,7 +23,7 @@ from tasks.checkers import WEIGHTS
 from tasks.checkers.judge import Weights
 from tasks.errors import ProviderError
 from tasks.judging import JudgeOptions, Judging
-from tasks.ports import Advance, JobView, Leased
+from tasks.ports import Advance, Call, JobView, Leased, Purpose
 from tasks.retry import RetryPolicy
 from tests.builders import closed_ok, make_attempt, make_batch, make_final, make_jobs
 from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
@@ -374,6 +374,17 @@ def test_without_room_in_the_budget_the_job_is_held_and_released_by_more() -> No
     run(story())
 
 
+def test_a_defect_before_the_call_costs_the_judge_not_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Call:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(Scripted, "plan", broken)
+    _, view = tried(given_answer(PARAPHRASE), hangs)
+
+    assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
+    assert "a defect" in grounding_of(view).failed_checkers["judge"]
+
+
 def test_a_judge_of_unknown_price_is_not_asked_under_a_ceiling() -> None:
     async def story() -> None:
         whole = Court(Scripted(says(), reserve_usd=None))
@@ -447,3 +458,28 @@ def test_a_recheck_asks_the_judge_anew_and_never_generates() -> None:
         assert [purpose for purpose, _, _ in await whole.outcomes()] == ["generate", "judge", "judge"]
 
     run(story())
+
+
+def test_each_round_is_judged_by_a_call_of_its_own_and_what_could_not_be_judged_is_not_asked_again() -> None:
+    async def story(first: Act) -> JobView:
+        whole = court(first, says(verdict(1, "supported", QUOTE)))
+        config = {"on_ungrounded": "retry", "checkers": ["lexical", "judge"], "judge": "scripted"}
+        await whole.submit(JobRequest(query="q", context=({"content": SOURCE},), config=config))
+        for purpose, text in ((Purpose.GENERATE, WRONG), (Purpose.CORRECT, PARAPHRASE)):
+            await whole.ledger.promote(10)
+            for job in await whole.ledger.lease(Step.GENERATE, "w", LEASE, 1):
+                attempt = make_attempt(job, purpose)
+                await whole.ledger.open_attempts([attempt])
+                then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
+                await whole.ledger.close_attempts([closed_ok(job, attempt, f"{text} [1]", then=then)])
+            await whole.check(await whole.lease())
+            if (view := await whole.view()).finished_at:
+                break
+        assert [purpose for purpose, _, _ in await whole.outcomes()][1::2] == ["judge"] * (view.round + 1)
+        return view
+
+    again = asyncio.run(story(says(verdict(1, "unsupported"))))
+    assert (again.round, claims_of(again)[0].verdict) == (1, Verdict.SUPPORTED)
+    # A claim that the judge said nothing of is no fault of the answer's: nothing more is paid for.
+    silent = asyncio.run(story(says()))
+    assert (silent.round, claims_of(silent)[0].verdict) == (0, Verdict.UNCHECKED)
