@@ -34,7 +34,7 @@ WITH again AS (
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
         correction = NULL
     FROM job_request r
-    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL AND r.job_id = j.id
+    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL AND j.erased_at IS NULL AND r.job_id = j.id
     RETURNING j.id, j.run
 ), noted AS (
     INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'retry', %(actor)s FROM again

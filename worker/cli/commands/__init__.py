@@ -19,6 +19,8 @@ COMMANDS = {
     "release": "let held jobs of a batch go on",
     "cancel": "cancel a batch or a job",
     "retry": "run final jobs again",
+    "erase": "remove the content of jobs for good",
+    "prune": "remove the content of old jobs, or the jobs",
     "calibrate": "fit the check to your own labels",
     "doctor": "what is wrong, and what to do about it",
     "migrate": "bring the database to this version's schema",
