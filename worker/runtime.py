@@ -275,7 +275,8 @@ class WorkerRuntime:
         await self._ledger.batches(1)
 
     async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
-        batch = new_batch(raw_batch, tenant=self._settings.tenant)
+        tenant = self._settings.tenant
+        batch = new_batch(raw_batch, tenant=tenant, max_queued=self._settings.most_queued(tenant))
         until = self._loop.time() + LEDGER_PATIENCE_S
         while True:
             try:

@@ -118,6 +118,14 @@ def plain_http(url: str) -> str:
     return url
 
 
+class TenantLimits(BaseModel):
+    """Limits of one tenant, in place of those that hold for all."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_queued_jobs: Annotated[int, Field(ge=1)] | None = None
+
+
 class Settings(BaseSettings):
     """Every setting with its default. The environment goes before the file."""
 
@@ -188,6 +196,14 @@ class Settings(BaseSettings):
     threads: Annotated[int, Field(ge=2, le=200)] = Field(
         default=24, description="Celery threads: each holds one hint of up to 50 jobs until it is admitted"
     )
+    max_queued_jobs: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="most jobs that are not final a tenant may have; what would be more is refused at the door",
+    )
+    tenant_limits: dict[str, TenantLimits] = Field(
+        default_factory=dict,
+        description='the same by tenant, before it, as JSON: `{"acme": {"max_queued_jobs": 5000}}`; null: no cap',
+    )
     lease_s: Seconds = Field(default=60.0, description="how long a lease lasts; renewed at a quarter of it")
     tick_s: Seconds = Field(default=1.0, description="pace of the dispatch duties")
     drain_s: Seconds = Field(default=70.0, description="how long running calls may end after SIGTERM")
@@ -209,6 +225,11 @@ class Settings(BaseSettings):
     def lease_for(self) -> timedelta:
         """How long a lease lasts."""
         return timedelta(seconds=self.lease_s)
+
+    def most_queued(self, tenant: str) -> int | None:
+        """How many jobs that are not final a tenant may have; None: as many as it likes."""
+        own = self.tenant_limits.get(tenant)
+        return self.max_queued_jobs if own is None else own.max_queued_jobs
 
     @classmethod
     def settings_customise_sources(

@@ -35,7 +35,7 @@ WITH again AS (
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
         correction = NULL, recheck = NULL
     FROM job_request r
-    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL AND r.job_id = j.id
+    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL AND j.erased_at IS NULL AND r.job_id = j.id
     RETURNING j.id, j.run
 ), noted AS (
     INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'retry', %(actor)s FROM again
@@ -51,7 +51,7 @@ WITH again AS (
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
         correction = NULL, recheck = %(recheck)s::jsonb
     FROM job_request r
-    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.state IN ('completed', 'failed') AND r.job_id = j.id
+    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.state IN ('completed', 'failed') AND j.erased_at IS NULL AND r.job_id = j.id
       AND (r.request ->> 'response' IS NOT NULL
            OR EXISTS (SELECT FROM completion c WHERE c.job_id = j.id AND c.run <= j.run AND c.round = j.round
                                                  AND c.purpose <> 'judge' AND c.won))

@@ -20,6 +20,8 @@ COMMANDS = {
     "cancel": "cancel a batch or a job",
     "retry": "run final jobs again",
     "recheck": "check stored answers again, without paying for their generation",
+    "erase": "remove the content of jobs for good",
+    "prune": "remove the content of old jobs, or the jobs",
     "calibrate": "fit the check to your own labels",
     "doctor": "what is wrong, and what to do about it",
     "migrate": "bring the database to this version's schema",

@@ -69,12 +69,13 @@ def _job(view: JobView) -> Facts:
         "started": moment(view.started_at),
         "finished": moment(view.finished_at),
         "published": moment(view.published_at),
+        "erased": moment(view.erased_at),
         "cost": f"{view.cost_usd.normalize():f} USD" if view.cost_usd is not None else None,
         "message id": request.message_id,
         "retrieval record": request.retrieval_record_id,
         "trace id": request.trace_id,
         "request id": request.request_id,
-        "config": _pairs(request.config.model_dump(mode="json", exclude_defaults=True)),
+        "config": None if view.erased_at else _pairs(request.config.model_dump(mode="json", exclude_defaults=True)),
         "metadata": _pairs(request.metadata),
     }
 
