@@ -42,6 +42,7 @@ from tasks.ports import (
     wired,
 )
 from tasks.retry import Decision, Fail, Fallback, Hold, Retry, RetryPolicy, Snooze, decide
+from tasks.trial import Shares
 from tasks.turns import Planned, Turns
 
 log = logging.getLogger(__name__)
@@ -111,6 +112,8 @@ class Generate:
     """Told of each job that became final here: its result can be published."""
     tokens: TokenSink = field(default_factory=Unheard)
     """Told of each streamed call and its text."""
+    shares: Shares = field(default_factory=dict)
+    """Of the prompt versions that are tried."""
 
     async def run(self, job: Leased) -> None:
         """Take a job through the step. Every failure ends in the ledger; only cancellation and an unreachable ledger leave it."""
@@ -138,7 +141,7 @@ class Generate:
 
     async def _call_in_turn(self, job: Leased, watch: Stopwatch) -> None:
         """Call the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
-        turns = Turns(job, self.providers, watch.planned)
+        turns = Turns(job, self.providers, watch.planned, self.shares)
         if turns.spent:
             await self._fail(job, _spent(job), watch)
             return

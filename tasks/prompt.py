@@ -7,13 +7,14 @@ from typing import Any
 
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import SHOWN_METADATA, JobRequest, SourceContext
-from schemas.prompt import Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
+from schemas.prompt import Correction, Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
 from schemas.structured import asked_for
 from tasks.answers.objects import embedded
 from tasks.answers.render import resolve_format
 from tasks.context.hostile import WORD_JOINER, chat_tokens, defused, flags, may_hold_tag, undisguised
 from tasks.context.order import sub_queries
 from tasks.context.pack import pack
+from tasks.correcting import with_correction
 from tasks.errors import InputError
 from tasks.templates import PromptTemplate, Slots, fill, load
 
@@ -67,16 +68,21 @@ def answer_schema(config: GenerationConfig) -> dict[str, Any]:
     }
 
 
-def render(request: JobRequest, protocol: AnswerProtocol) -> Prompt:
+def render(request: JobRequest, protocol: AnswerProtocol, model: str | None = None) -> Prompt:
     """Render a request for one answer protocol.
 
     Sources are shown best first, each once, as many as fit into ``max_context_tokens`` (see ``tasks.context.pack``).
     ``snapshot.shown`` says which source has which number, ``snapshot.left_out`` which were not shown and why.
 
+    Args:
+        request: the job's request.
+        protocol: how the model is asked to answer.
+        model: the one that answers, whose tokenizer counts; None: the one that the config names, if any.
+
     Raises: ``InputError`` for a prompt name or version that does not exist.
     """
     template = load(request.config.prompt_name or request.config.mode.value, request.config.prompt_version)
-    packed = pack(request)
+    packed = pack(request, model)
     shown = {part.source_index: _pieces(part, request, protocol, template) for part in packed.parts}
     messages = _messages(request, protocol, template, shown, _unused_tag(request, shown))
     contents = [source.content for source in request.context]
@@ -95,10 +101,15 @@ def render(request: JobRequest, protocol: AnswerProtocol) -> Prompt:
     return Prompt(name=template.name, version=template.version, template_sha256=template.sha256, snapshot=snapshot)
 
 
-def rerender(request: JobRequest, prompt: Prompt) -> Prompt:
+def rerender(request: JobRequest, prompt: Prompt, correction: Correction | None = None) -> Prompt:
     """Render a prompt of the past again, with the sources shown then, and prove that it is the same byte for byte.
 
     Which sources were shown is taken from the record: how they are chosen may have changed since.
+
+    Args:
+        request: the job's request.
+        prompt: as it was recorded.
+        correction: of a second round, as the job keeps it: the answer before and what was wrong with it.
 
     Raises: ``InputError`` when the template is gone or was changed, or when what it makes of the request is not what
         was sent.
@@ -109,13 +120,14 @@ def rerender(request: JobRequest, prompt: Prompt) -> Prompt:
         raise InputError(f"prompt {prompt.name!r} of version {prompt.version!r} is not the one that was recorded")
     shown, tag = _as_recorded(snapshot)
     messages = _messages(request, snapshot.protocol, template, shown, tag)
-    contents = [source.content for source in request.context]
-    digest = hash_messages([(message.role, message.text(contents)) for message in messages])
+    again = prompt.model_copy(update={"snapshot": snapshot.model_copy(update={"messages": messages})})
+    again = with_correction(again, request, correction)
+    digest = hash_messages(again.snapshot.texts([source.content for source in request.context]))
     if digest != snapshot.sha256:
         raise InputError(
             f"prompt {prompt.name!r} {prompt.version!r} makes {digest} of the request, not {snapshot.sha256}"
         )
-    return prompt.model_copy(update={"snapshot": snapshot.model_copy(update={"messages": messages})})
+    return again
 
 
 def _as_recorded(snapshot: MessagesSnapshot) -> tuple[dict[int, list[str | SourcePart]], str]:

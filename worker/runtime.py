@@ -187,6 +187,7 @@ class WorkerRuntime:
                 to_check=self._checks.add,
                 final=self._final,
                 tokens=self._tokens,
+                shares=settings.prompts,
             )
 
             async def run(jobs: Sequence[Leased]) -> None:

@@ -19,7 +19,8 @@ from pydantic_settings import (
 )
 
 from schemas.generation import AnswerProtocol
-from tasks.errors import ConfigurationError
+from tasks.errors import ConfigurationError, InputError
+from tasks.templates import load
 from worker.providers.presets import with_preset
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -139,6 +140,11 @@ class Settings(BaseSettings):
         default=0.0, description="seconds the offline provider waits before it answers, to rehearse a slow provider"
     )
 
+    prompts: dict[str, dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]] = Field(
+        default_factory=dict,
+        description="versions of a prompt tried side by side, with their weights, for jobs that name no prompt_version, "
+        'as JSON: `{"grounded": {"1": 0.2, "2": 0.8}}`; drawn by the job\'s id, and recorded as prompt_version',
+    )
     slots: Annotated[int, Field(ge=1, le=20_000)] = Field(default=1_000, description="calls in flight per process")
     check_slots: Annotated[int, Field(ge=1, le=20_000)] = Field(default=200, description="jobs in check per process")
     threads: Annotated[int, Field(ge=2, le=200)] = Field(
@@ -152,6 +158,19 @@ class Settings(BaseSettings):
         default=False, description="hold a job whose call may have been billed without an answer, instead of repeating"
     )
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
+
+    @field_validator("prompts")
+    @classmethod
+    def _of_known_versions(cls, prompts: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+        for name, versions in prompts.items():
+            if not versions:
+                raise ValueError(f"names no version of {name!r}")
+            for version in versions:
+                try:
+                    load(name, version)
+                except InputError as error:
+                    raise ValueError(str(error)) from None
+        return prompts
 
     @property
     def lease_for(self) -> timedelta:
