@@ -11,14 +11,13 @@ from schemas.prompt import Correction, Message, MessagesSnapshot, Prompt, Role, 
 from schemas.structured import asked_for
 from tasks.answers.objects import embedded
 from tasks.answers.render import resolve_format
-from tasks.context.hostile import WORD_JOINER, chat_tokens, defused, flags, may_hold_tag, undisguised
+from tasks.context.hostile import WORD_JOINER, attribute, chat_tokens, defused, flags, unused_tag
 from tasks.context.order import sub_queries
 from tasks.context.pack import pack
 from tasks.correcting import with_correction
 from tasks.errors import InputError
 from tasks.templates import PromptTemplate, Slots, fill, load
 
-_LONGEST_METADATA = 200
 _DEFUSES_SINCE = 2
 """Major version of the templates from which chat tokens are taken apart; what was sent before can be rendered again."""
 _TAG = re.compile(r"<(\w+) 1[ >]")
@@ -241,16 +240,7 @@ def _unused_tag(request: JobRequest, shown: Iterable[int]) -> str:
     texts = [request.query, request.system_instructions or "", *(text for _, text in request.conversation_history)]
     texts += [value for value in (request.config.role, request.config.style, request.config.audience) if value]
     texts += [request.context[index].content for index in shown]
-    everything = "\n".join([*texts, *sub_queries(request.context)])
-    tag = "source"
-    if not may_hold_tag(everything):
-        return tag
-    everything = undisguised(everything)
-    attempt = 1
-    while re.search(rf"<[\s/]*{tag}", everything):
-        attempt += 1
-        tag = f"source{attempt}"
-    return tag
+    return unused_tag("source", [*texts, *sub_queries(request.context)])
 
 
 def _about(source: SourceContext) -> str:
@@ -261,12 +251,8 @@ def _about(source: SourceContext) -> str:
         if value is None or value == "":
             continue
         text = " > ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        text = " ".join(text.split())[:_LONGEST_METADATA]
-        about += f' {key}="{text.translate(_ATTRIBUTE)}"'
+        about += f' {key}="{attribute(text)}"'
     return about
-
-
-_ATTRIBUTE = str.maketrans({'"': "'", "<": "(", ">": ")"})
 
 
 def _message(role: Role, pieces: Sequence[str | SourcePart | list[str | SourcePart]]) -> Message:
