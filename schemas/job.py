@@ -81,7 +81,9 @@ class JobRequest(Contract):
     context: Annotated[tuple[SourceContext, ...], Field(max_length=MAX_SOURCES)] = ()
     config: GenerationConfig = Field(default_factory=GenerationConfig)
     system_instructions: str | None = None
-    conversation_history: tuple[tuple[str, str], ...] = ()
+    conversation_history: tuple[tuple[str, str], ...] = Field(
+        default=(), description="turns as (speaker, text), or as (question, answer)"
+    )
     custom_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     message_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     retrieval_record_id: Annotated[str, Field(max_length=256)] | None = None

@@ -163,15 +163,12 @@ def _messages(
 ) -> tuple[Message, ...]:
     slots = Slots(defused if _defuses(template) else None)
     variables = _variables(request, protocol, shown, slots)
-    history = slots.put(_History(request.conversation_history)) if request.conversation_history else ""
+    history = slots.put(_History(_turns(request.conversation_history))) if request.conversation_history else ""
     messages: list[Message] = []
     for role, pieces in fill(template, slots, {**variables, "tag": tag, "history": history}):
         earlier = [turn for piece in pieces if isinstance(piece, _History) for turn in piece.turns]
         messages.append(_message(Role(role), [piece for piece in pieces if not isinstance(piece, _History)]))
-        messages.extend(
-            _message(_history_role(speaker), [defused(text) if _defuses(template) else text])
-            for speaker, text in earlier
-        )
+        messages.extend(_message(role, [defused(text) if _defuses(template) else text]) for role, text in earlier)
     return tuple(messages)
 
 
@@ -196,13 +193,28 @@ def _pieces(
 class _History:
     """The turns before the question; put in as messages of their own."""
 
-    def __init__(self, turns: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, turns: Sequence[tuple[Role, str]]) -> None:
         self.turns = turns
 
 
-def _history_role(speaker: str) -> Role:
-    """Only two speakers exist: nobody can speak as the system through the history."""
-    return Role.ASSISTANT if speaker.strip().lower() in {"assistant", "ai", "bot", "model"} else Role.USER
+_USERS = frozenset({"user", "human", "customer", "client", "system"})
+_ASSISTANTS = frozenset({"assistant", "ai", "bot", "model", "agent"})
+
+
+def _turns(history: Sequence[tuple[str, str]]) -> list[tuple[Role, str]]:
+    """The turns of a history of (speaker, text), or of (question, answer) when no pair begins with a speaker.
+
+    Only two speakers exist: nobody can speak as the system through the history.
+    """
+    speakers = [first.strip().lower() for first, _ in history]
+    if not any(speaker in _USERS or speaker in _ASSISTANTS for speaker in speakers):
+        pairs = (((Role.USER, question), (Role.ASSISTANT, answer)) for question, answer in history)
+        # Providers refuse a turn without words.
+        return [(role, text) for pair in pairs for role, text in pair if text.strip()]
+    return [
+        (Role.ASSISTANT if speaker in _ASSISTANTS else Role.USER, text)
+        for speaker, (_, text) in zip(speakers, history, strict=True)
+    ]
 
 
 def _variables(
@@ -237,7 +249,11 @@ def _variables(
 
 def _unused_tag(request: JobRequest, shown: Iterable[int]) -> str:
     """A tag name that no text of the job uses, disguised or not, so that none can pretend to open or end a source."""
-    texts = [request.query, request.system_instructions or "", *(text for _, text in request.conversation_history)]
+    texts = [
+        request.query,
+        request.system_instructions or "",
+        *(text for turn in request.conversation_history for text in turn),
+    ]
     texts += [value for value in (request.config.role, request.config.style, request.config.audience) if value]
     texts += [request.context[index].content for index in shown]
     return unused_tag("source", [*texts, *sub_queries(request.context)])
@@ -251,7 +267,8 @@ def _about(source: SourceContext) -> str:
         if value is None or value == "":
             continue
         text = " > ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        about += f' {key}="{attribute(text)}"'
+        # A path keeps its shape: what could end the tag is replaced, and a bracket would say something else.
+        about += f' {key}="{attribute(text.replace(" > ", " / "))}"'
     return about
 
 
