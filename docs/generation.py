@@ -62,11 +62,11 @@ class Desk:
     stub: Stub
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
 
-    def providers(self, fallbacks: tuple[str, ...] = ()) -> ConfiguredProviders:
+    def providers(self) -> ConfiguredProviders:
         settings = Settings(
             home=FOLDER,
             provider="extractive",
-            fallbacks=fallbacks,
+            fallbacks=(),
             providers={"mine": {"kind": "openai_chat", "base_url": f"{self.stub.url}/v1", "model": "any"}},
         )
         urls = {"OPENAI_BASE_URL": f"{self.stub.url}/v1", "ANTHROPIC_BASE_URL": self.stub.url}

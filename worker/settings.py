@@ -169,7 +169,7 @@ class Settings(BaseSettings):
                 try:
                     load(name, version)
                 except InputError as error:
-                    raise ValueError(str(error)) from None
+                    raise ValueError(str(error).removeprefix(f"{error.field}: ")) from None
         return prompts
 
     @property

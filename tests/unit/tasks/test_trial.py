@@ -55,3 +55,4 @@ def test_what_can_not_be_tried_is_refused_at_start(prompts: dict[str, dict[str, 
     with pytest.raises(ConfigurationError, match="NIGHTDESK_PROMPTS") as caught:
         load_settings(prompts=prompts)
     assert told in str(caught.value)
+    assert "config." not in str(caught.value)
