@@ -19,7 +19,7 @@ from uuid import UUID
 from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import JobRequest
 from schemas.record import JobResult
-from schemas.states import JobState, Step
+from schemas.states import FINAL_STATES, Step
 from tasks.check import Check
 from tasks.finish import result_of
 from tasks.generate import Generate
@@ -87,15 +87,13 @@ class Desk:
                 tokens or Unheard(),
             )  # fmt: skip
             check = Check(self.ledger, journal, cpu, lambda *_: None)
-            while (detail := await self.ledger.job_detail(job_id)).view.state is not JobState.COMPLETED:
-                if detail.view.state is JobState.FAILED:
-                    break
-                if job := await self.lease(Step.GENERATE):
-                    await generate.run(job)
-                elif job := await self.lease(Step.CHECK):
-                    await check.run([job])
+            while job := await self.lease(Step.GENERATE) or await self.lease(Step.CHECK):
+                await (generate.run(job) if job.step is Step.GENERATE else check.run([job]))
         await journal.close()
         await providers.close()
+        detail = await self.ledger.job_detail(job_id)
+        if detail.view.state not in FINAL_STATES:
+            raise RuntimeError(f"{query!r} is {detail.view.state}: {detail.attempts}")
         return result_of(detail.view), detail
 
     async def lease(self, step: Step) -> Leased | None:
