@@ -32,14 +32,19 @@ from tasks.ports import (
     Leased,
     LeaseKey,
     Ledger,
+    Limits,
     Listener,
     NewAttempt,
+    NotNow,
     Opened,
+    Permit,
     Providers,
     Purpose,
     StoredAnswer,
     TokenSink,
     Unheard,
+    Unlimited,
+    Why,
     wired,
 )
 from tasks.retry import Fail, Fallback, Hold, RetryPolicy, Snooze, decide
@@ -78,6 +83,7 @@ class Stopwatch:
     since: float = field(default_factory=monotonic)
     prompt: float = 0.0
     llm: float = 0.0
+    limiter_wait: float = 0.0
 
     def planned(self, ms: float) -> None:
         """Add what it took to render a prompt and to make a call of it."""
@@ -91,6 +97,7 @@ class Stopwatch:
             "prompt": round(self.prompt, 3),
             "llm": round(self.llm, 3),
             "retry_wait": round(retry_wait, 3),
+            "limiter_wait": round(self.limiter_wait, 3),
         }
 
     def timing(self, job: Leased) -> TimingMs:
@@ -113,6 +120,8 @@ class Generate:
     """Told of each job that became final here: its result can be published."""
     tokens: TokenSink = field(default_factory=Unheard)
     """Told of each streamed call and its text."""
+    limits: Limits = field(default_factory=Unlimited)
+    """Asked before each call."""
     shares: Shares = field(default_factory=dict)
     """Of the prompt versions that are tried."""
 
@@ -149,22 +158,36 @@ class Generate:
         more = True
         while more:
             planned = turns.take()
+            permit = await self.limits.permit(job, planned.call)
+            if isinstance(permit, NotNow):
+                # A busy provider is waited for; one that is down or has no quota left is passed over.
+                if permit.why is not Why.LIMIT and turns.more():
+                    turns.passed_over(planned, permit.why.value)
+                    continue
+                await self._move(job, _not_now(job, permit))
+                return
+            watch.limiter_wait += permit.waited_ms
             attempt = self._attempt(job, planned.call, turns.taken)
-            opened = await self._open(job, attempt)
+            opened = await self._open(job, attempt, permit)
             if opened is not Opened.OPENED:
                 await self._not_opened(job, opened)
                 return
-            more = await self._answer(job, planned, attempt, watch, turns)
+            more = await self._answer(job, planned, attempt, watch, turns, permit=permit)
 
-    async def _open(self, job: Leased, attempt: NewAttempt) -> Opened:
+    async def _open(self, job: Leased, attempt: NewAttempt, permit: Permit) -> Opened:
         opening = asyncio.ensure_future(self.journal.open_attempt(attempt))
+        opened = None
         try:
-            return await asyncio.shield(opening)
+            opened = await asyncio.shield(opening)
         except asyncio.CancelledError:
             # The row may be on its way; left open it would be taken for a call that was cut off.
             if await opening is Opened.OPENED:
                 await self.journal.close_attempt(never_called(job, attempt))
             raise
+        finally:
+            if opened is not Opened.OPENED:
+                self.limits.unused(permit)
+        return opened
 
     def _attempt(self, job: Leased, call: Call, taken: int) -> NewAttempt:
         return NewAttempt(
@@ -199,7 +222,9 @@ class Generate:
             await self._move(job, Advance(JobState.SCHEDULED, job.step, job.round, delay, reason, "budget"))
         # LOST: someone else has the job now.
 
-    async def _answer(self, job: Leased, planned: Planned, attempt: NewAttempt, watch: Stopwatch, turns: Turns) -> bool:
+    async def _answer(
+        self, job: Leased, planned: Planned, attempt: NewAttempt, watch: Stopwatch, turns: Turns, *, permit: Permit
+    ) -> bool:
         """Make one call and close its attempt; True if the next provider is to be called."""
         call = planned.call
         started = monotonic()
@@ -209,6 +234,7 @@ class Generate:
                 answered = turns.credited(await planned.provider.call(call, listener))
         except asyncio.CancelledError:
             # Lease lost or process stopping: the request may have been served, so the outcome is unknown.
+            self.limits.failed(permit, Failure(kind=FailureKind.CANCELLED, message="cut off"))
             await asyncio.shield(self._close_broken(cut_off(job, attempt), self._broken(call, attempt, listener)))
             raise
         except Exception as error:
@@ -217,9 +243,11 @@ class Generate:
                 log.exception("call of job %s to %s broke", job.job_id, call.provider)
             watch.llm = (monotonic() - started) * 1000
             turns.failed(planned, failure)
+            self.limits.failed(permit, failure)
             left = self._broken(call, attempt, listener)
             return await self._call_failed(job, attempt, failure, watch, turns, left=left)
         watch.llm = (monotonic() - started) * 1000
+        self.limits.answered(permit, answered.completion)
         if listener is not None:
             self.tokens.end(attempt.id, whole=True)
         if await self._close_answered(job, call.prompt, attempt, answered, watch):
@@ -330,6 +358,17 @@ def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> F
     kind = "no_evidence" if outcome is Outcome.NO_EVIDENCE else "abstained"
     quality = Quality(sufficient_context=False, reasoning=f"No call was made: {reason}.", abstain_reason=reason)
     return completed(job, outcome, Findings(answer=fallback_text(job, kind), quality=quality), timing)
+
+
+def _not_now(job: Leased, told: NotNow) -> Advance:
+    """Where a job waits that may not be called for now; no attempt was made, none is spent."""
+    held = HeldReason.LANE_PAUSED if told.why is Why.LANE_PAUSED else None
+    if held and job.round:
+        # There is an answer already: nobody has to raise a quota for a second one.
+        return given_up(job, "the provider's quota was used up")
+    # Sent away by a limit, thousands of jobs come and go: that is the straight path, not an event of each.
+    event = None if told.why is Why.LIMIT else "hold" if held else told.why.value
+    return Advance(JobState.SCHEDULED, job.step, job.round, told.delay, held, event)
 
 
 def failure_of(error: BaseException, *, attempt: int | None = None) -> Failure:

@@ -85,6 +85,11 @@ class Turns:
         """Note that a call failed."""
         self.asked.append(f"{planned.provider.name}: {failure.kind.value}")
 
+    def passed_over(self, planned: Planned, why: str) -> None:
+        """Note that a call was not made after all."""
+        self.taken -= 1
+        self.asked.append(f"{planned.provider.name}: {why}")
+
     def with_unusable(self, failure: Failure) -> Failure:
         """The failure that a job ends with, telling of the providers that could not even be called."""
         told = "; ".join((failure.message, *map(str, self._unusable)))

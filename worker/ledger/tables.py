@@ -268,3 +268,19 @@ provider_batch = Table(
     CheckConstraint("(remote_id IS NULL) = (created_at IS NULL)", name="remote_iff_created"),
     Index("provider_batch_open", "provider", postgresql_where=text("ended_at IS NULL")),
 )
+
+worker = Table(
+    "worker",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("seen_at", _INSTANT, nullable=False, server_default=NOW),
+)
+
+lane_pause = Table(
+    "lane_pause",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("lane", Text, primary_key=True),
+    Column("paused_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("why", Text, nullable=False),
+)

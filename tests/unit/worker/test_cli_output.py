@@ -161,6 +161,6 @@ def test_results_are_rendered_anew_only_when_something_is_asked_for() -> None:
     anew = Styling(CitationStyle.ENDNOTE, OutputFormat.STEPS).result(stored)
     assert anew.response.startswith("1. The night desk opens at nine. It closes at four [1].\n2. ")
     assert Styling(with_sources=True).result(stored).response != result_of(stored).response
-    assert "nswer quality: " in Styling(with_confidence=True).result(stored).response
+    assert "Confidence: " in Styling(with_confidence=True).result(stored).response
     with pytest.raises(InputError, match="name a format"):
         Styling(output_format=OutputFormat.AUTO)

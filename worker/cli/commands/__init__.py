@@ -19,6 +19,7 @@ COMMANDS = {
     "release": "let held jobs of a batch go on",
     "cancel": "cancel a batch or a job",
     "retry": "run final jobs again",
+    "calibrate": "fit the check to your own labels",
     "doctor": "what is wrong, and what to do about it",
     "migrate": "bring the database to this version's schema",
     "schema": "the JSON Schemas of what goes in and comes out",
