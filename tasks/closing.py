@@ -5,8 +5,9 @@ from decimal import Decimal
 from typing import Any
 
 from schemas.failure import Failure, FailureKind
-from schemas.states import JobState
-from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt
+from schemas.states import HeldReason, JobState
+from tasks.correcting import given_up
+from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, NotNow, Why
 from tasks.retry import Decision, Fail, Fallback, Hold, Retry, Snooze
 
 
@@ -67,3 +68,14 @@ def advance_of(decision: Decision, job: Leased) -> Advance | None:
             return Advance(JobState.SCHEDULED, job.step, job.round, held_reason=reason, event="hold")
         case Fallback() | Fail():
             return None
+
+
+def not_now(job: Leased, told: NotNow) -> Advance:
+    """Where a job waits that may not be called for now; no attempt was made, none is spent."""
+    held = HeldReason.LANE_PAUSED if told.why is Why.LANE_PAUSED else None
+    if held and job.round:
+        # There is an answer already: nobody has to raise a quota for a second one.
+        return given_up(job, "the provider's quota was used up")
+    # Sent away by a limit, thousands of jobs come and go: that is the straight path, not an event of each.
+    event = None if told.why is Why.LIMIT else "hold" if held else told.why.value
+    return Advance(JobState.SCHEDULED, job.step, job.round, told.delay, held, event)

@@ -17,7 +17,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.prompt import Prompt
 from schemas.record import Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
-from tasks.closing import advance_of, closed, cost_of, cut_off, never_called, outcome_of, spent_of
+from tasks.closing import advance_of, closed, cost_of, cut_off, never_called, not_now, outcome_of, spent_of
 from tasks.correcting import asked_again, given_up
 from tasks.errors import ConfigurationError, InputError, ProviderError, ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
@@ -164,7 +164,7 @@ class Generate:
                 if permit.why is not Why.LIMIT and turns.more():
                     turns.passed_over(planned, permit.why.value)
                     continue
-                await self._move(job, _not_now(job, permit))
+                await self._move(job, not_now(job, permit))
                 return
             watch.limiter_wait += permit.waited_ms
             attempt = self._attempt(job, planned.call, turns.taken)
@@ -358,17 +358,6 @@ def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> F
     kind = "no_evidence" if outcome is Outcome.NO_EVIDENCE else "abstained"
     quality = Quality(sufficient_context=False, reasoning=f"No call was made: {reason}.", abstain_reason=reason)
     return completed(job, outcome, Findings(answer=fallback_text(job, kind), quality=quality), timing)
-
-
-def _not_now(job: Leased, told: NotNow) -> Advance:
-    """Where a job waits that may not be called for now; no attempt was made, none is spent."""
-    held = HeldReason.LANE_PAUSED if told.why is Why.LANE_PAUSED else None
-    if held and job.round:
-        # There is an answer already: nobody has to raise a quota for a second one.
-        return given_up(job, "the provider's quota was used up")
-    # Sent away by a limit, thousands of jobs come and go: that is the straight path, not an event of each.
-    event = None if told.why is Why.LIMIT else "hold" if held else told.why.value
-    return Advance(JobState.SCHEDULED, job.step, job.round, told.delay, held, event)
 
 
 def failure_of(error: BaseException, *, attempt: int | None = None) -> Failure:
