@@ -94,7 +94,9 @@ class JobRequest(Contract):
     context: Annotated[tuple[SourceContext, ...], Field(max_length=MAX_SOURCES)] = ()
     config: GenerationConfig = Field(default_factory=GenerationConfig)
     system_instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS_CHARACTERS)] | None = None
-    conversation_history: Annotated[tuple[tuple[Turn, Turn], ...], Field(max_length=MAX_TURNS)] = ()
+    conversation_history: Annotated[tuple[tuple[Turn, Turn], ...], Field(max_length=MAX_TURNS)] = Field(
+        default=(), description="turns as (speaker, text), or as (question, answer)"
+    )
     custom_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     message_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     retrieval_record_id: Annotated[str, Field(max_length=256)] | None = None

@@ -6,7 +6,9 @@ submit       validates requests and writes them to the ledger
 dispatch     promotes what is due, hints what is available, sweeps what is unpublished
 pipeline     admits hinted jobs to the process's loop, within its slots
 generate     prompt, attempt, provider call, completion
+closing      says how an attempt ends, and where its job goes then
 turns        plans a job's calls to its provider and its fallbacks
+trial        draws the version of a prompt where several are tried
 prompt       renders a request into messages; ``templates`` holds the templates, each with version and hash;
              ``context`` decides what is shown of the sources
 correcting   lets a prompt go on with the answer before and what is wrong with it, for a second round

@@ -1,4 +1,4 @@
-"""The attempts of a job, whatever they are made for: how they are written before a call and what is written after it."""
+"""The attempts of a job, whatever they are made for: how they are opened before a call, and what a failed one says."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -7,10 +7,9 @@ from decimal import Decimal
 from uuid_utils.compat import uuid7
 
 from schemas.failure import Failure, FailureKind
-from schemas.states import JobState
+from tasks.closing import never_called
 from tasks.errors import ConfigurationError, InputError, ProviderError, Unstorable
-from tasks.ports import Advance, Call, ClosedAttempt, Journal, Leased, Limits, NewAttempt, Opened, Permit, Purpose
-from tasks.retry import Decision, Fail, Fallback, Hold, Retry, Snooze
+from tasks.ports import Call, Journal, Leased, Limits, NewAttempt, Opened, Permit, Purpose
 
 BUDGET_WAIT = timedelta(seconds=5)
 """How long a job waits for other reservations of its batch to be settled before it asks for its own again."""
@@ -53,65 +52,12 @@ async def opened(journal: Journal, limits: Limits, permit: Permit, job: Leased, 
     except asyncio.CancelledError:
         # The row may be on its way; left open it would be taken for a call that was cut off.
         if await opening is Opened.OPENED:
-            await journal.close_attempt(_never_called(job, attempt))
+            await journal.close_attempt(never_called(job, attempt))
         raise
     finally:
         if status is not Opened.OPENED:
             limits.unused(permit)
     return status
-
-
-def cost_of(failure: Failure, attempt: NewAttempt) -> Decimal | None:
-    """What a failed call is taken to have cost: a broken answer was probably billed, so all that was reserved.
-
-    None for an unknown outcome: the ledger charges what was reserved until the answer is known.
-    """
-    if failure.kind is FailureKind.UNKNOWN_OUTCOME:
-        return None
-    return attempt.reserved_usd if failure.kind is FailureKind.BAD_ANSWER else Decimal(0)
-
-
-def _never_called(job: Leased, attempt: NewAttempt) -> ClosedAttempt:
-    failure = Failure(kind=FailureKind.CANCELLED, message="stopped before the call was made", attempt=attempt.number)
-    return ClosedAttempt(
-        id=attempt.id,
-        job_id=job.job_id,
-        token=job.token,
-        step=job.step,
-        outcome=f"error:{failure.kind.value}",
-        spent=False,
-        failure=failure,
-        cost_usd=Decimal(0),
-        then=Advance(JobState.AVAILABLE, job.step, job.round),
-    )
-
-
-def cut_off(job: Leased, attempt: NewAttempt) -> ClosedAttempt:
-    """The end of an attempt whose worker stopped, or lost the lease, while the call was under way."""
-    failure = Failure(
-        kind=FailureKind.UNKNOWN_OUTCOME,
-        message="cut off while the call was under way",
-        attempt=attempt.number,
-        at=datetime.now(UTC),
-    )
-    # Back to the queue in the same write, if the lease is still ours (a stopping worker).
-    then = Advance(JobState.AVAILABLE, job.step, job.round, event="cut_off")
-    return ClosedAttempt(
-        attempt.id, job.job_id, job.token, job.step, "unknown", spent=False, failure=failure, then=then
-    )  # fmt: skip
-
-
-def advance_of(decision: Decision, job: Leased) -> Advance | None:
-    """Where a decision sends a running job; None where the job stays (to fail, or to call the next provider)."""
-    match decision:
-        case Retry(delay):
-            return Advance(JobState.SCHEDULED, job.step, job.round, delay, event="retry")
-        case Snooze(delay):
-            return Advance(JobState.SCHEDULED, job.step, job.round, delay, event="snooze")
-        case Hold(reason):
-            return Advance(JobState.SCHEDULED, job.step, job.round, held_reason=reason, event="hold")
-        case Fallback() | Fail():
-            return None
 
 
 def failure_of(error: BaseException, *, attempt: int | None = None) -> Failure:

@@ -116,8 +116,9 @@ def total_ms(job: Leased, since_lease_s: float, timing: TimingMs) -> TimingMs:
         timing: everything measured, with ``persist`` and ``total`` still 0.
     """
     total = job.age_ms + since_lease_s * 1000
-    known = sum(timing.model_dump().values())
-    return timing.model_copy(update={"total": round(total, 3), "persist": round(max(0.0, total - known), 3)})
+    known = timing.model_dump()
+    known |= {"total": total, "persist": max(0.0, total - sum(known.values()))}
+    return TimingMs(**{name: round(ms, 3) for name, ms in known.items()})
 
 
 def view_of_final(job: Leased, final: FinalJob, at: datetime) -> JobView:

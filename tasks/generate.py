@@ -15,17 +15,8 @@ from schemas.failure import Failure, FailureKind
 from schemas.prompt import Prompt
 from schemas.record import Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
-from tasks.attempts import (
-    BUDGET_WAIT,
-    MAX_UNKNOWN,
-    OVERTIME_S,
-    advance_of,
-    cost_of,
-    cut_off,
-    failure_of,
-    new_attempt,
-    opened,
-)
+from tasks.attempts import BUDGET_WAIT, MAX_UNKNOWN, OVERTIME_S, failure_of, new_attempt, opened
+from tasks.closing import advance_of, closed, cost_of, cut_off, not_now, outcome_of, spent_of
 from tasks.correcting import asked_again, given_up
 from tasks.errors import ConfigurationError, InputError, ProviderError, ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
@@ -56,6 +47,7 @@ from tasks.ports import (
     wired,
 )
 from tasks.retry import Fail, Fallback, Hold, RetryPolicy, Snooze, decide
+from tasks.trial import Shares
 from tasks.turns import Planned, Turns
 
 log = logging.getLogger(__name__)
@@ -120,6 +112,8 @@ class Generate:
     """Told of each streamed call and its text."""
     limits: Limits = field(default_factory=Unlimited)
     """Asked before each call."""
+    shares: Shares = field(default_factory=dict)
+    """Of the prompt versions that are tried."""
 
     async def run(self, job: Leased) -> None:
         """Take a job through the step. Every failure ends in the ledger; only cancellation and an unreachable ledger leave it."""
@@ -133,7 +127,7 @@ class Generate:
             if ruling is not None:
                 await self._finish(job, _uncalled(job, *ruling, watch.timing(job)))
             elif job.unknown >= MAX_UNKNOWN:
-                await self._fail(job, _spent(job), watch)
+                await self._fail(job, spent_of(job), watch)
             else:
                 await self._call_in_turn(job, watch)
         except (ConfigurationError, InputError, ProviderError, Unstorable) as error:
@@ -147,9 +141,9 @@ class Generate:
 
     async def _call_in_turn(self, job: Leased, watch: Stopwatch) -> None:
         """Call the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
-        turns = Turns(job, self.providers, watch.planned)
+        turns = Turns(job, self.providers, watch.planned, self.shares)
         if turns.spent:
-            await self._fail(job, _spent(job), watch)
+            await self._fail(job, spent_of(job), watch)
             return
         more = True
         while more:
@@ -160,7 +154,7 @@ class Generate:
                 if permit.why is not Why.LIMIT and turns.more():
                     turns.passed_over(planned, permit.why.value)
                     continue
-                await self._move(job, _not_now(job, permit))
+                await self._move(job, not_now(job, permit))
                 return
             watch.limiter_wait += permit.waited_ms
             purpose = Purpose(again.purpose) if (again := asked_again(job)) else Purpose.GENERATE
@@ -233,46 +227,35 @@ class Generate:
         came = listener.so_far()
         return None if came is None else StoredAnswer(came.raw, came.completion, call.prompt)
 
-    async def _close_broken(self, closed: ClosedAttempt, left: StoredAnswer | None) -> None:
+    async def _close_broken(self, done: ClosedAttempt, left: StoredAnswer | None) -> None:
         try:
-            await self.journal.close_attempt(replace(closed, answer=left))
+            await self.journal.close_attempt(replace(done, answer=left))
         except Unstorable as error:
             if left is None:
                 raise
-            log.warning("what a broken stream of job %s left can't be kept: %s", closed.job_id, error)
-            await self.journal.close_attempt(closed)
+            log.warning("what a broken stream of job %s left can't be kept: %s", done.job_id, error)
+            await self.journal.close_attempt(done)
 
     async def _close_answered(
         self, job: Leased, prompt: Prompt, attempt: NewAttempt, answered: Answered, watch: Stopwatch
     ) -> bool:
         then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
-        closed = ClosedAttempt(
-            id=attempt.id,
-            job_id=job.job_id,
-            token=job.token,
-            step=job.step,
-            outcome="ok",
-            spent=False,
+        done = closed(
+            job,
+            attempt,
+            "ok",
             answer=StoredAnswer(answered.raw, answered.completion, prompt),
             cost_usd=answered.completion.cost_usd,
             timing_ms=watch.stored(job),
             then=then,
         )
         try:
-            return await self.journal.close_attempt(closed)
+            return await self.journal.close_attempt(done)
         except Unstorable as error:
             # The answer can't be kept, but it was paid for: the attempt says so, and the job fails alone.
             failure = failure_of(error, attempt=attempt.number)
-            bare = ClosedAttempt(
-                id=attempt.id,
-                job_id=job.job_id,
-                token=job.token,
-                step=job.step,
-                outcome=f"error:{failure.kind.value}",
-                spent=True,
-                failure=failure,
-                cost_usd=answered.completion.cost_usd,
-            )
+            cost_usd = answered.completion.cost_usd
+            bare = closed(job, attempt, outcome_of(failure), spent=True, failure=failure, cost_usd=cost_usd)
             await self.journal.close_attempt(bare)
             await self._fail(job, failure, watch)
             return False
@@ -300,20 +283,17 @@ class Generate:
         if isinstance(decision, Hold) and job.round:
             # There is an answer already: nobody has to decide about a second one.
             decision = Fail(failure)
-        unknown = failure.kind is FailureKind.UNKNOWN_OUTCOME
-        closed = ClosedAttempt(
-            id=attempt.id,
-            job_id=job.job_id,
-            token=job.token,
-            step=job.step,
-            outcome="unknown" if unknown else f"error:{failure.kind.value}",
+        done = closed(
+            job,
+            attempt,
+            outcome_of(failure),
             spent=not isinstance(decision, Snooze | Hold),
             failure=failure,
             cost_usd=cost_of(failure, attempt),
             timing_ms=watch.stored(job),
             then=advance_of(decision, job),
         )
-        await self._close_broken(closed, left)
+        await self._close_broken(done, left)
         if isinstance(decision, Fail):
             await self._fail(job, turns.with_unusable(decision.failure), watch)
         return isinstance(decision, Fallback)
@@ -333,26 +313,10 @@ class Generate:
             self.final(job, final)
 
 
-def _spent(job: Leased) -> Failure:
-    told = f"{job.spent} attempts failed and {job.unknown} ended unknown; no more are allowed"
-    return Failure(kind=FailureKind.ATTEMPTS_SPENT, message=told)
-
-
 def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> FinalJob:
     kind = "no_evidence" if outcome is Outcome.NO_EVIDENCE else "abstained"
     quality = Quality(sufficient_context=False, reasoning=f"No call was made: {reason}.", abstain_reason=reason)
     return completed(job, outcome, Findings(answer=fallback_text(job, kind), quality=quality), timing)
-
-
-def _not_now(job: Leased, told: NotNow) -> Advance:
-    """Where a job waits that may not be called for now; no attempt was made, none is spent."""
-    held = HeldReason.LANE_PAUSED if told.why is Why.LANE_PAUSED else None
-    if held and job.round:
-        # There is an answer already: nobody has to raise a quota for a second one.
-        return given_up(job, "the provider's quota was used up")
-    # Sent away by a limit, thousands of jobs come and go: that is the straight path, not an event of each.
-    event = None if told.why is Why.LIMIT else "hold" if held else told.why.value
-    return Advance(JobState.SCHEDULED, job.step, job.round, told.delay, held, event)
 
 
 @shared_task(name="nightdesk.generate", ignore_result=True, acks_late=False)

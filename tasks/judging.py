@@ -18,14 +18,12 @@ from tasks.attempts import (
     BUDGET_WAIT,
     MAX_UNKNOWN,
     OVERTIME_S,
-    advance_of,
-    cost_of,
-    cut_off,
     failure_of,
     new_attempt,
     opened,
 )
 from tasks.checkers.judge import NO_JUDGE, Heard, Question
+from tasks.closing import advance_of, cost_of, cut_off
 from tasks.errors import ConfigurationError, ProviderError, Unstorable
 from tasks.ports import (
     Advance,

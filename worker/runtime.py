@@ -217,6 +217,7 @@ class WorkerRuntime:
                 to_check=self._checks.add,
                 final=self._final,
                 tokens=self._tokens,
+                shares=settings.prompts,
                 limits=limits,
             )
 

@@ -19,7 +19,8 @@ from pydantic_settings import (
 )
 
 from schemas.generation import AnswerProtocol
-from tasks.errors import ConfigurationError
+from tasks.errors import ConfigurationError, InputError
+from tasks.templates import load
 from worker.providers.presets import with_preset
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -170,6 +171,11 @@ class Settings(BaseSettings):
         default=0.0, description="seconds the offline provider waits before it answers, to rehearse a slow provider"
     )
 
+    prompts: dict[str, dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]] = Field(
+        default_factory=dict,
+        description="versions of a prompt tried side by side, with their weights, for jobs that name no prompt_version, "
+        'as JSON: `{"grounded": {"1": 0.2, "2": 0.8}}`; drawn by the job\'s id, and recorded as prompt_version',
+    )
     requests_per_minute: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="calls a minute of each provider and model, over all workers; unset: no limit"
     )
@@ -215,6 +221,19 @@ class Settings(BaseSettings):
         default=None, description="file of 'nightdesk calibrate': probabilities and threshold of the lexical check"
     )
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
+
+    @field_validator("prompts")
+    @classmethod
+    def _of_known_versions(cls, prompts: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+        for name, versions in prompts.items():
+            if not versions:
+                raise ValueError(f"names no version of {name!r}")
+            for version in versions:
+                try:
+                    load(name, version)
+                except InputError as error:
+                    raise ValueError(str(error).removeprefix(f"{error.field}: ")) from None
+        return prompts
 
     @property
     def default_limits(self) -> LimitSettings:
