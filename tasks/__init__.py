@@ -18,6 +18,7 @@ checkers     give each claim a verdict and its evidence
 policy       decides: asked again, gone back from, or which outcome
 amend        takes out, cuts and lists what the policy says
 quality      reckons the answer's quality and whether the sources suffice
+bundling     passes small pieces of thinking to the CPU thread together
 finish       makes the audit record and the result
 restyle      renders a stored answer in another style or format
 texts        what a person reads where there is no answer

@@ -4,20 +4,19 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from datetime import timedelta
 from functools import partial
 from time import monotonic
 from typing import Any
 
 from celery import shared_task
-from uuid_utils.compat import uuid7
 
 from schemas.failure import Failure, FailureKind
 from schemas.prompt import Prompt
 from schemas.record import Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
-from tasks.closing import advance_of, closed, cost_of, cut_off, never_called, not_now, outcome_of, spent_of
+from tasks.attempts import BUDGET_WAIT, MAX_UNKNOWN, OVERTIME_S, failure_of, new_attempt, opened
+from tasks.closing import advance_of, closed, cost_of, cut_off, not_now, outcome_of, spent_of
 from tasks.correcting import asked_again, given_up
 from tasks.errors import ConfigurationError, InputError, ProviderError, ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
@@ -52,15 +51,6 @@ from tasks.trial import Shares
 from tasks.turns import Planned, Turns
 
 log = logging.getLogger(__name__)
-
-BUDGET_WAIT = timedelta(seconds=5)
-"""How long a job waits for other reservations of its batch to be settled before it asks for its own again."""
-
-OVERTIME_S = 0.25
-"""Seconds beyond a call's time limit: adapters keep it themselves, and know what a stream brought before it was up."""
-
-MAX_UNKNOWN = 10
-"""Unknown outcomes of a round before the job fails: a job that takes its worker down must not do so for ever."""
 
 
 def ruled_out(job: Leased) -> tuple[Outcome, str] | None:
@@ -167,52 +157,21 @@ class Generate:
                 await self._move(job, not_now(job, permit))
                 return
             watch.limiter_wait += permit.waited_ms
-            attempt = self._attempt(job, planned.call, turns.taken)
-            opened = await self._open(job, attempt, permit)
-            if opened is not Opened.OPENED:
-                await self._not_opened(job, opened)
+            purpose = Purpose(again.purpose) if (again := asked_again(job)) else Purpose.GENERATE
+            attempt = new_attempt(job, planned.call, purpose, job.attempts + turns.taken)
+            status = await opened(self.journal, self.limits, permit, job, attempt)
+            if status is not Opened.OPENED:
+                await self._not_opened(job, status)
                 return
             more = await self._answer(job, planned, attempt, watch, turns, permit=permit)
 
-    async def _open(self, job: Leased, attempt: NewAttempt, permit: Permit) -> Opened:
-        opening = asyncio.ensure_future(self.journal.open_attempt(attempt))
-        opened = None
-        try:
-            opened = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            # The row may be on its way; left open it would be taken for a call that was cut off.
-            if await opening is Opened.OPENED:
-                await self.journal.close_attempt(never_called(job, attempt))
-            raise
-        finally:
-            if opened is not Opened.OPENED:
-                self.limits.unused(permit)
-        return opened
-
-    def _attempt(self, job: Leased, call: Call, taken: int) -> NewAttempt:
-        return NewAttempt(
-            id=uuid7(),
-            job_id=job.job_id,
-            batch_id=job.batch_id,
-            token=job.token,
-            run=job.run,
-            round=job.round,
-            purpose=Purpose(again.purpose) if (again := asked_again(job)) else Purpose.GENERATE,
-            number=job.attempts + taken,
-            lane=call.lane,
-            provider=call.provider,
-            model=call.model,
-            request_hash=call.request_hash,
-            reserved_usd=call.reserve_usd or Decimal(0),
-        )
-
-    async def _not_opened(self, job: Leased, opened: Opened) -> None:
-        if opened is Opened.ANSWERED:
+    async def _not_opened(self, job: Leased, status: Opened) -> None:
+        if status is Opened.ANSWERED:
             await self._move(job, Advance(JobState.SCHEDULED, Step.CHECK, job.round))
-        elif opened is Opened.OVER_BUDGET:
-            status = await self.ledger.batch_status(job.batch_id)
+        elif status is Opened.OVER_BUDGET:
+            batch = await self.ledger.batch_status(job.batch_id)
             # While others hold reservations some of it may come back; after that only a person can add to it.
-            waits = status.reserved_usd > 0
+            waits = batch.reserved_usd > 0
             if not waits and job.round:
                 # There is an answer already: better that than a job that waits for more money.
                 await self._move(job, given_up(job, "the batch's budget was used up"))
@@ -358,32 +317,6 @@ def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> F
     kind = "no_evidence" if outcome is Outcome.NO_EVIDENCE else "abstained"
     quality = Quality(sufficient_context=False, reasoning=f"No call was made: {reason}.", abstain_reason=reason)
     return completed(job, outcome, Findings(answer=fallback_text(job, kind), quality=quality), timing)
-
-
-def failure_of(error: BaseException, *, attempt: int | None = None) -> Failure:
-    """The failure that is stored for an error; what was not raised on purpose is a defect of ours."""
-    at = datetime.now(UTC)
-    match error:
-        case ProviderError():
-            return Failure(
-                kind=error.kind,
-                message=str(error),
-                attempt=attempt,
-                at=at,
-                provider_request_id=error.provider_request_id,
-                retry_after_s=error.retry_after_s,
-                status_code=error.status_code,
-            )
-        case TimeoutError():
-            message = "no answer within the time allowed"
-            return Failure(kind=FailureKind.UNKNOWN_OUTCOME, message=message, attempt=attempt, at=at)
-        case ConfigurationError() | InputError():
-            return Failure(kind=FailureKind.CONFIGURATION, message=str(error), attempt=attempt, at=at)
-        case Unstorable():
-            return Failure(kind=FailureKind.UNSTORABLE, message=str(error), attempt=attempt, at=at)
-        case _:
-            message = f"{type(error).__name__}: {error}"
-            return Failure(kind=FailureKind.INTERNAL, message=message, attempt=attempt, at=at)
 
 
 @shared_task(name="nightdesk.generate", ignore_result=True, acks_late=False)

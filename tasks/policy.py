@@ -73,6 +73,9 @@ def another_round(answer: Examined) -> Correction | None:
     job, processed = answer.job, answer.processed
     if answer.completion is None or job.round + 1 >= MAX_ROUNDS or job.correction is not None:
         return None
+    if job.recheck is not None:
+        # Whoever checks again pays for no generation.
+        return None
     config = job.request.config
     faults = tuple(_form_faults(answer))
     named: tuple[str, ...] = ()

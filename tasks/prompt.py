@@ -97,7 +97,13 @@ def render(request: JobRequest, protocol: AnswerProtocol, model: str | None = No
         source_tokens=packed.source_tokens,
         counted_by=packed.counter.name,
     )
-    return Prompt(name=template.name, version=template.version, template_sha256=template.sha256, snapshot=snapshot)
+    return Prompt(
+        name=template.name,
+        version=template.version,
+        template_sha256=template.sha256,
+        snapshot=snapshot,
+        reply_schema=_reply_schema(request, protocol),
+    )
 
 
 def rerender(request: JobRequest, prompt: Prompt, correction: Correction | None = None) -> Prompt:
@@ -126,7 +132,11 @@ def rerender(request: JobRequest, prompt: Prompt, correction: Correction | None 
         raise InputError(
             f"prompt {prompt.name!r} {prompt.version!r} makes {digest} of the request, not {snapshot.sha256}"
         )
-    return again
+    return again.model_copy(update={"reply_schema": _reply_schema(request, snapshot.protocol)})
+
+
+def _reply_schema(request: JobRequest, protocol: AnswerProtocol) -> dict[str, Any] | None:
+    return answer_schema(request.config) if protocol is AnswerProtocol.SEGMENTS else None
 
 
 def _as_recorded(snapshot: MessagesSnapshot) -> tuple[dict[int, list[str | SourcePart]], str]:

@@ -158,6 +158,15 @@ class Settings(BaseSettings):
         description="providers asked next, in order, for jobs that name no fallbacks of their own, as JSON: "
         '`["anthropic", "local:llama3.2:3b"]` (provider, or provider:model)',
     )
+    judge: str | None = Field(
+        default=None,
+        description="who judges claims for jobs with `judge` among their `checkers`: provider, or provider:model; best "
+        "another model than the one that answers. Unset: such checks end as partial",
+    )
+    judge_max_tokens: Annotated[int, Field(ge=256, le=1_000_000)] = Field(
+        default=8_192, description="most tokens of a judge's reply, its thinking included"
+    )
+    judge_timeout_s: Seconds = Field(default=60.0, description="seconds that a judge's call may take")
     extractive_latency_s: Annotated[float, Field(ge=0)] = Field(
         default=0.0, description="seconds the offline provider waits before it answers, to rehearse a slow provider"
     )
@@ -187,7 +196,9 @@ class Settings(BaseSettings):
         default=3_600.0, description="after so long a lane paused for quota is tried with one call; 0: only by a person"
     )
     slots: Annotated[int, Field(ge=1, le=20_000)] = Field(default=1_000, description="calls in flight per process")
-    check_slots: Annotated[int, Field(ge=1, le=20_000)] = Field(default=200, description="jobs in check per process")
+    check_slots: Annotated[int, Field(ge=1, le=20_000)] = Field(
+        default=200, description="jobs in check per process; a job waits for its judge in one of them"
+    )
     threads: Annotated[int, Field(ge=2, le=200)] = Field(
         default=24, description="Celery threads: each holds one hint of up to 50 jobs until it is admitted"
     )

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from schemas.base import Contract
 from tasks.checkers.calibration import Knots, probability
 from tasks.checkers.features import Features
+from tasks.checkers.judge.weighing import Weights
 from tasks.errors import ConfigurationError
 
 SHIPPED = "lexical-2.json"
@@ -35,6 +36,7 @@ class Calibration(Contract):
     labels: int = Field(ge=0, description="labelled rows it was made from")
     labels_sha256: str = ""
     made_at: str = ""
+    judges: tuple[Weights, ...] = Field(default=(), description="what the word of each judge is worth, by its name")
     metrics: dict[str, Any] = Field(default_factory=dict)
 
     _rising = field_validator("knots")(_rises)

@@ -7,6 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from schemas.batch import BatchStatus
+from schemas.generation import Recheck
 from schemas.states import HeldReason, Step
 from tasks.ports.rows import (
     Advance,
@@ -140,6 +141,14 @@ class Ledger(Protocol):
 
     async def retry(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
         """Start a new run of final jobs whose content is not erased; returns the ids changed."""
+        ...
+
+    async def recheck(self, job_ids: Sequence[UUID], recheck: Recheck, actor: str) -> list[UUID]:
+        """Start a new run of completed or failed jobs that have an answer (not an erased one), at its check.
+
+        Nothing is generated. The answer is the latest one of the round that the job ended in, or the one given with the job. Returns the ids
+        changed.
+        """
         ...
 
     async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str) -> int:

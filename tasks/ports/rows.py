@@ -11,6 +11,7 @@ from pydantic import ConfigDict
 
 from schemas.completion import Completion
 from schemas.failure import Failure
+from schemas.generation import Recheck
 from schemas.job import JobRequest
 from schemas.prompt import Correction, Prompt
 from schemas.record import GenerationRecord
@@ -103,7 +104,7 @@ class Leased:
     snoozes: int
     """Closed attempts of this run and step that failed without being spent."""
     unknown: int
-    """Attempts of this run and round with outcome ``unknown``."""
+    """Attempts of this run, round and step with outcome ``unknown``."""
     attempts: int
     """All attempts of this run and round and step's purpose, whatever their outcome."""
     cost_usd: Decimal
@@ -115,6 +116,10 @@ class Leased:
     stored: StoredCompletion | None
     correction: Correction | None = None
     """Why this round was begun, or why the job came back to it; None in a first round."""
+    recheck: Recheck | None = None
+    """This run only checks the answer of an earlier one again, with these changes, which ``request`` has applied."""
+    judged: StoredCompletion | None = None
+    """The judge's answer of this (run, round), in the step check: it is not asked again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 from schemas.batch import BatchStatus
 from schemas.completion import ProviderSnapshot
 from schemas.failure import Failure, FailureKind
+from schemas.generation import Recheck
 from schemas.job import SourceContext
 from schemas.record import Quality
 from schemas.states import JobState, Step
@@ -194,6 +195,7 @@ async def test_an_erased_job_is_not_run_again(ledger: PostgresLedger, postgres_d
     await ledger.erase([job_id], ACTOR)
 
     assert await ledger.retry([job_id], ACTOR) == []
+    assert await ledger.recheck([job_id], Recheck(), ACTOR) == []
     # And not by any other way either.
     with psycopg.connect(postgres_database_url) as connection, pytest.raises(psycopg.errors.CheckViolation):
         connection.execute("UPDATE job SET state = 'scheduled', finished_at = NULL, outcome = NULL")

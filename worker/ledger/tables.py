@@ -96,6 +96,7 @@ job = Table(
     Column("cost_usd", _MONEY, nullable=False, server_default=text("0")),
     Column("result_published_at", _INSTANT),
     Column("correction", JSONB),
+    Column("recheck", JSONB),
     Column("erased_at", _INSTANT),
     UniqueConstraint("batch_id", "position"),
     CheckConstraint(_one_of("state", [s.value for s in JobState]), name="state_known"),

@@ -192,7 +192,13 @@ def render_judge(request: JobRequest, asked: Asked, version: str | None = None) 
         protocol=AnswerProtocol.SEGMENTS,
         sha256=hash_messages([(message.role, message.text(contents)) for message in messages]),
     )
-    return Prompt(name=template.name, version=template.version, template_sha256=template.sha256, snapshot=snapshot)
+    return Prompt(
+        name=template.name,
+        version=template.version,
+        template_sha256=template.sha256,
+        snapshot=snapshot,
+        reply_schema=REPLY_SCHEMA,
+    )
 
 
 def _parts(pieces: Sequence[str | SourcePart]) -> Iterable[TextPart | SourcePart]:

@@ -14,9 +14,10 @@ from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.attempts import MAX_UNKNOWN
 from tasks.context.tokens import ESTIMATE, exact_counter
 from tasks.errors import LedgerUnavailable, ProviderError
-from tasks.generate import MAX_UNKNOWN, Generate
+from tasks.generate import Generate
 from tasks.ports import (
     Call,
     FinalJob,

@@ -19,6 +19,7 @@ COMMANDS = {
     "release": "let held jobs of a batch go on",
     "cancel": "cancel a batch or a job",
     "retry": "run final jobs again",
+    "recheck": "check stored answers again, without paying for their generation",
     "erase": "remove the content of jobs for good",
     "prune": "remove the content of old jobs, or the jobs",
     "calibrate": "fit the check to your own labels",
