@@ -8,6 +8,7 @@ from worker.ledger.database import Database
 from worker.ledger.dispatching import Dispatching
 from worker.ledger.finals import Finals
 from worker.ledger.health import Health
+from worker.ledger.invariants import Invariants
 from worker.ledger.leasing import Leasing
 from worker.ledger.locating import Locating
 from worker.ledger.migrate import require_current
@@ -16,7 +17,9 @@ from worker.ledger.reading import Reading
 from worker.ledger.submission import Submission
 
 
-class PostgresLedger(Submission, Leasing, Attempts, Finals, Dispatching, PersonVerbs, Reading, Locating, Health):
+class PostgresLedger(
+    Submission, Leasing, Attempts, Finals, Dispatching, PersonVerbs, Reading, Locating, Health, Invariants
+):
     """``tasks.ports.Ledger`` over PostgreSQL 15 and newer.
 
     Use as an async context manager, or call ``open`` and ``close``. Belongs to the event loop it was opened on.
