@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-local-llm bench bench-prompt faults clean
+.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-local-llm bench bench-prompt faults soak clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,6 +62,9 @@ bench-prompt: $(VENV)/.developing ## tokens of a prompt beside its sources, and 
 
 faults: $(VENV)/.developing ## break things on purpose and count what is lost or called twice (some ten minutes)
 	@$(BIN)/python -m tests.faults
+
+soak: $(VENV)/.developing ## 10,000 jobs while everything dies at random: some twelve minutes (SOAK="--jobs 600 --seconds 60")
+	@$(BIN)/python -m tests.faults.soak $(SOAK)
 
 clean: ## remove the environment and caches (never the data under .nightdesk)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info build

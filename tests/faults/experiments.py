@@ -271,9 +271,7 @@ def connections_cut(here: Ground) -> Account:
     here.until_answered(5)
     for _ in range(5):
         here.pause(0.5)
-        here.admin(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'nightdesk' AND pid <> pg_backend_pid()"
-        )
+        here.cut_connections()
     here.mended()
     return here.account(JOBS)
 

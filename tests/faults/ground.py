@@ -138,6 +138,17 @@ class Ground(System):
 
         return thaw
 
+    def freeze_worker(self, worker: subprocess.Popen[bytes]) -> Callable[[], None]:
+        """Stop a worker without closing a connection; returns what thaws it."""
+        worker.send_signal(signal.SIGSTOP)
+        return lambda: worker.send_signal(signal.SIGCONT)
+
+    def cut_connections(self) -> None:
+        """Cut every connection to the database."""
+        self.admin(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'nightdesk' AND pid <> pg_backend_pid()"
+        )
+
     def admin(self, statement: str) -> None:
         """Say something to the database as its superuser."""
         url = local.start(self.home).admin_database_url
@@ -217,7 +228,8 @@ def ground(folder: Path, jobs: int, **stub: Any) -> Iterator[Ground]:
             os.environ["OPENAI_API_KEY"] = KEY
             os.environ["OPENAI_BASE_URL"] = f"{provider.url}/v1"
             try:
-                made.submit(questions(jobs))
+                if jobs:
+                    made.submit(questions(jobs))
                 yield made
             finally:
                 made.stop()
