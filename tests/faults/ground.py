@@ -33,7 +33,7 @@ class Account:
 
     Attributes:
         lost: jobs without exactly one final record of the latest run, or without a published result that answers.
-        needless: calls beyond the first of a job that no recorded failure or unknown outcome called for.
+        needless: calls beyond the first of a job that no recorded failure, unknown outcome or person called for.
         unrecorded: calls that the provider counted and the ledger has no attempt for.
         unknown: attempts whose outcome is unknown: called twice when it could not be avoided.
         recovery_s: from the end of the fault until every job was final (and its result published).
@@ -143,6 +143,20 @@ class Ground(System):
         worker.send_signal(signal.SIGSTOP)
         return lambda: worker.send_signal(signal.SIGCONT)
 
+    def waiting_in(self, lock: int) -> int | None:
+        """The client's port of the session that has this advisory lock and waits for another lock."""
+        found = self.rows(
+            "SELECT s.client_port FROM pg_locks l JOIN pg_stat_activity s USING (pid) WHERE l.locktype = 'advisory' "
+            "AND l.granted AND l.objid::bigint = %s AND s.wait_event_type = 'Lock'",
+            lock,
+        )
+        return int(found[0][0]) if found else None
+
+    def connects_from(self, worker: subprocess.Popen[bytes], port: int) -> bool:
+        """Whether this port is the worker's own end of a connection."""
+        family = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
+        return any(one.laddr.port == port for process in family for one in process.net_connections("tcp"))
+
     def cut_connections(self) -> None:
         """Cut every connection to the database."""
         self.admin(
@@ -175,7 +189,7 @@ class Ground(System):
         )
         recovery_s = time.monotonic() - self.mended_at if self.mended_at else 0.0
         complete = self.one(
-            "SELECT count(*) FROM job j WHERE state IN ('completed', 'failed') AND finished_at IS NOT NULL AND 1 = "
+            "SELECT count(*) FROM job j WHERE finished_at IS NOT NULL AND 1 = "
             "(SELECT count(*) FROM generation_record g WHERE g.job_id = j.id AND g.run = j.run)"
         )
         unanswered = len(self._without_result()) if published else 0
@@ -186,6 +200,11 @@ class Ground(System):
         ):
             attempts[digest] += count
             causes[digest] += count if outcome != "ok" else 0
+        # A person who wants a job run again wants it called again.
+        for digest, again in self.rows(
+            "SELECT encode(request_hash, 'hex'), count(DISTINCT run) - 1 FROM attempt WHERE outcome = 'ok' GROUP BY 1"
+        ):
+            causes[digest] += again
         calls = self.stub.calls
         return Account(
             jobs=jobs,
@@ -196,6 +215,13 @@ class Ground(System):
             calls=sum(calls.values()),
             recovery_s=recovery_s,
         )
+
+    def settled(self, account: Account) -> Account:
+        """The account, once no call is open any more and every sum of money is that of its attempts."""
+        self.until(lambda: self.count("attempt WHERE closed_at IS NULL") == 0, within_s=90, what="no call under way")
+        broken = self.ask(lambda ledger: ledger.violations())
+        assert broken == [], broken
+        return account
 
     def _without_result(self) -> list[str]:
         app = self.celery()
