@@ -67,7 +67,9 @@ class GuardedChannel(redis_transport.Channel):
     def _brpop_read(self, **options: Any) -> bool:
         try:
             return bool(super()._brpop_read(**options))  # type: ignore[misc]
-        except (*self.connection_errors, Empty):
+        except Empty:
+            raise
+        except self.connection_errors:
             raise
         except Exception as error:  # noqa: BLE001 - as above
             _dropped(error)
