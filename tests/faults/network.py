@@ -62,7 +62,9 @@ def limit_files(family: list[psutil.Process], limit: str) -> None:
     for process in family:
         done = subprocess.run(
             [prlimit, "--pid", str(process.pid), f"--fsize={limit}:"],
+            # Both must be the process's own where root may not do everything.
             user=process.uids().real if os.getuid() == 0 else None,
+            group=process.gids().real if os.getuid() == 0 else None,
             capture_output=True,
             text=True,
             check=False,
