@@ -60,7 +60,7 @@ bench: $(VENV)/.developing ## throughput and CPU per job, on this machine
 bench-prompt: $(VENV)/.developing ## tokens of a prompt beside its sources, and the time to build it
 	$(BIN)/python bench/prompt.py
 
-faults: $(VENV)/.developing ## break things on purpose and count what is lost or called twice (some ten minutes)
+faults: $(VENV)/.developing ## break things on purpose and count what is lost or called twice (some twelve minutes)
 	@$(BIN)/python -m tests.faults
 
 soak: $(VENV)/.developing ## 10,000 jobs while everything dies at random: some twelve minutes (SOAK="--jobs 600 --seconds 60")

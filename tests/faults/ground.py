@@ -173,6 +173,24 @@ class Ground(System):
         """A client."""
         return redis.Redis.from_url(self.redis_url)
 
+    def refuses_to_grow(self) -> bool:
+        """Whether the database refuses to write, or is gone."""
+        try:
+            self.rows_changed("CREATE TABLE filler AS SELECT repeat('x', 1000) FROM generate_series(1, 1000)")
+            self.rows_changed("DROP TABLE filler")
+        except psycopg.Error:
+            return True
+        return False
+
+    def redis_refuses_to_write(self) -> bool:
+        """Whether Redis refuses to write, or is gone."""
+        try:
+            with self.redis() as client:
+                client.set("filler", "x" * 1000, ex=60)
+        except redis.RedisError:
+            return True
+        return False
+
     def celery(self) -> Celery:
         """A producer's app."""
         return Celery(broker=self.redis_url, backend=self.redis_url)

@@ -16,6 +16,8 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
         self.url = ""
+        self.swallowed = threading.Event()
+        """Set once something was sent that went nowhere."""
 
     async def start(self) -> None:
         """Listen."""
@@ -55,6 +57,7 @@ class Proxy:
         with suppress(ConnectionError):
             while data := await source.read(65_536):
                 if self._stalled:
+                    self.swallowed.set()
                     return
                 sink.write(data)
                 await sink.drain()
