@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-local-llm bench bench-prompt faults soak clean
+.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-local-llm bench eval bench-prompt limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -57,6 +57,16 @@ test-local-llm: $(VENV)/.developing ## 50 questions to a small real model on thi
 bench: $(VENV)/.developing ## throughput and CPU per job, on this machine
 	$(BIN)/python bench/throughput.py
 
+$(VENV)/.evaluating: $(VENV)/.installed
+	$(PIP_INSTALL) --editable '.[eval]'
+	@touch $@
+
+eval: $(VENV)/.evaluating ## accuracy, calibration and CPU of the check on labelled sets (EVAL_ARGS="--data DIR")
+	$(BIN)/python -m bench.eval $(EVAL_ARGS)
+
+limits: $(VENV)/.developing ## the shared limits with four workers, and how soon urgent jobs begin (ten minutes)
+	$(BIN)/python -m bench.limits
+
 bench-prompt: $(VENV)/.developing ## tokens of a prompt beside its sources, and the time to build it
 	$(BIN)/python bench/prompt.py
 
@@ -65,6 +75,10 @@ faults: $(VENV)/.developing ## break things on purpose and count what is lost or
 
 soak: $(VENV)/.developing ## 10,000 jobs while everything dies at random: some twelve minutes (SOAK="--jobs 600 --seconds 60")
 	@$(BIN)/python -m tests.faults.soak $(SOAK)
+
+audit: $(VENV)/.installed ## ask the public advisory database about every pinned dependency (needs the network)
+	$(PIP_INSTALL) pip-audit
+	$(BIN)/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 clean: ## remove the environment and caches (never the data under .nightdesk)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info build

@@ -51,6 +51,13 @@ class Grounding(Contract):
 
     grounding_score: Score | None = Field(description="supported / checkable claims; None without checkable claims")
     confidence: Score | None = Field(default=None, description="calibrated probability that no claim is unsupported")
+    weakest: int | None = Field(default=None, ge=0, description="position of the claim that is worst supported")
+    citation_recall: Score | None = Field(
+        default=None, description="share of checkable claims that the sources they cite support, all together"
+    )
+    citation_precision: Score | None = Field(
+        default=None, description="share of citations that a supported claim needs (ALCE)"
+    )
     claims: tuple[Claim, ...] = ()
     checkers: dict[str, str] = Field(default_factory=dict, description="layer: version that ran")
     failed_checkers: dict[str, str] = Field(default_factory=dict, description="layer: why it gave no verdict")

@@ -17,6 +17,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.prompt import Prompt
 from schemas.record import Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.closing import advance_of, closed, cost_of, cut_off, never_called, not_now, outcome_of, spent_of
 from tasks.correcting import asked_again, given_up
 from tasks.errors import ConfigurationError, InputError, ProviderError, ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
@@ -31,17 +32,23 @@ from tasks.ports import (
     Leased,
     LeaseKey,
     Ledger,
+    Limits,
     Listener,
     NewAttempt,
+    NotNow,
     Opened,
+    Permit,
     Providers,
     Purpose,
     StoredAnswer,
     TokenSink,
     Unheard,
+    Unlimited,
+    Why,
     wired,
 )
-from tasks.retry import Decision, Fail, Fallback, Hold, Retry, RetryPolicy, Snooze, decide
+from tasks.retry import Fail, Fallback, Hold, RetryPolicy, Snooze, decide
+from tasks.trial import Shares
 from tasks.turns import Planned, Turns
 
 log = logging.getLogger(__name__)
@@ -76,6 +83,7 @@ class Stopwatch:
     since: float = field(default_factory=monotonic)
     prompt: float = 0.0
     llm: float = 0.0
+    limiter_wait: float = 0.0
 
     def planned(self, ms: float) -> None:
         """Add what it took to render a prompt and to make a call of it."""
@@ -89,6 +97,7 @@ class Stopwatch:
             "prompt": round(self.prompt, 3),
             "llm": round(self.llm, 3),
             "retry_wait": round(retry_wait, 3),
+            "limiter_wait": round(self.limiter_wait, 3),
         }
 
     def timing(self, job: Leased) -> TimingMs:
@@ -111,6 +120,10 @@ class Generate:
     """Told of each job that became final here: its result can be published."""
     tokens: TokenSink = field(default_factory=Unheard)
     """Told of each streamed call and its text."""
+    limits: Limits = field(default_factory=Unlimited)
+    """Asked before each call."""
+    shares: Shares = field(default_factory=dict)
+    """Of the prompt versions that are tried."""
 
     async def run(self, job: Leased) -> None:
         """Take a job through the step. Every failure ends in the ledger; only cancellation and an unreachable ledger leave it."""
@@ -124,7 +137,7 @@ class Generate:
             if ruling is not None:
                 await self._finish(job, _uncalled(job, *ruling, watch.timing(job)))
             elif job.unknown >= MAX_UNKNOWN:
-                await self._fail(job, _spent(job), watch)
+                await self._fail(job, spent_of(job), watch)
             else:
                 await self._call_in_turn(job, watch)
         except (ConfigurationError, InputError, ProviderError, Unstorable) as error:
@@ -138,29 +151,43 @@ class Generate:
 
     async def _call_in_turn(self, job: Leased, watch: Stopwatch) -> None:
         """Call the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
-        turns = Turns(job, self.providers, watch.planned)
+        turns = Turns(job, self.providers, watch.planned, self.shares)
         if turns.spent:
-            await self._fail(job, _spent(job), watch)
+            await self._fail(job, spent_of(job), watch)
             return
         more = True
         while more:
             planned = turns.take()
+            permit = await self.limits.permit(job, planned.call)
+            if isinstance(permit, NotNow):
+                # A busy provider is waited for; one that is down or has no quota left is passed over.
+                if permit.why is not Why.LIMIT and turns.more():
+                    turns.passed_over(planned, permit.why.value)
+                    continue
+                await self._move(job, not_now(job, permit))
+                return
+            watch.limiter_wait += permit.waited_ms
             attempt = self._attempt(job, planned.call, turns.taken)
-            opened = await self._open(job, attempt)
+            opened = await self._open(job, attempt, permit)
             if opened is not Opened.OPENED:
                 await self._not_opened(job, opened)
                 return
-            more = await self._answer(job, planned, attempt, watch, turns)
+            more = await self._answer(job, planned, attempt, watch, turns, permit=permit)
 
-    async def _open(self, job: Leased, attempt: NewAttempt) -> Opened:
+    async def _open(self, job: Leased, attempt: NewAttempt, permit: Permit) -> Opened:
         opening = asyncio.ensure_future(self.journal.open_attempt(attempt))
+        opened = None
         try:
-            return await asyncio.shield(opening)
+            opened = await asyncio.shield(opening)
         except asyncio.CancelledError:
             # The row may be on its way; left open it would be taken for a call that was cut off.
             if await opening is Opened.OPENED:
-                await self.journal.close_attempt(_never_called(job, attempt))
+                await self.journal.close_attempt(never_called(job, attempt))
             raise
+        finally:
+            if opened is not Opened.OPENED:
+                self.limits.unused(permit)
+        return opened
 
     def _attempt(self, job: Leased, call: Call, taken: int) -> NewAttempt:
         return NewAttempt(
@@ -195,7 +222,9 @@ class Generate:
             await self._move(job, Advance(JobState.SCHEDULED, job.step, job.round, delay, reason, "budget"))
         # LOST: someone else has the job now.
 
-    async def _answer(self, job: Leased, planned: Planned, attempt: NewAttempt, watch: Stopwatch, turns: Turns) -> bool:
+    async def _answer(
+        self, job: Leased, planned: Planned, attempt: NewAttempt, watch: Stopwatch, turns: Turns, *, permit: Permit
+    ) -> bool:
         """Make one call and close its attempt; True if the next provider is to be called."""
         call = planned.call
         started = monotonic()
@@ -205,7 +234,8 @@ class Generate:
                 answered = turns.credited(await planned.provider.call(call, listener))
         except asyncio.CancelledError:
             # Lease lost or process stopping: the request may have been served, so the outcome is unknown.
-            await asyncio.shield(self._close_broken(_cut_off(job, attempt), self._broken(call, attempt, listener)))
+            self.limits.failed(permit, Failure(kind=FailureKind.CANCELLED, message="cut off"))
+            await asyncio.shield(self._close_broken(cut_off(job, attempt), self._broken(call, attempt, listener)))
             raise
         except Exception as error:
             failure = failure_of(error, attempt=attempt.number)
@@ -213,9 +243,11 @@ class Generate:
                 log.exception("call of job %s to %s broke", job.job_id, call.provider)
             watch.llm = (monotonic() - started) * 1000
             turns.failed(planned, failure)
+            self.limits.failed(permit, failure)
             left = self._broken(call, attempt, listener)
             return await self._call_failed(job, attempt, failure, watch, turns, left=left)
         watch.llm = (monotonic() - started) * 1000
+        self.limits.answered(permit, answered.completion)
         if listener is not None:
             self.tokens.end(attempt.id, whole=True)
         if await self._close_answered(job, call.prompt, attempt, answered, watch):
@@ -236,46 +268,35 @@ class Generate:
         came = listener.so_far()
         return None if came is None else StoredAnswer(came.raw, came.completion, call.prompt)
 
-    async def _close_broken(self, closed: ClosedAttempt, left: StoredAnswer | None) -> None:
+    async def _close_broken(self, done: ClosedAttempt, left: StoredAnswer | None) -> None:
         try:
-            await self.journal.close_attempt(replace(closed, answer=left))
+            await self.journal.close_attempt(replace(done, answer=left))
         except Unstorable as error:
             if left is None:
                 raise
-            log.warning("what a broken stream of job %s left can't be kept: %s", closed.job_id, error)
-            await self.journal.close_attempt(closed)
+            log.warning("what a broken stream of job %s left can't be kept: %s", done.job_id, error)
+            await self.journal.close_attempt(done)
 
     async def _close_answered(
         self, job: Leased, prompt: Prompt, attempt: NewAttempt, answered: Answered, watch: Stopwatch
     ) -> bool:
         then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
-        closed = ClosedAttempt(
-            id=attempt.id,
-            job_id=job.job_id,
-            token=job.token,
-            step=job.step,
-            outcome="ok",
-            spent=False,
+        done = closed(
+            job,
+            attempt,
+            "ok",
             answer=StoredAnswer(answered.raw, answered.completion, prompt),
             cost_usd=answered.completion.cost_usd,
             timing_ms=watch.stored(job),
             then=then,
         )
         try:
-            return await self.journal.close_attempt(closed)
+            return await self.journal.close_attempt(done)
         except Unstorable as error:
             # The answer can't be kept, but it was paid for: the attempt says so, and the job fails alone.
             failure = failure_of(error, attempt=attempt.number)
-            bare = ClosedAttempt(
-                id=attempt.id,
-                job_id=job.job_id,
-                token=job.token,
-                step=job.step,
-                outcome=f"error:{failure.kind.value}",
-                spent=True,
-                failure=failure,
-                cost_usd=answered.completion.cost_usd,
-            )
+            cost_usd = answered.completion.cost_usd
+            bare = closed(job, attempt, outcome_of(failure), spent=True, failure=failure, cost_usd=cost_usd)
             await self.journal.close_attempt(bare)
             await self._fail(job, failure, watch)
             return False
@@ -303,20 +324,17 @@ class Generate:
         if isinstance(decision, Hold) and job.round:
             # There is an answer already: nobody has to decide about a second one.
             decision = Fail(failure)
-        unknown = failure.kind is FailureKind.UNKNOWN_OUTCOME
-        closed = ClosedAttempt(
-            id=attempt.id,
-            job_id=job.job_id,
-            token=job.token,
-            step=job.step,
-            outcome="unknown" if unknown else f"error:{failure.kind.value}",
+        done = closed(
+            job,
+            attempt,
+            outcome_of(failure),
             spent=not isinstance(decision, Snooze | Hold),
             failure=failure,
-            cost_usd=_cost_of(failure, attempt),
+            cost_usd=cost_of(failure, attempt),
             timing_ms=watch.stored(job),
             then=advance_of(decision, job),
         )
-        await self._close_broken(closed, left)
+        await self._close_broken(done, left)
         if isinstance(decision, Fail):
             await self._fail(job, turns.with_unusable(decision.failure), watch)
         return isinstance(decision, Fallback)
@@ -336,67 +354,10 @@ class Generate:
             self.final(job, final)
 
 
-def _spent(job: Leased) -> Failure:
-    told = f"{job.spent} attempts failed and {job.unknown} ended unknown; no more are allowed"
-    return Failure(kind=FailureKind.ATTEMPTS_SPENT, message=told)
-
-
-def _cost_of(failure: Failure, attempt: NewAttempt) -> Decimal | None:
-    """What a failed call is taken to have cost: a broken answer was probably billed, so all that was reserved.
-
-    None for an unknown outcome: the ledger charges what was reserved until the answer is known.
-    """
-    if failure.kind is FailureKind.UNKNOWN_OUTCOME:
-        return None
-    return attempt.reserved_usd if failure.kind is FailureKind.BAD_ANSWER else Decimal(0)
-
-
 def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> FinalJob:
     kind = "no_evidence" if outcome is Outcome.NO_EVIDENCE else "abstained"
     quality = Quality(sufficient_context=False, reasoning=f"No call was made: {reason}.", abstain_reason=reason)
     return completed(job, outcome, Findings(answer=fallback_text(job, kind), quality=quality), timing)
-
-
-def _never_called(job: Leased, attempt: NewAttempt) -> ClosedAttempt:
-    failure = Failure(kind=FailureKind.CANCELLED, message="stopped before the call was made", attempt=attempt.number)
-    return ClosedAttempt(
-        id=attempt.id,
-        job_id=job.job_id,
-        token=job.token,
-        step=job.step,
-        outcome=f"error:{failure.kind.value}",
-        spent=False,
-        failure=failure,
-        cost_usd=Decimal(0),
-        then=Advance(JobState.AVAILABLE, job.step, job.round),
-    )
-
-
-def _cut_off(job: Leased, attempt: NewAttempt) -> ClosedAttempt:
-    failure = Failure(
-        kind=FailureKind.UNKNOWN_OUTCOME,
-        message="cut off while the call was under way",
-        attempt=attempt.number,
-        at=datetime.now(UTC),
-    )
-    # Back to the queue in the same write, if the lease is still ours (a stopping worker).
-    then = Advance(JobState.AVAILABLE, job.step, job.round, event="cut_off")
-    return ClosedAttempt(
-        attempt.id, job.job_id, job.token, job.step, "unknown", spent=False, failure=failure, then=then
-    )  # fmt: skip
-
-
-def advance_of(decision: Decision, job: Leased) -> Advance | None:
-    """Where a decision sends a running job; None where the job stays (to fail, or to call the next provider)."""
-    match decision:
-        case Retry(delay):
-            return Advance(JobState.SCHEDULED, job.step, job.round, delay, event="retry")
-        case Snooze(delay):
-            return Advance(JobState.SCHEDULED, job.step, job.round, delay, event="snooze")
-        case Hold(reason):
-            return Advance(JobState.SCHEDULED, job.step, job.round, held_reason=reason, event="hold")
-        case Fallback() | Fail():
-            return None
 
 
 def failure_of(error: BaseException, *, attempt: int | None = None) -> Failure:

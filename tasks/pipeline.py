@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from time import monotonic
 from typing import Protocol
 from uuid import UUID
 
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable
-from tasks.ports import Leased, LeaseKey, Ledger
+from tasks.ports import Leased, LeaseKey, Ledger, Room
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,12 @@ LEASE_ROWS = 200
 
 IDLE_CLAIM = timedelta(seconds=2)
 """A step with free slots that was given nothing for so long asks the ledger itself: the second way of waking."""
+
+URGENT_LOOK = timedelta(milliseconds=500)
+"""While bulk jobs wait for slots or limits, urgent ones are looked for in the ledger this often."""
+
+BACKLOG_LOOK = timedelta(milliseconds=100)
+"""While limits hold jobs back: first pause after a lease found nothing; doubles up to ``IDLE_CLAIM``."""
 
 CANCEL_AGAIN = timedelta(seconds=5)
 """How long a job that is cut off may take to note it, before it is cut off again."""
@@ -76,6 +83,7 @@ class Feed:
         ledger: Ledger,
         keeper: Keeper,
         run: Callable[[Sequence[Leased]], Awaitable[None]],
+        permitted: Callable[[], Room | None] = lambda: None,
     ) -> None:
         self.step = step
         self.slots = slots
@@ -87,6 +95,10 @@ class Feed:
         self._ledger = ledger
         self._keeper = keeper
         self._run = run
+        self._permitted = permitted
+        """How many more jobs may wait for permits; None: as many as there are slots."""
+        self._nothing_found = BACKLOG_LOOK
+        self._urgent_looked = float("-inf")
         self._reserved = max(1, slots // 20) if slots >= LEAST_SLOTS_TO_RESERVE else 0
         """Slots that only urgent jobs get, so that a bulk batch never fills them all."""
         self._running: dict[asyncio.Task[None], Sequence[Leased]] = {}
@@ -105,6 +117,10 @@ class Feed:
     def start(self) -> None:
         """Begin to lease; needs the running loop."""
         self._pump = asyncio.get_running_loop().create_task(self._feed(), name=f"feed {self.step}")
+
+    def nudge(self) -> None:
+        """Look again: there may be room for more."""
+        self._wake.set()
 
     async def admit(self, ids: Sequence[UUID], *, urgent: bool) -> None:
         """Return when every id was passed to a lease; jobs that others have are passed over."""
@@ -131,6 +147,10 @@ class Feed:
 
     async def _lease_once(self) -> None:
         """Wait for work and slots, lease once, and start what was leased."""
+        permitted = self._permitted()
+        if permitted is not None:
+            await self._lease_permitted(permitted)
+            return
         asked = await self._asked()
         await self._gather()
         if self._stopping:
@@ -138,10 +158,14 @@ class Feed:
         urgent_room, bulk_room = self._room()
         if asked:
             ids = self._next_ids(urgent_room, bulk_room)
+            if ids:
+                self._start(await self._lease(len(ids), ids=ids))
+            urgent_room, _ = self._room()
+            if self._bulk and urgent_room and self._urgent_look_is_due():
+                # Every thread may wait with a hint of bulk jobs, and none be left to bring the hint of an urgent one.
+                self._start(await self._lease(urgent_room, min_priority=1))
             if not ids:
-                await self._woken(IDLE_CLAIM)
-                return
-            self._start(await self._lease(len(ids), ids=ids))
+                await self._woken(URGENT_LOOK if self._bulk else IDLE_CLAIM)
         elif bulk_room:
             jobs = await self._lease(bulk_room)
             self._start(jobs)
@@ -150,6 +174,42 @@ class Feed:
                 self._wake.set()
         elif urgent_room:
             self._start(await self._lease(urgent_room, min_priority=1))
+
+    async def _lease_permitted(self, permitted: Room) -> None:
+        """Lease as limits allow: hints of jobs that are not urgent only wake, and the ledger says whose turn it is.
+
+        So no message, and no thread with it, waits for a limit, and what is submitted later but more urgent, or by
+        another tenant, does not wait behind what was hinted before.
+        """
+        while self._bulk:
+            self._bulk.popleft().done.set()
+        self._wake.clear()
+        free_urgent, free_bulk = self._room()
+        urgent_room, bulk_room = min(free_urgent, permitted.urgent), min(free_bulk, permitted.bulk)
+        if ids := self._next_ids(urgent_room, 0):
+            self._start(await self._lease(len(ids), ids=ids))
+            return
+        jobs: list[Leased] = []
+        if bulk_room:
+            jobs = await self._lease(bulk_room)
+        elif urgent_room and self._urgent_look_is_due():
+            jobs = await self._lease(urgent_room, min_priority=1)
+        self._start(jobs)
+        if jobs:
+            self._nothing_found = BACKLOG_LOOK
+            if bulk_room:
+                await self._sleep(GATHER_WAIT)
+        elif bulk_room:
+            await self._awaken(self._nothing_found)
+            self._nothing_found = min(2 * self._nothing_found, IDLE_CLAIM)
+        else:
+            await self._awaken(URGENT_LOOK)
+
+    def _urgent_look_is_due(self) -> bool:
+        due = self._urgent_looked + URGENT_LOOK.total_seconds() <= monotonic()
+        if due:
+            self._urgent_looked = monotonic()
+        return due
 
     def _room(self) -> tuple[int, int]:
         """Free slots for urgent jobs and for others."""
@@ -165,6 +225,9 @@ class Feed:
 
     async def _woken(self, within: timedelta) -> None:
         self._wake.clear()
+        await self._awaken(within)
+
+    async def _awaken(self, within: timedelta) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), within.total_seconds())
 

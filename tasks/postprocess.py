@@ -108,8 +108,9 @@ def _assemble(
     citations, missing = locate_citations(request, answer, rendered, shown, sentences=sentences, markers=markers)
     broken = () if request.check_only else violations(request.config, read.data)
     structured = _structured(request, read, rendered.text, output_format, citations)
+    abstained = not answer.sufficient and not citations
     cites = bool(markers) or not request.check_only
-    measured = _measured(request, rendered.text, citations, cites=cites)
+    measured = () if abstained else _measured(request, rendered.text, citations, cites=cites)
     if not answer.sufficient and citations:
         notes = (*notes, "by its own word the answer covers only a part of the question")
     return Processed(
@@ -118,7 +119,7 @@ def _assemble(
         canonical=answer,
         structured=structured,
         parsed=read.parsed,
-        abstained=not answer.sufficient and not citations,
+        abstained=abstained,
         warnings=tuple(dict.fromkeys((*read.warnings, *missing, *notes, *measured, *broken))),
         output_format=output_format,
         statements=tuple(_statements(sentences, citations, read.unknown, len(shown))),

@@ -79,7 +79,9 @@ def assess(request: JobRequest, processed: Processed, grounding: Grounding | Non
     if grounding is None or not processed.response.strip():
         return Assessment(answer_quality=None, sufficient=False)
     constants = request.config.quality or DEFAULTS
-    text = strip_markers(processed.response, processed.markers)
+    bare = strip_markers(processed.response, processed.markers)
+    # What states nothing (a list of sources, the syntax of JSON) is no part of the answer's wording or length.
+    text = "\n".join(bare[statement.start : statement.end] for statement in processed.statements)
     signals = measure(request, processed, grounding, text, constants)
     quality = score(signals, constants)
     gaps = tuple(_gaps(request, processed, grounding, text=text, signals=signals, constants=constants))

@@ -11,6 +11,8 @@ import redis
 from celery import Celery, signals
 from celery.exceptions import SecurityWarning
 
+from tasks.checkers import use_calibration
+from tasks.checkers.model import Calibration
 from tasks.errors import ConfigurationError
 from worker.app import QUEUES, make_app
 from worker.logs import configure_logging, passwords_of
@@ -31,11 +33,12 @@ BROKEN_EXIT = 70
 def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> int:
     """Run until SIGTERM or SIGINT, then drain; returns the exit code.
 
-    Raises: ConfigurationError for an unknown queue, LedgerUnavailable, SchemaMismatch. Redis may be away.
+    Raises: ConfigurationError for an unknown queue or a calibration that can't be used, LedgerUnavailable, SchemaMismatch. Redis may be away.
     """
     unknown = [queue for queue in queues if queue not in QUEUES]
     if unknown or not queues:
         raise ConfigurationError(f"unknown queue {', '.join(unknown) or '(none)'}: choose from {', '.join(QUEUES)}")
+    use_calibration(Calibration.load(settings.calibration) if settings.calibration else None)
     providers = ConfiguredProviders(settings)
     secrets = passwords_of(where.database_url, where.redis_url) | providers.secrets
     configure_logging(settings.log_level, secrets)

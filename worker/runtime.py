@@ -33,8 +33,13 @@ from worker.gate import SubmitGate
 from worker.keeper import LeaseKeeper
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.postgres import PostgresLedger
+from worker.limits.desk import LimitDesk
+from worker.limits.lanes import Lanes
+from worker.limits.presence import WorkersPresent
+from worker.limits.shared import SharedBooks
 from worker.settings import Settings, worker_name
 from worker.spool import Spool, replay, spool_folder
+from worker.stopping import cancelled
 from worker.tokens import RedisTokens
 
 log = logging.getLogger(__name__)
@@ -43,9 +48,6 @@ Result = TypeVar("Result")
 
 LEDGER_PATIENCE_S = 20.0
 """How long a submission over Redis waits for the ledger before its message goes back to the queue."""
-
-CANCEL_AGAIN_S = 1.0
-"""Seconds a cancelled task may take to end before it is cancelled again."""
 
 CLOSING_S = 10.0
 """Seconds to write down the last answers after a drain: with the ledger away a stop takes ``drain_s`` and so much more."""
@@ -145,7 +147,9 @@ class WorkerRuntime:
     async def _open(self, providers: Providers) -> None:
         settings, stack = self._settings, self._stack
         stack.push_async_callback(providers.close)
-        self._ledger = await stack.enter_async_context(PostgresLedger(self._database_url))
+        self._ledger = await stack.enter_async_context(
+            PostgresLedger(self._database_url, tenant_shares=settings.tenant_shares)
+        )
         self._doorbell = CeleryDoorbell(
             self._app, self._redis_url, key_prefix=settings.key_prefix, results_kept_s=settings.results_kept_s
         )
@@ -167,17 +171,45 @@ class WorkerRuntime:
         stack.callback(keeper.stop)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
         stack.callback(self._cpu.shutdown)
+        limits = await self._limits() if Step.GENERATE in self._steps else None
         for step in self._steps:
-            self._feeds[step] = self._feed(step, journal, keeper, providers)
+            self._feeds[step] = self._feed(step, journal, keeper, providers, limits)
             self._feeds[step].start()
         self._gate = SubmitGate(self._app, f"nightdesk@{worker_name()}", self._reachable, self._loop)
         stack.push_async_callback(self._gate.cancel)
         dispatch = asyncio.create_task(self._dispatch().run(), name="dispatch")
-        stack.push_async_callback(_cancelled, dispatch)
+        stack.push_async_callback(cancelled, dispatch)
 
-    def _feed(self, step: Step, journal: LedgerJournal, keeper: LeaseKeeper, providers: Providers) -> Feed:
+    async def _limits(self) -> LimitDesk:
+        """The limits on calls, with what they need to know of other workers."""
+        settings, stack = self._settings, self._stack
+        books = SharedBooks(self._redis_url, settings.key_prefix)
+        stack.push_async_callback(books.close)
+        lanes = Lanes(self._ledger)
+        stack.push_async_callback(lanes.close)
+        present = WorkersPresent(self._ledger, worker_name(), lanes, timedelta(seconds=settings.lane_retry_s))
+        desk = LimitDesk(
+            settings, books, lanes, workers=lambda: present.workers, slots=settings.slots, on_room=self._nudge
+        )
+        stack.push_async_callback(desk.close)
+        await present.start(desk.try_lane)
+        stack.push_async_callback(present.stop)
+        return desk
+
+    def _nudge(self) -> None:
+        self._feeds[Step.GENERATE].nudge()
+
+    def _feed(
+        self,
+        step: Step,
+        journal: LedgerJournal,
+        keeper: LeaseKeeper,
+        providers: Providers,
+        limits: LimitDesk | None,
+    ) -> Feed:
         settings = self._settings
         if step is Step.GENERATE:
+            assert limits is not None
             generate = Generate(
                 self._ledger,
                 journal,
@@ -187,6 +219,8 @@ class WorkerRuntime:
                 to_check=self._checks.add,
                 final=self._final,
                 tokens=self._tokens,
+                shares=settings.prompts,
+                limits=limits,
             )
 
             async def run(jobs: Sequence[Leased]) -> None:
@@ -206,6 +240,7 @@ class WorkerRuntime:
             ledger=self._ledger,
             keeper=keeper,
             run=run,
+            permitted=limits.room if step is Step.GENERATE and limits is not None else lambda: None,
         )
 
     def _dispatch(self) -> Dispatch:
@@ -234,7 +269,8 @@ class WorkerRuntime:
         await self._ledger.batches(1)
 
     async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
-        batch = new_batch(raw_batch, tenant=self._settings.tenant)
+        tenant = self._settings.tenant
+        batch = new_batch(raw_batch, tenant=tenant, max_queued=self._settings.most_queued(tenant))
         until = self._loop.time() + LEDGER_PATIENCE_S
         while True:
             try:
@@ -255,16 +291,3 @@ class WorkerRuntime:
             # Without an end a supervisor would kill us all the same; the next worker of this home reads the spool.
             log.critical("the ledger is away: answers that could not be written stay in the spool for the next worker")
         return cut
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    """Cancel a task until it has ended.
-
-    Once is not enough: ``asyncio.wait_for`` of Python 3.11, which waiting for a pooled connection goes through, swallows a cancellation that
-    comes together with what it waits for.
-    """
-    while not task.done():
-        task.cancel()
-        await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
-    if not task.cancelled():
-        task.result()

@@ -19,7 +19,8 @@ from pydantic_settings import (
 )
 
 from schemas.generation import AnswerProtocol
-from tasks.errors import ConfigurationError
+from tasks.errors import ConfigurationError, InputError
+from tasks.templates import load
 from worker.providers.presets import with_preset
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -40,6 +41,17 @@ class ProviderKind(StrEnum):
     """Any LLM class of LlamaIndex (the extra ``llamaindex``)."""
     EXTRACTIVE = "extractive"
     """Offline: quotes the best source sentences."""
+
+
+class LimitSettings(BaseModel):
+    """Limits of a provider, or of one of its models, over all workers; unset: those of the level above, or none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    requests_per_minute: Annotated[float, Field(gt=0)] | None = None
+    input_tokens_per_minute: Annotated[float, Field(gt=0)] | None = None
+    output_tokens_per_minute: Annotated[float, Field(gt=0)] | None = None
+    max_concurrency: Annotated[int, Field(ge=1)] | None = None
 
 
 class ProviderSettings(BaseModel):
@@ -75,6 +87,8 @@ class ProviderSettings(BaseModel):
     options: dict[str, Any] = Field(
         default_factory=dict, description="llamaindex: its arguments; a key comes from the variable of api_key_env"
     )
+    limits: LimitSettings | None = Field(default=None, description="limits of each of its models")
+    model_limits: dict[str, LimitSettings] | None = Field(default=None, description="limits by model, before 'limits'")
 
     @model_validator(mode="before")
     @classmethod
@@ -105,6 +119,14 @@ def plain_http(url: str) -> str:
     return url
 
 
+class TenantLimits(BaseModel):
+    """Limits of one tenant, in place of those that hold for all."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_queued_jobs: Annotated[int, Field(ge=1)] | None = None
+
+
 class Settings(BaseSettings):
     """Every setting with its default. The environment goes before the file."""
 
@@ -128,7 +150,8 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="further providers by name, as JSON: a preset (ollama, vllm, llamacpp, gemini) or a kind (openai, "
         "openai_chat, anthropic, llamaindex, extractive), and base_url, api_key_env, model, json_schema, "
-        "answer_protocol, service_tier, takes, drops, llm, options; see docs/providers.md",
+        "answer_protocol, service_tier, takes, drops, llm, options, limits, model_limits; see docs/providers.md and "
+        "docs/limits.md",
     )
     fallbacks: tuple[str, ...] = Field(
         default=(),
@@ -139,10 +162,42 @@ class Settings(BaseSettings):
         default=0.0, description="seconds the offline provider waits before it answers, to rehearse a slow provider"
     )
 
+    prompts: dict[str, dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]] = Field(
+        default_factory=dict,
+        description="versions of a prompt tried side by side, with their weights, for jobs that name no prompt_version, "
+        'as JSON: `{"grounded": {"1": 0.2, "2": 0.8}}`; drawn by the job\'s id, and recorded as prompt_version',
+    )
+    requests_per_minute: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="calls a minute of each provider and model, over all workers; unset: no limit"
+    )
+    input_tokens_per_minute: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="the same for tokens sent, cached ones included"
+    )
+    output_tokens_per_minute: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="the same for tokens of the answers"
+    )
+    max_concurrency: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="calls at once of each provider and model, over all workers; unset: the slots alone"
+    )
+    tenant_shares: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict,
+        description="weights of tenants whose jobs wait together, as JSON; 1 for those not named: equal turns",
+    )
+    lane_retry_s: Annotated[float, Field(ge=0)] = Field(
+        default=3_600.0, description="after so long a lane paused for quota is tried with one call; 0: only by a person"
+    )
     slots: Annotated[int, Field(ge=1, le=20_000)] = Field(default=1_000, description="calls in flight per process")
     check_slots: Annotated[int, Field(ge=1, le=20_000)] = Field(default=200, description="jobs in check per process")
     threads: Annotated[int, Field(ge=2, le=200)] = Field(
         default=24, description="Celery threads: each holds one hint of up to 50 jobs until it is admitted"
+    )
+    max_queued_jobs: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="most jobs that are not final a tenant may have; what would be more is refused at the door",
+    )
+    tenant_limits: dict[str, TenantLimits] = Field(
+        default_factory=dict,
+        description='the same by tenant, before it, as JSON: `{"acme": {"max_queued_jobs": 5000}}`; null: no cap',
     )
     lease_s: Seconds = Field(default=60.0, description="how long a lease lasts; renewed at a quarter of it")
     tick_s: Seconds = Field(default=1.0, description="pace of the dispatch duties")
@@ -151,12 +206,38 @@ class Settings(BaseSettings):
     hold_unknown: bool = Field(
         default=False, description="hold a job whose call may have been billed without an answer, instead of repeating"
     )
+    calibration: Path | None = Field(
+        default=None, description="file of 'nightdesk calibrate': probabilities and threshold of the lexical check"
+    )
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
+
+    @field_validator("prompts")
+    @classmethod
+    def _of_known_versions(cls, prompts: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+        for name, versions in prompts.items():
+            if not versions:
+                raise ValueError(f"names no version of {name!r}")
+            for version in versions:
+                try:
+                    load(name, version)
+                except InputError as error:
+                    raise ValueError(str(error).removeprefix(f"{error.field}: ")) from None
+        return prompts
+
+    @property
+    def default_limits(self) -> LimitSettings:
+        """The limits of providers and models that have none of their own."""
+        return LimitSettings(**{name: getattr(self, name) for name in LimitSettings.model_fields})
 
     @property
     def lease_for(self) -> timedelta:
         """How long a lease lasts."""
         return timedelta(seconds=self.lease_s)
+
+    def most_queued(self, tenant: str) -> int | None:
+        """How many jobs that are not final a tenant may have; None: as many as it likes."""
+        own = self.tenant_limits.get(tenant)
+        return self.max_queued_jobs if own is None else own.max_queued_jobs
 
     @classmethod
     def settings_customise_sources(

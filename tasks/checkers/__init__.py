@@ -1,12 +1,15 @@
 """Give each claim of an answer a verdict with its evidence: the door of the hallucination check.
 
-answer     what a checker is given and gives back
-structure  citations exist, quotes are real, claims carry citations
-lexical    the words of a claim stand together in a source
+answer       what a checker is given and gives back
+structure    citations exist, quotes are real, claims carry citations
+lexical      the words of a claim stand together in a source: ``features`` measures, ``model`` judges, ``conflicts``
+             says what the source has instead
+calibration  what a model's score means as a probability
+attribution  how well citations carry a claim
+fusion       one verdict of all layers, and the scores of the whole answer
 """
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from schemas.generation import CheckerName
@@ -14,24 +17,32 @@ from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
 from tasks.answers.render import strip_markers
 from tasks.checkers.answer import CheckedClaim, Checker, CheckInput, ClaimFinding
+from tasks.checkers.fusion import attributions, fuse, summed_up
 from tasks.checkers.lexical import Lexical
+from tasks.checkers.model import Calibration, shipped
 from tasks.checkers.structure import Structure
 from tasks.postprocess import Processed
 from tasks.text.sentences import Span
 from tasks.text.statements import Statement, why_not_checkable
 
-__all__ = ["CheckInput", "CheckedClaim", "Checker", "ClaimFinding", "ground"]
+__all__ = ["CheckInput", "CheckedClaim", "Checker", "ClaimFinding", "ground", "use_calibration"]
 
 logger = logging.getLogger(__name__)
 
-CHECKERS: Mapping[CheckerName, Checker] = {CheckerName.STRUCTURE: Structure(), CheckerName.LEXICAL: Lexical()}
+CHECKERS: dict[CheckerName, Checker] = {CheckerName.STRUCTURE: Structure(), CheckerName.LEXICAL: Lexical()}
 """The layers that exist."""
 
 MOST_CLAIMS = 500
 """Claims checked of one answer; those beyond stay unchecked. Far more than an answer has: it bounds the work of one job."""
 
-DECIDING = (CheckerName.LEXICAL, CheckerName.STRUCTURE)
-"""Whose verdict counts, first to last: a layer that reads the words before one that reads only the form."""
+
+def use_calibration(calibration: Calibration | None) -> None:
+    """Let this process's lexical layer judge by someone's own calibration; None: by the shipped one.
+
+    Called once, when a process is wired. Raises ``ConfigurationError`` if it was made for another model.
+    """
+    model = shipped()
+    CHECKERS[CheckerName.LEXICAL] = Lexical(model.calibrated(calibration) if calibration else model)
 
 
 def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerName, Checker] = CHECKERS) -> Grounding:
@@ -57,9 +68,9 @@ def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerN
             claims.append(_not_checkable(text, statement, reason))
             continue
         mine = {name: found[position] for name, found in findings.items()} if position < len(checkable) else {}
-        claims.append(_fused(text, statement, mine))
+        claims.append(fuse(text, Span(statement.start, statement.end), mine))
         position += 1
-    return _grounding(claims, versions, failed)
+    return summed_up(claims, versions, failed, attributions(findings))
 
 
 def _checked_claim(statement: Statement, bare: str, processed: Processed) -> CheckedClaim:
@@ -94,39 +105,7 @@ def _run(
     return findings, failed
 
 
-def _fused(text: str, statement: Statement, findings: Mapping[CheckerName, ClaimFinding]) -> Claim:
-    """One verdict: that of the first deciding layer that has one; the remarks of all layers."""
-    decider = next((name for name in DECIDING if name in findings and findings[name].verdict is not None), None)
-    decided = findings[decider] if decider else ClaimFinding()
-    remarks = [decided.reason, *(found.reason for name, found in findings.items() if name is not decider)]
-    if decider is None:
-        remarks.insert(0, "no checker gave a verdict")
-    return Claim(
-        text=text,
-        start_pos=statement.start,
-        end_pos=statement.end,
-        verdict=decided.verdict or Verdict.UNCHECKED,
-        score=decided.score,
-        miscited=decided.miscited,
-        evidence=decided.evidence,
-        checker=decider.value if decider else None,
-        reason="; ".join(remark for remark in remarks if remark),
-    )
-
-
 def _not_checkable(text: str, statement: Statement, reason: str) -> Claim:
     return Claim(
         text=text, start_pos=statement.start, end_pos=statement.end, verdict=Verdict.NOT_CHECKABLE, reason=reason
-    )
-
-
-def _grounding(claims: Sequence[Claim], versions: dict[str, str], failed: dict[str, str]) -> Grounding:
-    counts = Counter(claim.verdict for claim in claims)
-    checkable = len(claims) - counts[Verdict.NOT_CHECKABLE]
-    return Grounding(
-        grounding_score=counts[Verdict.SUPPORTED] / checkable if checkable else None,
-        claims=tuple(claims),
-        checkers=versions,
-        failed_checkers=failed,
-        counts={verdict: counts[verdict] for verdict in Verdict if counts[verdict]},
     )

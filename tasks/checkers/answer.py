@@ -7,6 +7,7 @@ from typing import Protocol
 from schemas.answer import Citation
 from schemas.grounding import Evidence, Verdict
 from schemas.job import JobRequest
+from tasks.checkers.attribution import Attribution
 from tasks.text.sentences import Span
 
 
@@ -38,6 +39,8 @@ class ClaimFinding:
     evidence: tuple[Evidence, ...] = ()
     miscited: bool = False
     reason: str = ""
+    attribution: Attribution | None = None
+    """How well its citations carry it; only from a layer that reads meaning."""
 
 
 class Checker(Protocol):

@@ -1,11 +1,12 @@
 """What the steps need from outside, as protocols and the values that pass through them.
 
 ``worker`` implements them: ``Ledger`` over PostgreSQL (and in memory for units), ``Journal`` as group commit over a
-ledger, ``Provider`` per model provider, ``Doorbell`` over Celery and Redis, ``TokenSink`` over Redis, ``Runtime`` as a
-process's event loop.
+ledger, ``Provider`` per model provider, ``Limits`` over Redis with a local share, ``Doorbell`` over Celery and
+Redis, ``TokenSink`` over Redis, ``Runtime`` as a process's event loop.
 """
 
 from tasks.ports.ledger import Journal, Ledger
+from tasks.ports.limits import Limits, NotNow, Permit, Room, Unlimited, Why
 from tasks.ports.process import Doorbell, Runtime, TokenSink, Unheard, wired
 from tasks.ports.provider import Answered, Call, Listener, Provider, Providers, Turn
 from tasks.ports.rows import (
@@ -39,20 +40,26 @@ __all__ = [
     "LeaseKey",
     "Leased",
     "Ledger",
+    "Limits",
     "Listener",
     "NewAttempt",
     "NewBatch",
     "NewJob",
+    "NotNow",
     "Opened",
+    "Permit",
     "Provider",
     "Providers",
     "Purpose",
     "Receipt",
+    "Room",
     "Runtime",
     "StoredAnswer",
     "StoredCompletion",
     "TokenSink",
     "Turn",
     "Unheard",
+    "Unlimited",
+    "Why",
     "wired",
 ]

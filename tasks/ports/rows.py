@@ -29,6 +29,8 @@ class NewBatch:
     deadline: datetime | None = None
     max_cost_usd: Decimal | None = None
     defaults: dict[str, Any] = field(default_factory=dict)
+    max_queued: int | None = None
+    """Most jobs that are not final which the tenant may have once these are accepted; not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +252,8 @@ class JobView:
     cost_usd: Decimal | None
     request: JobRequest
     record: GenerationRecord | None
+    erased_at: datetime | None = None
+    """When its content was removed for good; request and record are what is left of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ _STARTS_BLOCK = re.compile(rf"{_LIST_MARKER}[ \t]|\||#{{1,6}}[ \t]|```|={{3,}}|-
 _ENDS_BLOCK = re.compile(r"\||#{1,6}[ \t]|```|={3,}|-{3,}")
 _CLOSERS = "\"'”’»)]*_"
 _TERMINAL = frozenset(".!?…:;|。！？：；؟؛۔।")
-_FILLED_LINE = 60
+FILLED_LINE = 60
 """Characters from which a line that does not close its sentence counts as wrapped rather than as a line of its own."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -35,7 +35,7 @@ _BEFORE_NUMBER = frozenset(
     " paras cl cls ch chs chap kap reg regs anh eq ex s bd satz std tel ph ed".split()
 )
 """Abbreviations that a number follows: ``Art. 5 Abs. 2``."""
-_NEVER_LAST = frozenset(
+NEVER_LAST = frozenset(
     "mio mrd tsd ca bzw z.b b d.h h u.a i.d.r vgl sog gem inkl zzgl e.g i.e cf viz vs approx dr mr mrs ms prof st hon rev"
     " gen lt sgt col capt sr sra srta dra sres pág págs núm núms aprox p.ej ee vid mme mlle env éd c.-à-d د أ".split()
 ) - {"b", "h"}
@@ -103,7 +103,7 @@ def _stands_apart(line: str, following: str) -> bool:
         return True
     if first.islower():
         return False
-    return len(line) < _FILLED_LINE or line.rstrip(_CLOSERS)[-1:] in _TERMINAL
+    return len(line) < FILLED_LINE or line.rstrip(_CLOSERS)[-1:] in _TERMINAL
 
 
 def _sentences_of_block(text: str, span: Span, language: str) -> list[Span]:
@@ -194,7 +194,7 @@ def _is_wrong(piece: str, after: str) -> bool:
     if piece[-1] != ".":
         return len(piece) < 7 and bool(_ONLY_MARKER.match(piece))  # noqa: PLR2004 - longest list marker
     last = piece.rsplit(None, 1)[-1].strip("([§.").lower()
-    if last in _NEVER_LAST or (after[:1].isdigit() and last in _BEFORE_NUMBER):
+    if last in NEVER_LAST or (after[:1].isdigit() and last in _BEFORE_NUMBER):
         return True
     if len(last) <= _LONGEST_ABBREVIATION and after[:1].islower():
         return True
@@ -205,10 +205,10 @@ def _is_wrong(piece: str, after: str) -> bool:
 
 # ---- words -----------------------------------------------------------------------------------------------------
 
-BREAK = "\x1e"
-"""Stands between sentences in ``words_by_sentence``: the record separator, which is white space to all else."""
-_ASCII_WORD = re.compile(r"[a-z]+|\x1e|\d+(?:[.,']\d+)*")
-_WORD = re.compile(r"[^\W\d_]+|\x1e|\d+(?:[.,'’]\d+)*")
+BREAK = "\x01"
+"""Stands between spans in ``words_of_spans``; a control character that ``str.split`` does not take for white space."""
+_ASCII_WORD = re.compile(r"[a-z]+|\x01|\d+(?:[.,']\d+)*")
+_WORD = re.compile(r"[^\W\d_]+|\x01|\d+(?:[.,'’]\d+)*")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _JOINING = frozenset(map(chr, range(0x300, 0x370))) | {"\u00ad", "\u200b", "\u200c", "\u200d"}
 """Combining marks and invisible characters inside of words."""
@@ -258,14 +258,52 @@ def plain_arabic(text: str) -> str:
     return text.translate(_PLAIN_ARABIC)
 
 
-def words_by_sentence(text: str, spans: Sequence[Span]) -> list[str]:
-    """The words of all sentences of a text in order, numbers as written, with ``BREAK`` between sentences.
+def words_of_spans(text: str, spans: Sequence[Span]) -> tuple[list[str], list[tuple[int, str]]]:
+    """The words of the spans of a text, all in one pass: the quickest way, for reading sources.
 
-    One pass over a source costs a third of ``words`` for each of its sentences.
+    Returns: all words in order with ``BREAK`` between spans; and numbers as (position of the span, number as written),
+        which for text beyond Latin-1 stand among the words instead.
     """
     if BREAK in text:
         text = text.replace(BREAK, " ")
-    return _tokens(BREAK.join([text[start:end] for start, end in spans]))
+    joined = _SPACED_BREAK.join([text[start:end] for start, end in spans])
+    plain = _as_latin(joined)
+    if plain is None:
+        return _tokens(joined), []
+    numbers = []
+    if _ASCII_DIGIT.search(plain):
+        position = 0
+        for found in _BREAK_OR_NUMBER.findall(plain):
+            if found == _BREAK_BYTE:
+                position += 1
+            else:
+                numbers.append((position, found.decode("ascii")))
+    return plain.translate(_ONLY_LETTERS).decode("latin-1").split(), numbers
+
+
+def _as_latin(text: str) -> bytes | None:
+    """The text in Latin-1, folded as ``_tokens`` folds it, if only marks are lost; None if letters or digits would be."""
+    if text.isascii():
+        return text.encode("ascii")
+    text = text.replace("’", "'")
+    if "\u00a0" in text or "\u202f" in text or "\u2009" in text:
+        text = _SPACED_THOUSANDS.sub("", text)
+    if any(character.isalnum() or character in _JOINING for character in set(_NOT_ASCII.findall(text))):
+        text = unicodedata.normalize("NFKC", text).casefold()
+        if any(character > "\xff" and character.isalnum() for character in set(_NOT_ASCII.findall(text))):
+            return None
+    return text.encode("latin-1", "replace")
+
+
+_SPACED_BREAK = f" {BREAK} "
+_BREAK_BYTE = BREAK.encode()
+_ONLY_LETTERS = bytes(
+    ord(chr(code).lower()) if chr(code).isalpha() else code if code == ord(BREAK) else ord(" ") for code in range(256)
+)
+"""For ``bytes.translate`` of Latin-1: small letters, the break, and spaces for all else."""
+_ASCII_DIGIT = re.compile(rb"[0-9]")
+_BREAK_OR_NUMBER = re.compile(rb"[0-9\x01][0-9]*(?:[.,'][0-9]+)*")
+"""Begins with a set of characters, because such a search skips what is not in it four times as fast as ``\\d`` does."""
 
 
 def _tokens(text: str) -> list[str]:

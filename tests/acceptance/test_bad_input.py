@@ -56,7 +56,7 @@ def test_an_unknown_provider_fails_its_job_alone(home: Home, tmp_path: Path) -> 
     assert done.code == 1
     failed, answered = read_lines(out)
     assert failed["failure"]["kind"] == "configuration"
-    assert "no provider 'nobody' is configured; there is anthropic, extractive, openai" in failed["failure"]["message"]
+    assert "no provider 'nobody' is configured; there is anthropic, extractive, gemini" in failed["failure"]["message"]
     assert answered["outcome"] == "answered"
 
 

@@ -30,6 +30,9 @@ from worker.doctor import Finding, Severity, examine
 from worker.doctor.postgres import RESET_CLOCK
 from worker.ledger.migrate import head_revision, migrate
 from worker.ledger.postgres import PostgresLedger
+from worker.limits.book import Notice, Order
+from worker.limits.shared import SharedBooks
+from worker.limits.terms import Terms
 
 
 class Patient:
@@ -90,7 +93,7 @@ def test_a_new_database_has_nothing_wrong_but_no_workers(patient: Patient) -> No
     report = asyncio.run(examine())
 
     assert [(finding.check, finding.severity) for finding in report.findings] == [("workers", Severity.WARNING)]
-    assert report.checked == ["settings", "spool", "PostgreSQL", "Redis", "workers", "jobs"]
+    assert report.checked == ["settings", "spool", "PostgreSQL", "Redis", "workers", "limits", "jobs"]
 
 
 def test_a_wrong_password(patient: Patient) -> None:
@@ -368,3 +371,25 @@ def test_money_that_does_not_add_up_is_found_when_asked_for(patient: Patient) ->
     assert "1 times" in finding.what
     patient.say("UPDATE batch SET spent_usd = spent_usd - 1")
     assert not any(found.check.startswith("invariant_") for found in asyncio.run(examine(invariants=True)).findings)
+
+
+# ---- limits ----------------------------------------------------------------------------------------------------
+
+
+def test_a_broken_provider_and_a_lowered_limit_are_found_in_redis(patient: Patient) -> None:
+    async def happen() -> None:
+        books = SharedBooks(patient.servers.redis_url)
+        limited = Terms((100.0, 0.0, 0.0, 0.0))
+        await books.exchange("my/own", "m {1}", Order(limited, notice=Notice(trip=True)))
+        await books.exchange("openai", "gpt", Order(limited, notice=Notice(cut=True, pause_s=60.0)))
+        await books.exchange("fine", "", Order(limited))
+        await books.close()
+
+    with redis.Redis.from_url(patient.servers.redis_url) as client:
+        client.flushall()
+        asyncio.run(happen())
+        found = patient.findings()
+        client.flushall()
+    assert found.keys() == {"breaker", "limit_paused", "limit_lowered"}
+    assert found["breaker"].what.startswith("my/own m {1} failed many times in a row")
+    assert found["limit_lowered"].what.startswith("openai gpt refused calls for their rate: 7")

@@ -161,8 +161,9 @@ class Crew:
 
     def _environment(self) -> dict[str, str]:
         environment = {**os.environ, "NIGHTDESK_HOME": str(self._place.root)}
-        if config := environment.get("NIGHTDESK_CONFIG"):
-            environment["NIGHTDESK_CONFIG"] = str(Path(config).absolute())
+        for name in ("NIGHTDESK_CONFIG", "NIGHTDESK_CALIBRATION"):
+            if path := environment.get(name):
+                environment[name] = str(Path(path).absolute())
         return environment
 
     def keep(self) -> None:

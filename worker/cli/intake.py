@@ -75,7 +75,7 @@ class Intake:
         Raises: InputError when a file can't be read, and at the end in strict mode when a line was bad.
         """
         for name in self.files:
-            for number, line in _lines(name):
+            for number, line in read_lines(name):
                 position = self.lines
                 self.lines += 1
                 place = f"{_shown(name)}, line {number}"
@@ -140,7 +140,7 @@ def _shown(name: str) -> str:
     return "standard input" if name == STDIN else name
 
 
-def _lines(name: str) -> Iterator[tuple[int, bytes]]:
+def read_lines(name: str) -> Iterator[tuple[int, bytes]]:
     """Number (from 1) and bytes of each line that is not blank, without its end."""
     try:
         with _opened(name) as file:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tasks.errors import ConfigurationError
 from worker import local
-from worker.doctor import broker, jobs, place, postgres, workers
+from worker.doctor import broker, jobs, limits, place, postgres, workers
 from worker.doctor.finding import Finding, Severity
 from worker.ledger.health import LedgerHealth, Refused, look
 from worker.ledger.invariants import INVARIANTS
@@ -62,7 +62,8 @@ async def examine(*, invariants: bool = False) -> Report:
             report.add(f"{len(INVARIANTS)} invariants", *jobs.check_invariants(await ledger.violations()))
     await _redis(settings, where, health, report)
     if health is not None:
-        report.add("jobs", *jobs.check_moving(health), *jobs.check_held(health), *jobs.check_money(health))
+        lanes = limits.check_lanes(health.lanes)
+        report.add("jobs", *jobs.check_moving(health), *jobs.check_held(health), *lanes, *jobs.check_money(health))
     return report
 
 
@@ -105,3 +106,5 @@ async def _redis(settings: Settings, where: Endpoints, health: LedgerHealth | No
     consumers = await asyncio.to_thread(workers.look, settings, where.redis_url)
     unheard = [consumers] if isinstance(consumers, Finding) else workers.check_consumers(consumers, health)
     report.add("workers", *unheard)
+    accounts = await asyncio.to_thread(limits.look, where.redis_url, settings.key_prefix)
+    report.add("limits", *limits.check_accounts(accounts))

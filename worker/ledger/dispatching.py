@@ -69,6 +69,7 @@ class Dispatching:
     """The dispatch verbs of the PostgreSQL ledger."""
 
     _db: Database
+    _shares: str
 
     async def promote(self, limit: int) -> int:
         """See ``tasks.ports.Ledger.promote``."""
@@ -101,6 +102,7 @@ class Dispatching:
                 "most": limit,
                 "again_after": again_after,
                 "min_priority": -32768,
+                "shares": self._shares,
                 "lock": HINT_LOCK[step],
             },
         )

@@ -68,6 +68,16 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class PausedLane:
+    """A lane whose quota or spend limit is used up."""
+
+    provider: str
+    lane: str
+    since: datetime
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerHealth:
     """What in the ledger is not as it should be; every count is at most ``MANY``, except ``held``."""
 
@@ -86,6 +96,7 @@ class LedgerHealth:
     left_open: int
     """Attempts within ``OPENED_WITHIN`` on final jobs that were never closed."""
     held: list[Held] = field(default_factory=list)
+    lanes: list[PausedLane] = field(default_factory=list)
 
 
 _AVAILABLE = (
@@ -118,6 +129,8 @@ _HELD = """
 SELECT batch_id, held_reason, count(*) AS jobs FROM job WHERE held_reason IS NOT NULL
 GROUP BY batch_id, held_reason ORDER BY jobs DESC, batch_id
 """
+
+_LANES = "SELECT provider, lane, paused_at, why FROM lane_pause ORDER BY paused_at"
 
 _BILLED_TWICE = """
 SELECT count(*) AS n FROM (
@@ -177,6 +190,7 @@ class Health:
             billed_twice=await self._count(_BILLED_TWICE, given),
             left_open=await self._count(_LEFT_OPEN, given),
             held=[Held(row.batch_id, HeldReason(row.held_reason), row.jobs) for row in await self._db.rows(_HELD)],
+            lanes=[PausedLane(*row) for row in await self._db.rows(_LANES)],
         )
 
     async def _count(self, statement: str, given: dict[str, Any]) -> int:

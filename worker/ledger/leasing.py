@@ -173,6 +173,7 @@ class Leasing:
     """The lease verbs of the PostgreSQL ledger."""
 
     _db: Database
+    _shares: str
 
     async def lease(
         self,
@@ -196,7 +197,7 @@ class Leasing:
             "min_priority": -32768 if min_priority is None else min_priority,
         }
         if ids is None:
-            rows = await self._db.rows(_LEASE_IDLE, parameters)
+            rows = await self._db.rows(_LEASE_IDLE, {**parameters, "shares": self._shares})
         else:
             rows = await self._db.rows(_LEASE_HINTED, {**parameters, "ids": list(ids)})
         return sorted((_leased(row, token) for row in rows), key=lambda job: (-job.priority, job.job_id))

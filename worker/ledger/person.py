@@ -34,7 +34,7 @@ WITH again AS (
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
         correction = NULL
     FROM job_request r
-    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL AND r.job_id = j.id
+    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL AND j.erased_at IS NULL AND r.job_id = j.id
     RETURNING j.id, j.run
 ), noted AS (
     INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'retry', %(actor)s FROM again
@@ -100,8 +100,10 @@ class PersonVerbs:
         return [row.id for row in rows]
 
     async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str) -> int:
-        """See ``tasks.ports.Ledger.release``."""
-        async with self._db.connection() as connection:
+        """See ``tasks.ports.Ledger.release``. With jobs held for it every paused lane goes on, to be paused anew if need be."""
+        async with self._db.connection() as connection, connection.transaction():
+            if reason is HeldReason.LANE_PAUSED:
+                await connection.execute("DELETE FROM lane_pause")
             return await _release(connection, batch_id, reason, actor)
 
     async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool) -> int:

@@ -1,11 +1,14 @@
 """The ledger over PostgreSQL, put together from its verbs."""
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
 from worker.ledger.attempts import Attempts
 from worker.ledger.database import Database
 from worker.ledger.dispatching import Dispatching
+from worker.ledger.erasing import Erasing
+from worker.ledger.fairness import shares_document
 from worker.ledger.finals import Finals
 from worker.ledger.health import Health
 from worker.ledger.invariants import Invariants
@@ -13,20 +16,35 @@ from worker.ledger.leasing import Leasing
 from worker.ledger.locating import Locating
 from worker.ledger.migrate import require_current
 from worker.ledger.person import PersonVerbs
+from worker.ledger.presence import Presence
 from worker.ledger.reading import Reading
 from worker.ledger.submission import Submission
 
 
 class PostgresLedger(
-    Submission, Leasing, Attempts, Finals, Dispatching, PersonVerbs, Reading, Locating, Health, Invariants
+    Submission,
+    Leasing,
+    Attempts,
+    Finals,
+    Dispatching,
+    PersonVerbs,
+    Erasing,
+    Presence,
+    Reading,
+    Locating,
+    Health,
+    Invariants,
 ):
     """``tasks.ports.Ledger`` over PostgreSQL 15 and newer.
 
     Use as an async context manager, or call ``open`` and ``close``. Belongs to the event loop it was opened on.
     """
 
-    def __init__(self, database_url: str, *, connections: int = 4) -> None:
+    def __init__(
+        self, database_url: str, *, connections: int = 4, tenant_shares: Mapping[str, float] | None = None
+    ) -> None:
         self._db = Database(database_url, size=connections)
+        self._shares = shares_document(tenant_shares or {})
 
     async def open(self) -> None:
         """Connect and refuse a database of another schema; raises ``LedgerUnavailable``, ``SchemaMismatch``."""

@@ -16,10 +16,10 @@ from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
 from tasks.ports import Answered, Call, Listener
-from tasks.text.evidence import content_words, index_source, metadata_words
+from tasks.text.evidence import content_words, index_sentences, metadata_words
 from tasks.text.sentences import Span, words
 
-MODEL = "extractive-1"
+MODEL = "extractive-2"
 """Changes whenever the same job would be answered differently."""
 
 LEAST_COVERAGE = 0.35
@@ -75,6 +75,10 @@ class Extractive:
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:  # noqa: ARG002 - the port's signature
         """Always segments: its quotes are exact."""
         return AnswerProtocol.SEGMENTS
+
+    def model_of(self, config: GenerationConfig) -> str | None:  # noqa: ARG002 - the port's signature
+        """The rules that quote."""
+        return MODEL
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """Describe the call; the hash covers the question and every word shown."""
@@ -263,7 +267,7 @@ def _expected(query: str) -> re.Pattern[str] | None:
 
 def _is_quotable(sentence: _Sentence, text: str, *, is_only: bool) -> bool:
     """Whether a sentence touches the question and states something: no heading, no question."""
-    if not sentence.words and not sentence.beside:
+    if not sentence.words and (not sentence.beside or text.startswith("|")):
         return False
     if len(text.split()) < LEAST_WORDS and text.isascii() and not is_only:
         return False
@@ -275,11 +279,11 @@ def _sentences(request: JobRequest, parts: Sequence[SourcePart], asked: frozense
     sentences: list[_Sentence] = []
     for number, part in enumerate(parts, start=1):
         source = request.context[part.source_index]
-        index = index_source(source.content)
+        index = index_sentences(source.content)
         title = content_words(metadata_words(source.metadata)) & asked if source.metadata else frozenset[str]()
         held: list[set[str]] = [set() for _ in index.spans]
-        for word in asked:
-            for position in index.sentences_with.get(word, ()):
+        for word, positions in index.held(asked).items():
+            for position in positions:
                 held[position].add(word)
         for position, span in enumerate(index.spans):
             if part.start <= span.start and span.end <= part.end:

@@ -238,6 +238,7 @@ def test_a_given_answer_that_only_denies_abstains_and_stays_as_it_was_given() ->
 
     assert isinstance(final, FinalJob)
     assert (final.outcome, final.record.answer) == (Outcome.ABSTAINED, denial)
+    assert final.record.quality.abstain_reason == "the answer given says that the sources do not answer"
 
 
 def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,3 +283,24 @@ def test_another_round_goes_back_to_generate() -> None:
     again = asyncio.run(story())
 
     assert (again.round, again.stored) == (1, None)
+
+
+def test_neither_the_list_of_sources_nor_the_syntax_of_json_counts_towards_the_quality() -> None:
+    text = '{"sufficient": true, "segments": [{"text": "The desk opens at nine.", "citations": [{"source": 1, "quote": ""}]}]}'
+    found = set()
+    for config in ({}, {"citation_style": "endnote"}, {"citation_style": "footnote"}, {"output_format": "json"}):
+        request = JobRequest(query="When?", context=["The desk opens at nine."], config=config)  # type: ignore[list-item, arg-type]
+        final = examine(leased_for_check(request, text, protocol=AnswerProtocol.SEGMENTS), monotonic())
+        assert isinstance(final, FinalJob)
+        found.add(final.record.quality.answer_quality)
+
+    assert len(found) == 1
+
+
+def test_an_abstention_is_not_blamed_for_citing_nothing() -> None:
+    request = JobRequest(query="When?", context=["The desk opens at nine."])  # type: ignore[list-item]
+    text = '{"sufficient": false, "segments": []}'
+    final = examine(leased_for_check(request, text, protocol=AnswerProtocol.SEGMENTS), monotonic())
+
+    assert isinstance(final, FinalJob)
+    assert (final.outcome, final.record.quality.warnings) == (Outcome.ABSTAINED, ())

@@ -14,6 +14,7 @@ from schemas.generation import CheckerName, GenerationConfig
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
 from tasks.checkers import CHECKERS, CheckInput, ClaimFinding, ground
+from tasks.checkers.model import shipped
 from tasks.postprocess import postprocess
 from tasks.text.statements import why_not_checkable
 
@@ -58,8 +59,7 @@ def test_a_number_that_is_in_no_source_blocks_support(number: str, verdict: Verd
     claim = only(f"The increase shall be notified in writing at least {number} days before it takes effect [1].")
     assert claim.verdict is verdict
     if verdict is Verdict.UNSUPPORTED:
-        assert claim.reason.startswith("the number 90 is in no source")
-        assert claim.score == 0.3
+        assert claim.reason.startswith("the number 90 is in no source; the source says 60, not 90")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_scores_count_checkable_claims_only() -> None:
     grounding = check("Hello! Dogs require the consent of the landlord [2]. Parrots enjoy concerts [2]. Is that all?")
     assert grounding.grounding_score == 0.5
     assert grounding.counts == {Verdict.SUPPORTED: 1, Verdict.UNSUPPORTED: 1, Verdict.NOT_CHECKABLE: 2}
-    assert grounding.checkers == {"structure": "1", "lexical": "1"}
+    assert grounding.checkers == {"structure": "1", "lexical": shipped().version}
     assert check("Hello!").grounding_score is None
     assert check("").claims == ()
 
@@ -219,8 +219,9 @@ def test_claims_cover_the_response_and_evidence_exists(response: str, context: A
 
 
 LABELLED = Path(__file__).parents[3] / ".." / "shared" / "data" / "labelled"
-LEAST = {"wice-oracle-dev": 0.67, "q2-wow": 0.60, "faithdial-audit": 0.74, "factcheckgpt-stance": 0.65}
-"""Balanced accuracy that must not be lost, about three points under what was measured."""
+LEAST = {"wice-oracle-dev": 0.71, "q2-wow": 0.61, "faithdial-audit": 0.72, "factcheckgpt-stance": 0.67}
+"""Balanced accuracy that must not be lost, about three points under what was measured. The shipped model was fitted on
+these rows, so this guards the code; what the model is worth, ``make eval`` measures on rows that were held out."""
 
 
 @pytest.mark.parametrize("name", LEAST)

@@ -9,14 +9,29 @@ from typing import Any
 
 import pytest
 
-from schemas.failure import FailureKind
+from schemas.completion import Completion
+from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.context.tokens import ESTIMATE, exact_counter
 from tasks.errors import LedgerUnavailable, ProviderError
 from tasks.generate import MAX_UNKNOWN, Generate
-from tasks.ports import FinalJob, JobView, Leased, TokenSink, Unheard
+from tasks.ports import (
+    Call,
+    FinalJob,
+    JobView,
+    Leased,
+    Limits,
+    NotNow,
+    Permit,
+    TokenSink,
+    Unheard,
+    Unlimited,
+    Why,
+)
 from tasks.retry import RetryPolicy
+from tasks.trial import Shares
 from tests.builders import make_batch, make_jobs, make_request
 from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
 from worker.ledger.journal import LedgerJournal
@@ -35,10 +50,12 @@ class Desk:
 
     providers: Registry
     policy: RetryPolicy = field(default_factory=RetryPolicy)
+    limits: Limits = field(default_factory=Unlimited)
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
     checks: list[Leased] = field(default_factory=list)
     finals: list[FinalJob] = field(default_factory=list)
     tokens: TokenSink = field(default_factory=Unheard)
+    shares: Shares = field(default_factory=dict)
 
     async def lease(self, request: JobRequest, **batch: Any) -> Leased:
         await self.ledger.submit(make_batch(**batch), [make_jobs(request)])
@@ -52,7 +69,7 @@ class Desk:
         journal = LedgerJournal(self.ledger)
         step = Generate(
             self.ledger, journal, self.providers, self.policy, lambda: 0.5, self.checks.append,
-            lambda _, final: self.finals.append(final), self.tokens,
+            lambda _, final: self.finals.append(final), self.tokens, self.limits, self.shares,
         )  # fmt: skip
         try:
             await step.run(job)
@@ -115,6 +132,34 @@ def test_too_little_evidence_ends_without_a_call(request_: JobRequest, outcome: 
         assert reason in (view.record.quality.abstain_reason or "")
         assert view.record.answer
         assert len(desk.finals) == 1
+
+    run(story())
+
+
+def test_the_tokenizer_of_the_planned_model_counts_where_the_job_names_none() -> None:
+    if exact_counter("gpt-6-luna") is None:
+        pytest.skip("the extra tokens is not installed")
+
+    async def story() -> None:
+        counted = []
+        for model in ("gpt-6-luna", "scripted-1"):
+            provider = Scripted(answers(), model=model)
+            request = make_request(context=("Figures 1 2 3 4 5. " * 60,), config={"max_context_tokens": 100})
+            desk = Desk(Registry(provider))
+            await desk.generate(await desk.lease(request))
+            counted.append(provider.calls[0].prompt.snapshot.counted_by)
+        assert counted == ["o200k_base", ESTIMATE]
+
+    run(story())
+
+
+def test_versions_that_are_tried_are_drawn_by_job_and_recorded() -> None:
+    async def story() -> None:
+        provider = Scripted(answers())
+        desk = Desk(Registry(provider), shares={"grounded": {"1": 1.0}})
+        await desk.generate(await desk.lease(make_request()))
+        await desk.generate(await desk.lease(make_request(config={"prompt_version": "2"})))
+        assert [call.prompt.version for call in provider.calls] == ["1", "2"]
 
     run(story())
 
@@ -377,5 +422,89 @@ def test_a_job_that_takes_its_worker_down_again_and_again_fails_some_time() -> N
         view = await desk.generate(await desk.lease_again())
         assert view.state is JobState.FAILED
         assert len(provider.calls) == MAX_UNKNOWN
+
+    run(story())
+
+
+class Refusing(Unlimited):
+    """Refuses the providers named, and notes what it is told."""
+
+    def __init__(self, **refusals: NotNow) -> None:
+        self.refusals = refusals
+        self.told: list[str] = []
+
+    async def permit(self, job: Leased, call: Call) -> Permit | NotNow:
+        return self.refusals.get(call.provider) or await super().permit(job, call)
+
+    def answered(self, permit: Permit, completion: Completion) -> None:
+        self.told.append(f"answered {permit.provider}")
+
+    def failed(self, permit: Permit, failure: Failure) -> None:
+        self.told.append(f"failed {permit.provider} {failure.kind.value}")
+
+    def unused(self, permit: Permit) -> None:
+        self.told.append(f"unused {permit.provider}")
+
+
+@pytest.mark.parametrize(
+    ("why", "held", "event"),
+    [
+        (Why.LIMIT, None, None),
+        (Why.BREAKER, None, "breaker"),
+        (Why.LANE_PAUSED, HeldReason.LANE_PAUSED, "hold"),
+    ],
+)
+def test_a_job_that_may_not_be_called_for_waits_without_an_attempt(
+    why: Why, held: HeldReason | None, event: str | None
+) -> None:
+    async def story() -> None:
+        provider = Scripted(answers())
+        desk = Desk(Registry(provider), limits=Refusing(scripted=NotNow(why, timedelta(seconds=30))))
+        job = await desk.lease(make_request())
+        view = await desk.generate(job)
+
+        assert (view.state, view.held_reason) == (JobState.SCHEDULED, held)
+        assert provider.calls == []
+        assert await desk.attempts(job) == []
+        detail = await desk.ledger.job_detail(job.job_id)
+        assert [one["kind"] for one in detail.events] == ([event] if event else [])
+        if held is None:
+            desk.ledger.advance(timedelta(seconds=29))
+            assert await desk.ledger.promote(10) == 0
+            desk.ledger.advance(timedelta(seconds=2))
+            assert await desk.ledger.promote(10) == 1
+
+    run(story())
+
+
+@pytest.mark.parametrize(("why", "called"), [(Why.LIMIT, 0), (Why.BREAKER, 1), (Why.LANE_PAUSED, 1)])
+def test_fallbacks_are_called_for_a_provider_that_is_down_not_for_one_that_is_busy(why: Why, called: int) -> None:
+    async def story() -> None:
+        first, second = Scripted(answers(), name="first"), Scripted(answers(), name="second")
+        limits = Refusing(first=NotNow(why, timedelta(seconds=30)))
+        desk = Desk(Registry(first, second), limits=limits)
+        await desk.generate(await desk.lease(make_request(config={"fallbacks": ["second"]})))
+
+        assert (len(first.calls), len(second.calls)) == (0, called)
+        assert limits.told == ["answered second"] * called
+
+    run(story())
+
+
+def test_the_limits_are_told_what_became_of_each_permit() -> None:
+    async def story() -> None:
+        limits = Refusing()
+        acts = [failing(FailureKind.OVERLOADED), answers()]
+        desk = Desk(Registry(Scripted(*acts)), limits=limits)
+        job = await desk.lease(make_request())
+        await desk.generate(job)
+        desk.ledger.advance(timedelta(hours=1))
+        await desk.ledger.promote(10)
+        again = await desk.lease_again()
+        await desk.generate(again)
+        # Someone else's by now: no call is made with the permit.
+        await desk.generate(again)
+
+        assert limits.told == ["failed scripted overloaded", "answered scripted", "unused scripted"]
 
     run(story())

@@ -11,7 +11,7 @@ import pytest
 from schemas.states import JobState, Step
 from tasks import pipeline
 from tasks.pipeline import Feed
-from tasks.ports import Leased, LeaseKey
+from tasks.ports import Leased, LeaseKey, Room
 from tests.builders import make_batch, make_jobs, make_request
 from worker.ledger.memory import MemoryLedger
 
@@ -32,7 +32,9 @@ class Keys:
 class Works:
     """A feed whose jobs run until they are let go; counts the leases it takes."""
 
-    def __init__(self, *, slots: int = 40, chunk: int = 1, free: bool = True) -> None:
+    def __init__(
+        self, *, slots: int = 40, chunk: int = 1, free: bool = True, permitted: Callable[[], Room | None] = lambda: None
+    ) -> None:
         self.ledger = MemoryLedger()
         self.keys = Keys()
         self.ran: list[UUID] = []
@@ -52,7 +54,7 @@ class Works:
         self.ledger.lease = counted  # type: ignore[method-assign]
         self.feed = Feed(
             Step.GENERATE, slots=slots, chunk=chunk, worker="w", lease_for=timedelta(seconds=60),
-            ledger=self.ledger, keeper=self.keys, run=self._run,
+            ledger=self.ledger, keeper=self.keys, run=self._run, permitted=permitted,
         )  # fmt: skip
 
     async def _run(self, jobs: Sequence[Leased]) -> None:
@@ -82,6 +84,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "IDLE_CLAIM", timedelta(milliseconds=20))
     monkeypatch.setattr(pipeline, "GATHER_WAIT", timedelta(milliseconds=1))
+    monkeypatch.setattr(pipeline, "URGENT_LOOK", timedelta(milliseconds=10))
 
 
 def test_hints_that_wait_together_are_leased_together() -> None:
@@ -227,5 +230,53 @@ def test_chunks_share_a_run() -> None:
         await works.feed.drain(timedelta(seconds=1))
 
         assert works.feed.in_use == 0
+
+    run(story())
+
+
+def test_limits_hold_jobs_back_in_the_ledger_not_in_messages() -> None:
+    async def story() -> None:
+        room = [Room(urgent=5, bulk=3)]
+        works = Works(free=False, permitted=lambda: room[0])
+        bulk = await works.submit(20)
+        works.feed.start()
+        # The message is done at once: no thread waits for a limit.
+        await asyncio.wait_for(works.feed.admit(bulk, urgent=False), 5)
+        await works.until_ran(3)
+        room[0] = Room(urgent=5, bulk=0)
+        works.feed.nudge()
+        await asyncio.sleep(0.05)
+        ran = len(works.ran)
+
+        hinted, unhinted = await works.submit(1, priority=9), await works.submit(1, priority=9)
+        await asyncio.wait_for(works.feed.admit(hinted, urgent=True), 5)
+        await works.until_ran(ran + 2)
+        assert set(works.ran[ran:]) == {*hinted, *unhinted}
+        await asyncio.sleep(0.05)
+        assert len(works.ran) == ran + 2
+
+        room[0] = Room(urgent=0, bulk=4)
+        works.feed.nudge()
+        await works.until_ran(ran + 6)
+        works.gate.set()
+        await works.feed.drain(timedelta(seconds=1))
+
+    run(story())
+
+
+def test_urgent_jobs_are_found_while_every_message_waits_for_slots() -> None:
+    async def story() -> None:
+        works = Works(slots=40, free=False)
+        bulk = await works.submit(80)
+        works.feed.start()
+        waiting = asyncio.create_task(works.feed.admit(bulk, urgent=False))
+        await works.until_ran(38)
+        urgent = await works.submit(1, priority=9)
+        await works.until_ran(39)
+        assert works.ran[38:] == urgent
+        assert not waiting.done()
+        works.gate.set()
+        await asyncio.wait_for(waiting, 5)
+        await works.feed.drain(timedelta(seconds=1))
 
     run(story())

@@ -132,7 +132,13 @@ def test_the_list_of_sources_is_there_once_and_the_score_has_its_own_name() -> N
         )
     assert given.record is not None
     quality = given.record.quality.model_copy(update={"answer_quality": 0.87})
-    scored = JobView(**{**_fields(given), "record": given.record.model_copy(update={"quality": quality})})
+    assert given.record.grounding is not None
+    assert given.record.grounding.confidence is not None
+    told = f"\n\n*Confidence: {given.record.grounding.confidence:.1%}*"
+    assert restyled(given, with_confidence=True).response.endswith(told)
+    uncalibrated = given.record.grounding.model_copy(update={"confidence": None})
+    changed = given.record.model_copy(update={"quality": quality, "grounding": uncalibrated})
+    scored = JobView(**{**_fields(given), "record": changed})
     assert restyled(scored, with_confidence=True).response.endswith("\n\n*Answer quality: 87.0%*")
     assert restyled(scored, None, OutputFormat.PLAIN, with_confidence=True).response.endswith(
         "\n\nAnswer quality: 87.0%"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tasks.text.sentences import BREAK, sentence_spans, words, words_by_sentence
+from tasks.text.sentences import BREAK, number, sentence_spans, words, words_of_spans
 
 
 def cut(text: str, language: str = "en") -> list[str]:
@@ -141,5 +141,16 @@ def test_words_never_hold_separators_and_agree_by_sentence(text: str) -> None:
     spans = sentence_spans(text)
     found = words(text)
     assert all(word and not any(character.isspace() for character in word) for word in found)
-    by_sentence = words_by_sentence(text, spans)
-    assert by_sentence.count(BREAK) == max(0, len(spans) - 1)
+    flat, numbers = words_of_spans(text, spans)
+    pieces: list[list[str]] = [[]]
+    for word in flat:
+        if word == BREAK:
+            pieces.append([])
+        else:
+            pieces[-1].append(word)
+    for position, written in numbers:
+        pieces[position].append(written)
+    assert len(pieces) == max(1, len(spans))
+    for (start, end), piece in zip(spans, pieces, strict=False):
+        spelled = [number(word) if "0" <= word[0] <= "9" else word for word in piece]
+        assert sorted(spelled) == sorted(words(text[start:end]))

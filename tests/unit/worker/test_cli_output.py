@@ -16,6 +16,7 @@ from tasks.errors import InputError
 from tasks.finish import result_of
 from tasks.ports import NewBatch, NewJob
 from tasks.submit import new_job, parse_request
+from tasks.texts import INVALID
 from tests.unit.tasks.test_restyle import SEGMENTS, view
 from worker.cli.exits import OutputFailed
 from worker.cli.intake import BadLine
@@ -66,6 +67,7 @@ def test_a_refused_line_has_every_field_of_a_result() -> None:
     assert lines[0].keys() == lines[1].keys() == JobResult.model_fields.keys()
     assert (lines[0]["job_id"], lines[0]["custom_id"], lines[0]["batch_id"]) == (None, "mine", str(given.id))
     assert lines[0]["failure"]["kind"] == "invalid_request"
+    assert (lines[0]["response"], lines[0]["reasoning"]) == (INVALID, lines[0]["failure"]["message"])
     assert lines[0]["failure"]["message"] == "in, line 1: config.mode: no"
 
 
@@ -159,6 +161,6 @@ def test_results_are_rendered_anew_only_when_something_is_asked_for() -> None:
     anew = Styling(CitationStyle.ENDNOTE, OutputFormat.STEPS).result(stored)
     assert anew.response.startswith("1. The night desk opens at nine. It closes at four [1].\n2. ")
     assert Styling(with_sources=True).result(stored).response != result_of(stored).response
-    assert "nswer quality: " in Styling(with_confidence=True).result(stored).response
+    assert "Confidence: " in Styling(with_confidence=True).result(stored).response
     with pytest.raises(InputError, match="name a format"):
         Styling(output_format=OutputFormat.AUTO)

@@ -1,5 +1,6 @@
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,10 +14,11 @@ from worker.cli.render.findings import show_report, to_json
 from worker.doctor import Finding, Report, Severity
 from worker.doctor.broker import check_server as check_redis
 from worker.doctor.jobs import RELEASES, check_held
+from worker.doctor.limits import Account, check_accounts, check_lanes
 from worker.doctor.place import LEAST_FREE, check_disk, check_provider, check_spool
 from worker.doctor.postgres import check_server as check_postgres
 from worker.doctor.workers import check_consumers
-from worker.ledger.health import MANY, Connected, Held, LedgerHealth
+from worker.ledger.health import MANY, Connected, Held, LedgerHealth, PausedLane
 from worker.ledger.migrate import Standing, head_revision
 from worker.settings import ProviderKind, ProviderSettings, Settings
 from worker.spool import spool_folder
@@ -136,6 +138,29 @@ def test_without_a_ledger_consumers_are_judged_all_the_same() -> None:
 def test_every_reason_to_hold_says_how_to_release() -> None:
     assert RELEASES.keys() == set(HeldReason)
     assert all(f"--reason {reason.value}" in remedy for reason, (_, remedy) in RELEASES.items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "told"),
+    [
+        ({"breaker_open": True}, "breaker", "openai m failed many times in a row"),
+        ({"paused_s": 12.4}, "limit_paused", "called again in 12 s"),
+        ({"factor": 0.49}, "limit_lowered", "49% of its limit"),
+    ],
+)
+def test_each_slowed_provider_is_one_finding(changes: dict[str, Any], check: str, told: str) -> None:
+    at_full_rate: dict[str, Any] = {"breaker_open": False, "paused_s": 0.0, "factor": 1.0}
+    assert list(check_accounts([Account("openai", "m", **at_full_rate)])) == []
+    (finding,) = check_accounts([Account("openai", "m", **{**at_full_rate, **changes})])
+    assert finding.check == check
+    assert told in finding.what
+
+
+def test_a_paused_lane_is_named_with_its_reason() -> None:
+    since = datetime(2026, 11, 22, 3, 4, tzinfo=UTC)
+    (finding,) = check_lanes([PausedLane("openai", "standard", since, "openai answered 429: no credit")])
+    assert "openai in the lane standard since 2026-11-22 03:04 UTC: openai answered 429: no credit" in finding.what
+    assert "--reason lane_paused" in finding.remedy
 
 
 def test_many_held_batches_are_not_all_listed() -> None:

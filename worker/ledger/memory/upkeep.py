@@ -34,11 +34,12 @@ class MemoryUpkeep(MemoryRunning):
         ]
         return [job_view(job) for _, _, job in sorted(due, key=lambda row: row[:2])[:limit]]
 
-    async def mark_published(self, job_ids: Sequence[UUID]) -> None:
-        """Note that the results of these final jobs are in the result backend."""
+    async def mark_published(self, job_ids: Sequence[UUID]) -> set[UUID]:
+        """Note that the results of these final jobs are in the result backend; nothing is ever erased here."""
         for job in self._found(job_ids):
             if job.final:
                 job.published_at = self._now()
+        return set()
 
     async def republish(self, finished_within: timedelta) -> int:
         """Put recent results back in the outbox and forget all hints."""

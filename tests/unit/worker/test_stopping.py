@@ -2,11 +2,11 @@ import asyncio
 
 import pytest
 
-from worker import runtime
+from worker import stopping
 
 
 def test_a_task_that_swallows_a_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "CANCEL_AGAIN_S", 0.01)
+    monkeypatch.setattr(stopping, "CANCEL_AGAIN_S", 0.01)
     swallowed = []
 
     async def stubborn() -> None:
@@ -20,7 +20,7 @@ def test_a_task_that_swallows_a_cancellation_is_cancelled_again(monkeypatch: pyt
     async def main() -> asyncio.Task[None]:
         task = asyncio.create_task(stubborn())
         await asyncio.sleep(0)
-        await asyncio.wait_for(runtime._cancelled(task), 10)
+        await asyncio.wait_for(stopping.cancelled(task), 10)
         return task
 
     assert asyncio.run(main()).cancelled()
@@ -34,7 +34,7 @@ def test_a_task_that_broke_says_so() -> None:
     async def main() -> None:
         task = asyncio.create_task(broken())
         await asyncio.sleep(0)
-        await runtime._cancelled(task)
+        await stopping.cancelled(task)
 
     with pytest.raises(ValueError, match="its own"):
         asyncio.run(main())

@@ -1,0 +1,93 @@
+"""Reads the labelled sets as rows of measured claims, and puts rows that share a response or a source into one group."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from schemas.job import JobRequest
+from tasks.answers.render import strip_markers
+from tasks.checkers.features import Features, look, read_claim
+from tasks.postprocess import postprocess
+from tasks.text.evidence import SourceSearch
+from tasks.text.sentences import words
+from tasks.text.statements import why_not_checkable
+
+
+@dataclass
+class Row:
+    """One labelled answer: what the lexical layer measures of each of its checkable claims."""
+
+    id: str
+    dataset: str
+    supported: bool
+    request: JobRequest
+    claims: list[str] = field(default_factory=list)
+    features: list[Features] = field(default_factory=list)
+    word_share: float = 0.0
+    group: int = -1
+
+
+def files(directory: Path) -> list[Path]:
+    """The labelled sets there, by name."""
+    return sorted(directory.glob("*.jsonl"))
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def read(paths: Sequence[Path]) -> list[Row]:
+    rows = [row for path in paths for row in _rows(path)]
+    _group(rows)
+    return rows
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    for line in path.read_text().splitlines():
+        found = json.loads(line)
+        row = Row(found["id"], path.stem, bool(found["label"]), _request(found))
+        _measure(row)
+        yield row
+
+
+def _request(found: dict[str, Any]) -> JobRequest:
+    # The door refuses U+0000 and names the row; here it must not cost a row of the measurement.
+    sources = [source.replace("\0", " ") for source in found["sources"] if source.strip("\0 \n\t")]
+    return JobRequest(query=found.get("query") or "", response=found["response"], context=sources)
+
+
+def _measure(row: Row) -> None:
+    processed = postprocess(row.request, None, None)
+    bare = strip_markers(processed.response, processed.markers)
+    texts = [bare[statement.start : statement.end] for statement in processed.statements]
+    row.claims = [text for text in texts if why_not_checkable(text) is None]
+    said = [read_claim(text) for text in row.claims]
+    search = SourceSearch(row.request.context, frozenset[str]().union(*(one.content for one in said)))
+    row.features = [look(search, one).features for one in said]
+    held = {word for source in row.request.context for word in words(source.content)}
+    found = words(bare)
+    row.word_share = sum(word in held for word in found) / len(found) if found else 0.0
+
+
+def _group(rows: Sequence[Row]) -> None:
+    """Rows that share a response or any source, directly or over others, get the same group."""
+    parent: dict[str, str] = {}
+
+    def root(key: str) -> str:
+        while parent.setdefault(key, key) != key:
+            parent[key] = parent[parent[key]]
+            key = parent[key]
+        return key
+
+    def name(kind: str, text: str) -> str:
+        return f"{kind} {hashlib.sha256(text.encode(errors='replace')).hexdigest()[:24]}"
+
+    for row in rows:
+        said = name("response", row.request.response or row.id)
+        for source in row.request.context:
+            parent[root(said)] = root(name("source", source.content))
+    for row in rows:
+        row.group = int(root(name("response", row.request.response or row.id)).split()[1], 16)

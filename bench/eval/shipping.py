@@ -1,0 +1,63 @@
+"""Writes the shipped model file, and says whether the one in the repository is what the data and the recipe give."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.eval.data import sha256
+from bench.eval.fitting import RECIPE, Fitted, Table, fit
+from tasks.checkers import model
+from tasks.checkers.features import Features
+
+TARGET = Path(model.__file__).parent / "models" / model.SHIPPED
+VERSION = "2"
+
+
+def write(fitted: Fitted, paths: Sequence[Path], metrics: dict[str, Any]) -> Path:
+    """Write the model file."""
+    weights = fitted.weights
+    TARGET.write_text(
+        json.dumps(
+            {
+                "name": "lexical",
+                "version": VERSION,
+                "features": Features._fields,
+                "weights": [round(value, 5) for value in weights.weights],
+                "intercept": round(weights.intercept, 5),
+                "centre": [round(value, 5) for value in weights.centre],
+                "spread": [round(value, 5) for value in weights.spread],
+                "knots": fitted.knots,
+                "supported_at": round(fitted.supported_at, 4),
+                "trained_on": {path.name: sha256(path) for path in paths},
+                "trained_at": datetime.now(UTC).date().isoformat(),
+                "recipe": RECIPE,
+                "metrics": metrics,
+            },
+            indent=1,
+        )
+        + "\n"
+    )
+    model.shipped.cache_clear()
+    return TARGET
+
+
+def drift(table: Table, paths: Sequence[Path]) -> str:
+    """In a sentence: whether fitting anew on these files gives the shipped model."""
+    shipped = model.shipped()
+    if shipped.trained_on != {path.name: sha256(path) for path in paths}:
+        return "The shipped model was fitted on other files than these."
+    again = fit(table, np.ones(len(table.rows), dtype=bool))
+    gap = float(
+        np.abs(
+            again.probabilities(again.weights.log_odds(table.features))
+            - [shipped.probability(Features(*claim)) for claim in table.features]
+        ).max()
+    )
+    return (
+        f"The shipped model {shipped.identity} was fitted on these files; fitting it anew gives probabilities that differ"
+        f" by at most {gap:.4f}."
+    )

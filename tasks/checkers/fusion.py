@@ -1,0 +1,110 @@
+"""Make one verdict per claim of what the layers found, and the scores of the whole answer."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from schemas.generation import CheckerName
+from schemas.grounding import Claim, Grounding, Verdict
+from tasks.checkers.answer import ClaimFinding
+from tasks.checkers.attribution import Attribution, citation_scores
+from tasks.text.sentences import Span
+
+DECIDING = (CheckerName.LEXICAL, CheckerName.STRUCTURE)
+"""Whose verdict counts, first to last: a layer that reads the words before one that reads only the form."""
+
+CALIBRATED = frozenset({CheckerName.LEXICAL.value})
+"""Layers whose score is a calibrated probability."""
+
+
+def attributions(
+    findings: Mapping[CheckerName, Sequence[ClaimFinding]],
+) -> list[Attribution]:
+    """What the first deciding layer that judges citations says of those of each claim."""
+    for name in DECIDING:
+        judged = [found.attribution for found in findings.get(name, ()) if found.attribution is not None]
+        if judged:
+            return judged
+    return []
+
+
+def fuse(text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding]) -> Claim:
+    """One verdict: that of the first deciding layer that has one; the remarks of all layers.
+
+    Args:
+        text: the claim's words as they stand in the response.
+        span: where.
+        findings: what each layer that ran found of it; empty: it was not checked.
+    """
+    decider = next((name for name in DECIDING if name in findings and findings[name].verdict is not None), None)
+    decided = findings[decider] if decider else ClaimFinding()
+    remarks = [decided.reason, *(found.reason for name, found in findings.items() if name is not decider)]
+    if decider is None:
+        remarks.insert(0, "no checker gave a verdict")
+    return Claim(
+        text=text,
+        start_pos=span.start,
+        end_pos=span.end,
+        verdict=decided.verdict or Verdict.UNCHECKED,
+        score=decided.score,
+        miscited=decided.miscited,
+        evidence=decided.evidence,
+        checker=decider.value if decider else None,
+        reason="; ".join(remark for remark in remarks if remark),
+    )
+
+
+def summed_up(
+    claims: Sequence[Claim],
+    versions: dict[str, str],
+    failed: dict[str, str],
+    attributions: Sequence[Attribution],
+) -> Grounding:
+    """The scores of the whole answer; ``attributions`` of the claims whose citations a layer judged."""
+    counts = Counter(claim.verdict for claim in claims)
+    checkable = len(claims) - counts[Verdict.NOT_CHECKABLE]
+    weakest = _weakest(claims)
+    citation_recall, citation_precision = citation_scores(attributions)
+    return Grounding(
+        grounding_score=counts[Verdict.SUPPORTED] / checkable if checkable else None,
+        confidence=_confidence(claims, weakest),
+        weakest=weakest,
+        citation_recall=citation_recall,
+        citation_precision=citation_precision,
+        claims=tuple(claims),
+        checkers=versions,
+        failed_checkers=failed,
+        counts={verdict: counts[verdict] for verdict in Verdict if counts[verdict]},
+    )
+
+
+_WORST_FIRST = {Verdict.CONTRADICTED: 0, Verdict.UNSUPPORTED: 1, Verdict.UNCHECKED: 2, Verdict.SUPPORTED: 3}
+
+
+def _weakest(claims: Sequence[Claim]) -> int | None:
+    checkable = [index for index, claim in enumerate(claims) if claim.verdict is not Verdict.NOT_CHECKABLE]
+    return min(
+        checkable,
+        key=lambda index: (
+            _WORST_FIRST[claims[index].verdict],
+            1.0 if claims[index].score is None else claims[index].score,
+        ),
+        default=None,
+    )
+
+
+def _confidence(claims: Sequence[Claim], weakest: int | None) -> float | None:
+    """The probability that no claim is unsupported: the lowest of the claims' probabilities.
+
+    The layers are calibrated on the weakest claim of labelled answers, so the lowest is what was calibrated; errors of
+    claims about the same sources are not independent, and their product makes any long answer doubtful (docs/checks.md has both measured).
+    None when a checkable claim has no calibrated score.
+    """
+    if weakest is None:
+        return None
+    scores = [
+        claim.score if claim.checker in CALIBRATED else None
+        for claim in claims
+        if claim.verdict is not Verdict.NOT_CHECKABLE
+    ]
+    known = [score for score in scores if score is not None]
+    return min(known) if len(known) == len(scores) else None

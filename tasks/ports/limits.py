@@ -1,0 +1,94 @@
+"""What the steps need of the limits on provider calls: permission before a call, and to tell what became of it."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Protocol
+from uuid import UUID
+
+from schemas.completion import Completion
+from schemas.failure import Failure
+from tasks.ports.provider import Call
+from tasks.ports.rows import Leased
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Permission to make one call now. Each is handed back exactly once: ``answered``, ``failed`` or ``unused``."""
+
+    id: UUID
+    provider: str
+    model: str
+    lane: str
+    taken: tuple[float, ...]
+    """What was reserved, in the order of the limiter's dimensions."""
+    taken_at_s: float
+    """By the clock of whoever granted it."""
+    waited_ms: float
+    shared: bool = False
+    """Granted by the account that all workers share."""
+    body_bytes: int = 0
+
+
+class Why(StrEnum):
+    """Why a call may not be made now."""
+
+    LIMIT = "rate_limit"
+    """The limit is used up for longer than a job waits with its lease held."""
+    BREAKER = "breaker"
+    """The provider failed many times in a row and is left alone for a while."""
+    LANE_PAUSED = "lane_paused"
+    """Quota or spend limit is reached; a person (or the automatic retry) lets the lane go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotNow:
+    """No permission: come back after ``delay``, or when the lane goes on."""
+
+    why: Why
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many more jobs may be leased that will wait for permits: urgent ones, and others."""
+
+    urgent: int
+    bulk: int
+
+
+class Limits(Protocol):
+    """The limits of every provider and model, shared by all workers."""
+
+    async def permit(self, job: Leased, call: Call) -> Permit | NotNow:
+        """Wait for permission, a few seconds at most; raises ``LedgerUnavailable`` when a pause can't be confirmed."""
+        ...
+
+    def answered(self, permit: Permit, completion: Completion) -> None:
+        """The call got an answer: correct what was reserved, learn from the provider's headers."""
+        ...
+
+    def failed(self, permit: Permit, failure: Failure) -> None:
+        """The call failed: slow down, open the breaker or pause the lane, as the failure asks for."""
+        ...
+
+    def unused(self, permit: Permit) -> None:
+        """No call was made: everything reserved is given back."""
+        ...
+
+
+class Unlimited(Limits):
+    """Permits everything at once: for a step that is run without workers beside it."""
+
+    async def permit(self, job: Leased, call: Call) -> Permit | NotNow:
+        """Permit."""
+        return Permit(job.token, call.provider, call.model or "", call.lane, (), 0.0, 0.0)
+
+    def answered(self, permit: Permit, completion: Completion) -> None:
+        """Learn nothing."""
+
+    def failed(self, permit: Permit, failure: Failure) -> None:
+        """Learn nothing."""
+
+    def unused(self, permit: Permit) -> None:
+        """Nothing was reserved."""

@@ -1,0 +1,240 @@
+"""One suite over both accounts of a provider's model: in memory, and in Redis with its clock set by the test."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import redis
+
+from tests.servers import Servers
+from worker.limits import shared as shared_module
+from worker.limits.book import (
+    BURST,
+    COOL,
+    CUT,
+    LEARNED_KEPT,
+    RECOVERY,
+    SLICES,
+    Ask,
+    Book,
+    Notice,
+    Order,
+    Reply,
+    Settlement,
+)
+from worker.limits.shared import SharedBooks
+from worker.limits.terms import Terms
+
+START = 1_790_000_000.0
+
+
+class Account:
+    """An account with a clock."""
+
+    def __init__(self, exchange: Callable[[Order], Reply], set_clock: Callable[[float], object]) -> None:
+        self._exchange = exchange
+        self._set_clock = set_clock
+        self.now = START
+        set_clock(self.now)
+
+    def later(self, seconds: float) -> None:
+        self.now += seconds
+        self._set_clock(self.now)
+
+    def order(self, terms: Terms, *asks: Ask, settle: tuple[Settlement, ...] = (), **notice: Any) -> Reply:
+        return self._exchange(Order(terms, asks, settle, Notice(**notice)))
+
+
+@pytest.fixture(params=["memory", "redis"])
+def account(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
+    if request.param == "memory":
+        clock = [START]
+        book = Book(lambda: clock[0])
+        yield Account(book.exchange, lambda at: clock.__setitem__(0, at))
+        return
+    servers: Servers = request.getfixturevalue("servers")
+    script = shared_module._script().replace("redis.call('TIME')", "{redis.call('GET', 'test:clock'), '0'}")
+    assert "test:clock" in script
+    monkeypatch.setattr(shared_module, "_script", lambda: script)
+    with redis.Redis.from_url(servers.redis_url) as client, asyncio.Runner() as runner:
+        client.flushall()
+
+        async def make() -> SharedBooks:
+            return SharedBooks(servers.redis_url)
+
+        books = runner.run(make())
+        yield Account(
+            lambda order: runner.run(books.exchange("p", "m/{1}", order)), lambda at: client.set("test:clock", repr(at))
+        )
+        runner.run(books.close())
+
+
+def ask(requests: float = 1, tokens: float = 0, *, urgent: bool = False, lasts_s: float = 100.0) -> Ask:
+    return Ask(uuid4(), urgent, (requests, tokens, 0.0, 0.0), lasts_s)
+
+
+def terms(requests: float = 0, tokens: float = 0, concurrency: int = 0) -> Terms:
+    return Terms((requests, tokens, 0.0, 0.0), concurrency, 60.0)
+
+
+def drain(
+    account: Account, rules: Terms, seconds: float, make: Callable[[], Ask], step: float = 0.1
+) -> list[tuple[float, float]]:
+    """Ask as often as a busy worker would; returns when each call was granted, with its heaviest weight."""
+    granted: list[tuple[float, float]] = []
+    for _ in range(round(seconds / step)):
+        asks = [make() for _ in range(5)]
+        reply = account.order(rules, *asks)
+        granted += [(account.now, max(one.weights)) for one in asks[: reply.granted]]
+        account.later(step)
+    return granted
+
+
+def worst_window(granted: list[tuple[float, float]], period: float = 60.0) -> float:
+    worst = 0.0
+    for at, _ in granted:
+        worst = max(worst, sum(weight for moment, weight in granted if at <= moment < at + period))
+    return worst
+
+
+@pytest.mark.parametrize(
+    ("rules", "make", "limit"),
+    [
+        (terms(requests=600), ask, 600),
+        (terms(tokens=90_000), lambda: ask(tokens=700), 90_000),
+        # Some seconds' worth each: pace alone would let 105 % through.
+        (terms(tokens=90_000), lambda: ask(tokens=4_400), 90_000),
+        (terms(requests=7), ask, 7),
+    ],
+)
+def test_no_window_holds_more_than_the_limit_and_nearly_all_of_it_is_used(
+    account: Account, rules: Terms, make: Callable[[], Ask], limit: float
+) -> None:
+    granted = drain(account, rules, 150, make, step=0.25)
+    assert worst_window(granted) <= limit
+    used = sum(weight for at, weight in granted if START + 60 <= at < START + 120)
+    assert used >= 0.95 * limit - max(weight for _, weight in granted)
+    # Paced: no tenth of a minute holds much more than a tenth of the limit.
+    assert worst_window(granted, 6.0) <= limit * (0.1 + BURST) + 2 * max(weight for _, weight in granted)
+
+
+def test_the_wait_is_the_time_until_the_next_call_may_go(account: Account) -> None:
+    rules = terms(requests=60)
+    reply = account.order(rules, ask(), ask(), ask())
+    assert reply.granted == 1
+    assert reply.why == "limit"
+    account.later(reply.wait_s - 0.01)
+    assert account.order(rules, ask()).granted == 0
+    account.later(0.02)
+    assert account.order(rules, ask()).granted == 1
+
+
+def test_actual_use_corrects_what_was_reserved(account: Account) -> None:
+    rules = terms(tokens=1_000)
+    first = ask(tokens=900)
+    at = account.order(rules, first).at_s
+    account.later(5)
+    assert account.order(rules, ask(tokens=500)).granted == 0
+    back = Settlement(first.id, at, (0.0, -850.0, 0.0, 0.0))
+    assert account.order(rules, ask(tokens=500), settle=(back,)).granted == 1
+    account.later(30)
+    assert account.order(rules, ask(tokens=500)).granted == 0
+    more = Settlement(first.id, at, (0.0, 300.0, 0.0, 0.0))
+    assert account.order(rules, settle=(more,)).granted == 0
+    account.later(25.6)
+    # What the first call used has left the window, corrections included.
+    assert account.order(rules, ask(tokens=450)).granted == 1
+
+
+def test_a_call_heavier_than_the_limit_goes_when_nothing_else_did(account: Account) -> None:
+    rules = terms(tokens=1_000)
+    assert account.order(rules, ask(tokens=100)).granted == 1
+    account.later(10)
+    assert account.order(rules, ask(tokens=1_500)).granted == 0
+    account.later(51)
+    assert account.order(rules, ask(tokens=1_500)).granted == 1
+
+
+def test_urgent_calls_get_what_comes_free_first(account: Account) -> None:
+    rules = terms(requests=60)
+    assert account.order(rules, ask()).granted == 1
+    refused = account.order(rules, ask(urgent=True))
+    assert refused.granted == 0
+    account.later(refused.wait_s + 0.01)
+    assert account.order(rules, ask()).why == "urgent"
+    assert account.order(rules, ask(urgent=True)).granted == 1
+    account.later(1.1)
+    assert account.order(rules, ask()).granted == 1
+
+
+def test_slots_are_counted_given_back_and_taken_back(account: Account) -> None:
+    rules = terms(concurrency=2)
+    first, second = ask(), ask(lasts_s=5.0)
+    assert account.order(rules, first, second, ask()).granted == 2
+    assert account.order(rules, ask()).why == "slots"
+    ended = Settlement(first.id, START, (0.0,) * 4)
+    assert account.order(rules, ask(), settle=(ended,)).granted == 1
+    assert account.order(rules, ask()).granted == 0
+    account.later(5.1)
+    assert account.order(rules, ask()).granted == 1
+
+
+def test_a_refusal_cuts_the_limit_once_and_it_grows_back(account: Account) -> None:
+    rules = terms(requests=600)
+    assert account.order(rules, cut=True).limits[0] == pytest.approx(600 * CUT)
+    assert account.order(rules, cut=True).limits[0] == pytest.approx(600 * CUT)
+    account.later(6)
+    assert account.order(rules).limits[0] == pytest.approx(600 * (CUT + RECOVERY / 10))
+    account.later(600)
+    assert account.order(rules).limits[0] == pytest.approx(600)
+
+
+def test_without_a_limit_a_refusal_makes_one_of_what_just_went_through(account: Account) -> None:
+    for _ in range(30):
+        assert account.order(terms(), *(ask() for _ in range(10))).granted == 10
+        account.later(1)
+    reply = account.order(terms(), cut=True)
+    assert reply.limits[0] == pytest.approx(600 * CUT, rel=0.1)
+    assert reply.limited
+    account.later(LEARNED_KEPT * 60 + 1)
+    assert account.order(terms()).limits[0] == 0
+
+
+def test_what_the_provider_names_lowers_the_limit_and_never_raises_it(account: Account) -> None:
+    assert account.order(terms(requests=600), learned=(100.0, 5_000.0, 0.0, 0.0)).limits[:2] == (100, 5_000)
+    assert account.order(terms(requests=50)).limits[0] == 50
+
+
+def test_a_pause_holds_everything_urgent_or_not(account: Account) -> None:
+    reply = account.order(terms(), ask(urgent=True), pause_s=20.0)
+    assert (reply.granted, reply.why) == (0, "pause")
+    assert reply.blocked_s == pytest.approx(20)
+    account.later(20.1)
+    assert account.order(terms(), ask()).granted == 1
+
+
+def test_a_breaker_lets_one_probe_through_and_closes_when_it_is_answered(account: Account) -> None:
+    assert account.order(terms(), ask(), trip=True).why == "breaker"
+    account.later(COOL * 60 + 0.1)
+    probing = account.order(terms(), ask(), ask())
+    assert (probing.granted, probing.why) == (1, "breaker")
+    account.later(COOL * 60 + 0.1)
+    assert account.order(terms(), ask()).granted == 0, "the pause doubled"
+    account.later(COOL * 60 + 0.1)
+    assert account.order(terms(), ask(), ask()).granted == 1
+    assert account.order(terms(), ask(), ask(), well=True).granted == 2
+
+
+def test_a_probe_after_a_paused_lane_is_one_call(account: Account) -> None:
+    assert account.order(terms(), ask(), ask(), ask(), probe=True).granted == 1
+    assert account.order(terms(), ask(), well=True).granted == 1
+
+
+def test_what_nobody_asked_for_in_a_period_is_forgotten(account: Account) -> None:
+    rules = terms(requests=600)
+    drain(account, rules, 70, ask, step=0.5)
+    account.later(1_000)
+    assert len(drain(account, rules, 60, ask, step=0.5)) >= 0.95 * 590
+    assert SLICES == 120

@@ -1,0 +1,104 @@
+"""Four workers' desks over one real Redis: the limit holds over all of them, is used up, and holds without Redis."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from itertools import cycle
+
+import pytest
+import redis
+
+from tasks.errors import BrokerUnavailable
+from tasks.ports import Permit
+from tests.servers import Servers
+from tests.unit.worker.limits.test_desk import PausedLanes, completion, make_call, make_leased
+from worker.limits import desk as desk_module
+from worker.limits.book import Order, Reply
+from worker.limits.desk import LimitDesk
+from worker.limits.lanes import Lanes
+from worker.limits.shared import SharedBooks
+from worker.settings import Settings
+
+WORKERS = 4
+PERIOD_S = 1.0
+
+
+class Switched:
+    """The shared accounts, until Redis is away."""
+
+    def __init__(self, books: SharedBooks) -> None:
+        self.books = books
+        self.away = False
+
+    async def exchange(self, provider: str, model: str, order: Order) -> Reply:
+        if self.away:
+            raise BrokerUnavailable("switched off")
+        return await self.books.exchange(provider, model, order)
+
+
+@pytest.fixture
+def redis_url(servers: Servers) -> str:
+    with redis.Redis.from_url(servers.redis_url) as client:
+        client.flushall()
+    return servers.redis_url
+
+
+async def work(
+    redis_url: str, settings: Settings, seconds: float, sizes: Iterator[int], *, cut_at_s: float
+) -> list[tuple[float, int]]:
+    """Four busy workers; returns when each permit was taken, by the account's clock, with the call's tokens."""
+    books = SharedBooks(redis_url)
+    switched = Switched(books)
+    desks = [
+        LimitDesk(
+            settings, switched, Lanes(PausedLanes()), workers=lambda: WORKERS, slots=100, on_room=lambda: None,
+            period_s=PERIOD_S, settle_s=0.0,
+        )
+        for _ in range(WORKERS)
+    ]  # fmt: skip
+    job = await make_leased()
+    taken: list[tuple[float, int]] = []
+
+    async def busy(desk: LimitDesk) -> None:
+        while True:
+            tokens = next(sizes)
+            permit = await desk.permit(job, make_call(body=b"x" * 4 * tokens))
+            if isinstance(permit, Permit):
+                taken.append((permit.taken_at_s, tokens))
+                desk.answered(permit, completion(input_tokens=tokens))
+
+    tasks = [asyncio.create_task(busy(desk)) for desk in desks for _ in range(6)]
+    await asyncio.sleep(cut_at_s)
+    switched.away = True
+    await asyncio.sleep(seconds - cut_at_s)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    for desk in desks:
+        await desk.close()
+    await books.close()
+    return sorted(taken)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sizes", "weigh", "limit"),
+    [
+        (Settings(requests_per_minute=200), [100], lambda _: 1, 200),
+        (Settings(input_tokens_per_minute=20_000), [40, 320, 160], lambda tokens: tokens, 20_000),
+    ],
+    ids=["requests", "tokens"],
+)
+def test_no_window_over_all_workers_holds_more_than_the_limit(
+    redis_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Settings,
+    sizes: list[int],
+    weigh: Callable[[int], int],
+    limit: int,
+) -> None:
+    monkeypatch.setattr(desk_module, "LOOK_S", 60.0)
+    taken = asyncio.run(work(redis_url, settings, 4.5, cycle(sizes), cut_at_s=2.5))
+    worst = max(sum(weigh(tokens) for other, tokens in taken if at <= other < at + PERIOD_S) for at, _ in taken)
+    assert worst <= 1.02 * limit
+    whole = sum(weigh(tokens) for at, tokens in taken)
+    # The first estimates are too high, and the machine may be busy: less than measured by bench/limits.py.
+    assert whole >= 0.6 * limit * 4.5 / PERIOD_S

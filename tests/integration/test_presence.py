@@ -1,0 +1,88 @@
+"""What workers tell each other through PostgreSQL: who is alive, which lanes are paused, and whose turn it is."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from schemas.states import HeldReason, JobState, Step
+from tasks.ports import Advance, LeaseKey
+from tests.builders import make_batch, make_jobs, make_request
+from tests.servers import advance_clock
+from worker.ledger.postgres import PostgresLedger
+
+LEASE = timedelta(seconds=60)
+
+
+def over(url: str, story: Callable[[PostgresLedger], Awaitable[None]], **settings: dict[str, float]) -> None:
+    async def work() -> None:
+        async with PostgresLedger(url, connections=1, tenant_shares=settings.get("shares")) as ledger:
+            await story(ledger)
+
+    asyncio.run(work())
+
+
+def test_workers_are_counted_while_they_are_seen(database_url: str) -> None:
+    async def story(ledger: PostgresLedger) -> None:
+        assert [await ledger.beat(name) for name in ("a", "b", "a", "c")] == [1, 2, 2, 3]
+        await ledger.leave("c")
+        assert await ledger.beat("a") == 2
+        await asyncio.to_thread(advance_clock, database_url, timedelta(seconds=30))
+        assert await ledger.beat("a") == 1
+        assert await ledger.beat("b") == 2
+
+    over(database_url, story)
+
+
+async def hold_two(ledger: PostgresLedger) -> list[JobState]:
+    receipt = await ledger.submit(make_batch(), [make_jobs(make_request("a?"), make_request("b?"))])
+    for job in await ledger.lease(Step.GENERATE, "w", LEASE, 2):
+        held = Advance(JobState.SCHEDULED, job.step, job.round, held_reason=HeldReason.LANE_PAUSED, event="hold")
+        assert await ledger.defer(LeaseKey(job.job_id, job.token), held)
+    return [view.state for view in await ledger.views(receipt.job_ids)]
+
+
+def test_a_release_lets_paused_lanes_and_their_jobs_go_on_together(database_url: str) -> None:
+    async def story(ledger: PostgresLedger) -> None:
+        await ledger.pause_lane("openai", "standard", "no credit")
+        await ledger.pause_lane("openai", "standard", "another reason")
+        await ledger.pause_lane("anthropic", "standard", "spend limit")
+        assert await ledger.paused_lanes() == [("anthropic", "standard"), ("openai", "standard")]
+        health = await ledger.health(stuck_after=LEASE)
+        assert [(lane.provider, lane.why) for lane in health.lanes] == [
+            ("openai", "no credit"),
+            ("anthropic", "spend limit"),
+        ]
+        assert set(await hold_two(ledger)) == {JobState.SCHEDULED}
+        assert await ledger.release(None, HeldReason.BUDGET, "me") == 0
+        assert len(await ledger.paused_lanes()) == 2
+        assert await ledger.release(None, HeldReason.LANE_PAUSED, "me") == 2
+        assert await ledger.paused_lanes() == []
+        assert len(await ledger.lease(Step.GENERATE, "w", LEASE, 9)) == 2
+
+    over(database_url, story)
+
+
+def test_lanes_are_tried_again_after_their_time_and_not_before(database_url: str) -> None:
+    async def story(ledger: PostgresLedger) -> None:
+        await ledger.pause_lane("openai", "standard", "no credit")
+        await hold_two(ledger)
+        assert await ledger.retry_lanes(timedelta(hours=1)) == []
+        assert await ledger.lease(Step.GENERATE, "w", LEASE, 9) == []
+        await asyncio.to_thread(advance_clock, database_url, timedelta(hours=2))
+        assert await ledger.retry_lanes(timedelta(hours=1)) == [("openai", "standard")]
+        assert len(await ledger.lease(Step.GENERATE, "w", LEASE, 9)) == 2
+        assert await ledger.paused_lanes() == []
+
+    over(database_url, story)
+
+
+def test_tenants_take_turns_by_their_weight(database_url: str) -> None:
+    async def story(ledger: PostgresLedger) -> None:
+        for tenant in ("small", "big", "unnamed"):
+            jobs = make_jobs(*(make_request(f"{n}?") for n in range(40)), tenant=tenant)
+            await ledger.submit(make_batch(tenant=tenant), [jobs])
+        leased = await ledger.lease(Step.GENERATE, "w", LEASE, 35)
+        counts = {tenant: sum(job.tenant == tenant for job in leased) for tenant in ("small", "big", "unnamed")}
+        assert counts == {"small": 5, "big": 20, "unnamed": 10}
+
+    over(database_url, story, shares={"big": 2.0, "small": 0.5})

@@ -1,0 +1,259 @@
+"""The lexical layer: its verdicts on sentences of our own, its model file, its features, and how its parts add up."""
+# ruff: noqa: RUF001 - typographic characters are meant
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.generation import CheckerName
+from schemas.grounding import Claim, Grounding, Verdict
+from schemas.job import JobRequest
+from tasks.checkers import CHECKERS, ground, use_calibration
+from tasks.checkers.attribution import Attribution, attribution, citation_scores
+from tasks.checkers.features import Features, look, read_claim
+from tasks.checkers.fusion import summed_up
+from tasks.checkers.lexical import Lexical
+from tasks.checkers.model import Calibration, LexicalModel, shipped
+from tasks.errors import ConfigurationError
+from tasks.postprocess import postprocess
+from tasks.text.evidence import SourceSearch, content_words, forget, index_sentences, index_source
+from tasks.text.passages import LONGEST, passage_spans
+from tests.unit.tasks.claims import CASES, FERRY, LOAN, MUSEUM, REPORT, Case
+
+
+def check(response: str, *sources: Any) -> Grounding:
+    request = JobRequest(response=response, context=sources)
+    return ground(request, postprocess(request, None, None))
+
+
+def only(response: str, *sources: Any) -> Claim:
+    (claim,) = check(response, *sources).claims
+    return claim
+
+
+# ---- verdicts on our own sentences ----
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind}: {case.claim}")
+def test_verdicts_on_own_sentences(case: Case) -> None:
+    claim = only(case.claim, *case.sources)
+    right = (claim.verdict is Verdict.SUPPORTED) == case.supported
+    # A known miss that is judged rightly now is good news, too: then the list is to be corrected.
+    assert right is not case.missed, f"{claim.verdict.value} {claim.score}: {claim.reason}"
+    for evidence in claim.evidence:
+        assert case.sources[evidence.source_index][evidence.start : evidence.end].strip()
+
+
+def test_the_fixture_is_of_all_kinds_and_mostly_judged_rightly() -> None:
+    kinds = Counter(case.kind for case in CASES)
+    assert len(CASES) >= 60
+    assert min(kinds.values()) >= 5
+    assert sum(case.missed for case in CASES) <= len(CASES) / 6
+
+
+@pytest.mark.parametrize(
+    ("claim", "reason"),
+    [
+        ("The Northwind carries 420 passengers.", "the number 420 is in no source; the source says 240, not 420"),
+        ("The ferry between Aldmoor and Port Lune takes dogs.", "the names Port, Lune are in no source"),
+        ("Dogs travel free on deck.", "the best place in the sources holds 0%"),
+        ("Zebras juggle marbles.", "none of its words stand in the sources"),
+        ("Whales never follow ferries.", "it denies something, and the best place in the sources does not"),
+    ],
+)
+def test_reasons_are_told_in_words(claim: str, reason: str) -> None:
+    found = only(claim, FERRY)
+    assert found.verdict is Verdict.UNSUPPORTED
+    if "holds 0%" in reason:
+        assert "the best place" in found.reason or "none of its words" in found.reason
+    else:
+        assert reason in found.reason
+
+
+def test_a_number_that_only_an_uncited_source_holds_makes_a_miscitation() -> None:
+    claim = only("The Northwind carries 240 passengers and 36 cars [1].", MUSEUM, FERRY)
+    assert (claim.verdict, claim.miscited) == (Verdict.SUPPORTED, True)
+    assert claim.evidence[0].source_index == 1
+
+
+# ---- numbers ----
+
+
+@pytest.mark.parametrize(
+    ("source", "claim", "absent"),
+    [
+        ("It costs 3 million euros.", "It costs 3,000,000 euros.", ()),
+        ("It costs 3,000,000 euros.", "It costs 3 million euros.", ()),
+        ("It has 8,537,673 people.", "It has 8.5 million people.", ()),
+        ("It has 8,537,673 people.", "It has 8.6 million people.", ("8.6",)),
+        ("It rose by 4.24 percent.", "It rose by 4.2 percent.", ()),
+        ("It happened in 1998.", "It happened in 2000.", ("2000",)),
+        ("Signed on 03.05.2021.", "Signed on 3 May 2021.", ()),
+        ("It won the third prize.", "It won prize 3.", ()),
+        ("It opened in 2019.", "It opened in 2018–19.", ("2018",)),
+        ("There are seventeen rooms.", "There are 17 rooms.", ()),
+        ("There are 17 rooms.", "There are 71 rooms.", ("71",)),
+    ],
+)
+def test_numbers_are_found_however_they_are_written(source: str, claim: str, absent: tuple[str, ...]) -> None:
+    said = read_claim(claim)
+    search = SourceSearch(JobRequest(response="x", context=(source,)).context, said.content)
+    assert look(search, said).numbers_absent == absent
+
+
+# ---- windows and indexes ----
+
+
+def test_a_window_never_reaches_from_one_source_into_the_next() -> None:
+    said = read_claim("Zebras juggle marbles loudly.")
+    sources = JobRequest(response="x", context=("Zebras juggle.", "Marbles roll loudly.")).context
+    found = look(SourceSearch(sources, said.content), said)
+    assert found.features.recall == pytest.approx(0.5, abs=0.05)
+    assert look(SourceSearch(sources, said.content), said, {0, 1}).features.recall == 1.0
+
+
+def test_indexes_are_the_same_read_or_kept() -> None:
+    first = index_source(REPORT)
+    assert index_source(REPORT) is first
+    forget()
+    assert index_source(REPORT) == first
+    words = content_words(["revenue", "voss", "2023", "nothing"])
+    assert first.held(words) == {"reven": [0], "voss": [2], "2023": [0]}
+    assert index_sentences(REPORT).held(words) == first.held(words)
+
+
+ODD = st.text(st.one_of(st.sampled_from("aB .!?\n\r\t\"')1,0“。।-#|*\x01\x1e\u00a0é字"), st.characters()), max_size=90)
+
+
+@given(st.one_of(ODD, ODD.map(lambda text: text * 40)))
+def test_passages_are_ordered_trimmed_short_and_lose_nothing(text: str) -> None:
+    position = 0
+    for start, end in passage_spans(text):
+        assert position <= start < end <= len(text)
+        assert end - start <= LONGEST
+        assert text[start:end] == text[start:end].strip()
+        assert not text[position:start].strip()
+        position = end
+    assert not text[position:].strip()
+
+
+# ---- the model ----
+
+
+def test_the_shipped_model_says_where_it_comes_from() -> None:
+    model = shipped()
+    assert model.features == Features._fields
+    assert len(model.trained_on) == 6
+    assert all(len(digest) == 64 for digest in model.trained_on.values())
+    assert model.knots[0][1] > 0.02
+    assert model.knots[-1][1] < 0.98
+    assert model.metrics["full model, folds"]["pooled ECE"] <= 0.05
+
+
+def test_more_support_never_lowers_the_probability() -> None:
+    model = shipped()
+    steps = [model.probability(Features(recall / 10, 0, 0, 0)) for recall in range(11)]
+    assert steps == sorted(steps)
+    assert steps[0] < model.supported_at < steps[-1]
+    worse = (Features(0.8, 0.7, 0, 0), Features(0.8, 0, 0, 0.7))
+    assert all(model.probability(features) < model.probability(Features(0.8, 0, 0, 0)) for features in worse)
+
+
+def test_a_model_for_other_features_is_refused() -> None:
+    value = json.loads(shipped().model_dump_json())
+    with pytest.raises(ValueError, match="made for the features"):
+        LexicalModel.model_validate(value | {"features": ["recall"]})
+    with pytest.raises(ValueError, match="must rise"):
+        LexicalModel.model_validate(value | {"knots": [[0, 0.5], [0, 0.6]]})
+
+
+# ---- one's own calibration ----
+
+
+def calibration(**changed: Any) -> Calibration:
+    value = {"model": shipped().identity, "knots": ((-1.0, 0.1), (1.0, 0.9)), "supported_at": 0.99, "labels": 50}
+    return Calibration.model_validate(value | changed)
+
+
+def test_a_calibration_changes_verdicts_and_the_version() -> None:
+    lexical = Lexical(shipped().calibrated(calibration()))
+    assert lexical.version.startswith(f"{shipped().version}+")
+    request = JobRequest(response="A crossing takes 85 minutes.", context=(FERRY,))
+    processed = postprocess(request, None, None)
+    strict = ground(request, processed, {CheckerName.LEXICAL: lexical})
+    assert strict.claims[0].verdict is Verdict.UNSUPPORTED
+    assert ground(request, processed).claims[0].verdict is Verdict.SUPPORTED
+
+
+def test_a_process_can_be_told_to_use_a_calibration() -> None:
+    before = CHECKERS[CheckerName.LEXICAL]
+    try:
+        use_calibration(calibration())
+        assert only("A crossing takes 85 minutes.", FERRY).verdict is Verdict.UNSUPPORTED
+    finally:
+        use_calibration(None)
+    assert CHECKERS[CheckerName.LEXICAL].version == before.version
+
+
+def test_a_calibration_for_another_model_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="made for lexical-1"):
+        shipped().calibrated(calibration(model="lexical-1"))
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"model": "m", "knots": [], "supported_at": 0.5, "labels": 1}'])
+def test_a_broken_calibration_file_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=r"NIGHTDESK_CALIBRATION.*mine\.json"):
+        Calibration.load(path)
+    with pytest.raises(ConfigurationError, match="can't be read"):
+        Calibration.load(tmp_path / "absent.json")
+
+
+# ---- the scores of an answer ----
+
+
+def test_the_weakest_claim_and_the_confidence() -> None:
+    grounding = check("A crossing takes 85 minutes [1]. Dogs eat marble cake on the roof [1]. Hello!", FERRY)
+    assert grounding.weakest == 1
+    assert grounding.confidence == grounding.claims[1].score
+    assert grounding.confidence is not None
+    assert grounding.confidence < 0.4 < (grounding.claims[0].score or 0)
+    assert (check("Hello!", FERRY).weakest, check("Hello!", FERRY).confidence) == (None, None)
+
+
+def test_an_unchecked_claim_leaves_no_confidence() -> None:
+    claims = [
+        Claim(text="a", start_pos=0, end_pos=1, verdict=Verdict.SUPPORTED, score=0.7, checker="lexical"),
+        Claim(text="b", start_pos=2, end_pos=3, verdict=Verdict.UNCHECKED),
+    ]
+    grounding = summed_up(claims, {}, {}, [])
+    assert (grounding.weakest, grounding.confidence) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("response", "recall", "precision"),
+    [
+        ("A crossing takes 85 minutes [1]. Borrowers may repay the loan early [2].", 1.0, 1.0),
+        ("A crossing takes 85 minutes [1]. Borrowers may repay the loan early [1].", 0.5, 0.5),
+        ("A crossing takes 85 minutes. Borrowers may repay the loan early [2].", 0.5, 1.0),
+        ("A crossing takes 85 minutes [1][2].", 1.0, 0.5),
+        ("A crossing takes 85 minutes.", 0.0, None),
+    ],
+)
+def test_citation_recall_and_precision(response: str, recall: float, precision: float | None) -> None:
+    grounding = check(response, FERRY, LOAN)
+    assert (grounding.citation_recall, grounding.citation_precision) == (recall, precision)
+
+
+def test_a_citation_that_is_needed_together_with_another_is_precise() -> None:
+    both = attribution(frozenset({0, 1}), supported=True, entails=lambda scope: len(scope) > 1)
+    assert both == Attribution(recalled=True, cited=2, precise=2)
+    idle = attribution(frozenset({0, 1}), supported=True, entails=lambda scope: 0 in scope)
+    assert idle == Attribution(recalled=True, cited=2, precise=1)
+    assert citation_scores([]) == (None, None)

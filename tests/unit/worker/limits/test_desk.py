@@ -1,0 +1,432 @@
+"""The desk over an account in memory that stands for Redis: waiting, sending away, falling back, learning."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
+from schemas.failure import Failure, FailureKind
+from schemas.generation import AnswerProtocol
+from schemas.states import Step
+from tasks.errors import BrokerUnavailable
+from tasks.ports import Call, Leased, NotNow, Permit, Room, Why
+from tests.builders import make_batch, make_jobs, make_prompt, make_request
+from worker.ledger.memory import MemoryLedger
+from worker.limits import desk as desk_module
+from worker.limits import line as line_module
+from worker.limits.book import Book, Order, Reply
+from worker.limits.desk import LimitDesk
+from worker.limits.lanes import Lanes
+from worker.limits.line import TRIP_AFTER
+from worker.settings import LimitSettings, ProviderKind, ProviderSettings, Settings
+
+
+class Books:
+    """The shared accounts; can go away."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.books: dict[tuple[str, str], Book] = {}
+        self.orders: list[Order] = []
+        self.asked = asyncio.Condition()
+
+    async def exchange(self, provider: str, model: str, order: Order) -> Reply:
+        await asyncio.sleep(0)
+        if self.away:
+            raise BrokerUnavailable("gone")
+        async with self.asked:
+            self.orders.append(order)
+            self.asked.notify_all()
+        return self.books.setdefault((provider, model), Book()).exchange(order)
+
+
+class PausedLanes:
+    """The ledger's part of lanes."""
+
+    def __init__(self) -> None:
+        self.paused: dict[tuple[str, str], str] = {}
+        self.looks = 0
+
+    async def pause_lane(self, provider: str, lane: str, why: str) -> None:
+        self.paused.setdefault((provider, lane), why)
+
+    async def paused_lanes(self) -> Sequence[tuple[str, str]]:
+        self.looks += 1
+        await asyncio.sleep(0.001)
+        return list(self.paused)
+
+    async def retry_lanes(self, older_than: timedelta) -> Sequence[tuple[str, str]]:
+        resumed, self.paused = list(self.paused), {}
+        return resumed
+
+
+class Counter:
+    """A desk in a test, with everything around it."""
+
+    def __init__(
+        self, *, workers: int = 1, slots: int = 100, period_s: float = 60.0, settle_s: float = 0.0, **settings: Any
+    ) -> None:
+        self.books = Books()
+        self.ledger = PausedLanes()
+        self.lanes = Lanes(self.ledger)
+        self.nudges = 0
+        self.desk = LimitDesk(
+            Settings(**settings), self.books, self.lanes, workers=lambda: workers, slots=slots,
+            on_room=self._nudged, period_s=period_s, settle_s=settle_s,
+        )  # fmt: skip
+
+    def _nudged(self) -> None:
+        self.nudges += 1
+
+    async def permit(self, *, priority: int = 0, **call: Any) -> Permit | NotNow:
+        return await self.desk.permit(await make_leased(priority), make_call(**call))
+
+
+async def make_leased(priority: int = 0) -> Leased:
+    ledger = MemoryLedger()
+    await ledger.submit(make_batch(), [make_jobs(make_request(priority=priority))])
+    (job,) = await ledger.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
+    return job
+
+
+def make_call(provider: str = "openai", model: str = "m", body: bytes = b"x" * 300, max_tokens: int = 100) -> Call:
+    request = make_request(config={"max_tokens": max_tokens})
+    return Call(
+        provider=provider, model=model, lane="standard", protocol=AnswerProtocol.MARKERS, body=body,
+        request_hash=b"", timeout_s=5.0, reserve_usd=Decimal(0), prompt=make_prompt(), request=request,
+    )  # fmt: skip
+
+
+def completion(input_tokens: int = 100, output_tokens: int = 10, **headers: str) -> Completion:
+    return Completion(
+        text="t", finish_reason=FinishReason.STOP, protocol=AnswerProtocol.MARKERS,
+        usage=Usage(input_tokens=input_tokens, output_tokens=output_tokens),
+        snapshot=ProviderSnapshot(provider="openai", rate_limits={k.replace("_", "-"): v for k, v in headers.items()}),
+    )  # fmt: skip
+
+
+def failure(kind: FailureKind, **more: Any) -> Failure:
+    return Failure(kind=kind, message="no", **more)
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 20))
+
+
+def test_without_limits_every_call_goes_and_nothing_holds_leases_back() -> None:
+    async def story() -> None:
+        counter = Counter()
+        permits = await asyncio.gather(*(counter.permit() for _ in range(200)))
+        assert all(isinstance(permit, Permit) for permit in permits)
+        assert counter.desk.room() is None
+        # Asked for in blocks: far fewer round trips than calls.
+        assert len(counter.books.orders) < 20
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_the_offline_provider_asks_nobody() -> None:
+    async def story() -> None:
+        counter = Counter(providers={"mine": ProviderSettings(kind=ProviderKind.EXTRACTIVE)})
+        for name in ("extractive", "mine"):
+            permit = await counter.permit(provider=name)
+            assert isinstance(permit, Permit)
+            counter.desk.answered(permit, completion())
+        assert counter.books.orders == []
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
+    async def story() -> None:
+        counter = Counter(requests_per_minute=60)
+        assert counter.desk.room() == Room(100, desk_module.FIRST_LOOK)
+        assert isinstance(await counter.permit(), Permit)
+        waiting = [asyncio.create_task(counter.permit()) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        # Three seconds' worth at a call a second.
+        assert counter.desk.room() == Room(50, 1)
+        urgent = await counter.permit(priority=5)
+        assert isinstance(urgent, Permit)
+        assert 100 < urgent.waited_ms < 5_000
+        assert not any(task.done() for task in waiting)
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_who_would_wait_too_long_is_sent_away_one_after_the_other() -> None:
+    async def story() -> None:
+        counter = Counter(requests_per_minute=6)
+        assert isinstance(await counter.permit(), Permit)
+        waiting = [asyncio.create_task(counter.permit()) for _ in range(2)]
+        await asyncio.sleep(0.02)
+        first, second = await counter.permit(), await counter.permit()
+        assert isinstance(first, NotNow)
+        assert isinstance(second, NotNow)
+        assert first.why is Why.LIMIT
+        assert second.delay - first.delay == pytest.approx(timedelta(seconds=10), abs=timedelta(seconds=1))
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_a_job_that_gives_up_as_it_is_served_gives_its_permit_back() -> None:
+    async def story() -> None:
+        counter = Counter(max_concurrency=1)
+        held = await counter.permit()
+        assert isinstance(held, Permit)
+        task = asyncio.create_task(counter.permit())
+        await asyncio.sleep(0.05)
+        counter.desk.unused(held)
+        task.cancel()
+        await asyncio.wait([task])
+        assert isinstance(await counter.permit(), Permit)
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_slots_come_back_with_answers_failures_and_unmade_calls() -> None:
+    async def story() -> None:
+        counter = Counter(max_concurrency=1)
+        for number in range(3):
+            permit = await counter.permit()
+            assert isinstance(permit, Permit)
+            if number == 0:
+                counter.desk.answered(permit, completion())
+            elif number == 1:
+                counter.desk.failed(permit, failure(FailureKind.INVALID_REQUEST))
+            else:
+                counter.desk.unused(permit)
+        assert isinstance(await counter.permit(), Permit)
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_estimates_follow_what_calls_use() -> None:
+    async def story() -> None:
+        counter = Counter(output_tokens_per_minute=1_000_000)
+        permit = await counter.permit(body=b"x" * 300, max_tokens=500)
+        assert isinstance(permit, Permit)
+        assert permit.taken == (1, 100, 500, 600)
+        counter.desk.answered(permit, completion(input_tokens=75, output_tokens=20))
+        second = await counter.permit(body=b"x" * 400, max_tokens=500)
+        assert isinstance(second, Permit)
+        assert second.taken == pytest.approx((1, 100, 20, 120))
+        (settled,) = [one for order in counter.books.orders for one in order.settlements]
+        assert settled.more == pytest.approx((0, -25, -480, -505))
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_a_429_slows_everybody_down_and_its_retry_after_stops_them() -> None:
+    async def story() -> None:
+        counter = Counter(requests_per_minute=6_000)
+        permit = await counter.permit()
+        assert isinstance(permit, Permit)
+        counter.desk.failed(permit, failure(FailureKind.RATE_LIMITED, retry_after_s=30.0))
+        await asyncio.sleep(0.05)
+        told = await counter.permit()
+        assert isinstance(told, NotNow)
+        assert (told.why, round(told.delay.total_seconds())) == (Why.LIMIT, 30)
+        assert counter.books.orders[-1].notice.cut or any(order.notice.cut for order in counter.books.orders)
+        # Nothing but a look now and then is leased for it.
+        assert counter.desk.room() == Room(50, desk_module.PEEK)
+        assert counter.desk.room() == Room(50, 0)
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_headers_make_limits_where_none_are_set() -> None:
+    async def story() -> None:
+        counter = Counter()
+        permit = await counter.permit()
+        assert isinstance(permit, Permit)
+        counter.desk.answered(permit, completion(x_ratelimit_limit_requests="120"))
+        assert isinstance(await counter.permit(), Permit)
+        room = counter.desk.room()
+        assert room is not None
+        assert room.bulk == 6
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_many_failures_in_a_row_open_the_breaker_and_an_answer_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_module, "MIXED_PATIENCE_S", 0.05)
+
+    async def story() -> None:
+        counter = Counter(period_s=1.0)
+        for _ in range(TRIP_AFTER):
+            permit = await counter.permit()
+            assert isinstance(permit, Permit)
+            counter.desk.failed(permit, failure(FailureKind.UNAVAILABLE))
+        told = await asyncio.create_task(_until_refused(counter))
+        assert told.why is Why.BREAKER
+        await asyncio.sleep(told.delay.total_seconds() + 0.1)
+        probe = await counter.permit()
+        assert isinstance(probe, Permit)
+        counter.desk.answered(probe, completion())
+        async with counter.books.asked:
+            await counter.books.asked.wait_for(lambda: counter.books.orders[-1].notice.well)
+        permits = await asyncio.gather(*(counter.permit() for _ in range(5)))
+        assert all(isinstance(permit, Permit) for permit in permits)
+        await counter.desk.close()
+
+    run(story())
+
+
+async def _until_refused(counter: Counter) -> NotNow:
+    while True:
+        told = await counter.permit()
+        if isinstance(told, NotNow):
+            return told
+        counter.desk.unused(told)
+
+
+def test_failures_of_the_jobs_own_never_open_the_breaker() -> None:
+    async def story() -> None:
+        counter = Counter()
+        for number in range(3 * TRIP_AFTER):
+            permit = await counter.permit()
+            assert isinstance(permit, Permit)
+            kind = FailureKind.INVALID_REQUEST if number % 3 else FailureKind.UNAVAILABLE
+            counter.desk.failed(permit, failure(kind))
+        assert isinstance(await counter.permit(), Permit)
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_a_used_up_quota_pauses_the_lane_until_somebody_lets_it_go_on() -> None:
+    async def story() -> None:
+        counter = Counter()
+        permit = await counter.permit()
+        assert isinstance(permit, Permit)
+        counter.desk.failed(permit, failure(FailureKind.QUOTA))
+        await counter.lanes.close()
+        assert counter.ledger.paused == {("openai", "standard"): "no"}
+        told = await counter.permit()
+        assert told == NotNow(Why.LANE_PAUSED, timedelta(0))
+        assert isinstance(await counter.permit(provider="anthropic"), Permit)
+
+        # A release takes the row away; a job that is leased after it is not held again for what was known before.
+        counter.ledger.paused.clear()
+        assert isinstance(await counter.permit(), Permit)
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_many_jobs_share_one_look_at_a_paused_lane() -> None:
+    async def story() -> None:
+        counter = Counter()
+        counter.ledger.paused["openai", "standard"] = "no"
+        await counter.lanes.look()
+        told = await asyncio.gather(*(counter.permit() for _ in range(50)))
+        assert {one.why for one in told if isinstance(one, NotNow)} == {Why.LANE_PAUSED}
+        assert len(told) == 50
+        assert counter.ledger.looks <= 4
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_without_redis_each_worker_keeps_to_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "LOOK_S", 0.05)
+
+    async def story() -> None:
+        counter = Counter(workers=4, requests_per_minute=240, period_s=1.2)
+        counter.books.away = True
+        granted: list[float] = []
+        loop = asyncio.get_running_loop()
+
+        async def busy() -> None:
+            while True:
+                if isinstance(await counter.permit(), Permit):
+                    granted.append(loop.time())
+
+        tasks = [asyncio.create_task(busy()) for _ in range(3)]
+        await asyncio.sleep(1.8)
+        worst = max(sum(at <= other < at + 1.2 for other in granted) for at in granted)
+        assert worst <= 60
+        assert len(granted) >= 60
+        # Back: both must agree for a while, so nothing is granted twice.
+        counter.books.away = False
+        await asyncio.sleep(0.3)
+        assert counter.books.orders
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        worst = max(sum(at <= other < at + 1.2 for other in granted) for at in granted)
+        assert worst <= 61
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_without_redis_a_new_worker_waits_until_the_others_count_it() -> None:
+    async def story() -> None:
+        counter = Counter(requests_per_minute=600, settle_s=0.3)
+        counter.books.away = True
+        permit = await counter.permit()
+        assert isinstance(permit, Permit)
+        assert permit.waited_ms >= 290
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_models_that_nobody_asks_for_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "MOST_LINES", 5)
+    monkeypatch.setattr(desk_module, "IDLE_S", 0.0)
+
+    async def story() -> None:
+        counter = Counter()
+        for number in range(50):
+            permit = await counter.permit(model=f"m{number}")
+            assert isinstance(permit, Permit)
+            counter.desk.answered(permit, completion())
+            await asyncio.sleep(0.002)
+        assert len(counter.desk._lines) <= 50
+        await asyncio.sleep(0.3)
+        assert isinstance(await counter.permit(model="last"), Permit)
+        assert len(counter.desk._lines) <= 5
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_a_model_without_a_limit_does_not_wait_behind_one_that_has() -> None:
+    async def story() -> None:
+        slow = ProviderSettings(kind=ProviderKind.OPENAI, limits=LimitSettings(requests_per_minute=6))
+        counter = Counter(providers={"slow": slow})
+        assert isinstance(await counter.permit(provider="slow"), Permit)
+        assert isinstance(await counter.permit(), Permit)
+        waiting = [asyncio.create_task(counter.permit(provider="slow")) for _ in range(2)]
+        await asyncio.sleep(0.02)
+        assert counter.desk.room() == Room(50, 48)
+        told = await counter.permit(provider="slow")
+        assert isinstance(told, NotNow)
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        await counter.desk.close()
+
+    run(story())

@@ -1,0 +1,99 @@
+"""Counting workers and trying paused lanes again, over a ledger of the test's own."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tasks.errors import LedgerUnavailable
+from tests.unit.worker.limits.test_desk import Counter, PausedLanes
+from worker.limits import presence as presence_module
+from worker.limits.lanes import Lanes
+from worker.limits.presence import WorkersPresent
+
+
+class Roll(PausedLanes):
+    """Says how many workers there are, or that it is away."""
+
+    def __init__(self, *counts: int | None) -> None:
+        super().__init__()
+        self.counts = list(counts)
+        self.left: list[str] = []
+        self.counted = asyncio.Semaphore(0)
+
+    async def beat(self, worker: str) -> int:
+        self.counted.release()
+        count = self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
+        if count is None:
+            raise LedgerUnavailable("gone")
+        return count
+
+    async def leave(self, worker: str) -> None:
+        self.left.append(worker)
+
+
+def present(roll: Roll, lane_retry_s: float = 0.0) -> WorkersPresent:
+    return WorkersPresent(roll, "w", Lanes(roll), timedelta(seconds=lane_retry_s))
+
+
+def test_what_was_last_known_stays_while_the_ledger_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence_module, "EVERY_S", 0.001)
+
+    async def story() -> None:
+        roll = Roll(3, None, None, 5)
+        workers = present(roll)
+        await workers.start(lambda _: None)
+        assert workers.workers == 3
+        seen = set()
+        async with asyncio.timeout(5):
+            for _ in range(6):
+                await roll.counted.acquire()
+                seen.add(workers.workers)
+        await workers.stop()
+        assert seen == {3, 5}
+        assert roll.left == ["w"]
+
+    asyncio.run(story())
+
+
+def test_a_worker_does_not_wait_for_the_ledger_to_say_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence_module, "LEAVE_S", 0.01)
+
+    class Silent(Roll):
+        async def leave(self, worker: str) -> None:
+            await asyncio.Event().wait()
+
+    async def story() -> None:
+        workers = present(Silent(1))
+        await workers.start(lambda _: None)
+        async with asyncio.timeout(5):
+            await workers.stop()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("lane_retry_s", "tried"), [(3_600.0, ["openai"]), (0.0, [])])
+def test_a_paused_lane_is_tried_again_only_where_that_is_wanted(lane_retry_s: float, tried: list[str]) -> None:
+    async def story() -> None:
+        roll = Roll(1)
+        await roll.pause_lane("openai", "standard", "no credit")
+        told: list[str] = []
+        workers = present(roll, lane_retry_s)
+        await workers.start(told.append)
+        await workers.stop()
+        assert told == tried
+
+    asyncio.run(story())
+
+
+def test_the_first_call_in_a_lane_that_goes_on_is_a_probe() -> None:
+    async def story() -> None:
+        counter = Counter()
+        await counter.permit()
+        counter.desk.try_lane("openai")
+        async with counter.books.asked:
+            await counter.books.asked.wait_for(lambda: counter.books.orders[-1].notice.probe)
+        assert counter.books.books["openai", "m"]._trips == 1
+        await counter.desk.close()
+
+    asyncio.run(asyncio.wait_for(story(), 10))

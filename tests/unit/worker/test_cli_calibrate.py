@@ -1,0 +1,97 @@
+"""``nightdesk calibrate``: labels in, a calibration file out that the check takes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from schemas.grounding import Verdict
+from schemas.job import JobRequest
+from tasks.checkers import CHECKERS, ground, use_calibration
+from tasks.checkers.model import Calibration, shipped
+from tasks.checkers.recalibration import recalibrate, weakest_score
+from tasks.errors import InputError
+from tasks.postprocess import postprocess
+from worker import cli
+
+WORDS = (
+    "harbour lantern granite meadow copper violin orchard glacier pepper saddle compass turbine velvet walnut".split()
+)
+LINES = 60
+
+
+pytestmark = pytest.mark.usefixtures("as_before")
+
+
+@pytest.fixture(autouse=True)
+def _shipped_again() -> Iterator[None]:
+    yield
+    use_calibration(None)
+
+
+def line(number: int) -> dict[str, Any]:
+    """Two thirds of the source's words are kept in a claim; someone strict calls only whole ones supported."""
+    said = [WORDS[(number * 3 + step) % len(WORDS)] for step in range(6)]
+    whole = number % 2 == 0
+    claim = said if whole else [*said[:4], f"qu{number}x", f"zy{number}k"]
+    return {
+        "response": f"The {' '.join(claim)} {number}.",
+        "sources": [f"The {' '.join(said)} {number}."],
+        "label": whole,
+    }
+
+
+def labels(path: Path, *, count: int = LINES) -> Path:
+    path.write_bytes(b"".join(orjson.dumps(line(number)) + b"\n" for number in range(count)))
+    return path
+
+
+def verdict(given: dict[str, Any]) -> Verdict:
+    request = JobRequest(response=given["response"], context=given["sources"])
+    return ground(request, postprocess(request, None, None)).claims[0].verdict
+
+
+def test_a_calibration_is_written_and_changes_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "mine.json"
+    assert cli.run(["calibrate", str(labels(tmp_path / "labels.jsonl")), "-o", str(out)]) == 0
+    told = capsys.readouterr().err
+    assert "balanced accuracy" in told
+    assert f"NIGHTDESK_CALIBRATION={out}" in told
+    calibration = Calibration.load(out)
+    assert calibration.labels == LINES
+    assert calibration.metrics["after, in folds"]["balanced accuracy"] == 1.0
+    assert calibration.metrics["before"]["balanced accuracy"] == 0.5
+    assert verdict(line(1)) is Verdict.SUPPORTED
+    use_calibration(calibration)
+    assert (verdict(line(0)), verdict(line(1))) == (Verdict.SUPPORTED, Verdict.UNSUPPORTED)
+    assert CHECKERS["lexical"].version != shipped().version  # type: ignore[index]
+
+
+def test_bad_lines_are_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = labels(tmp_path / "labels.jsonl")
+    bad = [b"{", b"[1]", b'{"response": "a b", "sources": ["a"]}', b'{"label": 1, "sources": ["a"]}']
+    good = orjson.dumps(
+        {"claim": "The lantern is copper.", "sources": ["The lantern is copper."], "label": "supported"}
+    )
+    path.write_bytes(path.read_bytes() + b"\n".join([*bad, good]) + b"\n")
+    assert cli.run(["calibrate", str(path), "-o", "-", "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert orjson.loads(captured.out)["labels"] == LINES + 1
+    for number in range(4):
+        assert f"line {LINES + 1 + number} is left out" in captured.err
+
+
+def test_too_few_labels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "mine.json"
+    assert cli.run(["calibrate", str(labels(tmp_path / "labels.jsonl", count=12)), "-o", str(out)]) == 2
+    assert "at least 20 are needed" in capsys.readouterr().err
+    assert not out.exists()
+    request = JobRequest(response="Lanterns glow.", context=("Lanterns glow.",))
+    with pytest.raises(InputError, match="0 of the rarer label"):
+        recalibrate([(request, True)] * 30, "2026-01-01")
+
+
+def test_an_answer_without_claims_has_no_score() -> None:
+    assert weakest_score(JobRequest(response="Hello!", context=("Lanterns glow.",))) is None

@@ -1,0 +1,392 @@
+"""Grants permits for provider calls: from the account all workers share, or from a local share while Redis is away."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from time import monotonic, time
+from typing import Protocol
+
+from uuid_utils.compat import uuid7
+
+from schemas.completion import Completion
+from schemas.failure import Failure, FailureKind
+from tasks.errors import BrokerUnavailable
+from tasks.ports import Call, Leased, Limits, NotNow, Permit, Room, Why
+from worker.limits.book import Ask, Book, Order, Reply, Settlement
+from worker.limits.headers import LONGEST_PAUSE_S, read
+from worker.limits.lanes import Lanes
+from worker.limits.line import Line, Waiter
+from worker.limits.presence import EVERY_S
+from worker.limits.terms import DIMENSIONS, INPUT, OUTPUT, PERIOD_S, REQUESTS, TOKENS, terms_of
+from worker.settings import ProviderKind, Settings
+from worker.stopping import cancelled
+
+log = logging.getLogger(__name__)
+
+SOONEST_S, LATEST_S = 0.02, 0.5
+"""Between two exchanges of a line in which somebody waits."""
+GATHER_S = 0.1
+"""How long ends of calls are gathered while nobody waits."""
+AFTER_BREAK_S = 1.0
+
+RETURN_S = 10.0
+"""After Redis came back both its account and the local share must agree: others may not have noticed yet."""
+SETTLE_S = 2 * EVERY_S
+"""Without Redis a new worker grants nothing for so long: until the others have counted it, its share is theirs."""
+LOOK_S = 1.0
+"""Between looks whether Redis is back."""
+
+ACTIVE_S = 30.0
+"""A provider's model that nobody asked for in that time no longer counts."""
+FIRST_LOOK = 8
+"""Jobs that are leased to learn whom they call, where something is limited."""
+PEEK_S, PEEK = 2.0, 2
+"""While all that is called is blocked, so many jobs are leased in that time, to see whether others call elsewhere."""
+
+MOST_LINES, IDLE_S = 500, 600.0
+"""From so many models on, those that nobody asked for in that time are forgotten."""
+
+SLOT_GRACE_S = 60.0
+"""Beyond a call's timeout: its slot comes back then even if its worker died."""
+
+ILL = frozenset({FailureKind.OVERLOADED, FailureKind.UNAVAILABLE, FailureKind.UNKNOWN_OUTCOME})
+NEITHER = frozenset({FailureKind.BAD_ANSWER, FailureKind.INTERNAL, FailureKind.CONFIGURATION, FailureKind.CANCELLED})
+"""Failures that say nothing of the provider's health; all others show that it answers."""
+
+
+class Books(Protocol):
+    """The shared accounts."""
+
+    async def exchange(self, provider: str, model: str, order: Order) -> Reply:
+        """See ``Book.exchange``; raises ``BrokerUnavailable``."""
+        ...
+
+
+class LimitDesk(Limits):
+    """``tasks.ports.Limits`` of one process; belongs to one event loop.
+
+    Args:
+        settings: the limits.
+        books: the shared accounts.
+        lanes: the paused lanes.
+        workers: how many processes make calls now.
+        slots: of this process; waiting jobs never take more than half of them.
+        on_room: called when more jobs may be leased.
+        period_s: a minute; tests take less.
+        settle_s: seconds until all workers know of this one.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        books: Books,
+        lanes: Lanes,
+        *,
+        workers: Callable[[], int],
+        slots: int,
+        on_room: Callable[[], None],
+        period_s: float = PERIOD_S,
+        settle_s: float = SETTLE_S,
+    ) -> None:
+        self._settings = settings
+        self._books = books
+        self._lanes = lanes
+        self._workers = workers
+        self._slots = slots
+        self._on_room = on_room
+        self._period_s = period_s
+        self._settle_s = settle_s
+        self._began = monotonic()
+        self._lines: dict[tuple[str, str], Line] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._agree_until = 0.0
+        self._peeked_at = float("-inf")
+        self._configured = any(
+            limits.model_fields_set and any(value is not None for value in limits.model_dump().values())
+            for limits in (
+                settings.default_limits,
+                *(one.limits for one in settings.providers.values() if one.limits),
+                *(one for given in settings.providers.values() for one in (given.model_limits or {}).values()),
+            )
+        )
+        # Slices are counted by wall time as in Redis, but a step of the clock must not empty or fill them.
+        self._offset = time() - monotonic()
+
+    # ---- the port ----
+
+    async def permit(self, job: Leased, call: Call) -> Permit | NotNow:
+        """See ``tasks.ports.Limits``."""
+        began = monotonic()
+        if await self._lanes.paused(call.provider, call.lane):
+            return NotNow(Why.LANE_PAUSED, timedelta(0))
+        line = self._line(call.provider, call.model or "")
+        if not line.terms.any and self._offline(call.provider):
+            line.asked_at = began
+            return Permit(uuid7(), call.provider, line.model, call.lane, (), 0.0, 0.0)
+        urgent = job.priority > 0
+        refusal = line.refusal(self._workers(), urgent=urgent, mixed=self._mixed())
+        if refusal is not None:
+            line.asked_at = began
+            return refusal
+        weights = self._weights(line, call)
+        waiter = line.join(self._ask(call, weights, urgent=urgent))
+        self._start(line)
+        try:
+            granted = await waiter.granted
+        except asyncio.CancelledError:
+            line.leave(waiter)
+            if waiter.granted.done() and not waiter.granted.cancelled():
+                self._give_back(line, waiter)
+            raise
+        if isinstance(granted, NotNow):
+            return granted
+        return Permit(
+            waiter.ask.id,
+            call.provider,
+            line.model,
+            call.lane,
+            weights,
+            granted.at_s,
+            (monotonic() - began) * 1000,
+            granted.shared,
+            len(call.body),
+        )
+
+    def answered(self, permit: Permit, completion: Completion) -> None:
+        """See ``tasks.ports.Limits``."""
+        if not permit.taken:
+            return
+        line = self._line(permit.provider, permit.model)
+        used = permit.taken
+        if (usage := completion.usage) is not None:
+            line.estimate.learn(permit.body_bytes, usage.input_tokens, usage.output_tokens)
+            used = _weights(usage.input_tokens, usage.output_tokens)
+        told = read(completion.snapshot.rate_limits)
+        line.learn(told.limits)
+        if told.pause_s:
+            line.cut(told.pause_s, too_many=False)
+        line.went_well()
+        self._settle(line, permit, used)
+
+    def failed(self, permit: Permit, failure: Failure) -> None:
+        """See ``tasks.ports.Limits``."""
+        if failure.kind is FailureKind.QUOTA:
+            self._lanes.pause(permit.provider, permit.lane, failure.message)
+        if not permit.taken:
+            return
+        line = self._line(permit.provider, permit.model)
+        too_many = failure.kind is FailureKind.RATE_LIMITED
+        if too_many or failure.retry_after_s:
+            line.cut(min(failure.retry_after_s or 0.0, LONGEST_PAUSE_S), too_many=too_many)
+        if failure.kind in ILL:
+            line.went_ill()
+        elif failure.kind not in NEITHER:
+            line.went_well()
+        # The request arrived and counts; nothing was written or read for it, unless nobody knows.
+        unknown = failure.kind in {FailureKind.UNKNOWN_OUTCOME, FailureKind.CANCELLED, FailureKind.BAD_ANSWER}
+        used = permit.taken if unknown else _weights(0, 0)
+        self._settle(line, permit, used)
+
+    def unused(self, permit: Permit) -> None:
+        """See ``tasks.ports.Limits``."""
+        if permit.taken:
+            line = self._line(permit.provider, permit.model)
+            self._settle(line, permit, (0.0,) * len(DIMENSIONS))
+
+    # ---- what may be leased ----
+
+    def room(self) -> Room | None:
+        """How many jobs may be leased now to wait for permits; None while nothing is limited."""
+        now, workers = monotonic(), self._workers()
+        active = [line for line in self._lines.values() if now - line.asked_at < ACTIVE_S or line.waiting]
+        limited = [line for line in active if line.limited]
+        if not limited:
+            return Room(self._slots, FIRST_LOOK) if self._configured and not active else None
+        half = max(1, self._slots // 2)
+        urgent = max(0, half - sum(len(line.urgent) for line in active))
+        waiting = sum(len(line.bulk) for line in active)
+        if len(limited) < len(active):
+            return Room(urgent, max(0, half - waiting))
+        most = min(sum(line.ahead(workers) for line in active), half)
+        bulk = max(0, most - waiting)
+        if bulk < most // 4:
+            # A lease for each permit would cost more than the calls; the rest still waits for the next ones.
+            bulk = 0
+        if bulk == 0 and all(now < line.blocked_until for line in active) and now - self._peeked_at > PEEK_S:
+            self._peeked_at, bulk = now, PEEK
+        return Room(urgent, bulk)
+
+    def _mixed(self) -> bool:
+        now = monotonic()
+        return sum(now - line.asked_at < ACTIVE_S for line in self._lines.values()) > 1
+
+    def try_lane(self, provider: str) -> None:
+        """A lane of this provider goes on: one call shows whether it is served."""
+        for line in self._lines.values():
+            if line.provider == provider:
+                line.probe()
+                self._start(line)
+
+    async def close(self) -> None:
+        """Tell what is left to be told, once, and stop."""
+        tasks = [task for task in (self._looking, *(line.pump for line in self._lines.values())) if task is not None]
+        for task in tasks:
+            await cancelled(task)
+        for line in self._lines.values():
+            if line.unsent:
+                await self._once(line)
+        if self._looking is not None:
+            await cancelled(self._looking)
+
+    # ---- lines ----
+
+    def _line(self, provider: str, model: str) -> Line:
+        line = self._lines.get((provider, model))
+        if line is None:
+            self._forget_idle()
+            terms = terms_of(self._settings, provider, model, self._period_s)
+            line = self._lines[provider, model] = Line(provider, model, terms, Book(self._now))
+        return line
+
+    def _forget_idle(self) -> None:
+        """Models come from jobs: however many are named, only those in use are remembered."""
+        if len(self._lines) >= MOST_LINES:
+            now = monotonic()
+            self._lines = {
+                key: line for key, line in self._lines.items()
+                if line.waiting or line.unsent or now - line.asked_at < IDLE_S
+            }  # fmt: skip
+
+    def _now(self) -> float:
+        return monotonic() + self._offset
+
+    def _offline(self, provider: str) -> bool:
+        given = self._settings.providers.get(provider)
+        kind = given.kind if given is not None else provider
+        return kind == ProviderKind.EXTRACTIVE
+
+    def _weights(self, line: Line, call: Call) -> tuple[float, ...]:
+        expected = line.estimate
+        return _weights(expected.input_tokens(len(call.body)), expected.output_tokens(call.request.config.max_tokens))
+
+    def _ask(self, call: Call, weights: tuple[float, ...], *, urgent: bool) -> Ask:
+        return Ask(uuid7(), urgent, weights, call.timeout_s + SLOT_GRACE_S)
+
+    def _settle(self, line: Line, permit: Permit, used: tuple[float, ...]) -> None:
+        more = tuple(new - old for new, old in zip(used, permit.taken, strict=True))
+        line.settle(Settlement(permit.id, permit.taken_at_s, more), shared=permit.shared)
+        self._start(line)
+
+    def _give_back(self, line: Line, waiter: Waiter) -> None:
+        granted = waiter.granted.result()
+        if not isinstance(granted, NotNow):
+            nothing = tuple(-weight for weight in waiter.ask.weights)
+            line.settle(Settlement(waiter.ask.id, granted.at_s, nothing), shared=granted.shared)
+            self._start(line)
+
+    # ---- exchanging ----
+
+    def _start(self, line: Line) -> None:
+        if line.pump is None or line.pump.done():
+            line.pump = asyncio.get_running_loop().create_task(self._pump(line), name=f"limits of {line.provider}")
+
+    async def _pump(self, line: Line) -> None:
+        while line.waiting or line.unsent:
+            try:
+                pause_s = await self._once(line)
+            except Exception:
+                # Jobs wait here: whatever broke, they must be served or sent away.
+                log.exception("the limits of %s broke", line.provider)
+                pause_s = AFTER_BREAK_S
+            line.send_away(self._workers(), mixed=self._mixed())
+            self._on_room()
+            if pause_s:
+                await line.woken(pause_s)
+            elif not line.waiting:
+                # The ends of calls are gathered, so that a busy provider costs few exchanges.
+                await line.woken(GATHER_S)
+
+    async def _once(self, line: Line) -> float:
+        """Exchange once and serve; returns for how long to pause."""
+        asking, order, settlements = line.order()
+        reply, shared = await self._exchange(line, order, settlements)
+        for waiter in line.serve(asking, reply, shared=shared):
+            nothing = tuple(-weight for weight in waiter.ask.weights)
+            line.settle(Settlement(waiter.ask.id, reply.at_s, nothing), shared=shared)
+        if not reply.why:
+            return 0.0
+        return min(max(reply.wait_s, SOONEST_S), LATEST_S)
+
+    async def _exchange(self, line: Line, order: Order, settlements: tuple[Settlement, ...]) -> tuple[Reply, bool]:
+        """Ask the shared account; the local one learns of everything, so that it can go on alone at any time."""
+        own = replace(order, settlements=settlements, workers=self._workers())
+        if self._looking is not None:
+            return self._alone(line, own), False
+        agreed = len(order.asks)
+        if monotonic() < self._agree_until:
+            local = line.book.exchange(own)
+            if local.granted < agreed:
+                agreed = local.granted
+                if not agreed:
+                    # What ended is still to be told.
+                    await self._tell(line, replace(order, asks=()))
+                    return local, True
+            shared = await self._tell(line, replace(order, asks=order.asks[:agreed]))
+            if shared is None:
+                return local, False
+            back = tuple(
+                Settlement(ask.id, local.at_s, tuple(-weight for weight in ask.weights))
+                for ask in order.asks[shared.granted : agreed]
+            )
+            if back:
+                line.book.exchange(replace(own, asks=(), settlements=back))
+            elif local.why:
+                shared = replace(shared, wait_s=max(shared.wait_s, local.wait_s), why=shared.why or local.why)
+            return shared, True
+        shared = await self._tell(line, order)
+        if shared is None:
+            return self._alone(line, own), False
+        line.book.exchange(replace(own, asks=()))
+        line.book.note(own, order.asks[: shared.granted])
+        return shared, True
+
+    def _alone(self, line: Line, own: Order) -> Reply:
+        """The local account's reply; it grants nothing until all workers have counted this one."""
+        if monotonic() - self._began < self._settle_s:
+            return replace(line.book.exchange(replace(own, asks=())), wait_s=LATEST_S, why="limit")
+        return line.book.exchange(own)
+
+    async def _tell(self, line: Line, order: Order) -> Reply | None:
+        """The shared account's reply; None when Redis went away, which is looked after from then on."""
+        try:
+            return await self._books.exchange(line.provider, line.model, order)
+        except BrokerUnavailable as error:
+            if self._looking is None:
+                log.warning("each worker keeps to its own share of the limits (%d workers): %s", self._workers(), error)
+                self._looking = asyncio.get_running_loop().create_task(self._look(line), name="look for Redis")
+            return None
+
+    async def _look(self, line: Line) -> None:
+        """Go back to the shared account when Redis answers."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self._books.exchange(line.provider, line.model, Order(line.terms))
+            except BrokerUnavailable:
+                continue
+            except Exception:
+                log.exception("the look for Redis broke")
+                continue
+            log.warning("the limits are shared over Redis again")
+            self._agree_until = monotonic() + RETURN_S
+            self._looking = None
+            return
+
+
+def _weights(input_tokens: float, output_tokens: float) -> tuple[float, ...]:
+    weights = [0.0] * len(DIMENSIONS)
+    weights[REQUESTS], weights[INPUT], weights[OUTPUT] = 1.0, float(input_tokens), float(output_tokens)
+    weights[TOKENS] = float(input_tokens + output_tokens)
+    return tuple(weights)

@@ -1,0 +1,201 @@
+-- The account of one provider and model: the algorithm of book.py, with Redis's clock as the clock of all workers.
+-- KEYS[1]: a hash with the account; KEYS[2]: a sorted set with the calls under way, by when their slots run out.
+-- ARGV[1]: the order, as JSON. Returns JSON. Times are seconds.
+local key, slots = KEYS[1], KEYS[2]
+local order = cjson.decode(ARGV[1])
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
+local period, rules, notice = order.period, order.rules, order.notice
+local width = period / rules.slices
+
+local names = {'factor', 'factor_at', 'cut_at', 'learned_at', 'paused', 'urgent', 'open', 'trips'}
+for d = 1, #order.most do
+  names[#names + 1] = 'learned' .. d
+  names[#names + 1] = 'due' .. d
+  names[#names + 1] = 'total' .. d
+  names[#names + 1] = 'first' .. d
+  names[#names + 1] = 'last' .. d
+end
+local found, state, changed = redis.call('HMGET', key, unpack(names)), {}, {}
+for at, name in ipairs(names) do state[name] = tonumber(found[at] or nil) end
+
+local function get(name, default) return state[name] or default end
+local function set(name, value)
+  state[name] = value
+  changed[name] = true
+end
+local function slice(d, place) return d .. ':' .. string.format('%d', place) end
+local function amount(d, place) return tonumber(redis.call('HGET', key, slice(d, place)) or '0') or 0 end
+
+local function expire(d)
+  local first, last = state['first' .. d], state['last' .. d]
+  if not first then return end
+  local total = get('total' .. d, 0)
+  if (last + 1) * width <= now - period then
+    -- Nobody asked for a whole period: everything goes, in one sweep of what there can be.
+    for place = first, math.min(last, first + 2 * rules.slices) do redis.call('HDEL', key, slice(d, place)) end
+    total, first, last = 0, nil, nil
+  else
+    while (first + 1) * width <= now - period do
+      total = total - amount(d, first)
+      redis.call('HDEL', key, slice(d, first))
+      first = first + 1
+    end
+  end
+  set('total' .. d, total)
+  set('first' .. d, first)
+  set('last' .. d, last)
+end
+
+local function factor()
+  return math.min(1, get('factor', 1) + rules.recovery * (now - get('factor_at', 0)) / period)
+end
+
+local function limits()
+  if now - get('learned_at', 0) > rules.learned_kept * period then
+    for d = 1, #order.most do set('learned' .. d, 0) end
+  end
+  local effective = {}
+  for d, own in ipairs(order.most) do
+    local learned = get('learned' .. d, 0)
+    local most = own
+    if own <= 0 or (learned > 0 and learned < own) then most = learned end
+    effective[d] = most * factor()
+  end
+  return effective
+end
+
+local function take(d, at, most, weight)
+  if most > 0 then set('due' .. d, math.max(get('due' .. d, 0), now) + weight * period / most) end
+  local place = math.floor(math.min(at, now) * rules.slices / period)
+  local first = state['first' .. d]
+  if not first then
+    if weight <= 0 then return end
+    set('first' .. d, place)
+    set('last' .. d, place)
+  elseif place < first then
+    if weight <= 0 then return end
+    place = first
+  elseif place > state['last' .. d] then
+    if weight <= 0 then return end
+    set('last' .. d, place)
+  end
+  redis.call('HINCRBYFLOAT', key, slice(d, place), string.format('%.6f', weight))
+  set('total' .. d, get('total' .. d, 0) + weight)
+end
+
+local function meter_wait(d, most, weight)
+  if most <= 0 or weight <= 0 then return 0 end
+  local wait = math.max(0, get('due' .. d, 0) - rules.burst * period - now)
+  local left, place = get('total' .. d, 0), state['first' .. d]
+  while place and place <= state['last' .. d] and left + weight > most and left > 0.000001 do
+    left = left - amount(d, place)
+    wait = math.max(wait, (place + 1) * width + period - now)
+    place = place + 1
+  end
+  return wait
+end
+
+local function rate(d)
+  local first = state['first' .. d]
+  if not first then return 0 end
+  return get('total' .. d, 0) * period / math.max(now - first * width, period / 60)
+end
+
+for d = 1, #order.most do expire(d) end
+local most = limits()
+
+-- What the provider said.
+for d, learned in ipairs(notice.learned) do
+  if learned > 0 then
+    set('learned' .. d, learned)
+    set('learned_at', now)
+  end
+end
+if notice.cut and now - get('cut_at', 0) >= rules.cut_pause * period then
+  if most[1] <= 0 then
+    set('learned1', math.max(1, rate(1)))
+    set('learned_at', now)
+  end
+  set('factor', math.max(rules.least_factor, factor() * rules.cut))
+  set('factor_at', now)
+  set('cut_at', now)
+end
+if notice.pause > 0 then set('paused', math.max(get('paused', 0), now + notice.pause)) end
+if notice.well and get('trips', 0) > 0 then
+  set('trips', 0)
+  set('open', 0)
+end
+if get('trips', 0) == 0 and (notice.trip or notice.probe) then
+  set('trips', 1)
+  set('open', now + (notice.trip and rules.cool * period or 0))
+end
+most = limits()
+
+for _, ended in ipairs(order.settlements) do
+  if order.concurrency > 0 then redis.call('ZREM', slots, ended.id) end
+  for d, more in ipairs(ended.more) do
+    if more ~= 0 and (most[d] > 0 or d == 1) then take(d, ended.at, most[d], more) end
+  end
+end
+if order.concurrency > 0 then redis.call('ZREMRANGEBYSCORE', slots, '-inf', string.format('%.6f', now)) end
+
+local function refusal(ask)
+  if now < get('paused', 0) then return get('paused', 0) - now, 'pause' end
+  if get('trips', 0) > 0 and now < get('open', 0) then return get('open', 0) - now, 'breaker' end
+  if not ask.urgent and now < get('urgent', 0) then return get('urgent', 0) - now, 'urgent' end
+  local wait, why = 0, ''
+  if order.concurrency > 0 and redis.call('ZCARD', slots) >= order.concurrency then
+    wait, why = width, 'slots'
+  else
+    for d, weight in ipairs(ask.weights) do wait = math.max(wait, meter_wait(d, most[d], weight)) end
+    if wait > 0 then why = 'limit' end
+  end
+  if ask.urgent then
+    local held = 0
+    if why ~= '' then held = now + math.min(wait + width, rules.urgent_held * period) end
+    if held ~= get('urgent', 0) then set('urgent', held) end
+  end
+  return wait, why
+end
+
+local granted, wait, why = 0, 0, ''
+for _, ask in ipairs(order.asks) do
+  wait, why = refusal(ask)
+  if why ~= '' then break end
+  local trips = get('trips', 0)
+  if trips > 0 then
+    set('trips', trips + 1)
+    set('open', now + math.min(rules.cool * 2 ^ trips, rules.longest_cool) * period)
+  end
+  if order.concurrency > 0 then redis.call('ZADD', slots, string.format('%.6f', now + ask.lasts), ask.id) end
+  for d, weight in ipairs(ask.weights) do
+    -- Requests are counted also without a limit, so that a refusal can make one.
+    if weight ~= 0 and (most[d] > 0 or d == 1) then take(d, now, most[d], weight) end
+  end
+  granted = granted + 1
+end
+
+local writes, removals = {}, {}
+for name in pairs(changed) do
+  if state[name] == nil then
+    removals[#removals + 1] = name
+  else
+    writes[#writes + 1] = name
+    writes[#writes + 1] = string.format('%.6f', state[name])
+  end
+end
+if #removals > 0 then redis.call('HDEL', key, unpack(removals)) end
+if #writes > 0 then redis.call('HSET', key, unpack(writes)) end
+local kept = math.ceil((rules.learned_kept + rules.longest_cool) * period)
+redis.call('EXPIRE', key, kept)
+if order.concurrency > 0 then redis.call('EXPIRE', slots, kept + 7200) end
+
+local blocked = math.max(0, get('paused', 0) - now)
+if get('trips', 0) > 0 then blocked = math.max(blocked, get('open', 0) - now) end
+local effective = {}
+for d, one in ipairs(most) do effective[d] = string.format('%.6f', one) end
+return cjson.encode({
+  granted = granted, at = string.format('%.6f', now), wait = string.format('%.6f', wait), why = why,
+  limits = effective, trips = get('trips', 0), blocked = string.format('%.6f', blocked),
+})

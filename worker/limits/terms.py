@@ -1,0 +1,56 @@
+"""What the settings allow each provider and model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from worker.settings import LimitSettings, ProviderSettings, Settings
+
+DIMENSIONS = ("requests", "input_tokens", "output_tokens", "tokens")
+"""What is limited per minute; ``tokens`` is input and output together, which only providers set (in their headers)."""
+
+REQUESTS, INPUT, OUTPUT, TOKENS = range(len(DIMENSIONS))
+
+PERIOD_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The limits of one provider and model.
+
+    Attributes:
+        most: per period, in the order of ``DIMENSIONS``; 0 is no limit.
+        concurrency: calls at once over all workers; 0 is no limit.
+        period_s: a minute; tests take less.
+    """
+
+    most: tuple[float, ...] = (0.0,) * len(DIMENSIONS)
+    concurrency: int = 0
+    period_s: float = PERIOD_S
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is limited."""
+        return bool(self.concurrency) or any(self.most)
+
+
+def terms_of(settings: Settings, provider: str, model: str, period_s: float = PERIOD_S) -> Terms:
+    """The limits of a provider's model: the model's own before the provider's, before the defaults."""
+    given: ProviderSettings | None = settings.providers.get(provider)
+    layers: list[LimitSettings | None] = [settings.default_limits]
+    if given is not None:
+        layers += [given.limits, (given.model_limits or {}).get(model)]
+    merged: dict[str, float] = {}
+    for layer in layers:
+        if layer is not None:
+            merged.update(layer.model_dump(exclude_none=True))
+    return _terms(merged, period_s)
+
+
+def _terms(given: Mapping[str, float], period_s: float) -> Terms:
+    most = (
+        float(given.get("requests_per_minute", 0)),
+        float(given.get("input_tokens_per_minute", 0)),
+        float(given.get("output_tokens_per_minute", 0)),
+        0.0,
+    )
+    return Terms(most, int(given.get("max_concurrency", 0)), period_s)
