@@ -53,7 +53,7 @@ def retry_after(here: Ground) -> Account:
     return here.account(JOBS)
 
 
-@experiment("quota used up and spend limits reached: held, then released", quick=True)
+@experiment("quota used up and spend limits reached: held, then released")
 def quota(here: Ground) -> Account:
     codes = ("insufficient_quota", "billing_hard_limit_reached")
     here.stub.then(*[faults.openai_error(429, code) for code in codes for _ in range(10)])
