@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-local-llm bench eval bench-prompt limits faults audit clean
+.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-local-llm bench eval bench-prompt limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -70,8 +70,11 @@ limits: $(VENV)/.developing ## the shared limits with four workers, and how soon
 bench-prompt: $(VENV)/.developing ## tokens of a prompt beside its sources, and the time to build it
 	$(BIN)/python bench/prompt.py
 
-faults: $(VENV)/.developing ## break things on purpose and count what is lost or called twice (some ten minutes)
+faults: $(VENV)/.developing ## break things on purpose and count what is lost or called twice (some twelve minutes)
 	@$(BIN)/python -m tests.faults
+
+soak: $(VENV)/.developing ## 10,000 jobs while everything dies at random: some twelve minutes (SOAK="--jobs 600 --seconds 60")
+	@$(BIN)/python -m tests.faults.soak $(SOAK)
 
 audit: $(VENV)/.installed ## ask the public advisory database about every pinned dependency (needs the network)
 	$(PIP_INSTALL) pip-audit

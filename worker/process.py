@@ -16,6 +16,7 @@ from tasks.checkers.model import Calibration
 from tasks.errors import ConfigurationError
 from worker.app import QUEUES, make_app
 from worker.logs import configure_logging, passwords_of
+from worker.requests import trust_nothing
 from worker.runtime import WorkerRuntime
 from worker.settings import Settings, worker_name
 from worker.wiring import STEPS_OF_QUEUE, ConfiguredProviders, Endpoints
@@ -44,6 +45,7 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
     # JSON only: running as root executes nothing that a message could bring.
     warnings.filterwarnings("ignore", category=SecurityWarning)
     app = make_app(settings, where.redis_url)
+    trust_nothing(app)
     runtime = WorkerRuntime(
         settings,
         app,

@@ -18,8 +18,9 @@ from hypothesis.stateful import (
 )
 
 from schemas.generation import Recheck
+from schemas.prompt import Correction
 from schemas.states import TRANSITIONS, HeldReason, JobState, Outcome, Step
-from tasks.ports import Leased, Opened, Purpose
+from tasks.ports import Advance, Leased, Opened, Purpose
 from tests.builders import (
     later,
     lease_key,
@@ -40,7 +41,8 @@ T = TypeVar("T")
 ALL = 1_000
 WORKERS = ("w1", "w2")
 HOW = ("ok", "ok", "ok", "stay", "retry", "snooze", "hold", "unknown")
-LESS = ("renew", "renew", "hand back", "defer", "hold", "crash", "cancel")
+LESS = ("renew", "renew", "hand back", "defer", "hold", "ask again", "give up", "crash", "cancel")
+PERSON = ("pause", "resume", "resume", "more money", "less money", "publish", "republish")
 DUTIES = ("promote", "promote", "rescue", "rescue", "rescue and hold", "expire", "release")
 RELEASED = (HeldReason.BUDGET, HeldReason.LANE_PAUSED, HeldReason.UNKNOWN_OUTCOME)
 picks = st.integers(0, 3)
@@ -162,6 +164,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert one.token not in tokens
             job = self.model.jobs[one.job_id]
             assert (one.step, one.run, one.round) == (job.step, job.run, job.round)
+            assert one.correction == job.correction
             self._compare_history(one, job)
             self.model.lease(one, LEASE)
             self.leases[worker].append(one)
@@ -255,12 +258,21 @@ class LedgerMachine(RuleBasedStateMachine):
             if job is not None:
                 job.goes(JobState.AVAILABLE)
         else:
-            job, reason = self._idle(leased), HeldReason.BUDGET if what == "hold" else None
-            then = later(leased, delay=30 * SECOND, held_reason=reason, event="hold")
+            job, then = self._idle(leased), self._deferred(leased, what)
             deferred = self.do(self.ledger.defer(lease_key(leased), then), "defer", touched=[leased.job_id])
             assert deferred == (job is not None)
             if job is not None:
                 self.model.advance(job, then)
+
+    def _deferred(self, leased: Leased, what: str) -> Advance:
+        if what == "ask again":
+            wrong = Correction(purpose="reask", problems=("It is not an object.",))
+            return later(leased, step=Step.GENERATE, round=leased.round + 1, event="reask", correction=wrong)
+        if what == "give up" and leased.round:
+            given_up = Correction(purpose="reask", given_up="the call failed")
+            return later(leased, step=Step.CHECK, round=leased.round - 1, event="given_up", correction=given_up)
+        reason = HeldReason.BUDGET if what == "hold" else None
+        return later(leased, delay=30 * SECOND, held_reason=reason, event="hold")
 
     def _renew(self, leases: dict[UUID, Leased]) -> None:
         lost = self.do(self.ledger.renew([lease_key(one) for one in leases.values()], LEASE))
@@ -299,13 +311,41 @@ class LedgerMachine(RuleBasedStateMachine):
             for reason in RELEASED:
                 released = self.do(self.ledger.release(None, reason, ACTOR))
                 assert released == self.model.release(reason)
-            self.do(self.ledger.promote(ALL), "release", "promote")
-            self.model.promote()
+            self._promote_released()
         else:
             reason = HeldReason.UNKNOWN_OUTCOME if duty == "rescue and hold" else None
             rescued = self.do(self.ledger.rescue(ALL, reason), "rescue")
             assert set(rescued) == self.model.rescue(reason)
             self.touched.update(self.order)
+
+    def _promote_released(self) -> None:
+        self.do(self.ledger.promote(ALL), "release", "promote", "hold")
+        self.model.promote()
+
+    @precondition(lambda self: self.batches)
+    @rule(pick=picks, what=st.sampled_from(PERSON))
+    def of_a_whole_batch(self, pick: int, what: str) -> None:
+        """A batch is paused, goes on, gets another ceiling; results are published, or Redis lost them all."""
+        batch_id = self.batches[-1 - pick % len(self.batches)]
+        if what == "pause":
+            held = self.do(self.ledger.pause_batch(batch_id, ACTOR, paused=True), "hold")
+            assert held == self.model.pause(batch_id)
+        elif what == "resume":
+            released = self.do(self.ledger.pause_batch(batch_id, ACTOR, paused=False))
+            assert released == self.model.resume(batch_id)
+            self._promote_released()
+        elif what in {"more money", "less money"}:
+            ceiling = None if what == "more money" else Decimal("0.3")
+            self.do(self.ledger.set_budget(batch_id, ceiling, ACTOR))
+            self.model.ceilings[batch_id] = ceiling
+            self.model.release(HeldReason.BUDGET, batch_id)
+            self._promote_released()
+        elif what == "publish":
+            self.do(self.ledger.mark_published(self.order))
+            for job in self.model.jobs.values():
+                job.published = not job.active
+        else:
+            assert self.do(self.ledger.republish(timedelta(days=1))) == self.model.republish()
 
     def _cancel(self, job: Job) -> None:
         cancelled = self.do(self.ledger.cancel([job.id], ACTOR), "cancel", touched=[job.id])
@@ -343,6 +383,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert TRANSITIONS[before, view.state] & self.verbs, f"{before} to {view.state} by {self.verbs}"
             assert (view.state, view.step, view.run, view.round) == (job.state, job.step, job.run, job.round)
             assert (view.held_reason, view.outcome) == (job.held, job.outcome)
+            assert (view.published_at is not None) == job.published
             assert (view.finished_at is None, view.record is None) == (job.active, job.active)
             assert totals([view.cost_usd]) == job.cost_usd
             self.seen[view.job_id] = view.state
@@ -389,6 +430,8 @@ class LedgerMachine(RuleBasedStateMachine):
         await self.clock.advance(200 * SECOND)
         await self.ledger.expire(ALL)
         await self.ledger.rescue(ALL, None)
+        for batch_id in self.batches:
+            await self.ledger.pause_batch(batch_id, ACTOR, paused=False)
         for reason in HeldReason:
             await self.ledger.release(None, reason, ACTOR)
         await self.ledger.promote(ALL)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from schemas.completion import FinishReason
 from schemas.failure import FailureKind
+from schemas.prompt import Correction
 from schemas.states import ACTIVE_STATES, HeldReason, JobState, Outcome, Step
 from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, Opened, Purpose
 from tests.builders import closed_error, closed_ok, closed_unknown, later, make_answer, to_check, totals
@@ -61,6 +62,8 @@ class Job:
     lease_until: float = 0.0
     rechecks: bool = False
     """Its run checks the answer of an earlier one."""
+    correction: Correction | None = None
+    published: bool = False
     ended_at: float | None = None
     """When it was first seen final."""
     calls: list[Call] = field(default_factory=list)
@@ -101,6 +104,8 @@ class Model:
     now: float = 0.0
     jobs: dict[UUID, Job] = field(default_factory=dict)
     ceilings: dict[UUID, Decimal | None] = field(default_factory=dict)
+    paused: set[UUID] = field(default_factory=set)
+    """Batches."""
 
     def of_batch(self, batch_id: UUID) -> list[Job]:
         """The jobs of a batch."""
@@ -172,6 +177,8 @@ class Model:
 
     def advance(self, job: Job, then: Advance) -> None:
         """Move a running job on."""
+        if job.round != then.round and then.state is JobState.SCHEDULED:
+            job.correction = then.correction
         job.step, job.round = then.step, then.round
         if then.state is JobState.SCHEDULED:
             job.due = self.now + then.delay.total_seconds()
@@ -200,18 +207,44 @@ class Model:
         due = [
             job
             for job in self.jobs.values()
-            if job.state is JobState.SCHEDULED and job.held is None and job.due <= self.now
+            if job.state is JobState.SCHEDULED
+            and job.held is None
+            and job.due <= self.now
+            and job.batch_id not in self.paused
         ]
         for job in due:
             job.goes(JobState.AVAILABLE)
         return len(due)
 
-    def release(self, reason: HeldReason) -> int:
-        """Lift this hold from all jobs; whether dispatch has to promote them first is left open."""
-        held = [job for job in self.jobs.values() if job.held is reason]
+    def release(self, reason: HeldReason, batch_id: UUID | None = None) -> int:
+        """Lift this hold from all jobs, or a batch's; whether dispatch has to promote them first is left open."""
+        held = [job for job in self.jobs.values() if job.held is reason and batch_id in {None, job.batch_id}]
         for job in held:
-            job.held = None
+            # In a batch that is paused a job goes on only when the batch does.
+            job.held = HeldReason.BATCH_PAUSED if job.batch_id in self.paused else None
         return len(held)
+
+    def pause(self, batch_id: UUID) -> int:
+        """Hold what waits in a batch."""
+        self.paused.add(batch_id)
+        waiting = {JobState.AVAILABLE, JobState.SCHEDULED}
+        held = [job for job in self.of_batch(batch_id) if job.held is None and job.state in waiting]
+        for job in held:
+            job.goes(JobState.SCHEDULED)
+            job.held = HeldReason.BATCH_PAUSED
+        return len(held)
+
+    def resume(self, batch_id: UUID) -> int:
+        """Let a batch go on."""
+        self.paused.discard(batch_id)
+        return self.release(HeldReason.BATCH_PAUSED, batch_id)
+
+    def republish(self) -> int:
+        """Forget which results are published."""
+        published = [job for job in self.jobs.values() if job.published]
+        for job in published:
+            job.published = False
+        return len(published)
 
     def end(self, job_ids: set[UUID], state: JobState) -> None:
         """Cancel or expire."""
@@ -222,7 +255,7 @@ class Model:
         """Start a new run."""
         job.goes(JobState.SCHEDULED)
         job.run, job.round, job.step, job.due, job.outcome = job.run + 1, 0, job.first_step, self.now, None
-        job.rechecks = False
+        job.correction, job.published, job.rechecks = None, False, False
 
     def recheck(self, job: Job) -> bool:
         """Check the answer again in a new run; whether there is one."""
@@ -234,6 +267,7 @@ class Model:
             return False
         job.goes(JobState.SCHEDULED)
         job.run, job.step, job.due, job.outcome = job.run + 1, Step.CHECK, self.now, None
+        job.correction, job.published = None, False
         return True
 
 

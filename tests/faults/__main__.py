@@ -6,9 +6,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.faults.experiments import EXPERIMENTS
+from tests.faults.experiments import EXPERIMENTS, NotPossibleHere
 
-HEAD = f"{'experiment':<62} {'jobs':>5} {'lost':>5} {'twice without need':>19} {'unavoidable':>12} {'recovery':>9}"
+HEAD = f"{'experiment':<66} {'jobs':>5} {'lost':>5} {'twice without need':>19} {'unavoidable':>12} {'recovery':>9}"
 
 
 def main() -> int:
@@ -25,16 +25,19 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="nightdesk-faults-") as folder:
             try:
                 found = experiment(Path(folder))
+            except NotPossibleHere as error:
+                sys.stdout.write(f"{experiment.name:<66} not possible here: {error}\n")
+                continue
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
                     raise
                 broken += 1
-                sys.stdout.write(f"{experiment.name:<62} broke: {type(error).__name__}: {str(error)[:3000]}\n")
+                sys.stdout.write(f"{experiment.name:<66} broke: {type(error).__name__}: {str(error)[:3000]}\n")
                 continue
         broken += not found.kept
         twice = found.needless + found.unrecorded
         sys.stdout.write(
-            f"{experiment.name:<62} {found.jobs:>5} {found.lost:>5} {twice:>19} {found.unknown:>12}"
+            f"{experiment.name:<66} {found.jobs:>5} {found.lost:>5} {twice:>19} {found.unknown:>12}"
             f" {found.recovery_s:>7.1f} s\n"
         )
         sys.stdout.flush()

@@ -33,7 +33,7 @@ class Account:
 
     Attributes:
         lost: jobs without exactly one final record of the latest run, or without a published result that answers.
-        needless: calls beyond the first of a job that no recorded failure or unknown outcome called for.
+        needless: calls beyond the first of a job that no recorded failure, unknown outcome or person called for.
         unrecorded: calls that the provider counted and the ledger has no attempt for.
         unknown: attempts whose outcome is unknown: called twice when it could not be avoided.
         recovery_s: from the end of the fault until every job was final (and its result published).
@@ -138,6 +138,31 @@ class Ground(System):
 
         return thaw
 
+    def freeze_worker(self, worker: subprocess.Popen[bytes]) -> Callable[[], None]:
+        """Stop a worker without closing a connection; returns what thaws it."""
+        worker.send_signal(signal.SIGSTOP)
+        return lambda: worker.send_signal(signal.SIGCONT)
+
+    def waiting_in(self, lock: int) -> int | None:
+        """The client's port of the session that has this advisory lock and waits for another lock."""
+        found = self.rows(
+            "SELECT s.client_port FROM pg_locks l JOIN pg_stat_activity s USING (pid) WHERE l.locktype = 'advisory' "
+            "AND l.granted AND l.objid::bigint = %s AND s.wait_event_type = 'Lock'",
+            lock,
+        )
+        return int(found[0][0]) if found else None
+
+    def connects_from(self, worker: subprocess.Popen[bytes], port: int) -> bool:
+        """Whether this port is the worker's own end of a connection."""
+        family = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
+        return any(one.laddr.port == port for process in family for one in process.net_connections("tcp"))
+
+    def cut_connections(self) -> None:
+        """Cut every connection to the database."""
+        self.admin(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'nightdesk' AND pid <> pg_backend_pid()"
+        )
+
     def admin(self, statement: str) -> None:
         """Say something to the database as its superuser."""
         url = local.start(self.home).admin_database_url
@@ -147,6 +172,24 @@ class Ground(System):
     def redis(self) -> redis.Redis:
         """A client."""
         return redis.Redis.from_url(self.redis_url)
+
+    def refuses_to_grow(self) -> bool:
+        """Whether the database refuses to write, or is gone."""
+        try:
+            self.rows_changed("CREATE TABLE filler AS SELECT repeat('x', 1000) FROM generate_series(1, 1000)")
+            self.rows_changed("DROP TABLE filler")
+        except psycopg.Error:
+            return True
+        return False
+
+    def redis_refuses_to_write(self) -> bool:
+        """Whether Redis refuses to write, or is gone."""
+        try:
+            with self.redis() as client:
+                client.set("filler", "x" * 1000, ex=60)
+        except redis.RedisError:
+            return True
+        return False
 
     def celery(self) -> Celery:
         """A producer's app."""
@@ -164,7 +207,7 @@ class Ground(System):
         )
         recovery_s = time.monotonic() - self.mended_at if self.mended_at else 0.0
         complete = self.one(
-            "SELECT count(*) FROM job j WHERE state IN ('completed', 'failed') AND finished_at IS NOT NULL AND 1 = "
+            "SELECT count(*) FROM job j WHERE finished_at IS NOT NULL AND 1 = "
             "(SELECT count(*) FROM generation_record g WHERE g.job_id = j.id AND g.run = j.run)"
         )
         unanswered = len(self._without_result()) if published else 0
@@ -175,6 +218,11 @@ class Ground(System):
         ):
             attempts[digest] += count
             causes[digest] += count if outcome != "ok" else 0
+        # A person who wants a job run again wants it called again.
+        for digest, again in self.rows(
+            "SELECT encode(request_hash, 'hex'), count(DISTINCT run) - 1 FROM attempt WHERE outcome = 'ok' GROUP BY 1"
+        ):
+            causes[digest] += again
         calls = self.stub.calls
         return Account(
             jobs=jobs,
@@ -185,6 +233,13 @@ class Ground(System):
             calls=sum(calls.values()),
             recovery_s=recovery_s,
         )
+
+    def settled(self, account: Account) -> Account:
+        """The account, once no call is open any more and every sum of money is that of its attempts."""
+        self.until(lambda: self.count("attempt WHERE closed_at IS NULL") == 0, within_s=90, what="no call under way")
+        broken = self.ask(lambda ledger: ledger.violations())
+        assert broken == [], broken
+        return account
 
     def _without_result(self) -> list[str]:
         app = self.celery()
@@ -217,7 +272,8 @@ def ground(folder: Path, jobs: int, **stub: Any) -> Iterator[Ground]:
             os.environ["OPENAI_API_KEY"] = KEY
             os.environ["OPENAI_BASE_URL"] = f"{provider.url}/v1"
             try:
-                made.submit(questions(jobs))
+                if jobs:
+                    made.submit(questions(jobs))
                 yield made
             finally:
                 made.stop()

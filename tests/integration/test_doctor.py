@@ -356,6 +356,23 @@ def test_health_stays_on_the_indexes(patient: Patient) -> None:
         assert dict(connection.execute(reads).fetchall()) == before
 
 
+# ---- invariants ------------------------------------------------------------------------------------------------
+
+
+def test_money_that_does_not_add_up_is_found_when_asked_for(patient: Patient) -> None:
+    patient.do(finished)
+    patient.say("UPDATE batch SET spent_usd = spent_usd + 1")
+    assert patient.findings() == {}
+
+    report = asyncio.run(examine(invariants=True))
+
+    (finding,) = (finding for finding in report.findings if finding.check.startswith("invariant_"))
+    assert (finding.check, finding.severity) == ("invariant_batch_spent_is_the_sum", Severity.PROBLEM)
+    assert "1 times" in finding.what
+    patient.say("UPDATE batch SET spent_usd = spent_usd - 1")
+    assert not any(found.check.startswith("invariant_") for found in asyncio.run(examine(invariants=True)).findings)
+
+
 # ---- limits ----------------------------------------------------------------------------------------------------
 
 

@@ -50,7 +50,8 @@ class Stub:
         asked: every request, unless ``lean``.
         calls: the billing oracle: how often each request body came, by its SHA-256. The body holds the job's question
             and sources, and the hash is what the ledger keeps with each attempt.
-        answered: the same for those that got a normal answer, so would be billed.
+        answered: the same for those that got a normal answer.
+        billed: the same for all that a provider would charge: whole answers with a usage, normal or not, heard or not.
     """
 
     latency_s: float = 0.0
@@ -62,6 +63,7 @@ class Stub:
     asked: list[Asked] = field(default_factory=list)
     calls: Counter[str] = field(default_factory=Counter)
     answered: Counter[str] = field(default_factory=Counter)
+    billed: Counter[str] = field(default_factory=Counter)
     _random: Random = field(default_factory=lambda: Random(7))
 
     def then(self, *acts: Act) -> None:
@@ -79,6 +81,7 @@ class Stub:
         act = self.acts.popleft() if self.acts else self._chance(request.path)
         if act is not None:
             response = await act(request, answer(orjson.loads(body)))
+            self.billed[digest] += _charges(response)
         else:
             if self.latency_s:
                 await asyncio.sleep(self.latency_s)
@@ -88,6 +91,7 @@ class Stub:
             else:
                 response = web.Response(body=orjson.dumps(answer(asked)), content_type="application/json")
             self.answered[digest] += 1
+            self.billed[digest] += 1
         if not response.prepared:
             response.headers.update(self._headers(request.path))
         return response
@@ -104,6 +108,11 @@ class Stub:
                 kind = "overloaded_error" if code == 529 else "rate_limit_error"
                 return anthropic_error(code, kind) if path == "/v1/messages" else openai_error(code, kind)
         return None
+
+
+def _charges(response: web.StreamResponse) -> bool:
+    whole = response.body if isinstance(response, web.Response) else None
+    return response.status == 200 and isinstance(whole, bytes) and b'"usage"' in whole
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from schemas.quality import QualityConstants
 from schemas.record import GenerationRecord, JobResult
 from schemas.states import JobState, Outcome
 from tasks.texts import MESSAGES
+from tests.faults.experiments import EXPERIMENTS
 from worker.settings import Settings
 
 REPOSITORY = Path(__file__).parents[2]
@@ -75,6 +76,14 @@ def test_every_field_of_record_and_result_is_explained(model: type[GenerationRec
     text = (DOCS / "record.md").read_text()
 
     assert [name for name in model.model_fields if f"`{name}`" not in text] == []
+
+
+def test_every_experiment_is_explained_and_every_one_explained_is_there() -> None:
+    rows = [line for line in (DOCS / "failures.md").read_text().splitlines() if line.startswith("| ")]
+    last = [row.rsplit(" | ", 1)[1].removesuffix(" |") for row in rows if not row.startswith(("| ---", "| failure"))]
+    named = [name for cell in last if not cell.startswith("none") for name in re.findall("`([^`]+)`", cell)]
+
+    assert sorted(named) == sorted(one.name for one in EXPERIMENTS)
 
 
 def test_every_outcome_and_state_is_explained() -> None:

@@ -10,6 +10,7 @@ from worker import local
 from worker.doctor import broker, jobs, limits, place, postgres, workers
 from worker.doctor.finding import Finding, Severity
 from worker.ledger.health import LedgerHealth, Refused, look
+from worker.ledger.invariants import INVARIANTS
 from worker.ledger.migrate import Standing
 from worker.ledger.postgres import PostgresLedger
 from worker.settings import Settings, load_settings
@@ -38,8 +39,11 @@ class Report:
         return max((finding.severity for finding in self.findings), key=order.index, default=None)
 
 
-async def examine() -> Report:
-    """Look at everything that can be looked at; raises only for a defect of ours."""
+async def examine(*, invariants: bool = False) -> Report:
+    """Look at everything that can be looked at; raises only for a defect of ours.
+
+    With ``invariants`` the whole ledger is read, which takes seconds for each million rows.
+    """
     report = Report()
     try:
         settings = load_settings()
@@ -53,6 +57,9 @@ async def examine() -> Report:
         return report
     report.add("spool", *place.check_spool(settings, where.database_url))
     health = await _postgres(settings, where, report)
+    if health is not None and invariants:
+        async with PostgresLedger(where.database_url, connections=1) as ledger:
+            report.add(f"{len(INVARIANTS)} invariants", *jobs.check_invariants(await ledger.violations()))
     await _redis(settings, where, health, report)
     if health is not None:
         lanes = limits.check_lanes(health.lanes)

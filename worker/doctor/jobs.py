@@ -1,13 +1,14 @@
-"""Checks the jobs: none stuck, overdue, unpublished or held without anybody knowing, and money that may be lost."""
+"""Checks the jobs: none stuck, overdue, unpublished or held without anybody knowing; money; and what must always hold."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 from schemas.states import HeldReason
 from worker.doctor.finding import Finding, Severity
 from worker.doctor.workers import count
 from worker.ledger.health import BILLED_WITHIN, OPENED_WITHIN, LedgerHealth
+from worker.ledger.invariants import Violation
 
 BATCHES_NAMED = 3
 
@@ -91,4 +92,17 @@ def check_money(health: LedgerHealth) -> Iterator[Finding]:
             f"{count(health.left_open)} calls of the last {hours} hours were never closed though their jobs are final: "
             "the worker died before it wrote down what became of them",
             "compare with the provider's bill; what they reserved stays reserved in their batch's budget",
+        )
+
+
+def check_invariants(violations: Sequence[Violation]) -> Iterator[Finding]:
+    """What no sequence of events may do to the ledger, a finding for each thing that does not hold."""
+    for violation in violations:
+        more = ", ..." if violation.count > len(violation.samples) else ""
+        yield Finding(
+            f"invariant_{violation.name}",
+            Severity.PROBLEM,
+            f"it does not hold that {violation.holds}: {violation.count:,} times ({', '.join(violation.samples)}{more})",
+            "unless rows were changed by hand this is a defect of ours: keep a backup as it is, and report it with what "
+            "'nightdesk show JOB' says of one of them",
         )

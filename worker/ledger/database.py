@@ -1,8 +1,11 @@
 """Connections to PostgreSQL: one small pool for the hot statements, with driver errors translated to ours."""
 
+import asyncio
 import logging
+import os
+import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +27,13 @@ POOL_WAIT = timedelta(seconds=10)
 
 CONNECT_S = 5
 """Seconds a connection may take to be made."""
+
+STATEMENT_S = 60.0
+"""Seconds that a statement's answer is waited for. They take milliseconds; but a connection that goes through a pooler or a
+proxy which stopped forwarding is alive for TCP, so neither keepalives nor its user timeout would ever end the wait."""
+
+TRANSACTION_S = 600.0
+"""The same for what may go through a whole batch, or all of a day's results."""
 
 CONFLICT_TRIES = 5
 """How often a statement is repeated that lost a deadlock or a race for a unique index."""
@@ -126,11 +136,18 @@ class Database:
         await self._pool.close()
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
-        """A connection for a statement or a transaction; driver errors leave it as ours."""
+    async def connection(self, within_s: float = TRANSACTION_S) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection for a statement or a transaction; driver errors leave it as ours.
+
+        Hung up when it is not given back in time: whoever uses it then gets ``LedgerUnavailable``.
+        """
         try:
             async with self._pool.connection() as connection:
-                yield connection
+                patience = asyncio.get_running_loop().call_later(within_s, _hang_up, connection)
+                try:
+                    yield connection
+                finally:
+                    patience.cancel()
         except _ROW_AT_FAULT as error:
             if isinstance(error, _RETRYABLE):
                 raise
@@ -144,14 +161,16 @@ class Database:
         except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed) as error:
             raise unavailable(self.url, error) from error
 
-    async def rows(self, statement: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[Any]:
+    async def rows(
+        self, statement: str, parameters: Sequence[Any] | dict[str, Any] = (), *, within_s: float = STATEMENT_S
+    ) -> list[Any]:
         """Run one statement and return its rows as named tuples; repeats it after a deadlock or a lost race.
 
         Raises: LedgerUnavailable, Unstorable (a value can't be kept), SchemaMismatch, LedgerError.
         """
         for remaining in reversed(range(CONFLICT_TRIES)):
             try:
-                async with self.connection() as connection:
+                async with self.connection(within_s) as connection:
                     cursor = await connection.execute(statement, parameters)
                     return await cursor.fetchall() if cursor.description else []
             except _RETRYABLE as error:
@@ -161,6 +180,15 @@ class Database:
                     raise LedgerError(f"a statement kept losing to others: {_first_line(error)}") from error
                 log.info("repeating a statement that lost a race: %s", type(error).__name__)
         raise AssertionError("unreachable")
+
+
+def _hang_up(connection: AsyncConnection[Any]) -> None:
+    """End a connection under whoever waits on it. Cancelling the wait would wait for the server's word once more."""
+    if connection.closed:
+        return
+    log.warning("PostgreSQL does not answer on a connection: hanging up")
+    with socket.socket(fileno=os.dup(connection.fileno())) as own, suppress(OSError):
+        own.shutdown(socket.SHUT_RDWR)
 
 
 def _first_line(error: Exception) -> str:

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from schemas.record import GenerationRecord
 from tasks.ports import FinalJob, JobView
-from worker.ledger.database import Database
+from worker.ledger.database import TRANSACTION_S, Database
 from worker.ledger.reading import VIEW_COLUMNS, view_of
 from worker.ledger.tables import generation_record
 
@@ -119,5 +119,5 @@ class Finals:
 
     async def republish(self, finished_within: timedelta) -> int:
         """See ``tasks.ports.Ledger.republish``."""
-        rows = await self._db.rows(_REPUBLISH, {"within": finished_within})
+        rows = await self._db.rows(_REPUBLISH, {"within": finished_within}, within_s=TRANSACTION_S)
         return int(rows[0].jobs)

@@ -11,6 +11,7 @@ from worker.ledger.erasing import Erasing
 from worker.ledger.fairness import shares_document
 from worker.ledger.finals import Finals
 from worker.ledger.health import Health
+from worker.ledger.invariants import Invariants
 from worker.ledger.leasing import Leasing
 from worker.ledger.locating import Locating
 from worker.ledger.migrate import require_current
@@ -21,7 +22,18 @@ from worker.ledger.submission import Submission
 
 
 class PostgresLedger(
-    Submission, Leasing, Attempts, Finals, Dispatching, PersonVerbs, Erasing, Presence, Reading, Locating, Health
+    Submission,
+    Leasing,
+    Attempts,
+    Finals,
+    Dispatching,
+    PersonVerbs,
+    Erasing,
+    Presence,
+    Reading,
+    Locating,
+    Health,
+    Invariants,
 ):
     """``tasks.ports.Ledger`` over PostgreSQL 15 and newer.
 

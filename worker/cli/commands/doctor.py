@@ -24,6 +24,14 @@ def command(
             "Redis can't be asked.",
         ),
     ] = False,
+    invariants: Annotated[
+        bool,
+        typer.Option(
+            "--invariants",
+            help="Also prove by SQL over the whole ledger what must always hold: one record per run, one answer taken, "
+            "every sum of money. Reads all rows.",
+        ),
+    ] = False,
     as_json: options.Json = False,
 ) -> int:
     """Examine settings, servers, workers and jobs, and say what is wrong and what to do about it.
@@ -33,7 +41,7 @@ def command(
     if ping:
         settings = load_settings()
         return OK if doctor.answers_here(settings, endpoints(settings).redis_url) else INCOMPLETE
-    report = run_interruptible(doctor.examine())
+    report = run_interruptible(doctor.examine(invariants=invariants))
     if as_json:
         write_json(to_json(report))
     else:

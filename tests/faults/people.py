@@ -1,0 +1,62 @@
+"""Deadlines, cancels and retries that meet calls under way, and producers that say everything twice."""
+
+from tests.acceptance.conftest import questions
+from tests.faults.ground import Account, Ground
+from tests.faults.listing import JOBS, experiment
+
+
+@experiment("the deadline passes during the calls", latency_s=3.0)
+def deadline_in_flight(here: Ground) -> Account:
+    here.work()
+    here.until_calling(10)
+    here.rows_changed("UPDATE job SET deadline = nightdesk_now() + interval '1 second' WHERE state = 'running'")
+    here.mended()
+    account = here.account(JOBS)
+    assert here.count("job WHERE state = 'expired'") >= 10
+    return here.settled(account)
+
+
+@experiment("one job and then its whole batch cancelled during the calls", latency_s=2.0)
+def cancelled_in_flight(here: Ground) -> Account:
+    here.work()
+    here.until_calling(10)
+    (batch_id, one), *_ = here.rows("SELECT batch_id, id FROM job WHERE state = 'running' LIMIT 1")
+    assert here.ask(lambda ledger: ledger.cancel([one], "ada")) == [one]
+    here.pause(1)
+    here.ask(lambda ledger: ledger.cancel_batch(batch_id, "ada"))
+    here.mended()
+    account = here.account(JOBS)
+    assert here.count("job WHERE state = 'cancelled'") >= 10
+    return here.settled(account)
+
+
+@experiment("run again by a person while the late answer arrives", quick=True, latency_s=2.0)
+def retried_while_late(here: Ground) -> Account:
+    worker = here.work()
+    here.until_calling(10)
+    thaw = here.freeze_worker(worker)
+    try:
+        ids = [job_id for (job_id,) in here.rows("SELECT id FROM job WHERE state = 'running'")]
+        assert len(here.ask(lambda ledger: ledger.cancel(ids, "ada"))) == len(ids)
+        assert len(here.ask(lambda ledger: ledger.retry(ids, "ada"))) == len(ids)
+        here.work()
+        here.until(lambda: here.count("attempt WHERE run = 2") >= len(ids) // 2, what="second runs under way")
+        # The answers of the first run are in the frozen worker's sockets by now.
+        here.pause(2)
+    finally:
+        thaw()
+    here.mended()
+    account = here.account(JOBS)
+    assert here.count("generation_record WHERE run = 2") == len(ids)
+    assert here.one("SELECT max(n) FROM (SELECT count(*) AS n FROM completion WHERE won GROUP BY job_id, run) c") == 1
+    return here.settled(account)
+
+
+@experiment("a producer submits the same batch five times while workers run", quick=True, jobs=0)
+def submitted_again(here: Ground) -> Account:
+    here.work()
+    for _ in range(5):
+        here.submit(questions(JOBS), key="the-same")
+    here.mended()
+    assert here.count("batch") == 1
+    return here.account(JOBS)

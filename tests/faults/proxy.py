@@ -1,0 +1,81 @@
+"""A TCP proxy on loopback that can stop forwarding without closing anything."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit, urlunsplit
+
+
+class Proxy:
+    """Forwards to a server's URL; ``url`` is the same with the proxy's port."""
+
+    def __init__(self, target_url: str) -> None:
+        self._parts = urlsplit(target_url)
+        self._stalled = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
+        self.url = ""
+        self.swallowed = threading.Event()
+        """Set once something was sent that went nowhere."""
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        login, at, _ = self._parts.netloc.rpartition("@")
+        self.url = urlunsplit(self._parts._replace(netloc=f"{login}{at}127.0.0.1:{port}"))
+
+    def stall(self) -> None:
+        """From now on nothing passes, and nobody is told; connections of this time never come back to life."""
+        self._stalled = True
+
+    def heal(self) -> None:
+        """New connections pass again."""
+        self._stalled = False
+
+    async def stop(self) -> None:
+        """Close everything."""
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        if self._stalled:
+            return
+        there, here = await asyncio.open_connection(self._parts.hostname, self._parts.port)
+        self._writers.append(here)
+        for source, sink in ((reader, here), (there, writer)):
+            task = asyncio.get_running_loop().create_task(self._forward(source, sink))
+            self._tasks.add(task)
+
+    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await source.read(65_536):
+                if self._stalled:
+                    self.swallowed.set()
+                    return
+                sink.write(data)
+                await sink.drain()
+            sink.close()
+
+
+@contextmanager
+def running_proxy(target_url: str) -> Iterator[Proxy]:
+    """A proxy on a loop in a thread of its own."""
+    proxy = Proxy(target_url)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="proxy", daemon=True)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(proxy.start(), loop).result(10)
+    try:
+        yield proxy
+    finally:
+        asyncio.run_coroutine_threadsafe(proxy.stop(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()

@@ -1,0 +1,306 @@
+"""Ten thousand jobs while everything dies at random: ``python -m tests.faults.soak`` (``make soak``).
+
+The seed decides which faults come, in which order and after which pauses; it is printed, and can be given again.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from genai_prices import Usage, calc_price
+
+from tasks.errors import LedgerUnavailable
+from tests.acceptance.conftest import REPOSITORY, questions
+from tests.faults.ground import SLOTS, Account, Ground, ground
+from tests.stub import faults
+from tests.stub.answers import USAGE
+
+PORTIONS = 40
+"""Submissions that the jobs come in, evenly over the time: faults meet jobs in every state to the end."""
+
+PAUSE_S = (0.5, 6.0)
+"""Between two faults, least and most."""
+
+BUSY = 0.65
+"""Share of the time that the workers' slots would be taken if nothing broke; with what breaks there is always a backlog."""
+
+LEASE_S = 5
+"""Short, so that what a dead worker held is taken up before the next fault."""
+
+PROVIDER_FAULTS: tuple[Callable[[], Any], ...] = (
+    lambda: faults.reset,
+    lambda: faults.truncated,
+    lambda: faults.raw(b'{"id": '),
+    lambda: faults.raw(faults.HTML.encode(), "text/html"),
+    lambda: faults.slow(4),
+    lambda: faults.openai_error(429, "rate_limit_exceeded", retry_after="1"),
+    lambda: faults.openai_error(500, "server_error"),
+    lambda: faults.openai_error(503, "slow_down"),
+    lambda: faults.status(502, faults.HTML),
+)
+
+
+@dataclass
+class Soak:
+    """A run under way: what breaks, what was broken, and what is left to submit."""
+
+    here: Ground
+    chance: random.Random
+    portions: list[list[dict[str, Any]]]
+    told: Callable[[str], None]
+    done: Counter[str] = field(default_factory=Counter)
+    submitted: int = 0
+
+    def run(self, seconds: float) -> None:
+        """Submit and break for so long; at the end everything runs and all is submitted."""
+        started = time.monotonic()
+        self.workers = [self._worker(), self._worker()]
+        every = seconds / len(self.portions)
+        while (now := time.monotonic() - started) < seconds:
+            while self.submitted < len(self.portions) and self.submitted * every <= now:
+                self._submit()
+            self._break(started)
+            self.here.pause(self.chance.uniform(*PAUSE_S))
+        self.here.restart()
+        while self.submitted < len(self.portions):
+            self._submit()
+
+    def _submit(self) -> None:
+        """A producer's submission: its key makes trying again harmless."""
+        key = f"soak-{self.submitted}"
+        while True:
+            try:
+                self.here.submit(self.portions[self.submitted], key=key)
+            except LedgerUnavailable:
+                self.here.restart()
+                continue
+            self.submitted += 1
+            return
+
+    def _worker(self) -> subprocess.Popen[bytes]:
+        return self.here.work(lease_s=LEASE_S)
+
+    def _break(self, started: float) -> None:
+        kinds: list[tuple[Callable[[], None], int]] = [
+            (self.a_worker_killed, 6),
+            (self.both_workers_killed, 2),
+            (self.a_worker_frozen, 2),
+            (self.redis_killed, 2),
+            (self.redis_emptied, 2),
+            (self.postgres_killed, 3),
+            (self.connections_cut, 3),
+            (self.the_provider_fails, 8),
+        ]
+        fault = self.chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
+        self.told(f"{time.monotonic() - started:7.1f} s  {fault.__name__.replace('_', ' ')}")
+        fault()
+        self.done[fault.__name__.replace("_", " ")] += 1
+
+    # ---- what breaks: each fault ends by itself ----
+
+    def a_worker_killed(self) -> None:
+        at = self.chance.randrange(len(self.workers))
+        self.here.kill(self.workers[at])
+        self.here.pause(self.chance.uniform(0, 3))
+        self.workers[at] = self._worker()
+
+    def both_workers_killed(self) -> None:
+        """Whoever did the duties of dispatch is among them."""
+        for worker in self.workers:
+            self.here.kill(worker)
+        self.here.pause(self.chance.uniform(0, 3))
+        self.workers = [self._worker(), self._worker()]
+
+    def a_worker_frozen(self) -> None:
+        """For longer than its leases, and then thawed: it finds that its jobs are another's."""
+        thaw = self.here.freeze_worker(self.chance.choice(self.workers))
+        try:
+            self.here.pause(self.chance.uniform(LEASE_S, 2 * LEASE_S))
+        finally:
+            thaw()
+
+    def redis_killed(self) -> None:
+        self.here.crash("valkey")
+        self.here.pause(self.chance.uniform(0, 4))
+        self.here.restart()
+
+    def redis_emptied(self) -> None:
+        with self.here.redis() as client:
+            client.flushall()
+
+    def postgres_killed(self) -> None:
+        self.here.crash("postgres")
+        self.here.pause(self.chance.uniform(0, 4))
+        self.here.restart()
+
+    def connections_cut(self) -> None:
+        self.here.cut_connections()
+
+    def the_provider_fails(self) -> None:
+        self.here.stub.then(*[self.chance.choice(PROVIDER_FAULTS)() for _ in range(self.chance.randint(1, 12))])
+
+
+# ---- the end -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Money:
+    """The ledger's cost beside the provider's count of answers that it would charge."""
+
+    answers: int
+    """Whole answers that the provider gave."""
+    recorded: int
+    """Attempts that ended well, one recorded answer each."""
+    wrong_usd: int
+    """Of these, attempts whose cost is not the price of the answer."""
+    recorded_usd: Decimal
+    due_usd: Decimal
+    """The price of as many answers."""
+    uncovered: int
+    """Answers beyond the recorded ones without an attempt that says 'unknown'."""
+    unheard: int
+    """Answers beyond the recorded ones: given, never heard."""
+    unheard_usd: Decimal
+    worst: int
+    """Attempts charged at the worst case: unknown, or answered with what can't be read."""
+    worst_usd: Decimal
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every charge is recorded, at its price, or covered by an unknown outcome."""
+        return self.wrong_usd == self.uncovered == 0 and self.recorded_usd == self.due_usd
+
+
+def count_money(here: Ground) -> Money:
+    """Compare both accounts, request by request."""
+    billed = here.stub.billed
+    ok, worst = Counter[str](), Counter[str]()
+    unit = Decimal(0)
+    recorded_usd, worst_usd, wrong = Decimal(0), Decimal(0), 0
+    for digest, outcome, model, cost, count in here.rows(
+        "SELECT encode(request_hash, 'hex'), outcome, model, cost_usd, count(*) FROM attempt GROUP BY 1, 2, 3, 4"
+    ):
+        if outcome == "ok":
+            unit = price(model)
+            ok[digest] += count
+            wrong += count if cost != unit else 0
+            recorded_usd += (cost or 0) * count
+        else:
+            worst[digest] += count if outcome == "unknown" else 0
+            worst_usd += (cost or 0) * count
+    beyond = {digest: count - ok[digest] for digest, count in billed.items() if count > ok[digest]}
+    return Money(
+        answers=sum(billed.values()),
+        recorded=sum(ok.values()),
+        wrong_usd=wrong,
+        recorded_usd=recorded_usd,
+        due_usd=unit * sum(min(count, billed[digest]) for digest, count in ok.items()),
+        uncovered=sum(max(0, count - worst[digest]) for digest, count in beyond.items()),
+        unheard=sum(beyond.values()),
+        unheard_usd=unit * sum(beyond.values()),
+        worst=sum(worst.values()),
+        worst_usd=worst_usd,
+    )
+
+
+def price(model: str) -> Decimal:
+    """What the stub's answer costs by the public price list, to the ledger's eight places."""
+    usage = Usage(
+        input_tokens=USAGE["input"],
+        output_tokens=USAGE["output"],
+        cache_read_tokens=USAGE["cached"],
+        cache_write_tokens=USAGE["written"],
+    )
+    return round(calc_price(usage, model, provider_id="openai").total_price, 8)
+
+
+def broken_invariants(here: Ground) -> list[str]:
+    """What ``nightdesk doctor --invariants`` finds, as an operator would run it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "worker.cli", "doctor", "--invariants", "--json"],
+        cwd=REPOSITORY,
+        env=here.environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    report = json.loads(done.stdout)
+    assert any("invariants" in part for part in report["checked"]), done.stderr
+    return [finding["what"] for finding in report["findings"] if finding["check"].startswith("invariant_")]
+
+
+def main() -> int:
+    """Soak, and say whether the promises were kept."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    given = parser.parse_args()
+
+    def told(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    told(f"seed {given.seed}, {given.jobs} jobs, {given.seconds:.0f} s")
+    portions = min(PORTIONS, given.jobs)
+    latency_s = BUSY * 2 * SLOTS * given.seconds / given.jobs
+    jobs = questions(given.jobs)
+    with (
+        tempfile.TemporaryDirectory(prefix="nightdesk-soak-") as folder,
+        ground(Path(folder), 0, latency_s=latency_s, lean=True) as here,
+    ):
+        soak = Soak(here, random.Random(given.seed), [jobs[at::portions] for at in range(portions)], told)
+        soak.run(given.seconds)
+        here.mended()
+        account = here.account(given.jobs, within_s=600)
+        runs = here.one("SELECT count(*) FROM generation_record")
+        states = dict(here.rows("SELECT state, count(*) FROM job GROUP BY state"))
+        left_open = here.count("attempt WHERE closed_at IS NULL")
+        return _told(told, soak, account, count_money(here), broken_invariants(here), runs, states, left_open)
+
+
+def _told(
+    told: Callable[[str], None],
+    soak: Soak,
+    account: Account,
+    money: Money,
+    broken: list[str],
+    runs: int,
+    states: dict[str, int],
+    left_open: int,
+) -> int:
+    told("faults: " + ", ".join(f"{count} {name}" for name, count in soak.done.most_common()))
+    told(f"jobs {account.jobs}: {', '.join(f'{count} {state}' for state, count in sorted(states.items()))}")
+    told(f"final records {runs}, lost {account.lost}, attempts left open {left_open}")
+    told(
+        f"calls {account.calls}: called twice without need {account.needless}, not in the ledger {account.unrecorded}, "
+        f"outcome unknown {account.unknown}"
+    )
+    told(
+        f"recorded answers {money.recorded} for {money.recorded_usd} USD, due {money.due_usd} USD; "
+        f"{money.wrong_usd} at another price"
+    )
+    told(
+        f"answers given but never heard {money.unheard} ({money.unheard_usd} USD), {money.uncovered} of them not covered "
+        f"by an unknown outcome; {money.worst} unknown outcomes; charged at worst {money.worst_usd} USD"
+    )
+    told(f"invariants: {'; '.join(broken) or 'all hold'}")
+    told(f"recovery after the last fault {account.recovery_s:.1f} s")
+    kept = account.kept and money.agrees and not broken and left_open == 0 and runs == account.jobs
+    told("the promises were kept" if kept else "A PROMISE WAS BROKEN")
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""Workers die, freeze, are told twice and lead dispatch two at a time."""
+
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from tests.faults.ground import Account, Ground
+from tests.faults.listing import JOBS, experiment
+from worker.ledger.dispatching import EXPIRE_LOCK, HINT_LOCK, PROMOTE_LOCK
+from worker.ledger.leasing import RESCUE_LOCK
+
+
+@experiment("nothing is broken")
+def nothing(here: Ground) -> Account:
+    here.work()
+    here.mended()
+    return here.account(JOBS)
+
+
+@experiment("workers killed at random moments")
+def killed_at_random(here: Ground) -> Account:
+    chance = random.Random(11)
+    here.work("submit")
+    for _ in range(4):
+        worker = here.work("generate,check")
+        here.until_calling(1)
+        here.pause(chance.uniform(0.0, 0.8))
+        here.kill(worker)
+    here.mended()
+    here.work()
+    return here.account(JOBS)
+
+
+@experiment("worker told to stop: calls end, the rest goes back")
+def told_to_stop(here: Ground) -> Account:
+    worker = here.work()
+    here.until_calling(5)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(60) == 0
+    assert here.count("attempt WHERE spent OR outcome <> 'ok'") == 0, "a stop spends no attempt"
+    here.mended()
+    here.work()
+    return here.account(JOBS)
+
+
+@experiment("worker killed between the answer and its commit", quick=True)
+def killed_before_the_commit(here: Ground) -> Account:
+    worker = here.work()
+    here.until_calling(10)
+    with psycopg.connect(here.database_url) as connection:
+        # Answers come, but cannot be written: the worker holds them in memory when it dies.
+        connection.execute("LOCK TABLE completion IN EXCLUSIVE MODE")
+        here.until(lambda: sum(here.stub.answered.values()) > here.count("completion") + 5, what="answers in memory")
+        here.kill(worker)
+        # The server would finish what the dead worker had begun to say.
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename = current_user"
+        )
+        connection.rollback()
+    here.mended()
+    here.work()
+    return here.account(JOBS)
+
+
+@experiment("worker killed between the commit and the next hint")
+def killed_after_the_commit(here: Ground) -> Account:
+    generating = here.work("generate")
+    here.until_answered(30)
+    here.kill(generating)
+    here.mended()
+    here.work()
+    return here.account(JOBS)
+
+
+@experiment("checking worker killed while it checks")
+def checker_killed(here: Ground) -> Account:
+    here.work("generate,submit")
+    here.until_answered(40)
+    for _ in range(3):
+        checking = here.work("check")
+        here.until(
+            lambda: here.count("job WHERE step = 'check' AND state = 'running'") > 0 or here.done(), what="a check"
+        )
+        here.kill(checking)
+    here.mended()
+    here.work("check")
+    return here.account(JOBS)
+
+
+@experiment("worker frozen for longer than its leases, then thawed", latency_s=1.0)
+def frozen(here: Ground) -> Account:
+    worker = here.work()
+    here.until_calling(10)
+    worker.send_signal(signal.SIGSTOP)
+    other = here.work()
+    here.until(lambda: here.count("job_event WHERE kind = 'rescue'") >= 10, what="rescues")
+    worker.send_signal(signal.SIGCONT)
+    here.mended()
+    account = here.account(JOBS)
+    assert other.poll() is None
+    return account
+
+
+@experiment("two workers given the same ids, hints doubled and shuffled", quick=True)
+def doubled_hints(here: Ground) -> Account:
+    workers = [here.work(), here.work()]
+    ids = [str(job_id) for (job_id,) in here.rows("SELECT id FROM job")]
+    chance = random.Random(5)
+    app = here.celery()
+    for _ in range(6):
+        chance.shuffle(ids)
+        for step in ("check", "generate"):
+            for at in range(0, len(ids), 20):
+                app.send_task(f"nightdesk.{step}", args=[ids[at : at + 20]], queue=step, ignore_result=True)
+    app.close()
+    here.mended()
+    account = here.account(JOBS)
+    assert all(worker.poll() is None for worker in workers)
+    return account
+
+
+# ---- who does the duties of dispatch -----------------------------------------------------------------------------
+
+
+@contextmanager
+def leader_caught(here: Ground) -> Iterator[subprocess.Popen[bytes]]:
+    """Two workers, one of them in the midst of a rescue, with its lock, until the end of the block."""
+    dead = here.work()
+    here.until_calling(10)
+    with psycopg.connect(here.database_url) as connection:
+        here.kill(dead)
+        # A rescue settles what was reserved with the batch: there it waits.
+        connection.execute("UPDATE batch SET paused = paused")
+        pair = [here.work(), here.work()]
+        port = here.until(lambda: here.waiting_in(RESCUE_LOCK), what="a worker in the midst of a rescue")
+        yield next(worker for worker in pair if here.connects_from(worker, port))
+        connection.rollback()
+
+
+@experiment("the worker that rescues killed in the midst of it", latency_s=1.0)
+def leader_killed(here: Ground) -> Account:
+    with leader_caught(here) as leader:
+        here.kill(leader)
+    here.mended()
+    return here.account(JOBS)
+
+
+@experiment("the worker that rescues frozen in the midst of it, then thawed", latency_s=1.0)
+def leader_frozen(here: Ground) -> Account:
+    with leader_caught(here) as leader:
+        thaw = here.freeze_worker(leader)
+    try:
+        here.pause(5)
+    finally:
+        thaw()
+    here.mended()
+    return here.account(JOBS)
+
+
+@experiment("somebody else holds the locks of all duties for 10 s")
+def duties_locked(here: Ground) -> Account:
+    here.work()
+    here.until_calling(5)
+    with psycopg.connect(here.database_url) as connection:
+        for lock in (PROMOTE_LOCK, EXPIRE_LOCK, RESCUE_LOCK, *HINT_LOCK.values()):
+            connection.execute("SELECT pg_advisory_xact_lock(%s::bigint)", [lock])
+        here.pause(10)
+    here.mended()
+    return here.account(JOBS)
+
+
+@experiment("three workers lead at once: the locks of the duties let everybody in")
+def all_lead(here: Ground) -> Account:
+    for kind in ("integer", "bigint"):
+        here.rows_changed(
+            f"CREATE FUNCTION public.pg_try_advisory_xact_lock({kind}) RETURNS boolean LANGUAGE sql AS 'SELECT true'"
+        )
+    here.admin("ALTER DATABASE nightdesk SET search_path = public, pg_catalog")
+    dead = here.work()
+    here.until_calling(10)
+    here.kill(dead)
+    for _ in range(3):
+        here.work(tick_s=0.05)
+    here.mended()
+    return here.account(JOBS)

@@ -1,0 +1,295 @@
+"""What must hold in every ledger at every moment, each as a statement that finds the rows which break it.
+
+Every verb is one transaction, so one snapshot shows no half-done work: whatever is found here is a defect or was made by
+hand. The statements read whole tables; they are for ``nightdesk doctor --invariants``, not for a probe.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from schemas.states import FINAL_STATES, TRANSITIONS, Step
+from worker.ledger.database import Database
+
+SAMPLES = 5
+"""Ids shown of what breaks an invariant."""
+
+LONG_FINAL = timedelta(minutes=10)
+"""Rescue closes what was left open of a job one minute after its end (``ABANDONED_AFTER``), where any worker runs."""
+
+_STATES = sorted({state.value for edge in TRANSITIONS for state in edge})
+_FINAL = sorted(state.value for state in FINAL_STATES)
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """One thing that must hold; ``broken`` is a query with a column ``id``, a row for each that breaks it."""
+
+    name: str
+    holds: str
+    broken: str
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An invariant that does not hold: how many rows break it, and the ids of some."""
+
+    name: str
+    holds: str
+    count: int
+    samples: tuple[str, ...]
+
+
+_JOBS = (
+    Invariant(
+        "job_state_known",
+        "a job's state and step are ones that the transition table knows",
+        "SELECT id FROM job WHERE state <> ALL(%(states)s) OR step <> ALL(%(steps)s)",
+    ),
+    Invariant(
+        "job_final_iff_finished",
+        "a job is in a final state if and only if it has a time of finishing",
+        "SELECT id FROM job WHERE (state = ANY(%(final)s)) <> (finished_at IS NOT NULL)",
+    ),
+    Invariant(
+        "job_outcome_iff_completed",
+        "a job has an outcome if and only if it is completed",
+        "SELECT id FROM job WHERE (state = 'completed') <> (outcome IS NOT NULL)",
+    ),
+    Invariant(
+        "job_lease_iff_running",
+        "a job has a lease, with its end, if and only if it is running",
+        "SELECT id FROM job WHERE (state = 'running') <> (lease_token IS NOT NULL) "
+        "OR (lease_token IS NULL) <> (lease_until IS NULL)",
+    ),
+    Invariant(
+        "job_held_only_scheduled",
+        "only a scheduled job is held",
+        "SELECT id FROM job WHERE held_reason IS NOT NULL AND state <> 'scheduled'",
+    ),
+    Invariant(
+        "job_published_only_final",
+        "only a final job's result is published",
+        "SELECT id FROM job WHERE result_published_at IS NOT NULL AND finished_at IS NULL",
+    ),
+    Invariant(
+        "job_has_request",
+        "every job has its request",
+        "SELECT id FROM job j WHERE NOT EXISTS (SELECT FROM job_request r WHERE r.job_id = j.id)",
+    ),
+    Invariant(
+        "job_has_batch",
+        "every job belongs to a batch of its own tenant",
+        "SELECT j.id FROM job j LEFT JOIN batch b ON b.id = j.batch_id WHERE b.id IS NULL OR b.tenant <> j.tenant",
+    ),
+    # Not "without gaps": bad lines keep their position, and so do jobs that an earlier submission had already.
+    Invariant(
+        "job_position_taken_once",
+        "a position of a batch belongs to one job",
+        "SELECT id FROM (SELECT id, position, count(*) OVER (PARTITION BY batch_id, position) AS n FROM job) j "
+        "WHERE n > 1 OR position < 0",
+    ),
+    Invariant(
+        "job_available_since",
+        "a job that can be taken says since when",
+        "SELECT id FROM job WHERE state = 'available' AND available_at IS NULL",
+    ),
+)
+
+_RECORDS = (
+    Invariant(
+        "one_record_per_final_run",
+        "a job has exactly one record for each run that became final, and none for one that did not",
+        """
+        SELECT j.id FROM job j LEFT JOIN LATERAL (
+            SELECT count(*) FILTER (WHERE g.run BETWEEN 1 AND j.run - 1) AS earlier,
+                   count(*) FILTER (WHERE g.run = j.run) AS latest,
+                   count(*) FILTER (WHERE g.run NOT BETWEEN 1 AND j.run) AS others
+            FROM generation_record g WHERE g.job_id = j.id
+        ) r ON true
+        WHERE r.earlier <> j.run - 1 OR r.others > 0
+           OR r.latest <> CASE WHEN j.finished_at IS NULL THEN 0 ELSE 1 END
+        """,
+    ),
+    Invariant(
+        "record_says_what_the_job_says",
+        "the record of a final run has failed if and only if the job did not complete, or was refused",
+        """
+        SELECT j.id FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+        WHERE j.finished_at IS NOT NULL
+          AND (j.state <> 'completed' OR j.outcome = 'refused') <> (g.status = 'failed')
+        """,
+    ),
+    Invariant(
+        "record_has_job",
+        "every record belongs to a job of its own tenant",
+        """
+        SELECT g.job_id AS id FROM generation_record g LEFT JOIN job j ON j.id = g.job_id
+        WHERE j.id IS NULL OR j.tenant <> g.tenant
+        """,
+    ),
+    Invariant(
+        "event_run_exists",
+        "every event names a run that its job has had",
+        """
+        SELECT e.id FROM job_event e LEFT JOIN job j ON j.id = e.job_id
+        WHERE j.id IS NULL OR e.run NOT BETWEEN 1 AND j.run
+        """,
+    ),
+)
+
+_CALLS = (
+    Invariant(
+        "attempt_closed_iff_outcome",
+        "an attempt is closed if and only if it has an outcome",
+        "SELECT id FROM attempt WHERE (closed_at IS NULL) <> (outcome IS NULL)",
+    ),
+    Invariant(
+        "attempt_run_exists",
+        "every attempt belongs to a run that its job has had",
+        """
+        SELECT a.id FROM attempt a LEFT JOIN job j ON j.id = a.job_id
+        WHERE j.id IS NULL OR a.run NOT BETWEEN 1 AND j.run OR a.round < 0
+        """,
+    ),
+    Invariant(
+        "no_open_attempt_of_a_job_long_final",
+        "no call is open of a job that has been final for ten minutes",
+        """
+        SELECT a.id FROM attempt a JOIN job j ON j.id = a.job_id
+        WHERE a.closed_at IS NULL AND a.provider_batch_id IS NULL
+          AND j.finished_at < nightdesk_now() - %(long_final)s
+        """,
+    ),
+    Invariant(
+        "completion_has_attempt",
+        "every stored answer belongs to an attempt, of the same job, run, round and purpose",
+        """
+        SELECT c.attempt_id AS id FROM completion c LEFT JOIN attempt a ON a.id = c.attempt_id
+        WHERE a.id IS NULL
+           OR (a.job_id, a.run, a.round, a.purpose) IS DISTINCT FROM (c.job_id, c.run, c.round, c.purpose)
+        """,
+    ),
+    Invariant(
+        "one_winner",
+        "of the answers to one question (job, run, round and purpose) one is taken",
+        """
+        SELECT attempt_id AS id FROM (
+            SELECT attempt_id, count(*) OVER (PARTITION BY job_id, run, round, purpose) AS n FROM completion WHERE won
+        ) c WHERE n > 1
+        """,
+    ),
+    Invariant(
+        "winner_is_whole",
+        "an answer that was taken came whole, by an attempt that ended well",
+        """
+        SELECT c.attempt_id AS id FROM completion c JOIN attempt a ON a.id = c.attempt_id
+        WHERE c.won AND (a.outcome IS DISTINCT FROM 'ok' OR c.finish_reason = 'interrupted')
+        """,
+    ),
+    # Of an erased job nothing is left of the answers nor of what was asked.
+    Invariant(
+        "paid_answer_is_kept",
+        "an attempt that ended well has its answer stored, and one of them was taken",
+        """
+        SELECT a.id FROM attempt a
+        WHERE a.outcome = 'ok' AND length(a.request_hash) > 0 AND (
+            NOT EXISTS (SELECT FROM completion c WHERE c.attempt_id = a.id)
+            OR NOT EXISTS (SELECT FROM completion c WHERE c.job_id = a.job_id AND c.run = a.run
+                                                      AND c.round = a.round AND c.purpose = a.purpose AND c.won))
+        """,
+    ),
+    Invariant(
+        "answered_job_has_answer",
+        "a job that waits for its check has an answer to check: its own or one that was paid for",
+        """
+        SELECT j.id FROM job j JOIN job_request r ON r.job_id = j.id
+        WHERE j.step = 'check' AND j.finished_at IS NULL AND r.request ->> 'response' IS NULL
+          AND NOT EXISTS (SELECT FROM completion c
+                          WHERE c.job_id = j.id AND c.run = j.run AND c.won AND c.purpose <> 'judge')
+        """,
+    ),
+)
+
+_MONEY = (
+    Invariant(
+        "job_cost_is_the_sum",
+        "a job has cost what its attempts have cost",
+        """
+        SELECT j.id FROM job j
+        LEFT JOIN (SELECT job_id, sum(cost_usd) AS usd FROM attempt GROUP BY job_id) a ON a.job_id = j.id
+        WHERE j.cost_usd <> coalesce(a.usd, 0)
+        """,
+    ),
+    Invariant(
+        "batch_spent_is_the_sum",
+        "a batch has spent what the attempts of its jobs have cost, and no less where jobs were pruned",
+        # The cost of pruned jobs stays with their batch; where positions are missing it can't be told from bad lines.
+        """
+        SELECT b.id FROM batch b
+        JOIN (SELECT batch_id, count(*) > max(position) AS complete FROM job GROUP BY batch_id) j ON j.batch_id = b.id
+        LEFT JOIN (SELECT j.batch_id, sum(a.cost_usd) AS usd FROM attempt a JOIN job j ON j.id = a.job_id
+                   GROUP BY j.batch_id) s ON s.batch_id = b.id
+        WHERE b.spent_usd < coalesce(s.usd, 0) OR (j.complete AND b.spent_usd <> coalesce(s.usd, 0))
+        """,
+    ),
+    Invariant(
+        "batch_reserved_is_the_sum",
+        "a batch has reserved what the open attempts of its jobs have reserved",
+        """
+        SELECT b.id FROM batch b
+        LEFT JOIN (SELECT j.batch_id, sum(a.reserved_usd) AS usd FROM attempt a JOIN job j ON j.id = a.job_id
+                   WHERE a.closed_at IS NULL GROUP BY j.batch_id) s ON s.batch_id = b.id
+        WHERE b.reserved_usd <> coalesce(s.usd, 0)
+        """,
+    ),
+    Invariant(
+        "unknown_is_charged_at_worst",
+        "an attempt of which nobody knows what became of it is charged at what it reserved",
+        "SELECT id FROM attempt WHERE outcome = 'unknown' AND cost_usd IS DISTINCT FROM reserved_usd",
+    ),
+    Invariant(
+        "money_not_negative",
+        "no attempt costs or reserves less than nothing",
+        "SELECT id FROM attempt WHERE cost_usd < 0 OR reserved_usd < 0",
+    ),
+)
+
+INVARIANTS: tuple[Invariant, ...] = (*_JOBS, *_RECORDS, *_CALLS, *_MONEY)
+
+
+class Invariants:
+    """The verb of the PostgreSQL ledger that proves it."""
+
+    _db: Database
+
+    async def violations(self) -> list[Violation]:
+        """Check all of them in one snapshot, without locks; raises ``LedgerUnavailable``."""
+        async with self._db.connection() as connection, connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            # Connections are set up for rows found by index; these statements read everything.
+            await connection.execute("SET LOCAL enable_seqscan = on")
+            return await find_violations(connection)
+
+
+async def find_violations(connection: AsyncConnection[Any]) -> list[Violation]:
+    """Check all invariants over a connection whose rows are named tuples."""
+    given = {
+        "states": _STATES,
+        "final": _FINAL,
+        "steps": [step.value for step in Step],
+        "long_final": LONG_FINAL,
+    }
+    found = []
+    for invariant in INVARIANTS:
+        statement = (
+            f"SELECT count(*) AS n, (array_agg(id::text ORDER BY id::text))[1:{SAMPLES}] AS samples "
+            f"FROM ({invariant.broken}) broken"
+        )
+        row = await (await connection.execute(statement.encode(), given)).fetchone()
+        assert row is not None
+        if row.n:
+            found.append(Violation(invariant.name, invariant.holds, int(row.n), tuple(row.samples)))
+    return found
