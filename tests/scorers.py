@@ -37,6 +37,16 @@ class Silent(SaysWho):
         return [0.0 for _ in super().score(pairs)]
 
 
+class Contrary(SaysWho):
+    """Says no where it should say yes."""
+
+    name = "contrary"
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """The opposite."""
+        return [-score for score in super().score(pairs)]
+
+
 class Short(SaysWho):
     """Gives one score too few."""
 

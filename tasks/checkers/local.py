@@ -174,11 +174,12 @@ def open_claims(answer: CheckInput) -> list[int]:
     return [
         position
         for position, claim in enumerate(answer.claims)
-        if not (claim.unknown and not claim.citations) and not (by_words and _is_sure(by_words[position].score))
+        if not (claim.unknown and not claim.citations) and not (by_words and is_sure(by_words[position].score))
     ]
 
 
-def _is_sure(score: float | None) -> bool:
+def is_sure(score: float | None) -> bool:
+    """Whether the words decide alone, by their calibrated probability."""
     return score is not None and (score <= SURELY_UNSUPPORTED or score >= SURELY_SUPPORTED)
 
 
