@@ -185,7 +185,8 @@ class Settings(BaseSettings):
         default=False, description="hold a job whose call may have been billed without an answer, instead of repeating"
     )
     calibration: Path | None = Field(
-        default=None, description="file of 'nightdesk calibrate': probabilities and threshold of the lexical check"
+        default=None,
+        description="file of 'nightdesk calibrate': probabilities and threshold of the lexical check, and what a local model's word is worth",
     )
     local_model: str | None = Field(
         default=None,

@@ -1,10 +1,12 @@
-"""Fit what a local model's word is worth beside the words', on labelled answers that the words leave open."""
+"""Fit what a local model's word is worth beside the words', on labelled answers."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from tasks.checkers.blend import Blend, chance, log_odds
 from tasks.checkers.calibration import Labelled, moved_cut
+from tasks.checkers.local import is_sure
 from tasks.checkers.regression import regression
 
 LEAST_LABELS = 30
@@ -14,6 +16,8 @@ _MOST_LOGIT = 8.0
 _SURE = 2.94
 """Most log-odds of a fitted model alone: 0.95."""
 _TAIL = 0.1
+_BEYOND = 20.0
+"""Log-odds of what the words decide alone: no threshold reaches it, but it counts for the balance of both kinds."""
 
 
 class Scored(NamedTuple):
@@ -25,13 +29,19 @@ class Scored(NamedTuple):
 
 
 def fitted(scorer: str, rows: Sequence[Scored], supported_at: float) -> Blend | None:
-    """Fit the model's own curve, then both factors; None if there are too few rows or labels of one kind only.
+    """Fit the model's own curve, then both factors, on the answers that the words leave open; then the threshold on all.
 
     Args:
         scorer: name and version of the model.
-        rows: those that the words leave open, as the model is not asked about others.
+        rows: all labelled answers.
         supported_at: the threshold by words, from which the new one is moved.
+
+    Returns: None if too few answers are open, or those are of one kind only.
     """
+    decided = [
+        Labelled(_BEYOND if row.lexical >= supported_at else -_BEYOND, row.supported) for row in rows if not _open(row)
+    ]
+    rows = [row for row in rows if _open(row)]
     labels = [row.supported for row in rows]
     if len(rows) < LEAST_LABELS or all(labels) or not any(labels):
         return None
@@ -53,9 +63,13 @@ def fitted(scorer: str, rows: Sequence[Scored], supported_at: float) -> Blend | 
             "bias": bias,
             "floor": floor,
             "ceiling": ceiling,
-            "supported_at": min(ceiling, max(floor, chance(moved_cut(both, start)))),
+            "supported_at": round(min(ceiling, max(floor, chance(moved_cut([*both, *decided], start)))), 4),
         }
     )
+
+
+def _open(row: Scored) -> bool:
+    return math.isfinite(row.logit) and not is_sure(row.lexical)
 
 
 def _held(logit: float) -> float:

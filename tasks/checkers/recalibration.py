@@ -127,14 +127,13 @@ def _fitted(rows: Sequence[Labelled], knots: Knots, start: float) -> tuple[Knots
 def _blended(
     scorer: ClaimScorer | None, rows: Sequence[Labelled], logits: Sequence[float], knots: Knots, supported_from: float
 ) -> Blend | None:
-    """The local model's weights, from the rows that these curves leave open."""
+    """The local model's weights beside these curves."""
     if scorer is None:
         return None
     scored = [
         Scored(probability(knots, row.score), logit, row.supported) for row, logit in zip(rows, logits, strict=True)
     ]
-    left = [row for row in scored if math.isfinite(row.logit) and not is_sure(row.lexical)]
-    return fitted(identity_of(scorer), left, probability(knots, supported_from))
+    return fitted(identity_of(scorer), scored, probability(knots, supported_from))
 
 
 def _in_folds(
