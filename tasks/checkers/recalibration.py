@@ -49,10 +49,11 @@ class Recalibrated:
 
 def weakest_score(request: JobRequest, model: LexicalModel | None = None) -> float | None:
     """The model's score of an answer's weakest checkable claim; None when it has none."""
-    return min(Lexical(model).log_odds(_claims_of(request)), default=None)
+    return min(Lexical(model).log_odds(claims_of(request)), default=None)
 
 
-def _claims_of(request: JobRequest) -> CheckInput:
+def claims_of(request: JobRequest) -> CheckInput:
+    """The checkable claims of a given answer."""
     processed = postprocess(request, None, None)
     bare = strip_markers(processed.response, processed.markers)
     claims = tuple(
@@ -79,7 +80,7 @@ def recalibrate(
     local = Local(scorer) if scorer else None
     digest = hashlib.sha256()
     for request, supported in labelled:
-        claims = _claims_of(request)
+        claims = claims_of(request)
         score = min(Lexical().log_odds(claims), default=None)
         digest.update(f"{request.response}\0{supported}\0".encode(errors="replace"))
         if score is not None:
