@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-onnx test-local-llm bench eval bench-prompt limits faults clean
+.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-onnx test-local-llm bench eval bench-prompt limits faults audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -78,6 +78,10 @@ bench-prompt: $(VENV)/.developing ## tokens of a prompt beside its sources, and 
 
 faults: $(VENV)/.developing ## break things on purpose and count what is lost or called twice (some ten minutes)
 	@$(BIN)/python -m tests.faults
+
+audit: $(VENV)/.installed ## ask the public advisory database about every pinned dependency (needs the network)
+	$(PIP_INSTALL) pip-audit
+	$(BIN)/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 clean: ## remove the environment and caches (never the data under .nightdesk)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info build

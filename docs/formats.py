@@ -46,6 +46,25 @@ WRITTEN = """| Party | Notice period |
 | tenant | three months [1] |
 | landlord | six months [2] |"""
 
+INTRODUCTION = (
+    "# Formats and citation styles",
+    "",
+    "Made by `python docs/formats.py`; do not edit. Every example is the offline provider's answer to one question,",
+    "rendered by the code that renders every answer.",
+    "",
+    "One renderer makes every format and style from the answer's canonical form (segments of text with what they",
+    "cite), so all of them cite the same words of the same sources. Another style or format needs no new call:",
+    "",
+    "```console",
+    "$ nightdesk results BATCH --citation-style endnote --output-format bullets -o endnotes.jsonl",
+    "$ nightdesk show JOB --citation-style inline --with-sources --with-confidence",
+    "```",
+    "",
+    "The verdicts stay with their words. Answers that were never rendered (abstentions, failures, answers given to",
+    "`check`) and records of versions before this one stay as they are; the latter two with a warning.",
+    "",
+)
+
 
 def processed(text: str | None = None) -> tuple[JobRequest, Processed]:
     """The answer of the offline provider to the question, or one that a model wrote as running text with markers."""
@@ -79,24 +98,12 @@ def shown(
 
 def formats() -> str:
     """The page."""
-    given, table = processed(), processed(WRITTEN)
+    given = processed()
+    return "\n".join([*INTRODUCTION, *_formats(given), *_styles(given), *_closing_lines(given)]) + "\n"
+
+
+def _formats(given: tuple[JobRequest, Processed]) -> list[str]:
     lines = [
-        "# Formats and citation styles",
-        "",
-        "Made by `python docs/formats.py`; do not edit. Every example is the offline provider's answer to one question,",
-        "rendered by the code that renders every answer.",
-        "",
-        "One renderer makes every format and style from the answer's canonical form (segments of text with what they",
-        "cite), so all of them cite the same words of the same sources. Another style or format needs no new call:",
-        "",
-        "```console",
-        "$ nightdesk results BATCH --citation-style endnote --output-format bullets -o endnotes.jsonl",
-        "$ nightdesk show JOB --citation-style inline --with-sources --with-confidence",
-        "```",
-        "",
-        "The verdicts stay with their words. Answers that were never rendered (abstentions, failures, answers given to",
-        "`check`) and records of versions before this one stay as they are; the latter two with a warning.",
-        "",
         "## Formats (`output_format`)",
         "",
         "What is rendered is read back by a Markdown (or JSON) parser. What breaks the form is put right where that changes",
@@ -108,9 +115,10 @@ def formats() -> str:
         lines += [f"### {output_format.value}", "", about, ""]
         lines += [shown(given, CitationStyle.NUMBERED, output_format).replace("```\n{", "```json\n{"), ""]
         if output_format is OutputFormat.TABLE:
-            own = shown(table, CitationStyle.NUMBERED, output_format)
+            own = shown(processed(WRITTEN), CitationStyle.NUMBERED, output_format)
             lines += ["A model wrote a table of its own in running text:", "", own, ""]
-    lines += [
+    return [
+        *lines,
         "### auto",
         "",
         "Decided by the job's `intent` (`comparison`: table, `procedural` or `how-to`: steps, `list`: bullets), then by",
@@ -118,6 +126,11 @@ def formats() -> str:
         "by what the query asks: *list*, *what are all*, *enumerate*; *compare*, *difference*, *vs*; *how to*, *steps*,",
         "*process*; and their like in German, Spanish, French, Chinese and Arabic. Else it is markdown.",
         "",
+    ]
+
+
+def _styles(given: tuple[JobRequest, Processed]) -> list[str]:
+    lines = [
         "## Citation styles (`citation_style`)",
         "",
         "A marker stands before the punctuation that closes what it supports. `include_citations: false` leaves the markers",
@@ -127,8 +140,12 @@ def formats() -> str:
     for style, about in STYLES.items():
         lines += [f"### {style.value}", "", f"{about[0].upper()}{about[1:]}.", ""]
         lines += [shown(given, style, OutputFormat.MARKDOWN), ""]
+    return lines
+
+
+def _closing_lines(given: tuple[JobRequest, Processed]) -> list[str]:
     extras = Extras(sources=True, score=("Confidence", 0.87))
-    lines += [
+    return [
         "## Closing lines",
         "",
         "`--with-sources` adds the list of sources to the styles that have none, `--with-confidence` a line with the",
@@ -137,7 +154,6 @@ def formats() -> str:
         "",
         shown(given, CitationStyle.NUMBERED, OutputFormat.MARKDOWN, extras),
     ]
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ class BatchStatus(Contract):
     deadline: datetime | None
     paused: bool
     cancelled_at: datetime | None
+    erased_at: datetime | None = Field(default=None, description="when the content of its last job was erased")
     max_cost_usd: Usd | None
     reserved_usd: Usd
     spent_usd: Usd

@@ -179,6 +179,11 @@ class GenerationConfig(Contract):
     checkers: tuple[CheckerName, ...] = Field(
         default=(CheckerName.STRUCTURE, CheckerName.LEXICAL), description="layers of the check"
     )
+    judge: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="who judges where the layer 'judge' runs, as 'provider' or 'provider:model': another model than the "
+        "one that answers; none: from the settings",
+    )
     max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(default=4, description="spent failures per step")
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = Field(default=60.0, description="seconds a call may take")
     prompt_name: str | None = Field(default=None, description="template; none: by mode")
@@ -190,3 +195,15 @@ class GenerationConfig(Contract):
         if isinstance(value, str) and value not in READY_MADE:
             raise ValueError(f"there is no ready-made schema {value!r}; there are {', '.join(READY_MADE)}")
         return value
+
+
+class Recheck(Contract):
+    """With what a stored answer is checked again; what is None stays as the job's config says."""
+
+    checkers: tuple[CheckerName, ...] | None = None
+    judge: Annotated[str, Field(min_length=1)] | None = None
+
+    def applied(self, config: GenerationConfig) -> GenerationConfig:
+        """The config of the check."""
+        given = {"checkers": self.checkers, "judge": self.judge}
+        return config.model_copy(update={name: value for name, value in given.items() if value is not None})

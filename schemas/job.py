@@ -7,6 +7,7 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from schemas.base import Contract
 from schemas.generation import GenerationConfig
+from schemas.metadata import Metadata
 
 SOURCE_NAMESPACE = uuid5(NAMESPACE_URL, "nightdesk:source")
 """Namespace of the ids derived from a source's content (UUIDv5)."""
@@ -14,6 +15,14 @@ SOURCE_NAMESPACE = uuid5(NAMESPACE_URL, "nightdesk:source")
 MAX_SOURCES = 2_000
 MAX_SOURCE_CHARACTERS = 1_000_000
 MAX_QUERY_CHARACTERS = 20_000
+MAX_INSTRUCTIONS_CHARACTERS = 100_000
+MAX_TURNS = 1_000
+MAX_TURN_CHARACTERS = 100_000
+MAX_RESPONSE_CHARACTERS = 1_000_000
+MAX_SOURCE_ID_CHARACTERS = 2_048
+"""Ids of chunks and documents may be URLs."""
+MAX_REQUEST_BYTES = 16_000_000
+"""Of a job as a whole, as the JSON that is stored: more than any model can read."""
 
 SHOWN_METADATA = (
     "title",
@@ -29,6 +38,10 @@ SHOWN_METADATA = (
 """The only metadata keys of a source that a model is shown."""
 
 
+Turn = Annotated[str, Field(max_length=MAX_TURN_CHARACTERS)]
+"""What one side of a conversation said."""
+
+
 class SourceContext(Contract):
     """One retrieved chunk given with the job.
 
@@ -37,11 +50,11 @@ class SourceContext(Contract):
     """
 
     content: Annotated[str, Field(min_length=1, max_length=MAX_SOURCE_CHARACTERS)]
-    chunk_id: str = ""
-    document_id: str = ""
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    chunk_id: Annotated[str, Field(max_length=MAX_SOURCE_ID_CHARACTERS)] = ""
+    document_id: Annotated[str, Field(max_length=MAX_SOURCE_ID_CHARACTERS)] = ""
+    metadata: Metadata = Field(default_factory=dict)
     relevance_score: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    sub_query: str | None = None
+    sub_query: Annotated[str, Field(max_length=MAX_QUERY_CHARACTERS)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -80,21 +93,25 @@ class JobRequest(Contract):
     query: Annotated[str, Field(max_length=MAX_QUERY_CHARACTERS)] = ""
     context: Annotated[tuple[SourceContext, ...], Field(max_length=MAX_SOURCES)] = ()
     config: GenerationConfig = Field(default_factory=GenerationConfig)
-    system_instructions: str | None = None
-    conversation_history: tuple[tuple[str, str], ...] = ()
+    system_instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS_CHARACTERS)] | None = None
+    conversation_history: Annotated[tuple[tuple[Turn, Turn], ...], Field(max_length=MAX_TURNS)] = Field(
+        default=(), description="turns as (speaker, text), or as (question, answer)"
+    )
     custom_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     message_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     retrieval_record_id: Annotated[str, Field(max_length=256)] | None = None
     trace_id: Annotated[str, Field(max_length=256)] | None = None
     request_id: Annotated[str, Field(max_length=256)] | None = None
-    intent: str | None = None
+    intent: Annotated[str, Field(max_length=256)] | None = None
     aggregate: bool = False
     priority: Annotated[int, Field(ge=-100, le=100)] = Field(default=0, description="higher goes first")
     scheduled_at: AwareDatetime | None = None
     deadline: AwareDatetime | None = None
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict)
     idempotency_key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    response: str | None = Field(default=None, description="an answer that already exists: a check-only job")
+    response: Annotated[str, Field(max_length=MAX_RESPONSE_CHARACTERS)] | None = Field(
+        default=None, description="an answer that already exists: a check-only job"
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -160,3 +160,9 @@ class Prompt(Contract):
     version: str
     template_sha256: str
     snapshot: MessagesSnapshot
+    reply_schema: dict[str, Any] | None = Field(
+        default=None,
+        exclude=True,
+        repr=False,
+        description="of a reply in JSON; only while it is asked for, never stored",
+    )

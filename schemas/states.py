@@ -74,8 +74,8 @@ TRANSITIONS: dict[tuple[JobState, JobState], frozenset[str]] = {
     (_S.PENDING, _S.SCHEDULED): frozenset({"collect"}),
     (_S.PENDING, _S.CANCELLED): frozenset({"cancel"}),
     (_S.PENDING, _S.EXPIRED): frozenset({"expire"}),
-    (_S.COMPLETED, _S.SCHEDULED): frozenset({"retry"}),
-    (_S.FAILED, _S.SCHEDULED): frozenset({"retry"}),
+    (_S.COMPLETED, _S.SCHEDULED): frozenset({"retry", "recheck"}),
+    (_S.FAILED, _S.SCHEDULED): frozenset({"retry", "recheck"}),
     (_S.CANCELLED, _S.SCHEDULED): frozenset({"retry"}),
     (_S.EXPIRED, _S.SCHEDULED): frozenset({"retry"}),
 }

@@ -6,7 +6,9 @@ submit       validates requests and writes them to the ledger
 dispatch     promotes what is due, hints what is available, sweeps what is unpublished
 pipeline     admits hinted jobs to the process's loop, within its slots
 generate     prompt, attempt, provider call, completion
+closing      says how an attempt ends, and where its job goes then
 turns        plans a job's calls to its provider and its fallbacks
+trial        draws the version of a prompt where several are tried
 prompt       renders a request into messages; ``templates`` holds the templates, each with version and hash;
              ``context`` decides what is shown of the sources
 correcting   lets a prompt go on with the answer before and what is wrong with it, for a second round
@@ -16,12 +18,14 @@ checkers     give each claim a verdict and its evidence
 policy       decides: asked again, gone back from, or which outcome
 amend        takes out, cuts and lists what the policy says
 quality      reckons the answer's quality and whether the sources suffice
+bundling     passes small pieces of thinking to the CPU thread together
 finish       makes the audit record and the result
 restyle      renders a stored answer in another style or format
 texts        what a person reads where there is no answer
 poll         answers what became of a job
 retry        decides what follows a failure
 rescue       takes jobs from workers that died
+erase        what stands in the place of a job whose content is erased
 
 Beside the way: ``ports`` (what the steps need from outside), ``errors`` (their one tree), ``gather`` (passes small
 things on together) and ``text`` (sentences, words, quotes and evidence).

@@ -4,7 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import partial
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -18,11 +20,14 @@ from schemas.prompt import Correction
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
 from tasks.amend import amended, with_appendix, with_warnings, without_what_is_hidden
-from tasks.checkers import ground
+from tasks.attempts import failure_of
+from tasks.bundling import Bundles
+from tasks.checkers import Layers, conclude, look, question_of
+from tasks.checkers.judge import NO_JUDGE, Heard, Question
 from tasks.correcting import given_up
-from tasks.errors import Unstorable
+from tasks.errors import ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
-from tasks.generate import failure_of
+from tasks.judging import Judging
 from tasks.policy import (
     NO_ANSWER,
     Examined,
@@ -40,6 +45,9 @@ from tasks.quality import assess, reasoning
 
 log = logging.getLogger(__name__)
 
+CHECK_BUNDLE = 10
+"""Jobs checked in one hop to the CPU thread: some 10-30 ms, so finals are committed while the next bundle runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Again:
@@ -53,6 +61,20 @@ class Back:
     """The second round made nothing better: the first answer is to be finished, and says why."""
 
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToJudge:
+    """An answer that a judge is to be asked about before anything is decided."""
+
+    job: Leased
+    processed: Processed
+    layers: Layers
+    question: Question
+    clock: "Clock"
+
+
+Result = FinalJob | Again | Back
 
 
 @dataclass(slots=True)
@@ -78,8 +100,16 @@ class Clock:
         return total_ms(job, monotonic() - self.leased_at, measured)
 
 
-def examine(job: Leased, leased_at: float) -> FinalJob | Again | Back:
-    """Turn a stored completion (or a given answer) into the job's next write. Pure but for the clock it measures with.
+def examine(job: Leased, leased_at: float) -> Result:
+    """Check an answer where no judge can be asked: what would be left to it stays unchecked."""
+    first = read_and_look(job, leased_at)
+    return judged(first, NO_JUDGE) if isinstance(first, ToJudge) else first
+
+
+def read_and_look(job: Leased, leased_at: float) -> Result | ToJudge:
+    """Turn a stored completion (or a given answer) into the job's next write, or into a question to the judge.
+
+    Pure but for the clock it measures with.
 
     Args:
         job: leased for the step check.
@@ -94,12 +124,29 @@ def examine(job: Leased, leased_at: float) -> FinalJob | Again | Back:
     processed = postprocess(job.request, job.stored.prompt if job.stored else None, completion)
     clock.postprocess = (perf_counter() - started) * 1000
     started = perf_counter()
-    grounding = None if processed.abstained else ground(job.request, processed)
+    grounding = None
+    if not processed.abstained:
+        layers = look(job.request, processed)
+        question = question_of(layers)
+        if question is not None:
+            clock.check = (perf_counter() - started) * 1000
+            return ToJudge(job, processed, layers, question, clock)
+        grounding = conclude(layers, None, NO_JUDGE)
     clock.check = (perf_counter() - started) * 1000
     return decide(Examined(job, completion, processed, grounding), clock)
 
 
-def decide(answer: Examined, clock: Clock) -> FinalJob | Again | Back:
+def judged(asking: ToJudge, heard: Heard) -> Result:
+    """The job's next write, with what the judge said of its answer."""
+    started = perf_counter()
+    job = asking.job
+    grounding = conclude(asking.layers, asking.question, heard)
+    asking.clock.check += (perf_counter() - started) * 1000
+    completion = job.stored.completion if job.stored else None
+    return decide(Examined(job, completion, asking.processed, grounding), asking.clock)
+
+
+def decide(answer: Examined, clock: Clock) -> Result:
     """What follows for a checked answer: another round, the one before, or the end."""
     if why := why_not_better(answer):
         return Back(why)
@@ -167,22 +214,57 @@ def _refused(job: Leased, completion: Completion, message: str, clock: Clock) ->
 
 @dataclass(slots=True)
 class Check:
-    """The check step: the thinking on one CPU thread, chunk by chunk, so that the loop stays free for I/O."""
+    """The check step: the thinking on one CPU thread, in bundles, so that the loop stays free for I/O.
+
+    Each job goes its own way, so that one that waits for its judge holds up nobody but its slot.
+    """
 
     ledger: Ledger
     journal: Journal
     cpu: Executor
     final: Callable[[Leased, FinalJob], None]
     """Told of each job that became final: its result can be published."""
+    judging: Judging | None = None
+    """None: there is no judge in this process, as if none was configured."""
+    _thinking: Bundles = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._thinking = Bundles(self.cpu, CHECK_BUNDLE)
 
     async def run(self, jobs: Sequence[Leased]) -> None:
         """Check leased jobs and write their finals. Every failure ends in the ledger."""
         leased_at = monotonic()
-        loop = asyncio.get_running_loop()
-        results = await loop.run_in_executor(self.cpu, _examine_all, jobs, leased_at)
-        await asyncio.gather(*(self._settle(job, result) for job, result in zip(jobs, results, strict=True)))
+        await asyncio.gather(*(self._check(job, leased_at) for job in jobs))
 
-    async def _settle(self, job: Leased, result: FinalJob | Again | Back) -> None:
+    async def _check(self, job: Leased, leased_at: float) -> None:
+        first = await self._thinking.do(partial(_safely, job, leased_at, partial(read_and_look, job, leased_at)))
+        if not isinstance(first, ToJudge):
+            await self._settle(job, first)
+            return
+        started = monotonic()
+        heard, cost = NO_JUDGE, Decimal(0)
+        if self.judging is not None:
+            asked = await self._asked(self.judging, job, first.question)
+            if asked is None:
+                return
+            heard, cost = asked
+        first.clock.check += (monotonic() - started) * 1000
+        result = await self._thinking.do(partial(_safely, job, leased_at, partial(judged, first, heard)))
+        assert not isinstance(result, ToJudge)
+        await self._settle(replace(job, cost_usd=job.cost_usd + cost), result)
+
+    async def _asked(self, judging: Judging, job: Leased, question: Question) -> tuple[Heard, Decimal] | None:
+        try:
+            return await judging.ask(job, question)
+        except ServiceUnavailable:
+            # Its lease runs out, and the rescue hands the job on with all that is stored.
+            raise
+        except Exception as error:
+            # The policy: a paid answer is not thrown away because its judge broke; the record says that it did.
+            log.exception("the judge of job %s broke", job.job_id)
+            return Heard(failure=f"{type(error).__name__}: {error}"), Decimal(0)
+
+    async def _settle(self, job: Leased, result: Result) -> None:
         if not isinstance(result, FinalJob):
             await self.ledger.defer(LeaseKey(job.job_id, job.token), _advance(job, result))
             return
@@ -206,14 +288,10 @@ def _advance(job: Leased, result: Again | Back) -> Advance:
     return Advance(JobState.SCHEDULED, Step.GENERATE, job.round + 1, event=event, correction=result.correction)
 
 
-def _examine_all(jobs: Sequence[Leased], leased_at: float) -> list[FinalJob | Again | Back]:
-    return [_examine_safely(job, leased_at) for job in jobs]
-
-
-def _examine_safely(job: Leased, leased_at: float) -> FinalJob | Again | Back:
-    """One broken job fails alone, with its paid answer kept in the ledger; the others of its chunk go on."""
+def _safely(job: Leased, leased_at: float, think: Callable[[], Result | ToJudge]) -> Result | ToJudge:
+    """One broken job fails alone, with its paid answer kept in the ledger; the others of its bundle go on."""
     try:
-        return examine(job, leased_at)
+        return think()
     except Exception as error:
         log.exception("job %s broke in check", job.job_id)
         if job.round:

@@ -134,4 +134,7 @@ async def publish(ledger: Ledger, doorbell: Doorbell, views: Sequence[JobView]) 
     """Put results into the result backend, then note it: a crash in between publishes them once more."""
     if views:
         await doorbell.publish([(view.job_id, compact(result_of(view))) for view in views])
-        await ledger.mark_published([view.job_id for view in views])
+        erased = await ledger.mark_published([view.job_id for view in views])
+        # Erased between the reading and the writing: whoever erased it forgot the result before it was there.
+        if late := [view.job_id for view in views if view.erased_at is None and view.job_id in erased]:
+            await doorbell.forget(late)

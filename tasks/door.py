@@ -10,6 +10,9 @@ from tasks.errors import InputError, Unstorable
 MAX_MESSAGE_BYTES = 1_000_000
 """Most that one ``nightdesk.submit`` message may hold; more goes through the command line or HTTP."""
 
+MAX_MESSAGE_JOBS = 10_000
+"""Most jobs that one may hold: each bad one is answered by name."""
+
 
 def read_message(jobs: Any, batch: Any, key: str) -> tuple[list[Any], dict[str, Any]]:
     """The jobs of a message, and what it says of their batch.
@@ -22,6 +25,11 @@ def read_message(jobs: Any, batch: Any, key: str) -> tuple[list[Any], dict[str, 
     Raises: InputError for the message as a whole.
     """
     raw_jobs = jobs if isinstance(jobs, list) else [jobs]
+    if len(raw_jobs) > MAX_MESSAGE_JOBS:
+        raise InputError(
+            f"the message holds {len(raw_jobs):,} jobs, at most {MAX_MESSAGE_JOBS:,} are taken; send several messages",
+            field="jobs",
+        )
     if not raw_jobs:
         raise InputError("there is none; send one job or a list of jobs", field="jobs")
     if batch is not None and not isinstance(batch, dict):

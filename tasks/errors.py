@@ -2,7 +2,8 @@
 
 NightdeskError
 ├── InputError                 a request is refused at the door; names the field and what to do
-│   └── IdempotencyConflict    same key, different request
+│   ├── IdempotencyConflict    same key, different request
+│   └── QueueFull              the tenant has as many jobs waiting as it may
 ├── ConfigurationError         a setting is missing or wrong; names it
 ├── NotFound                   no such job or batch
 ├── ServiceUnavailable         something we need is unreachable
@@ -35,6 +36,18 @@ class InputError(NightdeskError):
 
 class IdempotencyConflict(InputError):
     """The key was used before with a different request (HTTP 409)."""
+
+
+class QueueFull(InputError):
+    """The tenant has as many jobs that are not final as it may (HTTP 429); the same submission may succeed later."""
+
+    def __init__(self, tenant: str, cap: int, present: int) -> None:
+        known = f"{present:,}" if present <= cap else f"more than {cap:,}"
+        super().__init__(
+            f"tenant {tenant!r} may have {cap:,} jobs that are not final and has {known} already; these would be more. "
+            "Nothing was accepted: submit fewer at a time, wait until some are final, or raise NIGHTDESK_MAX_QUEUED_JOBS "
+            "(or the tenant's in NIGHTDESK_TENANT_LIMITS)"
+        )
 
 
 class ConfigurationError(NightdeskError):

@@ -116,8 +116,9 @@ def total_ms(job: Leased, since_lease_s: float, timing: TimingMs) -> TimingMs:
         timing: everything measured, with ``persist`` and ``total`` still 0.
     """
     total = job.age_ms + since_lease_s * 1000
-    known = sum(timing.model_dump().values())
-    return timing.model_copy(update={"total": round(total, 3), "persist": round(max(0.0, total - known), 3)})
+    known = timing.model_dump()
+    known |= {"total": total, "persist": max(0.0, total - sum(known.values()))}
+    return TimingMs(**{name: round(ms, 3) for name, ms in known.items()})
 
 
 def view_of_final(job: Leased, final: FinalJob, at: datetime) -> JobView:
@@ -148,6 +149,7 @@ def view_of_final(job: Leased, final: FinalJob, at: datetime) -> JobView:
 def result_of(view: JobView) -> JobResult:
     """What a producer gets for a job, whole; final or not."""
     record = view.record
+    erased = () if view.erased_at is None else (f"erased on {view.erased_at:%Y-%m-%d %H:%M} UTC",)
     known = JobResult(
         job_id=view.job_id,
         custom_id=view.custom_id,
@@ -156,7 +158,8 @@ def result_of(view: JobView) -> JobResult:
         state=view.state,
         outcome=view.outcome,
         held_reason=view.held_reason,
-        query=view.request.query,
+        query="" if erased else view.request.query,
+        warnings=erased,
         sources_provided=len(view.request.context),
         cost_usd=view.cost_usd,
         metadata=view.request.metadata,
@@ -176,7 +179,7 @@ def result_of(view: JobView) -> JobResult:
             "sufficient_context": record.quality.sufficient_context,
             "reasoning": record.quality.reasoning,
             "abstain_reason": record.quality.abstain_reason,
-            "warnings": record.quality.warnings,
+            "warnings": (*erased, *record.quality.warnings),
             "claims": grounding.claims if grounding else (),
             "structured": record.output_structured,
             "tokens_used": usage.input_tokens + usage.output_tokens if usage else None,

@@ -4,19 +4,19 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from datetime import timedelta
 from functools import partial
 from time import monotonic
 from typing import Any
 
 from celery import shared_task
-from uuid_utils.compat import uuid7
 
 from schemas.failure import Failure, FailureKind
 from schemas.prompt import Prompt
 from schemas.record import Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.attempts import BUDGET_WAIT, MAX_UNKNOWN, OVERTIME_S, failure_of, new_attempt, opened
+from tasks.closing import advance_of, closed, cost_of, cut_off, not_now, outcome_of, spent_of
 from tasks.correcting import asked_again, given_up
 from tasks.errors import ConfigurationError, InputError, ProviderError, ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
@@ -46,19 +46,11 @@ from tasks.ports import (
     Why,
     wired,
 )
-from tasks.retry import Decision, Fail, Fallback, Hold, Retry, RetryPolicy, Snooze, decide
+from tasks.retry import Fail, Fallback, Hold, RetryPolicy, Snooze, decide
+from tasks.trial import Shares
 from tasks.turns import Planned, Turns
 
 log = logging.getLogger(__name__)
-
-BUDGET_WAIT = timedelta(seconds=5)
-"""How long a job waits for other reservations of its batch to be settled before it asks for its own again."""
-
-OVERTIME_S = 0.25
-"""Seconds beyond a call's time limit: adapters keep it themselves, and know what a stream brought before it was up."""
-
-MAX_UNKNOWN = 10
-"""Unknown outcomes of a round before the job fails: a job that takes its worker down must not do so for ever."""
 
 
 def ruled_out(job: Leased) -> tuple[Outcome, str] | None:
@@ -120,6 +112,8 @@ class Generate:
     """Told of each streamed call and its text."""
     limits: Limits = field(default_factory=Unlimited)
     """Asked before each call."""
+    shares: Shares = field(default_factory=dict)
+    """Of the prompt versions that are tried."""
 
     async def run(self, job: Leased) -> None:
         """Take a job through the step. Every failure ends in the ledger; only cancellation and an unreachable ledger leave it."""
@@ -133,7 +127,7 @@ class Generate:
             if ruling is not None:
                 await self._finish(job, _uncalled(job, *ruling, watch.timing(job)))
             elif job.unknown >= MAX_UNKNOWN:
-                await self._fail(job, _spent(job), watch)
+                await self._fail(job, spent_of(job), watch)
             else:
                 await self._call_in_turn(job, watch)
         except (ConfigurationError, InputError, ProviderError, Unstorable) as error:
@@ -147,9 +141,9 @@ class Generate:
 
     async def _call_in_turn(self, job: Leased, watch: Stopwatch) -> None:
         """Call the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
-        turns = Turns(job, self.providers, watch.planned)
+        turns = Turns(job, self.providers, watch.planned, self.shares)
         if turns.spent:
-            await self._fail(job, _spent(job), watch)
+            await self._fail(job, spent_of(job), watch)
             return
         more = True
         while more:
@@ -160,55 +154,24 @@ class Generate:
                 if permit.why is not Why.LIMIT and turns.more():
                     turns.passed_over(planned, permit.why.value)
                     continue
-                await self._move(job, _not_now(job, permit))
+                await self._move(job, not_now(job, permit))
                 return
             watch.limiter_wait += permit.waited_ms
-            attempt = self._attempt(job, planned.call, turns.taken)
-            opened = await self._open(job, attempt, permit)
-            if opened is not Opened.OPENED:
-                await self._not_opened(job, opened)
+            purpose = Purpose(again.purpose) if (again := asked_again(job)) else Purpose.GENERATE
+            attempt = new_attempt(job, planned.call, purpose, job.attempts + turns.taken)
+            status = await opened(self.journal, self.limits, permit, job, attempt)
+            if status is not Opened.OPENED:
+                await self._not_opened(job, status)
                 return
             more = await self._answer(job, planned, attempt, watch, turns, permit=permit)
 
-    async def _open(self, job: Leased, attempt: NewAttempt, permit: Permit) -> Opened:
-        opening = asyncio.ensure_future(self.journal.open_attempt(attempt))
-        opened = None
-        try:
-            opened = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            # The row may be on its way; left open it would be taken for a call that was cut off.
-            if await opening is Opened.OPENED:
-                await self.journal.close_attempt(_never_called(job, attempt))
-            raise
-        finally:
-            if opened is not Opened.OPENED:
-                self.limits.unused(permit)
-        return opened
-
-    def _attempt(self, job: Leased, call: Call, taken: int) -> NewAttempt:
-        return NewAttempt(
-            id=uuid7(),
-            job_id=job.job_id,
-            batch_id=job.batch_id,
-            token=job.token,
-            run=job.run,
-            round=job.round,
-            purpose=Purpose(again.purpose) if (again := asked_again(job)) else Purpose.GENERATE,
-            number=job.attempts + taken,
-            lane=call.lane,
-            provider=call.provider,
-            model=call.model,
-            request_hash=call.request_hash,
-            reserved_usd=call.reserve_usd or Decimal(0),
-        )
-
-    async def _not_opened(self, job: Leased, opened: Opened) -> None:
-        if opened is Opened.ANSWERED:
+    async def _not_opened(self, job: Leased, status: Opened) -> None:
+        if status is Opened.ANSWERED:
             await self._move(job, Advance(JobState.SCHEDULED, Step.CHECK, job.round))
-        elif opened is Opened.OVER_BUDGET:
-            status = await self.ledger.batch_status(job.batch_id)
+        elif status is Opened.OVER_BUDGET:
+            batch = await self.ledger.batch_status(job.batch_id)
             # While others hold reservations some of it may come back; after that only a person can add to it.
-            waits = status.reserved_usd > 0
+            waits = batch.reserved_usd > 0
             if not waits and job.round:
                 # There is an answer already: better that than a job that waits for more money.
                 await self._move(job, given_up(job, "the batch's budget was used up"))
@@ -231,7 +194,7 @@ class Generate:
         except asyncio.CancelledError:
             # Lease lost or process stopping: the request may have been served, so the outcome is unknown.
             self.limits.failed(permit, Failure(kind=FailureKind.CANCELLED, message="cut off"))
-            await asyncio.shield(self._close_broken(_cut_off(job, attempt), self._broken(call, attempt, listener)))
+            await asyncio.shield(self._close_broken(cut_off(job, attempt), self._broken(call, attempt, listener)))
             raise
         except Exception as error:
             failure = failure_of(error, attempt=attempt.number)
@@ -264,46 +227,35 @@ class Generate:
         came = listener.so_far()
         return None if came is None else StoredAnswer(came.raw, came.completion, call.prompt)
 
-    async def _close_broken(self, closed: ClosedAttempt, left: StoredAnswer | None) -> None:
+    async def _close_broken(self, done: ClosedAttempt, left: StoredAnswer | None) -> None:
         try:
-            await self.journal.close_attempt(replace(closed, answer=left))
+            await self.journal.close_attempt(replace(done, answer=left))
         except Unstorable as error:
             if left is None:
                 raise
-            log.warning("what a broken stream of job %s left can't be kept: %s", closed.job_id, error)
-            await self.journal.close_attempt(closed)
+            log.warning("what a broken stream of job %s left can't be kept: %s", done.job_id, error)
+            await self.journal.close_attempt(done)
 
     async def _close_answered(
         self, job: Leased, prompt: Prompt, attempt: NewAttempt, answered: Answered, watch: Stopwatch
     ) -> bool:
         then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
-        closed = ClosedAttempt(
-            id=attempt.id,
-            job_id=job.job_id,
-            token=job.token,
-            step=job.step,
-            outcome="ok",
-            spent=False,
+        done = closed(
+            job,
+            attempt,
+            "ok",
             answer=StoredAnswer(answered.raw, answered.completion, prompt),
             cost_usd=answered.completion.cost_usd,
             timing_ms=watch.stored(job),
             then=then,
         )
         try:
-            return await self.journal.close_attempt(closed)
+            return await self.journal.close_attempt(done)
         except Unstorable as error:
             # The answer can't be kept, but it was paid for: the attempt says so, and the job fails alone.
             failure = failure_of(error, attempt=attempt.number)
-            bare = ClosedAttempt(
-                id=attempt.id,
-                job_id=job.job_id,
-                token=job.token,
-                step=job.step,
-                outcome=f"error:{failure.kind.value}",
-                spent=True,
-                failure=failure,
-                cost_usd=answered.completion.cost_usd,
-            )
+            cost_usd = answered.completion.cost_usd
+            bare = closed(job, attempt, outcome_of(failure), spent=True, failure=failure, cost_usd=cost_usd)
             await self.journal.close_attempt(bare)
             await self._fail(job, failure, watch)
             return False
@@ -331,20 +283,17 @@ class Generate:
         if isinstance(decision, Hold) and job.round:
             # There is an answer already: nobody has to decide about a second one.
             decision = Fail(failure)
-        unknown = failure.kind is FailureKind.UNKNOWN_OUTCOME
-        closed = ClosedAttempt(
-            id=attempt.id,
-            job_id=job.job_id,
-            token=job.token,
-            step=job.step,
-            outcome="unknown" if unknown else f"error:{failure.kind.value}",
+        done = closed(
+            job,
+            attempt,
+            outcome_of(failure),
             spent=not isinstance(decision, Snooze | Hold),
             failure=failure,
-            cost_usd=_cost_of(failure, attempt),
+            cost_usd=cost_of(failure, attempt),
             timing_ms=watch.stored(job),
             then=advance_of(decision, job),
         )
-        await self._close_broken(closed, left)
+        await self._close_broken(done, left)
         if isinstance(decision, Fail):
             await self._fail(job, turns.with_unusable(decision.failure), watch)
         return isinstance(decision, Fallback)
@@ -364,104 +313,10 @@ class Generate:
             self.final(job, final)
 
 
-def _spent(job: Leased) -> Failure:
-    told = f"{job.spent} attempts failed and {job.unknown} ended unknown; no more are allowed"
-    return Failure(kind=FailureKind.ATTEMPTS_SPENT, message=told)
-
-
-def _cost_of(failure: Failure, attempt: NewAttempt) -> Decimal | None:
-    """What a failed call is taken to have cost: a broken answer was probably billed, so all that was reserved.
-
-    None for an unknown outcome: the ledger charges what was reserved until the answer is known.
-    """
-    if failure.kind is FailureKind.UNKNOWN_OUTCOME:
-        return None
-    return attempt.reserved_usd if failure.kind is FailureKind.BAD_ANSWER else Decimal(0)
-
-
 def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> FinalJob:
     kind = "no_evidence" if outcome is Outcome.NO_EVIDENCE else "abstained"
     quality = Quality(sufficient_context=False, reasoning=f"No call was made: {reason}.", abstain_reason=reason)
     return completed(job, outcome, Findings(answer=fallback_text(job, kind), quality=quality), timing)
-
-
-def _not_now(job: Leased, told: NotNow) -> Advance:
-    """Where a job waits that may not be called for now; no attempt was made, none is spent."""
-    held = HeldReason.LANE_PAUSED if told.why is Why.LANE_PAUSED else None
-    if held and job.round:
-        # There is an answer already: nobody has to raise a quota for a second one.
-        return given_up(job, "the provider's quota was used up")
-    # Sent away by a limit, thousands of jobs come and go: that is the straight path, not an event of each.
-    event = None if told.why is Why.LIMIT else "hold" if held else told.why.value
-    return Advance(JobState.SCHEDULED, job.step, job.round, told.delay, held, event)
-
-
-def _never_called(job: Leased, attempt: NewAttempt) -> ClosedAttempt:
-    failure = Failure(kind=FailureKind.CANCELLED, message="stopped before the call was made", attempt=attempt.number)
-    return ClosedAttempt(
-        id=attempt.id,
-        job_id=job.job_id,
-        token=job.token,
-        step=job.step,
-        outcome=f"error:{failure.kind.value}",
-        spent=False,
-        failure=failure,
-        cost_usd=Decimal(0),
-        then=Advance(JobState.AVAILABLE, job.step, job.round),
-    )
-
-
-def _cut_off(job: Leased, attempt: NewAttempt) -> ClosedAttempt:
-    failure = Failure(
-        kind=FailureKind.UNKNOWN_OUTCOME,
-        message="cut off while the call was under way",
-        attempt=attempt.number,
-        at=datetime.now(UTC),
-    )
-    # Back to the queue in the same write, if the lease is still ours (a stopping worker).
-    then = Advance(JobState.AVAILABLE, job.step, job.round, event="cut_off")
-    return ClosedAttempt(
-        attempt.id, job.job_id, job.token, job.step, "unknown", spent=False, failure=failure, then=then
-    )  # fmt: skip
-
-
-def advance_of(decision: Decision, job: Leased) -> Advance | None:
-    """Where a decision sends a running job; None where the job stays (to fail, or to call the next provider)."""
-    match decision:
-        case Retry(delay):
-            return Advance(JobState.SCHEDULED, job.step, job.round, delay, event="retry")
-        case Snooze(delay):
-            return Advance(JobState.SCHEDULED, job.step, job.round, delay, event="snooze")
-        case Hold(reason):
-            return Advance(JobState.SCHEDULED, job.step, job.round, held_reason=reason, event="hold")
-        case Fallback() | Fail():
-            return None
-
-
-def failure_of(error: BaseException, *, attempt: int | None = None) -> Failure:
-    """The failure that is stored for an error; what was not raised on purpose is a defect of ours."""
-    at = datetime.now(UTC)
-    match error:
-        case ProviderError():
-            return Failure(
-                kind=error.kind,
-                message=str(error),
-                attempt=attempt,
-                at=at,
-                provider_request_id=error.provider_request_id,
-                retry_after_s=error.retry_after_s,
-                status_code=error.status_code,
-            )
-        case TimeoutError():
-            message = "no answer within the time allowed"
-            return Failure(kind=FailureKind.UNKNOWN_OUTCOME, message=message, attempt=attempt, at=at)
-        case ConfigurationError() | InputError():
-            return Failure(kind=FailureKind.CONFIGURATION, message=str(error), attempt=attempt, at=at)
-        case Unstorable():
-            return Failure(kind=FailureKind.UNSTORABLE, message=str(error), attempt=attempt, at=at)
-        case _:
-            message = f"{type(error).__name__}: {error}"
-            return Failure(kind=FailureKind.INTERNAL, message=message, attempt=attempt, at=at)
 
 
 @shared_task(name="nightdesk.generate", ignore_result=True, acks_late=False)

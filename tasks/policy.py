@@ -73,6 +73,9 @@ def another_round(answer: Examined) -> Correction | None:
     job, processed = answer.job, answer.processed
     if answer.completion is None or job.round + 1 >= MAX_ROUNDS or job.correction is not None:
         return None
+    if job.recheck is not None:
+        # Whoever checks again pays for no generation.
+        return None
     config = job.request.config
     faults = tuple(_form_faults(answer))
     named: tuple[str, ...] = ()
@@ -164,7 +167,8 @@ def rule(answer: Examined, kept: Processed, amendments: tuple[str, ...] = ()) ->
         amendments: what was taken out, in words.
     """
     if answer.processed.abstained:
-        return Ruling(Outcome.ABSTAINED, ("the model says that the sources do not answer",))
+        who = "the model" if answer.completion is not None else "the answer given"
+        return Ruling(Outcome.ABSTAINED, (f"{who} says that the sources do not answer",))
     reasons = [*_of_the_form(answer), *_of_the_check(answer)]
     config = answer.job.request.config
     if config.require_grounding and config.on_ungrounded is OnUngrounded.REJECT and ungrounded(answer.grounding):

@@ -7,17 +7,17 @@ from typing import Any
 
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import SHOWN_METADATA, JobRequest, SourceContext
-from schemas.prompt import Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
+from schemas.prompt import Correction, Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
 from schemas.structured import asked_for
 from tasks.answers.objects import embedded
 from tasks.answers.render import resolve_format
-from tasks.context.hostile import WORD_JOINER, chat_tokens, defused, flags, may_hold_tag, undisguised
+from tasks.context.hostile import WORD_JOINER, attribute, chat_tokens, defused, flags, unused_tag
 from tasks.context.order import sub_queries
 from tasks.context.pack import pack
+from tasks.correcting import with_correction
 from tasks.errors import InputError
 from tasks.templates import PromptTemplate, Slots, fill, load
 
-_LONGEST_METADATA = 200
 _DEFUSES_SINCE = 2
 """Major version of the templates from which chat tokens are taken apart; what was sent before can be rendered again."""
 _TAG = re.compile(r"<(\w+) 1[ >]")
@@ -67,16 +67,21 @@ def answer_schema(config: GenerationConfig) -> dict[str, Any]:
     }
 
 
-def render(request: JobRequest, protocol: AnswerProtocol) -> Prompt:
+def render(request: JobRequest, protocol: AnswerProtocol, model: str | None = None) -> Prompt:
     """Render a request for one answer protocol.
 
     Sources are shown best first, each once, as many as fit into ``max_context_tokens`` (see ``tasks.context.pack``).
     ``snapshot.shown`` says which source has which number, ``snapshot.left_out`` which were not shown and why.
 
+    Args:
+        request: the job's request.
+        protocol: how the model is asked to answer.
+        model: the one that answers, whose tokenizer counts; None: the one that the config names, if any.
+
     Raises: ``InputError`` for a prompt name or version that does not exist.
     """
     template = load(request.config.prompt_name or request.config.mode.value, request.config.prompt_version)
-    packed = pack(request)
+    packed = pack(request, model)
     shown = {part.source_index: _pieces(part, request, protocol, template) for part in packed.parts}
     messages = _messages(request, protocol, template, shown, _unused_tag(request, shown))
     contents = [source.content for source in request.context]
@@ -92,13 +97,24 @@ def render(request: JobRequest, protocol: AnswerProtocol) -> Prompt:
         source_tokens=packed.source_tokens,
         counted_by=packed.counter.name,
     )
-    return Prompt(name=template.name, version=template.version, template_sha256=template.sha256, snapshot=snapshot)
+    return Prompt(
+        name=template.name,
+        version=template.version,
+        template_sha256=template.sha256,
+        snapshot=snapshot,
+        reply_schema=_reply_schema(request, protocol),
+    )
 
 
-def rerender(request: JobRequest, prompt: Prompt) -> Prompt:
+def rerender(request: JobRequest, prompt: Prompt, correction: Correction | None = None) -> Prompt:
     """Render a prompt of the past again, with the sources shown then, and prove that it is the same byte for byte.
 
     Which sources were shown is taken from the record: how they are chosen may have changed since.
+
+    Args:
+        request: the job's request.
+        prompt: as it was recorded.
+        correction: of a second round, as the job keeps it: the answer before and what was wrong with it.
 
     Raises: ``InputError`` when the template is gone or was changed, or when what it makes of the request is not what
         was sent.
@@ -109,13 +125,18 @@ def rerender(request: JobRequest, prompt: Prompt) -> Prompt:
         raise InputError(f"prompt {prompt.name!r} of version {prompt.version!r} is not the one that was recorded")
     shown, tag = _as_recorded(snapshot)
     messages = _messages(request, snapshot.protocol, template, shown, tag)
-    contents = [source.content for source in request.context]
-    digest = hash_messages([(message.role, message.text(contents)) for message in messages])
+    again = prompt.model_copy(update={"snapshot": snapshot.model_copy(update={"messages": messages})})
+    again = with_correction(again, request, correction)
+    digest = hash_messages(again.snapshot.texts([source.content for source in request.context]))
     if digest != snapshot.sha256:
         raise InputError(
             f"prompt {prompt.name!r} {prompt.version!r} makes {digest} of the request, not {snapshot.sha256}"
         )
-    return prompt.model_copy(update={"snapshot": snapshot.model_copy(update={"messages": messages})})
+    return again.model_copy(update={"reply_schema": _reply_schema(request, snapshot.protocol)})
+
+
+def _reply_schema(request: JobRequest, protocol: AnswerProtocol) -> dict[str, Any] | None:
+    return answer_schema(request.config) if protocol is AnswerProtocol.SEGMENTS else None
 
 
 def _as_recorded(snapshot: MessagesSnapshot) -> tuple[dict[int, list[str | SourcePart]], str]:
@@ -152,15 +173,12 @@ def _messages(
 ) -> tuple[Message, ...]:
     slots = Slots(defused if _defuses(template) else None)
     variables = _variables(request, protocol, shown, slots)
-    history = slots.put(_History(request.conversation_history)) if request.conversation_history else ""
+    history = slots.put(_History(_turns(request.conversation_history))) if request.conversation_history else ""
     messages: list[Message] = []
     for role, pieces in fill(template, slots, {**variables, "tag": tag, "history": history}):
         earlier = [turn for piece in pieces if isinstance(piece, _History) for turn in piece.turns]
         messages.append(_message(Role(role), [piece for piece in pieces if not isinstance(piece, _History)]))
-        messages.extend(
-            _message(_history_role(speaker), [defused(text) if _defuses(template) else text])
-            for speaker, text in earlier
-        )
+        messages.extend(_message(role, [defused(text) if _defuses(template) else text]) for role, text in earlier)
     return tuple(messages)
 
 
@@ -185,13 +203,28 @@ def _pieces(
 class _History:
     """The turns before the question; put in as messages of their own."""
 
-    def __init__(self, turns: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, turns: Sequence[tuple[Role, str]]) -> None:
         self.turns = turns
 
 
-def _history_role(speaker: str) -> Role:
-    """Only two speakers exist: nobody can speak as the system through the history."""
-    return Role.ASSISTANT if speaker.strip().lower() in {"assistant", "ai", "bot", "model"} else Role.USER
+_USERS = frozenset({"user", "human", "customer", "client", "system"})
+_ASSISTANTS = frozenset({"assistant", "ai", "bot", "model", "agent"})
+
+
+def _turns(history: Sequence[tuple[str, str]]) -> list[tuple[Role, str]]:
+    """The turns of a history of (speaker, text), or of (question, answer) when no pair begins with a speaker.
+
+    Only two speakers exist: nobody can speak as the system through the history.
+    """
+    speakers = [first.strip().lower() for first, _ in history]
+    if not any(speaker in _USERS or speaker in _ASSISTANTS for speaker in speakers):
+        pairs = (((Role.USER, question), (Role.ASSISTANT, answer)) for question, answer in history)
+        # Providers refuse a turn without words.
+        return [(role, text) for pair in pairs for role, text in pair if text.strip()]
+    return [
+        (Role.ASSISTANT if speaker in _ASSISTANTS else Role.USER, text)
+        for speaker, (_, text) in zip(speakers, history, strict=True)
+    ]
 
 
 def _variables(
@@ -226,19 +259,14 @@ def _variables(
 
 def _unused_tag(request: JobRequest, shown: Iterable[int]) -> str:
     """A tag name that no text of the job uses, disguised or not, so that none can pretend to open or end a source."""
-    texts = [request.query, request.system_instructions or "", *(text for _, text in request.conversation_history)]
+    texts = [
+        request.query,
+        request.system_instructions or "",
+        *(text for turn in request.conversation_history for text in turn),
+    ]
     texts += [value for value in (request.config.role, request.config.style, request.config.audience) if value]
     texts += [request.context[index].content for index in shown]
-    everything = "\n".join([*texts, *sub_queries(request.context)])
-    tag = "source"
-    if not may_hold_tag(everything):
-        return tag
-    everything = undisguised(everything)
-    attempt = 1
-    while re.search(rf"<[\s/]*{tag}", everything):
-        attempt += 1
-        tag = f"source{attempt}"
-    return tag
+    return unused_tag("source", [*texts, *sub_queries(request.context)])
 
 
 def _about(source: SourceContext) -> str:
@@ -249,12 +277,9 @@ def _about(source: SourceContext) -> str:
         if value is None or value == "":
             continue
         text = " > ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        text = " ".join(text.split())[:_LONGEST_METADATA]
-        about += f' {key}="{text.translate(_ATTRIBUTE)}"'
+        # A path keeps its shape: what could end the tag is replaced, and a bracket would say something else.
+        about += f' {key}="{attribute(text.replace(" > ", " / "))}"'
     return about
-
-
-_ATTRIBUTE = str.maketrans({'"': "'", "<": "(", ">": ")"})
 
 
 def _message(role: Role, pieces: Sequence[str | SourcePart | list[str | SourcePart]]) -> Message:

@@ -15,7 +15,7 @@ from uuid_utils.compat import uuid7
 
 from schemas import CONTRACT_VERSION
 from schemas.batch import BatchRequest
-from schemas.job import JobRequest, unknown_keys
+from schemas.job import MAX_REQUEST_BYTES, JobRequest, unknown_keys
 from schemas.states import Step
 from tasks.answers.objects import check_schema
 from tasks.door import read_message, refusal
@@ -86,7 +86,8 @@ def canonical(request: JobRequest) -> tuple[bytes, bytes]:
 
     The hash leaves defaults out, so that a later version with more fields still recognises the same request.
 
-    Raises: InputError for characters PostgreSQL can't keep (U+0000, lone surrogates), naming the field.
+    Raises: InputError for characters PostgreSQL can't keep (U+0000, lone surrogates), naming the field, and for a job
+    of more than ``MAX_REQUEST_BYTES``.
     """
     try:
         stored = request.model_dump_json().encode()
@@ -96,6 +97,11 @@ def canonical(request: JobRequest) -> tuple[bytes, bytes]:
         raise InputError(f"can't be written as JSON: {error}") from error
     if b"\\u0000" in stored:
         _refuse_unstorable(request.model_dump())
+    if len(stored) > MAX_REQUEST_BYTES:
+        raise InputError(
+            f"the job holds {len(stored):,} bytes of JSON, at most {MAX_REQUEST_BYTES:,} are taken; "
+            "give fewer or shorter sources"
+        )
     return stored, hashlib.sha256(basis).digest()
 
 
@@ -144,7 +150,7 @@ def new_job(request: JobRequest, *, position: int, tenant: str, job_id: UUID | N
     )
 
 
-def new_batch(raw: dict[str, Any] | None, *, tenant: str) -> NewBatch:
+def new_batch(raw: dict[str, Any] | None, *, tenant: str, max_queued: int | None = None) -> NewBatch:
     """Make the ledger's row of a batch from what the producer says of it; raises ``InputError``."""
     batch: BatchRequest = validated(BatchRequest, raw or {})
     # A typo in the defaults would fail every job; it is one error of the batch instead.
@@ -158,6 +164,7 @@ def new_batch(raw: dict[str, Any] | None, *, tenant: str) -> NewBatch:
         deadline=batch.deadline,
         max_cost_usd=batch.max_cost_usd,
         defaults=batch.defaults,
+        max_queued=max_queued,
     )
 
 

@@ -98,6 +98,13 @@ _NAMES = {
 }
 
 
+INVALID = (
+    "This could not be answered, because it is not a valid question with its sources. Put it right as the failure says,"
+    " and hand it in again."
+)
+"""For what was refused before it became a job; in English, for its question may be what is missing."""
+
+
 def code_of(language: str) -> str:
     """The language code of a name or tag as callers write it: ``de``, ``de-AT``, ``German``; others as they begin."""
     name = language.strip().lower()

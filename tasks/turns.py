@@ -10,6 +10,7 @@ from tasks.correcting import asked_again, with_correction
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Call, Leased, Provider, Providers, Turn
 from tasks.prompt import render
+from tasks.trial import Shares, with_trial
 
 _UNPRICED = (
     "the price of model {} at {} is unknown, so the batch's ceiling could not be kept; "
@@ -33,11 +34,13 @@ class Turns:
         job: the job.
         providers: where its providers are.
         spend: told the milliseconds that each plan took.
+        shares: of the prompt versions that are tried.
     """
 
     job: Leased
     providers: Providers
     spend: Callable[[float], None]
+    shares: Shares = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     """``provider: kind of failure`` of those that did not answer, in order."""
     taken: int = 0
@@ -102,9 +105,10 @@ class Turns:
 
     def _planned(self, turn: Turn) -> Planned:
         provider = self.providers.get(turn.provider)
-        request = _request_of(self.job.request, turn)
+        request = with_trial(_request_of(self.job.request, turn), self.job.job_id, self.shares)
         started = monotonic()
-        prompt = with_correction(render(request, provider.protocol(request.config)), request, asked_again(self.job))
+        first = render(request, provider.protocol(request.config), provider.model_of(request.config))
+        prompt = with_correction(first, request, asked_again(self.job))
         call = provider.plan(request, prompt)
         self.spend((monotonic() - started) * 1000)
         if call.reserve_usd is None and self.job.max_cost_usd is not None:

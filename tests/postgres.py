@@ -10,7 +10,7 @@ from schemas.states import TRANSITIONS
 from tests.servers import Servers, advance_clock
 from worker.ledger.postgres import PostgresLedger
 
-__all__ = ["advance_clock", "make_postgres_ledger", "postgres_database_url"]
+__all__ = ["advance_clock", "everything_in", "make_postgres_ledger", "postgres_database_url"]
 
 _GUARD = """
 CREATE FUNCTION refuse_unknown_edge() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -36,6 +36,18 @@ def guard_edges(database_url: str) -> None:
     edges = [f"{old.value}>{new.value}" for old, new in TRANSITIONS]
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(sql.SQL(_GUARD).format(edges=sql.Literal(edges)))
+
+
+def everything_in(database_url: str) -> str:
+    """All rows of all tables as text, bytes as what they spell."""
+    told = []
+    with psycopg.connect(database_url) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        assert {"job", "attempt", "completion", "generation_record", "job_event"} <= {name for (name,) in tables}
+        for (name,) in tables:
+            for row in connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(name))):
+                told += [bytes(v).decode(errors="replace") if isinstance(v, bytes) else repr(v) for v in row]
+    return "\n".join(told)
 
 
 @pytest.fixture

@@ -51,8 +51,15 @@ async def hangs(call: Call) -> Answered:
 class Scripted(Provider):
     """Takes one act a call; the last one repeats."""
 
-    def __init__(self, *acts: Act, name: str = "scripted", reserve_usd: Decimal | None = Decimal("0.01")) -> None:
+    def __init__(
+        self,
+        *acts: Act,
+        name: str = "scripted",
+        model: str = "scripted-1",
+        reserve_usd: Decimal | None = Decimal("0.01"),
+    ) -> None:
         self.name = name
+        self.model = model
         self.calls: list[Call] = []
         self.called = asyncio.Event()
         self.listener: Listener | None = None
@@ -62,11 +69,14 @@ class Scripted(Provider):
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         return AnswerProtocol.MARKERS
 
+    def model_of(self, config: GenerationConfig) -> str | None:
+        return config.model or self.model
+
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         body = prompt.snapshot.sha256.encode()
         return Call(
             provider=self.name,
-            model=request.config.model or "scripted-1",
+            model=self.model_of(request.config),
             lane="standard",
             protocol=AnswerProtocol.MARKERS,
             body=body,

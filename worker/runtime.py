@@ -21,6 +21,7 @@ from tasks.errors import LedgerUnavailable
 from tasks.finish import view_of_final
 from tasks.gather import Gather
 from tasks.generate import Generate
+from tasks.judging import JudgeOptions, Judging
 from tasks.pipeline import Feed
 from tasks.poll import job_ids as read_ids
 from tasks.poll import poll
@@ -51,9 +52,6 @@ LEDGER_PATIENCE_S = 20.0
 
 CLOSING_S = 10.0
 """Seconds to write down the last answers after a drain: with the ledger away a stop takes ``drain_s`` and so much more."""
-
-CHECK_CHUNK = 10
-"""Jobs checked in one hop to the CPU thread: some 10-30 ms, so finals are committed while the next chunk runs."""
 
 
 class WorkerRuntime:
@@ -171,7 +169,7 @@ class WorkerRuntime:
         stack.callback(keeper.stop)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
         stack.callback(self._cpu.shutdown)
-        limits = await self._limits() if Step.GENERATE in self._steps else None
+        limits = await self._limits()
         for step in self._steps:
             self._feeds[step] = self._feed(step, journal, keeper, providers, limits)
             self._feeds[step].start()
@@ -197,7 +195,8 @@ class WorkerRuntime:
         return desk
 
     def _nudge(self) -> None:
-        self._feeds[Step.GENERATE].nudge()
+        if (feed := self._feeds.get(Step.GENERATE)) is not None:
+            feed.nudge()
 
     def _feed(
         self,
@@ -205,11 +204,10 @@ class WorkerRuntime:
         journal: LedgerJournal,
         keeper: LeaseKeeper,
         providers: Providers,
-        limits: LimitDesk | None,
+        limits: LimitDesk,
     ) -> Feed:
         settings = self._settings
         if step is Step.GENERATE:
-            assert limits is not None
             generate = Generate(
                 self._ledger,
                 journal,
@@ -219,6 +217,7 @@ class WorkerRuntime:
                 to_check=self._checks.add,
                 final=self._final,
                 tokens=self._tokens,
+                shares=settings.prompts,
                 limits=limits,
             )
 
@@ -228,8 +227,17 @@ class WorkerRuntime:
 
             slots, chunk = settings.slots, 1
         else:
-            run = Check(self._ledger, journal, self._cpu, final=self._final).run
-            slots, chunk = settings.check_slots, CHECK_CHUNK
+            judging = Judging(
+                self._ledger,
+                journal,
+                providers,
+                RetryPolicy(hold_unknown=settings.hold_unknown),
+                random.random,
+                JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s),
+                limits=limits,
+            )
+            run = Check(self._ledger, journal, self._cpu, final=self._final, judging=judging).run
+            slots, chunk = settings.check_slots, 1
         return Feed(
             step,
             slots=slots,
@@ -239,7 +247,7 @@ class WorkerRuntime:
             ledger=self._ledger,
             keeper=keeper,
             run=run,
-            permitted=limits.room if step is Step.GENERATE and limits is not None else lambda: None,
+            permitted=limits.room if step is Step.GENERATE else lambda: None,
         )
 
     def _dispatch(self) -> Dispatch:
@@ -268,7 +276,8 @@ class WorkerRuntime:
         await self._ledger.batches(1)
 
     async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
-        batch = new_batch(raw_batch, tenant=self._settings.tenant)
+        tenant = self._settings.tenant
+        batch = new_batch(raw_batch, tenant=tenant, max_queued=self._settings.most_queued(tenant))
         until = self._loop.time() + LEDGER_PATIENCE_S
         while True:
             try:

@@ -19,7 +19,8 @@ from pydantic_settings import (
 )
 
 from schemas.generation import AnswerProtocol
-from tasks.errors import ConfigurationError
+from tasks.errors import ConfigurationError, InputError
+from tasks.templates import load
 from worker.providers.presets import with_preset
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -118,6 +119,14 @@ def plain_http(url: str) -> str:
     return url
 
 
+class TenantLimits(BaseModel):
+    """Limits of one tenant, in place of those that hold for all."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_queued_jobs: Annotated[int, Field(ge=1)] | None = None
+
+
 class Settings(BaseSettings):
     """Every setting with its default. The environment goes before the file."""
 
@@ -149,10 +158,24 @@ class Settings(BaseSettings):
         description="providers asked next, in order, for jobs that name no fallbacks of their own, as JSON: "
         '`["anthropic", "local:llama3.2:3b"]` (provider, or provider:model)',
     )
+    judge: str | None = Field(
+        default=None,
+        description="who judges claims for jobs with `judge` among their `checkers`: provider, or provider:model; best "
+        "another model than the one that answers. Unset: such checks end as partial",
+    )
+    judge_max_tokens: Annotated[int, Field(ge=256, le=1_000_000)] = Field(
+        default=8_192, description="most tokens of a judge's reply, its thinking included"
+    )
+    judge_timeout_s: Seconds = Field(default=60.0, description="seconds that a judge's call may take")
     extractive_latency_s: Annotated[float, Field(ge=0)] = Field(
         default=0.0, description="seconds the offline provider waits before it answers, to rehearse a slow provider"
     )
 
+    prompts: dict[str, dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]] = Field(
+        default_factory=dict,
+        description="versions of a prompt tried side by side, with their weights, for jobs that name no prompt_version, "
+        'as JSON: `{"grounded": {"1": 0.2, "2": 0.8}}`; drawn by the job\'s id, and recorded as prompt_version',
+    )
     requests_per_minute: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="calls a minute of each provider and model, over all workers; unset: no limit"
     )
@@ -173,9 +196,19 @@ class Settings(BaseSettings):
         default=3_600.0, description="after so long a lane paused for quota is tried with one call; 0: only by a person"
     )
     slots: Annotated[int, Field(ge=1, le=20_000)] = Field(default=1_000, description="calls in flight per process")
-    check_slots: Annotated[int, Field(ge=1, le=20_000)] = Field(default=200, description="jobs in check per process")
+    check_slots: Annotated[int, Field(ge=1, le=20_000)] = Field(
+        default=200, description="jobs in check per process; a job waits for its judge in one of them"
+    )
     threads: Annotated[int, Field(ge=2, le=200)] = Field(
         default=24, description="Celery threads: each holds one hint of up to 50 jobs until it is admitted"
+    )
+    max_queued_jobs: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="most jobs that are not final a tenant may have; what would be more is refused at the door",
+    )
+    tenant_limits: dict[str, TenantLimits] = Field(
+        default_factory=dict,
+        description='the same by tenant, before it, as JSON: `{"acme": {"max_queued_jobs": 5000}}`; null: no cap',
     )
     lease_s: Seconds = Field(default=60.0, description="how long a lease lasts; renewed at a quarter of it")
     tick_s: Seconds = Field(default=1.0, description="pace of the dispatch duties")
@@ -199,6 +232,19 @@ class Settings(BaseSettings):
     )
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
 
+    @field_validator("prompts")
+    @classmethod
+    def _of_known_versions(cls, prompts: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+        for name, versions in prompts.items():
+            if not versions:
+                raise ValueError(f"names no version of {name!r}")
+            for version in versions:
+                try:
+                    load(name, version)
+                except InputError as error:
+                    raise ValueError(str(error).removeprefix(f"{error.field}: ")) from None
+        return prompts
+
     @property
     def default_limits(self) -> LimitSettings:
         """The limits of providers and models that have none of their own."""
@@ -208,6 +254,11 @@ class Settings(BaseSettings):
     def lease_for(self) -> timedelta:
         """How long a lease lasts."""
         return timedelta(seconds=self.lease_s)
+
+    def most_queued(self, tenant: str) -> int | None:
+        """How many jobs that are not final a tenant may have; None: as many as it likes."""
+        own = self.tenant_limits.get(tenant)
+        return self.max_queued_jobs if own is None else own.max_queued_jobs
 
     @classmethod
     def settings_customise_sources(

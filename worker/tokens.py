@@ -227,6 +227,27 @@ class RedisTokens:
         await self._redis.aclose()
 
 
+async def forget(redis_url: str, key_prefix: str, runs: Mapping[UUID, int]) -> None:
+    """Delete the streams of jobs.
+
+    Args:
+        redis_url: where they are.
+        key_prefix: as the workers have it.
+        runs: the last run of each job; its earlier ones are deleted, too.
+
+    Raises: BrokerUnavailable.
+    """
+    keys = [key_of(key_prefix, job_id, run) for job_id, last in runs.items() for run in range(1, last + 1)]
+    client = redis.Redis.from_url(redis_url, socket_timeout=10, socket_connect_timeout=5)
+    try:
+        if keys:
+            await client.delete(*keys)
+    except (RedisError, OSError) as error:
+        raise BrokerUnavailable(f"Redis can't be reached: {error}") from error
+    finally:
+        await client.aclose()
+
+
 # ---- reading ---------------------------------------------------------------------------------------------------
 
 

@@ -7,12 +7,13 @@ lexical      the words of a claim stand together in a source: ``features`` measu
 local        a model of the operator's own reads what the words leave open; ``blend`` weighs its word against theirs
 calibration  what a model's score means as a probability
 attribution  how well citations carry a claim
+judge        a model asked about the claims that the words leave open; the check step makes the call
 fusion       one verdict of all layers, and the scores of the whole answer
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Verdict
@@ -20,8 +21,9 @@ from schemas.job import JobRequest
 from tasks.answers.render import strip_markers
 from tasks.checkers.answer import CheckedClaim, Checker, CheckInput, ClaimFinding
 from tasks.checkers.fusion import attributions, fuse, summed_up
+from tasks.checkers.judge import NO_JUDGE, Heard, Question, Weights, pose, undecided, verdicts
 from tasks.checkers.lexical import Lexical
-from tasks.checkers.local import Local
+from tasks.checkers.local import Local, without_judge
 from tasks.checkers.model import Calibration, shipped
 from tasks.checkers.structure import Structure
 from tasks.ports.scorer import ClaimScorer
@@ -29,7 +31,19 @@ from tasks.postprocess import Processed
 from tasks.text.sentences import Span
 from tasks.text.statements import Statement, why_not_checkable
 
-__all__ = ["CheckInput", "CheckedClaim", "Checker", "ClaimFinding", "ground", "use_calibration", "use_local_model"]
+__all__ = [
+    "CheckInput",
+    "CheckedClaim",
+    "Checker",
+    "ClaimFinding",
+    "Layers",
+    "conclude",
+    "ground",
+    "look",
+    "question_of",
+    "use_calibration",
+    "use_local_model",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -42,17 +56,22 @@ MISSING = {
 }
 """What to do about a layer that a process has not got."""
 
+WEIGHTS: dict[str, Weights] = {}
+"""Of the judges that were fitted on labels, by ``provider:model``."""
+
 MOST_CLAIMS = 500
 """Claims checked of one answer; those beyond stay unchecked. Far more than an answer has: it bounds the work of one job."""
 
 
 def use_calibration(calibration: Calibration | None) -> None:
-    """Let this process's lexical layer judge by someone's own calibration; None: by the shipped one.
+    """Let this process's layers judge by someone's own calibration; None: by the shipped one.
 
     Called once, when a process is wired. Raises ``ConfigurationError`` if it was made for another model.
     """
     model = shipped()
     CHECKERS[CheckerName.LEXICAL] = Lexical(model.calibrated(calibration) if calibration else model)
+    WEIGHTS.clear()
+    WEIGHTS.update({fitted.judge: fitted for fitted in calibration.judges} if calibration else {})
 
 
 def use_local_model(scorer: ClaimScorer | None, calibration: Calibration | None = None) -> None:
@@ -69,8 +88,21 @@ def use_local_model(scorer: ClaimScorer | None, calibration: Calibration | None 
         )
 
 
-def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerName, Checker] = CHECKERS) -> Grounding:
-    """Check an answer with the layers its config names.
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What the layers without a call found of an answer; ``claims`` are the checkable ones, ``reasons`` why others are not."""
+
+    request: JobRequest
+    processed: Processed
+    claims: tuple[CheckedClaim, ...]
+    reasons: tuple[str | None, ...]
+    findings: dict[CheckerName, Sequence[ClaimFinding]]
+    failed: dict[str, str]
+    versions: dict[str, str]
+
+
+def look(request: JobRequest, processed: Processed, checkers: Mapping[CheckerName, Checker] = CHECKERS) -> Layers:
+    """Check an answer with the layers its config names, but for the judge.
 
     A layer that does not exist, or that raises, is named in ``failed_checkers`` with the reason and changes no
     verdict; a claim that no layer gave a verdict stays ``unchecked``, never supported.
@@ -84,14 +116,51 @@ def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerN
     )[:MOST_CLAIMS]
     findings, failed = _run(request.config.checkers, checkers, CheckInput(request, checkable))
     versions = {name.value: checkers[name].version for name in findings}
+    return Layers(request, processed, checkable, tuple(reasons), findings, failed, versions)
+
+
+def question_of(layers: Layers) -> Question | None:
+    """What is to be asked of the judge; None: no judge is wanted, nothing is left open, or it can't be put (``failed``)."""
+    # Without sources there is nothing to ask about.
+    if CheckerName.JUDGE not in layers.request.config.checkers or not layers.request.context:
+        return None
+    try:
+        left = undecided(layers.claims, layers.findings)
+        return pose(layers.request, layers.claims, left) if left else None
+    except Exception as error:
+        logger.exception("no question could be put to the judge")
+        layers.failed[CheckerName.JUDGE.value] = f"{type(error).__name__}: {error}"
+        return None
+
+
+def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerName, Checker] = CHECKERS) -> Grounding:
+    """Check an answer where nobody can be called: what would be left to a judge stays unchecked."""
+    layers = look(request, processed, checkers)
+    return conclude(layers, question_of(layers), NO_JUDGE)
+
+
+def conclude(layers: Layers, question: Question | None, heard: Heard) -> Grounding:
+    """One verdict per claim, of all layers and of what the judge said, if it was asked."""
+    processed, findings, failed, versions = layers.processed, layers.findings, layers.failed, layers.versions
+    if question is not None:
+        lexical = without_judge(findings)
+        judged, failure = verdicts(layers.request, layers.claims, lexical, question, heard, weights=WEIGHTS)
+        findings = {**findings, CheckerName.JUDGE: judged}
+        if failure is not None:
+            failed = {**failed, CheckerName.JUDGE.value: failure}
+        if heard.reply is not None:
+            versions = {
+                **versions,
+                CheckerName.JUDGE.value: f"{heard.judge} by {question.prompt.name}@{question.prompt.version}",
+            }
     claims: list[Claim] = []
     position = 0
-    for statement, reason in zip(processed.statements, reasons, strict=True):
+    for statement, reason in zip(processed.statements, layers.reasons, strict=True):
         text = processed.response[statement.start : statement.end]
         if reason is not None:
             claims.append(_not_checkable(text, statement, reason))
             continue
-        mine = {name: found[position] for name, found in findings.items()} if position < len(checkable) else {}
+        mine = {name: found[position] for name, found in findings.items()} if position < len(layers.claims) else {}
         claims.append(fuse(text, Span(statement.start, statement.end), mine))
         position += 1
     return summed_up(claims, versions, failed, attributions(findings))
@@ -113,6 +182,8 @@ def _run(
     failed: dict[str, str] = {}
     # In the order of the names, whatever the config's: the later layers read what the earlier ones found.
     for name in (name for name in CheckerName if name in wanted):
+        if name is CheckerName.JUDGE:
+            continue
         checker = checkers.get(name)
         if checker is None:
             failed[name.value] = MISSING.get(name, "not available in this version")

@@ -9,11 +9,11 @@ from tasks.checkers.answer import ClaimFinding
 from tasks.checkers.attribution import Attribution, citation_scores
 from tasks.text.sentences import Span
 
-DECIDING = (CheckerName.LOCAL, CheckerName.LEXICAL, CheckerName.STRUCTURE)
-"""Whose verdict counts, first to last: the local model's, which has the words' weighed in, before that of a layer that
-reads the words, before one that reads only the form."""
+DECIDING = (CheckerName.JUDGE, CheckerName.LOCAL, CheckerName.LEXICAL, CheckerName.STRUCTURE)
+"""Whose verdict counts, first to last: the judge's and the local model's, which have the words' weighed in, before that of a
+layer that reads the words, before one that reads only the form."""
 
-CALIBRATED = frozenset({CheckerName.LEXICAL.value, CheckerName.LOCAL.value})
+CALIBRATED = frozenset({CheckerName.LEXICAL.value, CheckerName.LOCAL.value, CheckerName.JUDGE.value})
 """Layers whose score is a calibrated probability."""
 
 
@@ -38,7 +38,10 @@ def fuse(text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding]) ->
     """
     decider = next((name for name in DECIDING if name in findings and findings[name].verdict is not None), None)
     decided = findings[decider] if decider else ClaimFinding()
-    remarks = [decided.reason, *(found.reason for name, found in findings.items() if name is not decider)]
+    judged = decider is CheckerName.JUDGE and decided.verdict is not Verdict.UNCHECKED
+    # What the words miss is no remark where a judge has read them.
+    others = [name for name in findings if name is not decider and not (judged and name is CheckerName.LEXICAL)]
+    remarks = [decided.reason, *(findings[name].reason for name in others)]
     if decider is None:
         remarks.insert(0, "no checker gave a verdict")
     return Claim(
@@ -49,7 +52,7 @@ def fuse(text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding]) ->
         score=decided.score,
         miscited=decided.miscited,
         evidence=decided.evidence,
-        checker=decider.value if decider else None,
+        checker=decider.value if decider and decided.verdict is not Verdict.UNCHECKED else None,
         reason="; ".join(remark for remark in remarks if remark),
     )
 

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from schemas.generation import CheckerName
@@ -163,6 +163,17 @@ def _best(scored: Sequence[_Scored]) -> _Scored | None:
 def identity_of(scorer: ClaimScorer) -> str:
     """Name and version of a model, as records and calibrations name it."""
     return f"{scorer.name}-{scorer.version}"
+
+
+def without_judge(findings: Mapping[CheckerName, Sequence[ClaimFinding]]) -> Sequence[ClaimFinding] | None:
+    """What a judge's word is weighed against: the local model's finding where it has a verdict, else that of the words.
+
+    None when neither layer ran.
+    """
+    by_words, local = findings.get(CheckerName.LEXICAL), findings.get(CheckerName.LOCAL)
+    if by_words is None or local is None:
+        return by_words or local
+    return [mine if mine.verdict is not None else theirs for mine, theirs in zip(local, by_words, strict=True)]
 
 
 def open_claims(answer: CheckInput) -> list[int]:

@@ -14,6 +14,7 @@ from schemas.base import Contract
 from tasks.checkers.blend import Blend
 from tasks.checkers.calibration import Knots, probability
 from tasks.checkers.features import Features
+from tasks.checkers.judge.weighing import Weights
 from tasks.errors import ConfigurationError
 
 SHIPPED = "lexical-2.json"
@@ -36,6 +37,7 @@ class Calibration(Contract):
     labels: int = Field(ge=0, description="labelled rows it was made from")
     labels_sha256: str = ""
     made_at: str = ""
+    judges: tuple[Weights, ...] = Field(default=(), description="what the word of each judge is worth, by its name")
     metrics: dict[str, Any] = Field(default_factory=dict)
     local: Blend | None = Field(default=None, description="what the scores of a local model mean")
 

@@ -8,7 +8,7 @@ the record and told as a warning.
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from schemas.prompt import Flag, SourceFlag
 
@@ -45,6 +45,8 @@ _FOREIGN_COMMAND_WORDS = (
 _TURN_WORDS = ("system", "assistant")
 _BEFORE, _AFTER = 20, 120
 """Characters around such a word in which the pattern must be found."""
+_LONGEST_ATTRIBUTE = 200
+"""Characters."""
 _CHAT_TOKEN = re.compile(
     r"<\|[^|<>\s]{1,40}\|>|\[/?INST\]|<</?SYS>>|</?s>|<(?:start|end)_of_turn>|<(?:bos|eos|unk|pad)>|<｜[^｜<>\n]{1,40}｜>",
     re.IGNORECASE,
@@ -103,6 +105,27 @@ def undisguised(text: str) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFKC", _seen(text))
     return text.lower()
+
+
+def unused_tag(name: str, texts: Iterable[str]) -> str:
+    """A tag that no text holds, disguised or not, so that none can pretend to open or end one: the name, or numbered."""
+    everything = "\n".join(texts)
+    if not may_hold_tag(everything):
+        return name
+    everything = undisguised(everything)
+    tag, attempt = name, 1
+    while re.search(rf"<[\s/]*{tag}", everything):
+        attempt += 1
+        tag = f"{name}{attempt}"
+    return tag
+
+
+def attribute(text: str) -> str:
+    """A text on one line as the value of a tag's attribute, cut off; what could end the value or the tag is replaced."""
+    return " ".join(text.split())[:_LONGEST_ATTRIBUTE].translate(_ATTRIBUTE)
+
+
+_ATTRIBUTE = str.maketrans({'"': "'", "<": "(", ">": ")"})
 
 
 def _seen(text: str) -> str:

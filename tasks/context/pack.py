@@ -38,11 +38,11 @@ class Packed:
     searchable: Mapping[int, str]
 
 
-def pack(request: JobRequest) -> Packed:
-    """Choose what is shown of the sources within ``max_context_tokens``."""
+def pack(request: JobRequest, model: str | None = None) -> Packed:
+    """Choose what is shown of the sources within ``max_context_tokens``, counted for ``model`` where it is known."""
     sources = request.context
     budget = request.config.max_context_tokens
-    counter = _counter(sources, budget, request.config.model)
+    counter = _counter(sources, budget, model or request.config.model)
     shown = Shown()
     parts: dict[int, SourcePart] = {}
     left_out: list[LeftOut] = []

@@ -7,6 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from schemas.batch import BatchStatus
+from schemas.generation import Recheck
 from schemas.states import HeldReason, Step
 from tasks.ports.rows import (
     Advance,
@@ -36,7 +37,8 @@ class Ledger(Protocol):
 
         A known ``batch.key`` writes nothing and returns the old jobs. Raises ``IdempotencyConflict`` when an
         idempotency key (or the batch key's jobs) names a different request, ``InputError`` for a duplicate
-        ``custom_id`` or ``message_id``.
+        ``custom_id`` or ``message_id``,
+        ``QueueFull`` when the tenant would have more than ``batch.max_queued`` jobs that are not final.
         """
         ...
 
@@ -91,8 +93,8 @@ class Ledger(Protocol):
         """Final jobs whose result is not in the result backend, oldest first."""
         ...
 
-    async def mark_published(self, job_ids: Sequence[UUID]) -> None:
-        """Note that the results are in the result backend."""
+    async def mark_published(self, job_ids: Sequence[UUID]) -> set[UUID]:
+        """Note that the results are in the result backend; returns those whose content is erased by now."""
         ...
 
     async def republish(self, finished_within: timedelta) -> int:
@@ -138,7 +140,15 @@ class Ledger(Protocol):
         ...
 
     async def retry(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
-        """Start a new run of final jobs; returns the ids changed."""
+        """Start a new run of final jobs whose content is not erased; returns the ids changed."""
+        ...
+
+    async def recheck(self, job_ids: Sequence[UUID], recheck: Recheck, actor: str) -> list[UUID]:
+        """Start a new run of completed or failed jobs that have an answer (not an erased one), at its check.
+
+        Nothing is generated. The answer is the latest one of the round that the job ended in, or the one given with the job. Returns the ids
+        changed.
+        """
         ...
 
     async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str) -> int:

@@ -82,6 +82,10 @@ class Provider(Protocol):
         """
         ...
 
+    def model_of(self, config: GenerationConfig) -> str | None:
+        """The model that answers this config: the one it names, else this provider's own; None: not known by name."""
+        ...
+
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """Turn a rendered prompt into a call. Pure; raises ``ProviderError`` when the config can't be served."""
         ...

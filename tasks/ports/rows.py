@@ -11,6 +11,7 @@ from pydantic import ConfigDict
 
 from schemas.completion import Completion
 from schemas.failure import Failure
+from schemas.generation import Recheck
 from schemas.job import JobRequest
 from schemas.prompt import Correction, Prompt
 from schemas.record import GenerationRecord
@@ -29,6 +30,8 @@ class NewBatch:
     deadline: datetime | None = None
     max_cost_usd: Decimal | None = None
     defaults: dict[str, Any] = field(default_factory=dict)
+    max_queued: int | None = None
+    """Most jobs that are not final which the tenant may have once these are accepted; not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ class Leased:
     snoozes: int
     """Closed attempts of this run and step that failed without being spent."""
     unknown: int
-    """Attempts of this run and round with outcome ``unknown``."""
+    """Attempts of this run, round and step with outcome ``unknown``."""
     attempts: int
     """All attempts of this run and round and step's purpose, whatever their outcome."""
     cost_usd: Decimal
@@ -113,6 +116,10 @@ class Leased:
     stored: StoredCompletion | None
     correction: Correction | None = None
     """Why this round was begun, or why the job came back to it; None in a first round."""
+    recheck: Recheck | None = None
+    """This run only checks the answer of an earlier one again, with these changes, which ``request`` has applied."""
+    judged: StoredCompletion | None = None
+    """The judge's answer of this (run, round), in the step check: it is not asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +257,8 @@ class JobView:
     cost_usd: Decimal | None
     request: JobRequest
     record: GenerationRecord | None
+    erased_at: datetime | None = None
+    """When its content was removed for good; request and record are what is left of them."""
 
 
 @dataclass(frozen=True, slots=True)

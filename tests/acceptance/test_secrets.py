@@ -4,16 +4,17 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
-from psycopg import sql
+import redis
 
 from tests.acceptance.cli_home import Home, new_home, question, read_lines, write_lines
+from tests.postgres import everything_in
 from tests.servers import Servers
 from tests.stub.faults import echo_key
 from tests.stub.server import Stub, running_stub
 
 CANARY = "sk-canary-5f3a9c71e2d84b06-hidden"
+STREAMED = {"stream": True, "fallbacks": ["other"]}
 PARTS = (CANARY, "canary-5f3a9c71", "e2d84b06-hidden")
 
 
@@ -30,49 +31,57 @@ def refused(
     monkeypatch.setenv("OPENAI_API_KEY", CANARY)
     monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
     stub.then(*[echo_key] * 50)
+    monkeypatch.setenv("OTHER_KEY", CANARY)
+    other = {"other": {"kind": "openai_chat", "base_url": f"{stub.url}/v1", "api_key_env": "OTHER_KEY", "model": "m"}}
     with new_home(
         database_url=database_url,
         redis_url=servers.redis_url,
         key_prefix=f"secrets-{database_url.rpartition('_')[2]}:",
         provider="openai",
+        providers=json.dumps(other),
         log_level="DEBUG",
     ) as home:
         yield home, database_url
 
 
-def everything_in(database_url: str) -> str:
-    """All rows of all tables as text, bytes as what they spell."""
+def everything_in_redis(servers: Servers, prefix: str) -> str:
+    """All results and streamed texts behind the prefix."""
     told = []
-    with psycopg.connect(database_url) as connection:
-        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
-        assert {"job", "attempt", "completion", "generation_record", "job_event"} <= {name for (name,) in tables}
-        for (name,) in tables:
-            for row in connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(name))):
-                told += [bytes(v).decode(errors="replace") if isinstance(v, bytes) else repr(v) for v in row]
-    return "\n".join(told)
+    with redis.Redis.from_url(servers.redis_url, decode_responses=True) as client:
+        for key in client.scan_iter(f"{prefix}*"):
+            kind = client.type(key)
+            told += [client.get(key)] if kind == "string" else client.xrange(key) if kind == "stream" else []
+    assert len(told) > 1
+    return repr(told)
 
 
-def test_a_refused_key_is_told_without_the_key(refused: tuple[Home, str], stub: Stub, tmp_path: Path) -> None:
+def test_a_refused_key_is_told_without_the_key(
+    refused: tuple[Home, str], stub: Stub, servers: Servers, tmp_path: Path
+) -> None:
     home, database_url = refused
     out = tmp_path / "out.jsonl"
 
-    done = home.run("run", write_lines(tmp_path / "in.jsonl", [question(0), question(1)]), "-o", out)
+    done = home.run("run", write_lines(tmp_path / "in.jsonl", [question(0), question(1, config=STREAMED)]), "-o", out)
 
     assert done.code == 1, done.err
     # The provider did get the key, and did answer with it.
     assert stub.asked[0].headers["authorization"] == f"Bearer {CANARY}"
+    assert {asked.path for asked in stub.asked} == {"/v1/responses", "/v1/chat/completions"}
     results = read_lines(out)
     assert [result["failure"]["kind"] for result in results] == ["authentication"] * 2
     shown = home.run("show", results[0]["job_id"], "--json")
     assert json.loads(shown.out)["attempts"]
     rows = everything_in(database_url)
     assert "q0" in rows
+    examined = home.run("doctor", "--json")
     logs = [path for path in home.root.rglob("*") if path.is_file()]
     assert any(path.suffix == ".log" and path.stat().st_size for path in logs)
     places = {
         "output": out.read_text(),
         "standard output and error": done.out + done.err,
         "show": shown.out + shown.err,
+        "doctor": examined.out + examined.err,
+        "Redis": everything_in_redis(servers, home.settings["key_prefix"]),
         "database": rows,
         **{str(path): path.read_bytes().decode(errors="replace") for path in logs},
     }

@@ -17,8 +17,9 @@ from hypothesis.stateful import (
     rule,
 )
 
+from schemas.generation import Recheck
 from schemas.states import TRANSITIONS, HeldReason, JobState, Outcome, Step
-from tasks.ports import Leased, Opened
+from tasks.ports import Leased, Opened, Purpose
 from tests.builders import (
     later,
     lease_key,
@@ -178,11 +179,12 @@ class LedgerMachine(RuleBasedStateMachine):
         assert leased.attempts == len(of_round)
         assert leased.spent == sum(call.spent for call in failed)
         assert leased.snoozes == sum(not call.spent for call in failed)
-        if job.step is Step.GENERATE:
-            assert leased.unknown == sum(call.outcome == "unknown" for call in of_round)
-            assert (leased.first_opened_ago_ms is None) == (not of_round)
-        stored = [winner for key, winner in job.winners.items() if key == (job.run, job.round, "generate")]
-        assert stored == ([] if leased.stored is None else [leased.stored.attempt_id])
+        assert leased.unknown == sum(call.outcome == "unknown" for call in of_round)
+        assert (leased.first_opened_ago_ms is None) == (not of_round)
+        judged = job.winners.get((job.run, job.round, Purpose.JUDGE)) if job.step is Step.CHECK else None
+        assert judged == (leased.judged.attempt_id if leased.judged else None)
+        assert job.answer == (leased.stored.attempt_id if leased.stored else None)
+        assert (leased.recheck is not None) == job.rechecks
 
     @precondition(lambda self: self.held())
     @rule(
@@ -319,6 +321,14 @@ class LedgerMachine(RuleBasedStateMachine):
         assert set(self.do(self.ledger.retry(ids, ACTOR), "retry", touched=ids)) == {job.id for job in final}
         for job in final:
             self.model.retry(job)
+
+    @precondition(lambda self: any(not job.active for job in self.model.jobs.values()))
+    @rule(mask=masks)
+    def recheck(self, mask: int) -> None:
+        jobs = [job for job in (self.model.jobs[job_id] for job_id in self.some(mask)) if not self.model.late(job)]
+        ids = [job.id for job in jobs]
+        changed = self.do(self.ledger.recheck(ids, Recheck(), ACTOR), "recheck", touched=ids)
+        assert set(changed) == {job.id for job in jobs if self.model.recheck(job)}
 
     # ---- what must always hold ---------------------------------------------------------------------------------
 

@@ -59,11 +59,19 @@ class Job:
     outcome: Outcome | None = None
     token: UUID | None = None
     lease_until: float = 0.0
+    rechecks: bool = False
+    """Its run checks the answer of an earlier one."""
     ended_at: float | None = None
     """When it was first seen final."""
     calls: list[Call] = field(default_factory=list)
     winners: dict[Key, UUID] = field(default_factory=dict)
     finals: set[int] = field(default_factory=set)
+
+    @property
+    def answer(self) -> UUID | None:
+        """What is checked: the answer of this run and round, in a recheck that of the latest run which has one."""
+        runs = range(self.run, 0, -1) if self.rechecks else [self.run]
+        return next((won for run in runs if (won := self.winners.get((run, self.round, Purpose.GENERATE)))), None)
 
     @property
     def active(self) -> bool:
@@ -214,6 +222,19 @@ class Model:
         """Start a new run."""
         job.goes(JobState.SCHEDULED)
         job.run, job.round, job.step, job.due, job.outcome = job.run + 1, 0, job.first_step, self.now, None
+        job.rechecks = False
+
+    def recheck(self, job: Job) -> bool:
+        """Check the answer again in a new run; whether there is one."""
+        before, job.rechecks = job.rechecks, True
+        if job.state not in {JobState.COMPLETED, JobState.FAILED} or not (
+            job.first_step is Step.CHECK or job.answer is not None
+        ):
+            job.rechecks = before
+            return False
+        job.goes(JobState.SCHEDULED)
+        job.run, job.step, job.due, job.outcome = job.run + 1, Step.CHECK, self.now, None
+        return True
 
 
 def ending(call: Call, how: str, cost_usd: Decimal | None) -> ClosedAttempt:

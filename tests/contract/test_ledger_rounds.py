@@ -1,10 +1,21 @@
 """Rounds: why a job is asked again is kept with it, and each round has its own answer."""
 
+from schemas.generation import CheckerName, Recheck
 from schemas.prompt import Correction
 from schemas.states import JobState, Step
-from tasks.ports import Advance, Ledger, Purpose
-from tests.builders import closed_ok, lease_key, make_attempt
-from tests.contract.driving import ACTOR, generate, submit_and_take, take_one
+from tasks.ports import Advance, Ledger, Opened, Purpose
+from tests.builders import (
+    closed_error,
+    closed_ok,
+    closed_unknown,
+    lease_key,
+    make_attempt,
+    make_failed,
+    make_final,
+    make_request,
+    new_id,
+)
+from tests.contract.driving import ACTOR, generate, submit, submit_and_take, take_one
 
 
 def _again(correction: Correction, number: int, step: Step = Step.GENERATE) -> Advance:
@@ -70,6 +81,119 @@ async def test_a_job_that_goes_back_has_its_earlier_answer_again(ledger: Ledger)
 
     assert back.stored is not None
     assert (back.round, back.correction, back.stored.attempt_id) == (0, given_up, checking.stored.attempt_id)
+
+
+async def test_a_judges_answer_is_kept_for_its_round_and_only_told_to_the_check(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    await generate(ledger, leased)
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+    attempt = make_attempt(checking)
+    assert await ledger.open_attempts([attempt]) == [Opened.OPENED]
+    assert await ledger.close_attempts([closed_ok(checking, attempt, "verdicts")]) == set()
+    # Its worker died before the final write.
+    await ledger.hand_back([lease_key(checking)])
+    again = await take_one(ledger, leased.job_id, Step.CHECK)
+
+    assert (checking.judged, checking.attempts) == (None, 0)
+    assert again.judged is not None
+    assert again.stored == checking.stored
+    assert (again.judged.attempt_id, again.judged.completion.text, again.attempts) == (attempt.id, "verdicts", 1)
+    assert await ledger.open_attempts([make_attempt(again)]) == [Opened.ANSWERED]
+
+    await ledger.defer(lease_key(again), _again(Correction(purpose="correct"), 1))
+    await ledger.promote(10)
+    second = await take_one(ledger, leased.job_id)
+    assert second.judged is None
+    await ledger.defer(lease_key(second), Advance(JobState.SCHEDULED, Step.CHECK, 1))
+    await ledger.promote(10)
+    assert (await take_one(ledger, leased.job_id, Step.CHECK)).judged is None
+
+
+async def test_what_became_of_a_judge_counts_for_the_check_alone(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    first = make_attempt(leased)
+    await ledger.open_attempts([first])
+    await ledger.close_attempts([closed_unknown(leased, first, then=Advance(JobState.AVAILABLE, Step.GENERATE, 0))])
+    leased = await take_one(ledger, leased.job_id)
+    await generate(ledger, leased)
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+    attempt = make_attempt(checking)
+    await ledger.open_attempts([attempt])
+    waiting = Advance(JobState.SCHEDULED, Step.CHECK, 0, event="retry")
+    await ledger.close_attempts([closed_error(checking, attempt, then=waiting)])
+    await ledger.promote(10)
+    again = await take_one(ledger, leased.job_id, Step.CHECK)
+
+    assert (leased.unknown, leased.spent) == (1, 0)
+    assert (checking.unknown, checking.spent, checking.attempts) == (0, 0, 0)
+    assert (again.unknown, again.spent, again.attempts, again.judged) == (0, 1, 1, None)
+
+
+async def test_a_recheck_checks_the_answer_of_the_run_before_in_a_run_of_its_own(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await generate(ledger, leased)
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+    judge = make_attempt(checking)
+    await ledger.open_attempts([judge])
+    await ledger.close_attempts([closed_ok(checking, judge, "verdicts")])
+    assert await ledger.recheck([leased.job_id], Recheck(), ACTOR) == [], "it is not final yet"
+    await ledger.finish([make_final(checking)])
+
+    for run in (2, 3):
+        changed = Recheck(checkers=(CheckerName.JUDGE,), judge=f"openai:m{run}")
+        assert await ledger.recheck([leased.job_id, new_id()], changed, ACTOR) == [leased.job_id]
+        await ledger.promote(10)
+        again = await take_one(ledger, leased.job_id, Step.CHECK)
+        assert (again.run, again.round, again.correction, again.recheck) == (run, 0, None, changed)
+        assert again.stored is not None
+        assert (again.stored.attempt_id, again.stored.timing_ms) == (attempt.id, {})
+        assert (again.judged, again.attempts) == (None, 0)
+        assert (again.request.config.checkers, again.request.config.judge) == ((CheckerName.JUDGE,), f"openai:m{run}")
+        await ledger.finish([make_final(again)])
+
+    detail = await ledger.job_detail(leased.job_id)
+    assert [record.run for record in detail.records] == [1, 2, 3]
+    assert [event["kind"] for event in detail.events] == ["recheck", "recheck"]
+    assert detail.view.request.config.judge is None
+
+    await ledger.retry([leased.job_id], ACTOR)
+    await ledger.promote(10)
+    anew = await take_one(ledger, leased.job_id)
+    assert (anew.run, anew.recheck, anew.stored) == (4, None, None)
+
+
+async def test_only_what_has_an_answer_is_checked_again(ledger: Ledger) -> None:
+    given = await submit(ledger, make_request(response="It is ready."))
+    checking = await take_one(ledger, given.job_ids[0], Step.CHECK)
+    await ledger.finish([make_failed(checking)])
+    bare = await submit_and_take(ledger)
+    await ledger.finish([make_failed(bare)])
+    cancelled = await submit_and_take(ledger)
+    await generate(ledger, cancelled)
+    await ledger.cancel([cancelled.job_id], ACTOR)
+
+    ids = [*given.job_ids, bare.job_id, cancelled.job_id]
+    assert await ledger.recheck(ids, Recheck(), ACTOR) == list(given.job_ids)
+
+
+async def test_the_second_rounds_answer_is_the_one_that_is_checked_again(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    await generate(ledger, leased)
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+    await ledger.defer(lease_key(checking), _again(Correction(purpose="correct"), 1))
+    await ledger.promote(10)
+    second = await take_one(ledger, leased.job_id)
+    attempt = make_attempt(second, Purpose.CORRECT)
+    await ledger.open_attempts([attempt])
+    await ledger.close_attempts([closed_ok(second, attempt, then=Advance(JobState.AVAILABLE, Step.CHECK, 1))])
+    await ledger.finish([make_final(await take_one(ledger, leased.job_id, Step.CHECK))])
+
+    await ledger.recheck([leased.job_id], Recheck(), ACTOR)
+    await ledger.promote(10)
+    again = await take_one(ledger, leased.job_id, Step.CHECK)
+
+    assert again.stored is not None
+    assert (again.run, again.round, again.stored.attempt_id) == (2, 1, attempt.id)
 
 
 async def test_a_persons_retry_forgets_why_there_were_rounds(ledger: Ledger) -> None:

@@ -8,6 +8,7 @@ import re
 from itertools import count
 from typing import Any
 
+from tests.stub.judge import JUDGE, is_question
 from tests.stub.scripts import as_blocks, as_markers, as_segments, script_for
 
 _SOURCE = re.compile(r"<source\d* 1[^>]*>\n(.*?)\n</source", re.DOTALL)
@@ -30,6 +31,8 @@ def _quote(prompt: str) -> str:
 
 def _written(prompt: str, schema: dict[str, Any] | None) -> str:
     """The answer in the form that the request asks for."""
+    if is_question(prompt, schema):
+        return JUDGE.reply(prompt)
     if script := script_for(prompt):
         return as_markers(script) if schema is None else as_segments(script, schema)
     quote = _quote(prompt)

@@ -1,5 +1,6 @@
 """The docs say what the code says."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -25,6 +26,34 @@ def test_formats_shows_what_the_renderer_makes() -> None:
     page = runpy.run_path(str(DOCS / "formats.py"))
 
     assert (DOCS / "formats.md").read_text() == page["formats"](), "run: python docs/formats.py"
+
+
+def test_every_output_on_the_page_of_the_generation_layer_is_what_comes_now() -> None:
+    page = runpy.run_path(str(DOCS / "generation.py"))
+
+    assert (DOCS / "generation.md").read_text() == page["generation"](), "run: python docs/generation.py"
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    text = (REPOSITORY / "README.md").read_text()
+
+    assert [page.name for page in DOCS.glob("*.md") if f"(docs/{page.name})" not in text] == []
+
+
+def test_every_link_between_the_pages_leads_somewhere() -> None:
+    broken = []
+    for page in (REPOSITORY / "README.md", *DOCS.glob("*.md")):
+        for target, anchor in re.findall(r"\]\(([\w./-]*?)(?:#([\w-]+))?\)", page.read_text()):
+            other = page.parent / target if target else page
+            if not other.exists() or (anchor and anchor not in _anchors(other)):
+                broken.append(f"{page.name}: {target}#{anchor}")
+    assert broken == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """The headings of a page as they are linked."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 def test_the_constants_of_the_quality_are_those_of_the_code() -> None:

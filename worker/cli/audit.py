@@ -20,18 +20,30 @@ class Messages:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """Whether the messages kept with an answer are those that were noted before its call."""
+
+    call: str
+    """Run, round and purpose, as ``1.0 generate``."""
+    sha256: str
+    proven: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Audit:
-    """One job as the ledger knows it, its result, and the messages sent."""
+    """One job as the ledger knows it, its result, the messages sent for it, and a proof for each answer of any round."""
 
     detail: JobDetail
     result: JobResult
     messages: Messages | None
+    proofs: tuple[Proof, ...]
 
 
 def audit_of(detail: JobDetail, result: JobResult) -> Audit:
     """Put an audit together from what the ledger tells, and the result made of it."""
     snapshot = _snapshot(detail)
-    return Audit(detail, result, None if snapshot is None else _messages(detail, snapshot))
+    proofs = tuple(_proof(detail, completion) for completion in detail.completions)
+    return Audit(detail, result, None if snapshot is None else _messages(detail, snapshot), proofs)
 
 
 def _snapshot(detail: JobDetail) -> MessagesSnapshot | None:
@@ -40,6 +52,12 @@ def _snapshot(detail: JobDetail) -> MessagesSnapshot | None:
         return detail.view.record.messages_snapshot
     won = [completion for completion in detail.completions if completion["won"]]
     return Prompt.model_validate(won[-1]["prompt"]).snapshot if won else None
+
+
+def _proof(detail: JobDetail, completion: dict[str, Any]) -> Proof:
+    snapshot = Prompt.model_validate(completion["prompt"]).snapshot
+    call = f"{completion['run']}.{completion['round']} {completion['purpose']}"
+    return Proof(call, snapshot.sha256, snapshot.proves([source.content for source in detail.view.request.context]))
 
 
 def _messages(detail: JobDetail, snapshot: MessagesSnapshot) -> Messages:
@@ -58,7 +76,7 @@ def to_json(audit: Audit) -> dict[str, Any]:
             "custom_id": view.custom_id, "state": view.state, "step": view.step, "run": view.run, "round": view.round,
             "outcome": view.outcome, "held_reason": view.held_reason, "created_at": view.created_at,
             "scheduled_at": view.scheduled_at, "started_at": view.started_at, "finished_at": view.finished_at,
-            "published_at": view.published_at, "cost_usd": view.cost_usd,
+            "published_at": view.published_at, "erased_at": view.erased_at, "cost_usd": view.cost_usd,
         },
         "request": view.request.model_dump(mode="json"),
         "messages": messages and {
@@ -66,6 +84,7 @@ def to_json(audit: Audit) -> dict[str, Any]:
             "proven_by_hash": messages.proven,
             "messages": [{"role": role, "text": text} for role, text in messages.texts],
         },
+        "proofs": [{"call": one.call, "sha256": one.sha256, "proven_by_hash": one.proven} for one in audit.proofs],
         "records": [record.model_dump(mode="json") for record in detail.records],
         "attempts": list(detail.attempts),
         "completions": list(detail.completions),

@@ -13,6 +13,7 @@ from schemas.record import JobResult
 from schemas.states import FINAL_STATES, JobState
 from tasks.finish import result_of
 from tasks.ports import JobView, Ledger
+from tasks.texts import INVALID
 from worker.cli.intake import BadLine
 from worker.cli.notes import Notes
 
@@ -120,6 +121,8 @@ def _of_bad(bad: BadLine, batch_id: UUID | None) -> _Line:
         position=bad.position,
         batch_id=batch_id or _NO_ID,
         state=JobState.FAILED,
+        response=INVALID,
+        reasoning=str(bad),
         failure=Failure(kind=FailureKind.INVALID_REQUEST, message=str(bad)),
     ).model_dump(mode="json")
     result["job_id"] = None

@@ -53,5 +53,10 @@ def load_notes(place: Place, batch_id: UUID) -> Notes:
         ) from None
 
 
+def drop_notes(place: Place, batch_id: UUID) -> None:
+    """Remove the notes on a batch: its refused lines quote what stood in them."""
+    _path(place, batch_id).unlink(missing_ok=True)
+
+
 def _path(place: Place, batch_id: UUID) -> Path:
     return place.submissions / f"{batch_id}.json"

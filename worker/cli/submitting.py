@@ -53,7 +53,9 @@ class Submission:
         self, files: list[str], said: dict[str, str], settings: Settings, *, strict: bool, check_only: bool = False
     ) -> None:
         check_files(files)
-        self.batch: NewBatch = new_batch(dict(said), tenant=settings.tenant)
+        self.batch: NewBatch = new_batch(
+            dict(said), tenant=settings.tenant, max_queued=settings.most_queued(settings.tenant)
+        )
         self.intake = Intake(files, self.batch, strict=strict, bad_line=self._tell, check_only=check_only)
         self._chunks = chunked(self.intake.jobs(), CHUNK)
         self._first = next(self._chunks, None)

@@ -68,7 +68,9 @@ WITH given AS (
            CASE WHEN d.outcome = 'unknown' THEN a.reserved_usd ELSE d.cost END AS charge,
            CASE WHEN a.closed_at IS NULL THEN a.reserved_usd ELSE 0 END AS released_usd,
            coalesce(a.cost_usd, 0) AS charged_before_usd,
-           d.next_state IS NOT NULL AND j.state = 'running' AND j.lease_token = d.token AND j.step = d.step AS moves
+           d.next_state IS NOT NULL AND j.state = 'running' AND j.lease_token = d.token AND j.step = d.step AS moves,
+           -- However late an answer comes: of a job that was erased its cost is kept, and no word of it.
+           j.erased_at IS NOT NULL AS erased
     FROM given d JOIN attempt a ON a.id = d.id JOIN job j ON j.id = a.job_id
     ORDER BY j.id FOR UPDATE OF j, a
 ), ending AS (
@@ -76,7 +78,7 @@ WITH given AS (
 ), closed AS (
     UPDATE attempt a SET closed_at = nightdesk_now(), outcome = e.outcome, spent = e.spent, usage = e.usage,
                          provider_request_id = e.request_id, cost_usd = e.charge, timing_ms = e.timing,
-                         failure = e.failure
+                         failure = CASE WHEN e.erased THEN e.failure || '{"message": "[erased]"}' ELSE e.failure END
     FROM ending e WHERE a.id = e.id AND e.changes
 ), stored AS (
     INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt)
@@ -85,7 +87,7 @@ WITH given AS (
                AND NOT EXISTS (SELECT FROM completion c WHERE c.job_id = e.job_id AND c.run = e.run
                                                       AND c.round = e.round AND c.purpose = e.purpose AND c.won),
            e.raw, e.finish, e.parsed, e.prompt
-    FROM ending e WHERE (e.changes OR e.leaves) AND e.raw IS NOT NULL
+    FROM ending e WHERE (e.changes OR e.leaves) AND e.raw IS NOT NULL AND NOT e.erased
     -- The whole answer, late, takes the place of the part that a broken stream left.
     ON CONFLICT (attempt_id) DO UPDATE
     SET won = excluded.won, stored_at = nightdesk_now(), raw = excluded.raw, finish_reason = excluded.finish_reason,

@@ -76,6 +76,14 @@ def unavailable(database_url: str, error: Exception) -> LedgerUnavailable:
     )
 
 
+def not_permitted(error: Exception) -> LedgerError:
+    """The error to raise when the role of the URL has too few rights."""
+    return LedgerError(
+        f"PostgreSQL does not let the role of NIGHTDESK_DATABASE_URL do that ({_first_line(error)}): run this as the "
+        "owner of the database, or grant what is missing (docs/security.md)"
+    )
+
+
 class Database:
     """A pool of autocommit connections: each statement is its own transaction and one round trip."""
 
@@ -129,6 +137,8 @@ class Database:
             raise Unstorable(_first_line(error)) from error
         except psycopg.errors.UndefinedTable as error:
             raise SchemaMismatch(f"{_first_line(error)}: run 'nightdesk migrate'") from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise not_permitted(error) from error
         except _RETRYABLE:
             raise
         except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed) as error:

@@ -65,8 +65,11 @@ ORDER BY j.finished_at
 """
 
 _MARK_PUBLISHED = """
-UPDATE job SET result_published_at = nightdesk_now()
-WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NOT NULL AND result_published_at IS NULL
+WITH marked AS (
+    UPDATE job SET result_published_at = nightdesk_now()
+    WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NOT NULL AND result_published_at IS NULL
+)
+SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND erased_at IS NOT NULL
 """
 
 _REPUBLISH = """
@@ -108,10 +111,11 @@ class Finals:
         """See ``tasks.ports.Ledger.unpublished``."""
         return [view_of(row) for row in await self._db.rows(_UNPUBLISHED, {"limit": limit, "age": older_than})]
 
-    async def mark_published(self, job_ids: Sequence[UUID]) -> None:
+    async def mark_published(self, job_ids: Sequence[UUID]) -> set[UUID]:
         """See ``tasks.ports.Ledger.mark_published``."""
-        if job_ids:
-            await self._db.rows(_MARK_PUBLISHED, {"ids": list(job_ids)})
+        if not job_ids:
+            return set()
+        return {row.id for row in await self._db.rows(_MARK_PUBLISHED, {"ids": list(job_ids)})}
 
     async def republish(self, finished_within: timedelta) -> int:
         """See ``tasks.ports.Ledger.republish``."""

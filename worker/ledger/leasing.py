@@ -8,6 +8,7 @@ from uuid import UUID
 from uuid_utils.compat import uuid7
 
 from schemas.completion import Completion
+from schemas.generation import Recheck
 from schemas.job import JobRequest
 from schemas.prompt import Correction, Prompt
 from schemas.states import HeldReason, Step
@@ -29,9 +30,9 @@ taken AS (
         started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
     WHERE j.id = ANY (ARRAY(SELECT id FROM chosen))
     RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at,
-              j.started_at, j.available_at, j.deadline, j.cost_usd, j.correction
+              j.started_at, j.available_at, j.deadline, j.cost_usd, j.correction, j.recheck
 )
-SELECT t.*, nightdesk_now() AS now, b.not_before, b.max_cost_usd, r.request, a.*, w.*
+SELECT t.*, nightdesk_now() AS now, b.not_before, b.max_cost_usd, r.request, a.*, w.*, v.*
 FROM taken t
 JOIN batch b ON b.id = t.batch_id
 JOIN job_request r ON r.job_id = t.id
@@ -44,11 +45,18 @@ CROSS JOIN LATERAL (
     FROM attempt WHERE job_id = t.id AND run = t.run AND purpose = ANY(%(purposes)s)
 ) a
 LEFT JOIN LATERAL (
-    SELECT c.attempt_id, c.parsed, c.prompt, o.timing_ms
+    SELECT c.attempt_id, c.parsed, c.prompt, CASE WHEN c.run = t.run THEN o.timing_ms END AS timing_ms
     FROM completion c JOIN attempt o ON o.id = c.attempt_id
-    WHERE c.job_id = t.id AND c.run = t.run AND c.round = t.round AND c.purpose = ANY(%(answering)s) AND c.won
-    ORDER BY c.stored_at LIMIT 1
+    WHERE c.job_id = t.id AND c.round = t.round AND c.purpose = ANY(%(answering)s) AND c.won
+      AND (c.run = t.run OR (t.recheck IS NOT NULL AND c.run < t.run))
+    ORDER BY c.run DESC, c.stored_at LIMIT 1
 ) w ON true
+LEFT JOIN LATERAL (
+    SELECT c.attempt_id AS judged_id, c.parsed AS judged_parsed, c.prompt AS judged_prompt,
+           o.timing_ms AS judged_timing_ms
+    FROM completion c JOIN attempt o ON o.id = c.attempt_id
+    WHERE %(judging)s AND c.job_id = t.id AND c.run = t.run AND c.round = t.round AND c.purpose = 'judge' AND c.won
+) v ON true
 """
 
 _LEASE_HINTED = (
@@ -194,6 +202,7 @@ class Leasing:
             "token": (token := uuid7()),
             "purposes": PURPOSES[step],
             "answering": PURPOSES[Step.GENERATE],
+            "judging": step is Step.CHECK,
             "min_priority": -32768 if min_priority is None else min_priority,
         }
         if ids is None:
@@ -243,6 +252,9 @@ def _keys(leases: Sequence[LeaseKey]) -> dict[str, list[UUID]]:
 
 def _leased(row: Any, token: UUID) -> Leased:
     request = JobRequest.model_validate(row.request)
+    recheck = Recheck.model_validate(row.recheck) if row.recheck is not None else None
+    if recheck is not None:
+        request = request.model_copy(update={"config": recheck.applied(request.config)})
     # A later run counts from its own beginning; the first from acceptance, or from when it was due.
     due = request.scheduled_at or row.not_before or row.created_at
     accepted = row.started_at if row.run > 1 else max(row.created_at, due)
@@ -269,19 +281,21 @@ def _leased(row: Any, token: UUID) -> Leased:
         cost_usd=row.cost_usd,
         max_cost_usd=row.max_cost_usd,
         first_opened_ago_ms=None if row.first_opened_at is None else _ms(row.now - row.first_opened_at),
-        stored=_stored(row),
+        stored=_stored(row.attempt_id, row.parsed, row.prompt, row.timing_ms),
         correction=Correction.model_validate(row.correction) if row.correction is not None else None,
+        recheck=recheck,
+        judged=_stored(row.judged_id, row.judged_parsed, row.judged_prompt, row.judged_timing_ms),
     )
 
 
-def _stored(row: Any) -> StoredCompletion | None:
-    if row.attempt_id is None:
+def _stored(attempt_id: UUID | None, parsed: Any, prompt: Any, timing_ms: Any) -> StoredCompletion | None:
+    if attempt_id is None:
         return None
     return StoredCompletion(
-        attempt_id=row.attempt_id,
-        completion=Completion.model_validate(row.parsed),
-        prompt=Prompt.model_validate(row.prompt),
-        timing_ms=row.timing_ms or {},
+        attempt_id=attempt_id,
+        completion=Completion.model_validate(parsed),
+        prompt=Prompt.model_validate(prompt),
+        timing_ms=timing_ms or {},
     )
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import NullPool
 
 from tasks.errors import SchemaMismatch
-from worker.ledger.database import CONNECT_S, sqlalchemy_url, unavailable
+from worker.ledger.database import CONNECT_S, not_permitted, sqlalchemy_url, unavailable
 
 MIGRATION_LOCK = 0x6E64_6D67
 """Advisory lock key: two processes that migrate at once do it one after the other."""
@@ -47,7 +47,8 @@ def migrate(database_url: str) -> tuple[str | None, str]:
     """Apply all missing migrations in one transaction; safe to run from several processes at once.
 
     Returns: the revision before (None: empty database) and after.
-    Raises: LedgerUnavailable, SchemaMismatch when the database is newer than this code.
+    Raises: LedgerUnavailable, SchemaMismatch when the database is newer than this code, LedgerError when the role may
+    not change it.
     """
     engine = create_engine(
         sqlalchemy_url(database_url), poolclass=NullPool, connect_args={"connect_timeout": CONNECT_S}
@@ -62,6 +63,8 @@ def migrate(database_url: str) -> tuple[str | None, str]:
     except Exception as error:
         if isinstance(getattr(error, "orig", None), psycopg.OperationalError):
             raise unavailable(database_url, error) from error
+        if isinstance(getattr(error, "orig", None), psycopg.errors.InsufficientPrivilege):
+            raise not_permitted(error.orig) from error  # type: ignore[attr-defined]
         raise
     finally:
         engine.dispose()

@@ -9,6 +9,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from schemas.failure import FailureKind
+from schemas.generation import Recheck
 from schemas.states import HeldReason
 from tasks.errors import NotFound
 from worker.ledger.closing import closing_statement
@@ -32,12 +33,32 @@ WITH again AS (
         -- A deadline that has passed would expire the new run at once.
         deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
-        correction = NULL
+        correction = NULL, recheck = NULL
     FROM job_request r
-    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL AND r.job_id = j.id
+    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL AND j.erased_at IS NULL AND r.job_id = j.id
     RETURNING j.id, j.run
 ), noted AS (
     INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'retry', %(actor)s FROM again
+)
+SELECT id FROM again
+"""
+
+_RECHECK = """
+WITH again AS (
+    UPDATE job j
+    SET state = 'scheduled', run = j.run + 1, scheduled_at = nightdesk_now(), available_at = NULL, step = 'check',
+        deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
+        started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
+        correction = NULL, recheck = %(recheck)s::jsonb
+    FROM job_request r
+    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.state IN ('completed', 'failed') AND j.erased_at IS NULL AND r.job_id = j.id
+      AND (r.request ->> 'response' IS NOT NULL
+           OR EXISTS (SELECT FROM completion c WHERE c.job_id = j.id AND c.run <= j.run AND c.round = j.round
+                                                 AND c.purpose <> 'judge' AND c.won))
+    RETURNING j.id, j.run
+), noted AS (
+    INSERT INTO job_event (job_id, run, kind, actor, detail)
+    SELECT id, run, 'recheck', %(actor)s, %(recheck)s::jsonb FROM again
 )
 SELECT id FROM again
 """
@@ -98,6 +119,11 @@ class PersonVerbs:
         """See ``tasks.ports.Ledger.retry``."""
         rows = await self._db.rows(_RETRY, {"ids": list(job_ids), "actor": actor})
         return [row.id for row in rows]
+
+    async def recheck(self, job_ids: Sequence[UUID], recheck: Recheck, actor: str) -> list[UUID]:
+        """See ``tasks.ports.Ledger.recheck``."""
+        parameters = {"ids": list(job_ids), "recheck": recheck.model_dump_json(), "actor": actor}
+        return [row.id for row in await self._db.rows(_RECHECK, parameters)]
 
     async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str) -> int:
         """See ``tasks.ports.Ledger.release``. With jobs held for it every paused lane goes on, to be paused anew if need be."""

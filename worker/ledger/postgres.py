@@ -7,6 +7,7 @@ from typing import Self
 from worker.ledger.attempts import Attempts
 from worker.ledger.database import Database
 from worker.ledger.dispatching import Dispatching
+from worker.ledger.erasing import Erasing
 from worker.ledger.fairness import shares_document
 from worker.ledger.finals import Finals
 from worker.ledger.health import Health
@@ -20,7 +21,7 @@ from worker.ledger.submission import Submission
 
 
 class PostgresLedger(
-    Submission, Leasing, Attempts, Finals, Dispatching, PersonVerbs, Presence, Reading, Locating, Health
+    Submission, Leasing, Attempts, Finals, Dispatching, PersonVerbs, Erasing, Presence, Reading, Locating, Health
 ):
     """``tasks.ports.Ledger`` over PostgreSQL 15 and newer.
 

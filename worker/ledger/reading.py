@@ -23,7 +23,8 @@ _RECORD_COLUMNS = tuple(column.name for column in generation_record.columns)
 
 VIEW_COLUMNS = """
     j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.state, j.step, j.run, j.round, j.outcome, j.held_reason,
-    j.created_at, j.scheduled_at, j.started_at, j.finished_at, j.result_published_at, j.cost_usd, r.request,
+    j.created_at, j.scheduled_at, j.started_at, j.finished_at, j.result_published_at, j.cost_usd, j.erased_at,
+    r.request,
     """ + ", ".join(f"g.{name} AS record_{name}" for name in _RECORD_COLUMNS)
 """Columns of a view over ``job j``, ``job_request r`` and ``generation_record g``."""
 
@@ -45,7 +46,7 @@ WHERE j.batch_id = %(batch_id)s AND j.position > %(after)s ORDER BY j.position L
 
 _STATUS = """
 SELECT b.id AS batch_id, b.key, b.name, b.tenant, b.created_at, b.not_before, b.deadline, b.paused, b.cancelled_at,
-       b.max_cost_usd, b.reserved_usd, b.spent_usd, j.*,
+       b.erased_at, b.max_cost_usd, b.reserved_usd, b.spent_usd, j.*,
        (SELECT count(*) FROM job k JOIN attempt u ON u.job_id = k.id AND u.outcome = 'unknown'
         WHERE k.batch_id = b.id
           AND EXISTS (SELECT FROM attempt n WHERE n.job_id = u.job_id AND n.run = u.run AND n.round = u.round
@@ -164,6 +165,7 @@ def view_of(row: Any) -> JobView:
         cost_usd=row.cost_usd,
         request=JobRequest.model_validate(row.request),
         record=record,
+        erased_at=row.erased_at,
     )
 
 

@@ -1,6 +1,7 @@
 """Writes batches and their jobs: all or none, by COPY, with idempotency kept by unique indexes."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -10,7 +11,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from schemas.states import JobState
-from tasks.errors import IdempotencyConflict, InputError
+from tasks.errors import IdempotencyConflict, InputError, QueueFull
 from tasks.ports import NewBatch, NewJob, Receipt
 from worker.ledger.database import CONFLICT_TRIES, Database
 
@@ -32,6 +33,26 @@ _JOBS_OF_IDEMPOTENCY_KEYS = """
 SELECT j.idempotency_key, j.id, r.request_hash
 FROM job j JOIN job_request r ON r.job_id = j.id
 WHERE j.tenant = %s AND j.idempotency_key = ANY(%s)
+"""
+
+_LOCK_TENANT = "SELECT pg_advisory_xact_lock(hashtextextended('nightdesk:queued:' || %s, 0))"
+"""Until the end of the transaction: of two submissions of a tenant at once the second counts what the first wrote."""
+
+# Each part by the index of its state, and none further than the cap: no index is kept for this alone. Jobs that are
+# parked at a provider are left out.
+_QUEUED = """
+SELECT count(*) AS jobs FROM (
+    (SELECT FROM job WHERE state = 'available' AND step = 'generate' AND tenant = %(tenant)s LIMIT %(most)s)
+    UNION ALL
+    (SELECT FROM job WHERE state = 'available' AND step = 'check' AND tenant = %(tenant)s LIMIT %(most)s)
+    UNION ALL
+    (SELECT FROM job WHERE state = 'scheduled' AND held_reason IS NULL AND tenant = %(tenant)s LIMIT %(most)s)
+    UNION ALL
+    (SELECT FROM job WHERE held_reason IS NOT NULL AND tenant = %(tenant)s LIMIT %(most)s)
+    UNION ALL
+    (SELECT FROM job WHERE state = 'running' AND tenant = %(tenant)s LIMIT %(most)s)
+    LIMIT %(most)s
+) queued
 """
 
 _COPY_JOBS = """
@@ -94,6 +115,7 @@ async def _write(connection: AsyncConnection[Any], batch: NewBatch, chunks: Iter
     written = await (await connection.execute(_INSERT_BATCH, parameters)).fetchone()
     if written is None:
         return await _known_batch(connection, batch, chunks)
+    room = await _room(connection, batch)
     ids: list[UUID] = []
     existing: set[int] = set()
     available: list[UUID] = []
@@ -110,8 +132,35 @@ async def _write(connection: AsyncConnection[Any], batch: NewBatch, chunks: Iter
             fresh.append(job)
             if job.idempotency_key is not None:
                 known[job.idempotency_key] = (job.id, job.request_hash)
+        room.take(len(fresh))
         available.extend(await _copy(connection, batch, fresh, written.now))
     return Receipt(batch.id, created=True, job_ids=tuple(ids), existing=frozenset(existing), available=tuple(available))
+
+
+@dataclass(slots=True)
+class _Room:
+    """How many jobs more the tenant may have; ``present`` is counted up to one over the cap."""
+
+    tenant: str
+    cap: int | None
+    present: int = 0
+    taken: int = 0
+
+    def take(self, jobs: int) -> None:
+        """Raises ``QueueFull``."""
+        self.taken += jobs
+        if self.cap is not None and jobs and self.present + self.taken > self.cap:
+            raise QueueFull(self.tenant, self.cap, self.present)
+
+
+async def _room(connection: AsyncConnection[Any], batch: NewBatch) -> _Room:
+    if batch.max_queued is None:
+        return _Room(batch.tenant, None)
+    await connection.execute(_LOCK_TENANT, (batch.tenant,))
+    found = await connection.execute(_QUEUED, {"tenant": batch.tenant, "most": batch.max_queued + 1})
+    row = await found.fetchone()
+    assert row is not None
+    return _Room(batch.tenant, batch.max_queued, row.jobs)
 
 
 async def _known_batch(

@@ -60,6 +60,7 @@ batch = Table(
     Column("paused", Boolean, nullable=False, server_default=text("false")),
     Column("cancelled_at", _INSTANT),
     Column("defaults", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("erased_at", _INSTANT),
     CheckConstraint("reserved_usd >= 0", name="reserved_not_negative"),
     Index("batch_key", "tenant", "key", unique=True, postgresql_where=text("key IS NOT NULL")),
     Index("batch_newest", text("created_at DESC")),
@@ -95,6 +96,8 @@ job = Table(
     Column("cost_usd", _MONEY, nullable=False, server_default=text("0")),
     Column("result_published_at", _INSTANT),
     Column("correction", JSONB),
+    Column("recheck", JSONB),
+    Column("erased_at", _INSTANT),
     UniqueConstraint("batch_id", "position"),
     CheckConstraint(_one_of("state", [s.value for s in JobState]), name="state_known"),
     CheckConstraint(_one_of("step", [s.value for s in Step]), name="step_known"),
@@ -110,6 +113,8 @@ job = Table(
         "held_reason IS NULL OR " + _one_of("held_reason", [r.value for r in HeldReason]), name="held_reason_known"
     ),
     CheckConstraint("result_published_at IS NULL OR finished_at IS NOT NULL", name="published_only_final"),
+    # What was erased can't run again: a run has no end.
+    CheckConstraint("erased_at IS NULL OR finished_at IS NOT NULL", name="erased_only_final"),
     Index("job_custom_id", "batch_id", "custom_id", unique=True, postgresql_where=text("custom_id IS NOT NULL")),
     Index("job_message_id", "tenant", "message_id", unique=True, postgresql_where=text("message_id IS NOT NULL")),
     Index(

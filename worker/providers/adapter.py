@@ -152,6 +152,10 @@ class Adapter(ABC):
         """The protocol that the job asks for, else the one of the settings, else ``best``; see ``protocols``."""
         return chosen(config, best, serves, self.target.answer_protocol, self.failures)
 
+    def model_of(self, config: GenerationConfig) -> str | None:
+        """See ``tasks.ports.Provider``."""
+        return config.model or self.target.model
+
     @abstractmethod
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """Write the body of a request."""
@@ -170,7 +174,7 @@ class Adapter(ABC):
         """See ``tasks.ports.Provider``."""
         config = request.config
         lane = self._lane(config)
-        model = config.model or self.target.model
+        model = self.model_of(config)
         if model is None:
             raise self.failures.error(
                 FailureKind.CONFIGURATION, "has no default model: set 'model' in its settings or in the job's config"

@@ -13,7 +13,6 @@ from schemas.job import JobRequest
 from schemas.prompt import Message, Prompt, Role, SourcePart
 from tasks.context.prefix import stable_prefix
 from tasks.errors import ProviderError
-from tasks.prompt import answer_schema
 from worker.providers.adapter import (
     MOST_CONNECTIONS,
     NO_KEY,
@@ -93,19 +92,19 @@ class Anthropic(StreamingAdapter):
             output["effort"] = draft.notes["output_config.effort"] = config.reasoning_effort
         elif config.reasoning_effort is not None:
             draft.dropped["reasoning_effort"] = f"Anthropic has no such effort; it has {', '.join(sorted(EFFORTS))}"
-        if prompt.snapshot.protocol is AnswerProtocol.SEGMENTS and self.target.json_schema:
-            output["format"] = {"type": "json_schema", "schema": self._schema(config)}
+        if prompt.reply_schema is not None and self.target.json_schema:
+            output["format"] = {"type": "json_schema", "schema": self._schema(prompt.reply_schema)}
             draft.notes["output_config.format"] = "json_schema"
         if output:
             draft.content["output_config"] = output
         return draft
 
-    def _schema(self, config: GenerationConfig) -> dict[str, Any]:
+    def _schema(self, schema: dict[str, Any]) -> dict[str, Any]:
         try:
             # What Anthropic's schemas lack (minimum, pattern) goes into descriptions.
-            return anthropic.transform_schema(answer_schema(config))
+            return anthropic.transform_schema(schema)
         except (TypeError, ValueError, AttributeError) as error:
-            told = f"can't take this output_schema: {error}"
+            told = f"can't take this JSON schema: {error}"
             raise self.failures.error(FailureKind.INVALID_REQUEST, told) from None
 
     def read(self, received: Received) -> Reading:

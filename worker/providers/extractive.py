@@ -76,6 +76,10 @@ class Extractive:
         """Always segments: its quotes are exact."""
         return AnswerProtocol.SEGMENTS
 
+    def model_of(self, config: GenerationConfig) -> str | None:  # noqa: ARG002 - the port's signature
+        """The rules that quote."""
+        return MODEL
+
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """Describe the call; the hash covers the question and every word shown."""
         shown = [(part.source_index, part.start, part.end) for part in _shown(prompt)]

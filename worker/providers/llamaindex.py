@@ -114,14 +114,18 @@ class LlamaIndex:
         serves = (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS)
         return chosen(config, best, serves, self._answer_protocol, self._failures)
 
+    def model_of(self, config: GenerationConfig) -> str | None:  # noqa: ARG002 - the port's signature
+        """See ``tasks.ports.Provider``; it is built with one."""
+        told = self._llm.metadata.model_name
+        return None if told == _UNTOLD else told
+
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """See ``tasks.ports.Provider``; the body is the messages, for the class alone knows what goes on its wire."""
         config = request.config
         if config.lane not in {Lane.STANDARD, Lane.AUTO}:
             told = f"does not serve the lane {config.lane.value!r}: use 'standard' or 'auto'"
             raise self._failures.error(FailureKind.CONFIGURATION, told)
-        told_model = self._llm.metadata.model_name
-        model = None if told_model == _UNTOLD else told_model
+        model = self.model_of(config)
         if config.model not in {None, model}:
             told = f"is built with one model and can't call {config.model!r}: name that in its settings"
             raise self._failures.error(FailureKind.CONFIGURATION, told)

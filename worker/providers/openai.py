@@ -10,7 +10,6 @@ from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from tasks.context.prefix import stable_prefix
 from tasks.errors import ProviderError
-from tasks.prompt import answer_schema
 from worker.providers.adapter import Draft, Reading, Received, Target, sampling_given
 from worker.providers.models import why_no_sampling
 from worker.providers.openai_sdk import SDK, build_client, is_strict, translate
@@ -61,8 +60,7 @@ class OpenAI(StreamingAdapter):
                 draft.dropped[name] = why
             else:
                 draft.parameters[name] = value
-        if prompt.snapshot.protocol is AnswerProtocol.SEGMENTS and self.target.json_schema:
-            schema = answer_schema(config)
+        if (schema := prompt.reply_schema) is not None and self.target.json_schema:
             strict = is_strict(schema)
             form = {"type": "json_schema", "name": "answer", "strict": strict, "schema": schema}
             draft.content["text"] = {"format": form}

@@ -56,6 +56,15 @@ class ConfiguredProviders:
                 known = ", ".join(sorted(self._known))
                 raise ConfigurationError(f"NIGHTDESK_FALLBACKS names {turn!r}, which is no provider; there is {known}")
 
+        judge = (settings.judge or "").partition(":")[0]
+        if judge and judge not in self._known:
+            known = ", ".join(sorted(self._known))
+            raise ConfigurationError(
+                f"NIGHTDESK_JUDGE names {settings.judge!r}, which is no provider; there is {known}"
+            )
+        if judge and self._known[judge].kind is ProviderKind.EXTRACTIVE:
+            raise ConfigurationError(f"NIGHTDESK_JUDGE names {judge!r}, which quotes sentences and can't judge")
+
     @property
     def default(self) -> str:
         """The provider of jobs that name none: the one set, else that whose key is there, else the offline one."""

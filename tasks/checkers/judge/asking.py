@@ -9,6 +9,7 @@ from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
 from schemas.prompt import Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
 from tasks.checkers.answer import CheckedClaim
+from tasks.context.hostile import attribute, unused_tag
 from tasks.templates import Slots, fill, load_inner
 from tasks.text.sentences import Span, sentence_spans
 
@@ -168,7 +169,7 @@ def render_judge(request: JobRequest, asked: Asked, version: str | None = None) 
     contents = [source.content for source in request.context]
     shown = [contents[passage.source_index][passage.start : passage.end] for passage in asked.passages]
     variables = {
-        "tag": _unused_tag([*shown, *asked.texts, *asked.before]),
+        "tag": unused_tag("passage", [*shown, *asked.texts, *asked.before]),
         "passages": [
             {
                 "number": passage.number,
@@ -191,7 +192,13 @@ def render_judge(request: JobRequest, asked: Asked, version: str | None = None) 
         protocol=AnswerProtocol.SEGMENTS,
         sha256=hash_messages([(message.role, message.text(contents)) for message in messages]),
     )
-    return Prompt(name=template.name, version=template.version, template_sha256=template.sha256, snapshot=snapshot)
+    return Prompt(
+        name=template.name,
+        version=template.version,
+        template_sha256=template.sha256,
+        snapshot=snapshot,
+        reply_schema=REPLY_SCHEMA,
+    )
 
 
 def _parts(pieces: Sequence[str | SourcePart]) -> Iterable[TextPart | SourcePart]:
@@ -212,15 +219,4 @@ def _title(request: JobRequest, passage: Passage) -> str:
     title = request.context[passage.source_index].metadata.get("title")
     if not isinstance(title, str) or not title.strip():
         return ""
-    return f' of="{" ".join(title.split())[:200].translate(_ATTRIBUTE)}"'
-
-
-_ATTRIBUTE = str.maketrans({'"': "'", "<": "(", ">": ")"})
-
-
-def _unused_tag(texts: Sequence[str]) -> str:
-    tag, attempt = "passage", 1
-    while any(f"<{tag}" in text or f"</{tag}" in text for text in texts):
-        attempt += 1
-        tag = f"passage{attempt}"
-    return tag
+    return f' of="{attribute(title)}"'

@@ -24,6 +24,8 @@ _VERDICTS = {
     "unsupported": Verdict.UNSUPPORTED,
 }
 
+UNREADABLE = "the judge's reply could not be read"
+
 _DECODER = json.JSONDecoder(strict=False)
 
 
@@ -71,7 +73,7 @@ def _finding(
     said: Sequence[dict[str, Any]], request: JobRequest, passages: Sequence[Passage], *, readable: bool
 ) -> ClaimFinding:
     if not said:
-        return ClaimFinding(reason="the judge left it out" if readable else "the judge's reply could not be read")
+        return ClaimFinding(reason="the judge left it out" if readable else UNREADABLE)
     verdicts = {_VERDICTS.get(str(entry.get("verdict")).strip().lower()) for entry in said}
     if len(verdicts) != 1 or None in verdicts:
         return ClaimFinding(reason="the judge gave no single verdict")

@@ -155,10 +155,10 @@ def test_an_answer_without_the_citations_asked_for_is_partial() -> None:
 
 
 def test_a_checker_that_is_not_there_makes_the_answer_partial_not_failed() -> None:
-    final = examined(GOOD, checkers=[CheckerName.LEXICAL, CheckerName.JUDGE])
+    final = examined(GOOD, checkers=[CheckerName.LEXICAL, CheckerName.LOCAL])
 
     assert final.outcome is Outcome.PARTIAL
-    assert "check 'judge' gave no verdict" in final.record.quality.reasoning
+    assert "check 'local' gave no verdict" in final.record.quality.reasoning
 
 
 def test_the_models_own_word_that_the_sources_do_not_answer_is_an_abstention() -> None:
@@ -238,6 +238,7 @@ def test_a_given_answer_that_only_denies_abstains_and_stays_as_it_was_given() ->
 
     assert isinstance(final, FinalJob)
     assert (final.outcome, final.record.answer) == (Outcome.ABSTAINED, denial)
+    assert final.record.quality.abstain_reason == "the answer given says that the sources do not answer"
 
 
 def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,10 @@ from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.attempts import MAX_UNKNOWN
+from tasks.context.tokens import ESTIMATE, exact_counter
 from tasks.errors import LedgerUnavailable, ProviderError
-from tasks.generate import MAX_UNKNOWN, Generate
+from tasks.generate import Generate
 from tasks.ports import (
     Call,
     FinalJob,
@@ -30,6 +32,7 @@ from tasks.ports import (
     Why,
 )
 from tasks.retry import RetryPolicy
+from tasks.trial import Shares
 from tests.builders import make_batch, make_jobs, make_request
 from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
 from worker.ledger.journal import LedgerJournal
@@ -53,6 +56,7 @@ class Desk:
     checks: list[Leased] = field(default_factory=list)
     finals: list[FinalJob] = field(default_factory=list)
     tokens: TokenSink = field(default_factory=Unheard)
+    shares: Shares = field(default_factory=dict)
 
     async def lease(self, request: JobRequest, **batch: Any) -> Leased:
         await self.ledger.submit(make_batch(**batch), [make_jobs(request)])
@@ -66,7 +70,7 @@ class Desk:
         journal = LedgerJournal(self.ledger)
         step = Generate(
             self.ledger, journal, self.providers, self.policy, lambda: 0.5, self.checks.append,
-            lambda _, final: self.finals.append(final), self.tokens, self.limits,
+            lambda _, final: self.finals.append(final), self.tokens, self.limits, self.shares,
         )  # fmt: skip
         try:
             await step.run(job)
@@ -129,6 +133,34 @@ def test_too_little_evidence_ends_without_a_call(request_: JobRequest, outcome: 
         assert reason in (view.record.quality.abstain_reason or "")
         assert view.record.answer
         assert len(desk.finals) == 1
+
+    run(story())
+
+
+def test_the_tokenizer_of_the_planned_model_counts_where_the_job_names_none() -> None:
+    if exact_counter("gpt-6-luna") is None:
+        pytest.skip("the extra tokens is not installed")
+
+    async def story() -> None:
+        counted = []
+        for model in ("gpt-6-luna", "scripted-1"):
+            provider = Scripted(answers(), model=model)
+            request = make_request(context=("Figures 1 2 3 4 5. " * 60,), config={"max_context_tokens": 100})
+            desk = Desk(Registry(provider))
+            await desk.generate(await desk.lease(request))
+            counted.append(provider.calls[0].prompt.snapshot.counted_by)
+        assert counted == ["o200k_base", ESTIMATE]
+
+    run(story())
+
+
+def test_versions_that_are_tried_are_drawn_by_job_and_recorded() -> None:
+    async def story() -> None:
+        provider = Scripted(answers())
+        desk = Desk(Registry(provider), shares={"grounded": {"1": 1.0}})
+        await desk.generate(await desk.lease(make_request()))
+        await desk.generate(await desk.lease(make_request(config={"prompt_version": "2"})))
+        assert [call.prompt.version for call in provider.calls] == ["1", "2"]
 
     run(story())
 

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from schemas.generation import CheckerName, GenerationConfig
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
-from tasks.checkers import CHECKERS, ground, use_calibration, use_local_model
+from tasks.checkers import CHECKERS, CheckedClaim, ClaimFinding, ground, use_calibration, use_local_model
 from tasks.checkers.blend import Blend
-from tasks.checkers.local import OF_CITED, PASSAGES, Local
+from tasks.checkers.judge import undecided
+from tasks.checkers.local import OF_CITED, PASSAGES, Local, without_judge
 from tasks.checkers.model import Calibration, shipped
 from tasks.errors import ConfigurationError
 from tasks.postprocess import postprocess
+from tasks.text.sentences import Span
 from tests.scorers import SaysWho, Short, Silent
 
 NORTH = "The Northwind is a ferry of the northern line. It carries 36 cars and 200 passengers across the strait."
@@ -168,3 +170,14 @@ def test_more_of_either_never_lowers_the_probability(
     assert blend.floor <= blend.together(low, less) <= blend.together(high, more) <= blend.ceiling
     assert blend.together(None, less) <= blend.together(None, more)
     assert 0 <= blend.alone(less) <= blend.alone(more) <= 1
+
+
+def test_a_judge_is_asked_where_both_together_are_open() -> None:
+    words_open = ClaimFinding(Verdict.SUPPORTED, 0.5, reason="words")
+    surely = ClaimFinding(Verdict.SUPPORTED, 0.9, reason="model")
+    claim = CheckedClaim("Boris paid.", Span(0, 11))
+    findings = {CheckerName.LEXICAL: [words_open, words_open], CheckerName.LOCAL: [surely, ClaimFinding()]}
+    assert without_judge(findings) == [surely, words_open]
+    assert undecided([claim, claim], findings) == [1]
+    assert without_judge({CheckerName.LOCAL: [surely]}) == [surely]
+    assert without_judge({}) is None

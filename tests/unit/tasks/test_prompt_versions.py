@@ -6,8 +6,9 @@ import pytest
 
 from schemas.generation import AnswerProtocol, GenerationConfig, GenerationMode
 from schemas.job import JobRequest
-from schemas.prompt import MessagesSnapshot, Prompt
+from schemas.prompt import Correction, MessagesSnapshot, Prompt
 from tasks.context.prefix import stable_prefix
+from tasks.correcting import with_correction
 from tasks.errors import InputError
 from tasks.prompt import render, rerender
 
@@ -113,6 +114,24 @@ def test_a_stored_prompt_is_rendered_again(version: str, protocol: AnswerProtoco
     again = rerender(JobRequest.model_validate_json(request.model_dump_json()), stored)
     assert again == prompt
     assert again.snapshot.proves([source.content for source in request.context])
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+@pytest.mark.parametrize("protocol", list(AnswerProtocol))
+def test_a_prompt_of_a_second_round_is_rendered_again_with_its_correction(
+    version: str, protocol: AnswerProtocol
+) -> None:
+    request = make(config={"prompt_version": version})
+    correction = Correction(purpose="correct", problems=('"Rent is <|im_end|> free."',), previous=f"Free. {CHAT}")
+    prompt = with_correction(render(request, protocol), request, correction)
+    stored = Prompt.model_validate_json(prompt.model_dump_json())
+    again = rerender(request, stored, Correction.model_validate_json(correction.model_dump_json()))
+    assert again == prompt
+    # The snapshot alone proves it, too; without the correction, or with another, it can't be made again.
+    assert stored.snapshot.proves([source.content for source in request.context])
+    for other in (None, correction.model_copy(update={"previous": "Something else."})):
+        with pytest.raises(InputError, match="makes"):
+            rerender(request, stored, other)
 
 
 def test_it_does_not_matter_how_sources_would_be_chosen_now() -> None:

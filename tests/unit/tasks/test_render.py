@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
@@ -152,13 +152,16 @@ def test_each_marker_stands_exactly_where_it_is_said_to(
 
 @given(SEGMENTS)
 def test_running_text_is_the_segments_and_the_markers_and_nothing_else(segments: list[Segment]) -> None:
+    written = "".join(part.text for part in segments)
+    # A block of code that nobody closed is closed: that is a repair, with a test of its own.
+    assume("```" not in written and "~~~" not in written)
     rendered = render(answer(*segments), CitationStyle.NUMBERED, OutputFormat.MARKDOWN, LABELS)
     bare = "".join(
         character
         for position, character in enumerate(rendered.text)
         if not any(mark.start <= position < mark.end for mark in rendered.marks)
     )
-    assert re.sub(r"\s", "", bare) == re.sub(r"\s", "", "".join(part.text for part in segments))
+    assert re.sub(r"\s", "", bare) == re.sub(r"\s", "", written)
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,13 @@ from schemas.states import JobState, Outcome, Step
 from tasks import check
 from tasks.check import Check
 from tasks.errors import ProviderError, Unstorable
+from tasks.finish import result_of
 from tasks.generate import Generate
 from tasks.ports import JobView, Leased
 from tasks.retry import RetryPolicy
 from tests.builders import make_batch, make_jobs
 from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
+from worker.cli.audit import audit_of
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.memory import MemoryLedger
 
@@ -135,6 +137,23 @@ def test_the_model_is_told_which_claims_are_unsupported_and_its_second_answer_wi
         assert view.cost_usd == Decimal("0.004")
         assert record.usage is not None
         assert record.usage.output_tokens == 10
+
+    run(story())
+
+
+def test_an_audit_proves_the_messages_of_both_rounds_and_sees_when_they_were_changed() -> None:
+    async def story() -> None:
+        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+        view = await desk.answer(asking(on_ungrounded="retry"))
+        detail = await desk.ledger.job_detail(view.job_id)
+        audit = audit_of(detail, result_of(view))
+        assert [(one.call, one.proven) for one in audit.proofs] == [("1.0 generate", True), ("1.1 correct", True)]
+        assert audit.messages is not None
+        assert audit.messages.sha256 == audit.proofs[1].sha256 != audit.proofs[0].sha256
+
+        first = detail.completions[0]["prompt"]
+        first["snapshot"]["messages"][1]["parts"][0]["text"] += " forged"
+        assert [one.proven for one in audit_of(detail, result_of(view)).proofs] == [False, True]
 
     run(story())
 

@@ -23,6 +23,9 @@ WORDS = (
 LINES = 60
 
 
+pytestmark = pytest.mark.usefixtures("as_before")
+
+
 @pytest.fixture(autouse=True)
 def _shipped_again() -> Iterator[None]:
     yield

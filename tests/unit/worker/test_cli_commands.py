@@ -1,7 +1,4 @@
 import io
-import logging
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
@@ -33,19 +30,7 @@ from worker.settings import Settings
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-@pytest.fixture(autouse=True)
-def _as_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """The command line sets what is its process's to set."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    monkeypatch.setenv("PGCONNECT_TIMEOUT", "5")
-    monkeypatch.setenv("NIGHTDESK_HOME", str(tmp_path / "home"))
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for number, handler in signals.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("as_before")
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:

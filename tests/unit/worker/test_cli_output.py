@@ -16,6 +16,7 @@ from tasks.errors import InputError
 from tasks.finish import result_of
 from tasks.ports import NewBatch, NewJob
 from tasks.submit import new_job, parse_request
+from tasks.texts import INVALID
 from tests.unit.tasks.test_restyle import SEGMENTS, view
 from worker.cli.exits import OutputFailed
 from worker.cli.intake import BadLine
@@ -66,6 +67,7 @@ def test_a_refused_line_has_every_field_of_a_result() -> None:
     assert lines[0].keys() == lines[1].keys() == JobResult.model_fields.keys()
     assert (lines[0]["job_id"], lines[0]["custom_id"], lines[0]["batch_id"]) == (None, "mine", str(given.id))
     assert lines[0]["failure"]["kind"] == "invalid_request"
+    assert (lines[0]["response"], lines[0]["reasoning"]) == (INVALID, lines[0]["failure"]["message"])
     assert lines[0]["failure"]["message"] == "in, line 1: config.mode: no"
 
 

@@ -123,6 +123,15 @@ def test_secrets_are_known_to_the_log() -> None:
     assert registry({**OPENAI, "MINE": "hush"}, providers=mine).secrets == {OPENAI["OPENAI_API_KEY"], "hush"}
 
 
+@pytest.mark.parametrize(
+    ("judge", "told"), [("nobody:m", "'nobody:m', which is no provider"), ("extractive", "can't judge")]
+)
+def test_a_judge_that_could_never_judge_is_refused_at_the_start(judge: str, told: str) -> None:
+    assert registry(OPENAI, judge="openai:gpt-6-luna").default == "openai"
+    with pytest.raises(ConfigurationError, match=told):
+        registry(OPENAI, judge=judge)
+
+
 def test_no_sdk_is_imported_before_it_is_used() -> None:
     code = (
         "import sys; from worker.wiring import ConfiguredProviders; from worker.settings import Settings; "

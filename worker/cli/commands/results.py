@@ -3,11 +3,13 @@
 from typing import Annotated
 from uuid import UUID
 
+import orjson
 import typer
 
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.interrupts import run_interruptible
+from worker.cli.judged import judged_rows
 from worker.cli.lines import Tally, write_results
 from worker.cli.messages import tell
 from worker.cli.notes import load_notes
@@ -28,6 +30,9 @@ def command(
     output_format: Format = None,
     with_sources: WithSources = False,
     with_confidence: WithConfidence = False,
+    judged: Annotated[
+        str | None, typer.Option("--judged", metavar="FILE", help="Also write each claim that a judge decided.")
+    ] = None,
     quiet: options.Quiet = False,
 ) -> int:
     """Write the results of a batch as JSON lines, in the order of its input.
@@ -38,13 +43,18 @@ def command(
     styling = Styling(citation_style, output_format, with_sources, with_confidence)
     batch_id = options.batch_id(batch)
     check_output(output)
+    if judged is not None:
+        check_output(judged, [output])
     with session(load_settings(), writes=False) as desk, progress(quiet=quiet) as told:
         if wait and not desk.crew.running() and not quiet:
             tell("no worker of this home runs; waiting for whoever else works on this ledger")
         tally = run_interruptible(_write(desk, batch_id, output, told, styling, wait=wait))
+        rows = run_interruptible(_write_judged(desk, batch_id, judged)) if judged is not None else 0
     if not quiet:
         states = ", ".join(f"{count} {state}" for state, count in tally.states.items())
         tell(f"{tally.lines} results: {states or 'none'}")
+        if judged is not None:
+            tell(f"{rows} judged claims written to {judged}")
     return OK if tally.all_well else INCOMPLETE
 
 
@@ -57,3 +67,14 @@ async def _write(desk: Session, batch_id: UUID, output: str, told: Silent, styli
             await ledger.batch_status(batch_id)
         with writing(output) as file:
             return await write_results(file, ledger, batch_id, notes, styling.result)
+
+
+async def _write_judged(desk: Session, batch_id: UUID, output: str) -> int:
+    count = 0
+    async with desk.ledger() as ledger:
+        with writing(output) as file:
+            async for view in ledger.batch_views(batch_id):
+                for row in judged_rows(view):
+                    file.write(orjson.dumps(row) + b"\n")
+                    count += 1
+    return count

@@ -1,13 +1,15 @@
 """``nightdesk retry``: a new run of jobs that are final."""
 
+from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
 import typer
 
 from schemas.states import FINAL_STATES, JobState
-from tasks.errors import BrokerUnavailable, NotFound
+from tasks.errors import BrokerUnavailable, InputError, NotFound
 from tasks.poll import job_ids
+from tasks.ports import JobView
 from worker.cli import options
 from worker.cli.actor import actor
 from worker.cli.interrupts import run_interruptible
@@ -40,13 +42,14 @@ async def _retry(desk: Session, ids: list[UUID]) -> list[UUID]:
     async with desk.ledger() as ledger:
         found = await ledger.views(ids)
         if len(found) == len(ids):
+            _refuse_erased(found)
             chosen = ids
         elif len(ids) == 1:
             await ledger.batch_status(ids[0])
             chosen = [
                 view.job_id
                 async for view in ledger.batch_views(ids[0])
-                if view.state in FINAL_STATES - {JobState.COMPLETED}
+                if view.state in FINAL_STATES - {JobState.COMPLETED} and view.erased_at is None
             ]
         else:
             missing = set(ids) - {view.job_id for view in found}
@@ -60,3 +63,12 @@ async def _retry(desk: Session, ids: list[UUID]) -> list[UUID]:
     except BrokerUnavailable as error:
         warn(f"{error}; until the new run ends the result backend may still answer with the old one")
     return again
+
+
+def _refuse_erased(found: Sequence[JobView]) -> None:
+    for view in found:
+        if view.erased_at is not None:
+            raise InputError(
+                f"job {view.job_id} was erased on {view.erased_at:%Y-%m-%d %H:%M} UTC: nothing is left to run; "
+                "submit its question anew"
+            )

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from schemas.completion import FinishReason, ProviderSnapshot
 from tasks.ports import JobView
-from worker.cli.audit import Audit, Messages
+from worker.cli.audit import Audit, Messages, Proof
 from worker.cli.render.answer import show_answer
 from worker.cli.render.batches import moment
 from worker.cli.render.console import console, safe
@@ -53,6 +53,8 @@ def show_job(audit: Audit) -> None:
         _facts(out, "Prompt", {"prompt": prompt if record.prompt_name else None})
     if audit.messages is not None:
         _messages(out, audit.messages)
+    if len(audit.proofs) > 1:
+        _facts(out, "Messages of every answer", {one.call: _proven(one) for one in audit.proofs})
 
 
 def _job(view: JobView) -> Facts:
@@ -69,12 +71,13 @@ def _job(view: JobView) -> Facts:
         "started": moment(view.started_at),
         "finished": moment(view.finished_at),
         "published": moment(view.published_at),
+        "erased": moment(view.erased_at),
         "cost": f"{view.cost_usd.normalize():f} USD" if view.cost_usd is not None else None,
         "message id": request.message_id,
         "retrieval record": request.retrieval_record_id,
         "trace id": request.trace_id,
         "request id": request.request_id,
-        "config": _pairs(request.config.model_dump(mode="json", exclude_defaults=True)),
+        "config": None if view.erased_at else _pairs(request.config.model_dump(mode="json", exclude_defaults=True)),
         "metadata": _pairs(request.metadata),
     }
 
@@ -164,6 +167,10 @@ def _messages(out: Console, messages: Messages) -> None:
         out.print(safe(f"proven: SHA-256 {messages.sha256} of these messages is the one noted for the call", "green"))
     else:
         out.print(safe(f"NOT proven: these messages do not give the SHA-256 {messages.sha256} noted", "bold red"))
+
+
+def _proven(proof: Proof) -> str:
+    return f"{'proven' if proof.proven else 'NOT proven'}: SHA-256 {proof.sha256}"
 
 
 def _facts(out: Console, title: str, facts: Facts) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 from schemas.batch import BatchStatus
 from schemas.job import JobRequest
 from schemas.states import JobState
-from tasks.errors import IdempotencyConflict, InputError, NotFound
+from tasks.errors import IdempotencyConflict, InputError, NotFound, QueueFull
 from tasks.ports import JobDetail, JobView, Ledger, NewBatch, NewJob, Receipt
 from worker.ledger.memory.reading import batch_status, job_detail, job_view
 from worker.ledger.memory.tables import BatchRow, JobRow
@@ -32,6 +32,7 @@ class MemoryLedger(MemoryUpkeep, Ledger):
         old = self._already_named(jobs)
         new = [job for job in jobs if job.position not in old]
         self._refuse_duplicates(new)
+        self._refuse_too_many(batch, len(new))
         row = BatchRow(
             new=batch,
             created_at=self._now(),
@@ -73,6 +74,11 @@ class MemoryLedger(MemoryUpkeep, Ledger):
                 )
             old[job.position] = first.id
         return old
+
+    def _refuse_too_many(self, batch: NewBatch, jobs: int) -> None:
+        present = sum(job.active and job.new.tenant == batch.tenant for job in self._jobs.values())
+        if batch.max_queued is not None and jobs and present + jobs > batch.max_queued:
+            raise QueueFull(batch.tenant, batch.max_queued, present)
 
     def _refuse_duplicates(self, jobs: Sequence[NewJob]) -> None:
         custom_ids: set[str] = set()

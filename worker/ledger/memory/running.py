@@ -5,6 +5,7 @@ from datetime import timedelta
 from decimal import Decimal
 from uuid import UUID, uuid4
 
+from schemas.job import JobRequest
 from schemas.states import JobState, Step
 from tasks.ports import (
     Advance,
@@ -61,7 +62,7 @@ class MemoryRunning(MemoryTables):
         now = self._now()
         of_step = [one for one in job.attempts if one.new.run == job.run and one.new.purpose in PURPOSES[job.step]]
         failed = [one for one in of_step if one.closed_at is not None and one.outcome != OK]
-        of_round = [one for one in job.attempts if (one.new.run, one.new.round) == (job.run, job.round)]
+        of_round = [one for one in of_step if one.new.round == job.round]
         first_opened = min((one.opened_at for one in of_round), default=None)
         return Leased(
             job_id=job.new.id,
@@ -74,7 +75,7 @@ class MemoryRunning(MemoryTables):
             round=job.round,
             priority=job.new.priority,
             token=token,
-            request=job.request,
+            request=_asked(job),
             created_at=job.created_at,
             deadline=job.deadline,
             age_ms=(now - max(job.created_at, job.due_at)) / _MS,
@@ -82,12 +83,14 @@ class MemoryRunning(MemoryTables):
             spent=sum(one.spent for one in failed),
             snoozes=sum(not one.spent and one.outcome != UNKNOWN for one in failed),
             unknown=sum(one.outcome == UNKNOWN for one in of_round),
-            attempts=sum(one.new.round == job.round for one in of_step),
+            attempts=len(of_round),
             cost_usd=job.cost_usd,
             max_cost_usd=job.batch.max_cost_usd,
             first_opened_ago_ms=None if first_opened is None else (now - first_opened) / _MS,
-            stored=_stored(job),
+            stored=_stored(job, latest_answer(job, job.run if job.recheck else None)),
             correction=job.correction,
+            recheck=job.recheck,
+            judged=_stored(job, job.winner(job.run, job.round, Purpose.JUDGE)) if job.step is Step.CHECK else None,
         )
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
@@ -204,14 +207,27 @@ class MemoryRunning(MemoryTables):
         return written
 
 
-def _stored(job: JobRow) -> StoredCompletion | None:
-    winners = (job.winner(job.run, job.round, purpose) for purpose in Purpose if purpose in PURPOSES[Step.GENERATE])
-    winner = next((one for one in winners if one is not None), None)
+def _asked(job: JobRow) -> JobRequest:
+    """The request, with what a recheck changes of its config."""
+    if job.recheck is None:
+        return job.request
+    return job.request.model_copy(update={"config": job.recheck.applied(job.request.config)})
+
+
+def latest_answer(job: JobRow, up_to: int | None) -> AttemptRow | None:
+    """The winning answer of the job's round: of its run, or of the latest run ``up_to`` that has one."""
+    runs = [job.run] if up_to is None else range(up_to, 0, -1)
+    purposes = [purpose for purpose in Purpose if purpose in PURPOSES[Step.GENERATE]]
+    winners = (job.winner(run, job.round, purpose) for run in runs for purpose in purposes)
+    return next((one for one in winners if one is not None), None)
+
+
+def _stored(job: JobRow, winner: AttemptRow | None) -> StoredCompletion | None:
     if winner is None or winner.answer is None:
         return None
     return StoredCompletion(
         attempt_id=winner.new.id,
         completion=winner.answer.completion,
         prompt=winner.answer.prompt,
-        timing_ms=dict(winner.timing_ms),
+        timing_ms=dict(winner.timing_ms) if winner.new.run == job.run else {},
     )

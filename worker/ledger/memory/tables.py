@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from schemas.failure import Failure
+from schemas.generation import Recheck
 from schemas.job import JobRequest
 from schemas.prompt import Correction
 from schemas.record import GenerationRecord
@@ -81,6 +82,7 @@ class JobRow:
     run: int = 1
     round: int = 0
     correction: Correction | None = None
+    recheck: Recheck | None = None
     held_reason: HeldReason | None = None
     hinted_at: datetime | None = None
     token: UUID | None = None

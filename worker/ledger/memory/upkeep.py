@@ -8,12 +8,13 @@ from uuid import UUID
 
 from schemas import CONTRACT_VERSION
 from schemas.failure import Failure, FailureKind
+from schemas.generation import Recheck
 from schemas.record import GenerationRecord, RecordStatus
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import ClosedAttempt, JobView
 from tasks.rescue import ABANDONED_AFTER
 from worker.ledger.memory.reading import job_view
-from worker.ledger.memory.running import MemoryRunning
+from worker.ledger.memory.running import MemoryRunning, latest_answer
 from worker.ledger.memory.tables import UNKNOWN, AttemptRow, JobRow
 
 _LATEST = datetime.max.replace(tzinfo=UTC)
@@ -34,11 +35,12 @@ class MemoryUpkeep(MemoryRunning):
         ]
         return [job_view(job) for _, _, job in sorted(due, key=lambda row: row[:2])[:limit]]
 
-    async def mark_published(self, job_ids: Sequence[UUID]) -> None:
-        """Note that the results of these final jobs are in the result backend."""
+    async def mark_published(self, job_ids: Sequence[UUID]) -> set[UUID]:
+        """Note that the results of these final jobs are in the result backend; nothing is ever erased here."""
         for job in self._found(job_ids):
             if job.final:
                 job.published_at = self._now()
+        return set()
 
     async def republish(self, finished_within: timedelta) -> int:
         """Put recent results back in the outbox and forget all hints."""
@@ -191,16 +193,35 @@ class MemoryUpkeep(MemoryRunning):
     async def retry(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
         """Start a new run of final jobs; a deadline that has passed is dropped."""
         final = [job for job in self._found(job_ids) if job.final]
-        now = self._now()
         for job in final:
             self._move(job, JobState.SCHEDULED, "retry")
-            job.run, job.round, job.step, job.correction = job.run + 1, 0, job.new.step, None
-            job.due_at = job.scheduled_at = now
-            job.outcome = job.started_at = job.finished_at = job.published_at = None
-            if job.past_deadline(now):
-                job.deadline = None
+            job.round, job.step, job.recheck = 0, job.new.step, None
+            self._begin_anew(job)
             self._note(job, "retry", actor)
         return [job.new.id for job in final]
+
+    async def recheck(self, job_ids: Sequence[UUID], recheck: Recheck, actor: str) -> list[UUID]:
+        """Start a new run of jobs that have an answer, at its check."""
+        chosen = [
+            job
+            for job in self._found(job_ids)
+            if job.state in {JobState.COMPLETED, JobState.FAILED}
+            and (job.request.check_only or latest_answer(job, job.run) is not None)
+        ]
+        for job in chosen:
+            self._move(job, JobState.SCHEDULED, "recheck")
+            job.step, job.recheck = Step.CHECK, recheck
+            self._begin_anew(job)
+            self._note(job, "recheck", actor, **recheck.model_dump(mode="json"))
+        return [job.new.id for job in chosen]
+
+    def _begin_anew(self, job: JobRow) -> None:
+        now = self._now()
+        job.run, job.correction = job.run + 1, None
+        job.due_at = job.scheduled_at = now
+        job.outcome = job.started_at = job.finished_at = job.published_at = None
+        if job.past_deadline(now):
+            job.deadline = None
 
     async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str) -> int:
         """Release held jobs of a batch (or all) that are held for this reason."""

@@ -1,0 +1,400 @@
+"""Write the outputs in docs/generation.md: runs a job for each through the steps, the adapters and the real SDKs.
+
+The prose of the page is written by hand; what stands between ``<!-- run: name -->`` and ``<!-- end -->`` is made here.
+"""
+
+import asyncio
+import json
+import re
+import runpy
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from schemas.generation import AnswerProtocol, GenerationMode
+from schemas.job import JobRequest
+from schemas.record import JobResult
+from schemas.states import FINAL_STATES, Step
+from tasks.check import Check
+from tasks.finish import result_of
+from tasks.generate import Generate
+from tasks.ports import JobDetail, Leased, TokenSink, Unheard
+from tasks.prompt import render
+from tasks.retry import RetryPolicy
+from tasks.submit import new_batch, new_job
+from tests.stub import faults
+from tests.stub.scripts import SCRIPTS, Said, Script
+from tests.stub.server import Stub, running_stub
+from worker.ledger.journal import LedgerJournal
+from worker.ledger.memory import MemoryLedger
+from worker.providers.registry import ConfiguredProviders
+from worker.settings import Settings
+
+FOLDER = Path(__file__).parent
+PAGE = FOLDER / "generation.md"
+EXAMPLE = runpy.run_path(str(FOLDER / "formats.py"))
+QUESTION, CONTEXT = EXAMPLE["QUESTION"], EXAMPLE["CONTEXT"]
+KEY = "no-key-at-all"
+LEASE = timedelta(seconds=60)
+
+TENANT = Said(
+    "The notice period for the tenant is three months.", ((1, "notice period for the tenant is three months"),)
+)
+LANDLORD = Said("The landlord has six months.", ((2, "The landlord has a notice period of six months."),))
+RENT = Said("The rent may rise once a year, by 4% at most.", ((2, "The rent may rise once a year, by 4% at most."),))
+DEPOSIT = Said("The deposit comes to two monthly rents.", ((1, "It begins with the month after the letter."),))
+
+
+def spaced(*script: Said) -> Script:
+    """Sentences as running text and cited blocks have them: a space before each but the first."""
+    return tuple(Said(f" {said.text}" if at else said.text, said.citations) for at, said in enumerate(script))
+
+
+@dataclass
+class Desk:
+    """The steps over a ledger in memory, with the providers that settings describe; those over HTTP talk to the stub."""
+
+    stub: Stub
+    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+
+    def providers(self) -> ConfiguredProviders:
+        settings = Settings(
+            home=FOLDER,
+            provider="extractive",
+            fallbacks=(),
+            providers={"mine": {"kind": "openai_chat", "base_url": f"{self.stub.url}/v1", "model": "any"}},
+        )
+        urls = {"OPENAI_BASE_URL": f"{self.stub.url}/v1", "ANTHROPIC_BASE_URL": self.stub.url}
+        return ConfiguredProviders(settings, {**urls, "OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY})
+
+    async def answer(
+        self, query: str = QUESTION, context: Sequence[Any] = CONTEXT, tokens: TokenSink | None = None, **request: Any
+    ) -> tuple[JobResult, JobDetail]:
+        """Take one job from its submission to its end."""
+        asked = JobRequest(query=query, context=context, **request)
+        (job_id,) = (
+            await self.ledger.submit(new_batch(None, tenant="docs"), [[new_job(asked, position=0, tenant="docs")]])
+        ).job_ids
+        providers, journal = self.providers(), LedgerJournal(self.ledger)
+        with ThreadPoolExecutor(1) as cpu:
+            generate = Generate(
+                self.ledger, journal, providers, RetryPolicy(), lambda: 0.5, lambda _: None, lambda *_: None,
+                tokens or Unheard(),
+            )  # fmt: skip
+            check = Check(self.ledger, journal, cpu, lambda *_: None)
+            while job := await self.lease(Step.GENERATE) or await self.lease(Step.CHECK):
+                await (generate.run(job) if job.step is Step.GENERATE else check.run([job]))
+        await journal.close()
+        await providers.close()
+        detail = await self.ledger.job_detail(job_id)
+        if detail.view.state not in FINAL_STATES:
+            raise RuntimeError(f"{query!r} is {detail.view.state}: {detail.attempts}")
+        return result_of(detail.view), detail
+
+    async def lease(self, step: Step) -> Leased | None:
+        await self.ledger.promote(10)
+        return next(iter(await self.ledger.lease(step, "docs", LEASE, 1)), None)
+
+
+# ---- what the stub says ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def scripted(*script: Said, on: str = QUESTION) -> Iterator[None]:
+    """The stub answers a question so, in the form that it is asked for."""
+    SCRIPTS[on] = script
+    try:
+        yield
+    finally:
+        del SCRIPTS[on]
+
+
+def writes(*script: Said, data: dict[str, Any] | None = None) -> faults.Act:
+    """One answer of the server ``mine``, in segments, with the object beside it if there is one."""
+    said = [{"text": s.text, "citations": [{"source": n, "quote": q} for n, q in s.citations]} for s in script]
+    written = {"sufficient": True, "segments": said, **({} if data is None else {"data": data})}
+
+    def change(answer: dict[str, Any]) -> None:
+        answer["choices"][0]["message"]["content"] = json.dumps(written)
+
+    return faults.changed(change)
+
+
+def refuses(answer: dict[str, Any]) -> None:
+    """Refuse as OpenAI does."""
+    answer["choices"][0]["message"] |= {"content": None, "refusal": "I can't help with that."}
+
+
+# ---- the examples ----------------------------------------------------------------------------------------------
+
+Example = Callable[[Desk], Awaitable[str]]
+
+EXAMPLES: dict[str, Example] = {}
+
+
+def example(made: Example) -> Example:
+    """Take an example in under the name of its function."""
+    EXAMPLES[made.__name__] = made
+    return made
+
+
+def block(text: str, kind: str = "") -> str:
+    return f"```{kind}\n{text}\n```"
+
+
+def as_json(value: Any) -> str:
+    return block(json.dumps(value, ensure_ascii=False, indent=1), "json")
+
+
+def row(*cells: Any) -> str:
+    return "| " + " | ".join(str(cell).replace("\n", "<br>") for cell in cells) + " |"
+
+
+def heads(*names: str) -> list[str]:
+    return [row(*names), row(*("---" for _ in names))]
+
+
+def task_of(mode: GenerationMode) -> str:
+    """The sentences in which a mode puts its task to the model."""
+    request = JobRequest(query=QUESTION, context=CONTEXT, config={"mode": mode})
+    system = render(request, AnswerProtocol.SEGMENTS).snapshot.texts([one["content"] for one in CONTEXT])[0][1]
+    return system.partition("\n")[0]
+
+
+ANSWERS: dict[GenerationMode, tuple[dict[str, Any], Script]] = {
+    GenerationMode.SIMPLE: ({}, ()),
+    GenerationMode.GROUNDED: ({"provider": "openai"}, (TENANT, LANDLORD, RENT)),
+    GenerationMode.ANALYTICAL: (
+        {"provider": "anthropic"},
+        spaced(
+            Said("Tenant and landlord are not on a par: the tenant's notice period is three months,", TENANT.citations),
+            Said("the landlord's six months.", LANDLORD.citations),
+            Said("The sources do not say from when the landlord's period runs."),
+        ),
+    ),
+    GenerationMode.CONVERSATIONAL: (
+        {"provider": "openai", "stream": True},
+        spaced(
+            Said("Happy to help!"),
+            Said("As a tenant you have a notice period of three months,", TENANT.citations),
+            Said("and your landlord one of six months.", LANDLORD.citations),
+        ),
+    ),
+    GenerationMode.COMPARISON: (
+        {"provider": "mine", "output_format": "auto"},
+        (
+            Said("The tenant's notice period is three months.", TENANT.citations),
+            Said("The landlord's notice period is six months.", LANDLORD.citations),
+        ),
+    ),
+    GenerationMode.SUMMARIZATION: ({"provider": "mine", "output_format": "bullets"}, (LANDLORD, TENANT, RENT)),
+}
+
+
+@example
+async def modes(desk: Desk) -> str:
+    parts = []
+    for mode, (config, script) in ANSWERS.items():
+        with scripted(*script):
+            result, detail = await desk.answer(config={"mode": mode, **config})
+        assert detail.view.record is not None
+        assert detail.view.record.provider_snapshot is not None
+        who = f"{detail.view.record.model_provider}, in {detail.view.record.provider_snapshot.protocol}"
+        asked = f"Asked: *{task_of(mode)}*"
+        parts += [f"**{mode.value}**", asked, f"{result.outcome}, by {who}:", block(result.response)]
+    return "\n\n".join(parts)
+
+
+@example
+async def protocols(desk: Desk) -> str:
+    parts = []
+    for provider, protocol in (("openai", "segments"), ("anthropic", "native"), ("openai", "markers")):
+        config = {"provider": provider, "answer_protocol": protocol}
+        with scripted(*(spaced(TENANT) if protocol != "segments" else (TENANT,))):
+            result, detail = await desk.answer(config=config)
+        assert detail.view.record is not None
+        parts += [
+            f"`{protocol}` ({provider}), as it came and as it is returned:",
+            block(f"{detail.view.record.output_raw}\n{result.response}"),
+        ]
+        if protocol == "native":
+            cited = result.citations[0].quoted_text
+            parts += [f"The citation came beside the text, and points at the source's words: “{cited}”"]
+    return "\n\n".join(parts)
+
+
+@example
+async def styles(desk: Desk) -> str:
+    lines = heads("`citation_style`", "answer of `extractive`")
+    for style in EXAMPLE["STYLES"]:
+        result, _ = await desk.answer("How long is the notice period for the tenant?", config={"citation_style": style})
+        lines.append(row(f"`{style.value}`", result.response.strip()))
+    return "\n".join(lines)
+
+
+@example
+async def objects(desk: Desk) -> str:
+    facts = {"confidence": 0.9, "key_facts": ["The tenant has three months."], "limitations": []}
+    compared = {
+        "similarities": ["Both have a notice period."],
+        "differences": ["Three months for the tenant, six for the landlord."],
+        "contradictions": [],
+        "conclusion": "The landlord has to wait twice as long.",
+    }
+    parts = []
+    for name, data in (("AnswerWithSources", facts), ("ComparisonResult", compared)):
+        desk.stub.then(writes(TENANT, LANDLORD, data=data))
+        result, _ = await desk.answer(config={"provider": "mine", "output_schema": name})
+        parts += [
+            f"`{name}`, as it stands in `structured` of the result ({result.outcome}):",
+            as_json(result.structured),
+        ]
+    return "\n\n".join(parts)
+
+
+class Heard(Unheard):
+    """What readers of a stream would be sent."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+
+    def text(self, attempt_id: UUID, piece: str) -> None:  # noqa: ARG002 - the port's signature
+        self.pieces.append(piece)
+
+
+@example
+async def stream(desk: Desk) -> str:
+    heard = Heard()
+    with scripted(*spaced(TENANT, LANDLORD)):
+        result, _ = await desk.answer(config={"provider": "openai", "stream": True}, tokens=heard)
+    return block("|".join(heard.pieces) + f"\n{result.response}")
+
+
+@example
+async def sub_queries(desk: Desk) -> str:
+    parts = ["notice period for tenant and landlord", "rise of the rent"]
+    context = [
+        {**CONTEXT[0], "sub_query": parts[0]},
+        {"content": "The landlord has a notice period of six months.", "title": "Terms", "sub_query": parts[0]},
+        {"content": "The rent may rise once a year, by 4% at most.", "title": "Terms", "sub_query": parts[1]},
+    ]
+    result, detail = await desk.answer(context=context, aggregate=True)
+    assert detail.view.record is not None
+    assert detail.view.record.messages_snapshot is not None
+    texts = detail.view.record.messages_snapshot.texts([source["content"] for source in context])
+    (merge,) = [line for line in texts[0][1].splitlines() if line.startswith("Merge")]
+    _, _, asked = texts[-1][1].rpartition("\n\n")
+    return f"{block(f'{merge}{chr(10)}...{chr(10)}{asked}')}\n\nThe answer (`extractive`):\n\n{block(result.response)}"
+
+
+TOLD = {
+    "en": ("How much is the deposit?", "The sources do not say how much the deposit is."),
+    "de": ("Wie hoch ist die Kaution?", "Die Quellen enthalten keine Angaben zur Kaution."),
+}
+
+
+@example
+async def no_answer(desk: Desk) -> str:
+    mine = {"config": {"provider": "mine"}}
+    wrong = faults.openai_error(400, "invalid_request_error", "no such parameter")
+    cases: list[tuple[str, faults.Act | None, dict[str, Any]]] = [
+        ("no sources", None, {"context": ()}),
+        ("sources too weak", None, {"context": ({"content": "The porter keeps the keys.", "relevance_score": 0.1},)}),
+        ("the model says that they do not say", None, mine),
+        ("the provider refuses", faults.changed(refuses), mine),
+        ("the call fails for good", wrong, mine),
+    ]
+    lines = heads("what happened", "outcome", "English", "German")
+    for what, act, request in cases:
+        outcome, texts = "", []
+        for query, denial in TOLD.values():
+            desk.stub.acts.extend([act] if act else [writes(Said(denial))] if request is mine else [])
+            result, _ = await desk.answer(query, **request)
+            outcome = result.outcome.value if result.outcome else f"- ({result.state.value})"
+            texts.append(result.response)
+        lines.append(row(what, f"`{outcome}`", *texts))
+    return "\n".join(lines)
+
+
+@example
+async def ungrounded(desk: Desk) -> str:
+    parts = []
+    for policy in ("flag", "redact", "retry", "reject"):
+        desk.stub.then(writes(TENANT, DEPOSIT), *([writes(TENANT)] if policy == "retry" else []))
+        result, detail = await desk.answer(config={"provider": "mine", "on_ungrounded": policy})
+        calls = len(detail.attempts)
+        told = (
+            f"**{policy}**: {result.outcome}, grounding {result.grounding_score:.2f}, {calls} call{'s' * (calls > 1)}"
+        )
+        parts += [told, block(result.response)]
+    return "\n\n".join(parts)
+
+
+@example
+async def length(desk: Desk) -> str:
+    desk.stub.then(writes(TENANT, LANDLORD, RENT), writes(TENANT, LANDLORD, RENT))
+    result, _ = await desk.answer(config={"provider": "mine", "max_response_length": 100})
+    return f"{block(result.response)}\n\n`reasoning`: {result.reasoning}"
+
+
+@example
+async def fallback(desk: Desk) -> str:
+    result, detail = await desk.answer(config={"provider": "gemini", "fallbacks": ["extractive"]})
+    assert detail.view.record is not None
+    assert result.provider_snapshot is not None
+    shown = {
+        "model_provider": detail.view.record.model_provider,
+        "fallback_from": result.provider_snapshot.fallback_from,
+        "warnings": result.warnings,
+    }
+    return as_json(shown)
+
+
+SPOKEN = {
+    "de": ("Wie lang ist die Kündigungsfrist?", "Die Kündigungsfrist beträgt drei Monate. Die Miete steigt jährlich."),
+    "es": ("¿Cuánto dura el plazo de preaviso?", "El plazo de preaviso dura tres meses. La renta sube cada año."),
+    "fr": (
+        "Quelle est la durée du préavis ?",
+        "La durée du préavis est de trois mois. Le loyer augmente chaque année.",
+    ),
+    "zh": ("通知期限是多久？", "通知期限为三个月。租金每年上涨一次。"),  # noqa: RUF001 - Chinese punctuation
+    "ar": ("كم مدة الإشعار؟", "مدة الإشعار ثلاثة أشهر. يرتفع الإيجار كل سنة."),
+}
+
+
+@example
+async def languages(desk: Desk) -> str:
+    lines = heads("", "question", "source", "answer of `extractive`", "grounding")
+    for code, (query, source) in SPOKEN.items():
+        result, _ = await desk.answer(query, [source])
+        lines.append(row(code, query, source, result.response, result.grounding_score))
+    return "\n".join(lines)
+
+
+# ---- the page --------------------------------------------------------------------------------------------------
+
+_PLACE = re.compile(r"(<!-- run: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def generation() -> str:
+    """The page with what its examples make now; each of them stands on it."""
+    text = PAGE.read_text()
+    places = [found[2] for found in _PLACE.finditer(text)]
+    if sorted(places) != sorted(EXAMPLES):
+        raise ValueError(f"on the page: {sorted(places)}; made: {sorted(EXAMPLES)}")
+
+    async def all_made() -> dict[str, str]:
+        with running_stub() as stub:
+            return {name: await EXAMPLES[name](Desk(stub)) for name in places}
+
+    made = asyncio.run(all_made())
+    return _PLACE.sub(lambda found: f"{found[1]}\n{made[found[2]]}\n\n{found[3]}", text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(generation())

@@ -1,0 +1,101 @@
+"""Make findings of a judge's word: its verdict weighed against the words' own, and no verdict where it gave none."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from schemas.grounding import Evidence, Verdict
+from schemas.job import JobRequest
+from schemas.prompt import Prompt
+from tasks.checkers.answer import CheckedClaim, ClaimFinding
+from tasks.checkers.judge.asking import Asked, ask, render_judge
+from tasks.checkers.judge.reading import UNREADABLE, read_verdicts
+from tasks.checkers.judge.triage import windows_for
+from tasks.checkers.judge.weighing import DEFAULT, Weights, weigh
+
+NOT_ASKED = "more claims were open than a judge is asked about in one answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a judge is asked about one answer; ``open`` are the positions of all claims that its word was wanted for."""
+
+    open: tuple[int, ...]
+    asked: Asked
+    prompt: Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What came of asking: a reply, or the reason why there is none. ``judge`` is ``provider:model``."""
+
+    judge: str = ""
+    reply: str | None = None
+    failure: str | None = None
+
+
+NO_JUDGE = Heard(failure="no judge is configured: set NIGHTDESK_JUDGE, or 'judge' in the job's config")
+
+
+def pose(request: JobRequest, claims: Sequence[CheckedClaim], open_: Sequence[int]) -> Question:
+    """Put the question about the open claims of an answer; the same answer and sources always give the same."""
+    asked = ask(request, claims, open_, windows_for(request, claims, open_))
+    return Question(tuple(open_), asked, render_judge(request, asked))
+
+
+def verdicts(
+    request: JobRequest,
+    claims: Sequence[CheckedClaim],
+    lexical: Sequence[ClaimFinding] | None,
+    question: Question,
+    heard: Heard,
+    *,
+    weights: Mapping[str, Weights],
+) -> tuple[list[ClaimFinding], str | None]:
+    """One finding per claim, and why the judge gave no verdict at all, if so.
+
+    A claim that was open and got no word of the judge is ``unchecked``, whatever the words made of it: it was open
+    because they decide nothing. Claims that were not open have no finding here (verdict None).
+    """
+    told = dict(zip(question.asked.claims, _read(request, question, heard), strict=True))
+    findings = [ClaimFinding() for _ in claims]
+    for position in question.open:
+        word = told.get(position, ClaimFinding(reason=heard.failure or NOT_ASKED))
+        by_words = lexical[position] if lexical else None
+        findings[position] = _weighed(claims[position], by_words, word, weights.get(heard.judge, DEFAULT))
+    failure = heard.failure
+    if failure is None and told and all(word.reason == UNREADABLE for word in told.values()):
+        failure = UNREADABLE
+    return findings, failure
+
+
+def _read(request: JobRequest, question: Question, heard: Heard) -> list[ClaimFinding]:
+    if heard.reply is None:
+        return [ClaimFinding(reason=f"the judge gave no verdict: {heard.failure}") for _ in question.asked.claims]
+    return read_verdicts(heard.reply, request, question.asked)
+
+
+def _weighed(claim: CheckedClaim, by_words: ClaimFinding | None, word: ClaimFinding, weights: Weights) -> ClaimFinding:
+    if word.verdict is None:
+        return ClaimFinding(Verdict.UNCHECKED, reason=word.reason)
+    chance = weigh(by_words.score if by_words else None, word.verdict, weights)
+    assert chance is not None
+    supported = chance >= 0.5  # noqa: PLR2004 - more likely than not
+    agrees = supported == (word.verdict is Verdict.SUPPORTED)
+    evidence = _together(word.evidence, by_words.evidence if by_words else (), first=agrees)
+    verdict = Verdict.SUPPORTED
+    if not supported:
+        verdict = Verdict.CONTRADICTED if word.verdict is Verdict.CONTRADICTED else Verdict.UNSUPPORTED
+    reason = word.reason
+    if not agrees:
+        reason = f"the judge says {word.verdict.value}, what the words show outweighs it"
+    cited = {citation.source_index for citation in claim.citations}
+    miscited = supported and agrees and bool(cited) and not any(one.source_index in cited for one in word.evidence)
+    return ClaimFinding(verdict, round(chance, 4), evidence, miscited, reason)
+
+
+def _together(judged: Sequence[Evidence], by_words: Sequence[Evidence], *, first: bool) -> tuple[Evidence, ...]:
+    """The judge's quote first where its word decided; otherwise only what the words show."""
+    if not first:
+        return tuple(by_words)
+    places = {(one.source_index, one.start, one.end) for one in judged}
+    return (*judged, *(one for one in by_words if (one.source_index, one.start, one.end) not in places))

@@ -1,0 +1,292 @@
+"""Asks the judge about one answer: attempt, call, completion; whatever goes wrong there, the answer keeps its check."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from time import monotonic
+from uuid import UUID
+
+from schemas.completion import Completion, FinishReason
+from schemas.failure import Failure, FailureKind
+from schemas.generation import GenerationConfig, Lane
+from schemas.job import JobRequest
+from schemas.states import HeldReason, JobState
+from tasks.attempts import (
+    BUDGET_WAIT,
+    MAX_UNKNOWN,
+    OVERTIME_S,
+    failure_of,
+    new_attempt,
+    opened,
+)
+from tasks.checkers.judge import NO_JUDGE, Heard, Question
+from tasks.closing import advance_of, cost_of, cut_off
+from tasks.errors import ConfigurationError, ProviderError, Unstorable
+from tasks.ports import (
+    Advance,
+    Answered,
+    Call,
+    ClosedAttempt,
+    Journal,
+    Leased,
+    LeaseKey,
+    Ledger,
+    Limits,
+    NewAttempt,
+    NotNow,
+    Opened,
+    Permit,
+    Provider,
+    Providers,
+    Purpose,
+    StoredAnswer,
+    Turn,
+    Unlimited,
+    Why,
+)
+from tasks.retry import Hold, RetryPolicy, Snooze, decide
+
+log = logging.getLogger(__name__)
+
+MOST_REMEMBERED = 2_000
+"""Replies kept for questions that come again in a batch, some 2 KB each."""
+
+NO_REPLY = frozenset({FinishReason.REFUSAL, FinishReason.CONTENT_FILTER})
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeOptions:
+    """Who judges for jobs that name nobody, and the bounds of a call."""
+
+    judge: str | None = None
+    max_tokens: int = 8_192
+    timeout_s: float = 60.0
+
+
+@dataclass(slots=True)
+class Judging:
+    """The call of the check step, on the event loop."""
+
+    ledger: Ledger
+    journal: Journal
+    providers: Providers
+    policy: RetryPolicy
+    jitter: Callable[[], float]
+    options: JudgeOptions = field(default_factory=JudgeOptions)
+    limits: Limits = field(default_factory=Unlimited)
+    """Asked before each call."""
+    _remembered: OrderedDict[tuple[UUID, str, str], str] = field(default_factory=OrderedDict)
+    """Replies by batch, judge and the question's hash: the same claims of the same passages are judged once."""
+
+    async def ask(self, job: Leased, question: Question) -> tuple[Heard, Decimal] | None:
+        """What the judge says, and what that cost now; None when the job went elsewhere (to wait, or lost).
+
+        An answer that is stored for this run and round is taken; nothing is called for it again.
+        """
+        if job.judged is not None:
+            return _stored(job.judged.completion, job.judged.prompt.snapshot.sha256, question), Decimal(0)
+        planned = self._planned(job, question)
+        if isinstance(planned, Heard):
+            return planned, Decimal(0)
+        provider, call = planned
+        key = (job.batch_id, _name(call), question.prompt.snapshot.sha256)
+        if (reply := self._remembered.get(key)) is not None:
+            self._remembered.move_to_end(key)
+            return Heard(_name(call), reply), Decimal(0)
+        if (gone := _used_up(job)) is not None:
+            return Heard(failure=gone), Decimal(0)
+        answered = await self._ask_now(job, provider, call)
+        if answered is not None and answered[0].reply is not None:
+            self._remember(key, answered[0].reply)
+        return answered
+
+    async def _ask_now(self, job: Leased, provider: Provider, call: Call) -> tuple[Heard, Decimal] | None:
+        permit = await self.limits.permit(job, call)
+        if isinstance(permit, NotNow):
+            return await self._not_now(job, permit)
+        attempt = new_attempt(job, call, Purpose.JUDGE, job.attempts + 1)
+        status = await opened(self.journal, self.limits, permit, job, attempt)
+        if status is not Opened.OPENED:
+            await self._not_opened(job, status)
+            return None
+        return await self._call(job, provider, call, attempt, permit)
+
+    def _planned(self, job: Leased, question: Question) -> tuple[Provider, Call] | Heard:
+        """The call to make, or why none can be made."""
+        named = job.request.config.judge or self.options.judge
+        if named is None:
+            return NO_JUDGE
+        turn = Turn.parse(named)
+        try:
+            provider = self.providers.get(turn.provider)
+            call = provider.plan(self._request(job.request, turn), question.prompt)
+        except (ConfigurationError, ProviderError) as error:
+            return Heard(failure=str(error))
+        if call.reserve_usd is None and job.max_cost_usd is not None:
+            told = f"the price of model {call.model} at {call.provider} is unknown, so the batch's ceiling could not be kept"
+            return Heard(failure=told)
+        return provider, call
+
+    def _request(self, request: JobRequest, turn: Turn) -> JobRequest:
+        """The request as a judge's provider is to plan it: nothing of how the answer was to be written."""
+        config = GenerationConfig(
+            provider=turn.provider,
+            model=turn.model,
+            lane=Lane.STANDARD,
+            max_tokens=self.options.max_tokens,
+            timeout_s=self.options.timeout_s,
+            max_attempts=request.config.max_attempts,
+        )
+        return request.model_copy(update={"config": config})
+
+    async def _not_now(self, job: Leased, told: NotNow) -> tuple[Heard, Decimal] | None:
+        """Wait where the limits let no call through now; a lane without quota is not waited for."""
+        if told.why is Why.LANE_PAUSED:
+            return Heard(failure="the quota of its provider is used up"), Decimal(0)
+        event = None if told.why is Why.LIMIT else told.why.value
+        then = Advance(JobState.SCHEDULED, job.step, job.round, told.delay, event=event)
+        await self.ledger.defer(LeaseKey(job.job_id, job.token), then)
+        return None
+
+    async def _not_opened(self, job: Leased, status: Opened) -> None:
+        key = LeaseKey(job.job_id, job.token)
+        if status is Opened.ANSWERED:
+            # An earlier call's answer came after all: the next lease brings it.
+            await self.ledger.defer(key, Advance(JobState.SCHEDULED, job.step, job.round))
+        elif status is Opened.OVER_BUDGET:
+            batch = await self.ledger.batch_status(job.batch_id)
+            waits = batch.reserved_usd > 0
+            then = Advance(
+                JobState.SCHEDULED,
+                job.step,
+                job.round,
+                BUDGET_WAIT if waits else BUDGET_WAIT * 0,
+                None if waits else HeldReason.BUDGET,
+                "budget",
+            )
+            await self.ledger.defer(key, then)
+        # LOST: someone else has the job now.
+
+    async def _call(
+        self, job: Leased, provider: Provider, call: Call, attempt: NewAttempt, permit: Permit
+    ) -> tuple[Heard, Decimal] | None:
+        started = monotonic()
+        try:
+            async with asyncio.timeout(call.timeout_s + OVERTIME_S):
+                answered = await provider.call(call)
+        except asyncio.CancelledError:
+            self.limits.failed(permit, Failure(kind=FailureKind.CANCELLED, message="cut off"))
+            await asyncio.shield(self.journal.close_attempt(cut_off(job, attempt)))
+            raise
+        except Exception as error:
+            failure = failure_of(error, attempt=attempt.number)
+            if failure.kind is FailureKind.INTERNAL:
+                log.exception("the judge's call of job %s to %s broke", job.job_id, call.provider)
+            self.limits.failed(permit, failure)
+            return await self._failed(job, attempt, failure, started)
+        self.limits.answered(permit, answered.completion)
+        cost = await self._close(job, call, attempt, answered, started)
+        if cost is None:
+            return Heard(failure="its answer can't be stored"), attempt.reserved_usd
+        return _heard(_name(call), answered.completion), cost
+
+    def _remember(self, key: tuple[UUID, str, str], reply: str) -> None:
+        self._remembered[key] = reply
+        while len(self._remembered) > MOST_REMEMBERED:
+            self._remembered.popitem(last=False)
+
+    async def _failed(
+        self, job: Leased, attempt: NewAttempt, failure: Failure, started: float
+    ) -> tuple[Heard, Decimal] | None:
+        decision = decide(
+            failure,
+            spent=job.spent,
+            snoozes=job.snoozes,
+            max_attempts=job.request.config.max_attempts,
+            more_providers=False,
+            policy=self.policy,
+            jitter=self.jitter(),
+        )
+        unknown = failure.kind is FailureKind.UNKNOWN_OUTCOME
+        # A lane without quota would hold the answer: better a check without its judge, which can be repeated.
+        waits = not isinstance(decision, Hold) or decision.reason is HeldReason.UNKNOWN_OUTCOME
+        then = advance_of(decision, job) if waits else None
+        closed = ClosedAttempt(
+            id=attempt.id,
+            job_id=job.job_id,
+            token=job.token,
+            step=job.step,
+            outcome="unknown" if unknown else f"error:{failure.kind.value}",
+            spent=not isinstance(decision, Snooze | Hold),
+            failure=failure,
+            cost_usd=cost_of(failure, attempt),
+            timing_ms={"judge": round((monotonic() - started) * 1000, 3)},
+            then=then,
+        )
+        await self.journal.close_attempt(closed)
+        if then is not None:
+            return None
+        cost = attempt.reserved_usd if closed.cost_usd is None else closed.cost_usd
+        return Heard(failure=f"its call failed: {failure.message}"), cost
+
+    async def _close(
+        self, job: Leased, call: Call, attempt: NewAttempt, answered: Answered, started: float
+    ) -> Decimal | None:
+        """Store the answer, the job staying in its check; what it cost, or None if it can't be stored."""
+        completion = answered.completion
+        closed = ClosedAttempt(
+            id=attempt.id,
+            job_id=job.job_id,
+            token=job.token,
+            step=job.step,
+            outcome="ok",
+            spent=False,
+            answer=StoredAnswer(answered.raw, completion, call.prompt),
+            cost_usd=completion.cost_usd,
+            timing_ms={"judge": round((monotonic() - started) * 1000, 3)},
+        )
+        try:
+            await self.journal.close_attempt(closed)
+        except Unstorable as error:
+            failure = failure_of(error, attempt=attempt.number)
+            bare = ClosedAttempt(
+                id=attempt.id,
+                job_id=job.job_id,
+                token=job.token,
+                step=job.step,
+                outcome=f"error:{failure.kind.value}",
+                spent=True,
+                failure=failure,
+                cost_usd=completion.cost_usd,
+            )
+            await self.journal.close_attempt(bare)
+            return None
+        return completion.cost_usd or Decimal(0)
+
+
+def _name(call: Call) -> str:
+    return f"{call.provider}:{call.model}"
+
+
+def _used_up(job: Leased) -> str | None:
+    """Why no further call is made; None: one may be."""
+    if job.spent >= job.request.config.max_attempts or job.unknown >= MAX_UNKNOWN:
+        return f"{job.spent} of its calls failed and {job.unknown} ended unknown; no more are allowed"
+    return None
+
+
+def _stored(completion: Completion, sha256: str, question: Question) -> Heard:
+    if sha256 != question.prompt.snapshot.sha256:
+        return Heard(failure="its stored answer is to a question that this version puts otherwise")
+    snapshot = completion.snapshot
+    return _heard(f"{snapshot.provider}:{snapshot.model_asked}", completion)
+
+
+def _heard(judge: str, completion: Completion) -> Heard:
+    if completion.finish_reason in NO_REPLY:
+        why = completion.refusal or completion.finish_reason.value
+        return Heard(judge, failure=f"the judge refused: {why}")
+    return Heard(judge, completion.text)

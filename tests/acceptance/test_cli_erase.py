@@ -1,0 +1,101 @@
+"""The command line takes content back from everywhere it put it, and says so wherever the job is still asked for."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+import redis
+
+from tests.acceptance.cli_home import Home, new_home, question, read_lines, write_lines
+from tests.postgres import advance_clock, everything_in
+from tests.servers import Servers
+from worker.tokens import key_of
+
+CANARY = "canary-3b8e"
+
+
+@pytest.fixture
+def home(servers: Servers, database_url: str) -> Iterator[Home]:
+    prefix = f"erase-{database_url.rpartition('_')[2]}:"
+    with new_home(database_url=database_url, redis_url=servers.redis_url, key_prefix=prefix) as home:
+        yield home
+
+
+def keys_in(servers: Servers, home: Home) -> list[str]:
+    with redis.Redis.from_url(servers.redis_url, decode_responses=True) as client:
+        return [key for key in client.keys(f"{home.settings['key_prefix']}*") if "nightdesk:" in key or "meta" in key]
+
+
+def told(number: int) -> dict[str, object]:
+    return question(number, query=f"How long is the warranty of {CANARY} {number}?", config={"role": CANARY})
+
+
+def test_an_answered_batch_is_erased_everywhere(
+    home: Home, servers: Servers, database_url: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    # The third is refused, and its line noted in the home.
+    given = write_lines(tmp_path / "in.jsonl", [told(0), told(1), {"query": CANARY, "config": {"mode": CANARY}}])
+    assert home.run("run", given, "-o", out, "--name", CANARY).code == 1
+    first = read_lines(out)[0]
+    batch, job = first["batch_id"], first["job_id"]
+    assert CANARY in everything_in(database_url)
+    with redis.Redis.from_url(servers.redis_url) as client:
+        client.xadd(key_of(home.settings["key_prefix"], UUID(job), 1), {"kind": "text", "text": CANARY})
+    assert sum(job in key for key in keys_in(servers, home)) == 2
+
+    unsaid = home.run("erase", "--batch", batch)
+    assert (unsaid.code, "say --yes" in unsaid.err) == (2, True)
+    done = home.run("erase", "--batch", batch, "--yes", "--json")
+
+    assert done.code == 0, done.err
+    assert done.json() == {"erased": 2, "not_final": 0, "batches": 1}
+    assert CANARY not in everything_in(database_url)
+    assert not any(job in key for key in keys_in(servers, home))
+    assert not list(home.place.submissions.iterdir())
+    again = home.run("results", batch)
+    lines = [json.loads(line) for line in again.out.splitlines()]
+    assert [(line["state"], line["response"], line["warnings"][0][:9]) for line in lines] == [
+        ("completed", "", "erased on")
+    ] * 2
+    shown = home.run("show", job)
+    assert (shown.code, "erased on" in shown.out) == (0, True), shown.err
+    retried = home.run("retry", job)
+    assert (retried.code, "was erased on" in retried.err, "submit its question anew" in retried.err) == (2, True, True)
+    assert "0 jobs start" in home.run("retry", batch).err
+
+
+def test_jobs_that_wait_are_refused_or_cancelled_first(home: Home, database_url: str, tmp_path: Path) -> None:
+    given = write_lines(tmp_path / "in.jsonl", [told(0), told(1)])
+    assert home.run("submit", given).code == 0
+
+    refused = home.run("erase", "--tenant", "default", "--yes")
+
+    assert refused.code == 2
+    assert "2 of 2 jobs are not final" in refused.err
+    assert "(available)" in refused.err
+    assert CANARY in everything_in(database_url)
+    assert home.run("erase", "--tenant", "nobody", "--yes").code == 2
+    done = home.run("erase", "--tenant", "default", "--cancel", "--yes", "--json")
+    assert done.json() == {"erased": 2, "not_final": 0, "batches": 1}
+    assert CANARY not in everything_in(database_url)
+
+
+def test_old_jobs_are_pruned_first_their_content_then_their_rows(home: Home, database_url: str, tmp_path: Path) -> None:
+    batch = home.run("submit", write_lines(tmp_path / "in.jsonl", [told(0), told(1)])).out.strip()
+    assert home.run("cancel", batch).code == 0
+    advance_clock(database_url, timedelta(days=1))
+
+    assert home.run("prune", "--older-than", "1d", "--dry-run", "--json").json()["jobs"] == 2
+    assert CANARY in everything_in(database_url)
+    assert home.run("prune", "--older-than", "1d", "--json").json()["jobs"] == 2
+    assert CANARY not in everything_in(database_url)
+
+    deleted = home.run("prune", "--older-than", "1d", "--rows", "--json")
+    assert deleted.json() == {
+        "jobs": 2, "batches": 1, "attempts": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": "0",
+    }  # fmt: skip
+    assert home.run("results", batch).out == ""

@@ -1,0 +1,59 @@
+"""``nightdesk recheck``: a judge over answers that were checked before, the table of what changed, and the rows to learn from."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.cli_home import new_home, read_lines, write_lines
+from tests.acceptance.test_judge_misbehaves import claim, quote, source
+from tests.providers import KEY
+from tests.stub.judge import JUDGE
+from tests.stub.server import running_stub
+
+
+def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        JUDGE, "truth", {claim(number): quote(number) if number % 2 == 0 else None for number in (2, 3)}
+    )
+    lines: list[dict[str, Any]] = [
+        {"response": claim(2), "context": [source(2)]},
+        {"response": claim(3), "context": [source(3)]},
+        {"query": "When does desk 5 open?", "context": ["Desk 5 opens at nine in the evening."]},
+    ]
+    out, rows = tmp_path / "out.jsonl", tmp_path / "rows.jsonl"
+    with running_stub() as stub, new_home(provider="extractive") as home:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
+        first = home.run("run", write_lines(tmp_path / "in.jsonl", lines), "-o", out)
+        assert first.code == 0, first.err
+        before = read_lines(out)
+        batch = before[0]["batch_id"]
+
+        done = home.run(
+            "recheck", batch, "--checkers", "structure,lexical,judge", "--judge", "openai:gpt-6-luna", "-o", out
+        )
+        assert done.code == 0, done.err
+        again = home.run("results", batch, "-o", out, "--judged", rows)
+        assert again.code == 0, again.err
+        wrong = home.run("recheck", batch, "--checkers", "structure,guess")
+        assert (wrong.code, "structure, lexical, local, judge" in wrong.err) == (2, True)
+        asked = len(stub.asked)
+
+    after = read_lines(out)
+    assert [result["claims"][0]["verdict"] for result in after] == ["supported", "unsupported", "supported"]
+    assert [result["claims"][0]["checker"] for result in before] == ["lexical"] * 3
+    assert [result["claims"][0]["checker"] for result in after[:2]] == ["judge"] * 2
+    assert [result["response"] for result in after[2:]] == [result["response"] for result in before[2:]]
+    assert "claims supported" in done.err
+    assert "3 answers checked again" in done.err
+    learned = read_lines(rows)
+    assert [(row["claim"], row["verdict"]) for row in learned[:2]] == [
+        (claim(2), "supported"),
+        (claim(3), "unsupported"),
+    ]
+    assert learned[0]["evidence"][0] == quote(2)
+    assert learned[0]["judge"] == "openai:gpt-6-luna by _judge@1"
+    assert asked == len(learned)

@@ -1,0 +1,120 @@
+"""A worker whose check asks a judge over HTTP, through the real SDKs: right, lying, half silent, garbled, silent, away."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.acceptance.conftest import System
+from tests.providers import KEY
+from tests.stub import faults
+from tests.stub.judge import JUDGE
+from tests.stub.server import Stub, running_stub
+
+CHECKERS = {"checkers": ["structure", "lexical", "judge"]}
+
+
+def quote(number: int) -> str:
+    return f"lorries carry the paper of desk {number} to the villages of the valley before dawn"
+
+
+def source(number: int) -> str:
+    return f"Desk number {number} is large. Each night {quote(number)}. Nobody pays for that."
+
+
+def claim(number: int) -> str:
+    """Said in other words for even numbers, and nowhere for odd ones."""
+    where = "villages in the valley" if number % 2 == 0 else "mountain towns of the province"
+    return f"The {where} get the paper of desk {number} by lorry while it is still dark."
+
+
+def answer(*numbers: int) -> dict[str, Any]:
+    """A check-only job with a claim for each number."""
+    return {"response": " ".join(map(claim, numbers)), "context": [source(one) for one in numbers], "config": CHECKERS}
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+    truth = {claim(number): quote(number) if number % 2 == 0 else None for number in range(60)}
+    monkeypatch.setattr(JUDGE, "truth", truth)
+    with running_stub() as stub:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", stub.url)
+        yield stub
+
+
+def verdicts(system: System, batch: UUID) -> list[tuple[Any, ...]]:
+    """(position, outcome, claims, failed checkers) of each job."""
+    return system.rows(
+        """SELECT j.position, j.outcome, g.grounding -> 'claims', g.grounding -> 'failed_checkers'
+           FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run WHERE j.batch_id = %s ORDER BY 1""",
+        batch,
+    )
+
+
+@pytest.mark.parametrize("judge", ["openai", "anthropic"])
+def test_a_judge_that_is_right_decides_what_the_words_leave_open(system: System, stub: Stub, judge: str) -> None:
+    batch, _ = system.submit([answer(number) for number in range(30)])
+    written = {
+        "query": "When does desk number 1 open?",
+        "context": ["Desk number 1 opens at nine."],
+        "config": CHECKERS,
+    }
+    system.submit([written, written])
+    system.start_worker(judge=judge, provider="extractive")
+    system.until_final(32)
+
+    for position, outcome, claims, failed in verdicts(system, batch):
+        (found,) = claims
+        supported = position % 2 == 0
+        assert (found["verdict"], found["checker"]) == ("supported" if supported else "unsupported", "judge")
+        assert outcome == ("answered" if supported else "partial") or "citation" in found["reason"]
+        assert failed == {}
+        if supported:
+            place = found["evidence"][0]
+            assert source(position)[place["start"] : place["end"]] == quote(position)
+    # Each call is an attempt for a job in its check, priced, and counted once by the provider.
+    attempts = system.rows("SELECT purpose, outcome, count(*), min(cost_usd) FROM attempt GROUP BY 1, 2 ORDER BY 1")
+    assert [row[:3] for row in attempts] == [("generate", "ok", 2), ("judge", "ok", 30)]
+    assert attempts[1][3] > 0
+    recorded = system.rows(
+        "SELECT encode(request_hash, 'hex'), count(*) FROM attempt WHERE purpose = 'judge' GROUP BY 1"
+    )
+    assert dict(recorded) == stub.calls
+    assert system.one("SELECT sum(cost_usd) FROM job") == system.one("SELECT sum(cost_usd) FROM attempt")
+    told = stub.asked[0].json
+    schema = told["text"]["format"]["schema"] if judge == "openai" else told["output_config"]["format"]["schema"]
+    assert set(schema["properties"]) == {"verdicts"}
+
+
+def test_whatever_a_judge_does_no_claim_is_supported_without_its_word(system: System, stub: Stub) -> None:
+    system.start_worker(judge="openai", provider="extractive")
+    for done, (how, left) in enumerate({"lies": 2, "half": 1, "malformed": 2, "nothing": 2}.items(), start=1):
+        JUDGE.how = how
+        try:
+            batch, _ = system.submit([answer(2 * done, 2 * done + 20)])
+            system.until_final(done)
+        finally:
+            JUDGE.how = "honest"
+        ((_, outcome, claims, failed),) = verdicts(system, batch)
+        assert outcome == "partial", how
+        assert [found["verdict"] for found in claims].count("unchecked") == left, how
+        assert ("judge" in failed) is (how in {"malformed", "nothing"}), how
+    # Gone altogether: refused, and then a fall that may have been billed.
+    stub.then(faults.openai_error(401, "invalid_api_key"))
+    batch, _ = system.submit([answer(8)])
+    system.until_final(5)
+    ((_, outcome, (found,), failed),) = verdicts(system, batch)
+    assert (outcome, found["verdict"], set(failed)) == ("partial", "unchecked", {"judge"})
+    assert KEY not in str(failed)
+    stub.then(faults.reset)
+    batch, _ = system.submit([answer(10)])
+    system.until_final(6)
+    ((_, _, (found,), failed),) = verdicts(system, batch)
+    assert (found["verdict"], failed) == ("supported", {})
+    assert system.rows("SELECT DISTINCT state FROM job") == [("completed",)]
+    kinds = dict(system.rows("SELECT outcome, count(*) FROM attempt GROUP BY 1"))
+    assert kinds == {"ok": 5, "error:authentication": 1, "unknown": 1}

@@ -1,0 +1,73 @@
+"""A tenant's cap on jobs that are not final holds for each submission as a whole, also for two at once."""
+
+import asyncio
+
+import pytest
+
+from schemas.states import HeldReason
+from tasks.errors import QueueFull
+from tasks.ports import Ledger
+from tests.builders import later, lease_key, make_batch, make_request
+from tests.contract.conftest import Clock, Subject
+from tests.contract.driving import ACTOR, HOUR, submit, submit_and_take, submit_many
+from tests.postgres import make_postgres_ledger
+
+
+async def test_a_submission_over_the_cap_is_refused_as_a_whole(ledger: Ledger) -> None:
+    await submit_many(ledger, 3, make_batch(tenant="a", max_queued=5))
+    over = make_batch(tenant="a", max_queued=5, key="k")
+
+    with pytest.raises(QueueFull, match=r"tenant 'a' may have 5 .* has 3 already.*NIGHTDESK_MAX_QUEUED_JOBS"):
+        await submit_many(ledger, 3, over)
+
+    assert [status.jobs for status in await ledger.batches(10)] == [3]
+    await submit_many(ledger, 2, make_batch(tenant="a", max_queued=5))
+    with pytest.raises(QueueFull, match="has 5 already"):
+        await submit_many(ledger, 1, make_batch(tenant="a", max_queued=5))
+    with pytest.raises(QueueFull, match="more than 2 already"):
+        await submit_many(ledger, 1, make_batch(tenant="a", max_queued=2))
+
+
+async def test_every_state_that_is_not_final_counts(ledger: Ledger, clock: Clock) -> None:
+    batch = make_batch(tenant="a")
+    await submit(ledger, make_request("waits?"), make_request("later?", scheduled_at=clock.now() + HOUR), batch=batch)
+    await submit(ledger, make_request("checked?", response="An answer."), batch=make_batch(tenant="a"))
+    await submit_and_take(ledger, make_request("runs?"), make_batch(tenant="a"))
+    held = await submit_and_take(ledger, make_request("held?"), make_batch(tenant="a"))
+    assert await ledger.defer(lease_key(held), later(held, held_reason=HeldReason.BUDGET))
+
+    with pytest.raises(QueueFull, match="has 5 already"):
+        await submit_many(ledger, 1, make_batch(tenant="a", max_queued=5))
+
+
+async def test_what_is_final_or_of_others_does_not_count(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 3, make_batch(tenant="a", max_queued=3))
+    await submit_many(ledger, 3, make_batch(tenant="b"))
+    await ledger.cancel(receipt.job_ids[:2], ACTOR)
+
+    assert (await submit_many(ledger, 2, make_batch(tenant="a", max_queued=3))).created
+
+
+async def test_what_was_accepted_before_is_found_however_full_it_is(ledger: Ledger) -> None:
+    first = await submit_many(ledger, 2, make_batch(tenant="a", key="k", max_queued=2))
+
+    assert (await submit_many(ledger, 2, make_batch(tenant="a", key="k", max_queued=2))).job_ids == first.job_ids
+    named = make_request("named?", idempotency_key="i")
+    old = await submit(ledger, named, batch=make_batch(tenant="b", max_queued=1))
+    again = await submit(ledger, named, batch=make_batch(tenant="b", max_queued=1))
+    assert again.job_ids == old.job_ids
+
+
+@pytest.mark.parametrize("subject", ["postgres"], indirect=True)
+async def test_two_submissions_at_once_do_not_pass_the_cap_together(
+    subject: Subject, postgres_database_url: str
+) -> None:
+    async with make_postgres_ledger(postgres_database_url) as other:
+        tries = [
+            submit_many(one, 3, make_batch(tenant="a", max_queued=7))
+            for one in (subject.ledger, other, subject.ledger, other)
+        ]
+        done = await asyncio.gather(*tries, return_exceptions=True)
+
+    assert sorted(isinstance(one, QueueFull) for one in done) == [False, False, True, True]
+    assert sum(status.jobs for status in await subject.ledger.batches(10)) == 6

@@ -1,0 +1,320 @@
+"""What is erased is gone for good, whatever comes late; what accounting needs stays."""
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from schemas.batch import BatchStatus
+from schemas.completion import ProviderSnapshot
+from schemas.failure import Failure, FailureKind
+from schemas.generation import Recheck
+from schemas.job import SourceContext
+from schemas.record import Quality
+from schemas.states import JobState, Step
+from tasks.dispatch import publish
+from tasks.erase import TOMBSTONE
+from tasks.errors import IdempotencyConflict
+from tasks.finish import result_of
+from tasks.ports import Advance, JobView, Leased
+from tests.builders import (
+    closed_error,
+    closed_ok,
+    make_answer,
+    make_batch,
+    make_config,
+    make_final,
+    make_record,
+    make_request,
+    to_check,
+)
+from tests.contract.conftest import Clock, Subject
+from tests.contract.driving import (
+    ACTOR,
+    HOUR,
+    finished,
+    generate,
+    open_one,
+    submit,
+    submit_and_take,
+    submit_many,
+    take_one,
+    view,
+)
+from tests.postgres import everything_in
+from worker.ledger.erasing import Kept, Sealed
+from worker.ledger.postgres import PostgresLedger
+
+pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
+
+CANARY = "canary-7d1f"
+
+
+@pytest.fixture
+def ledger(subject: Subject) -> PostgresLedger:
+    assert isinstance(subject.ledger, PostgresLedger)
+    return subject.ledger
+
+
+def telling_request(**changes: Any) -> Any:
+    """A request with the canary wherever a producer can write."""
+    fields: dict[str, Any] = {
+        "query": f"{CANARY} query?",
+        "context": (SourceContext(content=f"{CANARY} source", metadata={"title": CANARY}, sub_query=CANARY),),
+        "config": make_config(role=CANARY, audience=CANARY),
+        "system_instructions": CANARY,
+        "conversation_history": ((CANARY, CANARY),),
+        "custom_id": f"{CANARY} custom",
+        "message_id": f"{CANARY} message",
+        "idempotency_key": f"{CANARY} key",
+        "retrieval_record_id": CANARY,
+        "trace_id": CANARY,
+        "request_id": CANARY,
+        "intent": CANARY,
+        "metadata": {CANARY: CANARY},
+    }
+    return make_request(fields.pop("query"), **{**fields, **changes})
+
+
+async def telling_job(ledger: PostgresLedger, **changes: Any) -> Leased:
+    """A job that failed once, was answered and finished, with the canary in everything written on its way."""
+    batch = make_batch(key=f"{CANARY} batch", name=CANARY, defaults={"role": CANARY}, **changes)
+    leased = await submit_and_take(ledger, telling_request(), batch)
+    first = await open_one(ledger, leased)
+    told = Failure(kind=FailureKind.OVERLOADED, message=f"the provider repeats {CANARY}")
+    again = Advance(JobState.AVAILABLE, Step.GENERATE, 0, event="retry")
+    await ledger.close_attempts([closed_error(leased, first, failure=told, then=again)])
+    leased = await take_one(ledger, leased.job_id)
+    await generate(ledger, leased, answer=make_answer(f"{CANARY} answer"))
+    check = await take_one(ledger, leased.job_id, Step.CHECK)
+    record = make_record(
+        check,
+        answer=CANARY, output_raw=CANARY, output_structured={CANARY: CANARY}, error_message=CANARY, failure=told,
+        retrieval_record_id=CANARY, trace_id=CANARY, request_id=CANARY,
+        quality=Quality(reasoning=CANARY, warnings=(CANARY,)),
+        provider_snapshot=ProviderSnapshot(
+            provider="fake", request_id="req_1", parameters_sent={"stop": CANARY}, parameters_dropped={"x": CANARY}
+        ),
+    )  # fmt: skip
+    assert await ledger.finish([make_final(check, record=record)]) == {check.job_id}
+    return check
+
+
+async def test_nothing_of_the_content_is_left_in_any_table(ledger: PostgresLedger, postgres_database_url: str) -> None:
+    job = await telling_job(ledger)
+    assert everything_in(postgres_database_url).count(CANARY) > 30
+
+    assert await ledger.erase([job.job_id], ACTOR) == {job.job_id: 1}
+    assert await ledger.seal(job.batch_id) is Sealed.NOW
+
+    assert CANARY not in everything_in(postgres_database_url)
+    assert await ledger.seal(job.batch_id) is Sealed.BEFORE
+    assert await ledger.erase([job.job_id], ACTOR) == {}
+
+
+async def test_what_accounting_needs_is_kept(ledger: PostgresLedger) -> None:
+    job = await telling_job(ledger)
+    before, batch_before = await ledger.job_detail(job.job_id), await ledger.batch_status(job.batch_id)
+
+    await ledger.erase([job.job_id], ACTOR)
+    await ledger.seal(job.batch_id)
+
+    after = await ledger.job_detail(job.job_id)
+    changed = {"custom_id", "request", "record", "erased_at"}
+    kept = [name for name in JobView.__dataclass_fields__ if name not in changed]
+    assert [getattr(after.view, name) for name in kept] == [getattr(before.view, name) for name in kept]
+    paid = (
+        "id", "run", "round", "purpose", "number", "provider", "model", "outcome", "spent", "usage", "cost_usd",
+        "opened_at", "closed_at", "provider_request_id", "timing_ms",
+    )  # fmt: skip
+    assert [{name: one[name] for name in paid} for one in after.attempts] == [
+        {name: one[name] for name in paid} for one in before.attempts
+    ]
+    assert [one["failure"] and one["failure"]["kind"] for one in after.attempts] == ["overloaded", None]
+    assert after.completions == ()
+    (record,) = after.records
+    assert (record.model_name, record.status, record.usage) == ("fake-1", before.records[0].status, None)
+    assert record.provider_snapshot is not None
+    assert record.provider_snapshot.request_id == "req_1"
+    assert [event["kind"] for event in after.events] == ["retry", "erased"]
+    assert after.events[-1]["actor"] == ACTOR
+    said = {"key", "name", "erased_at"}
+    batch_after = await ledger.batch_status(job.batch_id)
+    assert batch_after.model_dump(exclude=said) == batch_before.model_dump(exclude=said)
+    assert batch_after.spent_usd == Decimal("0.002")
+
+
+async def test_the_result_of_an_erased_job_says_so(ledger: PostgresLedger) -> None:
+    job = await telling_job(ledger)
+    await ledger.erase([job.job_id], ACTOR)
+
+    found = await view(ledger, job.job_id)
+    result = result_of(found)
+
+    assert found.request == TOMBSTONE
+    assert found.erased_at is not None
+    assert (result.state, result.query, result.response, result.citations) == (JobState.COMPLETED, "", "", ())
+    assert result.warnings == (f"erased on {found.erased_at:%Y-%m-%d %H:%M} UTC",)
+    assert [one.job_id async for one in ledger.batch_views(job.batch_id)] == [job.job_id]
+
+
+async def test_what_is_not_final_is_not_erased(ledger: PostgresLedger) -> None:
+    receipt = await submit(ledger, make_request("A?"), make_request("B?"))
+    running = await take_one(ledger, receipt.job_ids[0])
+
+    assert await ledger.erase(receipt.job_ids, ACTOR) == {}
+
+    assert (await view(ledger, running.job_id)).request.query == "A?"
+    assert await ledger.seal(receipt.batch_id) is Sealed.NOT
+
+
+async def test_an_answer_that_comes_late_is_paid_and_not_kept(
+    ledger: PostgresLedger, postgres_database_url: str
+) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await ledger.cancel([leased.job_id], ACTOR)
+    await ledger.erase([leased.job_id], ACTOR)
+
+    told = Failure(kind=FailureKind.BAD_ANSWER, message=f"could not read {CANARY}")
+    late = closed_ok(leased, attempt, answer=make_answer(CANARY), failure=told, then=to_check(leased))
+    assert await ledger.close_attempts([late]) == set()
+
+    detail = await ledger.job_detail(leased.job_id)
+    assert detail.completions == ()
+    assert (detail.attempts[0]["outcome"], Decimal(str(detail.attempts[0]["cost_usd"]))) == ("ok", Decimal("0.002"))
+    assert detail.view.cost_usd == Decimal("0.002")
+    assert CANARY not in everything_in(postgres_database_url)
+
+
+async def test_an_erased_job_is_not_run_again(ledger: PostgresLedger, postgres_database_url: str) -> None:
+    job_id = await finished(ledger)
+    await ledger.erase([job_id], ACTOR)
+
+    assert await ledger.retry([job_id], ACTOR) == []
+    assert await ledger.recheck([job_id], Recheck(), ACTOR) == []
+    # And not by any other way either.
+    with psycopg.connect(postgres_database_url) as connection, pytest.raises(psycopg.errors.CheckViolation):
+        connection.execute("UPDATE job SET state = 'scheduled', finished_at = NULL, outcome = NULL")
+
+
+async def test_keys_are_forgotten_with_the_content(ledger: PostgresLedger) -> None:
+    batch = make_batch(key="k")
+    first = await submit(ledger, make_request("A?", idempotency_key="i", message_id="m"), batch=batch)
+    with pytest.raises(IdempotencyConflict):
+        await submit(ledger, make_request("B?", idempotency_key="i"))
+    await ledger.cancel(first.job_ids, ACTOR)
+    await ledger.erase(first.job_ids, ACTOR)
+    await ledger.seal(first.batch_id)
+
+    again = await submit(ledger, make_request("B?", idempotency_key="i", message_id="m"), batch=make_batch(key="k"))
+
+    assert again.created
+    assert again.job_ids != first.job_ids
+
+
+class Board:
+    """Stands for the result backend: the ledger is erased while the results are on their way to it."""
+
+    def __init__(self, ledger: PostgresLedger) -> None:
+        self.ledger = ledger
+        self.results: dict[UUID, bytes] = {}
+
+    async def publish(self, results: list[tuple[UUID, bytes]]) -> None:
+        await self.ledger.erase([job_id for job_id, _ in results], ACTOR)
+        await self.forget([job_id for job_id, _ in results])
+        self.results.update(results)
+
+    async def forget(self, ids: list[UUID]) -> None:
+        for job_id in ids:
+            self.results.pop(job_id, None)
+
+
+async def test_a_result_on_its_way_while_its_job_is_erased_is_taken_back(ledger: PostgresLedger) -> None:
+    job = await telling_job(ledger)
+    board = Board(ledger)
+
+    await publish(ledger, board, await ledger.unpublished(10, timedelta(0)))  # type: ignore[arg-type]
+
+    assert (await view(ledger, job.job_id)).erased_at is not None
+    assert board.results == {}
+
+
+# ---- age -------------------------------------------------------------------------------------------------------
+
+
+async def kept(ledger: PostgresLedger, batch: UUID, age: timedelta) -> list[Kept]:
+    return [one async for page in ledger.kept_jobs(batch, age) for one in page]
+
+
+async def batches(ledger: PostgresLedger, tenant: str | None, age: timedelta, *, rows: bool = False) -> list[UUID]:
+    return [one async for one in ledger.kept_batches(tenant, age, rows=rows)]
+
+
+async def test_age_counts_from_the_end_of_the_job(ledger: PostgresLedger, clock: Clock) -> None:
+    receipt = await submit_many(ledger, 3)
+    await ledger.cancel(receipt.job_ids[:1], ACTOR)
+    await clock.advance(HOUR)
+    await ledger.cancel(receipt.job_ids[1:2], ACTOR)
+
+    old = await kept(ledger, receipt.batch_id, HOUR)
+
+    assert [one.job_id for one in old] == list(receipt.job_ids)
+    assert [one.due for one in old] == [True, False, False]
+    assert [one.due for one in await kept(ledger, receipt.batch_id, timedelta(0))] == [True, True, False]
+
+
+async def test_batches_come_oldest_first_by_tenant_until_nothing_is_left(
+    ledger: PostgresLedger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.ledger.erasing.PAGE", 1)
+    first = await submit_many(ledger, 2, make_batch(tenant="a"))
+    await clock.advance(HOUR)
+    other, second = (
+        await submit(ledger, batch=make_batch(tenant="b")),
+        await submit(ledger, batch=make_batch(tenant="a")),
+    )
+
+    assert await batches(ledger, None, timedelta(0)) == [first.batch_id, other.batch_id, second.batch_id]
+    assert await batches(ledger, "a", timedelta(0)) == [first.batch_id, second.batch_id]
+    assert await batches(ledger, None, HOUR) == [first.batch_id]
+
+    await ledger.cancel(first.job_ids, ACTOR)
+    await ledger.erase(first.job_ids, ACTOR)
+    await ledger.seal(first.batch_id)
+    assert await batches(ledger, "a", timedelta(0)) == [second.batch_id]
+    assert await batches(ledger, "a", timedelta(0), rows=True) == [first.batch_id, second.batch_id]
+
+    await ledger.delete(first.job_ids)
+    assert await batches(ledger, "a", timedelta(0), rows=True) == [second.batch_id]
+
+
+async def test_deleting_leaves_the_batch_with_its_cost(ledger: PostgresLedger, postgres_database_url: str) -> None:
+    job = await telling_job(ledger)
+
+    gone = await ledger.delete([job.job_id])
+
+    assert (gone.runs, gone.attempts, gone.cost_usd) == ({job.job_id: 1}, 2, Decimal("0.002"))
+    assert (gone.input_tokens, gone.output_tokens) == (100, 10)
+    assert await ledger.seal(job.batch_id) is Sealed.NOW
+    status: BatchStatus = await ledger.batch_status(job.batch_id)
+    assert (status.jobs, status.spent_usd) == (0, Decimal("0.002"))
+    assert await ledger.views([job.job_id]) == []
+    with psycopg.connect(postgres_database_url) as connection:
+        for table in ("job", "job_request", "attempt", "completion", "generation_record", "job_event"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+    assert (await ledger.delete([job.job_id])).runs == {}
+
+
+async def test_a_job_whose_call_is_open_is_not_deleted(ledger: PostgresLedger) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await ledger.cancel([leased.job_id], ACTOR)
+
+    assert (await ledger.delete([leased.job_id])).runs == {}
+
+    await ledger.close_attempts([closed_error(leased, attempt)])
+    assert (await ledger.delete([leased.job_id])).runs == {leased.job_id: 1}

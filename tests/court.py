@@ -1,0 +1,121 @@
+"""One answer in its check over the in-memory ledger, with a judge that does what a test says."""
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from schemas.generation import AnswerProtocol
+from schemas.grounding import Claim, Grounding
+from schemas.job import JobRequest
+from schemas.states import Step
+from tasks.check import Check
+from tasks.judging import JudgeOptions, Judging
+from tasks.ports import JobView, Leased
+from tasks.retry import RetryPolicy
+from tests.builders import make_batch, make_jobs
+from tests.scripted import Act, Registry, Scripted, answers
+from worker.ledger.journal import LedgerJournal
+from worker.ledger.memory import MemoryLedger
+
+LEASE = timedelta(seconds=60)
+SOURCE = (
+    "The night desk opens at nine in the evening. The editor in chief is Ann Lee. The morning edition is printed in "
+    "Port Lune at four, and lorries carry it to the villages of the valley before dawn."
+)
+PARAPHRASE = "The paper reaches the valley villages by lorry while it is still dark."
+QUOTE = "lorries carry it to the villages of the valley before dawn"
+WRONG = "The editor reaches the valley villages by lorry each evening."
+PLAIN = "The night desk opens at nine in the evening."
+
+
+def given_answer(*claims: str, **config: Any) -> JobRequest:
+    config.setdefault("checkers", ["structure", "lexical", "judge"])
+    config.setdefault("judge", "scripted")
+    return JobRequest(query="q", context=({"content": SOURCE},), response=" ".join(claims), config=config)
+
+
+def verdict(claim: int, said: str, quote: str = "", passage: int = 1) -> dict[str, Any]:
+    return {"claim": claim, "verdict": said, "passage": passage, "quote": quote}
+
+
+def says(*verdicts: dict[str, Any]) -> Act:
+    return answers(json.dumps({"verdicts": verdicts}), protocol=AnswerProtocol.SEGMENTS)
+
+
+@dataclass
+class Court:
+    """One job in its check, with a judge that does what the test says."""
+
+    judge: Scripted
+    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    finals: list[Leased] = field(default_factory=list)
+
+    async def submit(self, request: JobRequest, **batch: Any) -> None:
+        await self.ledger.submit(make_batch(**batch), [make_jobs(request)])
+
+    async def lease(self) -> Leased:
+        await self.ledger.promote(10)
+        (job,) = await self.ledger.lease(Step.CHECK, "w", LEASE, 1)
+        return job
+
+    async def check(self, job: Leased) -> None:
+        journal = LedgerJournal(self.ledger)
+        judging = Judging(
+            self.ledger, journal, Registry(self.judge), self.policy, lambda: 0.5, JudgeOptions(max_tokens=500)
+        )
+        with ThreadPoolExecutor(1) as cpu:
+            await Check(self.ledger, journal, cpu, lambda job, _: self.finals.append(job), judging).run([job])
+        await journal.close()
+
+    async def view(self) -> JobView:
+        (batch,) = await self.ledger.batches(1)
+        (view,) = [view async for view in self.ledger.batch_views(batch.batch_id)]
+        return view
+
+    async def outcomes(self) -> list[tuple[str, str | None, bool]]:
+        detail = await self.ledger.job_detail((await self.view()).job_id)
+        return [(attempt["purpose"], attempt["outcome"], attempt["spent"]) for attempt in detail.attempts]
+
+    async def finish(self) -> JobView:
+        for _ in range(300):
+            if (view := await self.view()).finished_at or view.held_reason:
+                return view
+            await self.ledger.promote(10)
+            for job in await self.ledger.lease(Step.CHECK, "w", LEASE, 1):
+                await self.check(job)
+            self.ledger.advance(timedelta(minutes=6))
+        raise AssertionError("it never ends")
+
+
+def court(*acts: Act, **settings: Any) -> Court:
+    return Court(Scripted(*acts), **settings)
+
+
+def tried(request: JobRequest, *acts: Act, **settings: Any) -> tuple[Court, JobView]:
+    """Check one answer to its end."""
+    whole = court(*acts, **settings)
+
+    async def story() -> JobView:
+        await whole.submit(request)
+        return await whole.finish()
+
+    return whole, asyncio.run(story())
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+def grounding_of(view: JobView) -> Grounding:
+    assert view.record is not None
+    assert view.record.grounding is not None
+    return view.record.grounding
+
+
+def claims_of(view: JobView) -> list[Claim]:
+    return list(grounding_of(view).claims)

@@ -1,0 +1,61 @@
+"""A judge that is right at a known rate, or that misbehaves in a way that a test names."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+_QUESTION = "You judge whether numbered passages support numbered statements."
+_PASSAGE = re.compile(r"<passage\d* (\d+)[^>]*>\n(.*?)\n</passage", re.DOTALL)
+_CLAIM = re.compile(r"^(\d+)\. (?:\[.*?\] )?(.*)$", re.MULTILINE)
+
+
+def is_question(prompt: str, schema: dict[str, Any] | None) -> bool:
+    """Whether verdicts are asked for rather than an answer: by the schema, or in words where there is none."""
+    return "verdicts" in schema["properties"] if schema else _QUESTION in prompt
+
+
+@dataclass
+class Judge:
+    """What the stub says when it is asked to judge.
+
+    Attributes:
+        truth: by a claim's words, the words of the source that support it; None: nothing does.
+        rate: share of the verdicts that are right; drawn by the claim's words, so the same every time.
+        how: ``honest``, ``lies`` (quotes that stand nowhere), ``half`` (every second claim), ``malformed``, ``nothing``.
+    """
+
+    truth: dict[str, str | None] = field(default_factory=dict)
+    rate: float = 1.0
+    how: str = "honest"
+
+    def reply(self, prompt: str) -> str:
+        """The verdicts, as a model would write them."""
+        if self.how == "nothing":
+            return ""
+        if self.how == "malformed":
+            return '{"verdicts": [{"claim": 1, "verdict": "supp'
+        passages, statements = _PASSAGE.findall(prompt), prompt.rpartition("\nStatements:\n")[2]
+        verdicts = [self._verdict(int(number), claim, passages) for number, claim in _CLAIM.findall(statements)]
+        return json.dumps({"verdicts": verdicts[::2] if self.how == "half" else verdicts}, ensure_ascii=False)
+
+    def _verdict(self, number: int, claim: str, passages: list[tuple[str, str]]) -> dict[str, Any]:
+        quote = self.truth.get(claim)
+        if not self.is_right(claim):
+            # Says the opposite, with words that really stand there when it needs some.
+            quote = None if quote else passages[0][1]
+        if quote is None:
+            return {"claim": number, "verdict": "unsupported", "passage": 0, "quote": ""}
+        shown = next((int(number) for number, words in passages if quote in words), 1)
+        said = "Nobody ever wrote these words anywhere" if self.how == "lies" else quote
+        return {"claim": number, "verdict": "supported", "passage": shown, "quote": said}
+
+    def is_right(self, claim: str) -> bool:
+        """Whether the judge is right about a claim."""
+        draw = int.from_bytes(hashlib.sha256(claim.encode()).digest()[:4], "big") / 2**32
+        return draw < self.rate
+
+
+JUDGE = Judge()
+"""The stub's judge; a test sets it and puts it back."""

@@ -1,0 +1,106 @@
+"""Whatever is too large is refused at the door, with the field and the limit; one less is taken."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas import job, metadata
+from tasks import door
+from tasks.errors import InputError
+from tasks.submit import canonical, parse_request
+
+LIMITS: list[tuple[str, int, Any]] = [
+    ("query", job.MAX_QUERY_CHARACTERS, lambda n: {"query": "x" * n}),
+    ("system_instructions", job.MAX_INSTRUCTIONS_CHARACTERS, lambda n: {"system_instructions": "x" * n}),
+    ("conversation_history", job.MAX_TURNS, lambda n: {"conversation_history": [["a", "b"]] * n}),
+    ("conversation_history.0.1", job.MAX_TURN_CHARACTERS, lambda n: {"conversation_history": [["a", "x" * n]]}),
+    ("response", job.MAX_RESPONSE_CHARACTERS, lambda n: {"response": "x" * n}),
+    ("context", job.MAX_SOURCES, lambda n: {"context": ["x"] * n}),
+    ("context.0.content", job.MAX_SOURCE_CHARACTERS, lambda n: {"context": ["x" * n]}),
+    (
+        "context.0.chunk_id",
+        job.MAX_SOURCE_ID_CHARACTERS,
+        lambda n: {"context": [{"content": "x", "chunk_id": "x" * n}]},
+    ),
+    (
+        "context.0.document_id",
+        job.MAX_SOURCE_ID_CHARACTERS,
+        lambda n: {"context": [{"content": "x", "document_id": "x" * n}]},
+    ),
+    ("context.0.sub_query", job.MAX_QUERY_CHARACTERS, lambda n: {"context": [{"content": "x", "sub_query": "x" * n}]}),
+    ("intent", 256, lambda n: {"intent": "x" * n}),
+    *[
+        (name, 256, lambda n, name=name: {name: "x" * n})
+        for name in ("custom_id", "message_id", "idempotency_key", "retrieval_record_id", "trace_id", "request_id")
+    ],
+]
+
+
+@pytest.mark.parametrize(("field", "limit", "make"), LIMITS, ids=[field for field, _, _ in LIMITS])
+def test_a_field_takes_so_much_and_no_more(field: str, limit: int, make: Any) -> None:
+    parse_request({"query": "q", **make(limit)})
+
+    with pytest.raises(InputError) as refused:
+        parse_request({"query": "q", **make(limit + 1)})
+
+    assert refused.value.field == field
+    assert str(limit) in str(refused.value).replace(",", "")
+    assert len(str(refused.value)) < 500
+
+
+def nested(levels: int) -> dict[str, Any]:
+    value: Any = "x"
+    for level in range(levels):
+        value = {"a": value} if level % 2 else [value]
+    return {"a": value}
+
+
+@pytest.mark.parametrize(("field", "raw"), [
+    ("metadata", lambda value: {"metadata": value}),
+    ("metadata", lambda value: {"unknown": value}),
+    ("context.0.metadata", lambda value: {"context": [{"content": "x", "metadata": value}]}),
+    ("context.0.metadata", lambda value: {"context": [{"content": "x", "title": value}]}),
+])  # fmt: skip
+def test_metadata_is_bounded_in_size_and_depth(field: str, raw: Any) -> None:
+    parse_request({"query": "q", **raw({"a": "x" * 90_000})})
+    parse_request({"query": "q", **raw(nested(29))})
+
+    for value, told in (({"a": "x" * 100_000}, "at most 100,000"), (nested(32), "more than 32 levels"),
+                        (nested(100_000), "more than 32 levels")):  # fmt: skip
+        with pytest.raises(InputError, match=told) as refused:
+            parse_request({"query": "q", **raw(value)})
+        assert refused.value.field == field
+
+
+def test_a_job_as_a_whole_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    request, _ = parse_request({"query": "q", "context": ["é" * 1_000]})
+    stored, _ = canonical(request)
+    monkeypatch.setattr("tasks.submit.MAX_REQUEST_BYTES", len(stored))
+    canonical(request)
+    monkeypatch.setattr("tasks.submit.MAX_REQUEST_BYTES", len(stored) - 1)
+
+    with pytest.raises(InputError, match="fewer or shorter sources"):
+        canonical(request)
+
+
+def test_a_message_holds_so_many_jobs_and_no_more() -> None:
+    jobs, _ = door.read_message([0] * door.MAX_MESSAGE_JOBS, None, "k")
+    assert len(jobs) == door.MAX_MESSAGE_JOBS
+
+    with pytest.raises(InputError, match="10,001 jobs, at most 10,000") as refused:
+        door.read_message([0] * (door.MAX_MESSAGE_JOBS + 1), None, "k")
+    assert refused.value.field == "jobs"
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(max_size=5), values, max_size=5))
+def test_whatever_json_is_small_enough_is_taken_as_it_is(value: dict[str, Any]) -> None:
+    assert metadata._bounded(value) is value

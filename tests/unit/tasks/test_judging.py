@@ -1,0 +1,133 @@
+"""What a judge decides of an answer, and what stays unchecked when it misbehaves."""
+
+from decimal import Decimal
+
+import pytest
+
+from schemas.completion import FinishReason
+from schemas.failure import FailureKind
+from schemas.grounding import Verdict
+from schemas.states import JobState, Outcome
+from tasks.checkers import WEIGHTS
+from tasks.checkers.judge import Weights
+from tasks.errors import ProviderError
+from tests.court import (
+    PARAPHRASE,
+    PLAIN,
+    QUOTE,
+    SOURCE,
+    WRONG,
+    claims_of,
+    given_answer,
+    grounding_of,
+    says,
+    tried,
+    verdict,
+)
+from tests.scripted import Act, answers, raises
+
+# ---- what the judge decides ------------------------------------------------------------------------------------
+
+
+def test_only_what_the_words_leave_open_is_asked_and_the_quote_is_the_evidence() -> None:
+    whole, view = tried(given_answer(PARAPHRASE), says(verdict(1, "supported", QUOTE)))
+
+    (claim,) = claims_of(view)
+    assert (claim.verdict, claim.checker) == (Verdict.SUPPORTED, "judge")
+    first = claim.evidence[0]
+    assert SOURCE[first.start : first.end] == QUOTE
+    assert claim.score is not None
+    assert 0.5 <= claim.score <= 0.95
+    assert grounding_of(view).checkers["judge"] == "scripted:scripted-1 by _judge@1"
+    assert grounding_of(view).confidence == claim.score
+    assert view.outcome is Outcome.ANSWERED
+    (call,) = whole.judge.calls
+    assert call.request.config.max_tokens == 500
+    assert call.prompt.reply_schema is not None
+    assert call.prompt.snapshot.proves([SOURCE])
+    assert view.cost_usd == Decimal("0.002")
+    # What is published right away counts the judge, too.
+    assert [job.cost_usd for job in whole.finals] == [Decimal("0.002")]
+
+
+def test_a_contradiction_is_told_with_the_words_that_say_otherwise() -> None:
+    _, view = tried(given_answer(WRONG), says(verdict(1, "contradicted", "The editor in chief is Ann Lee")))
+
+    (claim,) = claims_of(view)
+    assert claim.verdict is Verdict.CONTRADICTED
+    assert claim.reason.startswith("the judge finds that a source says otherwise")
+    assert SOURCE[claim.evidence[0].start : claim.evidence[0].end] == "The editor in chief is Ann Lee"
+    assert view.outcome is Outcome.PARTIAL
+
+
+def test_nothing_open_is_no_call() -> None:
+    nonsense = "Mars has 7 moons in 1984, says Smith."
+    whole, view = tried(given_answer(nonsense), says())
+
+    assert whole.judge.calls == []
+    assert [claim.checker for claim in claims_of(view)] == ["lexical"]
+    assert grounding_of(view).failed_checkers == {}
+
+
+def test_without_words_the_judge_is_asked_about_all() -> None:
+    request = given_answer(PLAIN, WRONG, checkers=["judge"])
+    whole, view = tried(request, says(verdict(1, "supported", PLAIN), verdict(2, "unsupported")))
+
+    assert [claim.verdict for claim in claims_of(view)] == [Verdict.SUPPORTED, Verdict.UNSUPPORTED]
+    assert len(whole.judge.calls) == 1
+
+
+def test_the_weights_of_a_judge_that_was_fitted_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    worthless = Weights("scripted:scripted-1", lexical=1.0, supported=0.0, not_supported=0.0, floor=0.0, ceiling=1.0)
+    _, trusted = tried(given_answer(PARAPHRASE), says(verdict(1, "supported", QUOTE)))
+    monkeypatch.setitem(WEIGHTS, worthless.judge, worthless)
+    _, unworthy = tried(given_answer(PARAPHRASE), says(verdict(1, "supported", QUOTE)))
+
+    _, by_words = tried(given_answer(PARAPHRASE, checkers=["lexical"]))
+    assert claims_of(unworthy)[0].score == claims_of(by_words)[0].score
+    assert (claims_of(trusted)[0].score or 0) > (claims_of(unworthy)[0].score or 0)
+
+
+# ---- a judge that misbehaves -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        (says(verdict(1, "supported", "these words stand nowhere")), "stand in no passage"),
+        (says(), "could not be read"),
+        (says(verdict(2, "unsupported")), "left it out"),
+        (answers('{"verdicts": [{"claim": 1, "verd'), "could not be read"),
+        (answers(""), "could not be read"),
+        (answers("no", finish_reason=FinishReason.REFUSAL, refusal="not me"), "not me"),
+        (raises(ProviderError(FailureKind.AUTHENTICATION, "bad key")), "bad key"),
+        (raises(ProviderError(FailureKind.QUOTA, "nothing left")), "nothing left"),
+        (raises(ProviderError(FailureKind.INVALID_REQUEST, "what?")), "what?"),
+        (raises(ZeroDivisionError("a defect")), "a defect"),
+    ],
+)
+def test_without_a_verdict_that_counts_a_claim_is_unchecked_and_the_job_completes(act: Act, told: str) -> None:
+    _, view = tried(given_answer(PARAPHRASE), act)
+
+    (claim,) = claims_of(view)
+    assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
+    assert (claim.verdict, claim.checker, claim.score) == (Verdict.UNCHECKED, None, None)
+    assert told in claim.reason
+    assert grounding_of(view).confidence is None
+
+
+def test_half_the_verdicts_leave_the_other_half_unchecked() -> None:
+    _, view = tried(given_answer(PARAPHRASE, WRONG), says(verdict(1, "supported", QUOTE)))
+
+    assert [claim.verdict for claim in claims_of(view)] == [Verdict.SUPPORTED, Verdict.UNCHECKED]
+    assert "judge" not in grounding_of(view).failed_checkers
+
+
+@pytest.mark.parametrize("judge", [None, "nobody", "nobody:m"])
+def test_without_a_judge_the_record_says_so(judge: str | None) -> None:
+    whole, view = tried(given_answer(PARAPHRASE, judge=judge), says(verdict(1, "supported", QUOTE)))
+
+    assert whole.judge.calls == []
+    told = grounding_of(view).failed_checkers["judge"]
+    assert told.startswith("no provider 'nobody'" if judge else "no judge is configured")
+    assert view.outcome is Outcome.PARTIAL

@@ -1,0 +1,288 @@
+"""A judge's calls: attempts, crashes, money, budgets, rounds and rechecks, over the in-memory ledger."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from schemas.failure import FailureKind
+from schemas.generation import CheckerName, Recheck
+from schemas.grounding import Verdict
+from schemas.job import JobRequest
+from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.attempts import MAX_UNKNOWN
+from tasks.check import Check
+from tasks.errors import ProviderError
+from tasks.judging import Judging
+from tasks.ports import Advance, Call, JobView, Purpose
+from tasks.retry import RetryPolicy
+from tests.builders import closed_ok, make_attempt, make_batch, make_final, make_jobs
+from tests.court import (
+    LEASE,
+    PARAPHRASE,
+    PLAIN,
+    QUOTE,
+    SOURCE,
+    WRONG,
+    Court,
+    claims_of,
+    court,
+    given_answer,
+    grounding_of,
+    run,
+    says,
+    tried,
+    verdict,
+)
+from tests.scripted import Act, Registry, Scripted, hangs, raises
+from worker.ledger.journal import LedgerJournal
+
+# ---- calls are attempts like any other -------------------------------------------------------------------------
+
+
+def busy(times: int, then: Act, kind: FailureKind = FailureKind.RATE_LIMITED) -> list[Act]:
+    return [*[raises(ProviderError(kind, "later"))] * times, then]
+
+
+def test_a_busy_judge_is_waited_for_and_a_broken_one_tried_again() -> None:
+    right = says(verdict(1, "supported", QUOTE))
+    for kind, spent in ((FailureKind.RATE_LIMITED, False), (FailureKind.BAD_ANSWER, True)):
+        whole, view = tried(given_answer(PARAPHRASE), *busy(2, right, kind))
+        outcomes = asyncio.run(whole.outcomes())
+        assert outcomes == [("judge", f"error:{kind.value}", spent)] * 2 + [("judge", "ok", False)]
+        assert view.outcome is Outcome.ANSWERED
+
+
+def test_attempts_of_the_judge_have_an_end_and_then_the_answer_goes_without() -> None:
+    broken = raises(ProviderError(FailureKind.INTERNAL, "fell over"))
+    whole, view = tried(given_answer(PARAPHRASE, max_attempts=3), broken)
+
+    assert len(whole.judge.calls) == 3
+    assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
+    assert "fell over" in grounding_of(view).failed_checkers["judge"]
+
+
+def test_an_answer_that_came_before_a_crash_is_not_asked_for_again() -> None:
+    async def story() -> None:
+        whole = court(says(verdict(1, "supported", QUOTE)), raises(AssertionError("called twice")))
+        await whole.submit(given_answer(PARAPHRASE))
+        job = await whole.lease()
+        finish, whole.ledger.finish = whole.ledger.finish, _dies  # type: ignore[method-assign,assignment]
+        with pytest.raises(_Killed):
+            await whole.check(job)
+        whole.ledger.finish = finish  # type: ignore[method-assign]
+        whole.ledger.advance(LEASE * 2)
+        await whole.ledger.rescue(10, None)
+
+        again = await whole.lease()
+        assert again.judged is not None
+        await whole.check(again)
+
+        view = await whole.view()
+        assert (view.outcome, len(whole.judge.calls), view.cost_usd) == (Outcome.ANSWERED, 1, Decimal("0.002"))
+        assert claims_of(view)[0].checker == "judge"
+
+    run(story())
+
+
+class _Killed(BaseException):
+    pass
+
+
+async def _dies(_: object) -> set[Any]:
+    raise _Killed
+
+
+def test_a_stored_answer_to_another_question_is_not_mistaken_for_this_ones() -> None:
+    async def story() -> None:
+        whole = court(says(verdict(1, "supported", QUOTE)))
+        await whole.submit(given_answer(PARAPHRASE))
+        job = await whole.lease()
+        finish, whole.ledger.finish = whole.ledger.finish, _dies  # type: ignore[method-assign,assignment]
+        with pytest.raises(_Killed):
+            await whole.check(job)
+        whole.ledger.finish = finish  # type: ignore[method-assign]
+        whole.ledger.advance(LEASE * 2)
+        await whole.ledger.rescue(10, None)
+        again = await whole.lease()
+        assert again.judged is not None
+        prompt = again.judged.prompt
+        other = prompt.model_copy(update={"snapshot": prompt.snapshot.model_copy(update={"sha256": "0" * 64})})
+        await whole.check(replace(again, judged=replace(again.judged, prompt=other)))
+
+        view = await whole.view()
+        assert claims_of(view)[0].verdict is Verdict.UNCHECKED
+        assert len(whole.judge.calls) == 1
+
+    run(story())
+
+
+def test_a_stop_in_the_midst_of_the_call_is_an_unknown_outcome_and_the_job_goes_back() -> None:
+    async def story() -> None:
+        whole = court(hangs, says(verdict(1, "supported", QUOTE)))
+        await whole.submit(given_answer(PARAPHRASE))
+        checking = asyncio.create_task(whole.check(await whole.lease()))
+        await whole.judge.called.wait()
+        checking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await checking
+
+        view = await whole.view()
+        assert (view.state, view.step) == (JobState.AVAILABLE, Step.CHECK)
+        assert await whole.outcomes() == [("judge", "unknown", False)]
+        assert (await whole.finish()).outcome is Outcome.ANSWERED
+
+    run(story())
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_an_unknown_outcome_is_repeated_or_held_by_policy(hold: bool) -> None:  # noqa: FBT001
+    lost = raises(ProviderError(FailureKind.UNKNOWN_OUTCOME, "reset"))
+    whole, view = tried(
+        given_answer(PARAPHRASE), lost, says(verdict(1, "supported", QUOTE)), policy=RetryPolicy(hold_unknown=hold)
+    )
+
+    assert view.held_reason == (HeldReason.UNKNOWN_OUTCOME.value if hold else None)
+    assert len(whole.judge.calls) == (1 if hold else 2)
+
+
+def test_a_job_that_takes_its_worker_down_while_it_is_judged_is_finished_without() -> None:
+    async def story() -> None:
+        whole = court(hangs)
+        await whole.submit(given_answer(PARAPHRASE))
+        job = await whole.lease()
+        await whole.check(replace(job, unknown=MAX_UNKNOWN))
+
+        view = await whole.view()
+        assert (view.state, view.outcome, whole.judge.calls) == (JobState.COMPLETED, Outcome.PARTIAL, [])
+
+    run(story())
+
+
+def test_without_room_in_the_budget_the_job_is_held_and_released_by_more() -> None:
+    async def story() -> None:
+        whole = court(says(verdict(1, "supported", QUOTE)))
+        await whole.submit(given_answer(PARAPHRASE), max_cost_usd=Decimal("0.001"))
+        view = await whole.finish()
+        assert (view.state, view.step, view.held_reason) == (JobState.SCHEDULED, Step.CHECK, "budget")
+        assert whole.judge.calls == []
+
+        await whole.ledger.set_budget(view.batch_id, Decimal(1), "ada")
+        view = await whole.finish()
+        assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, Decimal("0.002"))
+
+    run(story())
+
+
+def test_a_defect_before_the_call_costs_the_judge_not_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Call:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(Scripted, "plan", broken)
+    _, view = tried(given_answer(PARAPHRASE), hangs)
+
+    assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
+    assert "a defect" in grounding_of(view).failed_checkers["judge"]
+
+
+def test_a_judge_of_unknown_price_is_not_asked_under_a_ceiling() -> None:
+    async def story() -> None:
+        whole = Court(Scripted(says(), reserve_usd=None))
+        await whole.submit(given_answer(PARAPHRASE), max_cost_usd=Decimal(1))
+        view = await whole.finish()
+        assert "price of model" in grounding_of(view).failed_checkers["judge"]
+
+    run(story())
+
+
+def test_the_same_question_of_a_batch_is_judged_once() -> None:
+    async def story() -> None:
+        whole = court(says(verdict(1, "supported", QUOTE)), raises(AssertionError("asked again")))
+        await whole.ledger.submit(make_batch(), [make_jobs(given_answer(PARAPHRASE), given_answer(PARAPHRASE))])
+        journal = LedgerJournal(whole.ledger)
+        judging = Judging(whole.ledger, journal, Registry(whole.judge), whole.policy, lambda: 0.5)
+        with ThreadPoolExecutor(1) as cpu:
+            step = Check(whole.ledger, journal, cpu, lambda *_: None, judging)
+            for job in await whole.ledger.lease(Step.CHECK, "w", LEASE, 2):
+                await step.run([job])
+        await journal.close()
+
+        (batch,) = await whole.ledger.batches(1)
+        views = [view async for view in whole.ledger.batch_views(batch.batch_id)]
+        assert [claims_of(view)[0].verdict for view in views] == [Verdict.SUPPORTED] * 2
+        assert (len(whole.judge.calls), batch.spent_usd) == (1, Decimal("0.002"))
+
+    run(story())
+
+
+def test_jobs_that_wait_for_their_judge_hold_up_nobody() -> None:
+    async def story() -> None:
+        whole = court(hangs)
+        plain = given_answer(PLAIN, checkers=["lexical"])
+        await whole.ledger.submit(make_batch(), [make_jobs(given_answer(PARAPHRASE), plain)])
+        journal, done = LedgerJournal(whole.ledger), asyncio.Event()
+        judging = Judging(whole.ledger, journal, Registry(whole.judge), whole.policy, lambda: 0.5)
+        with ThreadPoolExecutor(1) as cpu:
+            step = Check(whole.ledger, journal, cpu, lambda *_: done.set(), judging)
+            running = asyncio.create_task(step.run(await whole.ledger.lease(Step.CHECK, "w", LEASE, 2)))
+            await whole.judge.called.wait()
+            await done.wait()
+            running.cancel()
+            await asyncio.wait([running])
+        await journal.close()
+
+    run(story())
+
+
+# ---- checking again --------------------------------------------------------------------------------------------
+
+
+def test_a_recheck_asks_the_judge_anew_and_never_generates() -> None:
+    async def story() -> None:
+        whole = court(says(verdict(1, "supported", QUOTE)), says(verdict(1, "unsupported")))
+        request = JobRequest(query="q", context=({"content": SOURCE},), config={"on_ungrounded": "retry"})
+        await whole.submit(request)
+        (job,) = await whole.ledger.lease(Step.GENERATE, "w", LEASE, 1)
+        attempt = make_attempt(job)
+        await whole.ledger.open_attempts([attempt])
+        then = Advance(JobState.AVAILABLE, Step.CHECK, 0)
+        await whole.ledger.close_attempts([closed_ok(job, attempt, f"{PARAPHRASE} [1]", then=then)])
+        (job,) = await whole.ledger.lease(Step.CHECK, "w", LEASE, 1)
+        await whole.ledger.finish([make_final(job)])
+
+        for run_, expected in ((2, Verdict.SUPPORTED), (3, Verdict.UNSUPPORTED)):
+            recheck = Recheck(checkers=(CheckerName.LEXICAL, CheckerName.JUDGE), judge="scripted")
+            assert await whole.ledger.recheck([job.job_id], recheck, "ada") == [job.job_id]
+            view = await whole.finish()
+            assert (view.run, view.round, claims_of(view)[0].verdict) == (run_, 0, expected)
+        assert [purpose for purpose, _, _ in await whole.outcomes()] == ["generate", "judge", "judge"]
+
+    run(story())
+
+
+def test_each_round_is_judged_by_a_call_of_its_own_and_what_could_not_be_judged_is_not_asked_again() -> None:
+    async def story(first: Act) -> JobView:
+        whole = court(first, says(verdict(1, "supported", QUOTE)))
+        config = {"on_ungrounded": "retry", "checkers": ["lexical", "judge"], "judge": "scripted"}
+        await whole.submit(JobRequest(query="q", context=({"content": SOURCE},), config=config))
+        for purpose, text in ((Purpose.GENERATE, WRONG), (Purpose.CORRECT, PARAPHRASE)):
+            await whole.ledger.promote(10)
+            for job in await whole.ledger.lease(Step.GENERATE, "w", LEASE, 1):
+                attempt = make_attempt(job, purpose)
+                await whole.ledger.open_attempts([attempt])
+                then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
+                await whole.ledger.close_attempts([closed_ok(job, attempt, f"{text} [1]", then=then)])
+            await whole.check(await whole.lease())
+            if (view := await whole.view()).finished_at:
+                break
+        assert [purpose for purpose, _, _ in await whole.outcomes()][1::2] == ["judge"] * (view.round + 1)
+        return view
+
+    again = asyncio.run(story(says(verdict(1, "unsupported"))))
+    assert (again.round, claims_of(again)[0].verdict) == (1, Verdict.SUPPORTED)
+    # A claim that the judge said nothing of is no fault of the answer's: nothing more is paid for.
+    silent = asyncio.run(story(says()))
+    assert (silent.round, claims_of(silent)[0].verdict) == (0, Verdict.UNCHECKED)

@@ -1,0 +1,34 @@
+"""Turns what judges decided into rows that a model of one's own can be trained on."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from schemas.grounding import Claim
+from schemas.job import JobRequest
+from tasks.ports import JobView
+
+
+def judged_rows(view: JobView) -> Iterator[dict[str, Any]]:
+    """A row for each claim of a final job that a judge decided: claim, evidence, verdict, probability, judge.
+
+    The claim stands as it does in the response, the evidence in the words of the sources, best first; none where
+    neither the judge nor the words found any place.
+    """
+    grounding = view.record.grounding if view.record is not None else None
+    if grounding is None:
+        return
+    for claim in grounding.claims:
+        if claim.checker == "judge":
+            yield {
+                "claim": claim.text,
+                "evidence": _words(claim, view.request),
+                "verdict": claim.verdict.value,
+                "probability": claim.score,
+                "judge": grounding.checkers.get("judge"),
+                "job_id": str(view.job_id),
+                "run": view.run,
+            }
+
+
+def _words(claim: Claim, request: JobRequest) -> list[str]:
+    return [request.context[one.source_index].content[one.start : one.end] for one in claim.evidence]

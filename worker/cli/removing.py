@@ -1,0 +1,82 @@
+"""Removes content wherever Nightdesk put it: the ledger, Redis, the notes and the spool of this home."""
+
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from tasks.errors import BrokerUnavailable
+from worker.cli.actor import actor
+from worker.cli.messages import tell, warn
+from worker.cli.notes import drop_notes
+from worker.cli.progress import LINE_EVERY_S
+from worker.cli.session import Session
+from worker.doorbell import CeleryDoorbell, ring
+from worker.ledger.erasing import Deleted, Kept, Sealed
+from worker.ledger.postgres import PostgresLedger
+from worker.spool import Spool, replay, spool_folder
+from worker.tokens import forget
+
+
+@dataclass(slots=True)
+class Removal:
+    """What is done, chunk by chunk; each is whole in the ledger, so that a removal cut off is simply begun again."""
+
+    desk: Session
+    ledger: PostgresLedger
+    doorbell: CeleryDoorbell
+    erased: int = 0
+    deleted: list[Deleted] = field(default_factory=list)
+    sealed: int = 0
+    redis_missed: bool = False
+    _told: float = field(default_factory=time.monotonic)
+
+    async def erase(self, jobs: Iterable[Kept]) -> None:
+        """Erase final jobs; what is published of them is forgotten also where the ledger had erased them before."""
+        runs = {job.job_id: job.run for job in jobs}
+        changed = await self.ledger.erase(list(runs), actor())
+        self.erased += len(changed)
+        await self._forget({**runs, **changed})
+        self._tell(f"{self.erased} jobs erased so far")
+
+    async def delete(self, jobs: Iterable[Kept]) -> None:
+        """Delete final jobs with all their rows."""
+        done = await self.ledger.delete([job.job_id for job in jobs])
+        self.deleted.append(done)
+        await self._forget(done.runs)
+        self._tell(f"{sum(len(one.runs) for one in self.deleted)} jobs deleted so far")
+
+    async def seal(self, batch_id: UUID) -> None:
+        """Remove what a batch says of itself, once none of its jobs says anything."""
+        sealed = await self.ledger.seal(batch_id)
+        self.sealed += sealed is Sealed.NOW
+        if sealed is not Sealed.NOT:
+            drop_notes(self.desk.place, batch_id)
+
+    async def _forget(self, runs: dict[UUID, int]) -> None:
+        if self.redis_missed or not runs:
+            return
+        settings = self.desk.settings
+        try:
+            await self.doorbell.forget(list(runs))
+            await forget(self.desk.where.redis_url, settings.key_prefix, runs)
+        except BrokerUnavailable as error:
+            self.redis_missed = True
+            warn(
+                f"{error}; results and streamed texts stay there for up to {settings.results_kept_s:.0f} s after their "
+                "job ended. 'nightdesk erase' again, when it is back, removes them at once"
+            )
+
+    def _tell(self, message: str) -> None:
+        if time.monotonic() - self._told >= LINE_EVERY_S:
+            self._told = time.monotonic()
+            tell(message)
+
+
+@asynccontextmanager
+async def removal(desk: Session) -> AsyncIterator[Removal]:
+    """A removal; at its end the answers that dead workers left on disk here are written, or dropped where erased."""
+    async with desk.ledger() as ledger, ring(desk.settings, desk.where.redis_url) as doorbell:
+        yield Removal(desk, ledger, doorbell)
+        await replay(Spool(spool_folder(desk.settings.home, desk.where.database_url)), ledger)

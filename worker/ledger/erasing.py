@@ -1,0 +1,188 @@
+"""Removes the content of final jobs for good, or the jobs altogether, and finds those that are old enough."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from enum import Enum
+from uuid import UUID
+
+from schemas.states import JobState
+from tasks.erase import TOMBSTONE_HASH, TOMBSTONE_JSON
+from worker.ledger.database import Database
+
+PAGE = 500
+"""Jobs a transaction: some 100 ms, and no lock is held for longer."""
+
+_ERASE = """
+WITH chosen AS (
+    SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NOT NULL AND erased_at IS NULL
+    ORDER BY id FOR UPDATE
+), gone AS (
+    UPDATE job j SET erased_at = nightdesk_now(), custom_id = NULL, message_id = NULL, idempotency_key = NULL,
+                     correction = NULL
+    FROM chosen c WHERE j.id = c.id
+    RETURNING j.id, j.run
+), requests AS (
+    UPDATE job_request r SET request = %(request)s::jsonb, request_hash = %(hash)b
+    FROM gone g WHERE r.job_id = g.id
+), answers AS (
+    -- By way of the attempts: what did not win stands in no index of jobs.
+    DELETE FROM completion c USING gone g, attempt a WHERE a.job_id = g.id AND c.attempt_id = a.id
+), calls AS (
+    UPDATE attempt a SET request_hash = '', failure = a.failure || '{"message": "[erased]"}'
+    FROM gone g WHERE a.job_id = g.id
+), records AS (
+    UPDATE generation_record r
+    SET message_id = r.job_id::text, retrieval_record_id = NULL, trace_id = NULL, request_id = NULL,
+        messages_snapshot = NULL, output_raw = NULL, output_structured = NULL, canonical = NULL, answer = '',
+        citations = '[]', grounding = NULL, quality = '{}',
+        -- Parameters hold stop sequences and output schemas, too.
+        provider_snapshot = r.provider_snapshot - 'parameters_sent' - 'parameters_dropped',
+        error_message = CASE WHEN r.error_message IS NOT NULL THEN '[erased]' END,
+        failure = r.failure || '{"message": "[erased]"}'
+    FROM gone g WHERE r.job_id = g.id
+), events AS (
+    UPDATE job_event e SET detail = '{}' FROM gone g WHERE e.job_id = g.id AND e.detail <> '{}'
+), noted AS (
+    INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'erased', %(actor)s FROM gone
+)
+SELECT id, run FROM gone
+"""
+
+_DELETE = """
+WITH chosen AS (
+    SELECT j.id FROM job j
+    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL
+      -- The cost of a call that is open has nowhere else to go.
+      AND NOT EXISTS (SELECT FROM attempt a WHERE a.job_id = j.id AND a.closed_at IS NULL)
+    ORDER BY j.id FOR UPDATE
+), calls AS (
+    SELECT count(*) AS attempts, coalesce(sum((a.usage ->> 'input_tokens')::bigint), 0) AS input_tokens,
+           coalesce(sum((a.usage ->> 'output_tokens')::bigint), 0) AS output_tokens
+    -- Job by job: a merge join would read the whole index.
+    FROM chosen c CROSS JOIN LATERAL (SELECT usage FROM attempt WHERE job_id = c.id OFFSET 0) a
+), gone AS (
+    DELETE FROM job j USING chosen c WHERE j.id = c.id RETURNING j.id, j.run, j.cost_usd
+)
+SELECT g.id, g.run, g.cost_usd, c.attempts, c.input_tokens, c.output_tokens FROM gone g CROSS JOIN calls c
+"""
+
+_SEAL = """
+WITH sealed AS (
+    UPDATE batch b SET erased_at = nightdesk_now(), key = NULL, name = NULL, defaults = '{}'
+    WHERE b.id = %(batch_id)s AND b.erased_at IS NULL
+      AND NOT EXISTS (SELECT FROM job j WHERE j.batch_id = b.id AND j.erased_at IS NULL)
+    RETURNING b.id
+)
+SELECT EXISTS (SELECT FROM sealed) AS now,
+       EXISTS (SELECT FROM batch WHERE id = %(batch_id)s AND erased_at IS NOT NULL) AS before
+"""
+
+_PAGE = """
+SELECT j.id, j.position, j.run, j.state, j.erased_at IS NOT NULL AS erased,
+       j.finished_at <= nightdesk_now() - %(older_than)s AS due
+FROM job j WHERE j.batch_id = %(batch_id)s AND j.position > %(after)s ORDER BY j.position LIMIT %(page)s
+"""
+
+_BATCHES = """
+SELECT b.id, b.created_at FROM batch b
+-- A job can't have ended before its batch was there.
+WHERE b.created_at <= nightdesk_now() - %(older_than)s
+  AND (%(tenant)s::text IS NULL OR b.tenant = %(tenant)s)
+  AND (%(after)s::timestamptz IS NULL OR (b.created_at, b.id) > (%(after)s, %(after_id)s::uuid))
+  AND CASE WHEN %(rows)s THEN EXISTS (SELECT FROM job j WHERE j.batch_id = b.id) ELSE b.erased_at IS NULL END
+ORDER BY b.created_at, b.id LIMIT %(page)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A job of a batch: ``due`` when it has been final for as long as was asked for."""
+
+    job_id: UUID
+    run: int
+    state: JobState
+    due: bool
+    erased: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What was deleted: runs by job, and the sums that stood in the rows."""
+
+    runs: dict[UUID, int]
+    attempts: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: Decimal = Decimal(0)
+
+
+class Sealed(Enum):
+    """Whether nothing is left of what a batch was asked."""
+
+    NOT = "not"
+    NOW = "now"
+    BEFORE = "before"
+
+
+class Erasing:
+    """The verbs of the PostgreSQL ledger that remove."""
+
+    _db: Database
+
+    async def erase(self, job_ids: Sequence[UUID], actor: str) -> dict[UUID, int]:
+        """Remove the content of jobs that are final, in one transaction; returns the last run of those changed."""
+        parameters = {
+            "ids": list(job_ids),
+            "actor": actor,
+            "request": TOMBSTONE_JSON.decode(),
+            "hash": TOMBSTONE_HASH,
+        }
+        return {row.id: row.run for row in await self._db.rows(_ERASE, parameters)}
+
+    async def delete(self, job_ids: Sequence[UUID]) -> Deleted:
+        """Delete jobs that are final and have no call open, with all that hangs on them, in one transaction."""
+        rows = await self._db.rows(_DELETE, {"ids": list(job_ids)})
+        if not rows:
+            return Deleted({})
+        first = rows[0]
+        return Deleted(
+            {row.id: row.run for row in rows},
+            first.attempts,
+            int(first.input_tokens),
+            int(first.output_tokens),
+            sum((row.cost_usd for row in rows), Decimal(0)),
+        )
+
+    async def seal(self, batch_id: UUID) -> Sealed:
+        """Remove key, name and defaults of a batch none of whose jobs has content left."""
+        (row,) = await self._db.rows(_SEAL, {"batch_id": batch_id})
+        return Sealed.NOW if row.now else Sealed.BEFORE if row.before else Sealed.NOT
+
+    async def kept_jobs(self, batch_id: UUID, older_than: timedelta) -> AsyncIterator[list[Kept]]:
+        """All jobs of a batch, page by page in the order of their positions."""
+        after = -1
+        while True:
+            parameters = {"batch_id": batch_id, "after": after, "older_than": older_than, "page": PAGE}
+            rows = await self._db.rows(_PAGE, parameters)
+            if rows:
+                yield [Kept(row.id, row.run, JobState(row.state), bool(row.due), row.erased) for row in rows]
+            if len(rows) < PAGE:
+                return
+            after = rows[-1].position
+
+    async def kept_batches(self, tenant: str | None, older_than: timedelta, *, rows: bool) -> AsyncIterator[UUID]:
+        """Batches at least so old, oldest first, that hold content (or, with ``rows``, jobs)."""
+        after, after_id = None, None
+        while True:
+            found = await self._db.rows(
+                _BATCHES,
+                {"tenant": tenant, "older_than": older_than, "rows": rows, "page": PAGE, "after": after,
+                 "after_id": after_id},
+            )  # fmt: skip
+            for row in found:
+                yield row.id
+            if len(found) < PAGE:
+                return
+            after, after_id = found[-1].created_at, found[-1].id
