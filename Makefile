@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-local-llm bench eval bench-prompt limits faults soak audit clean
+.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-onnx test-local-llm bench eval bench-prompt limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -47,6 +47,12 @@ test-debian: $(VENV)/.developing ## the ledger's and the system's tests over Pos
 test-llamaindex: $(VENV)/.developing ## the adapter over LlamaIndex, with that library's own test LLM
 	$(PIP_INSTALL) --editable '.[llamaindex]'
 	$(BIN)/python -m pytest -n 0 tests/llamaindex
+
+# onnx only writes the tests' tiny models; to run one, onnxruntime is enough.
+test-onnx: $(VENV)/.developing ## local models of the check, with tiny real ones
+	$(PIP_INSTALL) --editable '.[onnx]'
+	$(PIP_INSTALL) onnx
+	$(BIN)/python -m pytest -n 0 tests/onnx
 
 # The model comes as a plugin of another program, which is not needed to read its file.
 test-local-llm: $(VENV)/.developing ## 50 questions to a small real model on this machine: some ten minutes

@@ -11,13 +11,14 @@ import redis
 from celery import Celery, signals
 from celery.exceptions import SecurityWarning
 
-from tasks.checkers import use_calibration
+from tasks.checkers import use_calibration, use_local_model
 from tasks.checkers.model import Calibration
 from tasks.errors import ConfigurationError
 from worker.app import QUEUES, make_app
 from worker.logs import configure_logging, passwords_of
 from worker.requests import trust_nothing
 from worker.runtime import WorkerRuntime
+from worker.scorers import scorer_of
 from worker.settings import Settings, worker_name
 from worker.wiring import STEPS_OF_QUEUE, ConfiguredProviders, Endpoints
 
@@ -33,12 +34,14 @@ BROKEN_EXIT = 70
 def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> int:
     """Run until SIGTERM or SIGINT, then drain; returns the exit code.
 
-    Raises: ConfigurationError for an unknown queue or a calibration that can't be used, LedgerUnavailable, SchemaMismatch. Redis may be away.
+    Raises: ConfigurationError for an unknown queue or a calibration or local model that can't be used, LedgerUnavailable, SchemaMismatch. Redis may be away.
     """
     unknown = [queue for queue in queues if queue not in QUEUES]
     if unknown or not queues:
         raise ConfigurationError(f"unknown queue {', '.join(unknown) or '(none)'}: choose from {', '.join(QUEUES)}")
-    use_calibration(Calibration.load(settings.calibration) if settings.calibration else None)
+    calibration = Calibration.load(settings.calibration) if settings.calibration else None
+    use_calibration(calibration)
+    use_local_model(scorer_of(settings) if "check" in queues else None, calibration)
     providers = ConfiguredProviders(settings)
     secrets = passwords_of(where.database_url, where.redis_url) | providers.secrets
     configure_logging(settings.log_level, secrets)

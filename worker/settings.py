@@ -218,7 +218,17 @@ class Settings(BaseSettings):
         default=False, description="hold a job whose call may have been billed without an answer, instead of repeating"
     )
     calibration: Path | None = Field(
-        default=None, description="file of 'nightdesk calibrate': probabilities and threshold of the lexical check"
+        default=None,
+        description="file of 'nightdesk calibrate': probabilities and threshold of the lexical check, and what a local model's word is worth",
+    )
+    local_model: str | None = Field(
+        default=None,
+        description="model of jobs with `local` among their `checkers`, loaded by processes that check: a directory with "
+        "model.onnx and tokenizer.json (extra `onnx`), or 'package.module:factory'; see docs/checks.md. Unset: such checks "
+        "end as partial",
+    )
+    local_model_threads: Annotated[int, Field(ge=1, le=256)] = Field(
+        default=1, description="threads that an ONNX model computes with, per process"
     )
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
 

@@ -2,7 +2,7 @@
 
 Everything printed is held out: weights, calibration and cut are fitted on other groups of rows (folds), or on other
 sets (one left out at a time). ``--fit`` fits on all rows and writes the model that is shipped; its figures stay those
-of the folds.
+of the folds. With NIGHTDESK_LOCAL_MODEL set, that model is measured beside the words.
 """
 
 import argparse
@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.eval import data, fitting, report, shipping, timing
+from bench.eval import data, fitting, local, report, shipping, timing
+from worker.scorers import scorer_of
+from worker.settings import load_settings
 
 REPOSITORY = Path(__file__).parents[2]
 DATA = REPOSITORY.parent / "shared" / "data" / "labelled"
@@ -42,6 +44,12 @@ def main() -> int:
     if options.fit:
         fitted = fitting.fit(table, np.ones(len(table.rows), dtype=bool))
         print(f"wrote {shipping.write(fitted, paths, report.metrics(evaluation))}")
+    # After the fit: the figures in the model's file are those of the model that is shipped.
+    if (scorer := scorer_of(load_settings())) is not None:
+        print(f"reading {len(table.rows)} answers with the local model {scorer.name}", flush=True)
+        logits = local.weakest_logits(table, scorer)
+        evaluation.judged["with local model, folds"] = local.held_out(table, table.folds(), scorer, logits)
+        evaluation.judged["with local model, set left out"] = local.held_out(table, table.sets, scorer, logits)
     drift = shipping.drift(table, paths)
     timed = timing.measure()
     text = report.markdown(evaluation, timed, drift)

@@ -4,6 +4,7 @@ answer       what a checker is given and gives back
 structure    citations exist, quotes are real, claims carry citations
 lexical      the words of a claim stand together in a source: ``features`` measures, ``model`` judges, ``conflicts``
              says what the source has instead
+local        a model of the operator's own reads what the words leave open; ``blend`` weighs its word against theirs
 calibration  what a model's score means as a probability
 attribution  how well citations carry a claim
 judge        a model asked about the claims that the words leave open; the check step makes the call
@@ -12,7 +13,7 @@ fusion       one verdict of all layers, and the scores of the whole answer
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Verdict
@@ -22,8 +23,10 @@ from tasks.checkers.answer import CheckedClaim, Checker, CheckInput, ClaimFindin
 from tasks.checkers.fusion import attributions, fuse, summed_up
 from tasks.checkers.judge import NO_JUDGE, Heard, Question, Weights, pose, undecided, verdicts
 from tasks.checkers.lexical import Lexical
+from tasks.checkers.local import Local, without_judge
 from tasks.checkers.model import Calibration, shipped
 from tasks.checkers.structure import Structure
+from tasks.ports.scorer import ClaimScorer
 from tasks.postprocess import Processed
 from tasks.text.sentences import Span
 from tasks.text.statements import Statement, why_not_checkable
@@ -39,12 +42,19 @@ __all__ = [
     "look",
     "question_of",
     "use_calibration",
+    "use_local_model",
 ]
 
 logger = logging.getLogger(__name__)
 
 CHECKERS: dict[CheckerName, Checker] = {CheckerName.STRUCTURE: Structure(), CheckerName.LEXICAL: Lexical()}
-"""The layers that exist."""
+"""The layers that exist; ``use_local_model`` adds one."""
+
+MISSING = {
+    CheckerName.LOCAL: "no local model on this worker: set NIGHTDESK_LOCAL_MODEL where answers are checked, or leave"
+    " 'local' out of the job's checkers"
+}
+"""What to do about a layer that a process has not got."""
 
 WEIGHTS: dict[str, Weights] = {}
 """Of the judges that were fitted on labels, by ``provider:model``."""
@@ -62,6 +72,20 @@ def use_calibration(calibration: Calibration | None) -> None:
     CHECKERS[CheckerName.LEXICAL] = Lexical(model.calibrated(calibration) if calibration else model)
     WEIGHTS.clear()
     WEIGHTS.update({fitted.judge: fitted for fitted in calibration.judges} if calibration else {})
+
+
+def use_local_model(scorer: ClaimScorer | None, calibration: Calibration | None = None) -> None:
+    """Let this process check by a model of the operator's own; None: it has none.
+
+    Called once, when a process is wired, after ``use_calibration``. Raises ``ConfigurationError`` if the calibration's
+    part for local models was made for another one.
+    """
+    CHECKERS.pop(CheckerName.LOCAL, None)
+    if scorer is not None:
+        model = shipped()
+        CHECKERS[CheckerName.LOCAL] = Local(
+            scorer, model.calibrated(calibration) if calibration else model, calibration
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +143,7 @@ def conclude(layers: Layers, question: Question | None, heard: Heard) -> Groundi
     """One verdict per claim, of all layers and of what the judge said, if it was asked."""
     processed, findings, failed, versions = layers.processed, layers.findings, layers.failed, layers.versions
     if question is not None:
-        lexical = findings.get(CheckerName.LEXICAL)
+        lexical = without_judge(findings)
         judged, failure = verdicts(layers.request, layers.claims, lexical, question, heard, weights=WEIGHTS)
         findings = {**findings, CheckerName.JUDGE: judged}
         if failure is not None:
@@ -156,15 +180,16 @@ def _run(
 ) -> tuple[dict[CheckerName, Sequence[ClaimFinding]], dict[str, str]]:
     findings: dict[CheckerName, Sequence[ClaimFinding]] = {}
     failed: dict[str, str] = {}
-    for name in dict.fromkeys(wanted):
+    # In the order of the names, whatever the config's: the later layers read what the earlier ones found.
+    for name in (name for name in CheckerName if name in wanted):
         if name is CheckerName.JUDGE:
             continue
         checker = checkers.get(name)
         if checker is None:
-            failed[name.value] = "not available in this version"
+            failed[name.value] = MISSING.get(name, "not available in this version")
             continue
         try:
-            found = checker.check(answer)
+            found = checker.check(replace(answer, found=findings))
             if len(found) != len(answer.claims):
                 raise ValueError(f"{len(found)} findings for {len(answer.claims)} claims")  # noqa: TRY301 - one policy
         except Exception as error:

@@ -1,10 +1,11 @@
 """What a checker is given and what it gives back: one form for all layers of the check."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from schemas.answer import Citation
+from schemas.generation import CheckerName
 from schemas.grounding import Evidence, Verdict
 from schemas.job import JobRequest
 from tasks.checkers.attribution import Attribution
@@ -23,14 +24,6 @@ class CheckedClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckInput:
-    """An answer as the checkers see it. ``claims`` are the checkable ones, in the order of the response."""
-
-    request: JobRequest
-    claims: tuple[CheckedClaim, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ClaimFinding:
     """What one checker says of one claim; ``verdict`` None: it has only a remark to make, or nothing to say."""
 
@@ -41,6 +34,16 @@ class ClaimFinding:
     reason: str = ""
     attribution: Attribution | None = None
     """How well its citations carry it; only from a layer that reads meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckInput:
+    """An answer as the checkers see it. ``claims`` are the checkable ones, in the order of the response."""
+
+    request: JobRequest
+    claims: tuple[CheckedClaim, ...]
+    found: Mapping[CheckerName, Sequence[ClaimFinding]] = field(default_factory=dict)
+    """What the layers before this one found."""
 
 
 class Checker(Protocol):

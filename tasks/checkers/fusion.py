@@ -9,11 +9,11 @@ from tasks.checkers.answer import ClaimFinding
 from tasks.checkers.attribution import Attribution, citation_scores
 from tasks.text.sentences import Span
 
-DECIDING = (CheckerName.JUDGE, CheckerName.LEXICAL, CheckerName.STRUCTURE)
-"""Whose verdict counts, first to last: the judge's, which has the words' weighed in, before that of a layer that reads the
-words, before one that reads only the form."""
+DECIDING = (CheckerName.JUDGE, CheckerName.LOCAL, CheckerName.LEXICAL, CheckerName.STRUCTURE)
+"""Whose verdict counts, first to last: the judge's and the local model's, which have the words' weighed in, before that of a
+layer that reads the words, before one that reads only the form."""
 
-CALIBRATED = frozenset({CheckerName.LEXICAL.value, CheckerName.JUDGE.value})
+CALIBRATED = frozenset({CheckerName.LEXICAL.value, CheckerName.LOCAL.value, CheckerName.JUDGE.value})
 """Layers whose score is a calibrated probability."""
 
 

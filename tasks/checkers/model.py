@@ -11,6 +11,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from schemas.base import Contract
+from tasks.checkers.blend import Blend
 from tasks.checkers.calibration import Knots, probability
 from tasks.checkers.features import Features
 from tasks.checkers.judge.weighing import Weights
@@ -38,6 +39,7 @@ class Calibration(Contract):
     made_at: str = ""
     judges: tuple[Weights, ...] = Field(default=(), description="what the word of each judge is worth, by its name")
     metrics: dict[str, Any] = Field(default_factory=dict)
+    local: Blend | None = Field(default=None, description="what the scores of a local model mean")
 
     _rising = field_validator("knots")(_rises)
 
@@ -106,7 +108,7 @@ class LexicalModel(Contract):
                 f"NIGHTDESK_CALIBRATION was made for {calibration.model}, but this version has {self.identity}: "
                 "run nightdesk calibrate again"
             )
-        digest = hashlib.sha256(calibration.model_dump_json().encode()).hexdigest()[:8]
+        digest = hashlib.sha256(calibration.model_dump_json(exclude={"local"}).encode()).hexdigest()[:8]
         return self.model_copy(
             update={
                 "knots": calibration.knots,

@@ -1,16 +1,21 @@
-"""Fit the calibration and the threshold of the lexical layer to someone's own labels, and say what that changes. Pure."""
+"""Fit the lexical layer's calibration, and a local model's weights, to someone's own labels; say what that changes. Pure."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from schemas.job import JobRequest
 from tasks.answers.render import strip_markers
 from tasks.checkers.answer import CheckedClaim, CheckInput
+from tasks.checkers.blend import Blend
+from tasks.checkers.blending import Scored, fitted
 from tasks.checkers.calibration import Knots, Labelled, bent, isotonic, moved_cut, probability, score_at
 from tasks.checkers.lexical import Lexical
+from tasks.checkers.local import Local, identity_of, is_sure
 from tasks.checkers.model import Calibration, LexicalModel, shipped
 from tasks.errors import InputError
+from tasks.ports.scorer import ClaimScorer
 from tasks.postprocess import postprocess
 from tasks.text.sentences import Span
 from tasks.text.statements import why_not_checkable
@@ -38,10 +43,17 @@ class Recalibrated:
     calibration: Calibration
     before: Figures
     after: Figures
+    with_local: Figures | None = None
+    """With the local model for what the words leave open; None: there is none, or too little to fit its weights."""
 
 
 def weakest_score(request: JobRequest, model: LexicalModel | None = None) -> float | None:
     """The model's score of an answer's weakest checkable claim; None when it has none."""
+    return min(Lexical(model).log_odds(claims_of(request)), default=None)
+
+
+def claims_of(request: JobRequest) -> CheckInput:
+    """The checkable claims of a given answer."""
     processed = postprocess(request, None, None)
     bare = strip_markers(processed.response, processed.markers)
     claims = tuple(
@@ -53,21 +65,27 @@ def weakest_score(request: JobRequest, model: LexicalModel | None = None) -> flo
         for statement in processed.statements
         if why_not_checkable(bare[statement.start : statement.end]) is None
     )
-    return min(Lexical(model).log_odds(CheckInput(request, claims)), default=None)
+    return CheckInput(request, claims)
 
 
-def recalibrate(labelled: Sequence[tuple[JobRequest, bool]], made_at: str) -> Recalibrated:
-    """Fit to labelled answers: each supported (every claim of it) or not.
+def recalibrate(
+    labelled: Sequence[tuple[JobRequest, bool]], made_at: str, scorer: ClaimScorer | None = None
+) -> Recalibrated:
+    """Fit to labelled answers: each supported (every claim of it) or not; with a local model also its weights.
 
     Rows of the same response stay in one fold. Raises ``InputError`` when there are too few labels of a kind.
     """
     scored: list[tuple[str, Labelled]] = []
+    logits: list[float] = []
+    local = Local(scorer) if scorer else None
     digest = hashlib.sha256()
     for request, supported in labelled:
-        score = weakest_score(request)
+        claims = claims_of(request)
+        score = min(Lexical().log_odds(claims), default=None)
         digest.update(f"{request.response}\0{supported}\0".encode(errors="replace"))
         if score is not None:
             scored.append((request.response or "", Labelled(score, supported)))
+            logits.append(min(local.log_odds(claims), default=-math.inf) if local else -math.inf)
     rows = [row for _, row in scored]
     fewest = min(sum(row.supported for row in rows), sum(not row.supported for row in rows))
     if len(rows) < LEAST_LABELS or fewest < LEAST_OF_EACH:
@@ -78,7 +96,8 @@ def recalibrate(labelled: Sequence[tuple[JobRequest, bool]], made_at: str) -> Re
     model = shipped()
     start = score_at(model.knots, model.supported_at)
     knots, supported_from = _fitted(rows, model.knots, start)
-    after = _in_folds(scored, model.knots, start)
+    after, with_local = _in_folds(scored, logits, scorer, model.knots, start)
+    blend = _blended(scorer, rows, logits, knots, supported_from)
     before = _figures([(row, probability(model.knots, row.score), row.score >= start) for row in rows])
     calibration = Calibration(
         model=model.identity,
@@ -89,10 +108,16 @@ def recalibrate(labelled: Sequence[tuple[JobRequest, bool]], made_at: str) -> Re
         made_at=made_at,
         metrics={
             name: {"balanced accuracy": one.balanced_accuracy, "ECE": one.ece, "Brier": one.brier}
-            for name, one in (("before", before), ("after, in folds", after))
+            for name, one in (
+                ("before", before),
+                ("after, in folds", after),
+                ("with local model, in folds", with_local),
+            )
+            if one is not None
         },
+        local=blend,
     )
-    return Recalibrated(calibration, before, after)
+    return Recalibrated(calibration, before, after, with_local if blend else None)
 
 
 def _fitted(rows: Sequence[Labelled], knots: Knots, start: float) -> tuple[Knots, float]:
@@ -100,20 +125,52 @@ def _fitted(rows: Sequence[Labelled], knots: Knots, start: float) -> tuple[Knots
     return own, moved_cut(rows, start)
 
 
-def _in_folds(scored: Sequence[tuple[str, Labelled]], knots: Knots, start: float) -> Figures:
+def _blended(
+    scorer: ClaimScorer | None, rows: Sequence[Labelled], logits: Sequence[float], knots: Knots, supported_from: float
+) -> Blend | None:
+    """The local model's weights beside these curves."""
+    if scorer is None:
+        return None
+    scored = [
+        Scored(probability(knots, row.score), logit, row.supported) for row, logit in zip(rows, logits, strict=True)
+    ]
+    return fitted(identity_of(scorer), scored, probability(knots, supported_from))
+
+
+def _in_folds(
+    scored: Sequence[tuple[str, Labelled]],
+    logits: Sequence[float],
+    scorer: ClaimScorer | None,
+    knots: Knots,
+    start: float,
+) -> tuple[Figures, Figures | None]:
+    """Figures of the words alone, and with the local model, each row judged by what was fitted on other folds."""
     folds = [int(hashlib.sha256(said.encode(errors="replace")).hexdigest()[:8], 16) % FOLDS for said, _ in scored]
     judged: list[tuple[Labelled, float, bool]] = []
+    blended: list[tuple[Labelled, float, bool]] = []
     for fold in range(FOLDS):
-        others = [row for (_, row), of in zip(scored, folds, strict=True) if of != fold]
+        others = [at for at, of in enumerate(folds) if of != fold]
+        rows = [scored[at][1] for at in others]
         own, supported_from = (
-            _fitted(others, knots, start) if {row.supported for row in others} == {True, False} else (knots, start)
+            _fitted(rows, knots, start) if {row.supported for row in rows} == {True, False} else (knots, start)
         )
-        judged.extend(
-            (row, probability(own, row.score), row.score >= supported_from)
-            for (_, row), of in zip(scored, folds, strict=True)
-            if of == fold
-        )
-    return _figures(judged)
+        blend = _blended(scorer, rows, [logits[at] for at in others], own, supported_from)
+        for at, of in enumerate(folds):
+            if of == fold:
+                row = scored[at][1]
+                stated = probability(own, row.score)
+                judged.append((row, stated, row.score >= supported_from))
+                blended.append(_with(blend, judged[-1], logits[at]))
+    return _figures(judged), _figures(blended) if scorer else None
+
+
+def _with(blend: Blend | None, judged: tuple[Labelled, float, bool], logit: float) -> tuple[Labelled, float, bool]:
+    """What the check says of a row with the local model: of one that the words leave open, both together."""
+    row, lexical, _ = judged
+    if blend is None or is_sure(lexical) or not math.isfinite(logit):
+        return judged
+    both = blend.together(lexical, logit)
+    return row, both, both >= blend.threshold(lexical)
 
 
 _BINS = 10

@@ -1,7 +1,7 @@
 """What the steps need from outside, as protocols and the values that pass through them.
 
 ``worker`` implements them: ``Ledger`` over PostgreSQL (and in memory for units), ``Journal`` as group commit over a
-ledger, ``Provider`` per model provider, ``Limits`` over Redis with a local share, ``Doorbell`` over Celery and
+ledger, ``Provider`` per model provider, ``ClaimScorer`` over ONNX, ``Limits`` over Redis with a local share, ``Doorbell`` over Celery and
 Redis, ``TokenSink`` over Redis, ``Runtime`` as a process's event loop.
 """
 
@@ -26,11 +26,13 @@ from tasks.ports.rows import (
     StoredAnswer,
     StoredCompletion,
 )
+from tasks.ports.scorer import ClaimScorer
 
 __all__ = [
     "Advance",
     "Answered",
     "Call",
+    "ClaimScorer",
     "ClosedAttempt",
     "Doorbell",
     "FinalJob",

@@ -305,6 +305,18 @@ class SourceSearch:
 
         Words in the source's metadata count for each of its windows.
         """
+        held = self._counted(statement, source_index)
+        if not held:
+            return None
+        most = max(held.values()) - _EQUAL
+        window = min([start for start, weight in held.items() if weight >= most])
+        match = Match(source_index, held[window], window)
+        titled = self._titles[source_index] & statement
+        score = held[window] + (self.weight(titled - self._in_window(titled, match)) if titled else 0.0)
+        return Match(source_index, min(1.0, score / self.weight(statement)), window)
+
+    def _counted(self, statement: frozenset[str], source_index: int) -> dict[int, float]:
+        """The weight of the statement's words in each window that holds any, by the window's first passage."""
         held_by = self._held[source_index]
         held: dict[int, float] = {}
         get = held.get
@@ -316,14 +328,19 @@ class SourceSearch:
                 for start in range(max(begun + 1, passage - WINDOW + 1), passage + 1):
                     held[start] = get(start, 0.0) + weight
                 begun = passage
-        if not held:
-            return None
-        most = max(held.values()) - _EQUAL
-        window = min([start for start, weight in held.items() if weight >= most])
-        match = Match(source_index, held[window], window)
-        titled = self._titles[source_index] & statement
-        score = held[window] + (self.weight(titled - self._in_window(titled, match)) if titled else 0.0)
-        return Match(source_index, min(1.0, score / self.weight(statement)), window)
+        return held
+
+    def several(self, statement: frozenset[str], source_index: int, most: int) -> list[Match]:
+        """The best windows of one source that don't overlap, best first; words in its metadata count for none."""
+        total = self.weight(statement)
+        found: list[Match] = []
+        counted = self._counted(statement, source_index)
+        for start, held in sorted(counted.items(), key=lambda one: (-round(one[1], 6), one[0])):
+            if len(found) == most:
+                break
+            if all(abs(start - other.window) >= WINDOW for other in found):
+                found.append(Match(source_index, min(1.0, held / total), start))
+        return found
 
     def _in_window(self, statement: Iterable[str], match: Match) -> set[str]:
         held_by = self._held[match.source_index]
@@ -362,3 +379,14 @@ class SourceSearch:
         """The whole window of a match."""
         spans = self._indexes[match.source_index].spans[match.window : match.window + WINDOW]
         return Span(spans[0].start, spans[-1].end)
+
+    def around(self, match: Match, most_characters: int) -> Span:
+        """A match's window with the passage before and after it, where those fit in; never less than the window."""
+        spans = self._indexes[match.source_index].spans
+        first, last = match.window, min(match.window + WINDOW, len(spans)) - 1
+        start, end = spans[first].start, spans[last].end
+        if first > 0 and end - spans[first - 1].start <= most_characters:
+            start = spans[first - 1].start
+        if last + 1 < len(spans) and spans[last + 1].end - start <= most_characters:
+            end = spans[last + 1].end
+        return Span(start, end)

@@ -73,6 +73,40 @@ def test_each_answer_gets_its_verdict_in_order(home: Home, tmp_path: Path) -> No
         assert (result["tokens_used"], Decimal(result["cost_usd"])) == (None, 0)
 
 
+SOLD = "Alice sold the red house near the harbour to Boris in spring. Boris paid for it in gold coins."
+SENTENCES = {SOLD, *(f"{one}." for one in SOLD.rstrip(".").split(". "))}
+SAID = {
+    "Boris paid for it in gold coins [2].": ("supported", "lexical"),
+    "Boris sold the house near the harbour to Alice for silver [2].": ("supported", "lexical"),
+    "Alice sold the big villa near the lake to a stranger for silver [2].": ("unsupported", "lexical"),
+}
+READ = {"Boris sold": ("unsupported", "local"), "Alice sold": ("supported", "local")}
+"""What becomes of claims that the words leave open, when a model reads them."""
+
+
+@pytest.mark.parametrize("model", [None, "tests.scorers:SaysWho"])
+def test_a_local_model_reads_what_the_words_leave_open(home: Home, tmp_path: Path, model: str | None) -> None:
+    config = {"checkers": ["structure", "lexical", "local"]}
+    sources = ["Another source.", SOLD]
+    lines = [{"response": said, "sources": sources, "config": config} for said in SAID]
+    given = write_lines(tmp_path / "answers.jsonl", lines)
+    out = tmp_path / "out.jsonl"
+
+    done = home.run("check", given, "-o", out, **({"local_model": model} if model else {}))
+
+    assert done.code == 0, done.err
+    for said, line, result in zip(SAID, lines, read_lines(out), strict=True):
+        (claim,) = result["claims"]
+        expected = READ.get(said[:10], SAID[said]) if model else SAID[said]
+        assert (claim["verdict"], claim["checker"]) == expected
+        assert claim["text"] == result["response"] == line["response"]
+        (evidence,) = claim["evidence"]
+        assert evidence["source_index"] == 1
+        assert SOLD[evidence["start"] : evidence["end"]] in ({SOLD} if claim["checker"] == "local" else SENTENCES)
+        assert ("NIGHTDESK_LOCAL_MODEL" in str(result["reasoning"])) == (model is None)
+        assert result["outcome"] == ("answered" if model and claim["verdict"] == "supported" else "partial")
+
+
 def test_only_workers_that_check_are_started(home: Home, tmp_path: Path) -> None:
     given = write_lines(tmp_path / "answers.jsonl", [{**row(0), "scheduled_at": "2999-01-01T00:00:00Z"}])
     command = home.start("check", given, "-o", tmp_path / "out", drain_s="1")

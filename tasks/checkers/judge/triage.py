@@ -6,6 +6,7 @@ from schemas.generation import CheckerName
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.checkers.answer import CheckedClaim, ClaimFinding
+from tasks.checkers.local import without_judge
 from tasks.text.evidence import SourceSearch, content_words
 from tasks.text.sentences import words
 
@@ -27,7 +28,7 @@ def undecided(claims: Sequence[CheckedClaim], findings: Mapping[CheckerName, Seq
     Not a claim that cites only sources which were not given: no reading makes that right. Without a calibrated layer
     all others.
     """
-    lexical = findings.get(CheckerName.LEXICAL)
+    lexical = without_judge(findings)
     return [
         position
         for position, claim in enumerate(claims)

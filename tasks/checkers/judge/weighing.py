@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from schemas.grounding import Verdict
+from tasks.checkers.regression import regression
 
 _EDGE = 1e-4
-_STEPS = 200
-_TOO_SMALL = 1e-9
 LEAST_FITTED = 30
 """Labelled claims that a fit needs; with fewer the defaults are better."""
 
@@ -108,7 +107,7 @@ def fit(judge: str, rows: Sequence[tuple[float | None, Verdict, bool]]) -> Weigh
     prior = [DEFAULT.lexical, DEFAULT.supported, -DEFAULT.not_supported]
     held: set[int] = set()
     while True:
-        found = _newton(features, labels, prior, held)
+        found = regression(features, labels, prior, held)
         wrong = {at for at, value in enumerate(found) if value < 0} - held
         if not wrong:
             break
@@ -117,44 +116,6 @@ def fit(judge: str, rows: Sequence[tuple[float | None, Verdict, bool]]) -> Weigh
     fitted = Weights(judge, lexical, supported, -not_supported, 0.0, 0.0, 1.0, len(rows))
     floor, ceiling = _measured(fitted, rows)
     return Weights(judge, lexical, supported, -not_supported, 0.0, floor, ceiling, len(rows))
-
-
-def _newton(
-    features: Sequence[Sequence[float]], labels: Sequence[bool], prior: Sequence[float], held: set[int]
-) -> list[float]:
-    """Maximise the posterior over the coefficients that are not held at 0."""
-    free = [at for at in range(len(prior)) if at not in held]
-    current = [0.0 if at in held else prior[at] for at in range(len(prior))]
-    for _ in range(_STEPS):
-        gradient = [-(current[at] - prior[at]) for at in free]
-        hessian = [[1.0 if row == column else 0.0 for column in free] for row in free]
-        for values, label in zip(features, labels, strict=True):
-            chance = _chance(sum(weight * value for weight, value in zip(current, values, strict=True)))
-            for row, at in enumerate(free):
-                gradient[row] += (label - chance) * values[at]
-                for column, other in enumerate(free):
-                    hessian[row][column] += chance * (1 - chance) * values[at] * values[other]
-        step = _solved(hessian, gradient)
-        for row, at in enumerate(free):
-            current[at] += step[row]
-        if max(map(abs, step), default=0.0) < _TOO_SMALL:
-            break
-    return current
-
-
-def _solved(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Gaussian elimination; the matrix is positive definite (a Hessian plus a prior) and at most 3 by 3."""
-    size = len(right)
-    rows = [[*matrix[at], right[at]] for at in range(size)]
-    for at in range(size):
-        for below in range(at + 1, size):
-            factor = rows[below][at] / rows[at][at]
-            rows[below] = [low - factor * high for low, high in zip(rows[below], rows[at], strict=True)]
-    found = [0.0] * size
-    for at in reversed(range(size)):
-        known = sum(rows[at][column] * found[column] for column in range(at + 1, size))
-        found[at] = (rows[at][size] - known) / rows[at][at]
-    return found
 
 
 def _measured(weights: Weights, rows: Sequence[tuple[float | None, Verdict, bool]]) -> tuple[float, float]:

@@ -9,11 +9,12 @@ import pytest
 
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
-from tasks.checkers import CHECKERS, ground, use_calibration
+from tasks.checkers import CHECKERS, ground, use_calibration, use_local_model
 from tasks.checkers.model import Calibration, shipped
 from tasks.checkers.recalibration import recalibrate, weakest_score
 from tasks.errors import InputError
 from tasks.postprocess import postprocess
+from tests.scorers import SaysWho
 from worker import cli
 
 WORDS = (
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("as_before")
 @pytest.fixture(autouse=True)
 def _shipped_again() -> Iterator[None]:
     yield
+    use_local_model(None)
     use_calibration(None)
 
 
@@ -95,3 +97,52 @@ def test_too_few_labels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_an_answer_without_claims_has_no_score() -> None:
     assert weakest_score(JobRequest(response="Hello!", context=("Lanterns glow.",))) is None
+
+
+def swapped(number: int) -> dict[str, Any]:
+    """Who did it is all that tells a wrong claim from a right one: words cannot."""
+    one, other = f"{WORDS[number % 14].title()}man", f"{WORDS[number // 14 % 14].title()}son"
+    who, whom = (one, other) if number % 3 else (other, one)
+    source = f"{one} sold the {WORDS[(number + 5) % 14]} house near the harbour to {other} in the spring of that year."
+    return {
+        "response": f"{who} sold the {WORDS[(number + 5) % 14]} boat in the harbour to {whom}.",
+        "sources": [source],
+        "label": bool(number % 3),
+    }
+
+
+def test_with_a_local_model_its_word_is_weighed_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = tmp_path / "labels.jsonl"
+    given.write_bytes(b"".join(orjson.dumps(swapped(number)) + b"\n" for number in range(90)))
+    out = tmp_path / "mine.json"
+    monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "tests.scorers:SaysWho")
+    assert cli.run(["calibrate", str(given), "-o", str(out)]) == 0
+    assert "with local model" in capsys.readouterr().err
+    calibration = Calibration.load(out)
+    metrics = calibration.metrics
+    assert metrics["with local model, in folds"]["balanced accuracy"] > 0.95
+    assert metrics["after, in folds"]["balanced accuracy"] < 0.6
+    assert calibration.local is not None
+    assert calibration.local.scorer == "says-who-3"
+    assert 30 <= calibration.local.labels <= 90
+    use_calibration(calibration)
+    use_local_model(SaysWho(), calibration)
+    config = {"checkers": ["lexical", "local"]}
+    for number in range(6):
+        request = JobRequest(response=swapped(number)["response"], context=swapped(number)["sources"], config=config)
+        (claim,) = ground(request, postprocess(request, None, None)).claims
+        assert (claim.verdict is Verdict.SUPPORTED) == swapped(number)["label"]
+        assert claim.checker == "local"
+
+
+def test_a_local_model_without_a_word_to_say_gets_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = tmp_path / "labels.jsonl"
+    given.write_bytes(b"".join(orjson.dumps(swapped(number)) + b"\n" for number in range(90)))
+    out = tmp_path / "mine.json"
+    monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "tests.scorers:Contrary")
+    assert cli.run(["calibrate", str(given), "-o", str(out), "--quiet"]) == 0
+    blend = Calibration.load(out).local
+    assert blend is not None
+    assert (blend.slope, blend.scorer) == (0.0, "contrary-3")

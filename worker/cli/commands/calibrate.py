@@ -1,4 +1,4 @@
-"""``nightdesk calibrate``: fit the lexical check's probabilities and threshold to one's own labels."""
+"""``nightdesk calibrate``: fit the check's probabilities and threshold to one's own labels."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -18,6 +18,8 @@ from worker.cli.intake import check_files, read_lines
 from worker.cli.messages import tell, warn
 from worker.cli.outfile import check_output, writing
 from worker.cli.output import write_json
+from worker.scorers import scorer_of
+from worker.settings import load_settings
 
 SUPPORTED = frozenset({1, "1", "true", "yes", "supported", "entailment"})
 UNSUPPORTED = frozenset({0, "0", "false", "no", "unsupported", "not supported", "contradicted", "hallucination"})
@@ -38,10 +40,11 @@ def command(
 
     A line holds an answer under 'response', 'answer' or 'claim', its sources under 'sources' or 'context', and a
     'label': 1 (every claim is supported) or 0. Some 50 lines move the threshold, some hundred the probabilities.
+    With NIGHTDESK_LOCAL_MODEL set it also fits what that model's word is worth, and shows whether it helps.
     """
     check_files([labels])
     check_output(output, [labels])
-    found = recalibrate(list(_labelled(labels)), datetime.now(UTC).date().isoformat())
+    found = recalibrate(list(_labelled(labels)), datetime.now(UTC).date().isoformat(), scorer_of(load_settings()))
     with writing(output) as file:
         file.write(found.calibration.model_dump_json(indent=1).encode() + b"\n")
     if as_json:
@@ -88,13 +91,12 @@ def _label(value: Any) -> bool:
 
 def _tell(found: Recalibrated, output: str) -> None:
     tell(f"{found.calibration.labels} labelled answers; 'after' is measured on rows left out of each of 5 folds")
-    tell("                    before  after")
-    for name, before, after in (
-        ("balanced accuracy", found.before.balanced_accuracy, found.after.balanced_accuracy),
-        ("ECE", found.before.ece, found.after.ece),
-        ("Brier score", found.before.brier, found.after.brier),
-    ):
-        tell(f"{name:<18} {before:>7.3f} {after:>6.3f}")
+    columns = [("before", found.before), ("after", found.after)]
+    if found.with_local:
+        columns.append(("with local model", found.with_local))
+    tell(" " * 18 + "".join(f"{name:>{len(name) + 2}}" for name, _ in columns))
+    for name, figure in (("balanced accuracy", "balanced_accuracy"), ("ECE", "ece"), ("Brier score", "brier")):
+        tell(f"{name:<18}" + "".join(f"{getattr(one, figure):>{len(title) + 2}.3f}" for title, one in columns))
     tell(f"supported from a probability of {found.calibration.supported_at:.2f}")
     if output != "-":
         tell(f"written to {output}; use it with NIGHTDESK_CALIBRATION={output}")

@@ -1,0 +1,183 @@
+"""The local model's layer: which claims and passages it reads, and what its word changes."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.generation import CheckerName, GenerationConfig
+from schemas.grounding import Claim, Grounding, Verdict
+from schemas.job import JobRequest
+from tasks.checkers import CHECKERS, CheckedClaim, ClaimFinding, ground, use_calibration, use_local_model
+from tasks.checkers.blend import Blend
+from tasks.checkers.judge import undecided
+from tasks.checkers.local import OF_CITED, PASSAGES, Local, without_judge
+from tasks.checkers.model import Calibration, shipped
+from tasks.errors import ConfigurationError
+from tasks.postprocess import postprocess
+from tasks.text.sentences import Span
+from tests.scorers import SaysWho, Short, Silent
+
+NORTH = "The Northwind is a ferry of the northern line. It carries 36 cars and 200 passengers across the strait."
+SOUTH = "Southwind is smaller. Southwind carries goods across the strait, and no cars of passengers at all."
+PEOPLE = "Alice sold the red house near the harbour to Boris in spring. Boris paid for it in gold coins."
+SWAPPED = "Boris sold the house near the harbour to Alice for silver [1]."
+HALF = "Alice sold the big villa near the lake to a stranger for silver [1]."
+LAYERS = ("structure", "lexical", "local")
+
+
+def check(response: str, context: Any, scorer: SaysWho, blend: Blend | None = None, **config: Any) -> Grounding:
+    request = JobRequest(response=response, context=context, config=GenerationConfig(**{"checkers": LAYERS, **config}))
+    calibration = Calibration(model=shipped().identity, knots=((0, 0.4),), supported_at=0.4, labels=1, local=blend)
+    checkers = {**CHECKERS, CheckerName.LOCAL: Local(scorer, calibration=calibration if blend else None)}
+    return ground(request, postprocess(request, None, None), checkers)
+
+
+def only(response: str, context: Any, scorer: SaysWho | None = None, **config: Any) -> Claim:
+    (claim,) = check(response, context, scorer or SaysWho(), **config).claims
+    return claim
+
+
+def lexical(response: str, context: Any) -> Claim:
+    return only(response, context, Silent(), checkers=("structure", "lexical"))
+
+
+def test_it_sees_who_did_it_where_the_words_do_not() -> None:
+    by_words = lexical(SWAPPED, (PEOPLE,))
+    assert by_words.score is not None
+    assert 0.12 < by_words.score < 0.72
+    claim = only(SWAPPED, (PEOPLE,))
+    assert (claim.verdict, claim.checker) == (Verdict.UNSUPPORTED, "local")
+    assert claim.score is not None
+    assert claim.score < by_words.score
+    assert claim.reason.startswith("the local model says-who gives the best passage 0.15")
+    (evidence,) = claim.evidence
+    assert PEOPLE[evidence.start : evidence.end] == PEOPLE
+
+
+def test_its_yes_lifts_a_claim_that_the_words_hold_for_unsupported() -> None:
+    assert lexical(HALF, (PEOPLE,)).verdict is Verdict.UNSUPPORTED
+    grounding = check(HALF, (PEOPLE,), SaysWho())
+    (claim,) = grounding.claims
+    assert (claim.verdict, claim.miscited) == (Verdict.SUPPORTED, False)
+    assert "villa" in claim.reason, "the remarks of the words stay"
+    assert grounding.checkers["local"] == "says-who-3"
+    assert grounding.confidence == claim.score
+
+
+def test_a_model_without_an_opinion_changes_no_verdict() -> None:
+    for said in (SWAPPED, HALF, "Boris paid Alice in gold coins for the boat [1].", "It carries 200 passengers [1]."):
+        assert only(said, (PEOPLE, NORTH), Silent()).verdict is lexical(said, (PEOPLE, NORTH)).verdict
+
+
+def test_claims_of_which_the_words_are_sure_are_not_read() -> None:
+    scorer = SaysWho()
+    sure = "Boris paid for it in gold coins [1]. Parrots adore classical concerts by Mozart in 1850 [1]."
+    grounding = check(f"{sure} {HALF}", (PEOPLE,), scorer)
+    ((pair,),) = scorer.asked
+    assert pair == (PEOPLE, HALF.replace(" [1]", ""))
+    assert [claim.checker for claim in grounding.claims] == ["lexical", "lexical", "local"]
+    alone = SaysWho()
+    assert check(sure, (PEOPLE,), alone, checkers=("local",)).checkers == {"local": "says-who-3"}
+    assert len(alone.asked[0]) == 2, "without the words every claim is open"
+
+
+def test_all_pairs_of_an_answer_go_to_the_model_at_once_cited_passages_first() -> None:
+    filler = " ".join(f"Nothing is said of matter {number} in this sentence here." for number in range(40))
+    long = f"{PEOPLE} {filler} The harbour sold a house near it. {filler} A stranger sold the villa."
+    scorer = SaysWho()
+    check(HALF.replace("[1]", "[2]") + " " + SWAPPED.replace("[1]", "[2]"), (PEOPLE, long), scorer, checkers=("local",))
+    (pairs,) = scorer.asked
+    for said in ("Alice", "Boris"):
+        mine = [evidence for evidence, claim in pairs if claim.startswith(said)]
+        assert len(mine) == PASSAGES
+        assert all(evidence in long and evidence != PEOPLE for evidence in mine[:OF_CITED])
+        assert len(set(mine)) == PASSAGES
+    assert all(len(evidence) <= 1_000 for evidence, _ in pairs)
+
+
+def test_support_by_an_uncited_source_alone_is_miscited() -> None:
+    elsewhere = "Alice sold a villa by the harbour. A stranger bought it."
+    claim = only("Alice sold the big villa near the harbour to a stranger [1].", (SOUTH, elsewhere))
+    assert (claim.verdict, claim.miscited) == (Verdict.SUPPORTED, True)
+    assert claim.evidence[0].source_index == 1
+    assert "does not cite" in claim.reason
+
+
+def test_a_claim_in_other_words_or_another_language_is_read_beside_the_beginnings() -> None:
+    scorer = SaysWho()
+    claim = only("Hunde dulden Vermieter ungern [2].", (NORTH, PEOPLE), scorer, checkers=("local",))
+    assert [evidence for evidence, _ in scorer.asked[0]] == [PEOPLE]
+    assert claim.verdict is Verdict.UNSUPPORTED
+    assert only("Dogs bark [7].", (NORTH,), checkers=("local",)).verdict is Verdict.UNCHECKED
+
+
+def test_a_model_that_gives_too_few_scores_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    grounding = check(HALF, (PEOPLE,), Short())
+    assert "gave 0 scores for 1 pairs" in grounding.failed_checkers["local"]
+    assert grounding.claims[0].checker == "lexical"
+    assert "checker local failed" in caplog.text
+
+
+def test_without_a_model_the_record_says_what_to_set() -> None:
+    use_local_model(None)
+    request = JobRequest(response=HALF, context=(PEOPLE,), config=GenerationConfig(checkers=LAYERS))
+    grounding = ground(request, postprocess(request, None, None))
+    assert "NIGHTDESK_LOCAL_MODEL" in grounding.failed_checkers["local"]
+    assert grounding.claims[0].checker == "lexical"
+
+
+def test_a_calibration_for_another_model_is_refused() -> None:
+    mine = Blend(scorer="says-who-3", labels=50, slope=0.1)
+    assert check(HALF, (PEOPLE,), SaysWho(), mine).checkers["local"].startswith("says-who-3+")
+    with pytest.raises(ConfigurationError, match="made for the local model other-1"):
+        check(HALF, (PEOPLE,), SaysWho(), Blend(scorer="other-1", labels=50))
+
+
+def test_the_process_uses_it_with_its_calibration() -> None:
+    blend = Blend(scorer="says-who-3", labels=50, local=0.0)
+    calibration = Calibration(model=shipped().identity, knots=((0, 0.4),), supported_at=0.4, labels=50, local=blend)
+    try:
+        use_calibration(calibration)
+        use_local_model(SaysWho(), calibration)
+        request = JobRequest(response=HALF, context=(PEOPLE,), config=GenerationConfig(checkers=LAYERS))
+        (claim,) = ground(request, postprocess(request, None, None)).claims
+        assert (claim.checker, claim.verdict) == ("local", Verdict.SUPPORTED), "at the threshold, by the words alone"
+    finally:
+        use_local_model(None)
+        use_calibration(None)
+
+
+PROBABILITIES = st.floats(0, 1)
+LOGITS = st.floats(-1e6, 1e6)
+BLENDS = st.builds(
+    Blend,
+    slope=st.floats(0, 5),
+    shift=st.floats(-3, 3),
+    lexical=st.floats(0, 2),
+    local=st.floats(0, 2),
+    bias=st.floats(-2, 2),
+)
+
+
+@given(BLENDS, PROBABILITIES, PROBABILITIES, LOGITS, LOGITS)
+def test_more_of_either_never_lowers_the_probability(
+    blend: Blend, one: float, other: float, logit: float, another: float
+) -> None:
+    low, high = sorted((one, other))
+    less, more = sorted((logit, another))
+    assert blend.floor <= blend.together(low, less) <= blend.together(high, more) <= blend.ceiling
+    assert blend.together(None, less) <= blend.together(None, more)
+    assert 0 <= blend.alone(less) <= blend.alone(more) <= 1
+
+
+def test_a_judge_is_asked_where_both_together_are_open() -> None:
+    words_open = ClaimFinding(Verdict.SUPPORTED, 0.5, reason="words")
+    surely = ClaimFinding(Verdict.SUPPORTED, 0.9, reason="model")
+    claim = CheckedClaim("Boris paid.", Span(0, 11))
+    findings = {CheckerName.LEXICAL: [words_open, words_open], CheckerName.LOCAL: [surely, ClaimFinding()]}
+    assert without_judge(findings) == [surely, words_open]
+    assert undecided([claim, claim], findings) == [1]
+    assert without_judge({CheckerName.LOCAL: [surely]}) == [surely]
+    assert without_judge({}) is None

@@ -1,0 +1,33 @@
+"""A local model by its import path: what is taken, and what the operator reads when it can't be."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.errors import ConfigurationError
+from tests.scorers import SaysWho
+from worker.scorers import scorer_of
+from worker.settings import Settings
+
+
+def test_none_is_loaded_unless_named() -> None:
+    assert scorer_of(Settings()) is None
+
+
+def test_a_model_by_its_import_path() -> None:
+    assert isinstance(scorer_of(Settings(local_model="tests.scorers:SaysWho")), SaysWho)
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("tests.scorers:broken", "gave no model: FileNotFoundError: no weights"),
+        ("tests.scorers:Missing", "gave no model: AttributeError"),
+        ("no_such_module:Model", "gave no model: ModuleNotFoundError"),
+        ("tests.scorers:nameless", "has no 'name'"),
+        ("no-such-directory", "is neither a directory nor a path"),
+    ],
+)
+def test_what_is_no_model_is_named(named: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        scorer_of(Settings(local_model=named))

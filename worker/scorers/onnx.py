@@ -1,0 +1,173 @@
+"""Runs a cross-encoder in ONNX form, with its tokenizer, on the CPU: the extra ``onnx``."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from tokenizers import Encoding, Tokenizer
+
+from tasks.errors import ConfigurationError
+from worker.scorers.card import CARD, Card, Output
+
+MODEL, TOKENIZER = "model.onnx", "tokenizer.json"
+KNOWN_INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "decoder_input_ids"})
+
+
+class OnnxScorer:
+    """Implements ``tasks.ports.ClaimScorer``.
+
+    Its version is a digest of all files, so that records tell one export from another.
+
+    Args:
+        directory: holds model.onnx (with its weights beside it, if they are apart), tokenizer.json and perhaps nightdesk.json.
+        threads: for one computation.
+
+    Raises ``ConfigurationError`` for a directory that is no such model.
+    """
+
+    def __init__(self, directory: Path, *, threads: int = 1) -> None:
+        self._card = Card.of(directory)
+        for name in (MODEL, TOKENIZER):
+            if not (directory / name).is_file():
+                raise ConfigurationError(f"NIGHTDESK_LOCAL_MODEL: {directory} holds no {name}")
+        try:
+            self._tokenizer = Tokenizer.from_file(str(directory / TOKENIZER))
+            self._session = onnxruntime.InferenceSession(
+                str(directory / MODEL), _options(threads), providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:
+            # Both libraries raise bare exceptions of their own.
+            raise ConfigurationError(f"NIGHTDESK_LOCAL_MODEL: {directory} can't be loaded: {error}") from error
+        self._inputs = {one.name: one.type for one in self._session.get_inputs()}
+        if unknown := self._inputs.keys() - KNOWN_INPUTS:
+            raise ConfigurationError(
+                f"NIGHTDESK_LOCAL_MODEL: the model wants {', '.join(sorted(unknown))}; what can be given is"
+                f" {', '.join(sorted(KNOWN_INPUTS))}"
+            )
+        # Cut and padded here: a file's own settings would cut the claim.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        special = [token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special]
+        self._special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
+        padding = (self._tokenizer.token_to_id(token) for token in ("<pad>", "[PAD]"))
+        self._padding = next((token for token in padding if token is not None), 0)
+        before, _, rest = self._card.prompt.partition("{evidence}")
+        self._before, self._between, self._after = before, *_around_claim(rest)
+        self.name = self._card.name or directory.resolve().name
+        self.version = _digest(directory)
+        self.max_tokens = self._card.max_length
+        self._try_out()
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """See ``ClaimScorer``; pairs of like length are computed together, so that little is padded."""
+        encoded = [self._encode(evidence, claim) for evidence, claim in pairs]
+        order = sorted(range(len(pairs)), key=lambda at: len(encoded[at].ids))
+        scores = [0.0] * len(pairs)
+        for start in range(0, len(order), self._card.batch):
+            chosen = order[start : start + self._card.batch]
+            for at, score in zip(chosen, self._run([encoded[at] for at in chosen]), strict=True):
+                scores[at] = score
+        return scores
+
+    def _try_out(self) -> None:
+        """One pair, so that a card that does not fit its model is found at the start and not in every job."""
+        try:
+            (score,) = self.score([("The desk opens at nine.", "It opens at nine.")])
+        except Exception as error:
+            raise ConfigurationError(f"NIGHTDESK_LOCAL_MODEL: the model and its {CARD} don't fit: {error}") from error
+        if not np.isfinite(score):
+            raise ConfigurationError(f"NIGHTDESK_LOCAL_MODEL: the model says {score}, which is no score")
+
+    # ---- text to tokens ----
+
+    def _encode(self, evidence: str, claim: str) -> Encoding:
+        """Both texts as tokens; the end of the evidence is left out as far as the model could not read all."""
+        # A source is not to end itself, or begin the claim, by spelling out a control token.
+        evidence, claim = self._special.sub(" ", evidence), self._special.sub(" ", claim)
+        encoding = self._joined(evidence, claim)
+        excess = len(encoding.ids) - self._card.max_length
+        while excess > 0 and evidence:
+            offsets = self._tokenizer.encode(evidence, add_special_tokens=False).offsets
+            evidence = evidence[: offsets[-excess][0]] if excess < len(offsets) else ""
+            encoding = self._joined(evidence, claim)
+            excess = len(encoding.ids) - self._card.max_length
+        if excess > 0:
+            encoding.truncate(self._card.max_length)
+        return encoding
+
+    def _joined(self, evidence: str, claim: str) -> Encoding:
+        if self._after is None:
+            return self._tokenizer.encode(self._before + evidence + self._between, claim)
+        return self._tokenizer.encode(self._before + evidence + self._between + claim + self._after)
+
+    # ---- tokens to scores ----
+
+    def _run(self, encoded: Sequence[Encoding]) -> list[float]:
+        width = max(len(one.ids) for one in encoded)
+        fed = {
+            "input_ids": _padded([one.ids for one in encoded], width, self._padding),
+            "attention_mask": _padded([one.attention_mask for one in encoded], width, 0),
+            "token_type_ids": _padded([one.type_ids for one in encoded], width, 0),
+            "decoder_input_ids": np.full((len(encoded), 1), self._card.decoder_start, dtype=np.int64),
+        }
+        given = {name: fed[name].astype(_dtype(kind)) for name, kind in self._inputs.items()}
+        found = np.asarray(self._session.run(None, given)[0], dtype=np.float64)
+        if self._card.output is Output.LABELS:
+            rows = found.reshape(len(encoded), -1)
+        elif self._card.output is Output.FIRST_TOKEN:
+            rows = found[:, 0, :]
+        else:
+            return [self._least(found[at], one) for at, one in enumerate(encoded)]
+        return [float(value) for value in self._odds(rows)]
+
+    def _least(self, rows: Any, encoding: Encoding) -> float:
+        claims = [at for at, sequence in enumerate(encoding.sequence_ids) if sequence == 1]
+        return float(self._odds(rows[claims]).min())
+
+    def _odds(self, rows: Any) -> Any:
+        """Log-odds of the positive label in each row of logits: shape (rows,) from (rows, labels)."""
+        if rows.shape[1] == 1:
+            return rows[:, 0]
+        positive = rows[:, self._card.positive]
+        if self._card.negative is not None:
+            return positive - rows[:, self._card.negative]
+        others = np.delete(rows, self._card.positive, axis=1)
+        most = others.max(axis=1)
+        return positive - most - np.log(np.exp(others - most[:, None]).sum(axis=1))
+
+
+def _options(threads: int) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Threads that wait by spinning would take the CPU from the worker's loop.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _around_claim(rest: str) -> tuple[str, str | None]:
+    """The text between evidence and claim and after it; None: the claim is a text of its own."""
+    between, found, after = rest.partition("{claim}")
+    return between, after if found else None
+
+
+def _padded(rows: Sequence[Sequence[int]], width: int, padding: int) -> Any:
+    return np.array([[*row, *[padding] * (width - len(row))] for row in rows], dtype=np.int64)
+
+
+def _dtype(kind: str) -> Any:
+    return np.int32 if "int32" in kind else np.int64
+
+
+def _digest(directory: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(directory.iterdir()):
+        if path.is_file() and (path.name in {MODEL, TOKENIZER, CARD} or path.name.startswith(MODEL)):
+            digest.update(f"{path.name}\0".encode())
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:12]
