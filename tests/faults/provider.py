@@ -45,7 +45,11 @@ def retry_after(here: Ground) -> Account:
         here.stub.then(*[faults.openai_error(429, "rate_limit_exceeded", retry_after=waits)] * 5)
     here.work()
     waiting = "job WHERE state = 'scheduled' AND scheduled_at > nightdesk_now() + interval '50 minutes'"
-    here.until(lambda: here.count("job WHERE finished_at IS NOT NULL") == JOBS - 5, what="all but those of an hour")
+    here.until(
+        lambda: here.count("job WHERE finished_at IS NOT NULL") == JOBS - 5,
+        within_s=240,
+        what="all but those of an hour",
+    )
     assert here.count(waiting) == 5
     assert here.count("attempt WHERE spent") == 0, "a rate limit spends no attempt"
     here.rows_changed("UPDATE job SET scheduled_at = nightdesk_now() WHERE finished_at IS NULL")

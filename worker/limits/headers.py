@@ -20,7 +20,7 @@ _ANTHROPIC = re.compile(r"anthropic-ratelimit-(requests|input-tokens|output-toke
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
-LONGEST_PAUSE_S = 300.0
+LONGEST_PAUSE_S = 60.0
 """A longer reset is asked about again by then."""
 
 

@@ -28,7 +28,7 @@ def test_anthropic_names_input_and_output_apart() -> None:
     ("reset", "pause_s"),
     [
         ("12ms", 0.012),
-        ("1m30s", 90),
+        ("0m50s", 50),
         ("1.5s", 1.5),
         ("20", 20),
         ("2h", LONGEST_PAUSE_S),
