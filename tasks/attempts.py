@@ -1,7 +1,7 @@
 """The attempts of a job, whatever they are made for: how they are opened before a call, and what a failed one says."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from uuid_utils.compat import uuid7
@@ -11,11 +11,13 @@ from tasks.closing import never_called
 from tasks.errors import ConfigurationError, InputError, ProviderError, Unstorable
 from tasks.ports import Call, Journal, Leased, Limits, NewAttempt, Opened, Permit, Purpose
 
-BUDGET_WAIT = timedelta(seconds=5)
-"""How long a job waits for other reservations of its batch to be settled before it asks for its own again."""
-
 OVERTIME_S = 0.25
 """Seconds beyond a call's time limit: adapters keep it themselves, and know what a stream brought before it was up."""
+
+UNPRICED = (
+    "the price of model {} at {} is unknown, so the batch's ceiling could not be kept; "
+    "take a model whose price is known, or submit without a ceiling"
+)
 
 MAX_UNKNOWN = 10
 """Unknown outcomes of a round before no more calls are made: a job that takes its worker down must not do so for ever."""

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -14,9 +13,9 @@ from celery import shared_task
 from schemas.failure import Failure, FailureKind
 from schemas.prompt import Prompt
 from schemas.record import Quality, TimingMs
-from schemas.states import HeldReason, JobState, Outcome, Step
-from tasks.attempts import BUDGET_WAIT, MAX_UNKNOWN, OVERTIME_S, failure_of, new_attempt, opened
-from tasks.closing import advance_of, closed, cost_of, cut_off, not_now, outcome_of, spent_of
+from schemas.states import JobState, Outcome, Step
+from tasks.attempts import MAX_UNKNOWN, OVERTIME_S, failure_of, new_attempt, opened
+from tasks.closing import advance_of, closed, cost_of, cut_off, not_now, outcome_of, over_budget, spent_of
 from tasks.correcting import asked_again, given_up
 from tasks.errors import ConfigurationError, InputError, ProviderError, ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
@@ -169,16 +168,11 @@ class Generate:
         if status is Opened.ANSWERED:
             await self._move(job, Advance(JobState.SCHEDULED, Step.CHECK, job.round))
         elif status is Opened.OVER_BUDGET:
-            batch = await self.ledger.batch_status(job.batch_id)
-            # While others hold reservations some of it may come back; after that only a person can add to it.
-            waits = batch.reserved_usd > 0
-            if not waits and job.round:
+            then = over_budget(job, await self.ledger.batch_status(job.batch_id))
+            if then.held_reason is not None and job.round:
                 # There is an answer already: better that than a job that waits for more money.
-                await self._move(job, given_up(job, "the batch's budget was used up"))
-                return
-            reason = None if waits else HeldReason.BUDGET
-            delay = BUDGET_WAIT if waits else timedelta(0)
-            await self._move(job, Advance(JobState.SCHEDULED, job.step, job.round, delay, reason, "budget"))
+                then = given_up(job, "the batch's budget was used up")
+            await self._move(job, then)
         # LOST: someone else has the job now.
 
     async def _answer(

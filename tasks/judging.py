@@ -15,21 +15,20 @@ from schemas.generation import GenerationConfig, Lane
 from schemas.job import JobRequest
 from schemas.states import HeldReason, JobState
 from tasks.attempts import (
-    BUDGET_WAIT,
     MAX_UNKNOWN,
     OVERTIME_S,
+    UNPRICED,
     failure_of,
     new_attempt,
     opened,
 )
 from tasks.checkers.judge import NO_JUDGE, Heard, Question
-from tasks.closing import advance_of, cost_of, cut_off
+from tasks.closing import advance_of, closed, cost_of, cut_off, outcome_of, over_budget
 from tasks.errors import ConfigurationError, ProviderError, Unstorable
 from tasks.ports import (
     Advance,
     Answered,
     Call,
-    ClosedAttempt,
     Journal,
     Leased,
     LeaseKey,
@@ -126,8 +125,7 @@ class Judging:
         except (ConfigurationError, ProviderError) as error:
             return Heard(failure=str(error))
         if call.reserve_usd is None and job.max_cost_usd is not None:
-            told = f"the price of model {call.model} at {call.provider} is unknown, so the batch's ceiling could not be kept"
-            return Heard(failure=told)
+            return Heard(failure=UNPRICED.format(call.model, call.provider))
         return provider, call
 
     def _request(self, request: JobRequest, turn: Turn) -> JobRequest:
@@ -157,17 +155,7 @@ class Judging:
             # An earlier call's answer came after all: the next lease brings it.
             await self.ledger.defer(key, Advance(JobState.SCHEDULED, job.step, job.round))
         elif status is Opened.OVER_BUDGET:
-            batch = await self.ledger.batch_status(job.batch_id)
-            waits = batch.reserved_usd > 0
-            then = Advance(
-                JobState.SCHEDULED,
-                job.step,
-                job.round,
-                BUDGET_WAIT if waits else BUDGET_WAIT * 0,
-                None if waits else HeldReason.BUDGET,
-                "budget",
-            )
-            await self.ledger.defer(key, then)
+            await self.ledger.defer(key, over_budget(job, await self.ledger.batch_status(job.batch_id)))
         # LOST: someone else has the job now.
 
     async def _call(
@@ -210,26 +198,23 @@ class Judging:
             policy=self.policy,
             jitter=self.jitter(),
         )
-        unknown = failure.kind is FailureKind.UNKNOWN_OUTCOME
         # A lane without quota would hold the answer: better a check without its judge, which can be repeated.
         waits = not isinstance(decision, Hold) or decision.reason is HeldReason.UNKNOWN_OUTCOME
         then = advance_of(decision, job) if waits else None
-        closed = ClosedAttempt(
-            id=attempt.id,
-            job_id=job.job_id,
-            token=job.token,
-            step=job.step,
-            outcome="unknown" if unknown else f"error:{failure.kind.value}",
+        done = closed(
+            job,
+            attempt,
+            outcome_of(failure),
             spent=not isinstance(decision, Snooze | Hold),
             failure=failure,
             cost_usd=cost_of(failure, attempt),
-            timing_ms={"judge": round((monotonic() - started) * 1000, 3)},
+            timing_ms=_took(started),
             then=then,
         )
-        await self.journal.close_attempt(closed)
+        await self.journal.close_attempt(done)
         if then is not None:
             return None
-        cost = attempt.reserved_usd if closed.cost_usd is None else closed.cost_usd
+        cost = attempt.reserved_usd if done.cost_usd is None else done.cost_usd
         return Heard(failure=f"its call failed: {failure.message}"), cost
 
     async def _close(
@@ -237,34 +222,21 @@ class Judging:
     ) -> Decimal | None:
         """Store the answer, the job staying in its check; what it cost, or None if it can't be stored."""
         completion = answered.completion
-        closed = ClosedAttempt(
-            id=attempt.id,
-            job_id=job.job_id,
-            token=job.token,
-            step=job.step,
-            outcome="ok",
-            spent=False,
-            answer=StoredAnswer(answered.raw, completion, call.prompt),
-            cost_usd=completion.cost_usd,
-            timing_ms={"judge": round((monotonic() - started) * 1000, 3)},
-        )
+        answer = StoredAnswer(answered.raw, completion, call.prompt)
+        cost_usd = completion.cost_usd
+        done = closed(job, attempt, "ok", answer=answer, cost_usd=cost_usd, timing_ms=_took(started))
         try:
-            await self.journal.close_attempt(closed)
+            await self.journal.close_attempt(done)
         except Unstorable as error:
             failure = failure_of(error, attempt=attempt.number)
-            bare = ClosedAttempt(
-                id=attempt.id,
-                job_id=job.job_id,
-                token=job.token,
-                step=job.step,
-                outcome=f"error:{failure.kind.value}",
-                spent=True,
-                failure=failure,
-                cost_usd=completion.cost_usd,
-            )
+            bare = closed(job, attempt, outcome_of(failure), spent=True, failure=failure, cost_usd=cost_usd)
             await self.journal.close_attempt(bare)
             return None
         return completion.cost_usd or Decimal(0)
+
+
+def _took(started: float) -> dict[str, float]:
+    return {"judge": round((monotonic() - started) * 1000, 3)}
 
 
 def _name(call: Call) -> str:

@@ -6,16 +6,12 @@ from time import monotonic
 
 from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
+from tasks.attempts import UNPRICED
 from tasks.correcting import asked_again, with_correction
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Call, Leased, Provider, Providers, Turn
 from tasks.prompt import render
 from tasks.trial import Shares, with_trial
-
-_UNPRICED = (
-    "the price of model {} at {} is unknown, so the batch's ceiling could not be kept; "
-    "take a model whose price is known, or submit without a ceiling"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +108,7 @@ class Turns:
         call = provider.plan(request, prompt)
         self.spend((monotonic() - started) * 1000)
         if call.reserve_usd is None and self.job.max_cost_usd is not None:
-            raise ProviderError(FailureKind.BUDGET, _UNPRICED.format(call.model, call.provider))
+            raise ProviderError(FailureKind.BUDGET, UNPRICED.format(call.model, call.provider))
         return Planned(provider, call)
 
     def _none_left(self) -> ConfigurationError | ProviderError:
