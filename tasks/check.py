@@ -1,6 +1,5 @@
 """Checks the answer of a job and decides its outcome: postprocess, checkers, policy, final write."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -231,12 +230,9 @@ class Check:
     def __post_init__(self) -> None:
         self._thinking = Bundles(self.cpu, CHECK_BUNDLE)
 
-    async def run(self, jobs: Sequence[Leased]) -> None:
-        """Check leased jobs and write their finals. Every failure ends in the ledger."""
+    async def run(self, job: Leased) -> None:
+        """Check a leased job and write its final. Every failure ends in the ledger."""
         leased_at = monotonic()
-        await asyncio.gather(*(self._check(job, leased_at) for job in jobs))
-
-    async def _check(self, job: Leased, leased_at: float) -> None:
         first = await self._thinking.do(partial(_safely, job, leased_at, partial(read_and_look, job, leased_at)))
         if not isinstance(first, ToJudge):
             await self._settle(job, first)

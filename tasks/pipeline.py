@@ -68,8 +68,8 @@ class _Hint:
 class Feed:
     """Feeds one step of a process.
 
-    ``run`` takes the jobs of one chunk; its slots are free when it returns. With ``chunk`` 1 every job has its own
-    task, so the slowest of a lease holds back nobody.
+    ``run`` takes one job, whose slot is free when it returns; every job has its own task, so the slowest of a lease
+    holds back nobody.
     """
 
     def __init__(
@@ -77,19 +77,17 @@ class Feed:
         step: Step,
         *,
         slots: int,
-        chunk: int,
         worker: str,
         lease_for: timedelta,
         ledger: Ledger,
         keeper: Keeper,
-        run: Callable[[Sequence[Leased]], Awaitable[None]],
+        run: Callable[[Leased], Awaitable[None]],
         permitted: Callable[[], Room | None] = lambda: None,
     ) -> None:
         self.step = step
         self.slots = slots
         self.throttled = False
         """Set by dispatch while the next step is behind: nothing new is leased."""
-        self._chunk = chunk
         self._worker = worker
         self._lease_for = lease_for
         self._ledger = ledger
@@ -101,8 +99,7 @@ class Feed:
         self._urgent_looked = float("-inf")
         self._reserved = max(1, slots // 20) if slots >= LEAST_SLOTS_TO_RESERVE else 0
         """Slots that only urgent jobs get, so that a bulk batch never fills them all."""
-        self._running: dict[asyncio.Task[None], Sequence[Leased]] = {}
-        self._in_use = 0
+        self._running: dict[asyncio.Task[None], LeaseKey] = {}
         self._urgent: deque[_Hint] = deque()
         self._bulk: deque[_Hint] = deque()
         self._wake = asyncio.Event()
@@ -112,7 +109,7 @@ class Feed:
     @property
     def in_use(self) -> int:
         """Jobs running now."""
-        return self._in_use
+        return len(self._running)
 
     def start(self) -> None:
         """Begin to lease; needs the running loop."""
@@ -213,7 +210,7 @@ class Feed:
 
     def _room(self) -> tuple[int, int]:
         """Free slots for urgent jobs and for others."""
-        free = self.slots - self._in_use
+        free = self.slots - self.in_use
         bulk = 0 if self.throttled else max(0, free - self._reserved)
         return min(free, LEASE_ROWS), min(bulk, LEASE_ROWS)
 
@@ -258,27 +255,23 @@ class Feed:
         )
 
     def _start(self, jobs: list[Leased]) -> None:
-        for at in range(0, len(jobs), self._chunk):
-            chunk = jobs[at : at + self._chunk]
-            self._in_use += len(chunk)
-            task = asyncio.get_running_loop().create_task(self._run_chunk(chunk), name=f"{self.step} {chunk[0].job_id}")
-            self._running[task] = chunk
+        for job in jobs:
+            task = asyncio.get_running_loop().create_task(self._run_one(job), name=f"{self.step} {job.job_id}")
+            self._running[task] = key = LeaseKey(job.job_id, job.token)
             task.add_done_callback(self._ended)
-            for job in chunk:
-                self._keeper.hold(LeaseKey(job.job_id, job.token), _cancel(task) if len(chunk) == 1 else _ignore)
+            self._keeper.hold(key, _cancel(task))
 
-    async def _run_chunk(self, chunk: Sequence[Leased]) -> None:
+    async def _run_one(self, job: Leased) -> None:
         try:
-            await self._run(chunk)
+            await self._run(job)
         finally:
-            for job in chunk:
-                self._keeper.release(LeaseKey(job.job_id, job.token))
+            self._keeper.release(LeaseKey(job.job_id, job.token))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._in_use -= len(self._running.pop(task))
+        del self._running[task]
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s left an error behind; its jobs are rescued", task.get_name(), exc_info=error)
+            log.error("%s left an error behind; it is rescued", task.get_name(), exc_info=error)
 
     async def _sleep(self, pause: timedelta) -> None:
         await asyncio.sleep(pause.total_seconds())
@@ -307,8 +300,8 @@ class Feed:
             for task in waiting:
                 task.cancel()
             _, waiting = await asyncio.wait(waiting, timeout=CANCEL_AGAIN.total_seconds())
-        await self._hand_back([LeaseKey(job.job_id, job.token) for chunk in left.values() for job in chunk])
-        return sum(len(chunk) for chunk in left.values())
+        await self._hand_back(list(left.values()))
+        return len(left)
 
     async def _hand_back(self, leases: Sequence[LeaseKey]) -> None:
         """Let others have at once what was cut off, but for open calls: what became of those nobody knows yet."""
@@ -323,7 +316,3 @@ def _cancel(task: asyncio.Task[None]) -> Callable[[], None]:
         task.cancel()
 
     return lost
-
-
-def _ignore() -> None:
-    """A chunk that lost one lease goes on: its other jobs are still ours, and the ledger fences the lost one."""

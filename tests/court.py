@@ -69,7 +69,7 @@ class Court:
             self.ledger, journal, Registry(self.judge), self.policy, lambda: 0.5, JudgeOptions(max_tokens=500)
         )
         with ThreadPoolExecutor(1) as cpu:
-            await Check(self.ledger, journal, cpu, lambda job, _: self.finals.append(job), judging).run([job])
+            await Check(self.ledger, journal, cpu, lambda job, _: self.finals.append(job), judging).run(job)
         await journal.close()
 
     async def view(self) -> JobView:

@@ -39,9 +39,7 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
     unknown = [queue for queue in queues if queue not in QUEUES]
     if unknown or not queues:
         raise ConfigurationError(f"unknown queue {', '.join(unknown) or '(none)'}: choose from {', '.join(QUEUES)}")
-    calibration = Calibration.load(settings.calibration) if settings.calibration else None
-    use_calibration(calibration)
-    use_local_model(scorer_of(settings) if "check" in queues else None, calibration)
+    _prepare_check(settings, queues)
     providers = ConfiguredProviders(settings)
     secrets = passwords_of(where.database_url, where.redis_url) | providers.secrets
     configure_logging(settings.log_level, secrets)
@@ -84,6 +82,13 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
     if cut:
         log.warning("%d jobs were cut off; their calls count as unknown", cut)
     return int(worker.exitcode or 0)
+
+
+def _prepare_check(settings: Settings, queues: Sequence[str]) -> None:
+    """Put the operator's calibration and local model in place; raises ``ConfigurationError`` when one can't be used."""
+    calibration = Calibration.load(settings.calibration) if settings.calibration else None
+    use_calibration(calibration)
+    use_local_model(scorer_of(settings) if "check" in queues else None, calibration)
 
 
 def _loop_is_dead() -> None:

@@ -199,56 +199,48 @@ class WorkerRuntime:
             feed.nudge()
 
     def _feed(
-        self,
-        step: Step,
-        journal: LedgerJournal,
-        keeper: LeaseKeeper,
-        providers: Providers,
-        limits: LimitDesk,
+        self, step: Step, journal: LedgerJournal, keeper: LeaseKeeper, providers: Providers, limits: LimitDesk
     ) -> Feed:
         settings = self._settings
-        if step is Step.GENERATE:
-            generate = Generate(
-                self._ledger,
-                journal,
-                providers,
-                RetryPolicy(hold_unknown=settings.hold_unknown),
-                random.random,
-                to_check=self._checks.add,
-                final=self._final,
-                tokens=self._tokens,
-                shares=settings.prompts,
-                limits=limits,
-            )
-
-            async def run(jobs: Sequence[Leased]) -> None:
-                for job in jobs:
-                    await generate.run(job)
-
-            slots, chunk = settings.slots, 1
-        else:
-            judging = Judging(
-                self._ledger,
-                journal,
-                providers,
-                RetryPolicy(hold_unknown=settings.hold_unknown),
-                random.random,
-                JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s),
-                limits=limits,
-            )
-            run = Check(self._ledger, journal, self._cpu, final=self._final, judging=judging).run
-            slots, chunk = settings.check_slots, 1
+        generates = step is Step.GENERATE
+        doing = self._generate(journal, providers, limits) if generates else self._check(journal, providers, limits)
         return Feed(
             step,
-            slots=slots,
-            chunk=chunk,
+            slots=settings.slots if generates else settings.check_slots,
             worker=worker_name(),
             lease_for=settings.lease_for,
             ledger=self._ledger,
             keeper=keeper,
-            run=run,
-            permitted=limits.room if step is Step.GENERATE else lambda: None,
+            run=doing.run,
+            permitted=limits.room if generates else lambda: None,
         )
+
+    def _generate(self, journal: LedgerJournal, providers: Providers, limits: LimitDesk) -> Generate:
+        return Generate(
+            self._ledger,
+            journal,
+            providers,
+            RetryPolicy(hold_unknown=self._settings.hold_unknown),
+            random.random,
+            to_check=self._checks.add,
+            final=self._final,
+            tokens=self._tokens,
+            shares=self._settings.prompts,
+            limits=limits,
+        )
+
+    def _check(self, journal: LedgerJournal, providers: Providers, limits: LimitDesk) -> Check:
+        settings = self._settings
+        judging = Judging(
+            self._ledger,
+            journal,
+            providers,
+            RetryPolicy(hold_unknown=settings.hold_unknown),
+            random.random,
+            JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s),
+            limits=limits,
+        )
+        return Check(self._ledger, journal, self._cpu, final=self._final, judging=judging)
 
     def _dispatch(self) -> Dispatch:
         settings = self._settings

@@ -257,7 +257,8 @@ def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPa
     async def story() -> Sequence[JobState]:
         journal = LedgerJournal(ledger)
         with ThreadPoolExecutor(1) as cpu:
-            await Check(ledger, journal, cpu, lambda job, _: told.append(job)).run(jobs)
+            check = Check(ledger, journal, cpu, lambda job, _: told.append(job))
+            await asyncio.gather(*(check.run(job) for job in jobs))
         await journal.close()
         return [view.state for view in await ledger.views([job.job_id for job in jobs])]
 
@@ -274,7 +275,7 @@ def test_another_round_goes_back_to_generate() -> None:
     async def story() -> Leased:
         journal = LedgerJournal(ledger)
         with ThreadPoolExecutor(1) as cpu:
-            await Check(ledger, journal, cpu, lambda *_: None).run([job])
+            await Check(ledger, journal, cpu, lambda *_: None).run(job)
         await journal.close()
         await ledger.promote(10)
         (again,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)

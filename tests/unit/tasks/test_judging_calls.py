@@ -207,7 +207,7 @@ def test_the_same_question_of_a_batch_is_judged_once() -> None:
         with ThreadPoolExecutor(1) as cpu:
             step = Check(whole.ledger, journal, cpu, lambda *_: None, judging)
             for job in await whole.ledger.lease(Step.CHECK, "w", LEASE, 2):
-                await step.run([job])
+                await step.run(job)
         await journal.close()
 
         (batch,) = await whole.ledger.batches(1)
@@ -227,11 +227,13 @@ def test_jobs_that_wait_for_their_judge_hold_up_nobody() -> None:
         judging = Judging(whole.ledger, journal, Registry(whole.judge), whole.policy, lambda: 0.5)
         with ThreadPoolExecutor(1) as cpu:
             step = Check(whole.ledger, journal, cpu, lambda *_: done.set(), judging)
-            running = asyncio.create_task(step.run(await whole.ledger.lease(Step.CHECK, "w", LEASE, 2)))
+            jobs = await whole.ledger.lease(Step.CHECK, "w", LEASE, 2)
+            running = [asyncio.create_task(step.run(job)) for job in jobs]
             await whole.judge.called.wait()
             await done.wait()
-            running.cancel()
-            await asyncio.wait([running])
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running)
         await journal.close()
 
     run(story())

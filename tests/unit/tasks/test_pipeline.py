@@ -33,7 +33,7 @@ class Works:
     """A feed whose jobs run until they are let go; counts the leases it takes."""
 
     def __init__(
-        self, *, slots: int = 40, chunk: int = 1, free: bool = True, permitted: Callable[[], Room | None] = lambda: None
+        self, *, slots: int = 40, free: bool = True, permitted: Callable[[], Room | None] = lambda: None
     ) -> None:
         self.ledger = MemoryLedger()
         self.keys = Keys()
@@ -53,18 +53,18 @@ class Works:
 
         self.ledger.lease = counted  # type: ignore[method-assign]
         self.feed = Feed(
-            Step.GENERATE, slots=slots, chunk=chunk, worker="w", lease_for=timedelta(seconds=60),
+            Step.GENERATE, slots=slots, worker="w", lease_for=timedelta(seconds=60),
             ledger=self.ledger, keeper=self.keys, run=self._run, permitted=permitted,
         )  # fmt: skip
 
-    async def _run(self, jobs: Sequence[Leased]) -> None:
+    async def _run(self, job: Leased) -> None:
         async with self.started:
-            self.ran.extend(job.job_id for job in jobs)
+            self.ran.append(job.job_id)
             self.started.notify_all()
         try:
             await self.gate.wait()
         except asyncio.CancelledError:
-            self.cut.extend(job.job_id for job in jobs)
+            self.cut.append(job.job_id)
             raise
 
     async def submit(self, count: int, **request: Any) -> list[UUID]:
@@ -219,9 +219,9 @@ def test_few_slots_still_run_bulk_jobs(slots: int) -> None:
     run(story())
 
 
-def test_chunks_share_a_run() -> None:
+def test_slots_are_free_again_when_their_jobs_are_done() -> None:
     async def story() -> None:
-        works = Works(slots=100, chunk=10)
+        works = Works(slots=100)
         ids = await works.submit(25)
         works.feed.start()
         await works.feed.admit(ids, urgent=False)

@@ -84,7 +84,7 @@ class Desk:
     async def check(self, job: Leased) -> None:
         journal = LedgerJournal(self.ledger)
         with ThreadPoolExecutor(1) as cpu:
-            await Check(self.ledger, journal, cpu, lambda *_: None).run([job])
+            await Check(self.ledger, journal, cpu, lambda *_: None).run(job)
         await journal.close()
 
     async def finish(self) -> JobView:
