@@ -35,6 +35,7 @@ lint: $(VENV)/.developing ## style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy docs/*.py
 	$(BIN)/lint-imports
 
 format: $(VENV)/.developing ## let ruff format everything

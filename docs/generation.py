@@ -88,7 +88,7 @@ class Desk:
             )  # fmt: skip
             check = Check(self.ledger, journal, cpu, lambda *_: None)
             while job := await self.lease(Step.GENERATE) or await self.lease(Step.CHECK):
-                await (generate.run(job) if job.step is Step.GENERATE else check.run([job]))
+                await (generate.run(job) if job.step is Step.GENERATE else check.run(job))
         await journal.close()
         await providers.close()
         detail = await self.ledger.job_detail(job_id)

@@ -5,6 +5,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from pydantic.fields import FieldInfo
+
 from schemas.generation import GenerationConfig
 from schemas.quality import QualityConstants
 from worker.settings import Settings
@@ -42,6 +44,13 @@ TAIL = """
 Of a source's metadata the model is shown only title, page, article, section, section_hierarchy, source_path,
 product_name, document_type and date.
 """
+
+
+def origin(constant: FieldInfo) -> str:
+    """Where a constant's value comes from, as its field says."""
+    noted = constant.json_schema_extra
+    assert isinstance(noted, dict)
+    return str(noted["origin"])
 
 
 def shown(default: Any) -> str:
@@ -86,7 +95,7 @@ def quality() -> str:
     text = QUALITY.read_text()
     start = text.index(CONSTANTS)
     rows = [
-        f"| `{name}` | {shown(field.default)} | {field.description} | {field.json_schema_extra['origin']} |\n"
+        f"| `{name}` | {shown(field.default)} | {field.description} | {origin(field)} |\n"
         for name, field in QualityConstants.model_fields.items()
     ]
     return "".join(
