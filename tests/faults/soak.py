@@ -285,7 +285,7 @@ def _told(
     told(f"final records {runs}, lost {account.lost}, attempts left open {left_open}")
     told(
         f"calls {account.calls}: called twice without need {account.needless}, not in the ledger {account.unrecorded}, "
-        f"outcome unknown {account.unknown}"
+        f"outcome unknown {account.unknown}, answered late by a frozen worker {account.late}"
     )
     told(
         f"recorded answers {money.recorded} for {money.recorded_usd} USD, due {money.due_usd} USD; "
