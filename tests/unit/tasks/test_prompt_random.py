@@ -13,10 +13,10 @@ from schemas.generation import AnswerProtocol, GenerationConfig, GenerationMode
 from schemas.job import JobRequest
 from schemas.prompt import Flag, SourceFlag
 from tasks.context import hostile
-from tasks.context.among import Among
 from tasks.context.duplicates import Shown, searchable
 from tasks.context.tokens import quarter_tokens
 from tasks.prompt import render, rerender
+from tasks.text.among import Among
 
 _RANGES = (
     (0x20, 0x7E), (0x20, 0x7E), (0xA0, 0x24F), (0x391, 0x3A1), (0x410, 0x44F), (0x627, 0x64A), (0x4E00, 0x4EFF),
