@@ -17,6 +17,7 @@ from worker.limits.book import (
     LEARNED_KEPT,
     RECOVERY,
     SLICES,
+    SLOT_KEPT_S,
     Ask,
     Book,
     Notice,
@@ -43,8 +44,15 @@ class Account:
         self.now += seconds
         self._set_clock(self.now)
 
-    def order(self, terms: Terms, *asks: Ask, settle: tuple[Settlement, ...] = (), **notice: Any) -> Reply:
-        return self._exchange(Order(terms, asks, settle, Notice(**notice)))
+    def order(
+        self,
+        terms: Terms,
+        *asks: Ask,
+        settle: tuple[Settlement, ...] = (),
+        held: tuple[Ask, ...] = (),
+        **notice: Any,
+    ) -> Reply:
+        return self._exchange(Order(terms, asks, settle, Notice(**notice), tuple(one.id for one in held)))
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -71,8 +79,8 @@ def account(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         runner.run(books.close())
 
 
-def ask(requests: float = 1, tokens: float = 0, *, urgent: bool = False, lasts_s: float = 100.0) -> Ask:
-    return Ask(uuid4(), urgent, (requests, tokens, 0.0, 0.0), lasts_s)
+def ask(requests: float = 1, tokens: float = 0, *, urgent: bool = False) -> Ask:
+    return Ask(uuid4(), urgent, (requests, tokens, 0.0, 0.0))
 
 
 def terms(requests: float = 0, tokens: float = 0, concurrency: int = 0) -> Terms:
@@ -169,16 +177,33 @@ def test_urgent_calls_get_what_comes_free_first(account: Account) -> None:
     assert account.order(rules, ask()).granted == 1
 
 
-def test_slots_are_counted_given_back_and_taken_back(account: Account) -> None:
+def test_slots_are_counted_given_back_and_kept_while_they_are_named(account: Account) -> None:
     rules = terms(concurrency=2)
-    first, second = ask(), ask(lasts_s=5.0)
+    first, second, third = ask(), ask(), ask()
     assert account.order(rules, first, second, ask()).granted == 2
     assert account.order(rules, ask()).why == "slots"
     ended = Settlement(first.id, START, (0.0,) * 4)
-    assert account.order(rules, ask(), settle=(ended,)).granted == 1
-    assert account.order(rules, ask()).granted == 0
-    account.later(5.1)
-    assert account.order(rules, ask()).granted == 1
+    assert account.order(rules, third, settle=(ended,)).granted == 1
+    for _ in range(5):
+        account.later(SLOT_KEPT_S - 0.1)
+        assert account.order(rules, ask(), held=(second, third)).why == "slots"
+    # One worker was killed: nobody names its call any more.
+    account.later(SLOT_KEPT_S - 0.1)
+    assert account.order(rules, ask(), held=(second,)).granted == 0
+    account.later(0.2)
+    assert account.order(rules, ask(), ask()).granted == 1
+
+
+def test_who_names_a_call_whose_slot_was_lost_has_it_again_before_others(account: Account) -> None:
+    rules = terms(concurrency=1)
+    frozen, other = ask(), ask()
+    assert account.order(rules, frozen).granted == 1
+    account.later(SLOT_KEPT_S + 0.1)
+    assert account.order(rules, other).granted == 1
+    # Thawed: both calls are under way, and nothing begins before both have ended.
+    assert account.order(rules, ask(), held=(frozen,)).granted == 0
+    assert account.order(rules, ask(), settle=(Settlement(other.id, START, (0.0,) * 4),)).granted == 0
+    assert account.order(rules, ask(), settle=(Settlement(frozen.id, START, (0.0,) * 4),)).granted == 1
 
 
 def test_a_refusal_cuts_the_limit_once_and_it_grows_back(account: Account) -> None:

@@ -30,6 +30,9 @@ RECOVERY = 0.3
 LEARNED_KEPT = 10.0
 """Periods after which what a provider said of its limits, or what was guessed, is forgotten."""
 
+SLOT_KEPT_S = 20.0
+"""A call under way keeps its slot for so long after its worker last named it: a worker that dies leaves none taken."""
+
 URGENT_HELD = 1 / 30
 """Of a period at most: so long others wait after an urgent call was refused, so that it gets what comes free first."""
 
@@ -46,8 +49,6 @@ class Ask:
     id: UUID
     urgent: bool
     weights: tuple[float, ...]
-    lasts_s: float
-    """A slot that is not given back by then is taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ class Order:
     asks: tuple[Ask, ...] = ()
     settlements: tuple[Settlement, ...] = ()
     notice: Notice = field(default_factory=Notice)
+    held: tuple[UUID, ...] = ()
+    """Calls under way whose slots are kept, or taken again where they were lost."""
     workers: int = 1
     """Processes that share the limits without seeing each other; 1 where the account is shared."""
 
@@ -184,6 +187,8 @@ class Book:
             for at, (meter, most, more) in enumerate(zip(self._meters, own, end.more, strict=True)):
                 if more and (most > 0 or at == REQUESTS):
                     meter.take(now, end.taken_at_s, period, most, more)
+        if order.terms.concurrency:
+            self._slots |= dict.fromkeys(order.held, now + SLOT_KEPT_S)
         self._slots = {name: until for name, until in self._slots.items() if until > now}
         granted, wait, why = 0, 0.0, ""
         for ask in order.asks:
@@ -268,7 +273,7 @@ class Book:
 
     def _grant(self, order: Order, ask: Ask, now: float, own: list[float]) -> None:
         if order.terms.concurrency:
-            self._slots[ask.id] = now + ask.lasts_s
+            self._slots[ask.id] = now + SLOT_KEPT_S
         for at, (meter, most, weight) in enumerate(zip(self._meters, own, ask.weights, strict=True)):
             # Requests are counted also without a limit, so that a refusal can make one.
             if most > 0 or at == REQUESTS:

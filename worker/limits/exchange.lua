@@ -138,7 +138,11 @@ for _, ended in ipairs(order.settlements) do
     if more ~= 0 and (most[d] > 0 or d == 1) then take(d, ended.at, most[d], more) end
   end
 end
-if order.concurrency > 0 then redis.call('ZREMRANGEBYSCORE', slots, '-inf', string.format('%.6f', now)) end
+local kept_until = string.format('%.6f', now + rules.slot_kept)
+if order.concurrency > 0 then
+  for _, id in ipairs(order.held) do redis.call('ZADD', slots, kept_until, id) end
+  redis.call('ZREMRANGEBYSCORE', slots, '-inf', string.format('%.6f', now))
+end
 
 local function refusal(ask)
   if now < get('paused', 0) then return get('paused', 0) - now, 'pause' end
@@ -168,7 +172,7 @@ for _, ask in ipairs(order.asks) do
     set('trips', trips + 1)
     set('open', now + math.min(rules.cool * 2 ^ trips, rules.longest_cool) * period)
   end
-  if order.concurrency > 0 then redis.call('ZADD', slots, string.format('%.6f', now + ask.lasts), ask.id) end
+  if order.concurrency > 0 then redis.call('ZADD', slots, kept_until, ask.id) end
   for d, weight in ipairs(ask.weights) do
     -- Requests are counted also without a limit, so that a refusal can make one.
     if weight ~= 0 and (most[d] > 0 or d == 1) then take(d, now, most[d], weight) end
@@ -189,7 +193,7 @@ if #removals > 0 then redis.call('HDEL', key, unpack(removals)) end
 if #writes > 0 then redis.call('HSET', key, unpack(writes)) end
 local kept = math.ceil((rules.learned_kept + rules.longest_cool) * period)
 redis.call('EXPIRE', key, kept)
-if order.concurrency > 0 then redis.call('EXPIRE', slots, kept + 7200) end
+if order.concurrency > 0 then redis.call('EXPIRE', slots, math.max(kept, math.ceil(rules.slot_kept))) end
 
 local blocked = math.max(0, get('paused', 0) - now)
 if get('trips', 0) > 0 then blocked = math.max(blocked, get('open', 0) - now) end
