@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ from worker.limits.book import (
     COOL,
     CUT,
     LEARNED_KEPT,
-    RECOVERY,
+    LEAST_FACTOR,
     SLICES,
     SLOT_KEPT_S,
     Ask,
@@ -206,14 +207,47 @@ def test_who_names_a_call_whose_slot_was_lost_has_it_again_before_others(account
     assert account.order(rules, ask(), settle=(Settlement(frozen.id, START, (0.0,) * 4),)).granted == 1
 
 
-def test_a_refusal_cuts_the_limit_once_and_it_grows_back(account: Account) -> None:
+def test_a_refusal_cuts_the_limit_once_and_it_grows_back_slowest_where_it_was_refused(account: Account) -> None:
     rules = terms(requests=600)
     assert account.order(rules, cut=True).limits[0] == pytest.approx(600 * CUT)
     assert account.order(rules, cut=True).limits[0] == pytest.approx(600 * CUT)
-    account.later(6)
-    assert account.order(rules).limits[0] == pytest.approx(600 * (CUT + RECOVERY / 10))
-    account.later(600)
-    assert account.order(rules).limits[0] == pytest.approx(600)
+    seen = []
+    for _ in range(10):
+        account.later(4.1)
+        seen.append(account.order(rules).limits[0])
+    gains = [later - earlier for earlier, later in pairwise([600 * CUT, *seen])]
+    assert gains == sorted(gains, reverse=True)
+    assert seen[-1] == pytest.approx(600, rel=0.001)
+    # Never more than was allowed, however long nobody refuses.
+    for _ in range(20):
+        account.later(60)
+        assert account.order(rules).limits[0] == 600
+
+
+def test_a_limit_that_was_cut_again_and_again_is_whole_soon_after_the_last_refusal(account: Account) -> None:
+    rules = terms(requests=600)
+    for _ in range(40):
+        lowest = account.order(rules, cut=True).limits[0]
+        account.later(2.1)
+    assert lowest == pytest.approx(600 * LEAST_FACTOR, rel=0.05)
+    account.later(75)
+    assert account.order(rules).limits[0] == 600
+
+
+def test_where_the_provider_takes_half_few_calls_are_refused_and_most_of_it_is_used(account: Account) -> None:
+    taken: list[float] = []
+    refused, cut = 0, False
+    for _ in range(1_200):
+        reply = account.order(terms(requests=600), *(ask() for _ in range(12)), cut=cut)
+        cut = False
+        for _ in range(reply.granted):
+            if sum(at > account.now - 60 for at in taken[-300:]) < 300:
+                taken.append(account.now)
+            else:
+                refused, cut = refused + 1, True
+        account.later(0.5)
+    assert len(taken) >= 0.8 * 300 * 10
+    assert refused <= 0.04 * len(taken)
 
 
 def test_without_a_limit_a_refusal_makes_one_of_what_just_went_through(account: Account) -> None:
@@ -223,8 +257,23 @@ def test_without_a_limit_a_refusal_makes_one_of_what_just_went_through(account: 
     reply = account.order(terms(), cut=True)
     assert reply.limits[0] == pytest.approx(600 * CUT, rel=0.1)
     assert reply.limited
+    assert account.order(terms(tokens=900)).limits[1] == pytest.approx(900 * CUT)
+    # A guess is outgrown when nobody refuses any more, a limit that was set is not.
+    account.later(100)
+    assert account.order(terms(tokens=900)).limits[:2] == (pytest.approx(1_200, rel=0.2), 900)
+    account.later(100)
+    assert account.order(terms()).limits[0] > 10_000
+    # Refused again, it is cut to what goes through, not to what might.
+    assert account.order(terms(), cut=True).limits[0] < 600
     account.later(LEARNED_KEPT * 60 + 1)
     assert account.order(terms()).limits[0] == 0
+
+
+def test_a_limit_that_the_provider_names_ends_a_guess(account: Account) -> None:
+    assert account.order(terms(), ask(), cut=True).limits[0] > 0
+    account.order(terms(), learned=(300.0, 0.0, 0.0, 0.0))
+    account.later(200)
+    assert account.order(terms()).limits[0] == 300
 
 
 def test_what_the_provider_names_lowers_the_limit_and_never_raises_it(account: Account) -> None:
@@ -250,6 +299,18 @@ def test_a_breaker_lets_one_probe_through_and_closes_when_it_is_answered(account
     account.later(COOL * 60 + 0.1)
     assert account.order(terms(), ask(), ask()).granted == 1
     assert account.order(terms(), ask(), ask(), well=True).granted == 2
+
+
+def test_however_long_a_provider_was_down_it_is_called_within_a_minute(account: Account) -> None:
+    assert account.order(terms(), ask(), trip=True).granted == 0
+    probes = []
+    for _ in range(1_200):
+        if account.order(terms(), ask()).granted:
+            probes.append(account.now)
+        account.later(0.5)
+    # Few while it is down for ten minutes, and soon after its end.
+    assert [round(later - earlier) for earlier, later in pairwise([START, *probes[:5]])] == [5, 10, 20, 40, 60]
+    assert all(later - earlier <= 60.5 for earlier, later in pairwise(probes))
 
 
 def test_a_probe_after_a_paused_lane_is_one_call(account: Account) -> None:

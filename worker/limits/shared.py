@@ -21,7 +21,7 @@ RULES = {
     "cut": book.CUT,
     "cut_pause": book.CUT_PAUSE,
     "least_factor": book.LEAST_FACTOR,
-    "recovery": book.RECOVERY,
+    "growth": book.GROWTH,
     "learned_kept": book.LEARNED_KEPT,
     "slot_kept": book.SLOT_KEPT_S,
     "urgent_held": book.URGENT_HELD,
