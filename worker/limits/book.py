@@ -25,6 +25,8 @@ CUT = 0.7
 CUT_PAUSE = 1 / 30
 """Of a period: calls that were under way together are refused together, and count once."""
 LEAST_FACTOR = 0.05
+LEAST_GROWTH = 0.3
+"""Of the limit that comes back per period without a refusal, at least."""
 GROWTH = 1.0
 """How steeply a limit comes back, in limits per cubed period: see ``grown``. More brings more refusals, not more calls."""
 LEARNED_KEPT = 10.0
@@ -45,12 +47,12 @@ LONGEST_COOL = 1.0
 def grown(factor: float, before: float, periods: float) -> float:
     """What a share of a limit that was cut from ``before`` to ``factor`` has grown to after so many periods.
 
-    The cubic of CUBIC (RFC 9438, 4.1): back quickly at first, slowly around what was refused, and ever faster when it is
-    not refused again. With periods of a minute one cut is made good in 40 s, and the lowest share is the whole limit after
-    75 s at most.
+    The cubic of CUBIC (RFC 9438, 4.2), or a straight line where that is quicker (4.3): back quickly at first, slowly around
+    what was refused, and ever faster when it is not refused again. With periods of a minute one cut is made good in 40 s,
+    and the lowest share is the whole limit after 75 s at most.
     """
     back: float = (max(0.0, before - factor) / GROWTH) ** (1 / 3)
-    return before + GROWTH * (periods - back) ** 3
+    return max(before + GROWTH * (periods - back) ** 3, factor + LEAST_GROWTH * periods)
 
 
 @dataclass(frozen=True, slots=True)

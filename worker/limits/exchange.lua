@@ -51,7 +51,8 @@ local function grown()
   local cut_to = get('factor', 1)
   local before = get('before', cut_to)
   local periods = math.min((now - get('cut_at', 0)) / period, rules.learned_kept)
-  return before + rules.growth * (periods - (math.max(0, before - cut_to) / rules.growth) ^ (1 / 3)) ^ 3
+  local cubic = before + rules.growth * (periods - (math.max(0, before - cut_to) / rules.growth) ^ (1 / 3)) ^ 3
+  return math.max(cubic, cut_to + rules.least_growth * periods)
 end
 
 local function limits()

@@ -22,6 +22,7 @@ RULES = {
     "cut_pause": book.CUT_PAUSE,
     "least_factor": book.LEAST_FACTOR,
     "growth": book.GROWTH,
+    "least_growth": book.LEAST_GROWTH,
     "learned_kept": book.LEARNED_KEPT,
     "slot_kept": book.SLOT_KEPT_S,
     "urgent_held": book.URGENT_HELD,
