@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-import orjson
 import typer
 
 from schemas.job import JobRequest
@@ -14,7 +13,7 @@ from tasks.given import as_check_only
 from tasks.submit import parse_request
 from worker.cli import options
 from worker.cli.exits import OK
-from worker.cli.intake import check_files, read_lines
+from worker.cli.intake import check_files, parsed, read_lines, shown
 from worker.cli.messages import tell, warn
 from worker.cli.outfile import check_output, writing
 from worker.cli.output import write_json
@@ -61,16 +60,13 @@ def _labelled(name: str) -> Iterator[tuple[JobRequest, bool]]:
             yield _read(line)
         except InputError as error:
             bad += 1
-            warn(f"line {number} is left out: {error}")
+            warn(f"{shown(name)}, line {number} is left out: {error}")
     if bad:
         warn(f"{bad} lines were left out")
 
 
-def _read(line: bytes) -> tuple[JobRequest, bool]:
-    try:
-        raw: Any = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"not valid JSON: {error}") from None
+def _read(line: bytes | None) -> tuple[JobRequest, bool]:
+    raw = parsed(line)
     if not isinstance(raw, dict):
         raise InputError("is not a JSON object")
     label = _label(raw.pop("label", None))
