@@ -20,6 +20,7 @@ _LEAST_GERMAN = 2
 _TITLE_CASE = 0.6
 """Share of capitalised words from which capitals say nothing (a headline)."""
 _DIGIT_END = "9"
+_AROUND = " \t\n.,;:!?…"
 
 
 class Features(NamedTuple):
@@ -45,6 +46,7 @@ WEIGHED = Features._fields[:-1]
 class Said:
     """What a claim says, read once."""
 
+    text: str
     words: tuple[str, ...]
     content: frozenset[str]
     """Its content words, as compared."""
@@ -71,6 +73,7 @@ def read_claim(text: str) -> Said:
         if word[0] <= _DIGIT_END
     }
     return Said(
+        text=text.strip(_AROUND),
         words=tuple(found),
         content=content,
         numbers=tuple(numbers.items()),
@@ -145,7 +148,13 @@ def _verbatim(search: SourceSearch, said: Said, match: Match) -> bool:
     if len(said.content) < _LEAST_QUOTED:
         return False
     start, end = search.window_span(match)
-    return f" {' '.join(said.words)} " in f" {' '.join(words(search.content(match.source_index)[start:end]))} "
+    content = search.content(match.source_index)
+    # Mostly the very same characters: then the window's words need not be read.
+    found = content.find(said.text, start, end)
+    after = found + len(said.text)
+    if found >= 0 and not any(map(str.isalnum, content[max(0, found - 1) : found] + content[after : after + 1])):
+        return True
+    return f" {' '.join(said.words)} " in f" {' '.join(words(content[start:end]))} "
 
 
 _ENOUGH = 0.7

@@ -176,6 +176,7 @@ def test_more_support_never_lowers_the_probability() -> None:
         ("A crossing takes minutes: 85.", False),
         ("A crossing takes 85 minutes and costs 18,50 euros for all adults.", False),
         ("The crossings take 85 minutes.", False),
+        ("The vessel Northwind carries 240 passenger.", False),
         ("240 passengers", False),
         ("36.", False),
         ("Whales sing.", False),
