@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from schemas.job import JobRequest
 from tasks.answers.render import strip_markers
@@ -14,6 +15,7 @@ from tasks.checkers.calibration import Knots, Labelled, bent, isotonic, moved_cu
 from tasks.checkers.lexical import Lexical
 from tasks.checkers.local import Local, identity_of, is_sure
 from tasks.checkers.model import Calibration, LexicalModel, shipped
+from tasks.checkers.together import Answer, dependence_of, together
 from tasks.errors import InputError
 from tasks.ports.scorer import ClaimScorer
 from tasks.postprocess import postprocess
@@ -75,18 +77,18 @@ def recalibrate(
 
     Rows of the same response stay in one fold. Raises ``InputError`` when there are too few labels of a kind.
     """
-    scored: list[tuple[str, Labelled]] = []
+    scored: list[_Given] = []
     logits: list[float] = []
     local = Local(scorer) if scorer else None
     digest = hashlib.sha256()
     for request, supported in labelled:
         claims = claims_of(request)
-        score = min(Lexical().log_odds(claims), default=None)
+        scores = tuple(Lexical().log_odds(claims))
         digest.update(f"{request.response}\0{supported}\0".encode(errors="replace"))
-        if score is not None:
-            scored.append((request.response or "", Labelled(score, supported)))
+        if scores:
+            scored.append(_Given(request.response or "", Labelled(min(scores), supported), scores))
             logits.append(min(local.log_odds(claims), default=-math.inf) if local else -math.inf)
-    rows = [row for _, row in scored]
+    rows = [given.row for given in scored]
     fewest = min(sum(row.supported for row in rows), sum(not row.supported for row in rows))
     if len(rows) < LEAST_LABELS or fewest < LEAST_OF_EACH:
         raise InputError(
@@ -95,10 +97,11 @@ def recalibrate(
         )
     model = shipped()
     start = score_at(model.knots, model.supported_at)
-    knots, supported_from = _fitted(rows, model.knots, start)
-    after, with_local = _in_folds(scored, logits, scorer, model.knots, start)
+    fitted_to = _fitted(scored, model, start)
+    knots, supported_from = fitted_to.knots, fitted_to.supported_from
+    after, with_local = _in_folds(scored, logits, scorer, model, start)
     blend = _blended(scorer, rows, logits, knots, supported_from)
-    before = _figures([(row, probability(model.knots, row.score), row.score >= start) for row in rows])
+    before = _figures([_judged(given, _Curve(model.knots, start, model.dependence)) for given in scored])
     calibration = Calibration(
         model=model.identity,
         knots=knots,
@@ -116,13 +119,63 @@ def recalibrate(
             if one is not None
         },
         local=blend,
+        dependence=fitted_to.dependence,
     )
     return Recalibrated(calibration, before, after, with_local if blend else None)
 
 
-def _fitted(rows: Sequence[Labelled], knots: Knots, start: float) -> tuple[Knots, float]:
-    own = isotonic(rows) if len(rows) >= MANY_LABELS else bent(knots, rows)
-    return own, moved_cut(rows, start)
+class _Given(NamedTuple):
+    """A labelled answer: its words, its weakest claim, and the scores of all its claims."""
+
+    response: str
+    row: Labelled
+    scores: tuple[float, ...]
+
+
+class _Curve(NamedTuple):
+    """What scores mean: of a claim, from where on it is supported, and of several together."""
+
+    knots: Knots
+    supported_from: float
+    dependence: float
+
+
+class _Judged(NamedTuple):
+    """What a curve says of an answer: how likely it is that all is supported, and whether its weakest claim is."""
+
+    row: Labelled
+    stated: float
+    supported: bool
+
+
+def _fitted(given: Sequence[_Given], model: LexicalModel, start: float) -> _Curve:
+    """The curve of a claim; on it, how alike the claims of these answers fare; and where the weakest claim is enough."""
+    rows = [one.row for one in given]
+    alone = [Labelled(_as_one(one.scores, model), one.row.supported) for one in given]
+    own = isotonic(alone) if len(alone) >= MANY_LABELS else bent(model.knots, alone)
+    answers = [Answer(_probabilities(one, own), one.row.supported) for one in given]
+    dependence = dependence_of(answers, expected=model.dependence)
+    return _Curve(own, moved_cut(rows, start), model.dependence if dependence is None else dependence)
+
+
+def _as_one(scores: Sequence[float], model: LexicalModel) -> float:
+    """The score of one claim that would be as likely as all of these together.
+
+    So that a label of a long answer is not read as one of its weakest claim: the length would be counted twice.
+    """
+    if len(scores) == 1:
+        return scores[0]
+    stated = together([probability(model.knots, score) for score in scores], model.dependence)
+    return min(*scores, max(score_at(model.knots, stated), model.knots[0][0]))
+
+
+def _probabilities(given: _Given, knots: Knots) -> list[float]:
+    return [probability(knots, score) for score in given.scores]
+
+
+def _judged(given: _Given, curve: _Curve) -> _Judged:
+    stated = together(_probabilities(given, curve.knots), curve.dependence)
+    return _Judged(given.row, stated, given.row.score >= curve.supported_from)
 
 
 def _blended(
@@ -138,45 +191,40 @@ def _blended(
 
 
 def _in_folds(
-    scored: Sequence[tuple[str, Labelled]],
-    logits: Sequence[float],
-    scorer: ClaimScorer | None,
-    knots: Knots,
-    start: float,
+    scored: Sequence[_Given], logits: Sequence[float], scorer: ClaimScorer | None, model: LexicalModel, start: float
 ) -> tuple[Figures, Figures | None]:
     """Figures of the words alone, and with the local model, each row judged by what was fitted on other folds."""
-    folds = [int(hashlib.sha256(said.encode(errors="replace")).hexdigest()[:8], 16) % FOLDS for said, _ in scored]
-    judged: list[tuple[Labelled, float, bool]] = []
-    blended: list[tuple[Labelled, float, bool]] = []
+    folds = [int(hashlib.sha256(one.response.encode(errors="replace")).hexdigest()[:8], 16) % FOLDS for one in scored]
+    judged: list[_Judged] = []
+    blended: list[_Judged] = []
     for fold in range(FOLDS):
         others = [at for at, of in enumerate(folds) if of != fold]
-        rows = [scored[at][1] for at in others]
-        own, supported_from = (
-            _fitted(rows, knots, start) if {row.supported for row in rows} == {True, False} else (knots, start)
-        )
-        blend = _blended(scorer, rows, [logits[at] for at in others], own, supported_from)
+        rows = [scored[at].row for at in others]
+        curve = _Curve(model.knots, start, model.dependence)
+        if {row.supported for row in rows} == {True, False}:
+            curve = _fitted([scored[at] for at in others], model, start)
+        blend = _blended(scorer, rows, [logits[at] for at in others], curve.knots, curve.supported_from)
         for at, of in enumerate(folds):
             if of == fold:
-                row = scored[at][1]
-                stated = probability(own, row.score)
-                judged.append((row, stated, row.score >= supported_from))
-                blended.append(_with(blend, judged[-1], logits[at]))
+                judged.append(_judged(scored[at], curve))
+                blended.append(_with(blend, scored[at], judged[-1], logits[at], curve))
     return _figures(judged), _figures(blended) if scorer else None
 
 
-def _with(blend: Blend | None, judged: tuple[Labelled, float, bool], logit: float) -> tuple[Labelled, float, bool]:
-    """What the check says of a row with the local model: of one that the words leave open, both together."""
-    row, lexical, _ = judged
-    if blend is None or is_sure(lexical) or not math.isfinite(logit):
+def _with(blend: Blend | None, given: _Given, judged: _Judged, logit: float, curve: _Curve) -> _Judged:
+    """What the check says of a row with the local model: of a weakest claim that the words leave open, both together."""
+    weakest = probability(curve.knots, given.row.score)
+    if blend is None or is_sure(weakest) or not math.isfinite(logit):
         return judged
-    both = blend.together(lexical, logit)
-    return row, both, both >= blend.threshold(lexical)
+    both = blend.together(weakest, logit)
+    others = sorted(_probabilities(given, curve.knots))[1:]
+    return _Judged(given.row, together([both, *others], curve.dependence), both >= blend.threshold(weakest))
 
 
 _BINS = 10
 
 
-def _figures(judged: Sequence[tuple[Labelled, float, bool]]) -> Figures:
+def _figures(judged: Sequence[_Judged]) -> Figures:
     right = {True: [0, 0], False: [0, 0]}
     bins: dict[int, list[float]] = {}
     brier = 0.0
