@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -45,6 +46,7 @@ class LeaseKeeper:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._alive_at = monotonic()
+        self._renewed_at = -math.inf
         self._thread = threading.Thread(target=self._run, name="lease keeper", daemon=True)
 
     def start(self) -> None:
@@ -66,6 +68,13 @@ class LeaseKeeper:
         """Stop keeping a lease."""
         with self._lock:
             self._held.pop(key, None)
+
+    def surely_held(self, key: LeaseKey, confirmed_at: float) -> bool:
+        """Whether a lease that the ledger confirmed at that time (monotonic), or renewed since, can't have run out."""
+        with self._lock:
+            latest = max(confirmed_at, self._renewed_at) if key in self._held else confirmed_at
+        # What was confirmed may have been renewed a quarter of its time before.
+        return monotonic() - latest < self._lease_for.total_seconds() / 2
 
     def _beat(self) -> None:
         self._alive_at = monotonic()
@@ -102,10 +111,13 @@ class LeaseKeeper:
         self._silences = 0
         with self._lock:
             keys = list(self._held)
+        asked_at = monotonic()
         lost = runner.run(ledger.renew(keys, self._lease_for))
         for key in keys:
             if key.job_id in lost:
                 self._tell(key)
+        # Only now: those that were lost are not held any more.
+        self._renewed_at = asked_at
 
     def _tell(self, key: LeaseKey) -> None:
         with self._lock:

@@ -162,10 +162,9 @@ class WorkerRuntime:
         stack.push_async_callback(self._checks.close)
         spool = Spool(spool_folder(settings.home, self._database_url))
         await replay(spool, self._ledger)
-        # Renewed every quarter, a lease that was ours is so for half its time more.
-        journal = LedgerJournal(self._ledger, spool, stale_after_s=settings.lease_s / 2)
-        stack.push_async_callback(journal.close)
         keeper = LeaseKeeper(self._database_url, settings.lease_for, self._loop, dead=self._dead)
+        journal = LedgerJournal(self._ledger, spool, surely_held=keeper.surely_held)
+        stack.push_async_callback(journal.close)
         keeper.start()
         stack.callback(keeper.stop)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")

@@ -58,6 +58,13 @@ def seconds_left(database_url: str, job_id: UUID) -> float:
     return float(left)
 
 
+def eventually(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def started(database_url: str, loop: Loop, dead: Callable[[], None] | None = None) -> LeaseKeeper:
     keeper = LeaseKeeper(database_url, LEASE, loop.loop, dead=dead)
     loop.loop.call_soon_threadsafe(keeper.start)
@@ -82,6 +89,22 @@ def test_whoever_holds_a_lease_that_is_gone_is_told(database_url: str, loop: Loo
     keeper.hold(key, told.set)
 
     assert told.wait(10)
+    keeper.stop()
+
+
+def test_a_lease_is_surely_held_while_it_was_confirmed_or_renewed_lately(database_url: str, loop: Loop) -> None:
+    keeper, key = started(database_url, loop), leased(database_url)
+    long_ago = time.monotonic() - LEASE.total_seconds()
+    assert keeper.surely_held(key, time.monotonic())
+    assert not keeper.surely_held(key, long_ago), "nobody renews it"
+    lost = threading.Event()
+    keeper.hold(key, lost.set)
+    eventually(lambda: keeper.surely_held(key, long_ago))
+
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("UPDATE job SET lease_token = gen_random_uuid()")
+    assert lost.wait(10)
+    assert not keeper.surely_held(key, long_ago)
     keeper.stop()
 
 

@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import takewhile
 from time import monotonic
@@ -11,7 +10,7 @@ from typing import Protocol
 from uuid import UUID
 
 from tasks.errors import Unstorable
-from tasks.ports import ClosedAttempt, FinalJob, Ledger, NewAttempt, Opened
+from tasks.ports import ClosedAttempt, FinalJob, LeaseKey, Ledger, NewAttempt, Opened
 from worker.ledger.group_commit import GroupCommit
 
 log = logging.getLogger(__name__)
@@ -25,6 +24,10 @@ gone is noticed only when a connection times out."""
 
 KEEP_EVERY_S = 0.25
 """Seconds between writes to the spool: each is one fsync, whatever the number of answers."""
+
+
+SurelyHeld = Callable[[LeaseKey, float], bool]
+"""Whether a lease that the ledger confirmed at a time (monotonic) can't have run out since."""
 
 
 class Keeping(Protocol):
@@ -50,11 +53,11 @@ class LedgerJournal:
     that was paid for outlives this process too.
     """
 
-    def __init__(self, ledger: Ledger, spool: Keeping | None = None, *, stale_after_s: float = math.inf) -> None:
-        """A lease that the ledger was asked about longer than ``stale_after_s`` ago may be gone."""
+    def __init__(self, ledger: Ledger, spool: Keeping | None = None, *, surely_held: SurelyHeld | None = None) -> None:
+        """Without ``surely_held`` every lease is taken to be ours however late the ledger's word comes."""
         self._ledger = ledger
         self._spool = spool
-        self._stale_after_s = stale_after_s
+        self._surely_held = surely_held
         self._opens = GroupCommit[NewAttempt, Opened]("opened attempts", ledger.open_attempts)
         self._closes = GroupCommit[ClosedAttempt, bool]("closed attempts", self._close)
         self._finals = GroupCommit[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT)
@@ -67,8 +70,9 @@ class LedgerJournal:
         """Open one attempt."""
         asked = monotonic()
         opened = await self._opens.put(attempt)
-        late = opened is Opened.OPENED and monotonic() - asked > self._stale_after_s
-        return Opened.STALE if late else opened
+        if opened is not Opened.OPENED or self._surely_held is None:
+            return opened
+        return opened if self._surely_held(LeaseKey(attempt.job_id, attempt.token), asked) else Opened.STALE
 
     async def close_attempt(self, closed: ClosedAttempt) -> bool:
         """Close one attempt; True if the job advanced."""

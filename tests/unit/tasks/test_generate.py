@@ -57,7 +57,7 @@ class Desk:
     finals: list[FinalJob] = field(default_factory=list)
     tokens: TokenSink = field(default_factory=Unheard)
     shares: Shares = field(default_factory=dict)
-    stale_after_s: float = 60
+    surely_held: bool = True
 
     async def lease(self, request: JobRequest, **batch: Any) -> Leased:
         await self.ledger.submit(make_batch(**batch), [make_jobs(request)])
@@ -68,7 +68,7 @@ class Desk:
         return job
 
     async def generate(self, job: Leased) -> JobView:
-        journal = LedgerJournal(self.ledger, stale_after_s=self.stale_after_s)
+        journal = LedgerJournal(self.ledger, surely_held=lambda *_: self.surely_held)
         step = Generate(
             self.ledger, journal, self.providers, self.policy, lambda: 0.5, self.checks.append,
             lambda _, final: self.finals.append(final), self.tokens, self.limits, self.shares,
@@ -113,7 +113,7 @@ def test_an_answer_is_stored_and_goes_to_its_check() -> None:
 def test_an_attempt_heard_of_too_late_is_not_called_for() -> None:
     async def story() -> None:
         provider = Scripted(answers())
-        desk = Desk(Registry(provider), stale_after_s=0)
+        desk = Desk(Registry(provider), surely_held=False)
         job = await desk.lease(make_request(), max_cost_usd=Decimal(1))
         view = await desk.generate(job)
 
@@ -123,7 +123,7 @@ def test_an_attempt_heard_of_too_late_is_not_called_for() -> None:
         status = await desk.ledger.batch_status(job.batch_id)
         assert (status.reserved_usd, status.spent_usd) == (0, 0)
 
-        desk.stale_after_s = 60
+        desk.surely_held = True
         assert (await desk.generate(await desk.lease_again())).step is Step.CHECK
 
     run(story())
