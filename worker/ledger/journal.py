@@ -11,7 +11,7 @@ from typing import Protocol
 from uuid import UUID
 
 from tasks.errors import Unstorable
-from tasks.ports import ClosedAttempt, FinalJob, Ledger, NewAttempt, Opened
+from tasks.ports import ClosedAttempt, FinalJob, Ledger, NewAttempt, Opened, Shared, Wanted
 from worker.ledger.group_commit import GroupCommit
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ class LedgerJournal:
         self._spool = spool
         self._stale_after_s = stale_after_s
         self._opens = GroupCommit[NewAttempt, Opened]("opened attempts", ledger.open_attempts)
+        self._shares = GroupCommit[Wanted, Shared]("shared answers", ledger.share)
         self._closes = GroupCommit[ClosedAttempt, bool]("closed attempts", self._close)
         self._finals = GroupCommit[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT)
         self._unwritten: dict[UUID, tuple[float, ClosedAttempt]] = {}
@@ -69,6 +70,10 @@ class LedgerJournal:
         opened = await self._opens.put(attempt)
         late = opened is Opened.OPENED and monotonic() - asked > self._stale_after_s
         return Opened.STALE if late else opened
+
+    async def share(self, wanted: Wanted) -> Shared:
+        """Look for the answer of an identical call, and take it."""
+        return await self._shares.put(wanted)
 
     async def close_attempt(self, closed: ClosedAttempt) -> bool:
         """Close one attempt; True if the job advanced."""
@@ -130,7 +135,7 @@ class LedgerJournal:
     async def close(self) -> None:
         """Commit what waits. Cut off before the end, what is kept on disk stays there."""
         try:
-            for group in (self._opens, self._closes, self._finals):
+            for group in (self._opens, self._shares, self._closes, self._finals):
                 await group.close()
             if self._spool is not None:
                 self._spool.clear()
