@@ -83,9 +83,17 @@ def wanted(
         # As they were at another time.
         "rate_limits": {},
     }
-    waited_ms = job.started_ago_ms - job.waited_ms - timing_ms.get("retry_wait", 0.0)
-    timing = {**timing_ms, "llm": 0.0, "share_wait": round(max(0.0, waited_ms), 3)}
-    return Wanted(attempt, call.prompt, snapshot, timing)
+    return Wanted(attempt, call.prompt, snapshot, {**timing_ms, "llm": 0.0, **_waits(job, timing_ms)})
+
+
+def _waits(job: Leased, timing_ms: dict[str, float]) -> dict[str, float]:
+    """Where a job's time went before this lease, if it was leased before and only looked then."""
+    if job.started_ago_ms <= job.waited_ms:
+        return {"share_wait": 0.0}
+    shared_ms = job.started_ago_ms - job.waited_ms - timing_ms.get("retry_wait", 0.0)
+    before_ms = job.age_ms - job.started_ago_ms
+    queue_ms = timing_ms.get("queue", 0.0) + max(0.0, before_ms)
+    return {"queue": round(queue_ms, 3), "share_wait": round(max(0.0, shared_ms), 3)}
 
 
 def look_again(job: Leased, open_for: timedelta, jitter: float) -> Advance:

@@ -18,7 +18,7 @@ from tasks.check import examine
 from tasks.finish import result_of
 from tasks.ports import Call, JobView, Leased, NotNow, Permit, Unlimited, Why
 from tasks.prompt import render
-from tasks.sharing import FIRST_LOOK, LONGEST_PAUSE, NOBODY, SharePolicy, look_again, share_key
+from tasks.sharing import FIRST_LOOK, LONGEST_PAUSE, NOBODY, SharePolicy, look_again, share_key, wanted
 from tests.builders import make_attempt, make_batch, make_config, make_jobs, make_request
 from tests.scripted import Registry, Scripted, answers, hangs
 from tests.unit.tasks.test_generate import LEASE, Desk, failing, run
@@ -144,6 +144,26 @@ def test_the_longer_a_call_takes_the_longer_the_pause(open_s: float, pause: time
     assert pauses[0] < pauses[1] < pauses[2] < pause * 1.25
     then = look_again(job, timedelta(0), 0.0)
     assert (then.state, then.step, then.held_reason, then.event) == (JobState.SCHEDULED, Step.GENERATE, None, None)
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "age_ms", "retry_wait", "queue", "share_wait"),
+    [
+        (100.0, 5_000.0, 0.0, 4_100.0, 900.0),
+        (100.0, 5_000.0, 700.0, 4_100.0, 200.0),
+        (5_000.0, 5_000.0, 0.0, 5_000.0, 0.0),
+    ],
+    ids=["looked before", "called before", "the first lease"],
+)
+def test_what_a_job_waited_for_is_told_apart(
+    waited_ms: float, age_ms: float, retry_wait: float, queue: float, share_wait: float
+) -> None:
+    job = asyncio.run(leased(waited_ms=waited_ms, age_ms=age_ms, started_ago_ms=1_000.0))
+    timing = {"queue": waited_ms, "prompt": 1.0, "llm": 3.0, "retry_wait": retry_wait}
+
+    told = wanted(job, call_of(job), make_attempt(job), asked_before=(), timing_ms=timing).timing_ms
+
+    assert told == {**timing, "llm": 0.0, "queue": queue, "share_wait": share_wait}
 
 
 # ---- the step --------------------------------------------------------------------------------------------------
