@@ -45,6 +45,15 @@ def test_who_asks_and_when_makes_no_difference(kind: Kind) -> None:
 
 
 @every
+def test_what_only_the_check_and_the_rendering_read_makes_no_difference(kind: Kind) -> None:
+    elsewise = question(citation_style="footnote", checkers=("structure",), on_ungrounded="reject", timeout_s=9.0)
+
+    first, second = keys(kind.at(NOWHERE), question(), elsewise)
+
+    assert first == second
+
+
+@every
 @pytest.mark.parametrize(
     "changed",
     [
