@@ -1,7 +1,9 @@
 """What a paid call returned: the answer as received, its usage, and the snapshot of the provider."""
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 from pydantic import Field
 
@@ -35,6 +37,14 @@ class Usage(Contract):
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
 
 
+class SharedFrom(Contract):
+    """Whose answer was taken instead of making a call: that of another job, of the same tenant, for the same request."""
+
+    job_id: UUID
+    attempt_id: UUID = Field(description="the call that was made and paid for")
+    answered_at: datetime = Field(description="when its answer was stored, by the ledger's clock")
+
+
 class ProviderSnapshot(Contract):
     """What was asked of a provider and what came back, enough to explain and repeat the call. Holds no secret."""
 
@@ -54,6 +64,9 @@ class ProviderSnapshot(Contract):
     parameters_dropped: dict[str, str] = Field(default_factory=dict, description="parameter: why it was not sent")
     sdk: str | None = Field(default=None, description="name and version")
     rate_limits: dict[str, str] = Field(default_factory=dict, description="rate-limit headers as received")
+    shared_from: SharedFrom | None = Field(
+        default=None, description="no call was made for this job; request id, model and tier returned are of that one"
+    )
 
 
 class NativeCitation(Contract):

@@ -151,6 +151,11 @@ class GenerationConfig(Contract):
     sampling: Sampling | None = Field(default=None, description="top_p, top_k, seed, stop; as temperature")
     reasoning_effort: str | None = Field(default=None, description="passed through where the provider has it")
     stream: bool = Field(default=False, description="publish tokens as they come")
+    share: bool = Field(
+        default=True,
+        description="where the settings let the tenant share answers: take that of an identical request, and give this "
+        "one to others; false: a call of its own",
+    )
     output_schema: dict[str, Any] | Annotated[str, Field(json_schema_extra={"enum": [*READY_MADE]})] | None = Field(
         default=None,
         description="JSON Schema of an object that goes with the answer, or AnswerWithSources or ComparisonResult",

@@ -29,7 +29,7 @@ class TimingMs(Contract):
     """Where a job's time went, in milliseconds.
 
     ``total`` runs from acceptance to the final write; ``persist`` is what is left of it after all others: the
-    ledger's commits and the hand-overs between processes. The three waits stand apart from the work.
+    ledger's commits and the hand-overs between processes. The four waits stand apart from the work.
     """
 
     queue: float = Field(default=0.0, description="waiting for a worker, both steps")
@@ -41,6 +41,7 @@ class TimingMs(Contract):
     total: float = 0.0
     retry_wait: float = Field(default=0.0, description="failed attempts and the backoff after them")
     limiter_wait: float = 0.0
+    share_wait: float = Field(default=0.0, description="until the answer of an identical request could be taken")
     provider_batch_wait: float = 0.0
 
 
@@ -116,6 +117,7 @@ class JobResult(Contract):
     tokens_used: int | None = None
     usage: Usage | None = None
     cost_usd: Usd | None = None
+    shared_from: UUID | None = Field(default=None, description="the job whose answer was taken: no call was made")
     latency_ms: float | None = Field(default=None, description="from acceptance to the final write")
     timing_ms: TimingMs | None = None
     provider_snapshot: ProviderSnapshot | None = None

@@ -8,6 +8,7 @@ pipeline     admits hinted jobs to the process's loop, within its slots
 generate     prompt, attempt, provider call, completion
 closing      says how an attempt ends, and where its job goes then
 turns        plans a job's calls to its provider and its fallbacks
+sharing      says which calls share their answers, so that one is paid for
 trial        draws the version of a prompt where several are tried
 prompt       renders a request into messages; ``templates`` holds the templates, each with version and hash;
              ``context`` decides what is shown of the sources

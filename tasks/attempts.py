@@ -9,7 +9,7 @@ from uuid_utils.compat import uuid7
 from schemas.failure import Failure, FailureKind
 from tasks.closing import never_called
 from tasks.errors import ConfigurationError, InputError, ProviderError, Unstorable
-from tasks.ports import Call, Journal, Leased, Limits, NewAttempt, Opened, Permit, Purpose
+from tasks.ports import Call, Journal, Leased, Limits, NewAttempt, Opened, Permit, Purpose, ShareTerms
 
 OVERTIME_S = 0.25
 """Seconds beyond a call's time limit: adapters keep it themselves, and know what a stream brought before it was up."""
@@ -23,7 +23,7 @@ MAX_UNKNOWN = 10
 """Unknown outcomes of a round before no more calls are made: a job that takes its worker down must not do so for ever."""
 
 
-def new_attempt(job: Leased, call: Call, purpose: Purpose, number: int) -> NewAttempt:
+def new_attempt(job: Leased, call: Call, purpose: Purpose, number: int, share: ShareTerms | None = None) -> NewAttempt:
     """The attempt of a call about to be made."""
     return NewAttempt(
         id=uuid7(),
@@ -39,6 +39,7 @@ def new_attempt(job: Leased, call: Call, purpose: Purpose, number: int) -> NewAt
         model=call.model,
         request_hash=call.request_hash,
         reserved_usd=call.reserve_usd or Decimal(0),
+        share=share,
     )
 
 

@@ -167,6 +167,7 @@ def result_of(view: JobView) -> JobResult:
     if record is None:
         return known
     grounding, usage = record.grounding, record.usage
+    shared = record.provider_snapshot.shared_from if record.provider_snapshot else None
     return known.model_copy(
         update={
             "response": record.answer,
@@ -184,6 +185,7 @@ def result_of(view: JobView) -> JobResult:
             "structured": record.output_structured,
             "tokens_used": usage.input_tokens + usage.output_tokens if usage else None,
             "usage": usage,
+            "shared_from": shared.job_id if shared else None,
             "latency_ms": record.timing_ms.total,
             "timing_ms": record.timing_ms,
             "provider_snapshot": record.provider_snapshot,

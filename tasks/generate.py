@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -39,6 +40,8 @@ from tasks.ports import (
     Permit,
     Providers,
     Purpose,
+    ShareTerms,
+    Sharing,
     StoredAnswer,
     TokenSink,
     Unheard,
@@ -47,6 +50,7 @@ from tasks.ports import (
     wired,
 )
 from tasks.retry import Fail, Fallback, Hold, RetryPolicy, Snooze, decide
+from tasks.sharing import NOBODY, SharePolicy, look_again, wanted
 from tasks.trial import Shares
 from tasks.turns import Planned, Turns
 
@@ -121,6 +125,8 @@ class Generate:
     """Asked before each call."""
     shares: Shares = field(default_factory=dict)
     """Of the prompt versions that are tried."""
+    sharing: SharePolicy = NOBODY
+    """Whose calls share their answers."""
 
     async def run(self, job: Leased) -> None:
         """Take a job through the step. Every failure ends in the ledger; only cancellation and an unreachable ledger leave it."""
@@ -155,6 +161,12 @@ class Generate:
         more = True
         while more:
             planned = turns.take()
+            share = self.sharing.terms(job, planned.call)
+            if share is not None and turns.taken > 1:
+                # To wait would be to begin with the first provider again.
+                share = replace(share, wait=timedelta(0))
+            if share is not None and await self._shared(job, planned, share, watch, turns):
+                return
             permit = await self.limits.permit(job, planned.call)
             if isinstance(permit, NotNow):
                 # A busy provider is waited for; one that is down or has no quota left is passed over.
@@ -165,16 +177,35 @@ class Generate:
                 return
             watch.limiter_wait += permit.waited_ms
             purpose = Purpose(again.purpose) if (again := asked_again(job)) else Purpose.GENERATE
-            attempt = new_attempt(job, planned.call, purpose, job.attempts + turns.taken)
+            attempt = new_attempt(job, planned.call, purpose, job.attempts + turns.taken, share)
             status = await opened(self.journal, self.limits, permit, job, attempt)
             if status is not Opened.OPENED:
                 await self._not_opened(job, status)
                 return
             more = await self._answer(job, planned, attempt, watch, turns, permit=permit)
 
+    async def _shared(self, job: Leased, planned: Planned, share: ShareTerms, watch: Stopwatch, turns: Turns) -> bool:
+        """Whether no call is made now: the answer of an identical one was taken, or is waited for."""
+        if not (share.within or share.wait):
+            return False
+        attempt = new_attempt(job, planned.call, Purpose.GENERATE, job.attempts + turns.taken, share)
+        look = wanted(job, planned.call, attempt, asked_before=tuple(turns.asked), timing_ms=watch.stored(job))
+        found = await self.journal.share(look)
+        match found.sharing:
+            case Sharing.TAKEN:
+                self.to_check(job)
+            case Sharing.UNDER_WAY:
+                await self._move(job, look_again(job, found.open_for, self.jitter()))
+            case Sharing.NONE | Sharing.LOST:
+                # If lost, someone else has the job now.
+                return found.sharing is Sharing.LOST
+        return True
+
     async def _not_opened(self, job: Leased, status: Opened) -> None:
         if status is Opened.ANSWERED:
             await self._move(job, Advance(JobState.SCHEDULED, Step.CHECK, job.round))
+        elif status is Opened.TWIN:
+            await self._move(job, look_again(job, timedelta(0), self.jitter()))
         elif status is Opened.OVER_BUDGET:
             then = over_budget(job, await self.ledger.batch_status(job.batch_id))
             if then.held_reason is not None and job.round:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -26,10 +27,14 @@ from tasks.ports import (
     NewBatch,
     NewJob,
     Purpose,
+    ShareTerms,
     StoredAnswer,
+    Wanted,
 )
 
 SOURCE = "The night desk takes the day's copy, checks it, and has it ready by morning."
+SHARED_REQUEST = b"the same"
+"""Hash of what identical calls ask, unless given."""
 ANSWER = "It has the copy ready by morning [1]."
 
 
@@ -111,6 +116,23 @@ def make_attempt(leased: Leased, purpose: Purpose | None = None, **changes: Any)
         purpose=purpose or usual,
         **{**fields, **changes},
     )
+
+
+def make_terms(what: str = "the same", *, within_s: float = 3_600, wait_s: float = 300) -> ShareTerms:
+    """Terms for sharing; ``what`` says which calls are identical."""
+    key = hashlib.sha256(what.encode()).digest()
+    return ShareTerms(key, timedelta(seconds=within_s), timedelta(seconds=wait_s))
+
+
+def make_wanted(leased: Leased, share: ShareTerms | None = None, **changes: Any) -> Wanted:
+    """A look for the answer of an identical call, from a job whose prompt is its own."""
+    fields: dict[str, Any] = {
+        "attempt": make_attempt(leased, share=share or make_terms(), request_hash=SHARED_REQUEST),
+        "prompt": make_prompt("Its own question?"),
+        "snapshot": {"parameters_sent": {"max_tokens": 7}, "rate_limits": {}},
+        "timing_ms": {"queue": 1.5, "llm": 0.0, "share_wait": 20.0},
+    }
+    return Wanted(**{**fields, **changes})
 
 
 def make_prompt(query: str = "When is the copy ready?", source: str = SOURCE) -> Prompt:

@@ -227,6 +227,7 @@ class WorkerRuntime:
             tokens=self._tokens,
             shares=self._settings.prompts,
             limits=limits,
+            sharing=self._settings.share_policy,
         )
 
     def _check(self, journal: LedgerJournal, providers: Providers, limits: LimitDesk) -> Check:

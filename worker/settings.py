@@ -20,6 +20,7 @@ from pydantic_settings import (
 
 from schemas.generation import AnswerProtocol
 from tasks.errors import ConfigurationError, InputError
+from tasks.sharing import SharePolicy
 from tasks.templates import load
 from worker.providers.presets import with_preset
 
@@ -210,6 +211,17 @@ class Settings(BaseSettings):
         default_factory=dict,
         description='the same by tenant, before it, as JSON: `{"acme": {"max_queued_jobs": 5000}}`; null: no cap',
     )
+    share_answers: tuple[str, ...] = Field(
+        default=(),
+        description='tenants whose identical requests share one paid answer, as JSON: `["acme"]`, or `["*"]` for each '
+        "tenant within itself; see docs/operate.md. Unset: every job has a call of its own",
+    )
+    share_within_s: Seconds = Field(
+        default=86_400.0, description="how old an answer may be that is taken, counted from its call"
+    )
+    share_wait_s: Annotated[float, Field(ge=0)] = Field(
+        default=300.0, description="how long a job waits for an identical call that is under way; 0: not at all"
+    )
     lease_s: Seconds = Field(default=60.0, description="how long a lease lasts; renewed at a quarter of it")
     tick_s: Seconds = Field(default=1.0, description="pace of the dispatch duties")
     drain_s: Seconds = Field(default=70.0, description="how long running calls may end after SIGTERM")
@@ -249,6 +261,12 @@ class Settings(BaseSettings):
     def default_limits(self) -> LimitSettings:
         """The limits of providers and models that have none of their own."""
         return LimitSettings(**{name: getattr(self, name) for name in LimitSettings.model_fields})
+
+    @property
+    def share_policy(self) -> SharePolicy:
+        """Whose calls share their answers, and on which terms."""
+        within, wait = timedelta(seconds=self.share_within_s), timedelta(seconds=self.share_wait_s)
+        return SharePolicy(frozenset(self.share_answers), within, wait)
 
     @property
     def lease_for(self) -> timedelta:

@@ -23,8 +23,12 @@ from tasks.ports.rows import (
     Opened,
     Purpose,
     Receipt,
+    Shared,
+    ShareTerms,
+    Sharing,
     StoredAnswer,
     StoredCompletion,
+    Wanted,
 )
 from tasks.ports.scorer import ClaimScorer
 
@@ -56,12 +60,16 @@ __all__ = [
     "Receipt",
     "Room",
     "Runtime",
+    "ShareTerms",
+    "Shared",
+    "Sharing",
     "StoredAnswer",
     "StoredCompletion",
     "TokenSink",
     "Turn",
     "Unheard",
     "Unlimited",
+    "Wanted",
     "Why",
     "wired",
 ]

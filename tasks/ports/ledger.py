@@ -22,6 +22,8 @@ from tasks.ports.rows import (
     NewJob,
     Opened,
     Receipt,
+    Shared,
+    Wanted,
 )
 
 
@@ -73,7 +75,21 @@ class Ledger(Protocol):
 
     # attempts
     async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
-        """Write attempts before their calls; one status per attempt, in order. Reserves budget in the same statement."""
+        """Write attempts before their calls; one status per attempt, in order. Reserves budget in the same statement.
+
+        Of identical calls that may wait for each other (``share.wait``) one is opened, also when they come at once.
+        """
+        ...
+
+    async def share(self, wanted: Sequence[Wanted]) -> list[Shared]:
+        """Give jobs the newest whole answer of an identical call of their tenant, where one is stored; in order.
+
+        The job gets an attempt of its own that is closed as ``ok``, cost nothing and names the call it is from, and a
+        copy of the answer; and goes on to its check. Never the answer of another tenant, of a job that is erased, an
+        answer older than ``share.within``, a refused one or one that was cut off, nor one that itself was taken: ages
+        count from the call. A call under way is told of until it has been so for ``share.wait``, unless its job would
+        have passed its deadline by then, or three identical calls failed already: then each makes its own.
+        """
         ...
 
     async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
@@ -197,6 +213,10 @@ class Journal(Protocol):
 
     async def open_attempt(self, attempt: NewAttempt) -> Opened:
         """Open one attempt."""
+        ...
+
+    async def share(self, wanted: Wanted) -> Shared:
+        """Look for the answer of an identical call, and take it."""
         ...
 
     async def close_attempt(self, closed: ClosedAttempt) -> bool:

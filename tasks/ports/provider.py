@@ -33,6 +33,8 @@ class Call:
     parameters_dropped: dict[str, str] = field(default_factory=dict)
     stream: bool = False
     """The answer comes piece by piece."""
+    endpoint: str | None = None
+    """Where it goes: host and path, without credentials or query; None: nowhere that has an address."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,8 @@ class Leased:
     """This run only checks the answer of an earlier one again, with these changes, which ``request`` has applied."""
     judged: StoredCompletion | None = None
     """The judge's answer of this (run, round), in the step check: it is not asked again."""
+    started_ago_ms: float = 0.0
+    """Since this run was first leased."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,18 @@ class Purpose(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ShareTerms:
+    """On which terms a call shares its answer with identical ones of its tenant."""
+
+    key: bytes
+    """What is identical: see ``tasks.sharing.share_key``."""
+    within: timedelta
+    """How old an answer may be that is taken; 0: none is taken, this one is only given."""
+    wait: timedelta
+    """For how long an identical call that is under way is waited for; 0: not at all."""
+
+
+@dataclass(frozen=True, slots=True)
 class NewAttempt:
     """A provider call about to be made; written before it is made."""
 
@@ -156,6 +170,8 @@ class NewAttempt:
     model: str | None
     request_hash: bytes
     reserved_usd: Decimal = Decimal(0)
+    share: ShareTerms | None = None
+    """None: neither takes the answer of another call nor gives its own."""
 
 
 class Opened(StrEnum):
@@ -170,6 +186,44 @@ class Opened(StrEnum):
     """A completion for this (run, round, purpose) is stored already: no call."""
     STALE = "stale"
     """Opened, and heard of so late that the lease may be gone: no call, and the attempt is to be closed."""
+    TWIN = "twin"
+    """An identical call, by its terms for sharing, is under way or answered meanwhile: look again soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A call that need not be made if the answer of an identical one is stored.
+
+    ``attempt`` has terms for sharing and the purpose ``generate``; it is written only if such an answer is taken.
+    """
+
+    attempt: NewAttempt
+    prompt: Prompt
+    """This job's own: the same messages may refer to the same sources in another order."""
+    snapshot: dict[str, Any]
+    """Of the provider snapshot what this job knows better, JSON-ready."""
+    timing_ms: dict[str, float]
+
+
+class Sharing(StrEnum):
+    """What became of a wanted answer."""
+
+    TAKEN = "taken"
+    """It is this job's answer now, at no cost, and the job goes to its check."""
+    UNDER_WAY = "under_way"
+    """An identical call is under way, and may be waited for."""
+    NONE = "none"
+    """There is none: make the call."""
+    LOST = "lost"
+    """The lease is gone: stop quietly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The answer to a look for an answer; ``open_for`` is how long the identical call has been under way."""
+
+    sharing: Sharing
+    open_for: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)

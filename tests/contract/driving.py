@@ -7,8 +7,21 @@ from uuid import UUID
 
 from schemas.job import JobRequest
 from schemas.states import JobState, Step
-from tasks.ports import JobView, Leased, Ledger, NewAttempt, NewBatch, Opened, Receipt
-from tests.builders import closed_ok, make_attempt, make_batch, make_final, make_jobs, make_request, to_check
+from tasks.ports import JobView, Leased, Ledger, NewAttempt, NewBatch, Opened, Receipt, Sharing
+from tests.builders import (
+    SHARED_REQUEST,
+    closed_ok,
+    make_answer,
+    make_attempt,
+    make_batch,
+    make_final,
+    make_jobs,
+    make_request,
+    make_terms,
+    make_wanted,
+    to_check,
+)
+from worker.ledger.postgres import PostgresLedger
 
 LEASE = timedelta(seconds=60)
 SECOND = timedelta(seconds=1)
@@ -89,3 +102,25 @@ async def states(ledger: Ledger, job_ids: Sequence[UUID]) -> list[JobState]:
     found = await ledger.views(job_ids)
     assert [one.job_id for one in found] == list(job_ids)
     return [one.state for one in found]
+
+
+async def answered(ledger: Ledger, leased: Leased | None = None, **answer: Any) -> tuple[Leased, NewAttempt]:
+    """A job whose call was answered under the usual terms for sharing; a later run takes and waits for nothing."""
+    leased = leased or await submit_and_take(ledger)
+    own = {"within_s": 0, "wait_s": 0} if leased.run > 1 else {}
+    attempt = await open_one(ledger, leased, share=make_terms(**own), request_hash=SHARED_REQUEST)
+    given = make_answer("It is ready.", **answer)
+    await ledger.close_attempts([closed_ok(leased, attempt, answer=given, then=to_check(leased))])
+    return leased, attempt
+
+
+async def look(ledger: Ledger, leased: Leased, **terms: Any) -> Sharing:
+    """Look for the answer of an identical call."""
+    (found,) = await ledger.share([make_wanted(leased, make_terms(**terms))])
+    return found.sharing
+
+
+async def sound(ledger: Ledger) -> None:
+    """What must hold of every ledger holds."""
+    if isinstance(ledger, PostgresLedger):
+        assert await ledger.violations() == []

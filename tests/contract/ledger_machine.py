@@ -30,6 +30,8 @@ from tests.builders import (
     make_final,
     make_jobs,
     make_request,
+    make_terms,
+    make_wanted,
     new_id,
     totals,
 )
@@ -72,6 +74,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.seen: dict[UUID, JobState] = {}
         self.touched: set[UUID] = set()
         self.verbs: frozenset[str] = frozenset()
+        # Of this story alone, for the ledger may be that of others before it.
+        self.terms = make_terms(str(new_id()), within_s=10**8, wait_s=10**8)
 
     def do(self, verb: Coroutine[Any, Any, T], *names: str, touched: Sequence[UUID] = ()) -> T:
         """Run a verb; ``names`` are those that may have changed states, ``touched`` the jobs to look at closely."""
@@ -195,12 +199,14 @@ class LedgerMachine(RuleBasedStateMachine):
         stale=seldom,
         usd=st.sampled_from(["0.1", "0.25", "0.4"]),
         how=st.sampled_from([None, None, None, None, *HOW]),
+        shares=st.booleans(),
     )
-    def call(self, pick: int, usd: str, how: str | None, *, stale: bool) -> None:
+    def call(self, pick: int, usd: str, how: str | None, *, stale: bool, shares: bool) -> None:
         """A worker makes a call; it ends at once, or later, or never (``how`` None)."""
         leased = self._lease_at(pick, stale=stale)
         number = 1 + len(self.model.jobs[leased.job_id].calls)
-        new = make_attempt(leased, reserved_usd=Decimal(usd), number=number)
+        share = self.terms if shares and leased.step is Step.GENERATE else None
+        new = make_attempt(leased, reserved_usd=Decimal(usd), number=number, share=share)
         (opened,) = self.do(self.ledger.open_attempts([new]), touched=[leased.job_id])
         expected, call = self.model.open(leased, new)
         assert opened is expected
@@ -208,6 +214,16 @@ class LedgerMachine(RuleBasedStateMachine):
             self.calls.append(call)
             if how is not None:
                 self._close(call, how, Decimal("0.05"))
+
+    @precondition(lambda self: any(leased.step is Step.GENERATE for leased in self.held()))
+    @rule(pick=picks, stale=seldom)
+    def share(self, pick: int, *, stale: bool) -> None:
+        """A worker looks for the answer of an identical call before it makes one."""
+        leased = self._lease_at(pick, stale=stale, step=Step.GENERATE)
+        if leased.step is Step.GENERATE:
+            new = make_attempt(leased, share=self.terms, number=1 + len(self.model.jobs[leased.job_id].calls))
+            (found,) = self.do(self.ledger.share([make_wanted(leased, attempt=new)]), "share", touched=[leased.job_id])
+            assert found.sharing is self.model.share(leased, new)
 
     @precondition(lambda self: self.calls)
     @rule(pick=picks, again=seldom, how=st.sampled_from(HOW), usd=PRICES)

@@ -1,6 +1,6 @@
 """A small model of the ledger: what each verb must do, said once more; money is added up, never kept."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from uuid import UUID
@@ -9,7 +9,8 @@ from schemas.completion import FinishReason
 from schemas.failure import FailureKind
 from schemas.prompt import Correction
 from schemas.states import ACTIVE_STATES, HeldReason, JobState, Outcome, Step
-from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, Opened, Purpose
+from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, Opened, Purpose, Sharing
+from tasks.sharing import MOST_FAILED
 from tests.builders import closed_error, closed_ok, closed_unknown, later, make_answer, to_check, totals
 
 _DELAY = timedelta(seconds=30)
@@ -153,11 +154,45 @@ class Model:
             return Opened.LOST, call
         if call.key in job.winners:
             return Opened.ANSWERED, call
+        if new.share is not None and (self.shareable() or self.under_way(job)):
+            return Opened.TWIN, call
         total = self.reserved_usd(job.batch_id) + self.spent_usd(job.batch_id) + new.reserved_usd
         if ceiling is not None and total > ceiling:
             return Opened.OVER_BUDGET, call
         job.calls.append(call)
         return Opened.OPENED, call
+
+    def _sharing(self) -> list[tuple[Job, Call]]:
+        """The calls that share their answers: they are all identical here."""
+        return [(job, call) for job in self.jobs.values() for call in job.calls if call.attempt.share is not None]
+
+    def shareable(self) -> bool:
+        """Whether one of them has an answer that may be taken."""
+        return any(job.winners.get(call.key) == call.attempt.id for job, call in self._sharing())
+
+    def under_way(self, job: Job) -> bool:
+        """Whether the job may wait for one; those with a deadline never do, for the wait has no end here."""
+        others = [call for other, call in self._sharing() if other is not job]
+        failed = sum(call.spent or call.outcome == "unknown" for call in others)
+        answered = any(call.outcome == "ok" for call in others)
+        waits = job.deadline is None and failed < MOST_FAILED and not answered
+        return waits and any(call.open for call in others)
+
+    def share(self, leased: Leased, new: NewAttempt) -> Sharing:
+        """What must become of a look for an answer; takes it if there is one."""
+        job = self.holder(leased)
+        if job is None or job.step is not Step.GENERATE:
+            return Sharing.LOST
+        call = Call(leased, replace(new, share=None), "ok", cost_usd=Decimal(0), answered=True)
+        if call.key in job.winners:
+            return Sharing.NONE
+        if not self.shareable():
+            return Sharing.UNDER_WAY if self.under_way(job) else Sharing.NONE
+        job.calls.append(call)
+        job.winners[call.key] = new.id
+        job.step = Step.CHECK
+        job.goes(JobState.AVAILABLE)
+        return Sharing.TAKEN
 
     def close(self, call: Call, closed: ClosedAttempt) -> bool:
         """Close a call, late or again; whether the job moves on."""

@@ -233,13 +233,14 @@ class Ground(System):
         attempts = Counter[str]()
         causes = Counter[str]()
         for digest, outcome, count in self.rows(
-            "SELECT encode(request_hash, 'hex'), outcome, count(*) FROM attempt GROUP BY 1, 2"
+            "SELECT encode(request_hash, 'hex'), outcome, count(*) FROM attempt WHERE shared_from IS NULL GROUP BY 1, 2"
         ):
             attempts[digest] += count
             causes[digest] += count if outcome != "ok" else 0
         # A person who wants a job run again wants it called again.
         for digest, again in self.rows(
-            "SELECT encode(request_hash, 'hex'), count(DISTINCT run) - 1 FROM attempt WHERE outcome = 'ok' GROUP BY 1"
+            "SELECT encode(request_hash, 'hex'), count(DISTINCT run) - 1 FROM attempt "
+            "WHERE outcome = 'ok' AND shared_from IS NULL GROUP BY 1"
         ):
             causes[digest] += again
         late = Counter[str](dict(self.rows(_LATE, list(self.frozen))))

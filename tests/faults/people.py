@@ -60,3 +60,22 @@ def submitted_again(here: Ground) -> Account:
     here.mended()
     assert here.count("batch") == 1
     return here.account(JOBS)
+
+
+@experiment("the same requests ten times, shared, and a worker killed in the calls", jobs=0, latency_s=1.0)
+def shared_and_killed(here: Ground) -> Account:
+    distinct, often = 20, 10
+    same = questions(distinct)
+    here.submit([{**job, "custom_id": f"{job['custom_id']}-{turn}"} for turn in range(often) for job in same])
+    here.settings["share_answers"] = '["*"]'
+    workers = [here.work(), here.work()]
+    here.until_calling(5)
+    for worker in workers:
+        here.kill(worker)
+    here.mended()
+    here.work()
+    here.work()
+    account = here.settled(here.account(distinct * often))
+    assert distinct <= account.calls <= distinct + account.unknown, "each request is paid for once, or its call unknown"
+    assert here.count("attempt WHERE shared_from IS NOT NULL") == distinct * (often - 1)
+    return account

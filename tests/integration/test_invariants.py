@@ -8,9 +8,10 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.rows import namedtuple_row
 
-from tasks.ports import Ledger
-from tests.builders import make_request
-from tests.contract.driving import ACTOR, finished, generate, open_one, submit, submit_and_take
+from schemas.states import Step
+from tasks.ports import Ledger, Sharing
+from tests.builders import closed_ok, make_attempt, make_request, make_terms, make_wanted, to_check
+from tests.contract.driving import ACTOR, finish, finished, generate, open_one, submit, submit_and_take, take_one
 from tests.servers import Servers
 from worker.ledger.invariants import INVARIANTS, Violation, find_violations
 from worker.ledger.postgres import PostgresLedger
@@ -39,16 +40,19 @@ BREAKS: dict[str, str] = {
     "winner_is_whole": "UPDATE completion SET finish_reason = 'interrupted'",
     "paid_answer_is_kept": "DELETE FROM completion",
     "answered_job_has_answer": "UPDATE completion SET won = false",
+    "shared_answer_was_paid_by_another": "UPDATE attempt SET request_hash = 'x' WHERE shared_from IS NOT NULL",
+    "erased_answer_is_not_shared": "UPDATE job SET erased_at = now() WHERE state = 'completed'",
     "job_cost_is_the_sum": "UPDATE job SET cost_usd = cost_usd + 0.01 WHERE state = 'completed'",
     "batch_spent_is_the_sum": "UPDATE batch SET spent_usd = spent_usd + 0.01",
     "batch_reserved_is_the_sum": "UPDATE batch SET reserved_usd = reserved_usd + 0.01",
     "unknown_is_charged_at_worst": "UPDATE attempt SET outcome = 'unknown', closed_at = now() WHERE outcome IS NULL",
     "money_not_negative": "UPDATE attempt SET cost_usd = -1 WHERE outcome = 'ok'",
+    "shared_answer_is_free": "UPDATE attempt SET usage = '{}' WHERE shared_from IS NOT NULL",
 }
 
 
 async def every_state(ledger: Ledger) -> None:
-    """Jobs in every state that breaking needs: scheduled, available, running with a call, answered, final, retried."""
+    """Jobs in every state that breaking needs: scheduled, available, running with a call, answered, final, retried, shared."""
     paused = await submit(ledger)
     await ledger.pause_batch(paused.batch_id, ACTOR, paused=True)
     await submit(ledger)
@@ -57,9 +61,21 @@ async def every_state(ledger: Ledger) -> None:
     await finished(ledger)
     again = await finished(ledger, make_request("Once more?"))
     await ledger.retry([again], ACTOR)
+    await share(ledger)
     cancelled = await submit_and_take(ledger)
     await open_one(ledger, cancelled)
     await ledger.cancel([cancelled.job_id], ACTOR)
+
+
+async def share(ledger: Ledger) -> None:
+    """Two jobs with one answer, the first of them final."""
+    first = await submit_and_take(ledger)
+    attempt = await open_one(ledger, first, share=make_terms())
+    await ledger.close_attempts([closed_ok(first, attempt, then=to_check(first))])
+    second = await submit_and_take(ledger)
+    same = make_attempt(second, share=make_terms(), request_hash=attempt.request_hash)
+    assert [one.sharing for one in await ledger.share([make_wanted(second, attempt=same)])] == [Sharing.TAKEN]
+    await finish(ledger, await take_one(ledger, first.job_id, Step.CHECK))
 
 
 def ask(url: str, work: Callable[[PostgresLedger], Awaitable[object]]) -> object:

@@ -10,43 +10,55 @@ import orjson
 from schemas.states import JobState
 from tasks.ports import ClosedAttempt, NewAttempt, Opened
 from worker.ledger.database import Database
+from worker.ledger.sharing import SHAREABLE, UNDER_WAY, first_of_each, locks_of, share_columns
 
-_OPEN = """
+_OPEN = (
+    """
 WITH given AS (
     SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(batch_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[],
                          %(round)b::int2[], %(purpose)b::text[], %(number)b::int2[], %(lane)b::text[],
-                         %(provider)b::text[], %(model)b::text[], %(hash)b::bytea[], %(reserve)b::numeric[])
+                         %(provider)b::text[], %(model)b::text[], %(hash)b::bytea[], %(reserve)b::numeric[],
+                         %(share_key)b::bytea[], %(share_within)b::interval[], %(share_wait)b::interval[])
     WITH ORDINALITY
-    AS d(id, job_id, batch_id, token, run, round, purpose, number, lane, provider, model, hash, reserve, ord)
+    AS d(id, job_id, batch_id, token, run, round, purpose, number, lane, provider, model, hash, reserve,
+         share_key, share_within, share_wait, ord)
 ), ours AS (
     SELECT d.*, EXISTS (SELECT FROM completion c WHERE c.job_id = d.job_id AND c.run = d.run AND c.round = d.round
                                                  AND c.purpose = d.purpose AND c.won) AS answered,
            -- Written by an earlier try whose commit was not heard of.
-           EXISTS (SELECT FROM attempt a WHERE a.id = d.id) AS known
+           EXISTS (SELECT FROM attempt a WHERE a.id = d.id) AS known,
+           CASE WHEN d.share_key IS NULL THEN false ELSE EXISTS ("""
+    + SHAREABLE
+    + """) OR EXISTS ("""
+    + UNDER_WAY
+    + """)
+           END AS twin
     FROM given d JOIN job j ON j.id = d.job_id AND j.lease_token = d.token AND j.state = 'running'
 ), room AS (
     -- In id order, so that two groups never wait for each other.
     SELECT b.id, b.max_cost_usd - b.reserved_usd - b.spent_usd AS usd FROM batch b
-    WHERE b.id IN (SELECT batch_id FROM ours WHERE NOT answered AND NOT known AND reserve > 0)
+    WHERE b.id IN (SELECT batch_id FROM ours WHERE NOT (answered OR known OR twin) AND reserve > 0)
     ORDER BY b.id FOR UPDATE
 ), fit AS (
     SELECT o.*, r.usd IS NULL OR sum(o.reserve) OVER (PARTITION BY o.batch_id ORDER BY o.ord) <= r.usd AS fits
-    FROM ours o LEFT JOIN room r ON r.id = o.batch_id WHERE NOT o.answered AND NOT o.known
+    FROM ours o LEFT JOIN room r ON r.id = o.batch_id WHERE NOT (o.answered OR o.known OR o.twin)
 ), reserved AS (
     UPDATE batch b SET reserved_usd = b.reserved_usd + s.usd
     FROM (SELECT batch_id, sum(reserve) AS usd FROM fit WHERE fits AND reserve > 0 GROUP BY batch_id) s
     WHERE b.id = s.batch_id
 ), opened AS (
     INSERT INTO attempt (id, job_id, run, round, purpose, number, lane, provider, model, request_hash, lease_token,
-                         reserved_usd)
-    SELECT id, job_id, run, round, purpose, number, lane, provider, model, hash, token, reserve FROM fit WHERE fits
+                         reserved_usd, share_key)
+    SELECT id, job_id, run, round, purpose, number, lane, provider, model, hash, token, reserve, share_key
+    FROM fit WHERE fits
     RETURNING id
 )
 SELECT CASE WHEN p.id IS NOT NULL OR o.known THEN 'opened' WHEN o.id IS NULL THEN 'lost'
-            WHEN o.answered THEN 'answered' ELSE 'over_budget' END AS status
+            WHEN o.answered THEN 'answered' WHEN o.twin THEN 'twin' ELSE 'over_budget' END AS status
 FROM given d LEFT JOIN ours o ON o.id = d.id LEFT JOIN opened p ON p.id = d.id
 ORDER BY d.ord
 """
+)
 
 _CLOSE = """
 WITH given AS (
@@ -132,6 +144,11 @@ class Attempts:
 
     async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
         """See ``tasks.ports.Ledger.open_attempts``."""
+        first = first_of_each(attempts)
+        opened = dict(zip(first, await self._open_together([attempts[at] for at in first]), strict=True))
+        return [opened.get(at, Opened.TWIN) for at in range(len(attempts))]
+
+    async def _open_together(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
         statuses = await self._open(attempts)
         # The statement adds up reservations in order and counts refused ones too. Those that would fit alone get
         # their turn one by one; this happens only at the very end of a budget.
@@ -160,7 +177,9 @@ class Attempts:
                 "model": [a.model for a in attempts],
                 "hash": [a.request_hash for a in attempts],
                 "reserve": [a.reserved_usd for a in attempts],
+                **share_columns([a.share for a in attempts]),
             },
+            locks=locks_of(attempts),
         )
         return [Opened(row.status) for row in rows]
 

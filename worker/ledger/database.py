@@ -162,15 +162,25 @@ class Database:
             raise unavailable(self.url, error) from error
 
     async def rows(
-        self, statement: str, parameters: Sequence[Any] | dict[str, Any] = (), *, within_s: float = STATEMENT_S
+        self,
+        statement: str,
+        parameters: Sequence[Any] | dict[str, Any] = (),
+        *,
+        within_s: float = STATEMENT_S,
+        locks: Sequence[int] = (),
     ) -> list[Any]:
         """Run one statement and return its rows as named tuples; repeats it after a deadlock or a lost race.
+
+        With ``locks`` (64-bit keys of advisory locks, in the order in which everybody takes them) it begins when all of
+        them are had, and so sees what their last holders wrote; they are given back with its commit. Still one round trip.
 
         Raises: LedgerUnavailable, Unstorable (a value can't be kept), SchemaMismatch, LedgerError.
         """
         for remaining in reversed(range(CONFLICT_TRIES)):
             try:
                 async with self.connection(within_s) as connection:
+                    if locks:
+                        return await _locked(connection, locks, statement, parameters)
                     cursor = await connection.execute(statement, parameters)
                     return await cursor.fetchall() if cursor.description else []
             except _RETRYABLE as error:
@@ -180,6 +190,16 @@ class Database:
                     raise LedgerError(f"a statement kept losing to others: {_first_line(error)}") from error
                 log.info("repeating a statement that lost a race: %s", type(error).__name__)
         raise AssertionError("unreachable")
+
+
+async def _locked(
+    connection: AsyncConnection[Any], locks: Sequence[int], statement: str, parameters: Sequence[Any] | dict[str, Any]
+) -> list[Any]:
+    """The rows of a statement that returns some, run under locks, in a transaction sent as a whole."""
+    async with connection.pipeline(), connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key", [list(locks)])
+        # What comes is known when it is fetched, not before.
+        return await (await connection.execute(statement, parameters)).fetchall()
 
 
 def _hang_up(connection: AsyncConnection[Any]) -> None:

@@ -30,7 +30,7 @@ WITH chosen AS (
     -- By way of the attempts: what did not win stands in no index of jobs.
     DELETE FROM completion c USING gone g, attempt a WHERE a.job_id = g.id AND c.attempt_id = a.id
 ), calls AS (
-    UPDATE attempt a SET request_hash = '', failure = a.failure || '{"message": "[erased]"}'
+    UPDATE attempt a SET request_hash = '', share_key = NULL, failure = a.failure || '{"message": "[erased]"}'
     FROM gone g WHERE a.job_id = g.id
 ), records AS (
     UPDATE generation_record r

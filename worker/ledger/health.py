@@ -138,7 +138,7 @@ SELECT count(*) AS n FROM (
     (SELECT FROM attempt u
     WHERE u.outcome = 'unknown' AND u.opened_at > nightdesk_now() - %(billed_within)s
       AND EXISTS (SELECT FROM attempt a WHERE a.job_id = u.job_id AND a.run = u.run AND a.round = u.round
-                                        AND a.purpose = u.purpose AND a.id <> u.id
+                                        AND a.purpose = u.purpose AND a.id <> u.id AND a.shared_from IS NULL
                                         AND (a.opened_at > u.opened_at OR a.outcome = 'ok'))
     LIMIT %(many)s)
     UNION ALL

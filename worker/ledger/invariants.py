@@ -211,6 +211,21 @@ _CALLS = (
                           WHERE c.job_id = j.id AND c.run = j.run AND c.won AND c.purpose <> 'judge')
         """,
     ),
+    Invariant(
+        "shared_answer_was_paid_by_another",
+        "an answer that was taken instead of a call is that of a call which another job of the tenant made for the same",
+        """
+        SELECT a.id FROM attempt a JOIN job j ON j.id = a.job_id
+        JOIN attempt p ON p.id = a.shared_from JOIN job o ON o.id = p.job_id
+        WHERE o.id = j.id OR o.tenant <> j.tenant OR p.shared_from IS NOT NULL OR p.outcome IS DISTINCT FROM 'ok'
+           OR (a.request_hash <> p.request_hash AND length(a.request_hash) > 0 AND length(p.request_hash) > 0)
+        """,
+    ),
+    Invariant(
+        "erased_answer_is_not_shared",
+        "no call of an erased job is there to be shared",
+        "SELECT a.id FROM attempt a JOIN job j ON j.id = a.job_id WHERE a.share_key IS NOT NULL AND j.erased_at IS NOT NULL",
+    ),
 )
 
 _MONEY = (
@@ -252,6 +267,12 @@ _MONEY = (
         "money_not_negative",
         "no attempt costs or reserves less than nothing",
         "SELECT id FROM attempt WHERE cost_usd < 0 OR reserved_usd < 0",
+    ),
+    Invariant(
+        "shared_answer_is_free",
+        "an answer that was taken instead of a call has cost nothing and used nothing",
+        "SELECT id FROM attempt WHERE shared_from IS NOT NULL AND (outcome IS DISTINCT FROM 'ok' OR spent "
+        "OR cost_usd IS DISTINCT FROM 0 OR reserved_usd <> 0 OR usage IS NOT NULL)",
     ),
 )
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from uuid import UUID
 
 from tasks.errors import Unstorable
-from tasks.ports import ClosedAttempt, FinalJob, LeaseKey, Ledger, NewAttempt, Opened
+from tasks.ports import ClosedAttempt, FinalJob, LeaseKey, Ledger, NewAttempt, Opened, Shared, Wanted
 from worker.ledger.group_commit import GroupCommit
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,7 @@ class LedgerJournal:
         self._spool = spool
         self._surely_held = surely_held
         self._opens = GroupCommit[NewAttempt, Opened]("opened attempts", ledger.open_attempts)
+        self._shares = GroupCommit[Wanted, Shared]("shared answers", ledger.share)
         self._closes = GroupCommit[ClosedAttempt, bool]("closed attempts", self._close)
         self._finals = GroupCommit[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT)
         self._unwritten: dict[UUID, tuple[float, ClosedAttempt]] = {}
@@ -73,6 +74,10 @@ class LedgerJournal:
         if opened is not Opened.OPENED or self._surely_held is None:
             return opened
         return opened if self._surely_held(LeaseKey(attempt.job_id, attempt.token), asked) else Opened.STALE
+
+    async def share(self, wanted: Wanted) -> Shared:
+        """Look for the answer of an identical call, and take it."""
+        return await self._shares.put(wanted)
 
     async def close_attempt(self, closed: ClosedAttempt) -> bool:
         """Close one attempt; True if the job advanced."""
@@ -134,7 +139,7 @@ class LedgerJournal:
     async def close(self) -> None:
         """Commit what waits. Cut off before the end, what is kept on disk stays there."""
         try:
-            for group in (self._opens, self._closes, self._finals):
+            for group in (self._opens, self._shares, self._closes, self._finals):
                 await group.close()
             if self._spool is not None:
                 self._spool.clear()

@@ -285,6 +285,7 @@ def _leased(row: Any, token: UUID) -> Leased:
         correction=Correction.model_validate(row.correction) if row.correction is not None else None,
         recheck=recheck,
         judged=_stored(row.judged_id, row.judged_parsed, row.judged_prompt, row.judged_timing_ms),
+        started_ago_ms=_ms(row.now - row.started_at),
     )
 
 

@@ -18,6 +18,7 @@ from worker.ledger.migrate import require_current
 from worker.ledger.person import PersonVerbs
 from worker.ledger.presence import Presence
 from worker.ledger.reading import Reading
+from worker.ledger.sharing import SharingVerbs
 from worker.ledger.submission import Submission
 
 
@@ -25,6 +26,7 @@ class PostgresLedger(
     Submission,
     Leasing,
     Attempts,
+    SharingVerbs,
     Finals,
     Dispatching,
     PersonVerbs,

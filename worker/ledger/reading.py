@@ -50,7 +50,7 @@ SELECT b.id AS batch_id, b.key, b.name, b.tenant, b.created_at, b.not_before, b.
        (SELECT count(*) FROM job k JOIN attempt u ON u.job_id = k.id AND u.outcome = 'unknown'
         WHERE k.batch_id = b.id
           AND EXISTS (SELECT FROM attempt n WHERE n.job_id = u.job_id AND n.run = u.run AND n.round = u.round
-                                              AND n.purpose = u.purpose AND n.id <> u.id
+                                              AND n.purpose = u.purpose AND n.id <> u.id AND n.shared_from IS NULL
                                               AND (n.opened_at > u.opened_at OR n.outcome = 'ok'))
        ) + (SELECT count(*) FROM job k JOIN completion c ON c.job_id = k.id AND NOT c.won
             JOIN attempt late ON late.id = c.attempt_id AND late.outcome = 'ok'
@@ -81,7 +81,7 @@ _BATCHES = (
 _ATTEMPTS = """
 SELECT id, run, round, purpose, number, lane, provider, model, encode(request_hash, 'hex') AS request_hash, lease_token,
        opened_at, closed_at, outcome, spent, provider_request_id, usage, reserved_usd, cost_usd, timing_ms, failure,
-       provider_batch_id
+       provider_batch_id, shared_from
 FROM attempt WHERE job_id = %(id)s ORDER BY opened_at, id
 """
 _COMPLETIONS = """

@@ -184,12 +184,23 @@ attempt = Table(
     Column("timing_ms", JSONB),
     Column("failure", JSONB),
     Column("provider_batch_id", Uuid),
+    # Only of calls whose answer may be shared: what makes them identical.
+    Column("share_key", LargeBinary),
+    # The attempt whose answer was taken, in place of a call. Names one that may be pruned by now, so no foreign key.
+    Column("shared_from", Uuid),
     CheckConstraint("(closed_at IS NULL) = (outcome IS NULL)", name="closed_iff_outcome"),
     CheckConstraint("outcome IS NULL OR outcome IN ('ok', 'unknown') OR outcome LIKE 'error:%'", name="outcome_known"),
     CheckConstraint("purpose IN ('generate', 'reask', 'correct', 'judge')", name="purpose_known"),
+    CheckConstraint(
+        "shared_from IS NULL OR (outcome = 'ok' AND purpose = 'generate' AND cost_usd = 0 AND reserved_usd = 0 "
+        "AND usage IS NULL AND share_key IS NULL)",
+        name="shared_is_no_call",
+    ),
     Index("attempt_of_job", "job_id", "run"),
     Index("attempt_open", "opened_at", postgresql_where=text("closed_at IS NULL")),
     Index("attempt_unknown", "job_id", postgresql_where=text("outcome = 'unknown'")),
+    # Empty, and never written to, while no tenant shares answers.
+    Index("attempt_share_key", "share_key", postgresql_where=text("share_key IS NOT NULL")),
 )
 
 completion = Table(

@@ -202,6 +202,7 @@ class Adapter(ABC):
             parameters_sent={**draft.parameters, **draft.notes},
             parameters_dropped=draft.dropped,
             stream=config.stream,
+            endpoint=self._endpoint,
         )
 
     def _lane(self, config: GenerationConfig) -> Lane:

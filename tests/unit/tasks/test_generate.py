@@ -32,6 +32,7 @@ from tasks.ports import (
     Why,
 )
 from tasks.retry import RetryPolicy
+from tasks.sharing import NOBODY, SharePolicy
 from tasks.trial import Shares
 from tests.builders import make_batch, make_jobs, make_request
 from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
@@ -58,6 +59,7 @@ class Desk:
     tokens: TokenSink = field(default_factory=Unheard)
     shares: Shares = field(default_factory=dict)
     surely_held: bool = True
+    sharing: SharePolicy = NOBODY
 
     async def lease(self, request: JobRequest, **batch: Any) -> Leased:
         await self.ledger.submit(make_batch(**batch), [make_jobs(request)])
@@ -71,7 +73,7 @@ class Desk:
         journal = LedgerJournal(self.ledger, surely_held=lambda *_: self.surely_held)
         step = Generate(
             self.ledger, journal, self.providers, self.policy, lambda: 0.5, self.checks.append,
-            lambda _, final: self.finals.append(final), self.tokens, self.limits, self.shares,
+            lambda _, final: self.finals.append(final), self.tokens, self.limits, self.shares, self.sharing,
         )  # fmt: skip
         try:
             await step.run(job)

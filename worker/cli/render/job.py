@@ -83,6 +83,7 @@ def _job(view: JobView) -> Facts:
 
 
 def _provider(snapshot: ProviderSnapshot) -> Facts:
+    taken = snapshot.shared_from
     return {
         "provider": snapshot.provider,
         "model asked": snapshot.model_asked,
@@ -97,6 +98,7 @@ def _provider(snapshot: ProviderSnapshot) -> Facts:
         "dropped": _pairs(snapshot.parameters_dropped),
         "sdk": snapshot.sdk,
         "rate limits": _pairs(snapshot.rate_limits),
+        "answer taken from": f"job {taken.job_id}, answered {moment(taken.answered_at)}" if taken else None,
     }
 
 
@@ -113,7 +115,7 @@ def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Fac
         usage = attempt["usage"] or {}
         cells = (
             f"{attempt['run']}.{attempt['round']}", attempt["purpose"], attempt["number"], attempt["provider"],
-            attempt["model"] or "", _clock(attempt["opened_at"]), _took(attempt), attempt["outcome"] or "open",
+            attempt["model"] or "", _clock(attempt["opened_at"]), _took(attempt), _outcome(attempt),
             f"{usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)}" if usage else "",
             "unknown" if attempt["cost_usd"] is None else f"{float(attempt['cost_usd']):.6f}",
         )  # fmt: skip
@@ -134,6 +136,10 @@ def _at(value: Any) -> datetime:
 
 def _clock(value: Any) -> str:
     return _at(value).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
+def _outcome(attempt: Facts) -> str:
+    return "shared, no call" if attempt.get("shared_from") else attempt["outcome"] or "open"
 
 
 def _took(attempt: Facts) -> str:

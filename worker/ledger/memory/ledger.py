@@ -14,11 +14,12 @@ from schemas.states import JobState
 from tasks.errors import IdempotencyConflict, InputError, NotFound, QueueFull
 from tasks.ports import JobDetail, JobView, Ledger, NewBatch, NewJob, Receipt
 from worker.ledger.memory.reading import batch_status, job_detail, job_view
+from worker.ledger.memory.sharing import MemorySharing
 from worker.ledger.memory.tables import BatchRow, JobRow
 from worker.ledger.memory.upkeep import MemoryUpkeep
 
 
-class MemoryLedger(MemoryUpkeep, Ledger):
+class MemoryLedger(MemorySharing, MemoryUpkeep, Ledger):
     """``tasks.ports.Ledger`` over plain dictionaries; what happens once is decided as in Postgres."""
 
     # submission

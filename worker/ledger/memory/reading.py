@@ -62,11 +62,12 @@ def batch_status(batch: BatchRow, jobs: Sequence[JobRow]) -> BatchStatus:
 
 def _called_again(job: JobRow) -> int:
     """Number of the job's calls that were made again: unknown ones beside others, and answers that came too late."""
-    calls = [(one.new.run, one.new.round, one.new.purpose) for one in job.attempts]
-    answered = {call for call, one in zip(calls, job.attempts, strict=True) if one.outcome == OK}
+    attempts = [one for one in job.attempts if one.shared_from is None]
+    calls = [(one.new.run, one.new.round, one.new.purpose) for one in attempts]
+    answered = {call for call, one in zip(calls, attempts, strict=True) if one.outcome == OK}
     return sum(
         not one.won if one.outcome == OK else one.outcome == UNKNOWN and (call in answered or call in calls[at + 1 :])
-        for at, (call, one) in enumerate(zip(calls, job.attempts, strict=True))
+        for at, (call, one) in enumerate(zip(calls, attempts, strict=True))
     )
 
 
@@ -83,7 +84,7 @@ def job_detail(job: JobRow) -> JobDetail:
 
 
 def _attempt(row: AttemptRow) -> dict[str, Any]:
-    usage = row.answer.completion.usage if row.answer is not None else None
+    usage = row.answer.completion.usage if row.answer is not None and row.shared_from is None else None
     plain: dict[str, Any] = to_jsonable_python(
         {
             "id": row.new.id,
@@ -106,6 +107,7 @@ def _attempt(row: AttemptRow) -> dict[str, Any]:
             "reserved_usd": row.new.reserved_usd,
             "cost_usd": row.cost_usd,
             "timing_ms": row.timing_ms,
+            "shared_from": row.shared_from,
         }
     )
     return plain

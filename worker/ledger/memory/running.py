@@ -18,12 +18,13 @@ from tasks.ports import (
     Purpose,
     StoredCompletion,
 )
-from worker.ledger.memory.tables import OK, PURPOSES, UNKNOWN, AttemptRow, JobRow, MemoryTables
+from worker.ledger.memory.tables import OK, PURPOSES, UNKNOWN, AttemptRow, JobRow
+from worker.ledger.memory.twins import MemoryTwins
 
 _MS = timedelta(milliseconds=1)
 
 
-class MemoryRunning(MemoryTables):
+class MemoryRunning(MemoryTwins):
     """The fenced verbs, and the one that is never fenced: closing an attempt."""
 
     # leases
@@ -91,6 +92,7 @@ class MemoryRunning(MemoryTables):
             correction=job.correction,
             recheck=job.recheck,
             judged=_stored(job, job.winner(job.run, job.round, Purpose.JUDGE)) if job.step is Step.CHECK else None,
+            started_ago_ms=(now - (job.started_at or now)) / _MS,
         )
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
@@ -152,6 +154,8 @@ class MemoryRunning(MemoryTables):
             return Opened.OPENED
         if job.winner(new.run, new.round, new.purpose) is not None:
             return Opened.ANSWERED
+        if new.share is not None and (self._shareable(job, new.share) or self._under_way(job, new.share)):
+            return Opened.TWIN
         batch = job.batch
         committed = batch.reserved_usd + batch.spent_usd + new.reserved_usd
         if batch.max_cost_usd is not None and committed > batch.max_cost_usd:

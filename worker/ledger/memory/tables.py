@@ -60,6 +60,8 @@ class AttemptRow:
     failure: Failure | None = None
     cost_usd: Decimal | None = None
     timing_ms: dict[str, float] = field(default_factory=dict)
+    shared_from: UUID | None = None
+    """The attempt whose answer was taken; no call was made."""
 
 
 @dataclass(slots=True)

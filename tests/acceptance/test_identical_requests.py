@@ -1,0 +1,71 @@
+"""Many jobs ask the same: each request is paid for once, every job has its own checked answer and says whose it took."""
+
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from schemas.record import JobResult
+from tasks.poll import poll
+from tasks.ports import Ledger
+from tests.acceptance.conftest import System, questions
+from tests.stub.server import Stub, running_stub
+
+DISTINCT = 20
+OFTEN = 10
+JOBS = DISTINCT * OFTEN
+
+
+def asked_often() -> list[dict[str, Any]]:
+    """Each question ten times, as jobs of different producers would be: ids and metadata of their own."""
+    return [
+        {**job, "custom_id": f"{job['custom_id']}-{turn}", "metadata": {"turn": turn}}
+        for turn in range(OFTEN)
+        for job in questions(DISTINCT)
+    ]
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Any:
+    with running_stub(latency_s=0.5) as stub:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-not-a-key")
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
+        yield stub
+
+
+def results(system: System, ids: list[UUID]) -> list[JobResult]:
+    async def work(ledger: Ledger) -> list[JobResult]:
+        return [one for one in await poll(ledger, ids) if one is not None]
+
+    return system.ask(work)
+
+
+def test_each_request_is_called_for_once(system: System, stub: Stub) -> None:
+    settings = {"provider": "openai", "slots": 40, "share_answers": '["default"]'}
+    _, ids = system.submit(asked_often())
+    for _ in range(2):
+        system.start_worker(**settings)
+    system.until_final(JOBS)
+
+    assert sum(stub.calls.values()) == len(stub.calls) == DISTINCT
+    told = results(system, ids)
+    paid = {one.job_id: one for one in told if one.shared_from is None}
+    assert len(paid) == DISTINCT
+    for one in told:
+        assert one.outcome is not None
+        assert (one.cost_usd or Decimal(0)) > 0 if one.shared_from is None else one.cost_usd == 0
+        its = paid[one.shared_from or one.job_id]
+        assert (one.query, one.response, one.outcome, one.claims) == (its.query, its.response, its.outcome, its.claims)
+        if one.shared_from is not None:
+            assert (one.tokens_used, one.timing_ms.llm if one.timing_ms else None) == (0, 0)
+    assert Counter(one.query for one in paid.values()) == Counter(job["query"] for job in questions(DISTINCT))
+    spent = sum((one.cost_usd or Decimal(0) for one in paid.values()), Decimal(0))
+    assert system.one("SELECT spent_usd FROM batch") == spent
+    assert system.ask(lambda ledger: ledger.violations()) == []  # type: ignore[attr-defined]
+
+    # Whoever has a job run again wants a new answer.
+    assert len(system.ask(lambda ledger: ledger.retry(ids[-1:], "test"))) == 1
+    system.until(lambda: system.one("SELECT count(*) FROM generation_record WHERE run = 2") == 1, what="a second run")
+    assert sum(stub.calls.values()) == DISTINCT + 1

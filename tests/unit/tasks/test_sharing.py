@@ -1,0 +1,387 @@
+"""Whose calls share an answer, what makes two calls identical, and what a job does with an answer that is there."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from schemas.failure import FailureKind
+from schemas.generation import AnswerProtocol
+from schemas.job import JobRequest
+from schemas.record import TimingMs
+from schemas.states import JobState, Step
+from tasks.check import examine
+from tasks.finish import result_of
+from tasks.ports import Call, JobView, Leased, NotNow, Permit, Unlimited, Why
+from tasks.prompt import render
+from tasks.sharing import FIRST_LOOK, LONGEST_PAUSE, NOBODY, SharePolicy, look_again, share_key, wanted
+from tests.builders import make_attempt, make_batch, make_config, make_jobs, make_request
+from tests.scripted import Registry, Scripted, answers, hangs
+from tests.unit.tasks.test_generate import LEASE, Desk, failing, run
+
+DESK = SharePolicy(frozenset({"desk"}))
+
+
+def shared_desk(*providers: Scripted, **changes: Any) -> Desk:
+    """A desk whose tenant shares answers."""
+    return Desk(Registry(*providers), **{"sharing": DESK, **changes})
+
+
+async def again(desk: Desk, request: JobRequest | None = None, **batch: Any) -> tuple[Leased, JobView]:
+    """One more job with the same request, taken through the step."""
+    job = await desk.lease(request or make_request(), **batch)
+    return job, await desk.generate(job)
+
+
+def call_of(job: Leased, **changes: Any) -> Call:
+    call = Scripted(answers()).plan(job.request, render(job.request, AnswerProtocol.MARKERS))
+    return replace(call, **changes)
+
+
+async def leased(request: JobRequest | None = None, **changes: Any) -> Leased:
+    job = await Desk(Registry(Scripted(answers()))).lease(request or make_request())
+    return replace(job, **changes)
+
+
+# ---- the policy ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tenants", "shares"), [((), False), (("desk",), True), (("another",), False), (("*",), True)])
+def test_only_a_tenant_who_said_so_shares(tenants: tuple[str, ...], *, shares: bool) -> None:
+    job = asyncio.run(leased())
+
+    assert (SharePolicy(frozenset(tenants)).terms(job, call_of(job)) is not None) is shares
+    assert NOBODY.terms(job, call_of(job)) is None
+
+
+def test_a_first_call_takes_gives_and_waits() -> None:
+    job = asyncio.run(leased())
+    policy = replace(DESK, within=timedelta(hours=2), wait=timedelta(minutes=1))
+
+    terms = policy.terms(job, call_of(job))
+
+    assert terms is not None
+    assert (terms.within, terms.wait) == (timedelta(hours=2), timedelta(minutes=1))
+    assert terms.key == share_key("desk", call_of(job))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"request": make_request(config=make_config(share=False))},
+        {"round": 1},
+    ],
+    ids=["the job does not want to", "a second round"],
+)
+def test_some_calls_share_nothing(changed: dict[str, Any]) -> None:
+    job = asyncio.run(leased(**changed))
+
+    assert DESK.terms(job, call_of(job)) is None
+
+
+def test_a_stream_shares_nothing() -> None:
+    job = asyncio.run(leased())
+
+    assert DESK.terms(job, call_of(job, stream=True)) is None
+
+
+def test_a_later_run_only_gives_and_an_urgent_job_does_not_wait() -> None:
+    job = asyncio.run(leased())
+    later, urgent = (DESK.terms(replace(job, **one), call_of(job)) for one in ({"run": 2}, {"priority": 1}))
+
+    assert later is not None
+    assert (later.within, later.wait) == (timedelta(0), timedelta(0))
+    assert urgent is not None
+    assert (urgent.within, urgent.wait) == (DESK.within, timedelta(0))
+
+
+def test_two_calls_are_identical_whatever_their_jobs() -> None:
+    one, other = (call_of(asyncio.run(leased(make_request(custom_id=name, priority=3)))) for name in "ab")
+    call = call_of(asyncio.run(leased()))
+
+    assert share_key("desk", one) == share_key("desk", other) == share_key("desk", call)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"request_hash": b"x" * 32},
+        {"provider": "other"},
+        {"model": "other"},
+        {"model": None},
+        {"lane": "background"},
+        {"protocol": AnswerProtocol.SEGMENTS},
+        {"endpoint": "elsewhere/v1"},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_two_calls_differ_by_whom_they_go_to_and_what_they_say(changed: dict[str, Any]) -> None:
+    call = call_of(asyncio.run(leased()))
+
+    assert share_key("desk", replace(call, **changed)) != share_key("desk", call)
+    assert share_key("another", call) != share_key("desk", call)
+
+
+def test_parts_of_a_key_do_not_run_into_each_other() -> None:
+    call = call_of(asyncio.run(leased()), provider="ab", endpoint="c")
+
+    assert share_key("desk", call) != share_key("desk", replace(call, provider="a", endpoint="bc"))
+
+
+@pytest.mark.parametrize(
+    ("open_s", "pause"), [(0, FIRST_LOOK), (4, FIRST_LOOK + timedelta(seconds=2)), (3_600, LONGEST_PAUSE)]
+)
+def test_the_longer_a_call_takes_the_longer_the_pause(open_s: float, pause: timedelta) -> None:
+    job = asyncio.run(leased())
+    pauses = [look_again(job, timedelta(seconds=open_s), jitter).delay for jitter in (0.0, 0.5, 0.999)]
+
+    assert pauses[0] == pause * 0.75
+    assert pauses[1] == pause
+    assert pauses[0] < pauses[1] < pauses[2] < pause * 1.25
+    then = look_again(job, timedelta(0), 0.0)
+    assert (then.state, then.step, then.held_reason, then.event) == (JobState.SCHEDULED, Step.GENERATE, None, None)
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "age_ms", "retry_wait", "queue", "share_wait"),
+    [
+        (100.0, 5_000.0, 0.0, 4_100.0, 900.0),
+        (100.0, 5_000.0, 700.0, 4_100.0, 200.0),
+        (5_000.0, 5_000.0, 0.0, 5_000.0, 0.0),
+    ],
+    ids=["looked before", "called before", "the first lease"],
+)
+def test_what_a_job_waited_for_is_told_apart(
+    waited_ms: float, age_ms: float, retry_wait: float, queue: float, share_wait: float
+) -> None:
+    job = asyncio.run(leased(waited_ms=waited_ms, age_ms=age_ms, started_ago_ms=1_000.0))
+    timing = {"queue": waited_ms, "prompt": 1.0, "llm": 3.0, "retry_wait": retry_wait}
+
+    told = wanted(job, call_of(job), make_attempt(job), asked_before=(), timing_ms=timing).timing_ms
+
+    assert told == {**timing, "llm": 0.0, "queue": queue, "share_wait": share_wait}
+
+
+# ---- the step --------------------------------------------------------------------------------------------------
+
+
+def test_the_second_of_two_identical_jobs_costs_nothing_and_its_record_says_so() -> None:
+    async def story() -> None:
+        provider = Scripted(answers())
+        desk = shared_desk(provider)
+        first, _ = await again(desk)
+        second, view = await again(desk)
+
+        assert len(provider.calls) == 1
+        assert (view.state, view.step, view.cost_usd) == (JobState.AVAILABLE, Step.CHECK, Decimal(0))
+        assert [told.job_id for told in desk.checks] == [first.job_id, second.job_id]
+        records = {}
+        for job in await desk.ledger.lease(Step.CHECK, "w", LEASE, 2):
+            final = examine(job, 0.0)
+            await desk.ledger.finish([final])  # type: ignore[list-item]
+            records[job.job_id] = (await desk.ledger.views([job.job_id]))[0]
+        paid, shared = (result_of(records[job.job_id]) for job in (first, second))
+        assert shared.response == paid.response
+        assert (paid.outcome, paid.claims, paid.citations) == (shared.outcome, shared.claims, shared.citations)
+        assert (paid.shared_from, shared.shared_from) == (None, first.job_id)
+        assert (paid.cost_usd, shared.cost_usd) == (Decimal("0.002"), Decimal(0))
+        assert (paid.tokens_used, shared.tokens_used) == (110, 0)
+        timing = shared.timing_ms or TimingMs()
+        assert timing.llm == 0
+        record = records[second.job_id].record
+        assert record is not None
+        assert record.provider_snapshot is not None
+        assert record.provider_snapshot.shared_from is not None
+
+    run(story())
+
+
+def test_without_the_setting_each_job_makes_its_own_call() -> None:
+    async def story() -> None:
+        provider = Scripted(answers())
+        desk = Desk(Registry(provider))
+        for _ in range(2):
+            await again(desk)
+        assert len(provider.calls) == 2
+
+    run(story())
+
+
+class Closed(Unlimited):
+    """Permits nothing."""
+
+    async def permit(self, job: Leased, call: Call) -> Permit | NotNow:
+        return NotNow(Why.LANE_PAUSED, timedelta(minutes=1))
+
+
+def test_an_answer_that_is_stored_needs_no_permit() -> None:
+    async def story() -> None:
+        desk = shared_desk(Scripted(answers()))
+        await again(desk)
+        desk.limits = Closed()
+        _, view = await again(desk)
+        assert view.step is Step.CHECK
+
+    run(story())
+
+
+def test_sources_in_another_order_are_cited_in_that_order() -> None:
+    async def story() -> None:
+        texts = (
+            {"content": "The desk opens at nine.", "relevance_score": 0.9},
+            {"content": "Tea is at ten.", "relevance_score": 0.8},
+        )
+        provider = Scripted(answers())
+        desk = shared_desk(provider)
+        await again(desk, make_request(context=texts))
+        await again(desk, make_request(context=texts[::-1]))
+
+        assert len(provider.calls) == 1
+        cited = []
+        for job in sorted(await desk.ledger.lease(Step.CHECK, "w", LEASE, 2), key=lambda job: job.job_id):
+            final = examine(job, 0.0)
+            cited.append([one.source_index for one in final.record.citations])  # type: ignore[union-attr]
+            assert "desk opens" in final.record.citations[0].quoted_text  # type: ignore[union-attr]
+        assert cited == [[0], [1]]
+
+    run(story())
+
+
+def test_what_the_job_itself_knows_better_is_its_own() -> None:
+    async def story() -> None:
+        first = Scripted(failing(FailureKind.NOT_FOUND), name="first")
+        second = Scripted(answers(), name="second")
+        desk = shared_desk(first, second)
+        await again(desk, make_request(config=make_config(provider="second")))
+        job, view = await again(desk, make_request(config=make_config(fallbacks=("second",))))
+
+        assert view.step is Step.CHECK
+        assert [len(one.calls) for one in (first, second)] == [1, 1]
+        stored = next(
+            one.stored for one in await desk.ledger.lease(Step.CHECK, "w", LEASE, 9) if one.job_id == job.job_id
+        )
+        assert stored is not None
+        assert stored.completion.snapshot.fallback_from == ("first: not_found",)
+
+    run(story())
+
+
+async def while_calling(desk: Desk, provider: Scripted, then: Callable[[], Any]) -> None:
+    """Do something while the first of two identical jobs waits for its answer."""
+    calling = asyncio.ensure_future(desk.generate(await desk.lease(make_request())))
+    await provider.called.wait()
+    await then()
+    calling.cancel()
+    await asyncio.wait([calling])
+
+
+def test_a_call_under_way_is_waited_for_without_spending_anything() -> None:
+    async def story() -> None:
+        provider = Scripted(hangs, answers())
+        desk = shared_desk(provider)
+
+        async def second() -> None:
+            job, view = await again(desk)
+            assert (view.state, view.held_reason, view.step) == (JobState.SCHEDULED, None, Step.GENERATE)
+            assert await desk.attempts(job) == []
+
+        await while_calling(desk, provider, second)
+        # The first was cut off: whoever comes next makes the call, and the other one takes what it brings.
+        desk.ledger.advance(timedelta(seconds=20))
+        await desk.ledger.promote(10)
+        for _ in range(2):
+            await desk.generate(await desk.lease_again())
+        assert len(provider.calls) == 2
+        assert len(await desk.ledger.lease(Step.CHECK, "w", LEASE, 9)) == 2
+
+    run(story())
+
+
+def test_an_urgent_job_calls_at_once() -> None:
+    async def story() -> None:
+        provider = Scripted(hangs, answers())
+        desk = shared_desk(provider)
+
+        async def second() -> None:
+            _, view = await again(desk, make_request(priority=5))
+            assert view.step is Step.CHECK
+
+        await while_calling(desk, provider, second)
+        assert len(provider.calls) == 2
+
+    run(story())
+
+
+class Slow(Unlimited):
+    """Lets an identical call begin, by another process, while a permit is waited for."""
+
+    def __init__(self, begin: Callable[[], Any]) -> None:
+        self.begin = begin
+        self.given_back = 0
+
+    async def permit(self, job: Leased, call: Call) -> Permit | NotNow:
+        await self.begin()
+        return await super().permit(job, call)
+
+    def unused(self, permit: Permit) -> None:
+        self.given_back += 1
+
+
+def test_a_call_that_began_meanwhile_is_not_made_twice_and_its_permit_given_back() -> None:
+    async def story() -> None:
+        provider = Scripted(answers())
+        desk = shared_desk(provider)
+        other = await desk.lease(make_request())
+
+        async def begin() -> None:
+            terms = DESK.terms(other, call_of(other))
+            await desk.ledger.open_attempts([make_attempt(other, share=terms)])
+
+        limits = Slow(begin)
+        desk.limits = limits
+        job, view = await again(desk)
+        assert (view.state, limits.given_back, provider.calls) == (JobState.SCHEDULED, 1, [])
+        assert await desk.attempts(job) == []
+
+    run(story())
+
+
+def test_a_run_that_a_person_asked_for_makes_its_own_call() -> None:
+    async def story() -> None:
+        provider = Scripted(answers("One. [1]"), answers("Two. [1]"))
+        desk = shared_desk(provider)
+        job, _ = await again(desk)
+        await desk.ledger.cancel([job.job_id], "ada")
+        await desk.ledger.retry([job.job_id], "ada")
+        await desk.ledger.promote(10)
+        await desk.generate(await desk.lease_again())
+        assert len(provider.calls) == 2
+        # What it got others may take, as the newest.
+        job, _ = await again(desk)
+        assert len(provider.calls) == 2
+        checking = {one.job_id: one for one in await desk.ledger.lease(Step.CHECK, "w", LEASE, 9)}
+        stored = checking[job.job_id].stored
+        assert stored is not None
+        assert stored.completion.text == "Two. [1]"
+
+    run(story())
+
+
+def test_of_many_identical_jobs_run_together_one_calls() -> None:
+    async def story() -> None:
+        provider = Scripted(answers())
+        desk = shared_desk(provider)
+        await desk.ledger.submit(make_batch(), [make_jobs(*[make_request(f"Question {n % 4}?") for n in range(40)])])
+        for _ in range(20):
+            jobs = await desk.ledger.lease(Step.GENERATE, "w", LEASE, 40)
+            await asyncio.gather(*map(desk.generate, jobs))
+            desk.ledger.advance(timedelta(seconds=20))
+            await desk.ledger.promote(100)
+        assert len(await desk.ledger.lease(Step.CHECK, "w", LEASE, 99)) == 40
+        assert len(provider.calls) == 4
+
+    run(story())

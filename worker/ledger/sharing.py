@@ -1,0 +1,156 @@
+"""Finds the stored answer of an identical call and gives a job its copy of it: no call is made."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import orjson
+
+from schemas.completion import Usage
+from tasks.ports import NewAttempt, Shared, ShareTerms, Sharing, Wanted
+from tasks.sharing import MOST_FAILED
+from worker.ledger.database import Database
+
+# Of a row d that has terms for sharing, and its job j: the newest answer that it may take.
+SHAREABLE = """
+    SELECT a.id AS from_id, a.job_id AS from_job, a.closed_at AS answered_at, c.raw, c.finish_reason, c.parsed
+    FROM attempt a JOIN completion c ON c.attempt_id = a.id JOIN job o ON o.id = a.job_id
+    WHERE a.share_key = d.share_key AND a.outcome = 'ok' AND a.closed_at > nightdesk_now() - d.share_within
+      AND c.won AND c.finish_reason = 'stop' AND o.tenant = j.tenant
+    ORDER BY a.closed_at DESC LIMIT 1
+"""
+
+# Of the same: since when a call is under way that it may wait for. Where one was answered, what came can't be taken
+# (it was refused, or cut off), or it would have been.
+UNDER_WAY = f"""
+    SELECT min(a.opened_at) FILTER (WHERE a.closed_at IS NULL AND a.provider_batch_id IS NULL
+                                      AND a.opened_at > nightdesk_now() - d.share_wait) AS since
+    FROM attempt a JOIN job o ON o.id = a.job_id
+    WHERE a.share_key = d.share_key AND a.job_id <> j.id AND o.tenant = j.tenant
+      AND d.share_wait > interval '0' AND (j.deadline IS NULL OR j.deadline > nightdesk_now() + d.share_wait)
+      AND (a.closed_at IS NULL OR a.closed_at > nightdesk_now() - d.share_within)
+    HAVING count(*) FILTER (WHERE a.closed_at IS NULL AND a.provider_batch_id IS NULL
+                              AND a.opened_at > nightdesk_now() - d.share_wait) > 0
+       AND count(*) FILTER (WHERE a.outcome = 'ok') = 0
+       AND count(*) FILTER (WHERE a.spent OR a.outcome = 'unknown') < {MOST_FAILED}
+"""
+
+_SHARE = f"""
+WITH given AS (
+    SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[], %(round)b::int2[],
+                         %(purpose)b::text[], %(number)b::int2[], %(lane)b::text[], %(provider)b::text[],
+                         %(model)b::text[], %(hash)b::bytea[], %(share_key)b::bytea[], %(share_within)b::interval[],
+                         %(share_wait)b::interval[], %(prompt)b::jsonb[], %(snapshot)b::jsonb[], %(timing)b::jsonb[])
+    WITH ORDINALITY
+    AS d(id, job_id, token, run, round, purpose, number, lane, provider, model, hash, share_key, share_within,
+         share_wait, prompt, snapshot, timing, ord)
+), seen AS (
+    SELECT d.*, t.*, u.since, j.id IS NOT NULL AS held,
+           -- Written by an earlier try whose commit was not heard of.
+           EXISTS (SELECT FROM attempt a WHERE a.id = d.id) AS known
+    FROM given d
+    -- A job that has a lease is running. To say so would invite a plan that reads all that are.
+    LEFT JOIN job j ON j.id = d.job_id AND j.lease_token = d.token AND j.step = 'generate'
+    -- Where an answer of its own came late, that one is taken.
+    LEFT JOIN completion w ON w.job_id = d.job_id AND w.run = d.run AND w.round = d.round AND w.purpose = d.purpose
+         AND w.won
+    LEFT JOIN LATERAL ({SHAREABLE}) t ON w.attempt_id IS NULL
+    LEFT JOIN LATERAL ({UNDER_WAY}) u ON w.attempt_id IS NULL AND t.from_id IS NULL
+), taking AS (
+    -- In id order, so that two groups never wait for each other.
+    SELECT s.* FROM seen s JOIN job j ON j.id = s.job_id AND j.lease_token = s.token
+    WHERE s.from_id IS NOT NULL AND NOT s.known
+    ORDER BY j.id FOR UPDATE OF j
+), attempts AS (
+    INSERT INTO attempt (id, job_id, run, round, purpose, number, lane, provider, model, request_hash, lease_token,
+                         closed_at, outcome, cost_usd, timing_ms, shared_from)
+    SELECT id, job_id, run, round, purpose, number, lane, provider, model, hash, token, nightdesk_now(), 'ok', 0,
+           timing, from_id
+    FROM taking
+), answers AS (
+    INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt)
+    SELECT id, job_id, run, round, purpose, true, raw, finish_reason,
+           -- Nothing was used for this job, and nothing paid.
+           parsed || jsonb_build_object('usage', %(nothing)s::jsonb, 'cost_usd', '0', 'snapshot',
+               (parsed -> 'snapshot') || snapshot || jsonb_build_object('shared_from', jsonb_build_object(
+                   'job_id', from_job, 'attempt_id', from_id, 'answered_at', answered_at))),
+           prompt
+    FROM taking
+), moved AS (
+    UPDATE job j SET state = 'available', step = 'check', held_reason = NULL, available_at = nightdesk_now(),
+                     -- The worker that writes this sends the hint itself, right after the commit.
+                     hinted_at = nightdesk_now(), lease_token = NULL, lease_until = NULL, worker = NULL
+    FROM taking t WHERE j.id = t.job_id
+    RETURNING j.id
+)
+SELECT CASE WHEN s.known OR m.id IS NOT NULL THEN 'taken' WHEN NOT s.held THEN 'lost'
+            WHEN s.since IS NOT NULL THEN 'under_way' ELSE 'none' END AS sharing,
+       nightdesk_now() - s.since AS open_for
+FROM seen s LEFT JOIN moved m ON m.id = s.job_id
+ORDER BY s.ord
+"""
+
+
+class SharingVerbs:
+    """The verb of the PostgreSQL ledger that shares answers."""
+
+    _db: Database
+
+    async def share(self, wanted: Sequence[Wanted]) -> list[Shared]:
+        """See ``tasks.ports.Ledger.share``."""
+        if not wanted:
+            return []
+        attempts = [one.attempt for one in wanted]
+        rows = await self._db.rows(
+            _SHARE,
+            {
+                "id": [a.id for a in attempts],
+                "job_id": [a.job_id for a in attempts],
+                "token": [a.token for a in attempts],
+                "run": [a.run for a in attempts],
+                "round": [a.round for a in attempts],
+                "purpose": [a.purpose.value for a in attempts],
+                "number": [a.number for a in attempts],
+                "lane": [a.lane for a in attempts],
+                "provider": [a.provider for a in attempts],
+                "model": [a.model for a in attempts],
+                "hash": [a.request_hash for a in attempts],
+                "prompt": [one.prompt.model_dump_json() for one in wanted],
+                "snapshot": [orjson.dumps(one.snapshot).decode() for one in wanted],
+                "timing": [orjson.dumps(one.timing_ms).decode() for one in wanted],
+                "nothing": Usage().model_dump_json(),
+                **share_columns([a.share for a in attempts]),
+            },
+        )
+        return [Shared(Sharing(row.sharing), row.open_for or timedelta(0)) for row in rows]
+
+
+def share_columns(terms: Sequence[ShareTerms | None]) -> dict[str, list[Any]]:
+    """The terms as columns, empty where a call shares nothing."""
+    return {
+        "share_key": [one.key if one else None for one in terms],
+        "share_within": [one.within if one else None for one in terms],
+        "share_wait": [one.wait if one else None for one in terms],
+    }
+
+
+def locks_of(attempts: Sequence[NewAttempt]) -> list[int]:
+    """The advisory locks under which attempts are opened, so that two processes never open identical ones at once.
+
+    In the order in which everybody takes them; none for calls that share nothing.
+    """
+    keys = {attempt.share.key for attempt in attempts if attempt.share is not None}
+    return sorted(int.from_bytes(key[:8], "big", signed=True) for key in keys)
+
+
+def first_of_each(attempts: Sequence[NewAttempt]) -> list[int]:
+    """The places of those to be opened now: of identical ones that may wait for each other, the first."""
+    seen: set[bytes] = set()
+    first = []
+    for at, attempt in enumerate(attempts):
+        terms = attempt.share
+        if terms is None or not terms.wait or terms.key not in seen:
+            first.append(at)
+        if terms is not None:
+            seen.add(terms.key)
+    return first
