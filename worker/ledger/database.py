@@ -162,16 +162,29 @@ class Database:
             raise unavailable(self.url, error) from error
 
     async def rows(
-        self, statement: str, parameters: Sequence[Any] | dict[str, Any] = (), *, within_s: float = STATEMENT_S
+        self,
+        statement: str,
+        parameters: Sequence[Any] | dict[str, Any] = (),
+        *,
+        locks: str | None = None,
+        within_s: float = STATEMENT_S,
     ) -> list[Any]:
         """Run one statement and return its rows as named tuples; repeats it after a deadlock or a lost race.
+
+        With ``locks``, a statement with the same parameters, that one goes first in the same transaction: what others
+        wrote before they let go is then seen.
 
         Raises: LedgerUnavailable, Unstorable (a value can't be kept), SchemaMismatch, LedgerError.
         """
         for remaining in reversed(range(CONFLICT_TRIES)):
             try:
                 async with self.connection(within_s) as connection:
-                    cursor = await connection.execute(statement, parameters)
+                    if locks is None:
+                        cursor = await connection.execute(statement, parameters)
+                    else:
+                        async with connection.transaction():
+                            await connection.execute(locks, parameters)
+                            cursor = await connection.execute(statement, parameters)
                     return await cursor.fetchall() if cursor.description else []
             except _RETRYABLE as error:
                 if not remaining:
