@@ -86,7 +86,7 @@ class Stopwatch:
             "prompt": round(self.prompt, 3),
             "llm": round(self.llm, 3),
             "retry_wait": round(retry_wait, 3),
-            "limiter_wait": round(self.limiter_wait, 3),
+            "limiter_wait": round(job.limited_ms + self.limiter_wait, 3),
         }
 
     def timing(self, job: Leased) -> TimingMs:
@@ -144,7 +144,7 @@ class Generate:
         if turns.spent:
             await self._fail(job, spent_of(job), watch)
             return
-        more = True
+        more, called = True, False
         while more:
             planned = turns.take()
             permit = await self.limits.permit(job, planned.call)
@@ -153,7 +153,7 @@ class Generate:
                 if permit.why is not Why.LIMIT and turns.more():
                     turns.passed_over(planned, permit.why.value)
                     continue
-                await self._move(job, not_now(job, permit))
+                await self._move(job, not_now(job, permit, called=called))
                 return
             watch.limiter_wait += permit.waited_ms
             purpose = Purpose(again.purpose) if (again := asked_again(job)) else Purpose.GENERATE
@@ -162,6 +162,7 @@ class Generate:
             if status is not Opened.OPENED:
                 await self._not_opened(job, status)
                 return
+            called = True
             more = await self._answer(job, planned, attempt, watch, turns, permit=permit)
 
     async def _not_opened(self, job: Leased, status: Opened) -> None:
