@@ -37,10 +37,10 @@ class TimingMs(Contract):
     llm: float = Field(default=0.0, description="the winning call")
     postprocess: float = 0.0
     check: float = 0.0
-    persist: float = 0.0
+    persist: float = Field(default=0.0, description="what is left of the total: commits, hand-overs, holds")
     total: float = 0.0
     retry_wait: float = Field(default=0.0, description="failed attempts and the backoff after them")
-    limiter_wait: float = 0.0
+    limiter_wait: float = Field(default=0.0, description="waiting for permits, with a lease or sent away")
     share_wait: float = Field(default=0.0, description="until the answer of an identical request could be taken")
     provider_batch_wait: float = 0.0
 

@@ -95,6 +95,7 @@ class Clock:
             elsewhere = correction.age_ms if job.round else job.age_ms - job.waited_ms - sum(before.values())
             before["retry_wait"] = round(before.get("retry_wait", 0.0) + max(0.0, elsewhere), 3)
         before["queue"] = before.get("queue", 0.0) + job.waited_ms
+        before["limiter_wait"] = before.get("limiter_wait", 0.0) + job.limited_ms
         measured = TimingMs(**before, postprocess=round(self.postprocess, 3), check=round(self.check, 3))
         return total_ms(job, monotonic() - self.leased_at, measured)
 

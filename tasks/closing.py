@@ -74,15 +74,19 @@ def advance_of(decision: Decision, job: Leased) -> Advance | None:
             return None
 
 
-def not_now(job: Leased, told: NotNow) -> Advance:
-    """Where a job waits that may not be called for now; no attempt was made, none is spent."""
+def not_now(job: Leased, told: NotNow, *, called: bool = False) -> Advance:
+    """Where a job waits that may not be called for now; no attempt was made for this, none is spent.
+
+    What follows its first attempt (``called``) counts as the wait for another one.
+    """
     held = HeldReason.LANE_PAUSED if told.why is Why.LANE_PAUSED else None
     if held and job.round:
         # There is an answer already: nobody has to raise a quota for a second one.
         return given_up(job, "the provider's quota was used up")
     # Sent away by a limit, thousands of jobs come and go: that is the straight path, not an event of each.
     event = None if told.why is Why.LIMIT else "hold" if held else told.why.value
-    return Advance(JobState.SCHEDULED, job.step, job.round, told.delay, held, event)
+    limited = not held and not called and not job.attempts
+    return Advance(JobState.SCHEDULED, job.step, job.round, told.delay, held, event, limited=limited)
 
 
 def over_budget(job: Leased, batch: BatchStatus) -> Advance:

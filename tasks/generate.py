@@ -98,7 +98,7 @@ class Stopwatch:
             "prompt": round(self.prompt, 3),
             "llm": round(self.llm, 3),
             "retry_wait": round(retry_wait, 3),
-            "limiter_wait": round(self.limiter_wait, 3),
+            "limiter_wait": round(job.limited_ms + self.limiter_wait, 3),
         }
 
     def timing(self, job: Leased) -> TimingMs:
@@ -158,7 +158,7 @@ class Generate:
         if turns.spent:
             await self._fail(job, spent_of(job), watch)
             return
-        more = True
+        more, called = True, False
         while more:
             planned = turns.take()
             share = self.sharing.terms(job, planned.call)
@@ -173,7 +173,7 @@ class Generate:
                 if permit.why is not Why.LIMIT and turns.more():
                     turns.passed_over(planned, permit.why.value)
                     continue
-                await self._move(job, not_now(job, permit))
+                await self._move(job, not_now(job, permit, called=called))
                 return
             watch.limiter_wait += permit.waited_ms
             purpose = Purpose(again.purpose) if (again := asked_again(job)) else Purpose.GENERATE
@@ -182,6 +182,7 @@ class Generate:
             if status is not Opened.OPENED:
                 await self._not_opened(job, status)
                 return
+            called = True
             more = await self._answer(job, planned, attempt, watch, turns, permit=permit)
 
     async def _shared(self, job: Leased, planned: Planned, share: ShareTerms, watch: Stopwatch, turns: Turns) -> bool:

@@ -145,7 +145,7 @@ class Judging:
         if told.why is Why.LANE_PAUSED:
             return Heard(failure="the quota of its provider is used up"), Decimal(0)
         event = None if told.why is Why.LIMIT else told.why.value
-        then = Advance(JobState.SCHEDULED, job.step, job.round, told.delay, event=event)
+        then = Advance(JobState.SCHEDULED, job.step, job.round, told.delay, event=event, limited=True)
         await self.ledger.defer(LeaseKey(job.job_id, job.token), then)
         return None
 

@@ -23,6 +23,10 @@ GATHER = 25
 GATHER_WAIT = timedelta(milliseconds=50)
 """How long freed slots are gathered at most."""
 
+HINT_PATIENCE = timedelta(seconds=1)
+"""A message waits so long for slots, with a thread of its process, then its jobs are left to be found in the ledger: were
+every thread to wait, nothing else would come in over Redis, and no urgent job."""
+
 URGENT_SHARE = 0.05
 """Of a process's slots that only urgent jobs get; at least one slot, but never the only one."""
 
@@ -57,7 +61,7 @@ class Keeper(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Hint:
     """The ids of one message that were not yet passed to a lease."""
 
@@ -95,6 +99,8 @@ class Feed:
         self._run = run
         self._permitted = permitted
         """How many more jobs may wait for permits; None: as many as there are slots."""
+        self._let_go = False
+        """The ledger holds jobs whose messages were let go."""
         self._nothing_found = BACKLOG_LOOK
         self._urgent_looked = float("-inf")
         self._reserved = min(max(1, int(slots * URGENT_SHARE)), slots - 1)
@@ -120,13 +126,21 @@ class Feed:
         self._wake.set()
 
     async def admit(self, ids: Sequence[UUID], *, urgent: bool) -> None:
-        """Return when every id was passed to a lease; jobs that others have are passed over."""
+        """Return when every id was passed to a lease, or after ``HINT_PATIENCE``; jobs that others have are passed over."""
         if not ids or self._stopping:
             return
         hint = _Hint(deque(ids))
-        (self._urgent if urgent else self._bulk).append(hint)
+        hints = self._urgent if urgent else self._bulk
+        hints.append(hint)
         self._wake.set()
-        await hint.done.wait()
+        try:
+            async with asyncio.timeout(HINT_PATIENCE.total_seconds()):
+                await hint.done.wait()
+        except TimeoutError:
+            if hint in hints:
+                hints.remove(hint)
+                self._let_go = True
+                self._wake.set()
 
     # ---- the pump ----
 
@@ -165,6 +179,7 @@ class Feed:
                 await self._woken(URGENT_LOOK if self._bulk else IDLE_CLAIM)
         elif bulk_room:
             jobs = await self._lease(bulk_room)
+            self._let_go &= len(jobs) == bulk_room
             self._start(jobs)
             if jobs:
                 # There is a backlog that nobody hinted: go on at once.
@@ -216,9 +231,9 @@ class Feed:
 
     async def _asked(self) -> bool:
         """Whether hints wait; returns False when it is time to look without one."""
-        if not (self._urgent or self._bulk):
+        urgent_room, bulk_room = self._room()
+        if not (self._urgent or self._bulk or (self._let_go and bulk_room)):
             # The hint of an urgent job may wait at another worker that has no slot for it.
-            urgent_room, bulk_room = self._room()
             await self._woken(URGENT_LOOK if urgent_room and not bulk_room else IDLE_CLAIM)
         return bool(self._urgent or self._bulk)
 
@@ -233,7 +248,7 @@ class Feed:
     async def _gather(self) -> None:
         """Give freed slots a moment to gather, so that a lease is worth its round trip."""
         _, room = self._room()
-        if self._bulk and not self._urgent and 0 < room < min(GATHER, self.slots // 4):
+        if (self._bulk or self._let_go) and not self._urgent and 0 < room < min(GATHER, self.slots // 4):
             await self._sleep(GATHER_WAIT)
 
     def _next_ids(self, urgent_room: int, bulk_room: int) -> list[UUID]:

@@ -201,7 +201,7 @@ class Settings(BaseSettings):
         default=200, description="jobs in check per process; a job waits for its judge in one of them"
     )
     threads: Annotated[int, Field(ge=2, le=200)] = Field(
-        default=24, description="Celery threads: each holds one hint of up to 50 jobs until it is admitted"
+        default=24, description="Celery threads: each holds one hint of up to 50 jobs, a second at most"
     )
     max_queued_jobs: Annotated[int, Field(ge=1)] | None = Field(
         default=None,

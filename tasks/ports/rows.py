@@ -99,6 +99,8 @@ class Leased:
     """Since acceptance (or ``scheduled_at``, if later)."""
     waited_ms: float
     """Since the job last became available."""
+    limited_ms: float
+    """How long it was sent away by limits before, in this step and round: see ``Advance.limited``."""
     spent: int
     """Spent failed attempts of this run and step."""
     snoozes: int
@@ -242,6 +244,8 @@ class Advance:
     """Kind of the ``job_event`` to append (``retry``, ``snooze``, ``hold``); None on the straight path."""
     correction: Correction | None = None
     """Kept with the job where ``defer`` changes its round."""
+    limited: bool = False
+    """Sent away by a limit: the time since it was available, and the delay, are noted with the job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
+import psycopg
 import pytest
 import redis
 
@@ -52,7 +53,7 @@ def test_an_answered_batch_is_erased_everywhere(
     done = home.run("erase", "--batch", batch, "--yes", "--json")
 
     assert done.code == 0, done.err
-    assert done.json() == {"erased": 2, "not_final": 0, "batches": 1}
+    assert done.json() == {"erased": 2, "not_final": 0, "batches": 1, "unheard_calls": 0}
     assert CANARY not in everything_in(database_url)
     assert not any(job in key for key in keys_in(servers, home))
     assert not list(home.place.submissions.iterdir())
@@ -80,8 +81,27 @@ def test_jobs_that_wait_are_refused_or_cancelled_first(home: Home, database_url:
     assert CANARY in everything_in(database_url)
     assert home.run("erase", "--tenant", "nobody", "--yes").code == 2
     done = home.run("erase", "--tenant", "default", "--cancel", "--yes", "--json")
-    assert done.json() == {"erased": 2, "not_final": 0, "batches": 1}
+    assert done.json() == {"erased": 2, "not_final": 0, "batches": 1, "unheard_calls": 0}
     assert CANARY not in everything_in(database_url)
+
+
+def test_it_says_that_answers_may_lie_on_the_disk_of_another_worker(
+    home: Home, database_url: str, tmp_path: Path
+) -> None:
+    batch = home.run("submit", write_lines(tmp_path / "in.jsonl", [told(0)])).out.strip()
+    assert home.run("cancel", batch).code == 0
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO attempt (id, job_id, run, round, purpose, number, lane, provider, request_hash, lease_token, "
+            "closed_at, outcome, cost_usd) SELECT gen_random_uuid(), id, 1, 0, 'generate', 1, 'standard', 'openai', '', "
+            "gen_random_uuid(), now(), 'unknown', 0 FROM job"
+        )
+
+    done = home.run("erase", "--batch", batch, "--yes")
+
+    assert done.code == 0
+    assert "what became of 1 calls of these jobs is not known" in done.err
+    assert "until a worker starts in that home" in done.err
 
 
 def test_old_jobs_are_pruned_first_their_content_then_their_rows(home: Home, database_url: str, tmp_path: Path) -> None:

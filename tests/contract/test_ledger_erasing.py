@@ -1,7 +1,9 @@
 """What is erased is gone for good, whatever comes late; what accounting needs stays."""
 
+import asyncio
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +21,7 @@ from tasks.dispatch import publish
 from tasks.erase import TOMBSTONE
 from tasks.errors import IdempotencyConflict
 from tasks.finish import result_of
-from tasks.ports import Advance, JobView, Leased
+from tasks.ports import Advance, JobView, Leased, NewAttempt
 from tests.builders import (
     closed_error,
     closed_ok,
@@ -47,6 +49,7 @@ from tests.contract.driving import (
 from tests.postgres import everything_in
 from worker.ledger.erasing import Kept, Sealed
 from worker.ledger.postgres import PostgresLedger
+from worker.spool import Spool, replay, spool_folder
 
 pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 
@@ -187,6 +190,99 @@ async def test_an_answer_that_comes_late_is_paid_and_not_kept(
     assert detail.completions == ()
     assert (detail.attempts[0]["outcome"], Decimal(str(detail.attempts[0]["cost_usd"]))) == ("ok", Decimal("0.002"))
     assert detail.view.cost_usd == Decimal("0.002")
+    assert CANARY not in everything_in(postgres_database_url)
+
+
+async def spooled(leased: Leased, attempt: NewAttempt, home: Path) -> Path:
+    """What the worker of a machine that lost the ledger left on its disk when it died."""
+    told = Failure(kind=FailureKind.BAD_ANSWER, message=f"the answer repeats {CANARY}")
+    answer = closed_ok(leased, attempt, answer=make_answer(CANARY), failure=told, then=to_check(leased))
+    folder = spool_folder(home, "postgresql://ledger.internal/nightdesk")
+    spool = Spool(folder)
+    await spool.keep([answer])
+    spool.leave()
+    assert CANARY in "".join(path.read_text() for path in folder.iterdir())
+    return folder
+
+
+@pytest.mark.parametrize("how", ["cancelled", "rescued", "erased_twice"])
+async def test_a_spool_of_another_machine_brings_no_word_of_an_erased_job_and_all_of_its_cost(
+    ledger: PostgresLedger, postgres_database_url: str, clock: Clock, tmp_path: Path, how: str
+) -> None:
+    leased = await submit_and_take(ledger, telling_request())
+    attempt = await open_one(ledger, leased)
+    folder = await spooled(leased, attempt, tmp_path / "other-machine")
+    if how == "rescued":
+        # Its lease ran out, the call counts as unknown, and another worker's was answered.
+        await clock.advance(2 * HOUR)
+        assert await ledger.rescue(10, None) == [leased.job_id]
+        again = await take_one(ledger, leased.job_id)
+        await generate(ledger, again)
+        check = await take_one(ledger, leased.job_id, Step.CHECK)
+        await ledger.finish([make_final(check)])
+    else:
+        await ledger.cancel([leased.job_id], ACTOR)
+    assert list(await ledger.erase([leased.job_id], ACTOR)) == [leased.job_id]
+    assert await ledger.unheard([leased.job_id]) == 1
+    if how == "erased_twice":
+        assert await ledger.erase([leased.job_id], ACTOR) == {}
+    assert CANARY not in everything_in(postgres_database_url)
+
+    assert await replay(Spool(folder), ledger) == 1
+
+    assert not list(folder.iterdir())
+    assert CANARY not in everything_in(postgres_database_url)
+    detail = await ledger.job_detail(leased.job_id)
+    assert detail.completions == ()
+    late = next(row for row in detail.attempts if str(row["id"]) == str(attempt.id))
+    assert (late["outcome"], Decimal(str(late["cost_usd"]))) == ("ok", Decimal("0.002"))
+    assert await ledger.unheard([leased.job_id]) == 0
+    paid = Decimal("0.004") if how == "rescued" else Decimal("0.002")
+    assert detail.view.cost_usd == paid
+    assert await ledger.violations() == []
+
+
+async def test_a_spool_with_answers_of_a_job_that_was_deleted_is_replayed_to_nothing(
+    ledger: PostgresLedger, postgres_database_url: str, clock: Clock, tmp_path: Path
+) -> None:
+    leased = await submit_and_take(ledger, telling_request())
+    attempt = await open_one(ledger, leased)
+    folder = await spooled(leased, attempt, tmp_path / "other-machine")
+    await ledger.cancel([leased.job_id], ACTOR)
+    await clock.advance(HOUR)
+    await ledger.rescue(10, None)
+    assert list((await ledger.delete([leased.job_id])).runs) == [leased.job_id]
+
+    assert await replay(Spool(folder), ledger) == 1
+
+    assert not list(folder.iterdir())
+    assert CANARY not in everything_in(postgres_database_url)
+    assert await ledger.violations() == []
+
+
+async def test_an_answer_that_is_being_written_while_its_job_is_erased_goes_with_it(
+    ledger: PostgresLedger, postgres_database_url: str
+) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await ledger.cancel([leased.job_id], ACTOR)
+    async with await psycopg.AsyncConnection.connect(postgres_database_url) as writing:
+        # As closing an attempt does it, before its commit.
+        await writing.execute("SELECT FROM job WHERE id = %s FOR UPDATE", (leased.job_id,))
+        await writing.execute(
+            "INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt) "
+            "VALUES (%s, %s, 1, 0, 'generate', true, %s, 'stop', '{}', '{}')",
+            (attempt.id, leased.job_id, CANARY.encode()),
+        )
+        erasing = asyncio.create_task(ledger.erase([leased.job_id], ACTOR))
+        async with await psycopg.AsyncConnection.connect(postgres_database_url, autocommit=True) as looking:
+            waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            async with asyncio.timeout(10):
+                while not (await looking.execute(waits)).rowcount:  # noqa: ASYNC110 - it gives no other sign
+                    await asyncio.sleep(0.01)
+        await writing.commit()
+    assert list(await erasing) == [leased.job_id]
+
     assert CANARY not in everything_in(postgres_database_url)
 
 

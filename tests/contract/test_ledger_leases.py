@@ -321,6 +321,33 @@ async def test_a_judges_answer_is_not_the_jobs_answer(ledger: Ledger) -> None:
     assert again.attempts == 1
 
 
+async def test_time_sent_away_by_a_limit_is_noted_until_the_step_ends(ledger: Ledger, clock: Clock) -> None:
+    receipt = await submit(ledger)
+    (job_id,) = receipt.job_ids
+    for trip in range(2):
+        await clock.advance(10 * SECOND)
+        leased = await take_one(ledger, job_id)
+        assert leased.limited_ms == pytest.approx(trip * 45_000, abs=5_000)
+        await clock.advance(5 * SECOND)
+        away = Advance(JobState.SCHEDULED, Step.GENERATE, 0, 30 * SECOND, limited=True)
+        assert await ledger.defer(lease_key(leased), away)
+        await clock.advance(30 * SECOND)
+        assert await ledger.promote(10) == 1
+
+    leased = await take_one(ledger, job_id)
+    assert leased.limited_ms == pytest.approx(90_000, abs=5_000)
+    # A retry is another matter, and keeps what was noted; the next step begins anew.
+    attempt = await open_one(ledger, leased)
+    again = Advance(JobState.SCHEDULED, Step.GENERATE, 0, 30 * SECOND, event="retry")
+    await ledger.close_attempts([closed_error(leased, attempt, then=again)])
+    await clock.advance(30 * SECOND)
+    await ledger.promote(10)
+    leased = await take_one(ledger, job_id)
+    assert leased.limited_ms == pytest.approx(90_000, abs=5_000)
+    await generate(ledger, leased)
+    assert (await take_one(ledger, job_id, Step.CHECK)).limited_ms == 0
+
+
 async def test_ages_are_by_the_ledgers_clock(ledger: Ledger, clock: Clock) -> None:
     receipt = await submit(ledger)
     await clock.advance(timedelta(seconds=100))

@@ -29,6 +29,8 @@ class Removal:
     erased: int = 0
     deleted: list[Deleted] = field(default_factory=list)
     sealed: int = 0
+    unheard: int = 0
+    """Calls of erased jobs whose answers may lie on the disk of another worker."""
     redis_missed: bool = False
     _told: float = field(default_factory=time.monotonic)
 
@@ -37,6 +39,7 @@ class Removal:
         runs = {job.job_id: job.run for job in jobs}
         changed = await self.ledger.erase(list(runs), actor())
         self.erased += len(changed)
+        self.unheard += await self.ledger.unheard(list(runs))
         await self._forget({**runs, **changed})
         self._tell(f"{self.erased} jobs erased so far")
 

@@ -119,6 +119,7 @@ WITH given AS (
                             ELSE j.scheduled_at END,
         held_reason = CASE WHEN m.moves THEN m.held ELSE j.held_reason END,
         available_at = CASE WHEN m.moves AND m.next_state = 'available' THEN nightdesk_now() ELSE j.available_at END,
+        limited_ms = CASE WHEN m.moves AND m.next_step <> j.step THEN NULL ELSE j.limited_ms END,
         -- The worker that writes this sends the hint itself, right after the commit.
         hinted_at = CASE WHEN m.moves AND m.next_state = 'available' THEN nightdesk_now() ELSE j.hinted_at END,
         lease_token = CASE WHEN m.moves THEN NULL ELSE j.lease_token END,
@@ -179,7 +180,7 @@ class Attempts:
                 "reserve": [a.reserved_usd for a in attempts],
                 **share_columns([a.share for a in attempts]),
             },
-            locks=locks_of(attempts),
+            first=locks_of(attempts),
         )
         return [Opened(row.status) for row in rows]
 

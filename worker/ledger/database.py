@@ -22,6 +22,10 @@ from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstora
 
 log = logging.getLogger(__name__)
 
+Parameters = Sequence[Any] | dict[str, Any]
+First = tuple[str, Parameters]
+"""A statement that goes before another, with its parameters."""
+
 POOL_WAIT = timedelta(seconds=10)
 """How long a statement waits for a connection before the ledger counts as unreachable."""
 
@@ -164,23 +168,23 @@ class Database:
     async def rows(
         self,
         statement: str,
-        parameters: Sequence[Any] | dict[str, Any] = (),
+        parameters: Parameters = (),
         *,
+        first: First | None = None,
         within_s: float = STATEMENT_S,
-        locks: Sequence[int] = (),
     ) -> list[Any]:
         """Run one statement and return its rows as named tuples; repeats it after a deadlock or a lost race.
 
-        With ``locks`` (64-bit keys of advisory locks, in the order in which everybody takes them) it begins when all of
-        them are had, and so sees what their last holders wrote; they are given back with its commit. Still one round trip.
+        ``first`` is a statement that takes locks, with its parameters: it goes before in the same transaction, so that this
+        one sees what the last holders wrote. Still one round trip.
 
         Raises: LedgerUnavailable, Unstorable (a value can't be kept), SchemaMismatch, LedgerError.
         """
         for remaining in reversed(range(CONFLICT_TRIES)):
             try:
                 async with self.connection(within_s) as connection:
-                    if locks:
-                        return await _locked(connection, locks, statement, parameters)
+                    if first is not None:
+                        return await _after(first, connection, statement, parameters)
                     cursor = await connection.execute(statement, parameters)
                     return await cursor.fetchall() if cursor.description else []
             except _RETRYABLE as error:
@@ -192,12 +196,10 @@ class Database:
         raise AssertionError("unreachable")
 
 
-async def _locked(
-    connection: AsyncConnection[Any], locks: Sequence[int], statement: str, parameters: Sequence[Any] | dict[str, Any]
-) -> list[Any]:
-    """The rows of a statement that returns some, run under locks, in a transaction sent as a whole."""
+async def _after(first: First, connection: AsyncConnection[Any], statement: str, parameters: Parameters) -> list[Any]:
+    """The rows of a statement that returns some, run after another, in a transaction sent as a whole."""
     async with connection.pipeline(), connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key", [list(locks)])
+        await connection.execute(*first)
         # What comes is known when it is fetched, not before.
         return await (await connection.execute(statement, parameters)).fetchall()
 

@@ -14,6 +14,9 @@ from worker.ledger.database import Database
 PAGE = 500
 """Jobs a transaction: some 100 ms, and no lock is held for longer."""
 
+# A closing that has such a lock may have stored an answer that a statement begun before its commit doesn't see.
+_LOCK = "SELECT FROM job WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+
 _ERASE = """
 WITH chosen AS (
     SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NOT NULL AND erased_at IS NULL
@@ -48,6 +51,12 @@ WITH chosen AS (
     INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'erased', %(actor)s FROM gone
 )
 SELECT id, run FROM gone
+"""
+
+_UNHEARD = """
+SELECT count(*) AS calls FROM unnest(%(ids)b::uuid[]) AS d(id)
+CROSS JOIN LATERAL (SELECT outcome FROM attempt WHERE job_id = d.id OFFSET 0) a
+WHERE a.outcome IS NULL OR a.outcome = 'unknown'
 """
 
 _DELETE = """
@@ -143,7 +152,12 @@ class Erasing:
             "request": TOMBSTONE_JSON.decode(),
             "hash": TOMBSTONE_HASH,
         }
-        return {row.id: row.run for row in await self._db.rows(_ERASE, parameters)}
+        return {row.id: row.run for row in await self._db.rows(_ERASE, parameters, first=(_LOCK, parameters))}
+
+    async def unheard(self, job_ids: Sequence[UUID]) -> int:
+        """How many calls of these jobs are open or ended unknown: their answers may lie on the disk of a worker."""
+        (row,) = await self._db.rows(_UNHEARD, {"ids": list(job_ids)})
+        return int(row.calls)
 
     async def delete(self, job_ids: Sequence[UUID]) -> Deleted:
         """Delete jobs that are final and have no call open, with all that hangs on them, in one transaction."""

@@ -30,7 +30,7 @@ taken AS (
         started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
     WHERE j.id = ANY (ARRAY(SELECT id FROM chosen))
     RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at,
-              j.started_at, j.available_at, j.deadline, j.cost_usd, j.correction, j.recheck
+              j.started_at, j.available_at, j.limited_ms, j.deadline, j.cost_usd, j.correction, j.recheck
 )
 SELECT t.*, nightdesk_now() AS now, b.not_before, b.max_cost_usd, r.request, a.*, w.*, v.*
 FROM taken t
@@ -103,6 +103,11 @@ WITH moved AS (
     UPDATE job j SET state = 'scheduled', step = %(step)s, round = %(round)s,
                      scheduled_at = nightdesk_now() + %(delay)s, held_reason = %(held_reason)s,
                      correction = CASE WHEN j.round = %(round)s THEN j.correction ELSE %(correction)s::jsonb END,
+                     limited_ms = CASE
+                         WHEN (j.step, j.round) <> (%(step)s, %(round)s) THEN NULL
+                         WHEN %(limited)s THEN coalesce(j.limited_ms, 0)
+                             + 1000 * extract(epoch FROM nightdesk_now() - j.available_at + %(delay)s)
+                         ELSE j.limited_ms END,
                      lease_token = NULL, lease_until = NULL, worker = NULL
     WHERE j.id = %(id)s AND j.lease_token = %(token)s AND j.state = 'running'
       AND NOT EXISTS (SELECT FROM attempt a
@@ -234,6 +239,7 @@ class Leasing:
             "delay": advance.delay,
             "held_reason": advance.held_reason.value if advance.held_reason else None,
             "event": advance.event,
+            "limited": advance.limited,
             "correction": advance.correction.model_dump_json() if advance.correction else None,
         }
         return bool(await self._db.rows(_DEFER, parameters))
@@ -274,6 +280,7 @@ def _leased(row: Any, token: UUID) -> Leased:
         deadline=row.deadline,
         age_ms=_ms(row.now - accepted),
         waited_ms=_ms(row.now - (row.available_at or row.now)),
+        limited_ms=row.limited_ms or 0.0,
         spent=row.spent,
         snoozes=row.snoozes,
         unknown=row.unknown,

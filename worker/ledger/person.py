@@ -28,7 +28,7 @@ UPDATE batch SET cancelled_at = coalesce(cancelled_at, nightdesk_now()) WHERE id
 _RETRY = """
 WITH again AS (
     UPDATE job j
-    SET state = 'scheduled', run = j.run + 1, round = 0, scheduled_at = nightdesk_now(), available_at = NULL,
+    SET state = 'scheduled', run = j.run + 1, round = 0, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL,
         step = CASE WHEN r.request ->> 'response' IS NULL THEN 'generate' ELSE 'check' END,
         -- A deadline that has passed would expire the new run at once.
         deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
@@ -46,7 +46,7 @@ SELECT id FROM again
 _RECHECK = """
 WITH again AS (
     UPDATE job j
-    SET state = 'scheduled', run = j.run + 1, scheduled_at = nightdesk_now(), available_at = NULL, step = 'check',
+    SET state = 'scheduled', run = j.run + 1, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL, step = 'check',
         deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
         correction = NULL, recheck = %(recheck)s::jsonb

@@ -9,7 +9,7 @@ import orjson
 from schemas.completion import Usage
 from tasks.ports import NewAttempt, Shared, ShareTerms, Sharing, Wanted
 from tasks.sharing import MOST_FAILED
-from worker.ledger.database import Database
+from worker.ledger.database import Database, First
 
 # Of a row d that has terms for sharing, and its job j: the newest answer that it may take.
 SHAREABLE = """
@@ -91,6 +91,9 @@ ORDER BY s.ord
 """
 
 
+_LOCK = "SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key"
+
+
 class SharingVerbs:
     """The verb of the PostgreSQL ledger that shares answers."""
 
@@ -134,13 +137,15 @@ def share_columns(terms: Sequence[ShareTerms | None]) -> dict[str, list[Any]]:
     }
 
 
-def locks_of(attempts: Sequence[NewAttempt]) -> list[int]:
-    """The advisory locks under which attempts are opened, so that two processes never open identical ones at once.
+def locks_of(attempts: Sequence[NewAttempt]) -> First | None:
+    """Takes the advisory locks under which attempts are opened, so that two processes never open identical ones at once.
 
-    In the order in which everybody takes them; none for calls that share nothing.
+    In the order in which everybody takes them; None for calls that share nothing.
     """
     keys = {attempt.share.key for attempt in attempts if attempt.share is not None}
-    return sorted(int.from_bytes(key[:8], "big", signed=True) for key in keys)
+    if not keys:
+        return None
+    return _LOCK, [sorted(int.from_bytes(key[:8], "big", signed=True) for key in keys)]
 
 
 def first_of_each(attempts: Sequence[NewAttempt]) -> list[int]:

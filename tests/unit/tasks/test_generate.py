@@ -499,6 +499,14 @@ def test_a_job_that_may_not_be_called_for_waits_without_an_attempt(
             desk.ledger.advance(timedelta(seconds=2))
             assert await desk.ledger.promote(10) == 1
 
+            # The wait is told in the job's timings, beside that with a lease.
+            (again,) = await desk.ledger.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
+            desk.limits.refusals.clear()
+            await desk.generate(again)
+            (checking,) = await desk.ledger.lease(Step.CHECK, "w", timedelta(seconds=60), 1)
+            assert checking.stored is not None
+            assert checking.stored.timing_ms["limiter_wait"] == pytest.approx(30_000, abs=500)
+
     run(story())
 
 

@@ -258,6 +258,34 @@ def test_a_full_worker_that_was_told_nothing_finds_an_urgent_job_whose_hint_wait
     run(story())
 
 
+def test_a_message_waits_for_slots_only_so_long_and_its_jobs_run_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipeline, "HINT_PATIENCE", timedelta(milliseconds=50))
+    monkeypatch.setattr(pipeline, "IDLE_CLAIM", timedelta(seconds=60))
+
+    async def story() -> None:
+        works = Works(slots=8, free=False)
+        works.feed.start()
+        bulk = await works.submit(200)
+        hints = (works.feed.admit(bulk[at : at + 50], urgent=False) for at in range(0, 200, 50))
+        # Every message is done, though hardly a job could begin: its thread is free for what is urgent.
+        await asyncio.wait_for(asyncio.gather(*hints), 5)
+        assert works.feed.in_use == 7
+        urgent = await works.submit(3, priority=9)
+        await asyncio.wait_for(works.feed.admit(urgent, urgent=True), 5)
+        await works.until_ran(8)
+        assert works.ran[7] in urgent
+
+        works.gate.set()
+        await works.until_ran(203)
+        assert set(works.ran[7:10]) == set(urgent)
+        assert sorted(works.ran) == sorted([*bulk, *urgent])
+        await works.feed.drain(timedelta(seconds=1))
+
+    run(story())
+
+
 def test_slots_are_free_again_when_their_jobs_are_done() -> None:
     async def story() -> None:
         works = Works(slots=100)

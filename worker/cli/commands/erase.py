@@ -90,11 +90,16 @@ def command(
         _confirm(count, yes=yes)
         done, left = run_interruptible(_erase(desk, scope, cancel=cancel))
     if as_json:
-        write_json({"erased": done.erased, "not_final": left, "batches": done.sealed})
+        write_json({"erased": done.erased, "not_final": left, "batches": done.sealed, "unheard_calls": done.unheard})
     else:
         tell(
             f"{done.erased} of {count} jobs erased, the others were before; {done.sealed} batches are wholly erased now"
         )
+        if done.unheard:
+            tell(
+                f"what became of {done.unheard} calls of these jobs is not known: an answer that a worker kept on its disk "
+                "(spool in its NIGHTDESK_HOME) stays there until a worker starts in that home, and is dropped then"
+            )
         if left:
             tell(f"{left} jobs came meanwhile and are not final: erase again")
     return INCOMPLETE if left or done.redis_missed else OK

@@ -81,6 +81,7 @@ class MemoryRunning(MemoryTwins):
             deadline=job.deadline,
             age_ms=(now - max(job.created_at, job.due_at)) / _MS,
             waited_ms=(now - job.available_at) / _MS,
+            limited_ms=job.limited_ms,
             spent=sum(one.spent for one in failed),
             snoozes=sum(not one.spent and one.outcome != UNKNOWN for one in failed),
             unknown=sum(one.outcome == UNKNOWN for one in of_round),
@@ -131,6 +132,10 @@ class MemoryRunning(MemoryTwins):
         return job if job is not None and job.held_by(lease.token) else None
 
     def _advance(self, job: JobRow, advance: Advance, verb: str) -> None:
+        if (job.step, job.round) != (advance.step, advance.round):
+            job.limited_ms = 0.0
+        elif advance.limited:
+            job.limited_ms += (self._now() - job.available_at + advance.delay) / _MS
         job.step, job.round = advance.step, advance.round
         if advance.state is JobState.SCHEDULED:
             job.scheduled_at = self._now() + advance.delay

@@ -85,6 +85,7 @@ class JobRow:
     round: int = 0
     correction: Correction | None = None
     recheck: Recheck | None = None
+    limited_ms: float = 0.0
     held_reason: HeldReason | None = None
     hinted_at: datetime | None = None
     token: UUID | None = None

@@ -217,7 +217,7 @@ class MemoryUpkeep(MemoryRunning):
 
     def _begin_anew(self, job: JobRow) -> None:
         now = self._now()
-        job.run, job.correction = job.run + 1, None
+        job.run, job.correction, job.limited_ms = job.run + 1, None, 0.0
         job.due_at = job.scheduled_at = now
         job.outcome = job.started_at = job.finished_at = job.published_at = None
         if job.past_deadline(now):
