@@ -11,7 +11,7 @@ from uuid import UUID
 
 from schemas.completion import Completion, FinishReason
 from schemas.failure import Failure, FailureKind
-from schemas.generation import GenerationConfig, Lane
+from schemas.generation import CheckerName, GenerationConfig, Lane
 from schemas.job import JobRequest
 from schemas.states import HeldReason, JobState
 from tasks.attempts import (
@@ -80,6 +80,21 @@ class Judging:
     _remembered: OrderedDict[tuple[UUID, str, str], str] = field(default_factory=OrderedDict)
     """Replies by batch, judge and the question's hash: the same claims of the same passages are judged once."""
 
+    def decides(self, job: Leased) -> bool:
+        """Whether the job's judge gives probabilities, so that it is to be asked in that form.
+
+        That of a stored answer is the one it was asked in. False where no judge is wanted or can be had: ``ask`` says why.
+        """
+        if job.judged is not None:
+            return bool(job.judged.prompt.snapshot.questions)
+        named = job.request.config.judge or self.options.judge
+        if named is None or CheckerName.JUDGE not in job.request.config.checkers:
+            return False
+        try:
+            return self.providers.get(Turn.parse(named).provider).decides
+        except Exception:  # noqa: BLE001 - asking meets the same, and the record says it
+            return False
+
     async def ask(self, job: Leased, question: Question) -> tuple[Heard, Decimal] | None:
         """What the judge says, and what that cost now; None when the job went elsewhere (to wait, or lost).
 
@@ -121,20 +136,22 @@ class Judging:
         turn = Turn.parse(named)
         try:
             provider = self.providers.get(turn.provider)
-            call = provider.plan(self._request(job.request, turn), question.prompt)
+            call = provider.plan(self._request(job.request, turn, question), question.prompt)
         except (ConfigurationError, ProviderError) as error:
             return Heard(failure=str(error))
         if call.reserve_usd is None and job.max_cost_usd is not None:
             return Heard(failure=UNPRICED.format(call.model, call.provider))
         return provider, call
 
-    def _request(self, request: JobRequest, turn: Turn) -> JobRequest:
+    def _request(self, request: JobRequest, turn: Turn, question: Question) -> JobRequest:
         """The request as a judge's provider is to plan it: nothing of how the answer was to be written."""
+        # A probability is a token at most; nothing else is written.
+        written = len(question.prompt.snapshot.questions) or self.options.max_tokens
         config = GenerationConfig(
             provider=turn.provider,
             model=turn.model,
             lane=Lane.STANDARD,
-            max_tokens=self.options.max_tokens,
+            max_tokens=written,
             timeout_s=self.options.timeout_s,
             max_attempts=request.config.max_attempts,
         )
