@@ -41,6 +41,16 @@ class HeardFrom(Contract):
     number: int = Field(ge=1, description="of the claim in that call's question")
 
 
+class JudgeWord(Contract):
+    """What a judge itself said of a claim, before it was weighed against what the other layers found."""
+
+    verdict: Verdict = Field(
+        description="of one that gives a probability: supported from one half on, else unsupported"
+    )
+    probability: Score | None = Field(default=None, description="that it is supported, where the judge gives one")
+    before: Score | None = Field(default=None, description="the probability without the judge; none: no layer had one")
+
+
 class Claim(Contract):
     """One atomic statement of the answer with its verdict; ``[start_pos, end_pos)`` in code points of the response."""
 
@@ -52,6 +62,7 @@ class Claim(Contract):
     miscited: bool = Field(default=False, description="supported, but only by a source that the claim does not cite")
     evidence: tuple[Evidence, ...] = ()
     checker: str | None = Field(default=None, description="the layer that decided")
+    judge: JudgeWord | None = Field(default=None, description="what the judge said, if its word counted")
     reason: str = ""
     heard_from: HeardFrom | None = Field(
         default=None, description="the judge's word was heard before in this batch; this job paid nothing for it"

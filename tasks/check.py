@@ -105,7 +105,7 @@ def examine(job: Leased, leased_at: float) -> Result:
     return judged(first, NO_JUDGE) if isinstance(first, ToJudge) else first
 
 
-def read_and_look(job: Leased, leased_at: float) -> Result | ToJudge:
+def read_and_look(job: Leased, leased_at: float, *, decides: bool = False) -> Result | ToJudge:
     """Turn a stored completion (or a given answer) into the job's next write, or into a question to the judge.
 
     Pure but for the clock it measures with.
@@ -113,6 +113,7 @@ def read_and_look(job: Leased, leased_at: float) -> Result | ToJudge:
     Args:
         job: leased for the step check.
         leased_at: when, by the monotonic clock.
+        decides: the judge that would be asked gives probabilities.
     """
     clock = Clock(leased_at)
     completion = job.stored.completion if job.stored else None
@@ -126,7 +127,7 @@ def read_and_look(job: Leased, leased_at: float) -> Result | ToJudge:
     grounding = None
     if not processed.abstained:
         layers = look(job.request, processed)
-        question = question_of(layers)
+        question = question_of(layers, decides=decides)
         if question is not None:
             clock.check = (perf_counter() - started) * 1000
             return ToJudge(job, processed, layers, question, clock)
@@ -233,7 +234,9 @@ class Check:
     async def run(self, job: Leased) -> None:
         """Check a leased job and write its final. Every failure ends in the ledger."""
         leased_at = monotonic()
-        first = await self._thinking.do(partial(_safely, job, leased_at, partial(read_and_look, job, leased_at)))
+        decides = self.judging is not None and self.judging.decides(job)
+        think = partial(read_and_look, job, leased_at, decides=decides)
+        first = await self._thinking.do(partial(_safely, job, leased_at, think))
         if not isinstance(first, ToJudge):
             await self._settle(job, first)
             return

@@ -9,9 +9,8 @@ from functools import partial
 from uuid import UUID
 
 from schemas.grounding import HeardFrom
-from schemas.prompt import SourcePart
 from tasks.bundling import Bundles
-from tasks.checkers.judge import Heard, Question, key_of, narrowed, read_alone, told_alone
+from tasks.checkers.judge import Heard, Question, key_of, narrowed, read_pairs, told_alone
 from tasks.errors import LedgerError
 from tasks.ports import HeardBefore, HeardQuery, Journal, Leased, NewlyHeard
 
@@ -106,11 +105,11 @@ def _recalled(question: Question, heard: Sequence[tuple[Sequence[int], HeardBefo
         question: what would be asked.
         heard: the positions of equal pairs, and where the word on them stands.
     """
-    windows: dict[UUID, dict[int, Sequence[SourcePart]]] = {}
+    at: dict[UUID, dict[int, int]] = {}
     for positions, before in heard:
-        windows.setdefault(before.attempt_id, {})[before.number] = question.pairs[positions[0]].windows
+        at.setdefault(before.attempt_id, {})[before.number] = positions[0]
     replies = {before.attempt_id: before.reply for _, before in heard}
-    said = {attempt: read_alone(replies[attempt], question.request, parts) for attempt, parts in windows.items()}
+    said = {attempt: read_pairs(question, replies[attempt], numbers) for attempt, numbers in at.items()}
     known = {}
     for positions, before in heard:
         finding = said[before.attempt_id][before.number]

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from schemas.completion import Completion, FinishReason
 from schemas.failure import Failure, FailureKind
-from schemas.generation import GenerationConfig, Lane
+from schemas.generation import CheckerName, GenerationConfig, Lane
 from schemas.job import JobRequest
 from schemas.states import HeldReason, JobState
 from tasks.attempts import (
@@ -23,6 +23,7 @@ from tasks.attempts import (
     opened,
 )
 from tasks.bundling import Bundles
+from tasks.checkers.answer import ClaimFinding
 from tasks.checkers.judge import NO_JUDGE, Heard, Question, as_put_before
 from tasks.closing import advance_of, closed, cost_of, cut_off, outcome_of, over_budget
 from tasks.errors import ConfigurationError, ProviderError, Unstorable
@@ -53,6 +54,9 @@ from tasks.retry import Hold, RetryPolicy, Snooze, decide
 
 log = logging.getLogger(__name__)
 
+FORGOTTEN = ClaimFinding(reason="what the judge had said of it for another answer is erased")
+"""Of a claim that was not asked about because it was known."""
+
 NO_REPLY = frozenset({FinishReason.REFUSAL, FinishReason.CONTENT_FILTER})
 
 
@@ -81,6 +85,21 @@ class Judging:
 
     def __post_init__(self) -> None:
         self._hearing = Hearing(self.journal)
+
+    def decides(self, job: Leased) -> bool:
+        """Whether the job's judge gives probabilities, so that it is to be asked in that form.
+
+        That of a stored answer is the one it was asked in. False where no judge is wanted or can be had: ``ask`` says why.
+        """
+        if job.judged is not None:
+            return bool(job.judged.prompt.snapshot.questions)
+        named = job.request.config.judge or self.options.judge
+        if named is None or CheckerName.JUDGE not in job.request.config.checkers:
+            return False
+        try:
+            return self.providers.get(Turn.parse(named).provider).decides
+        except Exception:  # noqa: BLE001 - asking meets the same, and the record says it
+            return False
 
     async def ask(self, job: Leased, question: Question, thinking: Bundles) -> tuple[Question, Heard, Decimal] | None:
         """What the judge says, to what was left to be asked, and what that cost now; None: the job waits, or is lost.
@@ -118,7 +137,11 @@ class Judging:
         await self._hearing.tell(job, put, heard, thinking)
         known = (await self._hearing.recall(job, question, judge, thinking)).known
         asked = {question.pairs[position].sha256 for position in put.asked.claims}
-        beside = {at: word for at, word in known.items() if question.pairs[at].sha256 not in asked}
+        beside = {
+            at: known.get(at, FORGOTTEN)
+            for at in question.open
+            if question.pairs[at].sha256 not in asked and (at in known or at in question.asked.claims)
+        }
         return replace(put, known=beside), heard
 
     async def _ask_for(self, job: Leased, question: Question) -> tuple[Heard, Decimal] | None:
@@ -151,20 +174,22 @@ class Judging:
         turn = Turn.parse(named)
         try:
             provider = self.providers.get(turn.provider)
-            call = provider.plan(self._request(job.request, turn), question.prompt)
+            call = provider.plan(self._request(job.request, turn, question), question.prompt)
         except (ConfigurationError, ProviderError) as error:
             return Heard(failure=str(error))
         if call.reserve_usd is None and job.max_cost_usd is not None:
             return Heard(failure=UNPRICED.format(call.model, call.provider))
         return provider, call
 
-    def _request(self, request: JobRequest, turn: Turn) -> JobRequest:
+    def _request(self, request: JobRequest, turn: Turn, question: Question) -> JobRequest:
         """The request as a judge's provider is to plan it: nothing of how the answer was to be written."""
+        # A probability is a token at most; nothing else is written.
+        written = len(question.prompt.snapshot.questions) or self.options.max_tokens
         config = GenerationConfig(
             provider=turn.provider,
             model=turn.model,
             lane=Lane.STANDARD,
-            max_tokens=self.options.max_tokens,
+            max_tokens=written,
             timeout_s=self.options.timeout_s,
             max_attempts=request.config.max_attempts,
         )

@@ -57,8 +57,10 @@ class Scripted(Provider):
         name: str = "scripted",
         model: str = "scripted-1",
         reserve_usd: Decimal | None = Decimal("0.01"),
+        decides: bool = False,
     ) -> None:
         self.name = name
+        self.decides = decides
         self.model = model
         self.calls: list[Call] = []
         self.called = asyncio.Event()

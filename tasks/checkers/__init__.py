@@ -119,14 +119,17 @@ def look(request: JobRequest, processed: Processed, checkers: Mapping[CheckerNam
     return Layers(request, processed, checkable, tuple(reasons), findings, failed, versions)
 
 
-def question_of(layers: Layers) -> Question | None:
-    """What is to be asked of the judge; None: no judge is wanted, nothing is left open, or it can't be put (``failed``)."""
+def question_of(layers: Layers, *, decides: bool = False) -> Question | None:
+    """What is to be asked of the judge; None: no judge is wanted, nothing is left open, or it can't be put (``failed``).
+
+    ``decides``: the judge gives probabilities and no verdicts.
+    """
     # Without sources there is nothing to ask about.
     if CheckerName.JUDGE not in layers.request.config.checkers or not layers.request.context:
         return None
     try:
         left = undecided(layers.claims, layers.findings)
-        return pose(layers.request, layers.claims, left) if left else None
+        return pose(layers.request, layers.claims, left, decides=decides) if left else None
     except Exception as error:
         logger.exception("no question could be put to the judge")
         layers.failed[CheckerName.JUDGE.value] = f"{type(error).__name__}: {error}"

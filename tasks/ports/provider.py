@@ -74,6 +74,12 @@ class Provider(Protocol):
     """One way to call a model. Adapters know no prompt wording; steps know no SDK."""
 
     name: str
+    decides: bool
+    """It writes nothing: it gives a probability for each of a prompt's ``questions``, and is asked only as a judge.
+
+    Its completion's text is JSON, ``{"answers": [{"question": int, "probability": number}]}`` with the questions counted
+    from 1; instead of the probability of one that it declined stands ``"refused": true``. What it left out is not there.
+    """
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """The answer protocol of this config: the one it names, else the one this provider serves best.

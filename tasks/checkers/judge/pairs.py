@@ -8,30 +8,42 @@ from uuid import UUID
 from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
 from tasks.checkers.answer import CheckedClaim
-from tasks.checkers.judge.asking import text_before, text_of, title_of
+from tasks.checkers.judge.asking import text_before, text_of
+from tasks.checkers.judge.wording import title_of
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """An open claim with the windows of the sources that a judge is shown for it.
+    """An open claim with what a judge is shown of the sources for it.
 
-    ``sha256`` (hex) is over the claim's words, those of the claim before where it needs them, and the title and words
-    of each window, best first. Where they stand does not count: other offsets are no other evidence.
+    Attributes:
+        sha256: in hex, over the claim's words, those of the claim before where it needs them, and the title and words of
+            each part of ``shown``, in order. Where they stand does not count: other offsets are no other evidence.
+        places: where the sources speak of it, best first.
+        shown: the same with their neighbours, for a judge that quotes; all that is shown, for one that does not: its
+            word may rest on any of it.
     """
 
     sha256: str
-    windows: tuple[SourcePart, ...]
+    places: tuple[SourcePart, ...]
+    shown: tuple[SourcePart, ...]
 
 
-def pair_of(request: JobRequest, claims: Sequence[CheckedClaim], position: int, windows: Sequence[SourcePart]) -> Pair:
-    """The pair of the claim at a position and its windows, neighbours included."""
+def pair_of(
+    request: JobRequest,
+    claims: Sequence[CheckedClaim],
+    position: int,
+    places: Sequence[SourcePart],
+    shown: Sequence[SourcePart],
+) -> Pair:
+    """The pair of the claim at a position and its evidence."""
     words = [text_of(claims[position]), text_before(claims, position)]
-    for part in windows:
+    for part in shown:
         words += [
             title_of(request, part.source_index),
             request.context[part.source_index].content[part.start : part.end],
         ]
-    return Pair(_digest(words).hex(), tuple(windows))
+    return Pair(_digest(words).hex(), tuple(places), tuple(shown))
 
 
 def key_of(pair: str, judge: str, prompt: Prompt, recheck: UUID | None) -> bytes:

@@ -1,6 +1,7 @@
 """A claim with the same evidence is asked about once in a batch, by whichever process comes first."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -39,7 +40,7 @@ from tests.court import (
     says,
     verdict,
 )
-from tests.scripted import Act, Registry, answers, hangs, raises
+from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
 from worker.cli.judged import judged_rows
 from worker.ledger.journal import LedgerJournal
 
@@ -183,6 +184,72 @@ def test_what_is_known_counts_where_the_call_about_the_rest_fails(monkeypatch: p
         assert "bad key" in grounding_of(second).failed_checkers["judge"]
         assert grounding_of(second).checkers["judge"] == "scripted:scripted-1 by _judge@1"
         assert second.outcome is Outcome.PARTIAL
+
+    run(story())
+
+
+# ---- of a judge that gives probabilities -----------------------------------------------------------------------
+
+
+def decider(*given_: Sequence[float]) -> Court:
+    """A judge that gives these probabilities, a call each."""
+    return Court(
+        Scripted(
+            *(
+                answers(json.dumps({"answers": [{"question": n, "probability": one} for n, one in enumerate(call, 1)]}))
+                for call in given_
+            ),
+            decides=True,
+        )
+    )
+
+
+def test_a_probability_is_heard_again_with_the_same_passages_and_only_the_rest_is_asked() -> None:
+    async def story() -> None:
+        whole = decider([0.9], [0.2])
+        first, same, more, last = await judged(
+            whole,
+            given_answer(PARAPHRASE),
+            given_answer(PARAPHRASE),
+            given_answer(PARAPHRASE, LATE),
+            given_answer(LATE),
+        )
+
+        assert [len(call.prompt.snapshot.questions) for call in whole.judge.calls] == [1, 1]
+        word = claims_of(first)[0].judge
+        assert word is not None
+        assert word.probability == 0.9
+        for view in (same, more):
+            claim = claims_of(view)[0]
+            assert (claim.judge, claim.score, claim.reason) == (
+                word,
+                claims_of(first)[0].score,
+                claims_of(first)[0].reason,
+            )
+            assert claim.heard_from is not None
+            assert (claim.heard_from.job_id, claim.heard_from.number) == (first.job_id, 1)
+        (late,) = claims_of(last)
+        assert late.heard_from is not None
+        assert late.heard_from.job_id == more.job_id
+        assert late.judge is not None
+        assert late.judge.probability == 0.2
+
+    run(story())
+
+
+def test_a_probability_that_may_rest_on_other_passages_is_asked_for_again() -> None:
+    async def story() -> None:
+        far = " ".join(f"Sentence number {number} says very little of anything." for number in range(60))
+        context = ({"content": SOURCE}, {"content": f"{far} The harbour ferry is called Old Tom by everyone."})
+        first, second = (
+            JobRequest(**{**given_answer(*claims).model_dump(), "context": context})
+            for claims in ((PARAPHRASE, "A boat in the harbour has the name Tom."), (PARAPHRASE,))
+        )
+        whole = decider([0.9, 0.4], [0.7])
+        _, view = await judged(whole, first, second)
+
+        assert asked_about(whole) == [2, 1]
+        assert claims_of(view)[0].heard_from is None
 
     run(story())
 
