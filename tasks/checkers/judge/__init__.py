@@ -5,6 +5,7 @@ asking    which of them it is asked about, and which passages it is shown
 wording   the prompt with its numbered claims, or with a question about each for a judge that gives probabilities
 reading   its reply to findings, with every quote looked up
 weighing  what its word is worth beside the words' own evidence
+labelled  fitting that on labelled claims, with what it changes
 verdicts  one finding per claim of all that
 
 All of it is pure; the call is an attempt like any other and made by the check step.
