@@ -221,7 +221,7 @@ class Settings(BaseSettings):
     )
     calibration: Path | None = Field(
         default=None,
-        description="file of 'nightdesk calibrate': probabilities and threshold of the lexical check, and what a local model's word is worth",
+        description="file of 'nightdesk calibrate': probabilities and threshold of the lexical check, and what a local model and judges are worth",
     )
     local_model: str | None = Field(
         default=None,

@@ -11,6 +11,7 @@ judge        a model asked about the claims that the words leave open; the check
 fusion       one verdict of all layers, and the scores of the whole answer
 """
 
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -154,7 +155,7 @@ def conclude(layers: Layers, question: Question | None, heard: Heard) -> Groundi
         if heard.reply is not None or question.known:
             versions = {
                 **versions,
-                CheckerName.JUDGE.value: f"{heard.judge} by {question.prompt.name}@{question.prompt.version}",
+                CheckerName.JUDGE.value: _judge_version(heard.judge, question),
             }
     claims: list[Claim] = []
     position = 0
@@ -167,6 +168,14 @@ def conclude(layers: Layers, question: Question | None, heard: Heard) -> Groundi
         claims.append(fuse(text, Span(statement.start, statement.end), mine))
         position += 1
     return summed_up(claims, versions, failed, attributions(findings))
+
+
+def _judge_version(judge: str, question: Question) -> str:
+    """Who was asked, by which template, and a digest of its weights if they were fitted."""
+    version = f"{judge} by {question.prompt.name}@{question.prompt.version}"
+    if (fitted := WEIGHTS.get(judge)) is not None:
+        version += f"+{hashlib.sha256(repr(fitted).encode()).hexdigest()[:8]}"
+    return version
 
 
 def _checked_claim(statement: Statement, bare: str, processed: Processed) -> CheckedClaim:

@@ -1,16 +1,21 @@
-"""Fit the lexical layer's calibration, and a local model's weights, to someone's own labels; say what that changes. Pure."""
+"""Fit the check to someone's own labels: curve and cut of the words, a local model's and judges' weights. Pure."""
 
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.render import strip_markers
 from tasks.checkers.answer import CheckedClaim, CheckInput
 from tasks.checkers.blend import Blend
 from tasks.checkers.blending import Scored, fitted
 from tasks.checkers.calibration import Knots, Labelled, bent, isotonic, moved_cut, probability, score_at
+from tasks.checkers.figures import Figures, Judged, figures_of
+from tasks.checkers.judge.labelled import FittedJudge, JudgedClaim, fit_judges
+from tasks.checkers.judge.weighing import Weights, Word
 from tasks.checkers.lexical import Lexical
 from tasks.checkers.local import Local, identity_of, is_sure
 from tasks.checkers.model import Calibration, LexicalModel, shipped
@@ -27,13 +32,21 @@ MANY_LABELS = 600
 FOLDS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """How well a calibration does on rows that it was not made from; all in [0, 1]."""
+class Said(NamedTuple):
+    """What a judge said of an answer as a whole: of its worst claim."""
 
-    balanced_accuracy: float
-    ece: float
-    brier: float
+    judge: str
+    """``provider:model``"""
+    verdict: Verdict
+    probability: float | None = None
+
+
+class LabelledAnswer(NamedTuple):
+    """An answer that a person calls supported (every claim of it) or not, and what a judge said of it, where known."""
+
+    request: JobRequest
+    supported: bool
+    said: Said | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +54,14 @@ class Recalibrated:
     """A calibration, with what it changes: ``after`` is measured in folds, on rows that were left out of each."""
 
     calibration: Calibration
-    before: Figures
-    after: Figures
+    before: Figures | None = None
+    """Of the words, as ``after``; None: only judges were fitted."""
+    after: Figures | None = None
     with_local: Figures | None = None
     """With the local model for what the words leave open; None: there is none, or too little to fit its weights."""
+    judges: tuple[FittedJudge, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """By judge, why it was not fitted."""
 
 
 def weakest_score(request: JobRequest, model: LexicalModel | None = None) -> float | None:
@@ -68,25 +85,13 @@ def claims_of(request: JobRequest) -> CheckInput:
     return CheckInput(request, claims)
 
 
-def recalibrate(
-    labelled: Sequence[tuple[JobRequest, bool]], made_at: str, scorer: ClaimScorer | None = None
-) -> Recalibrated:
-    """Fit to labelled answers: each supported (every claim of it) or not; with a local model also its weights.
+def recalibrate(labelled: Sequence[LabelledAnswer], made_at: str, scorer: ClaimScorer | None = None) -> Recalibrated:
+    """Fit to labelled answers; with a local model also its weights, and those of each judge whose word is known.
 
     Rows of the same response stay in one fold. Raises ``InputError`` when there are too few labels of a kind.
     """
-    scored: list[tuple[str, Labelled]] = []
-    logits: list[float] = []
-    local = Local(scorer) if scorer else None
-    digest = hashlib.sha256()
-    for request, supported in labelled:
-        claims = claims_of(request)
-        score = min(Lexical().log_odds(claims), default=None)
-        digest.update(f"{request.response}\0{supported}\0".encode(errors="replace"))
-        if score is not None:
-            scored.append((request.response or "", Labelled(score, supported)))
-            logits.append(min(local.log_odds(claims), default=-math.inf) if local else -math.inf)
-    rows = [row for _, row in scored]
+    answers, digest = _scored(labelled, Local(scorer) if scorer else None)
+    rows = [answer.row for answer in answers]
     fewest = min(sum(row.supported for row in rows), sum(not row.supported for row in rows))
     if len(rows) < LEAST_LABELS or fewest < LEAST_OF_EACH:
         raise InputError(
@@ -95,29 +100,126 @@ def recalibrate(
         )
     model = shipped()
     start = score_at(model.knots, model.supported_at)
-    knots, supported_from = _fitted(rows, model.knots, start)
-    after, with_local = _in_folds(scored, logits, scorer, model.knots, start)
-    blend = _blended(scorer, rows, logits, knots, supported_from)
-    before = _figures([(row, probability(model.knots, row.score), row.score >= start) for row in rows])
-    calibration = Calibration(
-        model=model.identity,
-        knots=knots,
-        supported_at=round(probability(knots, supported_from), 4),
-        labels=len(rows),
-        labels_sha256=digest.hexdigest(),
-        made_at=made_at,
-        metrics={
-            name: {"balanced accuracy": one.balanced_accuracy, "ECE": one.ece, "Brier": one.brier}
-            for name, one in (
-                ("before", before),
-                ("after, in folds", after),
-                ("with local model, in folds", with_local),
-            )
-            if one is not None
-        },
-        local=blend,
+    whole = _fit(rows, [answer.logit for answer in answers], scorer, model.knots, start)
+    by_words, with_local = _in_folds(answers, scorer, model.knots, start)
+    before = figures_of(
+        [Judged(probability(model.knots, row.score), row.score >= start, row.supported) for row in rows]
     )
-    return Recalibrated(calibration, before, after, with_local if blend else None)
+    judges, left_out = fit_judges(list(_judged_claims(answers, whole, with_local)), {})
+    found = Recalibrated(
+        Calibration(
+            model=model.identity,
+            knots=whole.knots,
+            supported_at=round(probability(whole.knots, whole.supported_from), 4),
+            labels=len(rows),
+            labels_sha256=digest,
+            made_at=made_at,
+            local=whole.blend,
+        ),
+        before,
+        figures_of(by_words),
+        figures_of(with_local) if whole.blend else None,
+        judges,
+        left_out,
+    )
+    return _complete(found, {})
+
+
+def refit_judges(claims: Sequence[JudgedClaim], made_at: str, base: Calibration | None = None) -> Recalibrated:
+    """Fit judges alone, on labelled claims that they judged; the words' curve and all else stay as in ``base``.
+
+    Raises ``InputError`` when no judge has enough labels.
+    """
+    known = {weights.judge: weights for weights in base.judges} if base else {}
+    judges, left_out = fit_judges(claims, known)
+    if not judges:
+        raise InputError("; ".join(f"{judge}: {why}" for judge, why in left_out.items()) or "no claims are labelled")
+    model = shipped()
+    base = base or Calibration(
+        model=model.identity, knots=model.knots, supported_at=model.supported_at, labels=0, made_at=made_at
+    )
+    return _complete(
+        Recalibrated(base.model_copy(update={"made_at": made_at}), judges=judges, left_out=left_out), known
+    )
+
+
+def _complete(found: Recalibrated, known: Mapping[str, Weights]) -> Recalibrated:
+    """With all weights of judges, and everything that was measured, in the calibration."""
+    measured = {
+        "before": found.before,
+        "after, in folds": found.after,
+        "with local model, in folds": found.with_local,
+    }
+    for one in found.judges:
+        name = f"judge {one.weights.judge}"
+        measured |= {
+            f"{name}, before": one.before,
+            f"{name}, after, in folds": one.after,
+            f"{name}, words alone": one.words,
+        }
+    weights = {**known, **{one.weights.judge: one.weights for one in found.judges}}
+    metrics = {name: figures.named() for name, figures in measured.items() if figures is not None}
+    changes = {"judges": tuple(weights.values()), "metrics": {**found.calibration.metrics, **metrics}}
+    return replace(found, calibration=found.calibration.model_copy(update=changes))
+
+
+class _Answer(NamedTuple):
+    """A labelled answer with the scores of its weakest claim: by words, and by the local model if there is one."""
+
+    response: str
+    row: Labelled
+    logit: float
+    said: Said | None
+
+
+def _scored(labelled: Sequence[LabelledAnswer], local: Local | None) -> tuple[list[_Answer], str]:
+    """The answers that have a checkable claim, and a digest of all labels."""
+    found = []
+    digest = hashlib.sha256()
+    for request, supported, said in labelled:
+        claims = claims_of(request)
+        score = min(Lexical().log_odds(claims), default=None)
+        digest.update(f"{request.response}\0{supported}\0".encode(errors="replace"))
+        if score is not None:
+            logit = min(local.log_odds(claims), default=-math.inf) if local else -math.inf
+            found.append(_Answer(request.response or "", Labelled(score, supported), logit, said))
+    return found, digest.hexdigest()
+
+
+class _Fit(NamedTuple):
+    """Curve and cut of the words, and the weights of the local model beside them."""
+
+    knots: Knots
+    supported_from: float
+    blend: Blend | None
+
+    def of_words(self, row: Labelled) -> Judged:
+        """What the check says of a row by words alone."""
+        return Judged(probability(self.knots, row.score), row.score >= self.supported_from, row.supported)
+
+    def of_both(self, row: Labelled, logit: float) -> Judged:
+        """What it says with the local model: of a row that the words leave open, both together."""
+        by_words = self.of_words(row)
+        if self.blend is None or is_sure(by_words.stated) or not math.isfinite(logit):
+            return by_words
+        both = self.blend.together(by_words.stated, logit)
+        return Judged(both, both >= self.blend.threshold(by_words.stated), row.supported)
+
+
+def _fit(
+    rows: Sequence[Labelled], logits: Sequence[float], scorer: ClaimScorer | None, knots: Knots, start: float
+) -> _Fit:
+    own, supported_from = _fitted(rows, knots, start)
+    return _Fit(own, supported_from, _blended(scorer, rows, logits, own, supported_from))
+
+
+def _judged_claims(answers: Sequence[_Answer], whole: _Fit, held_out: Sequence[Judged]) -> Iterator[JudgedClaim]:
+    for answer, left_out in zip(answers, held_out, strict=True):
+        if (said := answer.said) is not None:
+            word = Word(
+                whole.of_both(answer.row, answer.logit).stated, said.verdict, answer.row.supported, said.probability
+            )
+            yield JudgedClaim(said.judge, word, answer.response, left_out.stated, left_out.said)
 
 
 def _fitted(rows: Sequence[Labelled], knots: Knots, start: float) -> tuple[Knots, float]:
@@ -138,55 +240,20 @@ def _blended(
 
 
 def _in_folds(
-    scored: Sequence[tuple[str, Labelled]],
-    logits: Sequence[float],
-    scorer: ClaimScorer | None,
-    knots: Knots,
-    start: float,
-) -> tuple[Figures, Figures | None]:
-    """Figures of the words alone, and with the local model, each row judged by what was fitted on other folds."""
-    folds = [int(hashlib.sha256(said.encode(errors="replace")).hexdigest()[:8], 16) % FOLDS for said, _ in scored]
-    judged: list[tuple[Labelled, float, bool]] = []
-    blended: list[tuple[Labelled, float, bool]] = []
+    answers: Sequence[_Answer], scorer: ClaimScorer | None, knots: Knots, start: float
+) -> tuple[list[Judged], list[Judged]]:
+    """What is said of each row by words, and with the local model, by what was fitted on the rows of other folds."""
+    folds = [
+        int(hashlib.sha256(answer.response.encode(errors="replace")).hexdigest()[:8], 16) % FOLDS for answer in answers
+    ]
+    fits = []
     for fold in range(FOLDS):
-        others = [at for at, of in enumerate(folds) if of != fold]
-        rows = [scored[at][1] for at in others]
-        own, supported_from = (
-            _fitted(rows, knots, start) if {row.supported for row in rows} == {True, False} else (knots, start)
-        )
-        blend = _blended(scorer, rows, [logits[at] for at in others], own, supported_from)
-        for at, of in enumerate(folds):
-            if of == fold:
-                row = scored[at][1]
-                stated = probability(own, row.score)
-                judged.append((row, stated, row.score >= supported_from))
-                blended.append(_with(blend, judged[-1], logits[at]))
-    return _figures(judged), _figures(blended) if scorer else None
-
-
-def _with(blend: Blend | None, judged: tuple[Labelled, float, bool], logit: float) -> tuple[Labelled, float, bool]:
-    """What the check says of a row with the local model: of one that the words leave open, both together."""
-    row, lexical, _ = judged
-    if blend is None or is_sure(lexical) or not math.isfinite(logit):
-        return judged
-    both = blend.together(lexical, logit)
-    return row, both, both >= blend.threshold(lexical)
-
-
-_BINS = 10
-
-
-def _figures(judged: Sequence[tuple[Labelled, float, bool]]) -> Figures:
-    right = {True: [0, 0], False: [0, 0]}
-    bins: dict[int, list[float]] = {}
-    brier = 0.0
-    for row, stated, supported in judged:
-        right[row.supported][0] += supported == row.supported
-        right[row.supported][1] += 1
-        bins.setdefault(min(int(stated * _BINS), _BINS - 1), []).append(row.supported - stated)
-        brier += (row.supported - stated) ** 2
-    return Figures(
-        balanced_accuracy=round(sum(hits / max(1, rows) for hits, rows in right.values()) / 2, 4),
-        ece=round(sum(abs(sum(gaps)) for gaps in bins.values()) / len(judged), 4),
-        brier=round(brier / len(judged), 4),
-    )
+        others = [answer for answer, of in zip(answers, folds, strict=True) if of != fold]
+        rows = [answer.row for answer in others]
+        if {row.supported for row in rows} == {True, False}:
+            fits.append(_fit(rows, [answer.logit for answer in others], scorer, knots, start))
+        else:
+            fits.append(_Fit(knots, start, None))
+    by_words = [fits[of].of_words(answer.row) for answer, of in zip(answers, folds, strict=True)]
+    both = [fits[of].of_both(answer.row, answer.logit) for answer, of in zip(answers, folds, strict=True)]
+    return by_words, both

@@ -7,6 +7,7 @@ wording   the prompt with its numbered claims, or with a question about each for
 question  what is open, what is asked of it, and what is known already
 reading   its reply to findings, with every quote looked up
 weighing  what its word is worth beside the words' own evidence
+labelled  fitting that on labelled claims, with what it changes
 verdicts  one finding per claim of all that
 
 All of it is pure; the call is an attempt like any other and made by the check step.

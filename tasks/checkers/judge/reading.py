@@ -134,6 +134,7 @@ def _evidence(quote: str, named: Any, request: JobRequest, passages: Sequence[Pa
 # ---- of a judge that gives probabilities -----------------------------------------------------------------------
 
 EVEN = 0.5
+"""From this probability on a judge takes a claim to be supported."""
 
 
 def read_probabilities(reply: str, request: JobRequest, asked: Asked) -> list[ClaimFinding]:

@@ -81,7 +81,7 @@ def _weighed(
     before = by_words.score if by_words else None
     chance = weigh(before, word.verdict, weights, probability=word.score)
     assert chance is not None
-    supported = chance >= 0.5  # noqa: PLR2004 - more likely than not
+    supported = chance >= weights.supported_at
     agrees = supported == (word.verdict is Verdict.SUPPORTED)
     evidence = _together(word.evidence, by_words.evidence if by_words else (), first=agrees)
     verdict = Verdict.SUPPORTED
@@ -90,7 +90,7 @@ def _weighed(
     reason = word.reason
     if not agrees:
         says = f"says {word.verdict.value}" if word.score is None else f"gives it a probability of {word.score:.2f}"
-        reason = f"the judge {says}, what the words show outweighs it"
+        reason = f"the judge {says}; weighed with what the words show it is {'' if supported else 'not '}supported"
     cited = {citation.source_index for citation in claim.citations}
     # A probability comes without its place: it may rest on any passage that was shown.
     relied_on = {one.source_index for one in (word.evidence if word.score is None else shown)}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from schemas.grounding import Verdict
+from tasks.checkers.calibration import Labelled, moved_cut
 from tasks.checkers.regression import regression
 
 _EDGE = 1e-4
@@ -38,6 +39,7 @@ class Weights:
         not_supported: log odds added by "contradicted" or "unsupported", 0 or less.
         graded: factor of the log odds of its probability, 0 or more, where it gives one; what comes of it is held
             between ``not_supported`` and ``supported``.
+        supported_at: least probability of a supported claim, where errors of both kinds weigh the same.
         bias: log odds added always.
         floor: least probability: the measured share of supported claims among the surest not supported.
         ceiling: greatest probability: the measured share among the surest supported.
@@ -53,6 +55,7 @@ class Weights:
     ceiling: float = 0.95
     claims: int = 0
     graded: float = 1.0
+    supported_at: float = 0.5
 
 
 DEFAULT = Weights()
@@ -109,24 +112,29 @@ class Word(NamedTuple):
     probability: float | None = None
 
 
-def fit(judge: str, rows: Sequence[Word]) -> Weights:
+def fit(judge: str, rows: Sequence[Word], *, least: int = LEAST_FITTED) -> Weights:
     """Fit the weights of a judge on labelled claims: all with its probability, or all with its verdict alone.
 
     Logistic regression by Newton's method, lightly regularised towards the defaults; a coefficient that would be
-    against its sense is held at 0. Raises ``ValueError`` for fewer than 30 rows, rows of one label only, or rows of
-    both forms.
+    against its sense is held at 0. Raises ``ValueError`` for fewer than ``least`` rows, rows of one label only, or rows
+    of both forms.
     """
     labels = [row.supported for row in rows]
-    if len(rows) < LEAST_FITTED or all(labels) or not any(labels):
-        raise ValueError(
-            f"{len(rows)} labelled claims are too few, or all alike: at least {LEAST_FITTED} of both kinds"
-        )
+    if len(rows) < least or all(labels) or not any(labels):
+        raise ValueError(f"{len(rows)} labelled claims are too few, or all alike: at least {least} of both kinds")
     graded = {row.probability is not None for row in rows}
     if len(graded) > 1:
         raise ValueError("some claims have a probability and some have none: a judge gives one or the other")
     fitted = _fit_graded(judge, rows) if graded == {True} else _fit_verdicts(judge, rows)
     floor, ceiling = _measured(fitted, rows)
-    return replace(fitted, floor=floor, ceiling=ceiling, claims=len(rows))
+    cut = moved_cut([Labelled(_odds_of(row, fitted), row.supported) for row in rows], 0.0)
+    return replace(
+        fitted,
+        floor=floor,
+        ceiling=ceiling,
+        claims=len(rows),
+        supported_at=min(ceiling, max(floor, _chance(cut))),
+    )
 
 
 def _fit_verdicts(judge: str, rows: Sequence[Word]) -> Weights:
@@ -171,9 +179,13 @@ def _rising(
         held |= wrong
 
 
+def _odds_of(row: Word, weights: Weights) -> float:
+    return _odds(row.lexical, row.judged, weights, row.probability)
+
+
 def _measured(weights: Weights, rows: Sequence[Word]) -> tuple[float, float]:
     """How often the surest were right, at both ends, with one imagined exception each so that neither is 0 or 1."""
-    ranked = sorted(rows, key=lambda row: _odds(row.lexical, row.judged, weights, row.probability))
+    ranked = sorted(rows, key=lambda row: _odds_of(row, weights))
     tail = max(LEAST_FITTED // 3, round(TAIL * len(ranked)))
     low, high = ranked[:tail], ranked[-tail:]
     floor = (sum(row.supported for row in low) + 1) / (len(low) + 2)

@@ -81,7 +81,9 @@ def test_the_words_may_outweigh_a_faint_probability() -> None:
 
     (claim,) = claims_of(view)
     assert claim.verdict is Verdict.UNSUPPORTED
-    assert claim.reason.startswith("the judge gives it a probability of 0.52, what the words show outweighs it")
+    assert claim.reason.startswith(
+        "the judge gives it a probability of 0.52; weighed with what the words show it is not supported"
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.checkers import CHECKERS, ground, use_calibration, use_local_model
 from tasks.checkers.model import Calibration, shipped
-from tasks.checkers.recalibration import recalibrate, weakest_score
+from tasks.checkers.recalibration import LabelledAnswer, recalibrate, weakest_score
 from tasks.errors import InputError
 from tasks.postprocess import postprocess
 from tests.scorers import SaysWho
@@ -92,7 +92,7 @@ def test_too_few_labels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not out.exists()
     request = JobRequest(response="Lanterns glow.", context=("Lanterns glow.",))
     with pytest.raises(InputError, match="0 of the rarer label"):
-        recalibrate([(request, True)] * 30, "2026-01-01")
+        recalibrate([LabelledAnswer(request, supported=True)] * 30, "2026-01-01")
 
 
 def test_an_answer_without_claims_has_no_score() -> None:
