@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,8 +85,9 @@ class Ground(System):
         return self.start_worker(queues, **{"slots": SLOTS, "provider": "openai", **self.settings, **settings})
 
     def kill(self, worker: subprocess.Popen[bytes]) -> None:
-        """End a worker as a power cut would."""
-        os.killpg(worker.pid, signal.SIGKILL)
+        """End a worker as a power cut would, if it has not ended by itself."""
+        with suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGKILL)
         worker.wait(10)
 
     # ---- moments to wait for ----
