@@ -43,7 +43,9 @@ class BatchStatus(Contract):
     outcomes: dict[Outcome, int]
     held: dict[str, int]
     unpublished: int = Field(description="final jobs whose result is not yet in the result backend")
-    possibly_billed_twice: int = Field(description="attempts with an unknown outcome whose step was called again")
+    possibly_billed_twice: int = Field(
+        description="attempts with an unknown or a late outcome whose step was called again"
+    )
 
     @property
     def final(self) -> int:

@@ -43,7 +43,7 @@ def new_attempt(job: Leased, call: Call, purpose: Purpose, number: int) -> NewAt
 
 
 async def opened(journal: Journal, limits: Limits, permit: Permit, job: Leased, attempt: NewAttempt) -> Opened:
-    """Write an attempt before its call; one that is cut off here was never called, and is closed so.
+    """Write an attempt before its call; one that is cut off here, or stale, was never called, and is closed so.
 
     A permit that no call follows is given back.
     """
@@ -53,12 +53,16 @@ async def opened(journal: Journal, limits: Limits, permit: Permit, job: Leased, 
         status = await asyncio.shield(opening)
     except asyncio.CancelledError:
         # The row may be on its way; left open it would be taken for a call that was cut off.
-        if await opening is Opened.OPENED:
+        if await opening in {Opened.OPENED, Opened.STALE}:
             await journal.close_attempt(never_called(job, attempt))
         raise
     finally:
         if status is not Opened.OPENED:
             limits.unused(permit)
+    if status is Opened.STALE:
+        # A worker that was frozen meanwhile: another may be calling by now.
+        await journal.close_attempt(never_called(job, attempt))
+        return Opened.LOST
     return status
 
 

@@ -162,7 +162,8 @@ class WorkerRuntime:
         stack.push_async_callback(self._checks.close)
         spool = Spool(spool_folder(settings.home, self._database_url))
         await replay(spool, self._ledger)
-        journal = LedgerJournal(self._ledger, spool)
+        # Renewed every quarter, a lease that was ours is so for half its time more.
+        journal = LedgerJournal(self._ledger, spool, stale_after_s=settings.lease_s / 2)
         stack.push_async_callback(journal.close)
         keeper = LeaseKeeper(self._database_url, settings.lease_for, self._loop, dead=self._dead)
         keeper.start()

@@ -298,6 +298,6 @@ def load_settings(**overrides: Any) -> Settings:
         raise ConfigurationError(told) from None
 
 
-def worker_name() -> str:
-    """This process's name in leases and logs: host and process id."""
-    return f"{os.uname().nodename}:{os.getpid()}"
+def worker_name(pid: int | None = None) -> str:
+    """A process's name in leases and logs, this one's unless another is given: host and process id."""
+    return f"{os.uname().nodename}:{pid or os.getpid()}"

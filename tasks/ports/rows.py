@@ -168,6 +168,8 @@ class Opened(StrEnum):
     """The batch's budget has no room for the reservation now."""
     ANSWERED = "answered"
     """A completion for this (run, round, purpose) is stored already: no call."""
+    STALE = "stale"
+    """Opened, and heard of so late that the lease may be gone: no call, and the attempt is to be closed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 
+from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import Leased, Ledger, Opened
 from tests.builders import (
@@ -192,6 +193,23 @@ async def test_the_late_answer_corrects_the_charge(ledger: Ledger, clock: Clock)
     assert (detail.attempts[0]["outcome"], Decimal(str(detail.attempts[0]["cost_usd"]))) == ("ok", Decimal("0.1"))
     again = await take_one(ledger, leased.job_id)
     assert again.unknown == 0
+
+
+async def test_what_is_heard_late_of_a_call_that_failed_corrects_the_charge(ledger: Ledger, clock: Clock) -> None:
+    (leased,) = await leased_under(ledger, "1")
+    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
+    await clock.advance(2 * LEASE)
+    await ledger.rescue(10, None)
+
+    late = closed_error(leased, attempt, FailureKind.CANCELLED, spent=False, cost_usd=Decimal(0))
+    assert await ledger.close_attempts([late]) == set()
+    await ledger.close_attempts([closed_unknown(leased, attempt)])
+
+    assert await money(ledger, leased) == (0, 0)
+    detail = await ledger.job_detail(leased.job_id)
+    assert detail.attempts[0]["outcome"] == "error:cancelled"
+    again = await take_one(ledger, leased.job_id)
+    assert (again.unknown, again.spent) == (0, 0)
 
 
 async def test_a_jobs_cost_is_the_sum_of_its_attempts(ledger: Ledger) -> None:

@@ -11,6 +11,7 @@ from tasks.errors import NotFound
 from tasks.ports import Ledger
 from tests.builders import (
     closed_error,
+    closed_ok,
     closed_unknown,
     later,
     lease_key,
@@ -132,6 +133,20 @@ async def test_a_call_made_again_after_an_unknown_one_is_shown(ledger: Ledger) -
     assert (await ledger.batch_status(batch.id)).possibly_billed_twice == 0
 
     await open_one(ledger, again, number=2)
+
+    assert (await ledger.batch_status(batch.id)).possibly_billed_twice == 1
+
+
+async def test_a_call_answered_after_it_was_made_again_is_shown(ledger: Ledger) -> None:
+    batch = make_batch()
+    (job,) = await take(ledger, (await submit_many(ledger, 1, batch=batch)).job_ids)
+    first = await open_one(ledger, job)
+    await ledger.close_attempts([closed_unknown(job, first)])
+    second = await open_one(ledger, job, number=2)
+    assert (await ledger.batch_status(batch.id)).possibly_billed_twice == 1
+
+    await ledger.close_attempts([closed_ok(job, first)])
+    await ledger.close_attempts([closed_ok(job, second)])
 
     assert (await ledger.batch_status(batch.id)).possibly_billed_twice == 1
 

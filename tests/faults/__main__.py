@@ -37,7 +37,7 @@ def main() -> int:
         broken += not found.kept
         twice = found.needless + found.unrecorded
         sys.stdout.write(
-            f"{experiment.name:<66} {found.jobs:>5} {found.lost:>5} {twice:>19} {found.unknown:>12}"
+            f"{experiment.name:<66} {found.jobs:>5} {found.lost:>5} {twice:>19} {found.unknown + found.late:>12}"
             f" {found.recovery_s:>7.1f} s\n"
         )
         sys.stdout.flush()

@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,22 @@ from tests.acceptance.conftest import System, questions
 from tests.stub.server import Stub, running_stub
 from worker import local
 from worker.ledger.migrate import migrate
+from worker.settings import worker_name
 
 KEY = "sk-canary-faults-0123456789abcdefghij"
 
 SLOTS = 20
+
+
+_LATE = """
+SELECT encode(a.request_hash, 'hex'), count(*) FROM attempt a
+WHERE a.outcome = 'ok' AND EXISTS (
+    SELECT FROM job_event e JOIN attempt again USING (job_id, run)
+    WHERE e.job_id = a.job_id AND e.run = a.run AND e.kind = 'rescue' AND e.detail ->> 'from_worker' = ANY(%s)
+      AND (again.round, again.purpose) = (a.round, a.purpose)
+      AND a.opened_at < e.at AND e.at < again.opened_at AND again.opened_at < a.closed_at)
+GROUP BY 1
+"""
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,8 @@ class Account:
         needless: calls beyond the first of a job that no recorded failure, unknown outcome or person called for.
         unrecorded: calls that the provider counted and the ledger has no attempt for.
         unknown: attempts whose outcome is unknown: called twice when it could not be avoided.
+        late: attempts that were unknown when the call was made again, and answered after that: their worker had been
+            frozen. A worker that nobody froze has no such excuse; its late answers are needless calls.
         recovery_s: from the end of the fault until every job was final (and its result published).
     """
 
@@ -44,6 +58,7 @@ class Account:
     needless: int
     unrecorded: int
     unknown: int
+    late: int
     calls: int
     recovery_s: float
 
@@ -60,6 +75,8 @@ class Ground(System):
     stub: Stub
     settings: dict[str, object]
     mended_at: float | None = None
+    frozen: set[str]
+    """Workers that were frozen, by their names in leases."""
 
     # ---- workers ----
 
@@ -68,8 +85,9 @@ class Ground(System):
         return self.start_worker(queues, **{"slots": SLOTS, "provider": "openai", **self.settings, **settings})
 
     def kill(self, worker: subprocess.Popen[bytes]) -> None:
-        """End a worker as a power cut would."""
-        os.killpg(worker.pid, signal.SIGKILL)
+        """End a worker as a power cut would, if it has not ended by itself."""
+        with suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGKILL)
         worker.wait(10)
 
     # ---- moments to wait for ----
@@ -140,6 +158,7 @@ class Ground(System):
 
     def freeze_worker(self, worker: subprocess.Popen[bytes]) -> Callable[[], None]:
         """Stop a worker without closing a connection; returns what thaws it."""
+        self.frozen.add(worker_name(worker.pid))
         worker.send_signal(signal.SIGSTOP)
         return lambda: worker.send_signal(signal.SIGCONT)
 
@@ -223,6 +242,8 @@ class Ground(System):
             "SELECT encode(request_hash, 'hex'), count(DISTINCT run) - 1 FROM attempt WHERE outcome = 'ok' GROUP BY 1"
         ):
             causes[digest] += again
+        late = Counter[str](dict(self.rows(_LATE, list(self.frozen))))
+        causes += late
         calls = self.stub.calls
         return Account(
             jobs=jobs,
@@ -230,6 +251,7 @@ class Ground(System):
             needless=sum(max(0, count - 1 - causes[digest]) for digest, count in calls.items()),
             unrecorded=sum(max(0, count - attempts[digest]) for digest, count in calls.items()),
             unknown=self.count("attempt WHERE outcome = 'unknown'"),
+            late=late.total(),
             calls=sum(calls.values()),
             recovery_s=recovery_s,
         )
@@ -268,7 +290,7 @@ def ground(folder: Path, jobs: int, **stub: Any) -> Iterator[Ground]:
         with running_stub(**{"latency_s": 0.5, **stub}) as provider:
             made = Ground(where.database_url, where.redis_url, folder)
             made.home, made.stub = home, provider
-            made.settings = {}
+            made.settings, made.frozen = {}, set()
             os.environ["OPENAI_API_KEY"] = KEY
             os.environ["OPENAI_BASE_URL"] = f"{provider.url}/v1"
             try:

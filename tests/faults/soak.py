@@ -24,6 +24,8 @@ from tests.acceptance.conftest import REPOSITORY, questions
 from tests.faults.ground import SLOTS, Account, Ground, ground
 from tests.stub import faults
 from tests.stub.answers import USAGE
+from worker.cli.exits import UNREACHABLE
+from worker.process import BROKEN_EXIT
 
 PORTIONS = 40
 """Submissions that the jobs come in, evenly over the time: faults meet jobs in every state to the end."""
@@ -36,6 +38,9 @@ BUSY = 0.65
 
 LEASE_S = 5
 """Short, so that what a dead worker held is taken up before the next fault."""
+
+ENDS = (UNREACHABLE, BROKEN_EXIT)
+"""How a worker may end by itself."""
 
 PROVIDER_FAULTS: tuple[Callable[[], Any], ...] = (
     lambda: faults.reset,
@@ -69,9 +74,11 @@ class Soak:
         while (now := time.monotonic() - started) < seconds:
             while self.submitted < len(self.portions) and self.submitted * every <= now:
                 self._submit()
+            self._supervise()
             self._break(started)
             self.here.pause(self.chance.uniform(*PAUSE_S))
         self.here.restart()
+        self._supervise()
         while self.submitted < len(self.portions):
             self._submit()
 
@@ -86,6 +93,15 @@ class Soak:
                 continue
             self.submitted += 1
             return
+
+    def _supervise(self) -> None:
+        """Start anew what ended by itself, as whoever runs workers does: one that starts while the ledger is away ends."""
+        for at, worker in enumerate(self.workers):
+            if (code := worker.poll()) is not None:
+                assert code in ENDS, f"a worker ended with {code}"
+                self.told(f"a worker ended with {code}, another is started")
+                self.done["a worker restarted"] += 1
+                self.workers[at] = self._worker()
 
     def _worker(self) -> subprocess.Popen[bytes]:
         return self.here.work(lease_s=LEASE_S)
@@ -285,7 +301,7 @@ def _told(
     told(f"final records {runs}, lost {account.lost}, attempts left open {left_open}")
     told(
         f"calls {account.calls}: called twice without need {account.needless}, not in the ledger {account.unrecorded}, "
-        f"outcome unknown {account.unknown}"
+        f"outcome unknown {account.unknown}, answered late by a frozen worker {account.late}"
     )
     told(
         f"recorded answers {money.recorded} for {money.recorded_usd} USD, due {money.due_usd} USD; "

@@ -95,13 +95,32 @@ def checker_killed(here: Ground) -> Account:
 def frozen(here: Ground) -> Account:
     worker = here.work()
     here.until_calling(10)
-    worker.send_signal(signal.SIGSTOP)
+    thaw = here.freeze_worker(worker)
     other = here.work()
     here.until(lambda: here.count("job_event WHERE kind = 'rescue'") >= 10, what="rescues")
-    worker.send_signal(signal.SIGCONT)
+    thaw()
     here.mended()
     account = here.account(JOBS)
     assert other.poll() is None
+    return account
+
+
+@experiment("worker frozen until its calls were made again, then thawed", latency_s=1.0)
+def frozen_for_longer(here: Ground) -> Account:
+    worker = here.work("generate")
+    here.until_called(10)
+    # The provider goes on: the answers wait in the frozen worker's sockets.
+    thaw = here.freeze_worker(worker)
+    other = here.work()
+    here.until(here.done, what="all jobs done by the other")
+    unknown = here.count("attempt WHERE outcome = 'unknown'")
+    thaw()
+    here.mended()
+    here.until(lambda: here.count("attempt WHERE outcome = 'unknown'") < unknown, what="a late answer")
+    account = here.account(JOBS)
+    assert other.poll() is None
+    assert account.late > 0, "what came late is paid for, and said"
+    assert here.count("job WHERE run > 1 OR state <> 'completed'") == 0
     return account
 
 

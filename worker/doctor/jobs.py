@@ -80,9 +80,9 @@ def check_money(health: LedgerHealth) -> Iterator[Finding]:
         yield Finding(
             "billed_twice",
             Severity.NOTE,
-            f"possibly billed twice: {count(health.billed_twice)} calls in the last {BILLED_WITHIN.days} days had an "
-            "unknown outcome and were made again",
-            "nothing; their cost is counted at the worst case. NIGHTDESK_HOLD_UNKNOWN=true holds such jobs instead",
+            f"possibly billed twice: {count(health.billed_twice)} calls of the last {BILLED_WITHIN.days} days were "
+            "made again because their outcome was unknown then",
+            "nothing; their cost is counted, at the worst case while unknown. NIGHTDESK_HOLD_UNKNOWN=true holds such jobs instead",
         )
     if health.left_open:
         hours = int(OPENED_WITHIN.total_seconds() // 3600)

@@ -61,7 +61,7 @@ WITH given AS (
     -- One row a closing, by index; jobs in id order, so that two groups never wait for each other.
     SELECT d.*, a.run, a.round, a.purpose, j.batch_id,
            -- Only what is open, or closed as unknown and now known, changes: closing again is harmless.
-           a.closed_at IS NULL OR (a.outcome = 'unknown' AND d.outcome = 'ok') AS changes,
+           a.closed_at IS NULL OR (a.outcome = 'unknown' AND d.outcome <> 'unknown') AS changes,
            -- What a stream brought before its worker lost the lease comes after the rescue closed the attempt.
            a.outcome = 'unknown' AND d.outcome = 'unknown'
                AND NOT EXISTS (SELECT FROM completion c WHERE c.attempt_id = a.id) AS leaves,

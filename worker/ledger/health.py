@@ -27,7 +27,7 @@ CONNECT_S = 5
 
 BILLED_WITHIN = timedelta(days=7)
 OPENED_WITHIN = timedelta(days=1)
-"""How far back attempts are looked at: of all of them, only those with an unknown outcome have an index."""
+"""How far back attempts are looked at: of all of them, only those that were made again have an index."""
 
 
 class Refusal(StrEnum):
@@ -92,7 +92,7 @@ class LedgerHealth:
     unpublished: int
     """Final jobs without a published result, for longer than ``unpublished_after``."""
     billed_twice: int
-    """Attempts within ``BILLED_WITHIN`` with an unknown outcome whose call was made again."""
+    """Attempts within ``BILLED_WITHIN`` whose call was made again: with an unknown outcome, or answered too late."""
     left_open: int
     """Attempts within ``OPENED_WITHIN`` on final jobs that were never closed."""
     held: list[Held] = field(default_factory=list)
@@ -132,13 +132,19 @@ GROUP BY batch_id, held_reason ORDER BY jobs DESC, batch_id
 
 _LANES = "SELECT provider, lane, paused_at, why FROM lane_pause ORDER BY paused_at"
 
+# Unknown and made again; or answered after it was made again, which is no longer unknown: both calls were paid.
 _BILLED_TWICE = """
 SELECT count(*) AS n FROM (
-    SELECT FROM attempt u
+    (SELECT FROM attempt u
     WHERE u.outcome = 'unknown' AND u.opened_at > nightdesk_now() - %(billed_within)s
       AND EXISTS (SELECT FROM attempt a WHERE a.job_id = u.job_id AND a.run = u.run AND a.round = u.round
-                                        AND a.purpose = u.purpose AND a.opened_at > u.opened_at)
-    LIMIT %(many)s
+                                        AND a.purpose = u.purpose AND a.id <> u.id
+                                        AND (a.opened_at > u.opened_at OR a.outcome = 'ok'))
+    LIMIT %(many)s)
+    UNION ALL
+    (SELECT FROM completion c JOIN attempt late ON late.id = c.attempt_id AND late.outcome = 'ok'
+    WHERE NOT c.won AND c.stored_at > nightdesk_now() - %(billed_within)s
+    LIMIT %(many)s)
 ) a
 """
 

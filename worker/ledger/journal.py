@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import takewhile
@@ -49,9 +50,11 @@ class LedgerJournal:
     that was paid for outlives this process too.
     """
 
-    def __init__(self, ledger: Ledger, spool: Keeping | None = None) -> None:
+    def __init__(self, ledger: Ledger, spool: Keeping | None = None, *, stale_after_s: float = math.inf) -> None:
+        """A lease that the ledger was asked about longer than ``stale_after_s`` ago may be gone."""
         self._ledger = ledger
         self._spool = spool
+        self._stale_after_s = stale_after_s
         self._opens = GroupCommit[NewAttempt, Opened]("opened attempts", ledger.open_attempts)
         self._closes = GroupCommit[ClosedAttempt, bool]("closed attempts", self._close)
         self._finals = GroupCommit[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT)
@@ -62,7 +65,10 @@ class LedgerJournal:
 
     async def open_attempt(self, attempt: NewAttempt) -> Opened:
         """Open one attempt."""
-        return await self._opens.put(attempt)
+        asked = monotonic()
+        opened = await self._opens.put(attempt)
+        late = opened is Opened.OPENED and monotonic() - asked > self._stale_after_s
+        return Opened.STALE if late else opened
 
     async def close_attempt(self, closed: ClosedAttempt) -> bool:
         """Close one attempt; True if the job advanced."""

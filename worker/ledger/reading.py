@@ -50,7 +50,11 @@ SELECT b.id AS batch_id, b.key, b.name, b.tenant, b.created_at, b.not_before, b.
        (SELECT count(*) FROM job k JOIN attempt u ON u.job_id = k.id AND u.outcome = 'unknown'
         WHERE k.batch_id = b.id
           AND EXISTS (SELECT FROM attempt n WHERE n.job_id = u.job_id AND n.run = u.run AND n.round = u.round
-                                              AND n.purpose = u.purpose AND n.opened_at > u.opened_at)
+                                              AND n.purpose = u.purpose AND n.id <> u.id
+                                              AND (n.opened_at > u.opened_at OR n.outcome = 'ok'))
+       ) + (SELECT count(*) FROM job k JOIN completion c ON c.job_id = k.id AND NOT c.won
+            JOIN attempt late ON late.id = c.attempt_id AND late.outcome = 'ok'
+            WHERE k.batch_id = b.id
        ) AS possibly_billed_twice
 FROM batch b
 CROSS JOIN LATERAL (

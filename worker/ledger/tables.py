@@ -206,6 +206,8 @@ completion = Table(
     Column("prompt", JSONB, nullable=False),
     # The database itself keeps "the first completion wins".
     Index("completion_winner", "job_id", "run", "round", "purpose", unique=True, postgresql_where=text("won")),
+    # As good as empty: answers that came too late, and parts of broken ones.
+    Index("completion_beside", "job_id", postgresql_where=text("NOT won")),
 )
 
 generation_record = Table(

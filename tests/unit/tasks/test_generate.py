@@ -57,6 +57,7 @@ class Desk:
     finals: list[FinalJob] = field(default_factory=list)
     tokens: TokenSink = field(default_factory=Unheard)
     shares: Shares = field(default_factory=dict)
+    stale_after_s: float = 60
 
     async def lease(self, request: JobRequest, **batch: Any) -> Leased:
         await self.ledger.submit(make_batch(**batch), [make_jobs(request)])
@@ -67,7 +68,7 @@ class Desk:
         return job
 
     async def generate(self, job: Leased) -> JobView:
-        journal = LedgerJournal(self.ledger)
+        journal = LedgerJournal(self.ledger, stale_after_s=self.stale_after_s)
         step = Generate(
             self.ledger, journal, self.providers, self.policy, lambda: 0.5, self.checks.append,
             lambda _, final: self.finals.append(final), self.tokens, self.limits, self.shares,
@@ -105,6 +106,25 @@ def test_an_answer_is_stored_and_goes_to_its_check() -> None:
         assert checked.stored is not None
         assert checked.stored.completion.text == "The desk opens at nine. [1]"
         assert {"queue", "prompt", "llm"} <= checked.stored.timing_ms.keys()
+
+    run(story())
+
+
+def test_an_attempt_heard_of_too_late_is_not_called_for() -> None:
+    async def story() -> None:
+        provider = Scripted(answers())
+        desk = Desk(Registry(provider), stale_after_s=0)
+        job = await desk.lease(make_request(), max_cost_usd=Decimal(1))
+        view = await desk.generate(job)
+
+        assert provider.calls == []
+        assert (view.state, view.step) == (JobState.AVAILABLE, Step.GENERATE)
+        assert await desk.attempts(job) == [("error:cancelled", False)]
+        status = await desk.ledger.batch_status(job.batch_id)
+        assert (status.reserved_usd, status.spent_usd) == (0, 0)
+
+        desk.stale_after_s = 60
+        assert (await desk.generate(await desk.lease_again())).step is Step.CHECK
 
     run(story())
 

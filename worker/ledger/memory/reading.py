@@ -8,7 +8,7 @@ from pydantic_core import to_jsonable_python
 
 from schemas.batch import BatchStatus
 from tasks.ports import JobDetail, JobView
-from worker.ledger.memory.tables import UNKNOWN, AttemptRow, BatchRow, JobRow
+from worker.ledger.memory.tables import OK, UNKNOWN, AttemptRow, BatchRow, JobRow
 
 
 def job_view(job: JobRow) -> JobView:
@@ -61,10 +61,12 @@ def batch_status(batch: BatchRow, jobs: Sequence[JobRow]) -> BatchStatus:
 
 
 def _called_again(job: JobRow) -> int:
-    """Number of the job's unknown attempts after which its run, round and purpose was called again."""
+    """Number of the job's calls that were made again: unknown ones beside others, and answers that came too late."""
     calls = [(one.new.run, one.new.round, one.new.purpose) for one in job.attempts]
+    answered = {call for call, one in zip(calls, job.attempts, strict=True) if one.outcome == OK}
     return sum(
-        attempt.outcome == UNKNOWN and calls[index] in calls[index + 1 :] for index, attempt in enumerate(job.attempts)
+        not one.won if one.outcome == OK else one.outcome == UNKNOWN and (call in answered or call in calls[at + 1 :])
+        for at, (call, one) in enumerate(zip(calls, job.attempts, strict=True))
     )
 
 
