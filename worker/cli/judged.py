@@ -16,8 +16,8 @@ def judged_rows(view: JobView) -> Iterator[dict[str, Any]]:
     The claim stands as it does in the response, the evidence in the words of the sources, best first; none where
     neither the judge nor the words found any place. Verdict and probability are those of all layers together; what the
     judge itself said stands under ``judge_verdict`` and ``judge_probability``, what it was weighed against under
-    ``before``, and the version of the words' calibration that this came from under ``lexical``. With a ``label`` added
-    to it, a row is one of those that ``nightdesk calibrate`` takes.
+    ``before``, and the versions of the layers that this came from under ``lexical`` and ``local``. With a ``label``
+    added to it, a row is one of those that ``nightdesk calibrate`` takes.
     """
     grounding = view.record.grounding if view.record is not None else None
     if grounding is None:
@@ -34,6 +34,7 @@ def judged_rows(view: JobView) -> Iterator[dict[str, Any]]:
                 "judge_probability": claim.judge.probability if claim.judge else None,
                 "before": claim.judge.before if claim.judge else None,
                 "lexical": grounding.checkers.get("lexical"),
+                "local": grounding.checkers.get("local"),
                 "heard_from": str(claim.heard_from.attempt_id) if claim.heard_from else None,
                 "job_id": str(view.job_id),
                 "run": view.run,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -34,7 +34,27 @@ class Labels:
 
     answers: list[LabelledAnswer] = field(default_factory=list)
     claims: list[JudgedClaim] = field(default_factory=list)
+    local: str | None = None
+    """Of judged claims: the local model, by name and version, that they were weighed against; None: there was none."""
     bad: int = 0
+
+    def add(self, found: "LabelledAnswer | _Exported") -> None:
+        """Keep a good line; raises ``InputError`` for a claim that another local model had its say in."""
+        if isinstance(found, LabelledAnswer):
+            self.answers.append(found)
+            return
+        if self.claims and found.local != self.local:
+            told = f"was weighed against the local model {found.local or 'none'}, those before against {self.local or 'none'}"
+            raise InputError(told)
+        self.local = found.local
+        self.claims.append(found.claim)
+
+
+class _Exported(NamedTuple):
+    """A judged claim as it was exported, with the version of the local model in it."""
+
+    claim: JudgedClaim
+    local: str | None
 
 
 def read_labels(name: str, base: Calibration | None, bad_line: Callable[[str], None]) -> Labels:
@@ -50,15 +70,11 @@ def read_labels(name: str, base: Calibration | None, bad_line: Callable[[str], N
     labels = Labels()
     for number, line in read_lines(name):
         try:
-            found = _read(line, base)
+            labels.add(_read(line, base))
         except InputError as error:
             labels.bad += 1
             bad_line(f"line {number} is left out: {error}")
             continue
-        if isinstance(found, JudgedClaim):
-            labels.claims.append(found)
-        else:
-            labels.answers.append(found)
         if labels.answers and labels.claims:
             raise InputError(
                 f"line {number} is of another kind than those before: answers with their sources and judged claims with"
@@ -67,7 +83,7 @@ def read_labels(name: str, base: Calibration | None, bad_line: Callable[[str], N
     return labels
 
 
-def _read(line: bytes, base: Calibration | None) -> LabelledAnswer | JudgedClaim:
+def _read(line: bytes, base: Calibration | None) -> LabelledAnswer | _Exported:
     try:
         raw: Any = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -77,7 +93,7 @@ def _read(line: bytes, base: Calibration | None) -> LabelledAnswer | JudgedClaim
     label = _label(raw.pop("label", None))
     said = _said(raw)
     if "evidence" in raw and not raw.keys() & {"sources", "context", "response", "answer"}:
-        return _judged_claim(raw, said, base, supported=label)
+        return _exported(raw, said, base, supported=label)
     if "claim" in raw and "response" not in raw and "answer" not in raw:
         raw["response"] = raw.pop("claim")
     request, _ = parse_request(as_check_only(raw))
@@ -117,7 +133,7 @@ def _is_probability(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
-def _judged_claim(raw: dict[str, Any], said: Said | None, base: Calibration | None, *, supported: bool) -> JudgedClaim:
+def _exported(raw: dict[str, Any], said: Said | None, base: Calibration | None, *, supported: bool) -> _Exported:
     if said is None:
         raise InputError("holds no word of the judge itself: check the batch again, and write its judged claims anew")
     model = shipped().calibrated(base) if base else shipped()
@@ -134,4 +150,4 @@ def _judged_claim(raw: dict[str, Any], said: Said | None, base: Calibration | No
         raise InputError("is missing", field="claim")
     word = Word(before, said.verdict, supported, said.probability)
     by_words = None if before is None else before >= model.supported_at
-    return JudgedClaim(said.judge, word, group, before, by_words)
+    return _Exported(JudgedClaim(said.judge, word, group, before, by_words), raw.get("local"))

@@ -193,6 +193,7 @@ def test_a_judge_that_gave_both_forms_is_not_fitted(tmp_path: Path, capsys: pyte
         ({"before": "0.4"}, "before: must be a number from 0 to 1, or null"),
         ({"lexical": "1"}, "was weighed against the words of version 1, not of 2"),
         ({"claim": None, "job_id": None}, "claim: is missing"),
+        ({"local": "mini-1"}, "was weighed against the local model mini-1, those before against none"),
     ],
 )
 def test_a_line_that_says_nothing_of_a_judge_is_named(
