@@ -23,6 +23,8 @@ MAX_SOURCE_ID_CHARACTERS = 2_048
 """Ids of chunks and documents may be URLs."""
 MAX_REQUEST_BYTES = 16_000_000
 """Of a job as a whole, as the JSON that is stored: more than any model can read."""
+MAX_LINE_BYTES = 4 * MAX_REQUEST_BYTES
+"""Of a job as a line of a file: characters escaped as \\uXXXX take up to three times their bytes as stored."""
 
 SHOWN_METADATA = (
     "title",

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from schemas.completion import Completion, FinishReason
 from schemas.failure import Failure, FailureKind
-from schemas.generation import CheckerName, GenerationConfig, Lane
+from schemas.generation import GenerationConfig, Lane
 from schemas.job import JobRequest
 from schemas.states import HeldReason, JobState
 from tasks.attempts import (
@@ -89,17 +89,12 @@ class Judging:
     def decides(self, job: Leased) -> bool:
         """Whether the job's judge gives probabilities, so that it is to be asked in that form.
 
-        That of a stored answer is the one it was asked in. False where no judge is wanted or can be had: ``ask`` says why.
+        That of a stored answer is the one it was asked in. False where there is no judge: ``ask`` says why.
         """
         if job.judged is not None:
             return bool(job.judged.prompt.snapshot.questions)
         named = job.request.config.judge or self.options.judge
-        if named is None or CheckerName.JUDGE not in job.request.config.checkers:
-            return False
-        try:
-            return self.providers.get(Turn.parse(named).provider).decides
-        except Exception:  # noqa: BLE001 - asking meets the same, and the record says it
-            return False
+        return named is not None and self.providers.decides(Turn.parse(named).provider)
 
     async def ask(self, job: Leased, question: Question, thinking: Bundles) -> tuple[Question, Heard, Decimal] | None:
         """What the judge says, to what was left to be asked, and what that cost now; None: the job waits, or is lost.

@@ -23,8 +23,8 @@ GATHER = 25
 GATHER_WAIT = timedelta(milliseconds=50)
 """How long freed slots are gathered at most."""
 
-LEAST_SLOTS_TO_RESERVE = 4
-"""With fewer slots none is kept for urgent jobs: bulk jobs would hardly run, or never."""
+URGENT_SHARE = 0.05
+"""Of a process's slots that only urgent jobs get; at least one slot, but never the only one."""
 
 LEASE_ROWS = 200
 """Jobs a lease takes at most: each brings its sources, some 20 KB."""
@@ -33,7 +33,7 @@ IDLE_CLAIM = timedelta(seconds=2)
 """A step with free slots that was given nothing for so long asks the ledger itself: the second way of waking."""
 
 URGENT_LOOK = timedelta(milliseconds=500)
-"""While bulk jobs wait for slots or limits, urgent ones are looked for in the ledger this often."""
+"""While bulk jobs have no slots or wait for limits, urgent ones are looked for in the ledger this often."""
 
 BACKLOG_LOOK = timedelta(milliseconds=100)
 """While limits hold jobs back: first pause after a lease found nothing; doubles up to ``IDLE_CLAIM``."""
@@ -97,7 +97,7 @@ class Feed:
         """How many more jobs may wait for permits; None: as many as there are slots."""
         self._nothing_found = BACKLOG_LOOK
         self._urgent_looked = float("-inf")
-        self._reserved = max(1, slots // 20) if slots >= LEAST_SLOTS_TO_RESERVE else 0
+        self._reserved = min(max(1, int(slots * URGENT_SHARE)), slots - 1)
         """Slots that only urgent jobs get, so that a bulk batch never fills them all."""
         self._running: dict[asyncio.Task[None], LeaseKey] = {}
         self._urgent: deque[_Hint] = deque()
@@ -215,9 +215,11 @@ class Feed:
         return min(free, LEASE_ROWS), min(bulk, LEASE_ROWS)
 
     async def _asked(self) -> bool:
-        """Whether hints wait; returns False after the idle time."""
+        """Whether hints wait; returns False when it is time to look without one."""
         if not (self._urgent or self._bulk):
-            await self._woken(IDLE_CLAIM)
+            # The hint of an urgent job may wait at another worker that has no slot for it.
+            urgent_room, bulk_room = self._room()
+            await self._woken(URGENT_LOOK if urgent_room and not bulk_room else IDLE_CLAIM)
         return bool(self._urgent or self._bulk)
 
     async def _woken(self, within: timedelta) -> None:

@@ -124,7 +124,7 @@ def rerender(request: JobRequest, prompt: Prompt, correction: Correction | None 
     if template.sha256 != prompt.template_sha256:
         raise InputError(f"prompt {prompt.name!r} of version {prompt.version!r} is not the one that was recorded")
     shown, tag = _as_recorded(snapshot)
-    messages = _messages(request, snapshot.protocol, template, shown, tag)
+    messages = _messages(request, snapshot.protocol, template, shown, tag or _unused_tag(request, shown))
     again = prompt.model_copy(update={"snapshot": snapshot.model_copy(update={"messages": messages})})
     again = with_correction(again, request, correction)
     digest = hash_messages(again.snapshot.texts([source.content for source in request.context]))
@@ -139,10 +139,10 @@ def _reply_schema(request: JobRequest, protocol: AnswerProtocol) -> dict[str, An
     return answer_schema(request.config) if protocol is AnswerProtocol.SEGMENTS else None
 
 
-def _as_recorded(snapshot: MessagesSnapshot) -> tuple[dict[int, list[str | SourcePart]], str]:
-    """The shown words of each source, in the order of their numbers, and the tag around them."""
+def _as_recorded(snapshot: MessagesSnapshot) -> tuple[dict[int, list[str | SourcePart]], str | None]:
+    """The shown words of each source, in the order of their numbers, and the tag around them; None without sources."""
     shown: dict[int, list[str | SourcePart]] = {}
-    tag = "source"
+    tag = None
     for message in snapshot.messages:
         places = [place for place, part in enumerate(message.parts) if isinstance(part, SourcePart)]
         if not places:

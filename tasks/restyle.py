@@ -43,29 +43,33 @@ def restyled(
         return _unchanged(result, "an answer that was given is kept as it stands, not rendered in another style")
     if record.canonical is None or record.messages_snapshot is None:
         return _unchanged(result, "the record of this answer has no canonical form to render another style from")
-    config = view.request.config
+    config, first = view.request.config, record.output_format
     if output_format in {None, OutputFormat.AUTO}:
-        output_format = record.output_format
-    wanted = _with(view.request, style or config.citation_style, output_format or record.output_format)
+        output_format = first
+    wanted = _with(view.request, style or config.citation_style, output_format or first)
     extras = Extras(with_sources, _score(result) if with_confidence else None)
     shown = record.messages_snapshot.shown
-    processed = rerender(wanted, record.canonical, shown, extras)
-    before = rerender(
-        _with(view.request, config.citation_style, record.output_format), record.canonical, shown, Extras()
-    )
-    claims = _moved(result.claims, before, processed, record)
-    response = processed.response
+    after = rerender(wanted, record.canonical, shown, extras)
+    before = rerender(_with(view.request, config.citation_style, first), record.canonical, shown, Extras())
+    return _told(result, record, wanted, after, _moved(result.claims, before, after, record))
+
+
+def _told(
+    result: JobResult, record: GenerationRecord, wanted: JobRequest, after: Processed, claims: tuple[Claim, ...] | None
+) -> JobResult:
+    """The result with another text of its answer; ``claims`` is None where their places in it are not known."""
+    response = after.response
     if claims and record.grounding is not None:
-        response = with_appendix(wanted, processed, record.grounding.model_copy(update={"claims": claims}))
+        response = with_appendix(wanted, after, record.grounding.model_copy(update={"claims": claims}))
     told = () if claims is not None else ("the claims' places in the answer as it was first rendered cannot be mapped",)
     return result.model_copy(
         update={
             "response": response,
-            "output_format": processed.output_format,
-            "citations": processed.citations,
+            "output_format": after.output_format,
+            "citations": after.citations,
             "claims": claims or (),
-            "structured": processed.structured if config.output_schema is None else record.output_structured,
-            "warnings": (*result.warnings, *told, *((processed.format_problem,) if processed.format_problem else ())),
+            "structured": after.structured if wanted.config.output_schema is None else record.output_structured,
+            "warnings": (*result.warnings, *told, *((after.format_problem,) if after.format_problem else ())),
         }
     )
 

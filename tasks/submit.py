@@ -22,6 +22,9 @@ from tasks.door import read_message, refusal
 from tasks.errors import InputError, LedgerError, ServiceUnavailable, Unstorable
 from tasks.ports import Ledger, NewBatch, NewJob, Receipt, wired
 
+CHUNK_BYTES = 32_000_000
+"""Of requests held at a time while a submission is read: jobs may be half as large each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refused:
@@ -239,14 +242,19 @@ def _unique_custom_id(request: JobRequest, position: int, seen: dict[str, int]) 
         raise InputError(f"{request.custom_id!r} is already that of job {earlier}", field="custom_id")
 
 
-def chunked(jobs: Iterable[NewJob], size: int) -> Iterator[list[NewJob]]:
-    """Cut a stream of jobs into lists, so that a large submission is written as it is read."""
+def chunked(jobs: Iterable[NewJob], size: int, most_bytes: int = CHUNK_BYTES) -> Iterator[list[NewJob]]:
+    """Cut a stream of jobs into lists, so that a large submission is written as it is read.
+
+    A list ends with the job that makes it ``size`` jobs long, or at least ``most_bytes`` of requests heavy.
+    """
     chunk: list[NewJob] = []
+    weight = 0
     for job in jobs:
         chunk.append(job)
-        if len(chunk) == size:
+        weight += len(job.request)
+        if len(chunk) == size or weight >= most_bytes:
             yield chunk
-            chunk = []
+            chunk, weight = [], 0
     if chunk:
         yield chunk
 

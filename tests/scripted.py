@@ -114,6 +114,9 @@ class Registry:
         except KeyError:
             raise ConfigurationError(f"no provider {name!r} is configured") from None
 
+    def decides(self, name: str) -> bool:
+        return name in self._providers and self._providers[name].decides
+
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
         first = Turn(config.provider or self._default, config.model)
         return (first, *map(Turn.parse, config.fallbacks or self._fallbacks))

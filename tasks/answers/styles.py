@@ -47,6 +47,8 @@ def name_of(source: SourceContext) -> str:
 def label(source: SourceContext, number: int) -> Label:
     """What a source is called; one without a name goes by its number."""
     about = source.metadata
+    if not about:
+        return Label(f"source {number}")
     article = scalar(about.get("article"))
     page = scalar(about.get("page"))
     return Label(
@@ -65,7 +67,9 @@ def one_line(value: Any) -> str:
     """A value as text without line breaks, runs of white space and control characters; empty for None."""
     if value is None:
         return ""
-    text = "".join(character if character.isprintable() else " " for character in str(value))
+    text = str(value)
+    if not text.isprintable():
+        text = "".join(character if character.isprintable() else " " for character in text)
     return " ".join(text.split())
 
 

@@ -1,8 +1,7 @@
 """Find sources that say again what another shown source says, cheaply enough to be done for every job."""
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.text.sentences import words
@@ -17,7 +16,7 @@ LEAST_WORDS = 8
 TELLING_METADATA = ("title", "product_name", "document_type", "date")
 """The same words under another title, product or date say something else: such sources are both shown."""
 
-_CUTS = ("v", "k", "p", "в", "的", "。", "ا", "ن", "の", "र", "อ")  # noqa: RUF001 - Arabic alef
+_CUTS = ("v", "k", "p", "в", "的", "。", "ق", "ا", "ن", "の", "र", "อ")  # noqa: RUF001 - Arabic alef
 """Letters of middling frequency. Text is cut at one of them into pieces that a change elsewhere leaves alone."""
 _PIECE = 250
 """Most characters a piece may have on average for its letter to be taken."""
@@ -54,10 +53,13 @@ class Shown:
     def __init__(self) -> None:
         self.searchable: dict[int, str] = {}
         """The shown contents as ``searchable`` makes them, by source index."""
+        self.beyond_ascii: dict[int, int] = {}
+        """How many of their characters are not ASCII."""
         self._plain: dict[int, str] = {}
         self._cut = ""
         self._whole: dict[str, list[int]] = {}
-        self._pieces: dict[str, list[int]] = {}
+        self._pieces: dict[int, set[str]] = {}
+        self._known: set[str] = set()
         self._given: dict[int, tuple[str, Mapping[str, Any]]] = {}
         self._words: dict[int, tuple[list[str], frozenset[tuple[str, ...]]]] = {}
 
@@ -67,7 +69,8 @@ class Shown:
         Returns: the index of the source that it repeats and whether it does so word by word; None: it was taken.
         """
         found = searchable(content)
-        is_foreign = not content.isascii() and found.count("?") > _FOREIGN * len(content)
+        replaced = 0 if content.isascii() else found.count("?")
+        is_foreign = replaced > _FOREIGN * len(content)
         plain = (content.lower() if is_foreign else found).replace("\n", " ")
         whole = content.strip()
         pieces = self._cut_up(plain)
@@ -80,16 +83,17 @@ class Shown:
             if (exactly := self._compare(content, mine, other)) is not None:
                 return other, exactly
         self.searchable[index] = found
+        self.beyond_ascii[index] = replaced - content.count("?") if replaced else 0
         self._plain[index] = plain
         self._given[index] = content, metadata
         self._whole.setdefault(whole, []).append(index)
-        for piece in pieces:
-            self._pieces.setdefault(piece, []).append(index)
+        self._pieces[index] = pieces
+        self._known |= pieces
         return None
 
     def remove(self, index: int) -> None:
         """Forget a source that was not shown after all."""
-        for place in (self.searchable, self._plain, self._given, self._words):
+        for place in (self.searchable, self.beyond_ascii, self._plain, self._pieces, self._given, self._words):
             place.pop(index, None)
 
     def _cut_up(self, plain: str) -> set[str]:
@@ -98,19 +102,17 @@ class Shown:
             self._cut = next((cut for cut in _CUTS if plain.count(cut) >= least), _CUTS[0])
         return {piece for piece in plain.split(self._cut) if len(piece) >= _LEAST_PIECE}
 
-    def _candidates(self, plain: str, pieces: set[str]) -> Iterator[int]:
+    def _candidates(self, plain: str, pieces: set[str]) -> Sequence[int]:
+        """The sources shown that this one may repeat, those with most pieces in common first."""
         if len(pieces) >= _FEW_PIECES:
-            common = self._pieces.keys() & pieces
             least = _SHARED * len(pieces)
-            if len(common) >= least:
-                votes = Counter(index for piece in common for index in self._pieces[piece])
-                # Ties in the order shown: a set has none.
-                ranked = sorted(votes.items(), key=lambda vote: (-vote[1], vote[0]))
-                yield from (index for index, count in ranked if count >= least)
-            return
+            if len(self._known & pieces) < least:
+                return ()
+            common = ((len(theirs & pieces), index) for index, theirs in self._pieces.items())
+            return [index for count, index in sorted(common, key=lambda vote: (-vote[0], vote[1])) if count >= least]
         last = max(0, len(plain) - _PROBE)
         probes = {plain[start : start + _PROBE] for start in (0, last // 2, last)}
-        yield from (index for index, other in self._plain.items() if any(probe in other for probe in probes))
+        return [index for index, other in self._plain.items() if any(probe in other for probe in probes)]
 
     def _agree(self, metadata: Mapping[str, Any], index: int) -> bool:
         if index not in self._given:

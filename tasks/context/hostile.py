@@ -8,16 +8,19 @@ the record and told as a warning.
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from schemas.prompt import Flag, SourceFlag
+from tasks.text.among import Among
 
 _INVISIBLE = "\u00ad\u180e\u200b\u2060\u2061\u2062\u2063\u2064\ufeff"
 _BIDI = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _HIDING = "\u200b\u2060\u202d\u202e\u2066"
 """What hides or reorders text; joiners and direction marks, which scripts and emoji need, are not among them."""
 _ALL_UNSEEN = _INVISIBLE + _BIDI + "\u200c\u200d"
-_UNSEEN = dict.fromkeys(map(ord, _ALL_UNSEEN))
+_HIDES = Among(*_HIDING)
+_BREAKS = Among(*_ALL_UNSEEN)
+_MAY_BE_LESS = Among("&lt", "&#")
 _SOURCE_TAG = re.compile(r"<[\s/]*sources?\d*\b")
 _TURN = re.compile(
     r"(?:^|\n)[ \t#*\[({<|/_-]{0,8}(?:system(?: (?:prompt|message|note|override))?|assistant)\s{0,2}[\])}>|*_]{0,3}:"
@@ -55,7 +58,8 @@ _ANSWER = re.compile(r"\"segments\"\s*:")
 _MARKER = re.compile(r"\[\^?(?:source |quelle )?\d{1,3}\]|【\d{1,3}")
 
 
-_Check = tuple[Flag, Callable[[str, str], bool], Callable[[str], bool]]
+_Look = Callable[[str, str], bool]
+_Check = tuple[Flag, _Look, Callable[[str], bool]]
 
 
 def flags(shown: Mapping[int, str], searchable: Mapping[int, str]) -> tuple[SourceFlag, ...]:
@@ -67,22 +71,35 @@ def flags(shown: Mapping[int, str], searchable: Mapping[int, str]) -> tuple[Sour
     """
     # Nearly all jobs hold nothing of it: one look at all texts together tells.
     foreign = "\n".join([text for text in shown.values() if not text.isascii()])
-    hidden = foreign != "" and _is_hidden(foreign)
     plain = "\n".join([searchable[index] for index in shown])
-    if hidden:
+    hidden = foreign != "" and _is_hidden(foreign)
+    broken = foreign != "" and _BREAKS(foreign)
+    if broken:
         # Words may be broken up by what is not seen.
-        plain += _seen(foreign).lower()
+        foreign = _seen(foreign).lower()
+        plain += foreign
     suspects: list[_Check] = [one for one in _CHECKS if one[1](plain, foreign)]
-    if hidden:
+    if broken:
         # Then every source is looked at closely.
-        closely: list[_Check] = [(kind, _always, check) for kind, _, check in suspects]
-        suspects = [*closely, (Flag.HIDDEN, _always, _is_hidden)]
-    return tuple(
-        SourceFlag(source_index=index, kind=kind)
-        for index, text in (shown.items() if suspects else ())
-        for kind, looks, check in suspects
-        if looks(searchable[index], "" if text.isascii() else text) and check(text.lower())
-    )
+        suspects = [(kind, _always, check) for kind, _, check in suspects]
+    found: list[SourceFlag] = []
+    for index, text in shown.items() if suspects or hidden else ():
+        kinds = list(_kinds(text, searchable[index], suspects))
+        if hidden and _is_hidden(text):
+            kinds.append(Flag.HIDDEN)
+        found += [SourceFlag(source_index=index, kind=kind) for kind in kinds]
+    return tuple(found)
+
+
+def _kinds(text: str, plain: str, suspects: Iterable[_Check]) -> Iterator[Flag]:
+    """What a source holds of what may be in some source; ``plain`` is its searchable text."""
+    foreign = "" if text.isascii() else text
+    read = ""
+    for kind, looks, check in suspects:
+        if looks(plain, foreign):
+            read = read or (_seen(foreign).lower() if foreign else plain)
+            if check(read):
+                yield kind
 
 
 def _always(_plain: str, _foreign: str) -> bool:
@@ -91,7 +108,7 @@ def _always(_plain: str, _foreign: str) -> bool:
 
 def may_hold_tag(text: str) -> bool:
     """A cheap look that is true of every text with a tag, disguised or not, and of some without."""
-    return "<" in text or ("&" in text and ("&lt" in text or "&#" in text)) or (not text.isascii() and "＜" in text)
+    return "<" in text or ("&" in text and _MAY_BE_LESS(text)) or (not text.isascii() and "＜" in text)
 
 
 def _holds_tag(text: str) -> bool:
@@ -129,15 +146,22 @@ _ATTRIBUTE = str.maketrans({'"': "'", "<": "(", ">": ")"})
 
 
 def _seen(text: str) -> str:
-    """The text without invisible characters; taking them out is slow, so it is looked for them first."""
-    if text.isascii() or not any(mark in text for mark in _ALL_UNSEEN):
+    """The text without invisible characters."""
+    if text.isascii():
         return text
-    return text.translate(_UNSEEN)
+    # A translation of all at once takes ten times as long.
+    for mark in _ALL_UNSEEN:
+        if mark in text:
+            text = text.replace(mark, "")
+    return text
 
 
 def _is_hidden(text: str) -> bool:
-    # The invisible letters of the block Tags share the first bytes of their UTF-8.
-    return any(mark in text for mark in _HIDING) or b"\xf3\xa0" in text.encode(errors="surrogatepass")
+    if _HIDES(text):
+        return True
+    # The invisible letters of the block Tags share the first bytes of their UTF-8; one byte is found faster than two.
+    encoded = text.encode(errors="surrogatepass")
+    return b"\xf3" in encoded and b"\xf3\xa0" in encoded
 
 
 def _near(words: Sequence[str], pattern: re.Pattern[str], text: str) -> bool:
@@ -154,7 +178,6 @@ def _near(words: Sequence[str], pattern: re.Pattern[str], text: str) -> bool:
 
 
 def _commands(text: str) -> bool:
-    text = _seen(text)
     words = _COMMAND_WORDS if text.isascii() else _COMMAND_WORDS + _FOREIGN_COMMAND_WORDS
     return _near(words, _COMMAND, text)
 
@@ -163,16 +186,23 @@ def _takes_turn(text: str) -> bool:
     return _near(_TURN_WORDS, _TURN, text)
 
 
+_LOOKS_COMMANDING = Among(*_COMMAND_WORDS)
+_LOOKS_COMMANDING_ABROAD = Among(*_FOREIGN_COMMAND_WORDS)
+_LOOKS_LIKE_TURN = Among(
+    patterns=(
+        r"(?:system|assistant)(?: prompt| message| note| override)?[\s\x1c-\x1f?]{0,2}[\])}>|*_]{0,3}:",
+        r"[<\[{(]{1,2}/?\|?(?:system|assistant)\|?[>\]})]{1,2}",
+    )
+)
+"""``_TURN`` from its word on, with ``?`` for white space beyond ASCII."""
+_LOOKS_LIKE_ANSWER = Among('"segments"')
+
 _CHECKS: tuple[_Check, ...] = (
     (Flag.SOURCE_TAG, lambda plain, foreign: may_hold_tag(plain) or "＜" in foreign, _holds_tag),
-    (Flag.TURN, lambda plain, _: any(word in plain for word in _TURN_WORDS), _takes_turn),
+    (Flag.TURN, lambda plain, _: _LOOKS_LIKE_TURN(plain), _takes_turn),
     (
         Flag.COMMAND,
-        # A word in a script beyond ASCII leaves a run of question marks.
-        lambda plain, foreign: (
-            any(word in plain for word in _COMMAND_WORDS)
-            or ("????" in plain and any(word in foreign for word in _FOREIGN_COMMAND_WORDS))
-        ),
+        lambda plain, foreign: _LOOKS_COMMANDING(plain) or _LOOKS_COMMANDING_ABROAD(foreign),
         _commands,
     ),
     (
@@ -180,11 +210,7 @@ _CHECKS: tuple[_Check, ...] = (
         lambda plain, _: "<" in plain or ("[" in plain and "inst]" in plain),
         lambda text: _CHAT_TOKEN.search(text) is not None,
     ),
-    (
-        Flag.ANSWER,
-        lambda plain, _: '"segments"' in plain,
-        lambda text: _ANSWER.search(text) is not None,
-    ),
+    (Flag.ANSWER, lambda plain, _: _LOOKS_LIKE_ANSWER(plain), lambda text: _ANSWER.search(text) is not None),
     (
         Flag.MARKER,
         lambda plain, foreign: "[" in plain or "【" in foreign,

@@ -59,7 +59,7 @@ def pack(request: JobRequest, model: str | None = None) -> Packed:
             reason = LeftOutReason.DUPLICATE if repeats[1] else LeftOutReason.NEAR_DUPLICATE
             left_out.append(LeftOut(source_index=index, reason=reason, of=repeats[0]))
             continue
-        cost = _cost(content, counter)
+        cost = _cost(content, counter, shown.beyond_ascii[index])
         end = len(content)
         if cost > left:
             full = True
@@ -88,9 +88,9 @@ def _counter(sources: tuple[SourceContext, ...], budget: int, model: str | None)
     return exact if estimated > NEAR_BUDGET * budget * 4 else ESTIMATED
 
 
-def _cost(content: str, counter: Counter) -> int:
+def _cost(content: str, counter: Counter, beyond_ascii: int | None = None) -> int:
     """Tokens of a content, or quarter tokens where they are estimated, so that nothing is lost by rounding."""
-    return quarter_tokens(content) if counter is ESTIMATED else counter.count(content)
+    return quarter_tokens(content, beyond_ascii) if counter is ESTIMATED else counter.count(content)
 
 
 def _trimmed(content: str, cost: int, left: int, counter: Counter) -> tuple[int, int]:

@@ -74,12 +74,6 @@ class Provider(Protocol):
     """One way to call a model. Adapters know no prompt wording; steps know no SDK."""
 
     name: str
-    decides: bool
-    """It writes nothing: it gives a probability for each of a prompt's ``questions``, and is asked only as a judge.
-
-    Its completion's text is JSON, ``{"answers": [{"question": int, "probability": number}]}`` with the questions counted
-    from 1; instead of the probability of one that it declined stands ``"refused": true``. What it left out is not there.
-    """
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """The answer protocol of this config: the one it names, else the one this provider serves best.
@@ -114,6 +108,15 @@ class Providers(Protocol):
 
     def get(self, name: str | None) -> Provider:
         """The named provider, or the default for None; raises ``ConfigurationError`` naming those that exist."""
+        ...
+
+    def decides(self, name: str) -> bool:
+        """Whether a provider writes nothing and gives a probability for each of a prompt's ``questions``: only a judge.
+
+        Known without building it; False for one that there is not. The text of its completions is JSON,
+        ``{"answers": [{"question": int, "probability": number}]}`` with the questions counted from 1; instead of the
+        probability of one that it declined stands ``"refused": true``. What it left out is not there.
+        """
         ...
 
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:

@@ -9,10 +9,11 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+import orjson
 from jinja2 import FileSystemLoader, StrictUndefined, Template
 from jinja2.meta import find_referenced_templates
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -134,17 +135,31 @@ def fill(template: PromptTemplate, slots: Slots, variables: Mapping[str, Any]) -
 
     The template opens a message with ``message("system")`` or ``message("user")``; white space around it is dropped.
     """
-    text = template.compiled.render(variables, message=lambda role: f"\x00{role}\x00")
-    messages: list[tuple[str, list[Any]]] = []
+    laid_out = _laid_out(template, orjson.dumps(variables))
+    return [
+        (role, _stripped([slots.values[piece] if isinstance(piece, int) else piece for piece in pieces]))
+        for role, pieces in laid_out
+    ]
+
+
+@lru_cache(maxsize=512)
+def _laid_out(template: PromptTemplate, variables: bytes) -> tuple[tuple[str, tuple[str | int, ...]], ...]:
+    """The messages as (role, pieces), a piece being literal text or the number of a slot.
+
+    Nothing from outside is in it, only its marks, so that the jobs of one configuration share it: the engine takes
+    some 70 us of the 100 that a prompt's messages take.
+    """
+    text = template.compiled.render(orjson.loads(variables), message=lambda role: f"\x00{role}\x00")
+    messages: list[tuple[str, list[str | int]]] = []
     for position, piece in enumerate(_MARK.split(text)):
         if position % 2 == 0:
             if messages and piece:
                 messages[-1][1].append(piece)
         elif piece.isdigit():
-            messages[-1][1].append(slots.values[int(piece)])
+            messages[-1][1].append(int(piece))
         else:
             messages.append((piece, []))
-    return [(role, _stripped(pieces)) for role, pieces in messages]
+    return tuple((role, tuple(pieces)) for role, pieces in messages)
 
 
 def _stripped(pieces: list[Any]) -> list[Any]:

@@ -3,7 +3,11 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 
 from tasks.text.sentences import Span
 
@@ -20,7 +24,6 @@ _ALIKE = str.maketrans(
     }
 )
 """Characters that quoting models exchange for one another; invisible ones count for nothing."""
-_INVISIBLE = re.compile("[\u00ad\u200b\u200c\u200d\u2060\ufeff]")
 _ELISION = re.compile(r"\s*(?:\[\s*(?:\.{3,}|…)\s*\]|\(\s*(?:\.{3,}|…)\s*\)|\.{3,}|…)\s*")
 _AROUND = " \t\n\"'“”„‘’«».,;:…"
 _LONGEST_ELISION = 600
@@ -47,60 +50,89 @@ def locate(quote: str, content: str) -> Span | None:
 
 def comparable(text: str) -> str:
     """The form in which quotes are compared: compatibility-normalised, case-folded, plain quotes, dashes and spaces."""
-    return "".join(key for key, _ in _keys(text)).strip(" ")
+    return _read(text).text.strip(" ")
 
 
 def _tolerant(quote: str, content: str) -> Span | None:
     wanted = comparable(quote)
     if not wanted:
         return None
-    # The common differences (case, a line break, typographic marks) keep every offset: no map is needed for them.
-    if not _INVISIBLE.search(content):
-        same_length = content.translate(_ALIKE)
-        lowered = same_length.lower()
-        if lowered.isascii() and "  " not in lowered:
+    if content.isascii():
+        # The common differences (case, a line break) keep every offset: no map is needed for them.
+        lowered = content.translate(_ALIKE).lower()
+        if "  " not in lowered:
             start = lowered.find(wanted)
             return Span(start, start + len(wanted)) if start >= 0 else None
-    return _mapped(wanted, content)
-
-
-def _mapped(wanted: str, content: str) -> Span | None:
-    """Search in the comparable form of the content, character clusters kept whole."""
-    pieces = list(_keys(content))
-    text = "".join(key for key, _ in pieces)
-    starts: dict[int, int] = {}
-    ends: dict[int, int] = {}
-    position = 0
-    for key, span in pieces:
-        if key:
-            starts[position] = span.start
-            position += len(key)
-            ends[position] = span.end
-    found = text.find(wanted)
+    source = _remembered(content) if len(content) <= _LONGEST_REMEMBERED else _read(content)
+    found = source.text.find(wanted)
     while found >= 0:
-        if found in starts and found + len(wanted) in ends:
-            return Span(starts[found], ends[found + len(wanted)])
-        found = text.find(wanted, found + 1)
+        if (place := source.place_of(found, found + len(wanted))) is not None:
+            return place
+        found = source.text.find(wanted, found + 1)
     return None
 
 
-def _keys(text: str) -> Iterator[tuple[str, Span]]:
-    """Each character cluster (a base with its combining marks, a run of white space) in its comparable form."""
-    position = 0
-    was_space = False
-    while position < len(text):
-        end = position + 1
-        while end < len(text) and unicodedata.combining(text[end]):
-            end += 1
-        key = _key(text[position:end])
-        if key == " ":
-            if not was_space:
-                yield " ", Span(position, end)
-            was_space = True
-        else:
-            was_space = was_space and not key
-            yield key, Span(position, end)
-        position = end
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A text in its comparable form: the keys of its clusters (a base with its combining marks) put together.
+
+    Of a run of white space all keys but the first are empty. ``keeps_offsets``: each character has one for its key.
+    """
+
+    clusters: Sequence[str]
+    keys: Sequence[str]
+    text: str
+    keeps_offsets: bool
+
+    def place_of(self, start: int, end: int) -> Span | None:
+        """Where ``[start, end)`` of the comparable form stands in the text; None if that would cut a cluster."""
+        if self.keeps_offsets:
+            return Span(start, end)
+        ends = list(accumulate(map(len, self.keys)))
+        first, last = bisect_right(ends, start), bisect_left(ends, end)
+        if ends[first] - len(self.keys[first]) != start or ends[last] != end:
+            return None
+        before = sum(map(len, self.clusters[:first]))
+        return Span(before, before + sum(map(len, self.clusters[first : last + 1])))
+
+
+def _read(text: str) -> _Read:
+    characters = set(text)
+    marks = "".join(filter(unicodedata.combining, characters))
+    clusters = re.findall(f"(?s).[{re.escape(marks)}]*", text) if marks else list(text)
+    keeps_offsets = not marks and all(len(_KEYS[character]) == 1 for character in characters)
+    keys = list(map(_KEYS.__getitem__, clusters))
+    joined = "".join(keys)
+    if "  " in joined:
+        keeps_offsets = False
+        was_space = False
+        for position, key in enumerate(keys):
+            if key == " " and was_space:
+                keys[position] = ""
+            elif key:
+                was_space = key == " "
+        joined = "".join(keys)
+    return _Read(clusters, keys, joined, keeps_offsets)
+
+
+_LONGEST_REMEMBERED = 8_000
+"""Characters of a source that is kept as it is compared: an answer quotes the same few sources."""
+_remembered = lru_cache(maxsize=32)(_read)
+
+
+class _Keys(dict[str, str]):
+    """The comparable form of each cluster, worked out once: an empty string for what counts for nothing."""
+
+    def __missing__(self, cluster: str) -> str:
+        key = _key(cluster)
+        if len(self) < _MOST_KEYS and len(cluster) <= _LONGEST_KEY:
+            self[cluster] = key
+        return key
+
+
+_MOST_KEYS = 20_000
+_LONGEST_KEY = 4
+_KEYS = _Keys()
 
 
 def _key(cluster: str) -> str:

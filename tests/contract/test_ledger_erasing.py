@@ -309,6 +309,28 @@ async def test_deleting_leaves_the_batch_with_its_cost(ledger: PostgresLedger, p
     assert (await ledger.delete([job.job_id])).runs == {}
 
 
+@pytest.mark.parametrize("gone", [(0,), (1,), (2,), (1, 2), (0, 1, 2)], ids=str)
+async def test_money_adds_up_whichever_jobs_are_deleted(
+    ledger: PostgresLedger, postgres_database_url: str, gone: tuple[int, ...]
+) -> None:
+    receipt = await submit_many(ledger, 3)
+    for job_id in receipt.job_ids:
+        leased = await take_one(ledger, job_id)
+        await generate(ledger, leased)
+        check = await take_one(ledger, job_id, Step.CHECK)
+        assert await ledger.finish([make_final(check)]) == {job_id}
+
+    await ledger.delete([receipt.job_ids[at] for at in gone])
+    assert await ledger.violations() == []
+    assert (await ledger.batch_status(receipt.batch_id)).spent_usd == Decimal("0.006")
+
+    # What is missing or too much is still found, also where jobs are missing.
+    for wrong in ("+ 0.001", "- 0.001"):
+        with psycopg.connect(postgres_database_url, autocommit=True) as connection:
+            connection.execute(f"UPDATE batch SET spent_usd = 0.006 {wrong}".encode())
+        assert [found.name for found in await ledger.violations()] == ["batch_spent_is_the_sum"]
+
+
 async def test_a_job_whose_call_is_open_is_not_deleted(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)

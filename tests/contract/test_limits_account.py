@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -15,8 +16,9 @@ from worker.limits.book import (
     COOL,
     CUT,
     LEARNED_KEPT,
-    RECOVERY,
+    LEAST_FACTOR,
     SLICES,
+    SLOT_KEPT_S,
     Ask,
     Book,
     Notice,
@@ -43,8 +45,15 @@ class Account:
         self.now += seconds
         self._set_clock(self.now)
 
-    def order(self, terms: Terms, *asks: Ask, settle: tuple[Settlement, ...] = (), **notice: Any) -> Reply:
-        return self._exchange(Order(terms, asks, settle, Notice(**notice)))
+    def order(
+        self,
+        terms: Terms,
+        *asks: Ask,
+        settle: tuple[Settlement, ...] = (),
+        held: tuple[Ask, ...] = (),
+        **notice: Any,
+    ) -> Reply:
+        return self._exchange(Order(terms, asks, settle, Notice(**notice), tuple(one.id for one in held)))
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -71,8 +80,8 @@ def account(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         runner.run(books.close())
 
 
-def ask(requests: float = 1, tokens: float = 0, *, urgent: bool = False, lasts_s: float = 100.0) -> Ask:
-    return Ask(uuid4(), urgent, (requests, tokens, 0.0, 0.0), lasts_s)
+def ask(requests: float = 1, tokens: float = 0, *, urgent: bool = False) -> Ask:
+    return Ask(uuid4(), urgent, (requests, tokens, 0.0, 0.0))
 
 
 def terms(requests: float = 0, tokens: float = 0, concurrency: int = 0) -> Terms:
@@ -169,26 +178,79 @@ def test_urgent_calls_get_what_comes_free_first(account: Account) -> None:
     assert account.order(rules, ask()).granted == 1
 
 
-def test_slots_are_counted_given_back_and_taken_back(account: Account) -> None:
+def test_slots_are_counted_given_back_and_kept_while_they_are_named(account: Account) -> None:
     rules = terms(concurrency=2)
-    first, second = ask(), ask(lasts_s=5.0)
+    first, second, third = ask(), ask(), ask()
     assert account.order(rules, first, second, ask()).granted == 2
     assert account.order(rules, ask()).why == "slots"
     ended = Settlement(first.id, START, (0.0,) * 4)
-    assert account.order(rules, ask(), settle=(ended,)).granted == 1
-    assert account.order(rules, ask()).granted == 0
-    account.later(5.1)
-    assert account.order(rules, ask()).granted == 1
+    assert account.order(rules, third, settle=(ended,)).granted == 1
+    for _ in range(5):
+        account.later(SLOT_KEPT_S - 0.1)
+        assert account.order(rules, ask(), held=(second, third)).why == "slots"
+    # One worker was killed: nobody names its call any more.
+    account.later(SLOT_KEPT_S - 0.1)
+    assert account.order(rules, ask(), held=(second,)).granted == 0
+    account.later(0.2)
+    assert account.order(rules, ask(), ask()).granted == 1
 
 
-def test_a_refusal_cuts_the_limit_once_and_it_grows_back(account: Account) -> None:
+def test_who_names_a_call_whose_slot_was_lost_has_it_again_before_others(account: Account) -> None:
+    rules = terms(concurrency=1)
+    frozen, other = ask(), ask()
+    assert account.order(rules, frozen).granted == 1
+    account.later(SLOT_KEPT_S + 0.1)
+    assert account.order(rules, other).granted == 1
+    # Thawed: both calls are under way, and nothing begins before both have ended.
+    assert account.order(rules, ask(), held=(frozen,)).granted == 0
+    assert account.order(rules, ask(), settle=(Settlement(other.id, START, (0.0,) * 4),)).granted == 0
+    assert account.order(rules, ask(), settle=(Settlement(frozen.id, START, (0.0,) * 4),)).granted == 1
+
+
+def test_a_refusal_cuts_the_limit_once_and_it_grows_back_slowest_where_it_was_refused(account: Account) -> None:
     rules = terms(requests=600)
     assert account.order(rules, cut=True).limits[0] == pytest.approx(600 * CUT)
     assert account.order(rules, cut=True).limits[0] == pytest.approx(600 * CUT)
-    account.later(6)
-    assert account.order(rules).limits[0] == pytest.approx(600 * (CUT + RECOVERY / 10))
-    account.later(600)
-    assert account.order(rules).limits[0] == pytest.approx(600)
+    seen = []
+    for _ in range(10):
+        account.later(4.1)
+        seen.append(account.order(rules).limits[0])
+    gains = [later - earlier for earlier, later in pairwise([600 * CUT, *seen])]
+    assert gains == sorted(gains, reverse=True)
+    assert seen[-1] == pytest.approx(600, rel=0.001)
+    # Never more than was allowed, however long nobody refuses.
+    for _ in range(20):
+        account.later(60)
+        assert account.order(rules).limits[0] == 600
+
+
+def test_a_limit_that_was_cut_again_and_again_is_whole_soon_after_the_last_refusal(account: Account) -> None:
+    rules = terms(requests=600)
+    for _ in range(40):
+        lowest = account.order(rules, cut=True).limits[0]
+        account.later(2.1)
+    assert lowest == pytest.approx(600 * LEAST_FACTOR, rel=0.05)
+    # Refused every now and then without cause, it still gains between two refusals.
+    account.later(10)
+    assert account.order(rules).limits[0] >= lowest + 600 * 0.05
+    account.later(65)
+    assert account.order(rules).limits[0] == 600
+
+
+def test_where_the_provider_takes_half_few_calls_are_refused_and_most_of_it_is_used(account: Account) -> None:
+    taken: list[float] = []
+    refused, cut = 0, False
+    for _ in range(1_200):
+        reply = account.order(terms(requests=600), *(ask() for _ in range(12)), cut=cut)
+        cut = False
+        for _ in range(reply.granted):
+            if sum(at > account.now - 60 for at in taken[-300:]) < 300:
+                taken.append(account.now)
+            else:
+                refused, cut = refused + 1, True
+        account.later(0.5)
+    assert len(taken) >= 0.8 * 300 * 10
+    assert refused <= 0.04 * len(taken)
 
 
 def test_without_a_limit_a_refusal_makes_one_of_what_just_went_through(account: Account) -> None:
@@ -198,8 +260,23 @@ def test_without_a_limit_a_refusal_makes_one_of_what_just_went_through(account: 
     reply = account.order(terms(), cut=True)
     assert reply.limits[0] == pytest.approx(600 * CUT, rel=0.1)
     assert reply.limited
+    assert account.order(terms(tokens=900)).limits[1] == pytest.approx(900 * CUT)
+    # A guess is outgrown when nobody refuses any more, a limit that was set is not.
+    account.later(100)
+    assert account.order(terms(tokens=900)).limits[:2] == (pytest.approx(1_200, rel=0.2), 900)
+    account.later(100)
+    assert account.order(terms()).limits[0] > 10_000
+    # Refused again, it is cut to what goes through, not to what might.
+    assert account.order(terms(), cut=True).limits[0] < 600
     account.later(LEARNED_KEPT * 60 + 1)
     assert account.order(terms()).limits[0] == 0
+
+
+def test_a_limit_that_the_provider_names_ends_a_guess(account: Account) -> None:
+    assert account.order(terms(), ask(), cut=True).limits[0] > 0
+    account.order(terms(), learned=(300.0, 0.0, 0.0, 0.0))
+    account.later(200)
+    assert account.order(terms()).limits[0] == 300
 
 
 def test_what_the_provider_names_lowers_the_limit_and_never_raises_it(account: Account) -> None:
@@ -225,6 +302,18 @@ def test_a_breaker_lets_one_probe_through_and_closes_when_it_is_answered(account
     account.later(COOL * 60 + 0.1)
     assert account.order(terms(), ask(), ask()).granted == 1
     assert account.order(terms(), ask(), ask(), well=True).granted == 2
+
+
+def test_however_long_a_provider_was_down_it_is_called_within_a_minute(account: Account) -> None:
+    assert account.order(terms(), ask(), trip=True).granted == 0
+    probes = []
+    for _ in range(1_200):
+        if account.order(terms(), ask()).granted:
+            probes.append(account.now)
+        account.later(0.5)
+    # Few while it is down for ten minutes, and soon after its end.
+    assert [round(later - earlier) for earlier, later in pairwise([START, *probes[:5]])] == [5, 10, 20, 40, 60]
+    assert all(later - earlier <= 60.5 for earlier, later in pairwise(probes))
 
 
 def test_a_probe_after_a_paused_lane_is_one_call(account: Account) -> None:

@@ -10,6 +10,7 @@ import psycopg
 
 from tests.faults.ground import Account, Ground
 from tests.faults.listing import JOBS, experiment
+from tests.stub import faults
 from worker.ledger.dispatching import EXPIRE_LOCK, HINT_LOCK, PROMOTE_LOCK
 from worker.ledger.leasing import RESCUE_LOCK
 
@@ -32,6 +33,20 @@ def killed_at_random(here: Ground) -> Account:
         here.kill(worker)
     here.mended()
     here.work()
+    return here.account(JOBS)
+
+
+@experiment("worker killed with all calls that a limit allows at once", latency_s=0.1)
+def killed_with_every_slot(here: Ground) -> Account:
+    here.settings = {"max_concurrency": 4}
+    here.stub.then(*[faults.slow(90)] * 4)
+    worker = here.work()
+    here.until_called(4)
+    here.work()
+    here.kill(worker)
+    here.mended()
+    # Its calls could go on until they are timed out; what they took of the limit does not.
+    here.until(lambda: sum(here.stub.calls.values()) > 4, within_s=40, what="another call")
     return here.account(JOBS)
 
 

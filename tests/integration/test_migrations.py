@@ -2,18 +2,23 @@
 
 import asyncio
 from collections.abc import Callable
+from decimal import Decimal
 
 import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from schemas.record import GenerationRecord
 from tasks.errors import LedgerUnavailable, SchemaMismatch
+from tests.contract.driving import finished
 from tests.servers import Servers
 from worker.ledger.database import sqlalchemy_url
-from worker.ledger.migrate import head_revision, migrate
+from worker.ledger.invariants import Violation
+from worker.ledger.migrate import _config, head_revision, migrate
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.tables import generation_record, metadata
 
@@ -51,6 +56,23 @@ def test_migrating_twice_changes_nothing(database_url: str) -> None:
     assert migrate(database_url) == (head_revision(), head_revision())
 
 
+def test_money_of_jobs_pruned_before_the_migration_is_accounted(database_url: str) -> None:
+    asyncio.run(_two_finished_one_pruned(database_url))
+    scripts = ScriptDirectory.from_config(_config()).walk_revisions()
+    migration = next(script for script in scripts if script.path.endswith("_pruned_usd.py")).module
+
+    engine = create_engine(sqlalchemy_url(database_url))
+    with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
+        migration.downgrade()
+        migration.upgrade()
+    engine.dispose()
+
+    with psycopg.connect(database_url) as connection:
+        pruned = connection.execute("SELECT pruned_usd FROM batch WHERE pruned_usd > 0").fetchall()
+    assert pruned == [(Decimal("0.002"),)]
+    assert asyncio.run(_violations(database_url)) == []
+
+
 def test_an_empty_database_is_refused_with_the_remedy(servers: Servers) -> None:
     with servers.database(migrated=False) as url, pytest.raises(SchemaMismatch, match="run 'nightdesk migrate'"):
         asyncio.run(_open(url))
@@ -74,6 +96,17 @@ def test_an_unreachable_database_is_named_without_its_password(connect: Callable
     assert "127.0.0.1:1/nightdesk" in str(caught.value)
     assert "NIGHTDESK_DATABASE_URL" in str(caught.value)
     assert "s3cret-canary" not in str(caught.value)
+
+
+async def _two_finished_one_pruned(url: str) -> None:
+    async with PostgresLedger(url, connections=1) as ledger:
+        await finished(ledger)
+        await ledger.delete([await finished(ledger)])
+
+
+async def _violations(url: str) -> list[Violation]:
+    async with PostgresLedger(url, connections=1) as ledger:
+        return await ledger.violations()
 
 
 async def _open(url: str) -> None:

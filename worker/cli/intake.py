@@ -18,6 +18,7 @@ from uuid import UUID
 
 import orjson
 
+from schemas.job import MAX_LINE_BYTES
 from schemas.states import Step
 from tasks.errors import InputError
 from tasks.given import as_check_only
@@ -31,6 +32,9 @@ _GZIP = b"\x1f\x8b"
 
 SMALL = 50
 """Jobs; a submission up to this size is hinted at once."""
+
+_SKIPPED_BYTES = 1_000_000
+"""Read at a time of what is left of a line that is too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class Intake:
             for number, line in read_lines(name):
                 position = self.lines
                 self.lines += 1
-                place = f"{_shown(name)}, line {number}"
+                place = f"{shown(name)}, line {number}"
                 try:
                     job = self._job(line, position, place)
                 except InputError as error:
@@ -93,11 +97,8 @@ class Intake:
         if self.strict and self.bad:
             raise InputError(f"{len(self.bad)} of {self.lines} lines are not valid; nothing was submitted (--strict)")
 
-    def _job(self, line: bytes, position: int, place: str) -> NewJob:
-        try:
-            raw = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise InputError(f"not valid JSON: {error}") from None
+    def _job(self, line: bytes | None, position: int, place: str) -> NewJob:
+        raw = parsed(line)
         if self.check_only:
             raw = as_check_only(raw)
         request, warnings = parse_request(raw, self.batch.defaults)
@@ -136,22 +137,49 @@ def check_files(files: Sequence[str]) -> None:
             raise InputError(f"{name} can't be read: permission denied")
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
+    """The name of an input file as people are told it."""
     return "standard input" if name == STDIN else name
 
 
-def read_lines(name: str) -> Iterator[tuple[int, bytes]]:
-    """Number (from 1) and bytes of each line that is not blank, without its end."""
+def read_lines(name: str) -> Iterator[tuple[int, bytes | None]]:
+    """Number (from 1) and bytes of each line that is not blank, without its end; None for one that is too long.
+
+    However long a line is, no more of it than ``MAX_LINE_BYTES`` is ever held.
+    """
     try:
         with _opened(name) as file:
-            for number, line in enumerate(file, 1):
-                if number == 1 and line.startswith(_UTF_16):
-                    raise InputError(f"{_shown(name)} is UTF-16; save it as UTF-8")
-                content = (line.removeprefix(_BOM) if number == 1 else line).strip()
-                if content:
+            for number, line in enumerate(_bounded(file), 1):
+                if number == 1 and line is not None and line.startswith(_UTF_16):
+                    raise InputError(f"{shown(name)} is UTF-16; save it as UTF-8")
+                if line is None:
+                    yield number, None
+                elif content := (line.removeprefix(_BOM) if number == 1 else line).strip():
                     yield number, content
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{_shown(name)} can't be read: {error}") from error
+        raise InputError(f"{shown(name)} can't be read: {error}") from error
+
+
+def parsed(line: bytes | None) -> Any:
+    """The JSON of a line as ``read_lines`` gives it; raises ``InputError``."""
+    if line is None:
+        raise InputError(f"the line is longer than {MAX_LINE_BYTES:,} bytes; each job must stand on a line of its own")
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"not valid JSON: {error}") from None
+
+
+def _bounded(file: IO[bytes]) -> Iterator[bytes | None]:
+    """The lines of a file with their ends; None in the place of one that is too long."""
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        if len(line) <= MAX_LINE_BYTES or line.endswith(b"\n"):
+            yield line
+            continue
+        del line
+        while (rest := file.readline(_SKIPPED_BYTES)) and not rest.endswith(b"\n"):
+            pass
+        yield None
 
 
 @contextmanager
@@ -173,10 +201,10 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
             yield file
 
 
-def _custom_id(line: bytes) -> str | None:
+def _custom_id(line: bytes | None) -> str | None:
     """The custom id of a line that was refused, so that its producer recognises it."""
     try:
-        value = orjson.loads(line)["custom_id"]
-    except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):
+        value = parsed(line)["custom_id"]
+    except (InputError, KeyError, TypeError, IndexError):
         return None
     return value if isinstance(value, str) else None

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import orjson
-
 from schemas.grounding import Verdict
 from tasks.checkers.judge import Word
 from tasks.checkers.judge.labelled import JudgedClaim
@@ -15,7 +13,7 @@ from tasks.checkers.recalibration import LabelledAnswer, Said
 from tasks.errors import InputError
 from tasks.given import as_check_only
 from tasks.submit import parse_request
-from worker.cli.intake import read_lines
+from worker.cli.intake import parsed, read_lines, shown
 
 SUPPORTED = frozenset({1, "1", "true", "yes", "supported", "entailment"})
 UNSUPPORTED = frozenset({0, "0", "false", "no", "unsupported", "not supported", "contradicted", "hallucination"})
@@ -73,7 +71,7 @@ def read_labels(name: str, base: Calibration | None, bad_line: Callable[[str], N
             labels.add(_read(line, base))
         except InputError as error:
             labels.bad += 1
-            bad_line(f"line {number} is left out: {error}")
+            bad_line(f"{shown(name)}, line {number} is left out: {error}")
             continue
         if labels.answers and labels.claims:
             raise InputError(
@@ -83,11 +81,8 @@ def read_labels(name: str, base: Calibration | None, bad_line: Callable[[str], N
     return labels
 
 
-def _read(line: bytes, base: Calibration | None) -> LabelledAnswer | _Exported:
-    try:
-        raw: Any = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"not valid JSON: {error}") from None
+def _read(line: bytes | None, base: Calibration | None) -> LabelledAnswer | _Exported:
+    raw = parsed(line)
     if not isinstance(raw, dict):
         raise InputError("is not a JSON object")
     label = _label(raw.pop("label", None))

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 from worker.doctor.broker import PATIENCE_S
 from worker.doctor.finding import Finding, Severity
 from worker.ledger.health import PausedLane
-from worker.limits.book import RECOVERY
+from worker.limits.book import grown
 from worker.limits.terms import PERIOD_S
 
 LOWERED = 0.9
@@ -50,13 +50,13 @@ def _account(key: bytes, stored: dict[bytes, bytes], now: float) -> Account:
     def number(name: str, default: float) -> float:
         return float(stored.get(name.encode(), default))
 
-    grown = RECOVERY * (now - number("factor_at", 0.0)) / PERIOD_S
+    factor = number("factor", 1.0)
     return Account(
         unquote(provider),
         unquote(model),
         breaker_open=number("trips", 0.0) > 0,
         paused_s=max(0.0, number("paused", 0.0) - now),
-        factor=min(1.0, number("factor", 1.0) + grown),
+        factor=min(1.0, grown(factor, number("before", factor), (now - number("cut_at", 0.0)) / PERIOD_S)),
     )
 
 

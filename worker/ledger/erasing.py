@@ -63,7 +63,11 @@ WITH chosen AS (
     -- Job by job: a merge join would read the whole index.
     FROM chosen c CROSS JOIN LATERAL (SELECT usage FROM attempt WHERE job_id = c.id OFFSET 0) a
 ), gone AS (
-    DELETE FROM job j USING chosen c WHERE j.id = c.id RETURNING j.id, j.run, j.cost_usd
+    DELETE FROM job j USING chosen c WHERE j.id = c.id RETURNING j.id, j.batch_id, j.run, j.cost_usd
+), accounted AS (
+    UPDATE batch b SET pruned_usd = b.pruned_usd + s.usd
+    FROM (SELECT batch_id, sum(cost_usd) AS usd FROM gone GROUP BY batch_id) s
+    WHERE b.id = s.batch_id AND s.usd <> 0
 )
 SELECT g.id, g.run, g.cost_usd, c.attempts, c.input_tokens, c.output_tokens FROM gone g CROSS JOIN calls c
 """

@@ -234,14 +234,12 @@ _MONEY = (
     ),
     Invariant(
         "batch_spent_is_the_sum",
-        "a batch has spent what the attempts of its jobs have cost, and no less where jobs were pruned",
-        # The cost of pruned jobs stays with their batch; where positions are missing it can't be told from bad lines.
+        "a batch has spent what the attempts of its jobs have cost, those of pruned jobs included",
         """
         SELECT b.id FROM batch b
-        JOIN (SELECT batch_id, count(*) > max(position) AS complete FROM job GROUP BY batch_id) j ON j.batch_id = b.id
         LEFT JOIN (SELECT j.batch_id, sum(a.cost_usd) AS usd FROM attempt a JOIN job j ON j.id = a.job_id
                    GROUP BY j.batch_id) s ON s.batch_id = b.id
-        WHERE b.spent_usd < coalesce(s.usd, 0) OR (j.complete AND b.spent_usd <> coalesce(s.usd, 0))
+        WHERE b.spent_usd <> b.pruned_usd + coalesce(s.usd, 0)
         """,
     ),
     Invariant(

@@ -57,6 +57,8 @@ batch = Table(
     Column("max_cost_usd", _MONEY),
     Column("reserved_usd", _MONEY, nullable=False, server_default=text("0")),
     Column("spent_usd", _MONEY, nullable=False, server_default=text("0")),
+    # The part of spent_usd whose attempts are no more: of jobs that were pruned.
+    Column("pruned_usd", _MONEY, nullable=False, server_default=text("0")),
     Column("paused", Boolean, nullable=False, server_default=text("false")),
     Column("cancelled_at", _INSTANT),
     Column("defaults", JSONB, nullable=False, server_default=text("'{}'")),

@@ -25,18 +25,34 @@ CUT = 0.7
 CUT_PAUSE = 1 / 30
 """Of a period: calls that were under way together are refused together, and count once."""
 LEAST_FACTOR = 0.05
-RECOVERY = 0.3
-"""Of the limit that comes back per period without a refusal."""
+LEAST_GROWTH = 0.3
+"""Of the limit that comes back per period without a refusal, at least."""
+GROWTH = 1.0
+"""How steeply a limit comes back, in limits per cubed period: see ``grown``. More brings more refusals, not more calls."""
 LEARNED_KEPT = 10.0
 """Periods after which what a provider said of its limits, or what was guessed, is forgotten."""
+
+SLOT_KEPT_S = 20.0
+"""A call under way keeps its slot for so long after its worker last named it: a worker that dies leaves none taken."""
 
 URGENT_HELD = 1 / 30
 """Of a period at most: so long others wait after an urgent call was refused, so that it gets what comes free first."""
 
-COOL = 0.25
+COOL = 1 / 12
 """Of a period: first pause of a breaker; doubles with every probe that did not close it."""
-LONGEST_COOL = 5.0
-"""Periods."""
+LONGEST_COOL = 1.0
+"""Periods: a call a minute tells nobody anything new, and so long a provider that is back may wait for calls."""
+
+
+def grown(factor: float, before: float, periods: float) -> float:
+    """What a share of a limit that was cut from ``before`` to ``factor`` has grown to after so many periods.
+
+    The cubic of CUBIC (RFC 9438, 4.2), or a straight line where that is quicker (4.3): back quickly at first, slowly around
+    what was refused, and ever faster when it is not refused again. With periods of a minute one cut is made good in 40 s,
+    and the lowest share is the whole limit after 75 s at most.
+    """
+    back: float = (max(0.0, before - factor) / GROWTH) ** (1 / 3)
+    return max(before + GROWTH * (periods - back) ** 3, factor + LEAST_GROWTH * periods)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +62,6 @@ class Ask:
     id: UUID
     urgent: bool
     weights: tuple[float, ...]
-    lasts_s: float
-    """A slot that is not given back by then is taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,8 @@ class Order:
     asks: tuple[Ask, ...] = ()
     settlements: tuple[Settlement, ...] = ()
     notice: Notice = field(default_factory=Notice)
+    held: tuple[UUID, ...] = ()
+    """Calls under way whose slots are kept, or taken again where they were lost."""
     workers: int = 1
     """Processes that share the limits without seeing each other; 1 where the account is shared."""
 
@@ -161,7 +177,8 @@ class Book:
         self._clock = clock
         self._meters = [_Meter() for _ in DIMENSIONS]
         self._slots: dict[UUID, float] = {}
-        self._factor, self._factor_at, self._cut_at = 1.0, 0.0, float("-inf")
+        self._factor, self._before, self._cut_at = 1.0, 1.0, float("-inf")
+        self._guessed = False
         self._learned = [0.0] * len(DIMENSIONS)
         self._learned_at = 0.0
         self._paused_until = 0.0
@@ -184,6 +201,8 @@ class Book:
             for at, (meter, most, more) in enumerate(zip(self._meters, own, end.more, strict=True)):
                 if more and (most > 0 or at == REQUESTS):
                     meter.take(now, end.taken_at_s, period, most, more)
+        if order.terms.concurrency:
+            self._slots |= dict.fromkeys(order.held, now + SLOT_KEPT_S)
         self._slots = {name: until for name, until in self._slots.items() if until > now}
         granted, wait, why = 0, 0.0, ""
         for ask in order.asks:
@@ -216,12 +235,19 @@ class Book:
 
     def _limits(self, terms: Terms, now: float) -> list[float]:
         if now - self._learned_at > LEARNED_KEPT * terms.period_s:
-            self._learned = [0.0] * len(DIMENSIONS)
-        factor = min(1.0, self._factor + RECOVERY * (now - self._factor_at) / terms.period_s)
-        return [
-            min(filter(None, (own, learned)), default=0.0) * factor
+            self._learned, self._guessed = [0.0] * len(DIMENSIONS), False
+        factor = self._grown(terms, now)
+        limits = [
+            min(filter(None, (own, learned)), default=0.0) * min(1.0, factor)
             for own, learned in zip(terms.most, self._learned, strict=True)
         ]
+        if self._guessed:
+            # Nobody said that this is the limit.
+            limits[REQUESTS] = self._learned[REQUESTS] * factor
+        return limits
+
+    def _grown(self, terms: Terms, now: float) -> float:
+        return grown(self._factor, self._before, min((now - self._cut_at) / terms.period_s, LEARNED_KEPT))
 
     def _heed(self, order: Order, now: float, limits: list[float]) -> None:
         """Take in what the provider said."""
@@ -229,14 +255,16 @@ class Book:
         for at, learned in enumerate(notice.learned):
             if learned > 0:
                 self._learned[at], self._learned_at = learned, now
+                self._guessed &= at != REQUESTS
         if notice.cut and now - self._cut_at >= CUT_PAUSE * period:
+            rate = self._meters[REQUESTS].rate(now, period) * order.workers
             if limits[REQUESTS] <= 0:
                 # No limit is known: what just went through was too much.
-                self._learned[REQUESTS] = max(1.0, self._meters[REQUESTS].rate(now, period) * order.workers)
-                self._learned_at = now
-            grown = self._factor + RECOVERY * (now - self._factor_at) / period
-            self._factor = max(LEAST_FACTOR, min(1.0, grown) * CUT)
-            self._factor_at = self._cut_at = now
+                self._learned[REQUESTS], self._learned_at, self._guessed = max(1.0, rate), now, True
+            # A guess may have outgrown what is called for: what went through was too much, not what might have.
+            most = max(1.0, rate / self._learned[REQUESTS]) if self._guessed else 1.0
+            self._before = max(LEAST_FACTOR, min(most, self._grown(order.terms, now)))
+            self._factor, self._cut_at = max(LEAST_FACTOR, self._before * CUT), now
         if notice.pause_s > 0:
             self._paused_until = max(self._paused_until, now + notice.pause_s)
         if notice.well:
@@ -268,7 +296,7 @@ class Book:
 
     def _grant(self, order: Order, ask: Ask, now: float, own: list[float]) -> None:
         if order.terms.concurrency:
-            self._slots[ask.id] = now + ask.lasts_s
+            self._slots[ask.id] = now + SLOT_KEPT_S
         for at, (meter, most, weight) in enumerate(zip(self._meters, own, ask.weights, strict=True)):
             # Requests are counted also without a limit, so that a refusal can make one.
             if most > 0 or at == REQUESTS:

@@ -17,7 +17,7 @@ from tasks.ports import Call, Leased, Limits, NotNow, Permit, Room, Why
 from worker.limits.book import Ask, Book, Order, Reply, Settlement
 from worker.limits.headers import LONGEST_PAUSE_S, read
 from worker.limits.lanes import Lanes
-from worker.limits.line import Line, Waiter
+from worker.limits.line import NAME_S, Line, Waiter
 from worker.limits.presence import EVERY_S
 from worker.limits.terms import DIMENSIONS, INPUT, OUTPUT, PERIOD_S, REQUESTS, TOKENS, terms_of
 from worker.settings import ProviderKind, Settings
@@ -49,7 +49,7 @@ MOST_LINES, IDLE_S = 500, 600.0
 """From so many models on, those that nobody asked for in that time are forgotten."""
 
 SLOT_GRACE_S = 60.0
-"""Beyond a call's timeout: its slot comes back then even if its worker died."""
+"""Beyond a call's timeout: its slot comes back then even if nobody says what became of it."""
 
 ILL = frozenset({FailureKind.OVERLOADED, FailureKind.UNAVAILABLE, FailureKind.UNKNOWN_OUTCOME})
 NEITHER = frozenset({FailureKind.BAD_ANSWER, FailureKind.INTERNAL, FailureKind.CONFIGURATION, FailureKind.CANCELLED})
@@ -101,6 +101,7 @@ class LimitDesk(Limits):
         self._began = monotonic()
         self._lines: dict[tuple[str, str], Line] = {}
         self._looking: asyncio.Task[None] | None = None
+        self._naming: asyncio.Task[None] | None = None
         self._agree_until = 0.0
         self._peeked_at = float("-inf")
         self._configured = any(
@@ -131,7 +132,7 @@ class LimitDesk(Limits):
             line.asked_at = began
             return refusal
         weights = self._weights(line, call)
-        waiter = line.join(self._ask(call, weights, urgent=urgent))
+        waiter = line.join(Ask(uuid7(), urgent, weights), call.timeout_s + SLOT_GRACE_S)
         self._start(line)
         try:
             granted = await waiter.granted
@@ -231,9 +232,10 @@ class LimitDesk(Limits):
 
     async def close(self) -> None:
         """Tell what is left to be told, once, and stop."""
-        tasks = [task for task in (self._looking, *(line.pump for line in self._lines.values())) if task is not None]
+        tasks = (self._looking, self._naming, *(line.pump for line in self._lines.values()))
         for task in tasks:
-            await cancelled(task)
+            if task is not None:
+                await cancelled(task)
         for line in self._lines.values():
             if line.unsent:
                 await self._once(line)
@@ -256,7 +258,7 @@ class LimitDesk(Limits):
             now = monotonic()
             self._lines = {
                 key: line for key, line in self._lines.items()
-                if line.waiting or line.unsent or now - line.asked_at < IDLE_S
+                if line.waiting or line.unsent or line.held or now - line.asked_at < IDLE_S
             }  # fmt: skip
 
     def _now(self) -> float:
@@ -270,9 +272,6 @@ class LimitDesk(Limits):
     def _weights(self, line: Line, call: Call) -> tuple[float, ...]:
         expected = line.estimate
         return _weights(expected.input_tokens(len(call.body)), expected.output_tokens(call.request.config.max_tokens))
-
-    def _ask(self, call: Call, weights: tuple[float, ...], *, urgent: bool) -> Ask:
-        return Ask(uuid7(), urgent, weights, call.timeout_s + SLOT_GRACE_S)
 
     def _settle(self, line: Line, permit: Permit, used: tuple[float, ...]) -> None:
         more = tuple(new - old for new, old in zip(used, permit.taken, strict=True))
@@ -291,6 +290,14 @@ class LimitDesk(Limits):
     def _start(self, line: Line) -> None:
         if line.pump is None or line.pump.done():
             line.pump = asyncio.get_running_loop().create_task(self._pump(line), name=f"limits of {line.provider}")
+
+    async def _name(self) -> None:
+        """Keep the slots of calls under way, also where nothing else is to be told."""
+        while True:
+            await asyncio.sleep(NAME_S)
+            for line in self._lines.values():
+                if line.unsent:
+                    self._start(line)
 
     async def _pump(self, line: Line) -> None:
         while line.waiting or line.unsent:
@@ -315,6 +322,8 @@ class LimitDesk(Limits):
         for waiter in line.serve(asking, reply, shared=shared):
             nothing = tuple(-weight for weight in waiter.ask.weights)
             line.settle(Settlement(waiter.ask.id, reply.at_s, nothing), shared=shared)
+        if line.held and self._naming is None:
+            self._naming = asyncio.get_running_loop().create_task(self._name(), name="name calls under way")
         if not reply.why:
             return 0.0
         return min(max(reply.wait_s, SOONEST_S), LATEST_S)

@@ -8,7 +8,7 @@ local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 local period, rules, notice = order.period, order.rules, order.notice
 local width = period / rules.slices
 
-local names = {'factor', 'factor_at', 'cut_at', 'learned_at', 'paused', 'urgent', 'open', 'trips'}
+local names = {'factor', 'before', 'cut_at', 'guessed', 'learned_at', 'paused', 'urgent', 'open', 'trips'}
 for d = 1, #order.most do
   names[#names + 1] = 'learned' .. d
   names[#names + 1] = 'due' .. d
@@ -47,21 +47,28 @@ local function expire(d)
   set('last' .. d, last)
 end
 
-local function factor()
-  return math.min(1, get('factor', 1) + rules.recovery * (now - get('factor_at', 0)) / period)
+local function grown()
+  local cut_to = get('factor', 1)
+  local before = get('before', cut_to)
+  local periods = math.min((now - get('cut_at', 0)) / period, rules.learned_kept)
+  local cubic = before + rules.growth * (periods - (math.max(0, before - cut_to) / rules.growth) ^ (1 / 3)) ^ 3
+  return math.max(cubic, cut_to + rules.least_growth * periods)
 end
 
 local function limits()
   if now - get('learned_at', 0) > rules.learned_kept * period then
     for d = 1, #order.most do set('learned' .. d, 0) end
+    set('guessed', 0)
   end
-  local effective = {}
+  local factor, effective = grown(), {}
   for d, own in ipairs(order.most) do
     local learned = get('learned' .. d, 0)
     local most = own
     if own <= 0 or (learned > 0 and learned < own) then most = learned end
-    effective[d] = most * factor()
+    effective[d] = most * math.min(1, factor)
   end
+  -- Nobody said that a guess is the limit.
+  if get('guessed', 0) > 0 then effective[1] = get('learned1', 0) * factor end
   return effective
 end
 
@@ -110,15 +117,21 @@ for d, learned in ipairs(notice.learned) do
   if learned > 0 then
     set('learned' .. d, learned)
     set('learned_at', now)
+    if d == 1 then set('guessed', 0) end
   end
 end
 if notice.cut and now - get('cut_at', 0) >= rules.cut_pause * period then
+  local went = rate(1)
   if most[1] <= 0 then
-    set('learned1', math.max(1, rate(1)))
+    set('learned1', math.max(1, went))
     set('learned_at', now)
+    set('guessed', 1)
   end
-  set('factor', math.max(rules.least_factor, factor() * rules.cut))
-  set('factor_at', now)
+  local before, through = grown(), 1
+  if get('guessed', 0) > 0 then through = math.max(1, went / get('learned1', 0)) end
+  before = math.max(rules.least_factor, math.min(through, before))
+  set('before', before)
+  set('factor', math.max(rules.least_factor, before * rules.cut))
   set('cut_at', now)
 end
 if notice.pause > 0 then set('paused', math.max(get('paused', 0), now + notice.pause)) end
@@ -138,7 +151,11 @@ for _, ended in ipairs(order.settlements) do
     if more ~= 0 and (most[d] > 0 or d == 1) then take(d, ended.at, most[d], more) end
   end
 end
-if order.concurrency > 0 then redis.call('ZREMRANGEBYSCORE', slots, '-inf', string.format('%.6f', now)) end
+local kept_until = string.format('%.6f', now + rules.slot_kept)
+if order.concurrency > 0 then
+  for _, id in ipairs(order.held) do redis.call('ZADD', slots, kept_until, id) end
+  redis.call('ZREMRANGEBYSCORE', slots, '-inf', string.format('%.6f', now))
+end
 
 local function refusal(ask)
   if now < get('paused', 0) then return get('paused', 0) - now, 'pause' end
@@ -168,7 +185,7 @@ for _, ask in ipairs(order.asks) do
     set('trips', trips + 1)
     set('open', now + math.min(rules.cool * 2 ^ trips, rules.longest_cool) * period)
   end
-  if order.concurrency > 0 then redis.call('ZADD', slots, string.format('%.6f', now + ask.lasts), ask.id) end
+  if order.concurrency > 0 then redis.call('ZADD', slots, kept_until, ask.id) end
   for d, weight in ipairs(ask.weights) do
     -- Requests are counted also without a limit, so that a refusal can make one.
     if weight ~= 0 and (most[d] > 0 or d == 1) then take(d, now, most[d], weight) end
@@ -189,7 +206,7 @@ if #removals > 0 then redis.call('HDEL', key, unpack(removals)) end
 if #writes > 0 then redis.call('HSET', key, unpack(writes)) end
 local kept = math.ceil((rules.learned_kept + rules.longest_cool) * period)
 redis.call('EXPIRE', key, kept)
-if order.concurrency > 0 then redis.call('EXPIRE', slots, kept + 7200) end
+if order.concurrency > 0 then redis.call('EXPIRE', slots, math.max(kept, math.ceil(rules.slot_kept))) end
 
 local blocked = math.max(0, get('paused', 0) - now)
 if get('trips', 0) > 0 then blocked = math.max(blocked, get('open', 0) - now) end

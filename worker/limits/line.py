@@ -5,10 +5,11 @@ import math
 import random
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import chain, islice
 from time import monotonic
+from uuid import UUID
 
 from tasks.ports.limits import NotNow, Why
 from worker.limits.book import Ask, Book, Notice, Order, Reply, Settlement
@@ -32,6 +33,9 @@ LONGEST_DELAY_S = 300.0
 """A job that is sent away comes back by then, however long the line."""
 URGENT_DELAY_S = 1.0
 
+NAME_S = 5.0
+"""Between two times that the calls under way are named to the account, so that they keep their slots."""
+
 TRIP_AFTER = 10
 """Calls in a row that must fail for the breaker to open."""
 
@@ -41,6 +45,8 @@ class Waiter:
     """One job at the limiter."""
 
     ask: Ask
+    lasts_s: float
+    """How long its slot is kept at most."""
     granted: asyncio.Future["Grant | NotNow"]
     since: float = field(default_factory=monotonic)
 
@@ -70,6 +76,9 @@ class Line:
         self.blocked_by = Why.LIMIT
         self.asked_at = monotonic()
         self.pump: asyncio.Task[None] | None = None
+        self.held: dict[UUID, float] = {}
+        """Calls under way that have a slot, and until when it is kept for them, by the monotonic clock."""
+        self._named_at = monotonic()
         self._settlements: list[tuple[Settlement, bool]] = []
         self._notice = Notice()
         self._failures = 0
@@ -79,13 +88,13 @@ class Line:
 
     # ---- joining and leaving ----
 
-    def join(self, ask: Ask) -> Waiter:
+    def join(self, ask: Ask, lasts_s: float) -> Waiter:
         """Wait in line."""
         self.asked_at = monotonic()
         self._weights = tuple(
             new if not old else old + 0.1 * (new - old) for old, new in zip(self._weights, ask.weights, strict=True)
         )
-        waiter = Waiter(ask, asyncio.get_running_loop().create_future())
+        waiter = Waiter(ask, lasts_s, asyncio.get_running_loop().create_future())
         (self.urgent if ask.urgent else self.bulk).append(waiter)
         if ask.urgent or len(self.bulk) == 1:
             self._wake.set()
@@ -155,6 +164,7 @@ class Line:
 
     def settle(self, settlement: Settlement, *, shared: bool) -> None:
         """Tell the account at the next exchange."""
+        self.held.pop(settlement.id, None)
         self._settlements.append((settlement, shared))
 
     def went_well(self) -> None:
@@ -190,7 +200,11 @@ class Line:
     @property
     def unsent(self) -> bool:
         """Whether the account does not yet know everything."""
-        return bool(self._settlements) or self._notice != Notice()
+        return bool(self._settlements) or self._notice != Notice() or self._naming_due
+
+    @property
+    def _naming_due(self) -> bool:
+        return bool(self.held) and monotonic() - self._named_at >= NAME_S
 
     def order(self) -> tuple[list[Waiter], Order, tuple[Settlement, ...]]:
         """What is to be told and asked: the waiters, the order for the shared account, all settlements."""
@@ -199,8 +213,21 @@ class Line:
         settlements, notice = self._settlements, self._notice
         self._settlements, self._notice = [], Notice()
         own = tuple(settlement for settlement, shared in settlements if shared)
-        order = Order(self.terms, tuple(waiter.ask for waiter in asking), own, notice)
+        if self.terms.concurrency:
+            # Named there it has a slot, whoever granted it; what it used was never counted.
+            own += tuple(
+                replace(settlement, more=(0.0,) * len(DIMENSIONS)) for settlement, shared in settlements if not shared
+            )
+        order = Order(self.terms, tuple(waiter.ask for waiter in asking), own, notice, self._named())
         return asking, order, tuple(settlement for settlement, _ in settlements)
+
+    def _named(self) -> tuple[UUID, ...]:
+        """The calls under way, when it is time to name them."""
+        if not self._naming_due:
+            return ()
+        self._named_at = now = monotonic()
+        self.held = {name: until for name, until in self.held.items() if until > now}
+        return tuple(self.held)
 
     def serve(self, asking: list[Waiter], reply: Reply, *, shared: bool) -> list[Waiter]:
         """Hand out what was granted; returns those whose job was given up meanwhile."""
@@ -209,8 +236,11 @@ class Line:
             self.leave(waiter)
             if waiter.granted.done():
                 gone.append(waiter)
-            else:
-                waiter.granted.set_result(Grant(reply.at_s, shared))
+                continue
+            if self.terms.concurrency:
+                self._named_at = monotonic() if not self.held else self._named_at
+                self.held[waiter.ask.id] = monotonic() + waiter.lasts_s
+            waiter.granted.set_result(Grant(reply.at_s, shared))
         self.limits, self.limited = reply.limits, reply.limited
         now = monotonic()
         self.blocked_until = now + reply.blocked_s

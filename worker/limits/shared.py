@@ -21,8 +21,10 @@ RULES = {
     "cut": book.CUT,
     "cut_pause": book.CUT_PAUSE,
     "least_factor": book.LEAST_FACTOR,
-    "recovery": book.RECOVERY,
+    "growth": book.GROWTH,
+    "least_growth": book.LEAST_GROWTH,
     "learned_kept": book.LEARNED_KEPT,
+    "slot_kept": book.SLOT_KEPT_S,
     "urgent_held": book.URGENT_HELD,
     "cool": book.COOL,
     "longest_cool": book.LONGEST_COOL,
@@ -87,8 +89,7 @@ def _order(order: Order) -> bytes:
                 "learned": notice.learned,
             },
             "settlements": [{"id": one.id, "at": one.taken_at_s, "more": one.more} for one in order.settlements],
-            "asks": [
-                {"id": one.id, "urgent": one.urgent, "weights": one.weights, "lasts": one.lasts_s} for one in order.asks
-            ],
+            "held": order.held,
+            "asks": [{"id": one.id, "urgent": one.urgent, "weights": one.weights} for one in order.asks],
         }
     )

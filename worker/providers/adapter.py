@@ -130,7 +130,6 @@ class Adapter(ABC):
     path: ClassVar[str]
     sdk: ClassVar[str]
     """Name and version."""
-    decides = False
 
     def __init__(self, target: Target, client: SdkClient, vendor: Vendor | None) -> None:
         self.name = target.name

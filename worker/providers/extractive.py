@@ -67,8 +67,6 @@ class Extractive:
         name: under which name it is configured.
     """
 
-    decides = False
-
     def __init__(self, latency_s: float = 0.0, name: str = "extractive") -> None:
         self.name = name
         self._latency_s = latency_s

@@ -92,8 +92,6 @@ def _factory(path: str) -> Callable[..., Any]:
 class LlamaIndex:
     """One call is one ``achat`` (or ``chat`` in a thread, where the class has no other); what the class retries by itself is set by its own ``options`` (``max_retries``)."""
 
-    decides = False
-
     def __init__(
         self,
         name: str,

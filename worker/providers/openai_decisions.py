@@ -26,7 +26,6 @@ class OpenAIDecisions(Adapter):
 
     path = "/decisions"
     sdk = SDK
-    decides = True
 
     def __init__(self, target: Target) -> None:
         self._tier = target.service_tier

@@ -85,8 +85,7 @@ class ConfiguredProviders:
             raise ConfigurationError(f"NIGHTDESK_JUDGE names {judge!r}, which quotes sentences and can't judge")
 
     def _can_answer(self, variable: str, name: str | None) -> None:
-        known = self._known.get(name) if name else None
-        if known is not None and known.kind is ProviderKind.OPENAI_DECISIONS:
+        if name and self.decides(name):
             raise ConfigurationError(f"{variable} names {name!r}, which only judges: name it in NIGHTDESK_JUDGE")
 
     @property
@@ -116,6 +115,11 @@ class ConfiguredProviders:
                 raise ConfigurationError(f"no provider {name!r} is configured; there is {known}")
             provider = self._built[name] = self._build(name, given)
         return provider
+
+    def decides(self, name: str) -> bool:
+        """See ``tasks.ports.Providers``."""
+        given = self._known.get(name)
+        return given is not None and given.kind is ProviderKind.OPENAI_DECISIONS
 
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
         """See ``tasks.ports.Providers``."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tasks.text.among import Among
 from tasks.text.sentences import plain_arabic
 from tasks.text.wording.ar import WORDING as AR
 from tasks.text.wording.de import WORDING as DE
@@ -45,14 +46,15 @@ _MOST = 4_000
 
 @dataclass(frozen=True, slots=True)
 class _Phrases:
-    """_Phrases looked for as substrings first, which is ten times quicker than the pattern that tells whole words."""
+    """Phrases looked for as substrings first, which is a hundred times quicker than the pattern that tells whole words."""
 
     listed: tuple[str, ...]
+    among: Among
     pattern: re.Pattern[str]
 
     def find(self, text: str) -> list[str]:
         """Those phrases in a text that stand there as whole words, in order."""
-        return self.pattern.findall(text) if any(phrase in text for phrase in self.listed) else []
+        return self.pattern.findall(text) if self.among(text) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def _compile(*wordings: Wording) -> _Patterns:
     def phrases(kind: str, before: str = "", after: str = "") -> _Phrases:
         found = {phrase for wording in wordings for phrase in getattr(wording, kind)}
         listed = tuple(sorted(map(plain_arabic, found) if arabic else found, key=lambda p: (-len(p), p)))
-        return _Phrases(listed, re.compile(f"{before}({'|'.join(map(re.escape, listed))}){after}"))
+        return _Phrases(listed, Among(*listed), re.compile(f"{before}({'|'.join(map(re.escape, listed))}){after}"))
 
     def opens(kind: str, after: str = "") -> re.Pattern[str]:
         return re.compile(f"(?:{either(p for wording in wordings for p in getattr(wording, kind)).pattern}){after}")

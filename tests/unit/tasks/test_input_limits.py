@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from schemas import job, metadata
 from tasks import door
 from tasks.errors import InputError
-from tasks.submit import canonical, parse_request
+from tasks.submit import canonical, chunked, new_job, parse_request
 
 LIMITS: list[tuple[str, int, Any]] = [
     ("query", job.MAX_QUERY_CHARACTERS, lambda n: {"query": "x" * n}),
@@ -83,6 +83,16 @@ def test_a_job_as_a_whole_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(InputError, match="fewer or shorter sources"):
         canonical(request)
+
+
+def test_a_chunk_of_a_submission_is_bounded_in_jobs_and_in_bytes() -> None:
+    request, _ = parse_request({"query": "q", "context": ["x" * 1_000]})
+    jobs = [new_job(request, position=at, tenant="t") for at in range(10)]
+    weight = len(jobs[0].request)
+
+    assert [len(chunk) for chunk in chunked(jobs, 4)] == [4, 4, 2]
+    assert [len(chunk) for chunk in chunked(jobs, 4, most_bytes=3 * weight)] == [3, 3, 3, 1]
+    assert [len(chunk) for chunk in chunked(jobs[:2], 4, most_bytes=1)] == [1, 1]
 
 
 def test_a_message_holds_so_many_jobs_and_no_more() -> None:

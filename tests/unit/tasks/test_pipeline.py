@@ -189,7 +189,7 @@ def test_a_lost_lease_cuts_its_job_off() -> None:
 
 def test_a_stopping_feed_leaves_what_waits_and_cuts_off_what_is_too_slow() -> None:
     async def story() -> None:
-        works = Works(slots=2, free=False)
+        works = Works(slots=3, free=False)
         ids = await works.submit(5)
         works.feed.start()
         waiting = asyncio.create_task(works.feed.admit(ids, urgent=False))
@@ -214,6 +214,45 @@ def test_few_slots_still_run_bulk_jobs(slots: int) -> None:
         works.feed.start()
         await asyncio.wait_for(works.feed.admit(ids, urgent=False), 5)
         await works.until_ran(6)
+        await works.feed.drain(timedelta(seconds=1))
+
+    run(story())
+
+
+@pytest.mark.parametrize(("slots", "kept"), [(1, 0), (2, 1), (3, 1), (8, 1), (39, 1), (40, 2), (50, 2), (1_000, 50)])
+def test_a_slot_at_least_is_kept_for_urgent_jobs_but_not_the_only_one(slots: int, kept: int) -> None:
+    async def story() -> None:
+        works = Works(slots=slots, free=False)
+        bulk = await works.submit(slots + 1)
+        works.feed.start()
+        waiting = asyncio.create_task(works.feed.admit(bulk, urgent=False))
+        await works.until_ran(slots - kept)
+        urgent = await works.submit(kept, priority=1)
+        await asyncio.wait_for(works.feed.admit(urgent, urgent=True), 5)
+        await works.until_ran(slots)
+        assert set(works.ran[slots - kept :]) == set(urgent)
+        works.gate.set()
+        await asyncio.wait_for(waiting, 5)
+        await works.feed.drain(timedelta(seconds=1))
+
+    run(story())
+
+
+def test_a_full_worker_that_was_told_nothing_finds_an_urgent_job_whose_hint_waits_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipeline, "IDLE_CLAIM", timedelta(seconds=60))
+
+    async def story() -> None:
+        works = Works(slots=8, free=False)
+        works.feed.start()
+        await works.feed.admit(await works.submit(7), urgent=False)
+        await works.until_ran(7)
+        await asyncio.sleep(0.01)
+        urgent = await works.submit(1, priority=9)
+        await works.until_ran(8)
+        assert works.ran[7:] == urgent
+        works.gate.set()
         await works.feed.drain(timedelta(seconds=1))
 
     run(story())

@@ -104,8 +104,9 @@ def test_every_mode_and_protocol_is_pinned() -> None:
         {"context": ["First one here. " * 40, "Second one here. " * 40, "a"], "config": {"max_context_tokens": 200}},
         {"context": [{"content": "low", "relevance_score": 0.1}, {"content": "high", "relevance_score": 0.9}]},
         {"context": []},
+        {"context": [], "query": "What does <source 1> mean?"},
     ],
-    ids=["plain", "chat tokens", "forged tag", "trimmed", "ranked", "no sources"],
+    ids=["plain", "chat tokens", "forged tag", "trimmed", "ranked", "no sources", "a tag, no sources"],
 )
 def test_a_stored_prompt_is_rendered_again(version: str, protocol: AnswerProtocol, changes: dict[str, Any]) -> None:
     request = make(**{**changes, "config": {**changes.get("config", {}), "prompt_version": version}})

@@ -4,15 +4,19 @@ import json
 import os
 import sys
 import threading
+import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from schemas.job import MAX_LINE_BYTES, MAX_REQUEST_BYTES, JobRequest, SourceContext
 from schemas.states import Step
 from tasks.errors import InputError
 from tasks.ports import NewBatch
+from tasks.submit import canonical
 from worker.cli.intake import SMALL, BadLine, Intake, check_files
 
 
@@ -108,6 +112,68 @@ def test_the_first_jobs_are_remembered_with_their_step(tmp_path: Path) -> None:
     assert len(taken.first) == SMALL
     assert taken.first[given[0].id] is Step.CHECK
     assert taken.first[given[1].id] is Step.GENERATE
+
+
+class Endless(io.RawIOBase):
+    """A file of one line with no end in sight: ``size`` bytes made as they are read, then two good lines."""
+
+    def __init__(self, size: int) -> None:
+        self.left, self.after = size, f"\n{job()}\n{job()}\n".encode()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = min(len(buffer), self.left) or min(len(buffer), len(self.after))
+        if self.left:
+            buffer[:count] = b"x" * count
+            self.left -= count
+        else:
+            buffer[:count], self.after = self.after[:count], self.after[count:]
+        return count
+
+
+def test_no_more_of_a_long_line_than_its_limit_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.cli.intake.MAX_LINE_BYTES", 1_000_000)
+    given = io.BufferedReader(Endless(60_000_000))
+    monkeypatch.setattr("worker.cli.intake._opened", lambda _: nullcontext(given))
+    taken = intake(tmp_path / "in")
+    tracemalloc.start()
+    try:
+        jobs = list(taken.jobs())
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert [new.position for new in jobs] == [1, 2]
+    (bad,) = taken.bad
+    assert str(bad).startswith(f"{tmp_path / 'in'}, line 1: the line is longer than 1,000,000 bytes")
+    assert most < 10_000_000
+
+
+def test_a_line_as_long_as_the_limit_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = job()
+    for most, accepted in ((len(line), [0, 1]), (len(line) - 1, [])):
+        monkeypatch.setattr("worker.cli.intake.MAX_LINE_BYTES", most)
+        taken = intake(written(tmp_path / "in", line, line))
+        assert [new.position for new in taken.jobs()] == accepted
+        assert len(taken.bad) == 2 - len(accepted)
+
+
+def test_nothing_is_taken_of_a_file_with_a_long_line_in_strict_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.cli.intake.MAX_LINE_BYTES", 200)
+    taken = intake(written(tmp_path / "in", job(), "x" * 5000, job()), strict=True)
+    with pytest.raises(InputError, match="1 of 3 lines"):
+        list(taken.jobs())
+
+
+def test_what_any_writer_makes_of_the_largest_job_fits_on_a_line() -> None:
+    sources = ["ж" * 500_000] * 15
+    stored, _ = canonical(JobRequest(query="Why?", context=tuple(map(SourceContext.model_validate, sources))))
+    assert MAX_REQUEST_BYTES * 0.9 < len(stored) < MAX_REQUEST_BYTES
+    assert len(job(context=sources)) < MAX_LINE_BYTES
 
 
 def test_gzip_is_known_by_its_content_whatever_the_name(tmp_path: Path) -> None:

@@ -149,7 +149,11 @@ def test_decisions_are_openais_by_the_same_key_and_address() -> None:
 @pytest.mark.parametrize("setting", [{"provider": "mine"}, {"fallbacks": ("anthropic", "mine:gpt-6-luna")}])
 def test_one_that_only_judges_is_refused_as_a_provider(setting: dict[str, Any]) -> None:
     mine = {"mine": {"kind": "openai_decisions"}}
-    assert registry(OPENAI, providers=mine, judge="mine").default == "openai"
+    providers = registry(OPENAI, providers=mine, judge="mine")
+    assert providers.default == "openai"
+    assert [providers.decides(name) for name in ("mine", "openai_decisions", "openai", "nobody")] == [
+        True, True, False, False,
+    ]  # fmt: skip
     with pytest.raises(ConfigurationError, match="'mine', which only judges: name it in NIGHTDESK_JUDGE"):
         registry(OPENAI, providers=mine, **setting)
 

@@ -16,6 +16,7 @@ from tasks.errors import BrokerUnavailable
 from tasks.ports import Call, Leased, NotNow, Permit, Room, Why
 from tests.builders import make_batch, make_jobs, make_prompt, make_request
 from worker.ledger.memory import MemoryLedger
+from worker.limits import book as book_module
 from worker.limits import desk as desk_module
 from worker.limits import line as line_module
 from worker.limits.book import Book, Order, Reply
@@ -212,6 +213,81 @@ def test_slots_come_back_with_answers_failures_and_unmade_calls() -> None:
             else:
                 counter.desk.unused(permit)
         assert isinstance(await counter.permit(), Permit)
+        await counter.desk.close()
+
+    run(story())
+
+
+def test_a_long_call_keeps_its_slot_and_a_dead_workers_slots_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(book_module, "SLOT_KEPT_S", 0.4)
+    monkeypatch.setattr(desk_module, "NAME_S", 0.05)
+    monkeypatch.setattr(line_module, "NAME_S", 0.05)
+
+    async def story() -> None:
+        dead, living = Counter(max_concurrency=2), Counter(max_concurrency=2)
+        living.books = living.desk._books = dead.books
+        permits = [await dead.permit() for _ in range(2)]
+        assert all(isinstance(permit, Permit) for permit in permits)
+        waiting = asyncio.create_task(living.permit())
+        await asyncio.wait([waiting], timeout=1.2)
+        assert not waiting.done(), "calls under way longer than a slot is kept were no longer counted"
+        exchanges = [order for order in dead.books.orders if order.held]
+        assert len(exchanges) <= 1.2 / 0.05, "more than one exchange each time"
+
+        # Killed: its tasks are gone and tell nobody anything.
+        for task in (dead.desk._naming, *(line.pump for line in dead.desk._lines.values())):
+            assert task is not None
+            task.cancel()
+        assert isinstance(await asyncio.wait_for(waiting, 5), Permit)
+        await living.desk.close()
+
+    run(story())
+
+
+def test_calls_under_way_are_counted_again_after_redis_lost_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "NAME_S", 0.05)
+    monkeypatch.setattr(line_module, "NAME_S", 0.05)
+
+    async def story() -> None:
+        counter, other = Counter(max_concurrency=1), Counter(max_concurrency=1)
+        other.books = other.desk._books = counter.books
+        held = await counter.permit()
+        assert isinstance(held, Permit)
+        counter.books.books.clear()
+        async with counter.books.asked:
+            await counter.books.asked.wait_for(lambda: counter.books.orders[-1].held)
+        waiting = asyncio.create_task(other.permit())
+        await asyncio.wait([waiting], timeout=0.2)
+        assert not waiting.done()
+        counter.desk.answered(held, completion())
+        assert isinstance(await waiting, Permit)
+        await counter.desk.close()
+        await other.desk.close()
+
+    run(story())
+
+
+def test_a_call_granted_without_redis_is_counted_there_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "NAME_S", 0.05)
+    monkeypatch.setattr(line_module, "NAME_S", 0.05)
+    monkeypatch.setattr(desk_module, "LOOK_S", 0.05)
+    monkeypatch.setattr(desk_module, "RETURN_S", 0.0)
+
+    async def story() -> None:
+        counter = Counter(max_concurrency=1)
+        counter.books.away = True
+        held = await counter.permit()
+        assert isinstance(held, Permit)
+        assert not held.shared
+        counter.books.away = False
+        async with counter.books.asked:
+            await counter.books.asked.wait_for(lambda: any(order.held for order in counter.books.orders))
+        (book,) = counter.books.books.values()
+        assert list(book._slots) == [held.id]
+        counter.desk.answered(held, completion())
+        async with counter.books.asked:
+            await counter.books.asked.wait_for(lambda: any(order.settlements for order in counter.books.orders))
+        assert not book._slots
         await counter.desk.close()
 
     run(story())

@@ -1,0 +1,73 @@
+"""Quotes in random texts: they are found where their plain definition, character by character, finds them."""
+# ruff: noqa: RUF001 - typographic, full-width and invisible characters are the point
+
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.text.quotes import _key, comparable, locate
+from tasks.text.sentences import Span
+
+_TEXT = st.one_of(
+    st.lists(
+        st.sampled_from(
+            [
+                *"aAbBéÉßſİıΣς \n\t—-“”\"'’`.,½²Ａ你ب",
+                "  ",
+                "e\u0301",
+                "\u0301",
+                "\u064e",
+                "\u00ad",
+                "\u200b",
+                "\u3000",
+                "\u00a8",
+            ]
+        ),
+        max_size=25,
+    ).map("".join),
+    st.text(max_size=25),
+)
+
+
+def clusters(text: str) -> list[tuple[str, Span]]:
+    """Each base with its combining marks, in its comparable form; of a run of white space only the first."""
+    found: list[tuple[str, Span]] = []
+    position = 0
+    after_space = False
+    while position < len(text):
+        end = position + 1
+        while end < len(text) and unicodedata.combining(text[end]):
+            end += 1
+        key = _key(text[position:end])
+        if key and not (key == " " and after_space):
+            found.append((key, Span(position, end)))
+        after_space = key == " " or (after_space and not key)
+        position = end
+    return found
+
+
+def places(wanted: str, content: str) -> list[Span]:
+    pieces = clusters(content)
+    return [
+        Span(pieces[first][1].start, pieces[last][1].end)
+        for first in range(len(pieces))
+        for last in range(first, len(pieces))
+        if "".join(key for key, _ in pieces[first : last + 1]) == wanted
+    ]
+
+
+@given(_TEXT, st.data())
+def test_a_quote_is_found_at_its_first_place(content: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(content)))
+    part = content[start : data.draw(st.integers(start, len(content)))]
+    change = data.draw(st.sampled_from([str.upper, str.lower, str.title, lambda text: text.replace(" ", "\n ")]))
+    quote = change(part).strip()
+    if not quote or quote in content or "…" in quote or "..." in quote:
+        return
+    assert comparable(quote) == "".join(key for key, _ in clusters(quote)).strip(" ")
+    expected = places(comparable(quote), content)
+    if expected and comparable(quote):
+        assert locate(quote, content) == expected[0]
+    elif comparable(quote.strip(" \t\n\"'“”„‟‘’«».,;:")) == comparable(quote):
+        assert locate(quote, content) is None
