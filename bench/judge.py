@@ -22,7 +22,7 @@ DATA = Path(__file__).parents[2] / "shared" / "data" / "labelled"
 RIGHT_ON_SUPPORTED, RIGHT_ON_UNSUPPORTED = 0.76, 0.75
 BANDS = (
     (0.0, 1.0),
-    (0.10, 0.74),
+    (0.10, 0.718),
     (triage.SURELY_UNSUPPORTED, triage.SURELY_SUPPORTED),
     (0.15, 0.70),
     (0.2, 0.65),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.eval import data, fitting, local, report, shipping, timing
+from bench.eval import answers, data, fitting, local, report, shipping, timing
 from worker.scorers import scorer_of
 from worker.settings import load_settings
 
@@ -40,10 +40,13 @@ def main() -> int:
             "full model, folds": fitting.held_out(table, table.folds()),
             "full model, set left out": fitting.held_out(table, table.sets),
         },
+        claims=fitting.held_out_claims(table, table.folds()),
     )
     if options.fit:
         fitted = fitting.fit(table, np.ones(len(table.rows), dtype=bool))
-        print(f"wrote {shipping.write(fitted, paths, report.metrics(evaluation))}")
+        curves = [evaluation.claims, answers.of_their_set(table, evaluation.claims)]
+        dependence = answers.dependence(answers.wholes(table), curves)
+        print(f"wrote {shipping.write(fitted, dependence, paths, report.metrics(evaluation))}")
     # After the fit: the figures in the model's file are those of the model that is shipped.
     if (scorer := scorer_of(load_settings())) is not None:
         print(f"reading {len(table.rows)} answers with the local model {scorer.name}", flush=True)

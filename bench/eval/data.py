@@ -24,6 +24,8 @@ class Row:
     dataset: str
     supported: bool
     request: JobRequest
+    answer: str = ""
+    """The whole answer that the response is a claim of, where the set tells."""
     claims: list[str] = field(default_factory=list)
     features: list[Features] = field(default_factory=list)
     word_share: float = 0.0
@@ -48,7 +50,7 @@ def read(paths: Sequence[Path]) -> list[Row]:
 def _rows(path: Path) -> Iterator[Row]:
     for line in path.read_text().splitlines():
         found = json.loads(line)
-        row = Row(found["id"], path.stem, bool(found["label"]), _request(found))
+        row = Row(found["id"], path.stem, bool(found["label"]), _request(found), found.get("full_answer") or "")
         _measure(row)
         yield row
 

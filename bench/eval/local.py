@@ -34,4 +34,4 @@ def held_out(table: Table, parts: np.ndarray, scorer: ClaimScorer, logits: list[
             if blend is not None and math.isfinite(row.logit) and not is_sure(row.lexical):
                 probabilities[at] = blend.together(row.lexical, row.logit)
                 supported[at] = probabilities[at] >= blend.threshold(row.lexical)
-    return HeldOut(probabilities, supported, probabilities)
+    return HeldOut(probabilities, supported)

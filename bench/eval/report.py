@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
+from bench.eval import answers
 from bench.eval.figures import BINS, FIGURES, ece, interval
 from bench.eval.fitting import HeldOut, Table
 from bench.eval.timing import CLAIMS, Timed
@@ -26,18 +27,20 @@ class Evaluation:
 
     table: Table
     judged: dict[str, HeldOut]
+    claims: np.ndarray
+    """The probability of each claim by the full model, in folds."""
 
 
 def word_share(table: Table) -> HeldOut:
     """The usual baseline: more than half of the response's words occur in the sources."""
     shares = np.array([row.word_share for row in table.rows])
-    return HeldOut(shares, shares > WORD_SHARE_AT, shares)
+    return HeldOut(shares, shares > WORD_SHARE_AT)
 
 
 def single_feature(table: Table) -> HeldOut:
     """One feature: the weighted share of words in the best window, cut at 0.475."""
     recall = table.row_scores(table.features[:, Features._fields.index("recall")])
-    return HeldOut(recall, recall >= SINGLE_AT, recall)
+    return HeldOut(recall, recall >= SINGLE_AT)
 
 
 def metrics(evaluation: Evaluation) -> dict[str, Any]:
@@ -99,6 +102,7 @@ def markdown(evaluation: Evaluation, timed: Timed, drift: str) -> str:
             lines.append(f"| {way} | {100 * mean:.1f} | " + " | ".join(cell for _, cell in cells) + " |")
     lines += [
         "",
+        *answers.markdown(table, evaluation.claims),
         "## In short",
         "",
         *(
@@ -107,7 +111,6 @@ def markdown(evaluation: Evaluation, timed: Timed, drift: str) -> str:
             f" {100 * _pooled_ece(table, judged):.1f} (the larger of: each row, each set counts the same)"
             for way, judged in evaluation.judged.items()
         ),
-        *_several(evaluation),
         (
             f"- CPU of the check: {timed.fresh_ms:.2f} ms an answer of {CLAIMS} claims against 20 KB of sources not seen"
             f" before ({timed.claim_ms:.2f} ms a claim), {timed.known_ms:.2f} ms when the sources recur."
@@ -116,21 +119,6 @@ def markdown(evaluation: Evaluation, timed: Timed, drift: str) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def _several(evaluation: Evaluation) -> list[str]:
-    """Confidence of answers with several claims: the lowest probability is what is calibrated."""
-    table, judged = evaluation.table, evaluation.judged["full model, folds"]
-    several = np.array([len(row.features) > 1 for row in table.rows])
-    if several.sum() < 100:
-        return []
-    labels = table.labels[several]
-    told = [
-        f"as the {name} {100 * ece(labels, labels, stated[several]):.1f} (mean {100 * stated[several].mean():.0f})"
-        for name, stated in (("lowest probability of a claim", judged.probabilities), ("product", judged.products))
-    ]
-    about = f"{several.sum()} rows, {100 * labels.mean():.0f} % supported"
-    return [f"- ECE of the confidence of answers with several claims ({about}): {', '.join(told)}."]
 
 
 def errors(evaluation: Evaluation) -> str:

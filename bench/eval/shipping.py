@@ -11,13 +11,13 @@ import numpy as np
 from bench.eval.data import sha256
 from bench.eval.fitting import RECIPE, Fitted, Table, fit
 from tasks.checkers import model
-from tasks.checkers.features import Features
+from tasks.checkers.features import WEIGHED, Features
 
 TARGET = Path(model.__file__).parent / "models" / model.SHIPPED
-VERSION = "2"
+VERSION = "3"
 
 
-def write(fitted: Fitted, paths: Sequence[Path], metrics: dict[str, Any]) -> Path:
+def write(fitted: Fitted, dependence: float, paths: Sequence[Path], metrics: dict[str, Any]) -> Path:
     """Write the model file."""
     weights = fitted.weights
     TARGET.write_text(
@@ -25,13 +25,14 @@ def write(fitted: Fitted, paths: Sequence[Path], metrics: dict[str, Any]) -> Pat
             {
                 "name": "lexical",
                 "version": VERSION,
-                "features": Features._fields,
+                "features": WEIGHED,
                 "weights": [round(value, 5) for value in weights.weights],
                 "intercept": round(weights.intercept, 5),
                 "centre": [round(value, 5) for value in weights.centre],
                 "spread": [round(value, 5) for value in weights.spread],
                 "knots": fitted.knots,
                 "supported_at": round(fitted.supported_at, 4),
+                "dependence": dependence,
                 "trained_on": {path.name: sha256(path) for path in paths},
                 "trained_at": datetime.now(UTC).date().isoformat(),
                 "recipe": RECIPE,
@@ -54,7 +55,7 @@ def drift(table: Table, paths: Sequence[Path]) -> str:
     gap = float(
         np.abs(
             again.probabilities(again.weights.log_odds(table.features))
-            - [shipped.probability(Features(*claim)) for claim in table.features]
+            - [shipped.probability(Features(*claim[:-1], verbatim=bool(claim[-1]))) for claim in table.features]
         ).max()
     )
     return (

@@ -6,6 +6,7 @@ lexical      the words of a claim stand together in a source: ``features`` measu
              says what the source has instead
 local        a model of the operator's own reads what the words leave open; ``blend`` weighs its word against theirs
 calibration  what a model's score means as a probability
+together     what the probabilities of claims say of the whole answer
 attribution  how well citations carry a claim
 judge        a model asked about the claims that the words leave open; the check step makes the call
 fusion       one verdict of all layers, and the scores of the whole answer
@@ -167,7 +168,13 @@ def conclude(layers: Layers, question: Question | None, heard: Heard) -> Groundi
         mine = {name: found[position] for name, found in findings.items()} if position < len(layers.claims) else {}
         claims.append(fuse(text, Span(statement.start, statement.end), mine))
         position += 1
-    return summed_up(claims, versions, failed, attributions(findings))
+    return summed_up(claims, versions, failed, attributions(findings), _dependence())
+
+
+def _dependence() -> float:
+    """How alike the claims of an answer fare, by the calibration in use."""
+    lexical = CHECKERS[CheckerName.LEXICAL]
+    return lexical.dependence if isinstance(lexical, Lexical) else shipped().dependence
 
 
 def _judge_version(judge: str, question: Question) -> str:

@@ -129,7 +129,7 @@ def bent(knots: Knots, rows: Sequence[Labelled]) -> Knots:
         if abs(step_slope) + abs(step_shift) < 1e-6:  # noqa: PLR2004 - converged
             break
     moved = [(score, round(_sigmoid(slope * _log_odds(value) + shift), 4)) for score, value in knots]
-    return tuple(knot for index, knot in enumerate(moved) if index == 0 or knot[1] > moved[index - 1][1])
+    return tuple(knot for index, knot in enumerate(moved) if index == 0 or knot[1] >= moved[index - 1][1])
 
 
 def _sigmoid(value: float) -> float:

@@ -1,4 +1,4 @@
-"""What the lexical check measures of a claim against sources: four numbers, each of which says something in words."""
+"""What the lexical check measures of a claim against sources: a few numbers, each of which says something in words."""
 
 import math
 import re
@@ -20,10 +20,11 @@ _LEAST_GERMAN = 2
 _TITLE_CASE = 0.6
 """Share of capitalised words from which capitals say nothing (a headline)."""
 _DIGIT_END = "9"
+_AROUND = " \t\n.,;:!?…"
 
 
 class Features(NamedTuple):
-    """The model's input for one claim and one scope of sources, in the order of the model's weights."""
+    """The model's input for one claim and one scope of sources; the first four in the order of the model's weights."""
 
     recall: float
     """Share of its content words, by weight, in the best window of three passages; [0, 1]."""
@@ -33,12 +34,19 @@ class Features(NamedTuple):
     """log(1 + numbers, at most three, that stand in a source of the scope)."""
     names_absent: float
     """log(1 + words of names, at most three, that stand in no source of the scope)."""
+    verbatim: bool = False
+    """Its words stand in the best window one after the other, at least three of them words of content."""
+
+
+WEIGHED = Features._fields[:-1]
+"""What the model has a weight for; a claim that stands there word for word needs no weighing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
     """What a claim says, read once."""
 
+    text: str
     words: tuple[str, ...]
     content: frozenset[str]
     """Its content words, as compared."""
@@ -65,6 +73,7 @@ def read_claim(text: str) -> Said:
         if word[0] <= _DIGIT_END
     }
     return Said(
+        text=text.strip(_AROUND),
         words=tuple(found),
         content=content,
         numbers=tuple(numbers.items()),
@@ -117,6 +126,7 @@ def look(search: SourceSearch, said: Said, scope: Collection[int] | None = None)
         numbers_absent=_counted(absent),
         numbers_held=_counted(said.numbers[len(absent) :]),
         names_absent=_counted(nameless),
+        verbatim=bool(used) and not absent and recall >= _WHOLE and _verbatim(search, said, used[0]),
     )
     return Found(features, used, absent, nameless, denies)
 
@@ -127,6 +137,25 @@ def _counted(found: Sequence[object]) -> float:
 
 _MOST_COUNTED = 3
 """More numbers or names than these tell no more; without a bound, a claim full of numbers would be judged by them alone."""
+
+_WHOLE = 1 - 1e-9
+_LEAST_QUOTED = 3
+"""Words of content below which words in a row are chance, or a piece of a list ("1.", "section 102(b)")."""
+
+
+def _verbatim(search: SourceSearch, said: Said, match: Match) -> bool:
+    """Whether a claim's words, case and punctuation aside, stand in a match's window in a row."""
+    if len(said.content) < _LEAST_QUOTED:
+        return False
+    start, end = search.window_span(match)
+    content = search.content(match.source_index)
+    # Mostly the very same characters: then the window's words need not be read.
+    found = content.find(said.text, start, end)
+    after = found + len(said.text)
+    if found >= 0 and not any(map(str.isalnum, content[max(0, found - 1) : found] + content[after : after + 1])):
+        return True
+    return f" {' '.join(said.words)} " in f" {' '.join(words(content[start:end]))} "
+
 
 _ENOUGH = 0.7
 """Recall of one window above which no second source is looked at."""

@@ -7,6 +7,7 @@ from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Verdict
 from tasks.checkers.answer import ClaimFinding
 from tasks.checkers.attribution import Attribution, citation_scores
+from tasks.checkers.together import together
 from tasks.text.sentences import Span
 
 DECIDING = (CheckerName.JUDGE, CheckerName.LOCAL, CheckerName.LEXICAL, CheckerName.STRUCTURE)
@@ -65,15 +66,24 @@ def summed_up(
     versions: dict[str, str],
     failed: dict[str, str],
     attributions: Sequence[Attribution],
+    dependence: float,
 ) -> Grounding:
-    """The scores of the whole answer; ``attributions`` of the claims whose citations a layer judged."""
+    """The scores of the whole answer.
+
+    Args:
+        claims: all of them, in order.
+        versions: of the checkers that ran.
+        failed: why others did not.
+        attributions: of the claims whose citations a layer judged.
+        dependence: how alike the claims of an answer fare, in [0, 1]: see ``together``.
+    """
     counts = Counter(claim.verdict for claim in claims)
     checkable = len(claims) - counts[Verdict.NOT_CHECKABLE]
     weakest = _weakest(claims)
     citation_recall, citation_precision = citation_scores(attributions)
     return Grounding(
         grounding_score=counts[Verdict.SUPPORTED] / checkable if checkable else None,
-        confidence=_confidence(claims, weakest),
+        confidence=_confidence(claims, dependence),
         weakest=weakest,
         citation_recall=citation_recall,
         citation_precision=citation_precision,
@@ -99,19 +109,14 @@ def _weakest(claims: Sequence[Claim]) -> int | None:
     )
 
 
-def _confidence(claims: Sequence[Claim], weakest: int | None) -> float | None:
-    """The probability that no claim is unsupported: the lowest of the claims' probabilities.
-
-    The layers are calibrated on the weakest claim of labelled answers, so the lowest is what was calibrated; errors of
-    claims about the same sources are not independent, and their product makes any long answer doubtful (docs/checks.md has both measured).
-    None when a checkable claim has no calibrated score.
-    """
-    if weakest is None:
-        return None
+def _confidence(claims: Sequence[Claim], dependence: float) -> float | None:
+    """The probability that no claim is unsupported; None when a checkable claim has no calibrated score."""
     scores = [
         claim.score if claim.checker in CALIBRATED else None
         for claim in claims
         if claim.verdict is not Verdict.NOT_CHECKABLE
     ]
     known = [score for score in scores if score is not None]
-    return min(known) if len(known) == len(scores) else None
+    if not known or len(known) < len(scores):
+        return None
+    return round(together(known, dependence), 4)

@@ -29,6 +29,8 @@ class Lexical:
     def __init__(self, model: LexicalModel | None = None) -> None:
         self._model = model or shipped()
         self.version = self._model.version
+        self.dependence = self._model.dependence
+        """How alike the claims of an answer fare: see ``together``."""
 
     def check(self, answer: CheckInput) -> list[ClaimFinding]:
         """One finding per claim, in order. The sources are read once for all claims."""

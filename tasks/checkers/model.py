@@ -13,11 +13,15 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from schemas.base import Contract
 from tasks.checkers.blend import Blend
 from tasks.checkers.calibration import Knots, probability
-from tasks.checkers.features import Features
+from tasks.checkers.features import WEIGHED, Features
 from tasks.checkers.judge.weighing import Weights
 from tasks.errors import ConfigurationError
 
-SHIPPED = "lexical-2.json"
+SHIPPED = "lexical-3.json"
+
+VERBATIM = 6.0
+"""Log-odds of a claim that stands in a source word for word, beyond all that weights give: the last knot of the curve says
+what they mean."""
 
 
 def _rises(knots: Knots) -> Knots:
@@ -40,6 +44,9 @@ class Calibration(Contract):
     judges: tuple[Weights, ...] = Field(default=(), description="what the word of each judge is worth, by its name")
     metrics: dict[str, Any] = Field(default_factory=dict)
     local: Blend | None = Field(default=None, description="what the scores of a local model mean")
+    dependence: float | None = Field(
+        default=None, ge=0, le=1, description="how alike the claims of an answer fare; none: as the model says"
+    )
 
     _rising = field_validator("knots")(_rises)
 
@@ -56,7 +63,7 @@ class Calibration(Contract):
 
 
 class LexicalModel(Contract):
-    """Weights over ``features.Features``, standardised by ``centre`` and ``spread``; log-odds out."""
+    """Weights over the ``WEIGHED`` features, standardised by ``centre`` and ``spread``; log-odds out."""
 
     name: str
     version: str
@@ -67,6 +74,7 @@ class LexicalModel(Contract):
     spread: tuple[float, ...]
     knots: Knots
     supported_at: float = Field(ge=0, le=1)
+    dependence: float = Field(ge=0, le=1, description="how alike the claims of an answer fare: see ``together``")
     trained_on: dict[str, str] = Field(description="file: SHA-256 of its bytes")
     trained_at: str
     recipe: str
@@ -76,8 +84,8 @@ class LexicalModel(Contract):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.features != Features._fields:
-            raise ValueError(f"made for the features {self.features}, but this version has {Features._fields}")
+        if self.features != WEIGHED:
+            raise ValueError(f"made for the features {self.features}, but this version has {WEIGHED}")
         if not len(self.weights) == len(self.centre) == len(self.spread) == len(self.features):
             raise ValueError("weights, centre and spread are one each per feature")
         return self
@@ -91,9 +99,11 @@ class LexicalModel(Contract):
 
     def log_odds(self, features: Features) -> float:
         """The model's score of a claim, before calibration."""
+        if features.verbatim:
+            return VERBATIM
         slopes, constant = self._slopes
         total = constant
-        for slope, value in zip(slopes, features, strict=True):
+        for slope, value in zip(slopes, features, strict=False):  # the last feature has no weight
             total += slope * value
         return total
 
@@ -108,15 +118,18 @@ class LexicalModel(Contract):
                 f"NIGHTDESK_CALIBRATION was made for {calibration.model}, but this version has {self.identity}: "
                 "run nightdesk calibrate again"
             )
-        if (calibration.knots, calibration.supported_at) == (self.knots, self.supported_at):
+        dependence = self.dependence if calibration.dependence is None else calibration.dependence
+        given = (calibration.knots, calibration.supported_at, dependence)
+        if given == (self.knots, self.supported_at, self.dependence):
             return self
-        # Of the curve alone: what else is in the file changes no probability by words.
-        curve = calibration.model_dump_json(include={"model", "knots", "supported_at"})
+        # Of these alone: what else is in the file changes no probability by words.
+        curve = calibration.model_dump_json(include={"model", "knots", "supported_at", "dependence"})
         digest = hashlib.sha256(curve.encode()).hexdigest()[:8]
         return self.model_copy(
             update={
                 "knots": calibration.knots,
                 "supported_at": calibration.supported_at,
+                "dependence": dependence,
                 "version": f"{self.version}+{digest}",
             }
         )

@@ -19,6 +19,7 @@ from tasks.checkers.judge.weighing import Weights, Word
 from tasks.checkers.lexical import Lexical
 from tasks.checkers.local import Local, identity_of, is_sure
 from tasks.checkers.model import Calibration, LexicalModel, shipped
+from tasks.checkers.together import Answer, dependence_of, together
 from tasks.errors import InputError
 from tasks.ports.scorer import ClaimScorer
 from tasks.postprocess import postprocess
@@ -100,25 +101,24 @@ def recalibrate(labelled: Sequence[LabelledAnswer], made_at: str, scorer: ClaimS
         )
     model = shipped()
     start = score_at(model.knots, model.supported_at)
-    whole = _fit(rows, [answer.logit for answer in answers], scorer, model.knots, start)
-    by_words, with_local = _in_folds(answers, scorer, model.knots, start)
-    before = figures_of(
-        [Judged(probability(model.knots, row.score), row.score >= start, row.supported) for row in rows]
-    )
-    judges, left_out = fit_judges(list(_judged_claims(answers, whole, with_local)), {})
+    whole = _fit(answers, scorer, model, start)
+    folds = _in_folds(answers, scorer, model, start)
+    as_it_was = _Fit(_Curve(model.knots, start, model.dependence), None)
+    judges, left_out = fit_judges(list(_judged_claims(answers, whole, folds)), {})
     found = Recalibrated(
         Calibration(
             model=model.identity,
-            knots=whole.knots,
-            supported_at=round(probability(whole.knots, whole.supported_from), 4),
+            knots=whole.curve.knots,
+            supported_at=round(probability(whole.curve.knots, whole.curve.supported_from), 4),
             labels=len(rows),
             labels_sha256=digest,
             made_at=made_at,
             local=whole.blend,
+            dependence=whole.curve.dependence,
         ),
-        before,
-        figures_of(by_words),
-        figures_of(with_local) if whole.blend else None,
+        figures_of([as_it_was.of_words(answer) for answer in answers]),
+        figures_of([fit.of_words(answer) for fit, answer in zip(folds, answers, strict=True)]),
+        figures_of([fit.of_both(answer) for fit, answer in zip(folds, answers, strict=True)]) if whole.blend else None,
         judges,
         left_out,
     )
@@ -164,10 +164,19 @@ def _complete(found: Recalibrated, known: Mapping[str, Weights]) -> Recalibrated
 
 
 class _Answer(NamedTuple):
-    """A labelled answer with the scores of its weakest claim: by words, and by the local model if there is one."""
+    """A labelled answer.
+
+    Attributes:
+        response: its words.
+        row: its weakest claim, by the words' score.
+        scores: of all its claims.
+        logit: of its weakest claim by the local model, if there is one.
+        said: by a judge.
+    """
 
     response: str
     row: Labelled
+    scores: tuple[float, ...]
     logit: float
     said: Said | None
 
@@ -178,82 +187,107 @@ def _scored(labelled: Sequence[LabelledAnswer], local: Local | None) -> tuple[li
     digest = hashlib.sha256()
     for request, supported, said in labelled:
         claims = claims_of(request)
-        score = min(Lexical().log_odds(claims), default=None)
+        scores = tuple(Lexical().log_odds(claims))
         digest.update(f"{request.response}\0{supported}\0".encode(errors="replace"))
-        if score is not None:
+        if scores:
             logit = min(local.log_odds(claims), default=-math.inf) if local else -math.inf
-            found.append(_Answer(request.response or "", Labelled(score, supported), logit, said))
+            found.append(_Answer(request.response or "", Labelled(min(scores), supported), scores, logit, said))
     return found, digest.hexdigest()
 
 
-class _Fit(NamedTuple):
-    """Curve and cut of the words, and the weights of the local model beside them."""
+class _Curve(NamedTuple):
+    """What scores mean: of a claim, from where on it is supported, and of several together."""
 
     knots: Knots
     supported_from: float
+    dependence: float
+
+
+class _Fit(NamedTuple):
+    """What the words' scores mean, and the weights of the local model beside them."""
+
+    curve: _Curve
     blend: Blend | None
 
-    def of_words(self, row: Labelled) -> Judged:
-        """What the check says of a row by words alone."""
-        return Judged(probability(self.knots, row.score), row.score >= self.supported_from, row.supported)
+    def of_words(self, answer: _Answer) -> Judged:
+        """How likely it is by words alone that all of an answer is supported, and whether its weakest claim is."""
+        stated = together(_probabilities(answer.scores, self.curve.knots), self.curve.dependence)
+        return Judged(stated, answer.row.score >= self.curve.supported_from, answer.row.supported)
 
-    def of_both(self, row: Labelled, logit: float) -> Judged:
-        """What it says with the local model: of a row that the words leave open, both together."""
-        by_words = self.of_words(row)
-        if self.blend is None or is_sure(by_words.stated) or not math.isfinite(logit):
-            return by_words
-        both = self.blend.together(by_words.stated, logit)
-        return Judged(both, both >= self.blend.threshold(by_words.stated), row.supported)
+    def of_both(self, answer: _Answer) -> Judged:
+        """The same with the local model: of a weakest claim that the words leave open, both together."""
+        weakest = probability(self.curve.knots, answer.row.score)
+        if self.blend is None or is_sure(weakest) or not math.isfinite(answer.logit):
+            return self.of_words(answer)
+        both = self.blend.together(weakest, answer.logit)
+        others = sorted(_probabilities(answer.scores, self.curve.knots))[1:]
+        stated = together([both, *others], self.curve.dependence)
+        return Judged(stated, both >= self.blend.threshold(weakest), answer.row.supported)
+
+    def of_weakest(self, answer: _Answer) -> float:
+        """The probability of its weakest claim, as a judge's word would be weighed against it."""
+        weakest = probability(self.curve.knots, answer.row.score)
+        if self.blend is None or is_sure(weakest) or not math.isfinite(answer.logit):
+            return weakest
+        return self.blend.together(weakest, answer.logit)
 
 
-def _fit(
-    rows: Sequence[Labelled], logits: Sequence[float], scorer: ClaimScorer | None, knots: Knots, start: float
-) -> _Fit:
-    own, supported_from = _fitted(rows, knots, start)
-    return _Fit(own, supported_from, _blended(scorer, rows, logits, own, supported_from))
+def _probabilities(scores: Sequence[float], knots: Knots) -> list[float]:
+    return [probability(knots, score) for score in scores]
 
 
-def _judged_claims(answers: Sequence[_Answer], whole: _Fit, held_out: Sequence[Judged]) -> Iterator[JudgedClaim]:
-    for answer, left_out in zip(answers, held_out, strict=True):
+def _fit(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel, start: float) -> _Fit:
+    curve = _fitted(answers, model, start)
+    return _Fit(curve, _blended(scorer, answers, curve))
+
+
+def _judged_claims(answers: Sequence[_Answer], whole: _Fit, folds: Sequence[_Fit]) -> Iterator[JudgedClaim]:
+    for answer, others in zip(answers, folds, strict=True):
         if (said := answer.said) is not None:
-            word = Word(
-                whole.of_both(answer.row, answer.logit).stated, said.verdict, answer.row.supported, said.probability
-            )
-            yield JudgedClaim(said.judge, word, answer.response, left_out.stated, left_out.said)
+            word = Word(whole.of_weakest(answer), said.verdict, answer.row.supported, said.probability)
+            by_words = others.of_both(answer).said
+            yield JudgedClaim(said.judge, word, answer.response, others.of_weakest(answer), by_words)
 
 
-def _fitted(rows: Sequence[Labelled], knots: Knots, start: float) -> tuple[Knots, float]:
-    own = isotonic(rows) if len(rows) >= MANY_LABELS else bent(knots, rows)
-    return own, moved_cut(rows, start)
+def _fitted(answers: Sequence[_Answer], model: LexicalModel, start: float) -> _Curve:
+    """The curve of a claim; on it, how alike the claims of these answers fare; and where the weakest claim is enough."""
+    alone = [Labelled(_as_one(one.scores, model), one.row.supported) for one in answers]
+    own = isotonic(alone) if len(alone) >= MANY_LABELS else bent(model.knots, alone)
+    found = dependence_of(
+        [Answer(_probabilities(one.scores, own), one.row.supported) for one in answers], expected=model.dependence
+    )
+    cut = moved_cut([one.row for one in answers], start)
+    return _Curve(own, cut, model.dependence if found is None else found)
 
 
-def _blended(
-    scorer: ClaimScorer | None, rows: Sequence[Labelled], logits: Sequence[float], knots: Knots, supported_from: float
-) -> Blend | None:
-    """The local model's weights beside these curves."""
+def _as_one(scores: Sequence[float], model: LexicalModel) -> float:
+    """The score of one claim that would be as likely as all of these together.
+
+    So that a label of a long answer is not read as one of its weakest claim: the length would be counted twice.
+    """
+    if len(scores) == 1:
+        return scores[0]
+    stated = together(_probabilities(scores, model.knots), model.dependence)
+    return min(*scores, max(score_at(model.knots, stated), model.knots[0][0]))
+
+
+def _blended(scorer: ClaimScorer | None, answers: Sequence[_Answer], curve: _Curve) -> Blend | None:
+    """The local model's weights beside this curve."""
     if scorer is None:
         return None
-    scored = [
-        Scored(probability(knots, row.score), logit, row.supported) for row, logit in zip(rows, logits, strict=True)
-    ]
-    return fitted(identity_of(scorer), scored, probability(knots, supported_from))
+    scored = [Scored(probability(curve.knots, one.row.score), one.logit, one.row.supported) for one in answers]
+    return fitted(identity_of(scorer), scored, probability(curve.knots, curve.supported_from))
 
 
-def _in_folds(
-    answers: Sequence[_Answer], scorer: ClaimScorer | None, knots: Knots, start: float
-) -> tuple[list[Judged], list[Judged]]:
-    """What is said of each row by words, and with the local model, by what was fitted on the rows of other folds."""
-    folds = [
-        int(hashlib.sha256(answer.response.encode(errors="replace")).hexdigest()[:8], 16) % FOLDS for answer in answers
-    ]
+def _in_folds(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel, start: float) -> list[_Fit]:
+    """For each answer, what was fitted on the answers of other folds."""
+    folds = [int(hashlib.sha256(one.response.encode(errors="replace")).hexdigest()[:8], 16) % FOLDS for one in answers]
     fits = []
     for fold in range(FOLDS):
         others = [answer for answer, of in zip(answers, folds, strict=True) if of != fold]
-        rows = [answer.row for answer in others]
-        if {row.supported for row in rows} == {True, False}:
-            fits.append(_fit(rows, [answer.logit for answer in others], scorer, knots, start))
+        if {one.row.supported for one in others} == {True, False}:
+            fits.append(_fit(others, scorer, model, start))
         else:
-            fits.append(_Fit(knots, start, None))
-    by_words = [fits[of].of_words(answer.row) for answer, of in zip(answers, folds, strict=True)]
-    both = [fits[of].of_both(answer.row, answer.logit) for answer, of in zip(answers, folds, strict=True)]
-    return by_words, both
+            curve = _Curve(model.knots, start, model.dependence)
+            fits.append(_Fit(curve, _blended(scorer, others, curve)))
+    return [fits[of] for of in folds]

@@ -15,10 +15,11 @@ from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
 from tasks.checkers import CHECKERS, ground, use_calibration
 from tasks.checkers.attribution import Attribution, attribution, citation_scores
-from tasks.checkers.features import Features, look, read_claim
+from tasks.checkers.features import WEIGHED, Features, look, read_claim
 from tasks.checkers.fusion import summed_up
 from tasks.checkers.lexical import Lexical
-from tasks.checkers.model import Calibration, LexicalModel, shipped
+from tasks.checkers.model import VERBATIM, Calibration, LexicalModel, shipped
+from tasks.checkers.together import together
 from tasks.errors import ConfigurationError
 from tasks.postprocess import postprocess
 from tasks.text.evidence import SourceSearch, content_words, forget, index_sentences, index_source
@@ -147,7 +148,8 @@ def test_passages_are_ordered_trimmed_short_and_lose_nothing(text: str) -> None:
 
 def test_the_shipped_model_says_where_it_comes_from() -> None:
     model = shipped()
-    assert model.features == Features._fields
+    assert model.features == WEIGHED
+    assert 0 < model.dependence < 1
     assert len(model.trained_on) == 6
     assert all(len(digest) == 64 for digest in model.trained_on.values())
     assert model.knots[0][1] > 0.02
@@ -162,6 +164,38 @@ def test_more_support_never_lowers_the_probability() -> None:
     assert steps[0] < model.supported_at < steps[-1]
     worse = (Features(0.8, 0.7, 0, 0), Features(0.8, 0, 0, 0.7))
     assert all(model.probability(features) < model.probability(Features(0.8, 0, 0, 0)) for features in worse)
+
+
+@pytest.mark.parametrize(
+    ("claim", "verbatim"),
+    [
+        ("A crossing takes 85 minutes and costs 18.50 euros for adults.", True),
+        ("the vessel Northwind carries 240 passengers", True),
+        ("In winter, the line is closed!", True),
+        ("A crossing takes 85 minutes.", True),
+        ("A crossing takes minutes: 85.", False),
+        ("A crossing takes 85 minutes and costs 18,50 euros for all adults.", False),
+        ("The crossings take 85 minutes.", False),
+        ("The vessel Northwind carries 240 passenger.", False),
+        ("240 passengers", False),
+        ("36.", False),
+        ("Whales sing.", False),
+    ],
+)
+def test_a_claim_that_stands_there_word_for_word_is_surer(claim: str, verbatim: bool) -> None:  # noqa: FBT001
+    said = read_claim(claim)
+    found = look(SourceSearch(JobRequest(response="x", context=(MUSEUM, FERRY)).context, said.content), said)
+    assert found.features.verbatim is verbatim
+    model = shipped()
+    assert (model.log_odds(found.features) == VERBATIM) is verbatim
+    sure = model.probability(Features(1.0, 0, 2.0, 0))
+    assert (model.probability(found.features) > sure + 0.05) is verbatim
+
+
+def test_word_for_word_counts_only_in_one_place() -> None:
+    said = read_claim("Zebras juggle marbles loudly.")
+    sources = JobRequest(response="x", context=("Zebras juggle.", "Marbles loudly.")).context
+    assert not look(SourceSearch(sources, said.content), said, {0, 1}).features.verbatim
 
 
 def test_a_model_for_other_features_is_refused() -> None:
@@ -200,6 +234,22 @@ def test_a_process_can_be_told_to_use_a_calibration() -> None:
     assert CHECKERS[CheckerName.LEXICAL].version == before.version
 
 
+@pytest.mark.parametrize(("dependence", "expected"), [(0.0, "product"), (1.0, "lowest"), (None, "shipped")])
+def test_a_calibration_says_how_alike_claims_fare(dependence: float | None, expected: str) -> None:
+    try:
+        use_calibration(calibration(dependence=dependence))
+        grounding = check("A crossing takes 85 minutes. It costs 18.50 euros for children.", FERRY)
+    finally:
+        use_calibration(None)
+    scores = [claim.score or 0.0 for claim in grounding.claims]
+    of_way = {
+        "product": scores[0] * scores[1],
+        "lowest": min(scores),
+        "shipped": together(scores, shipped().dependence),
+    }
+    assert grounding.confidence == pytest.approx(of_way[expected], abs=1e-4)
+
+
 def test_a_calibration_for_another_model_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="made for lexical-1"):
         shipped().calibrated(calibration(model="lexical-1"))
@@ -221,9 +271,11 @@ def test_a_broken_calibration_file_is_named(tmp_path: Path, text: str) -> None:
 def test_the_weakest_claim_and_the_confidence() -> None:
     grounding = check("A crossing takes 85 minutes [1]. Dogs eat marble cake on the roof [1]. Hello!", FERRY)
     assert grounding.weakest == 1
-    assert grounding.confidence == grounding.claims[1].score
-    assert grounding.confidence is not None
-    assert grounding.confidence < 0.4 < (grounding.claims[0].score or 0)
+    first, second = grounding.claims[0].score or 0.0, grounding.claims[1].score or 0.0
+    assert grounding.confidence == pytest.approx(together([first, second], shipped().dependence), abs=1e-4)
+    assert first * second < grounding.confidence < second < 0.4 < first
+    alone = check("A crossing takes 85 minutes [1].", FERRY)
+    assert alone.confidence == alone.claims[0].score
     assert (check("Hello!", FERRY).weakest, check("Hello!", FERRY).confidence) == (None, None)
 
 
@@ -232,7 +284,7 @@ def test_an_unchecked_claim_leaves_no_confidence() -> None:
         Claim(text="a", start_pos=0, end_pos=1, verdict=Verdict.SUPPORTED, score=0.7, checker="lexical"),
         Claim(text="b", start_pos=2, end_pos=3, verdict=Verdict.UNCHECKED),
     ]
-    grounding = summed_up(claims, {}, {}, [])
+    grounding = summed_up(claims, {}, {}, [], shipped().dependence)
     assert (grounding.weakest, grounding.confidence) == (1, None)
 
 

@@ -85,6 +85,32 @@ def test_bad_lines_are_named_and_left_out(tmp_path: Path, capsys: pytest.Capture
         assert f"line {LINES + 1 + number} is left out" in captured.err
 
 
+def test_the_confidence_of_answers_of_several_claims_is_what_labels_say() -> None:
+    """A third of the answers is supported, whatever their words: so much is to be said of each, however many its claims."""
+    given = []
+    for number in range(150):
+        parts = [line(number * 3 + at) for at in range(3)]
+        request = JobRequest(
+            response=" ".join(part["response"] for part in parts),
+            context=[source for part in parts for source in part["sources"]],
+        )
+        given.append(LabelledAnswer(request, number % 3 == 0))
+    calibration = recalibrate(given, "2026-01-01").calibration
+    use_calibration(calibration)
+    stated = [ground(request, postprocess(request, None, None)).confidence or 0.0 for request, _, _ in given]
+    assert sum(stated) / len(stated) == pytest.approx(1 / 3, abs=0.06)
+    assert calibration.dependence is not None
+    assert calibration.dependence > shipped().dependence
+    alone = recalibrate(
+        [
+            LabelledAnswer(JobRequest(response=one["response"], context=one["sources"]), one["label"])
+            for one in map(line, range(40))
+        ],
+        "2026-01-01",
+    )
+    assert alone.calibration.dependence == shipped().dependence
+
+
 def test_too_few_labels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "mine.json"
     assert cli.run(["calibrate", str(labels(tmp_path / "labels.jsonl", count=12)), "-o", str(out)]) == 2
