@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 from typing import Annotated
+from uuid import UUID
 
 from pydantic import Field
 
@@ -32,6 +33,14 @@ class Evidence(Contract):
     score: Score | None = None
 
 
+class HeardFrom(Contract):
+    """The call in which a judge said its word, when it was not asked again for this answer."""
+
+    job_id: UUID
+    attempt_id: UUID
+    number: int = Field(ge=1, description="of the claim in that call's question")
+
+
 class Claim(Contract):
     """One atomic statement of the answer with its verdict; ``[start_pos, end_pos)`` in code points of the response."""
 
@@ -44,6 +53,9 @@ class Claim(Contract):
     evidence: tuple[Evidence, ...] = ()
     checker: str | None = Field(default=None, description="the layer that decided")
     reason: str = ""
+    heard_from: HeardFrom | None = Field(
+        default=None, description="the judge's word was heard before in this batch; this job paid nothing for it"
+    )
 
 
 class Grounding(Contract):

@@ -166,3 +166,6 @@ class Prompt(Contract):
         repr=False,
         description="of a reply in JSON; only while it is asked for, never stored",
     )
+    pairs: tuple[str, ...] = Field(
+        default=(), description="of a judge's question: the SHA-256 of each claim with its evidence, in their order"
+    )

@@ -243,22 +243,23 @@ class Check:
             asked = await self._asked(self.judging, job, first.question)
             if asked is None:
                 return
-            heard, cost = asked
+            question, heard, cost = asked
+            first = replace(first, question=question)
         first.clock.check += (monotonic() - started) * 1000
         result = await self._thinking.do(partial(_safely, job, leased_at, partial(judged, first, heard)))
         assert not isinstance(result, ToJudge)
         await self._settle(replace(job, cost_usd=job.cost_usd + cost), result)
 
-    async def _asked(self, judging: Judging, job: Leased, question: Question) -> tuple[Heard, Decimal] | None:
+    async def _asked(self, judging: Judging, job: Leased, question: Question) -> tuple[Question, Heard, Decimal] | None:
         try:
-            return await judging.ask(job, question)
+            return await judging.ask(job, question, self._thinking)
         except ServiceUnavailable:
             # Its lease runs out, and the rescue hands the job on with all that is stored.
             raise
         except Exception as error:
             # The policy: a paid answer is not thrown away because its judge broke; the record says that it did.
             log.exception("the judge of job %s broke", job.job_id)
-            return Heard(failure=f"{type(error).__name__}: {error}"), Decimal(0)
+            return question, Heard(failure=f"{type(error).__name__}: {error}"), Decimal(0)
 
     async def _settle(self, job: Leased, result: Result) -> None:
         if not isinstance(result, FinalJob):

@@ -149,7 +149,7 @@ def conclude(layers: Layers, question: Question | None, heard: Heard) -> Groundi
         findings = {**findings, CheckerName.JUDGE: judged}
         if failure is not None:
             failed = {**failed, CheckerName.JUDGE.value: failure}
-        if heard.reply is not None:
+        if heard.reply is not None or question.known:
             versions = {
                 **versions,
                 CheckerName.JUDGE.value: f"{heard.judge} by {question.prompt.name}@{question.prompt.version}",

@@ -55,6 +55,7 @@ def fuse(text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding]) ->
         evidence=decided.evidence,
         checker=decider.value if decider and decided.verdict is not Verdict.UNCHECKED else None,
         reason="; ".join(remark for remark in remarks if remark),
+        heard_from=decided.heard_from,
     )
 
 

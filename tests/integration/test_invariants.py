@@ -10,7 +10,7 @@ from psycopg.rows import namedtuple_row
 
 from tasks.ports import Ledger
 from tests.builders import make_request
-from tests.contract.driving import ACTOR, finished, generate, open_one, submit, submit_and_take
+from tests.contract.driving import ACTOR, checking, finish, finished, generate, heard, open_one, submit, submit_and_take
 from tests.servers import Servers
 from worker.ledger.invariants import INVARIANTS, Violation, find_violations
 from worker.ledger.postgres import PostgresLedger
@@ -37,6 +37,7 @@ BREAKS: dict[str, str] = {
     "one_winner": "INSERT INTO completion SELECT (SELECT id FROM attempt WHERE outcome IS NULL LIMIT 1), job_id, run, "
     "round, purpose, won, stored_at, raw, finish_reason, parsed, prompt FROM completion LIMIT 1",
     "winner_is_whole": "UPDATE completion SET finish_reason = 'interrupted'",
+    "heard_in_its_own_batch": "UPDATE heard_verdict SET batch_id = gen_random_uuid()",
     "paid_answer_is_kept": "DELETE FROM completion",
     "answered_job_has_answer": "UPDATE completion SET won = false",
     "job_cost_is_the_sum": "UPDATE job SET cost_usd = cost_usd + 0.01 WHERE state = 'completed'",
@@ -57,6 +58,9 @@ async def every_state(ledger: Ledger) -> None:
     await finished(ledger)
     again = await finished(ledger, make_request("Once more?"))
     await ledger.retry([again], ACTOR)
+    judged = await checking(ledger)
+    await heard(ledger, judged, "key")
+    await finish(ledger, judged)
     cancelled = await submit_and_take(ledger)
     await open_one(ledger, cancelled)
     await ledger.cancel([cancelled.job_id], ACTOR)

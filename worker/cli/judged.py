@@ -11,6 +11,8 @@ from tasks.ports import JobView
 def judged_rows(view: JobView) -> Iterator[dict[str, Any]]:
     """A row for each claim of a final job that a judge decided: claim, evidence, verdict, probability, judge.
 
+    ``heard_from`` is the attempt of the call where the judge was not asked again for this job; None: it was asked.
+
     The claim stands as it does in the response, the evidence in the words of the sources, best first; none where
     neither the judge nor the words found any place.
     """
@@ -25,6 +27,7 @@ def judged_rows(view: JobView) -> Iterator[dict[str, Any]]:
                 "verdict": claim.verdict.value,
                 "probability": claim.score,
                 "judge": grounding.checkers.get("judge"),
+                "heard_from": str(claim.heard_from.attempt_id) if claim.heard_from else None,
                 "job_id": str(view.job_id),
                 "run": view.run,
             }

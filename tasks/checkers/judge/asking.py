@@ -72,49 +72,52 @@ class Passage:
 class Asked:
     """One question to a judge.
 
-    ``claims`` maps the number it sees (position + 1) to the claim's position among the checkable ones.
+    ``claims`` maps the number it sees (position + 1) to the claim's position among the checkable ones; ``whole`` says
+    of each whether all of its windows are shown.
     """
 
     claims: tuple[int, ...]
     texts: tuple[str, ...]
     before: tuple[str, ...]
     passages: tuple[Passage, ...]
+    whole: tuple[bool, ...] = ()
 
 
-def ask(
-    request: JobRequest,
-    claims: Sequence[CheckedClaim],
-    undecided: Sequence[int],
-    windows: Sequence[Sequence[SourcePart]],
-) -> Asked:
+def ask(claims: Sequence[CheckedClaim], undecided: Sequence[int], windows: Sequence[Sequence[SourcePart]]) -> Asked:
     """Put the undecided claims and the best windows of the sources together.
 
-    Windows get a neighbouring sentence on each side; those that touch become one passage, so that no text is sent
-    twice. The same request, claims and windows always give the same question.
+    Windows that touch become one passage, so that no text is sent twice. The same claims and windows always give the
+    same question.
 
     Args:
-        request: the job's request.
         claims: the checkable claims of the answer.
         undecided: positions of those to ask about.
-        windows: for each position of ``undecided``, where the sources speak of it, best first.
+        windows: for each position of ``undecided``, where the sources speak of it, best first, with their neighbours.
     """
     chosen = list(undecided)[:MOST_ASKED]
-    spans = _merged(_widened(request, _in_turn(windows[: len(chosen)])))
+    shown = _fitting(windows[: len(chosen)])
     return Asked(
         claims=tuple(chosen),
-        texts=tuple(" ".join(claims[position].text.split()) for position in chosen),
-        before=tuple(_before(claims, position) for position in chosen),
+        texts=tuple(text_of(claims[position]) for position in chosen),
+        before=tuple(text_before(claims, position) for position in chosen),
         passages=tuple(
             Passage(number, source_index, span.start, span.end)
-            for number, (source_index, span) in enumerate(spans, start=1)
+            for number, (source_index, span) in enumerate(_merged(list(shown)), start=1)
         ),
+        whole=tuple(all(_place(window) in shown for window in of_claim) for of_claim in windows[: len(chosen)]),
     )
 
 
-def _before(claims: Sequence[CheckedClaim], position: int) -> str:
+def text_of(claim: CheckedClaim) -> str:
+    """A claim's words as a judge reads them."""
+    return " ".join(claim.text.split())
+
+
+def text_before(claims: Sequence[CheckedClaim], position: int) -> str:
+    """The words of the claim before, where one can't be understood without."""
     if position == 0 or not _LEANS_BACK.match(claims[position].text):
         return ""
-    return " ".join(claims[position - 1].text.split())
+    return text_of(claims[position - 1])
 
 
 def _in_turn(windows: Sequence[Sequence[SourcePart]]) -> Iterable[SourcePart]:
@@ -125,27 +128,42 @@ def _in_turn(windows: Sequence[Sequence[SourcePart]]) -> Iterable[SourcePart]:
                 yield of_claim[rank]
 
 
-def _widened(request: JobRequest, windows: Iterable[SourcePart]) -> list[tuple[int, Span]]:
-    """Windows with their neighbours, as many as there is room for."""
+def widened(request: JobRequest, windows: Sequence[Sequence[SourcePart]]) -> list[list[SourcePart]]:
+    """The windows of each claim with a neighbouring sentence on each side."""
     sentences: dict[int, list[Span]] = {}
-    widened: dict[tuple[int, Span], None] = {}
+    return [[_wide(request, window, sentences) for window in of_claim] for of_claim in windows]
+
+
+def _wide(request: JobRequest, window: SourcePart, sentences: dict[int, list[Span]]) -> SourcePart:
+    source = window.source_index
+    if source not in sentences:
+        sentences[source] = list(sentence_spans(request.context[source].content))
+    spans = sentences[source]
+    touched = [at for at, span in enumerate(spans) if span.start < window.end and window.start < span.end]
+    if not touched:
+        return window
+    first, last = max(0, touched[0] - NEIGHBOURS), min(len(spans) - 1, touched[-1] + NEIGHBOURS)
+    start, end = min(spans[first].start, window.start), max(spans[last].end, window.end)
+    return SourcePart(source_index=source, start=start, end=end)
+
+
+def _fitting(windows: Sequence[Sequence[SourcePart]]) -> dict[tuple[int, Span], None]:
+    """As many windows as there is room for, each once."""
+    shown: dict[tuple[int, Span], None] = {}
     room = MOST_PASSAGE_CHARACTERS
-    for window in windows:
-        content = request.context[window.source_index].content
-        spans = sentences.setdefault(window.source_index, list(sentence_spans(content)))
-        touched = [at for at, span in enumerate(spans) if span.start < window.end and window.start < span.end]
-        if touched:
-            first, last = max(0, touched[0] - NEIGHBOURS), min(len(spans) - 1, touched[-1] + NEIGHBOURS)
-            span = Span(min(spans[first].start, window.start), max(spans[last].end, window.end))
-        else:
-            span = Span(window.start, window.end)
-        if (window.source_index, span) in widened:
+    for window in _in_turn(windows):
+        place = _place(window)
+        if place in shown:
             continue
-        room -= span.end - span.start
-        if room < 0 and widened:
+        room -= window.end - window.start
+        if room < 0 and shown:
             break
-        widened[window.source_index, span] = None
-    return list(widened)
+        shown[place] = None
+    return shown
+
+
+def _place(window: SourcePart) -> tuple[int, Span]:
+    return window.source_index, Span(window.start, window.end)
 
 
 def _merged(spans: Sequence[tuple[int, Span]]) -> list[tuple[int, Span]]:
@@ -173,7 +191,7 @@ def render_judge(request: JobRequest, asked: Asked, version: str | None = None) 
         "passages": [
             {
                 "number": passage.number,
-                "about": slots.put(_title(request, passage)),
+                "about": slots.put(title_of(request, passage.source_index)),
                 "words": slots.put(SourcePart(source_index=passage.source_index, start=passage.start, end=passage.end)),
             }
             for passage in asked.passages
@@ -215,8 +233,9 @@ def _parts(pieces: Sequence[str | SourcePart]) -> Iterable[TextPart | SourcePart
         yield TextPart(text=text)
 
 
-def _title(request: JobRequest, passage: Passage) -> str:
-    title = request.context[passage.source_index].metadata.get("title")
+def title_of(request: JobRequest, source_index: int) -> str:
+    """What a judge is told of where a passage comes from."""
+    title = request.context[source_index].metadata.get("title")
     if not isinstance(title, str) or not title.strip():
         return ""
     return f' of="{attribute(title)}"'

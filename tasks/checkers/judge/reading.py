@@ -1,13 +1,14 @@
 """Read a judge's reply: one finding per claim asked about, and no verdict without words that really stand there."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from schemas.grounding import Evidence, Verdict
 from schemas.job import JobRequest
+from schemas.prompt import SourcePart
 from tasks.checkers.answer import ClaimFinding
 from tasks.checkers.judge.asking import Asked, Passage
 from tasks.text.evidence import content_words
@@ -35,15 +36,40 @@ def read_verdicts(reply: str, request: JobRequest, asked: Asked) -> list[ClaimFi
     ``verdict`` is None, with the reason, for a claim that it left out, answered twice in different ways, or decided by
     a quote that stands in no passage. Never raises: a reply that can't be read gives nothing but reasons.
     """
+    said = _said(reply)
+    return [
+        _finding(said.get(number, []), request, asked.passages, readable=bool(said))
+        for number in range(1, len(asked.claims) + 1)
+    ]
+
+
+def read_alone(reply: str, request: JobRequest, windows: Mapping[int, Sequence[SourcePart]]) -> dict[int, ClaimFinding]:
+    """What a reply says of some of its claims, each read with nothing but that claim's own windows of the sources.
+
+    Args:
+        reply: as the judge gave it, maybe for another answer with the same claims and the same words in its windows.
+        request: the job whose sources are meant.
+        windows: by the claim's number in the reply.
+    """
+    said = _said(reply)
+    return {
+        number: _finding(
+            said.get(number, []),
+            request,
+            [Passage(0, part.source_index, part.start, part.end) for part in parts],
+            readable=bool(said),
+        )
+        for number, parts in windows.items()
+    }
+
+
+def _said(reply: str) -> dict[int, list[dict[str, Any]]]:
     said: dict[int, list[dict[str, Any]]] = {}
     for entry in _entries(reply):
         number = entry.get("claim")
         if isinstance(number, int) and not isinstance(number, bool):
             said.setdefault(number, []).append(entry)
-    return [
-        _finding(said.get(number, []), request, asked.passages, readable=bool(said))
-        for number in range(1, len(asked.claims) + 1)
-    ]
+    return said
 
 
 def _entries(reply: str) -> Iterator[dict[str, Any]]:

@@ -2,44 +2,34 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from schemas.grounding import Evidence, Verdict
 from schemas.job import JobRequest
-from schemas.prompt import Prompt
 from tasks.checkers.answer import CheckedClaim, ClaimFinding
-from tasks.checkers.judge.asking import Asked, ask, render_judge
+from tasks.checkers.judge.asking import MOST_ASKED
+from tasks.checkers.judge.question import Question
 from tasks.checkers.judge.reading import UNREADABLE, read_verdicts
-from tasks.checkers.judge.triage import windows_for
 from tasks.checkers.judge.weighing import DEFAULT, Weights, weigh
 
 NOT_ASKED = "more claims were open than a judge is asked about in one answer"
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a judge is asked about one answer; ``open`` are the positions of all claims that its word was wanted for."""
-
-    open: tuple[int, ...]
-    asked: Asked
-    prompt: Prompt
+FORGOTTEN = "what the judge had said of it for another answer is erased"
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What came of asking: a reply, or the reason why there is none. ``judge`` is ``provider:model``."""
+    """What came of asking: a reply, or the reason why there is none.
+
+    ``judge`` is ``provider:model``, ``attempt_id`` the call. Neither reply nor failure: nothing was left to be asked.
+    """
 
     judge: str = ""
     reply: str | None = None
     failure: str | None = None
+    attempt_id: UUID | None = None
 
 
 NO_JUDGE = Heard(failure="no judge is configured: set NIGHTDESK_JUDGE, or 'judge' in the job's config")
-
-
-def pose(request: JobRequest, claims: Sequence[CheckedClaim], open_: Sequence[int]) -> Question:
-    """Put the question about the open claims of an answer; the same answer and sources always give the same."""
-    asked = ask(request, claims, open_, windows_for(request, claims, open_))
-    return Question(tuple(open_), asked, render_judge(request, asked))
 
 
 def verdicts(
@@ -56,10 +46,13 @@ def verdicts(
     A claim that was open and got no word of the judge is ``unchecked``, whatever the words made of it: it was open
     because they decide nothing. Claims that were not open have no finding here (verdict None).
     """
-    told = dict(zip(question.asked.claims, _read(request, question, heard), strict=True))
+    read = _read(request, question, heard)
+    told = {question.pairs[at].sha256: word for at, word in zip(question.asked.claims, read, strict=True)}
+    why = NOT_ASKED if len(question.asked.claims) >= MOST_ASKED else FORGOTTEN
     findings = [ClaimFinding() for _ in claims]
     for position in question.open:
-        word = told.get(position, ClaimFinding(reason=heard.failure or NOT_ASKED))
+        word = question.known.get(position) or told.get(question.pairs[position].sha256)
+        word = word or ClaimFinding(reason=heard.failure or why)
         by_words = lexical[position] if lexical else None
         findings[position] = _weighed(claims[position], by_words, word, weights.get(heard.judge, DEFAULT))
     failure = heard.failure
@@ -90,7 +83,7 @@ def _weighed(claim: CheckedClaim, by_words: ClaimFinding | None, word: ClaimFind
         reason = f"the judge says {word.verdict.value}, what the words show outweighs it"
     cited = {citation.source_index for citation in claim.citations}
     miscited = supported and agrees and bool(cited) and not any(one.source_index in cited for one in word.evidence)
-    return ClaimFinding(verdict, round(chance, 4), evidence, miscited, reason)
+    return ClaimFinding(verdict, round(chance, 4), evidence, miscited, reason, heard_from=word.heard_from)
 
 
 def _together(judged: Sequence[Evidence], by_words: Sequence[Evidence], *, first: bool) -> tuple[Evidence, ...]:
