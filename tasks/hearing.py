@@ -34,11 +34,15 @@ class Hearing:
     async def turn(self, job: Leased, question: Question, judge: str) -> AsyncIterator[None]:
         """Let nobody else of this process ask about the same claims meanwhile.
 
-        Waits for those who do now, once: a word that does not come, or does not count, is not waited for again.
+        Waits for those who do now, for each claim once: a word that does not come, or does not count, is not waited
+        for again. Who waits holds no turn, so nobody waits in a ring.
         """
         keys = [(job.batch_id, key) for key in _keys(job, question, judge)]
-        for others in [self._asking[key] for key in keys if key in self._asking]:
-            await others.wait()
+        waited: set[tuple[UUID, bytes]] = set()
+        while busy := [key for key in keys if key in self._asking and key not in waited]:
+            waited.update(busy)
+            for others in {self._asking[key] for key in busy}:
+                await others.wait()
         over = asyncio.Event()
         for key in keys:
             self._asking.setdefault(key, over)

@@ -339,6 +339,17 @@ def test_who_asks_at_the_same_time_in_one_process_waits_for_the_first() -> None:
     run(story())
 
 
+def test_those_who_waited_for_one_claim_wait_for_the_first_who_asks_about_the_next() -> None:
+    async def story() -> None:
+        whole = court(slowly(says(YES)), slowly(says(YES)), NEVER)
+        views = await at_once(whole, *[given_answer(PARAPHRASE)] * 3, *[given_answer(PARAPHRASE, LATE)] * 10)
+
+        assert {claim.verdict for view in views for claim in claims_of(view)} == {Verdict.SUPPORTED}
+        assert asked_about(whole) == [1, 1]
+
+    run(story())
+
+
 def test_nobody_waits_twice_for_a_word_that_does_not_come() -> None:
     async def story() -> None:
         whole = court(slowly(says()), says(YES))
