@@ -81,6 +81,8 @@ class Hearing:
             told = tuple((keys[question.asked.claims[number - 1]], number) for number in numbers)
             if told:
                 await self.journal.note_heard(NewlyHeard(heard.attempt_id, told))
+        except LedgerError as error:
+            log.warning("what was heard for job %s can't be noted; others ask again: %s", job.job_id, error)
         except Exception:
             # The policy: an answer that was paid for is used, whether others hear of it or not.
             log.exception("what was heard for job %s is not remembered; others ask again", job.job_id)

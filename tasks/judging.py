@@ -23,6 +23,7 @@ from tasks.attempts import (
     opened,
 )
 from tasks.bundling import Bundles
+from tasks.checkers.answer import ClaimFinding
 from tasks.checkers.judge import NO_JUDGE, Heard, Question, as_put_before
 from tasks.closing import advance_of, closed, cost_of, cut_off, outcome_of, over_budget
 from tasks.errors import ConfigurationError, ProviderError, Unstorable
@@ -52,6 +53,9 @@ from tasks.ports import (
 from tasks.retry import Hold, RetryPolicy, Snooze, decide
 
 log = logging.getLogger(__name__)
+
+FORGOTTEN = ClaimFinding(reason="what the judge had said of it for another answer is erased")
+"""Of a claim that was not asked about because it was known."""
 
 NO_REPLY = frozenset({FinishReason.REFUSAL, FinishReason.CONTENT_FILTER})
 
@@ -118,7 +122,11 @@ class Judging:
         await self._hearing.tell(job, put, heard, thinking)
         known = (await self._hearing.recall(job, question, judge, thinking)).known
         asked = {question.pairs[position].sha256 for position in put.asked.claims}
-        beside = {at: word for at, word in known.items() if question.pairs[at].sha256 not in asked}
+        beside = {
+            at: known.get(at, FORGOTTEN)
+            for at in question.open
+            if question.pairs[at].sha256 not in asked and (at in known or at in question.asked.claims)
+        }
         return replace(put, known=beside), heard
 
     async def _ask_for(self, job: Leased, question: Question) -> tuple[Heard, Decimal] | None:

@@ -7,13 +7,11 @@ from uuid import UUID
 from schemas.grounding import Evidence, Verdict
 from schemas.job import JobRequest
 from tasks.checkers.answer import CheckedClaim, ClaimFinding
-from tasks.checkers.judge.asking import MOST_ASKED
 from tasks.checkers.judge.question import Question
 from tasks.checkers.judge.reading import UNREADABLE, read_verdicts
 from tasks.checkers.judge.weighing import DEFAULT, Weights, weigh
 
 NOT_ASKED = "more claims were open than a judge is asked about in one answer"
-FORGOTTEN = "what the judge had said of it for another answer is erased"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +46,10 @@ def verdicts(
     """
     read = _read(request, question, heard)
     told = {question.pairs[at].sha256: word for at, word in zip(question.asked.claims, read, strict=True)}
-    why = NOT_ASKED if len(question.asked.claims) >= MOST_ASKED else FORGOTTEN
     findings = [ClaimFinding() for _ in claims]
     for position in question.open:
         word = question.known.get(position) or told.get(question.pairs[position].sha256)
-        word = word or ClaimFinding(reason=heard.failure or why)
+        word = word or ClaimFinding(reason=heard.failure or NOT_ASKED)
         by_words = lexical[position] if lexical else None
         findings[position] = _weighed(claims[position], by_words, word, weights.get(heard.judge, DEFAULT))
     failure = heard.failure
