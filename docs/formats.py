@@ -124,7 +124,8 @@ def _formats(given: tuple[JobRequest, Processed]) -> list[str]:
         "Decided by the job's `intent` (`comparison`: table, `procedural` or `how-to`: steps, `list`: bullets), then by",
         "the form that the query names (*as a table*, *step by step*, *as a list*), then by the mode `comparison`, then",
         "by what the query asks: *list*, *what are all*, *enumerate*; *compare*, *difference*, *vs*; *how to*, *steps*,",
-        "*process*; and their like in German, Spanish, French, Chinese and Arabic. Else it is markdown.",
+        "*process*; and their like in German, Spanish, French, Chinese and Arabic, where the asker is who acts (*¿Cómo lo",
+        "cancelo?*, *如何解除合同*). Else it is markdown.",
         "",
     ]
 

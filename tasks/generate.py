@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,14 +52,21 @@ from tasks.turns import Planned, Turns
 
 log = logging.getLogger(__name__)
 
+_WORD = re.compile(r"\w")
+
 
 def ruled_out(job: Leased) -> tuple[Outcome, str] | None:
     """The outcome that needs no call, with its reason: no sources, too few, or too weak. None: go on."""
-    sources, config = job.request.context, job.request.config
+    config = job.request.config
+    sources = [source for source in job.request.context if _WORD.search(source.content)]
     if not sources:
-        return Outcome.NO_EVIDENCE, "no sources were given"
+        empty = len(job.request.context)
+        return Outcome.NO_EVIDENCE, f"none of {empty} sources holds a word" if empty else "no sources were given"
     if len(sources) < config.min_sources:
-        return Outcome.ABSTAINED, f"{len(sources)} sources were given, at least {config.min_sources} are asked for"
+        return (
+            Outcome.ABSTAINED,
+            f"{len(sources)} source(s) with words given, at least {config.min_sources} are asked for",
+        )
     scores = [source.relevance_score for source in sources if source.relevance_score is not None]
     if scores and (mean := sum(scores) / len(scores)) < config.min_relevance:
         return Outcome.ABSTAINED, f"the mean relevance of the sources is {mean:.2f}, below {config.min_relevance:.2f}"

@@ -1,4 +1,5 @@
 """Decides the format of an answer whose caller leaves it open."""
+# ruff: noqa: RUF001 - full-width marks are meant
 
 import re
 from collections.abc import Iterable
@@ -81,10 +82,17 @@ _IS_ANSWERED_BY = (
             r"\bhow to\b|\bhow (?:do|can|should|must) (?:i|we|you|one)\b|\bsteps\b|\bprocedures?\b",
             # As a verb it has an object; "processor" is no process at all.
             r"\bprocess\b(?!\s+(?:\w+\s+)?(?:data|information|orders?|payments?|it|them|this|these|my|your|our|the)\b)",
-            r"\bwie (?:kann|muss|soll|mache|gehe|geht|beantrag\w*|kündig\w*) (?:ich|man|wir)\b|\bwie geht\b|\bschritte\b|\banleitung\b",
+            r"\bwie (?:kann|muss|soll|mache|gehe|geht|beantrag\w*|kündig\w*) (?:ich|man|wir)\b"
+            r"|\bwie (?!w[eä]rde|hätte|wäre)\w+e ich\b|\bwie geht\b|\bschritte\b|\banleitung\b",
+            # The first person of a verb, with or without its object: "cómo lo cancelo".
+            r"\bcómo (?:l[oae]s? |me |te )?(?!todo|mucho|poco|otro|est?o\b|eso|cuando|mínimo|máximo)\w{2,}o\b",
             r"\bcómo (?:puedo|puede|se|hacer|debo|hay)\b|\bpasos\b|\bprocedimientos?\b|\bproceso\b",
+            r"\bcomment (?:(?:l[ea]s?|me|se|en|y) |[mls]')?(?!votre|notre|autre|entre|contre)\w{2,}(?:er|ir|re)\b",
             r"\bcomment (?:faire|puis-je|peut-on|dois-je|doit-on|obtenir|demander)\b|\bétapes\b|\bprocédures?\b|\bprocessus\b",
+            # At the beginning of a question that has no other subject than who asks.
+            r"(?:^|[。！？?!，,]\s*)(?:请问)?[我您你]?们?(?:应该|应当|可以|需要|该|要|能)?(?:如何|怎么|怎样)(?![样会是没这那看了算回可定理评影区计]|\s*$|[？?])",
             r"步骤|流程|怎么办|怎样才能|如何(?:办理|申请|操作|进行|使用|设置|提交|取消|更改|安装)",
+            r"كيف (?:أنهي|ألغي|أفسخ|أقدم|أتقدم|أطلب|أحصل|أسجل|أغير|أفعل|أعمل|أستخدم|أدفع|أرسل|أعيد|أجدد|أستعيد|أتصل|أضبط|أشغل|أشتري|أصل)\b",
             r"كيف (?:يمكن|أقوم|نقوم)|كيفية|\b(?:ال)?خطوات\b|\b(?:ال)?إجراءات\b",
         ),
     ),

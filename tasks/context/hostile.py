@@ -20,6 +20,8 @@ _HIDING = "\u200b\u2060\u202d\u202e\u2066"
 _ALL_UNSEEN = _INVISIBLE + _BIDI + "\u200c\u200d"
 _HIDES = Among(*_HIDING)
 _BREAKS = Among(*_ALL_UNSEEN)
+_WIDENS = Among(*"ａｅｉｏＡＥＩＯ")
+"""Every word that commands or takes a turn in Latin letters has one of these, if it is written in full width."""
 _MAY_BE_LESS = Among("&lt", "&#")
 _SOURCE_TAG = re.compile(r"<[\s/]*sources?\d*\b")
 _TURN = re.compile(
@@ -73,13 +75,13 @@ def flags(shown: Mapping[int, str], searchable: Mapping[int, str]) -> tuple[Sour
     foreign = "\n".join([text for text in shown.values() if not text.isascii()])
     plain = "\n".join([searchable[index] for index in shown])
     hidden = foreign != "" and _is_hidden(foreign)
-    broken = foreign != "" and _BREAKS(foreign)
-    if broken:
-        # Words may be broken up by what is not seen.
-        foreign = _seen(foreign).lower()
+    disguised = foreign != "" and (_BREAKS(foreign) or _WIDENS(foreign))
+    if disguised:
+        # Words may be broken up by what is not seen, or written in full width.
+        foreign = _as_read(foreign)
         plain += foreign
     suspects: list[_Check] = [one for one in _CHECKS if one[1](plain, foreign)]
-    if broken:
+    if disguised:
         # Then every source is looked at closely.
         suspects = [(kind, _always, check) for kind, _, check in suspects]
     found: list[SourceFlag] = []
@@ -97,7 +99,7 @@ def _kinds(text: str, plain: str, suspects: Iterable[_Check]) -> Iterator[Flag]:
     read = ""
     for kind, looks, check in suspects:
         if looks(plain, foreign):
-            read = read or (_seen(foreign).lower() if foreign else plain)
+            read = read or (_as_read(foreign) if foreign else plain)
             if check(read):
                 yield kind
 
@@ -154,6 +156,12 @@ def _seen(text: str) -> str:
         if mark in text:
             text = text.replace(mark, "")
     return text
+
+
+def _as_read(text: str) -> str:
+    """A text in lower case without invisible characters; with letters of full width in it also, below, as plain ones."""
+    text = _seen(text)
+    return (f"{text}\n{unicodedata.normalize('NFKC', text)}" if _WIDENS(text) else text).lower()
 
 
 def _is_hidden(text: str) -> bool:

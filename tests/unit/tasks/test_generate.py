@@ -133,7 +133,9 @@ def test_an_attempt_heard_of_too_late_is_not_called_for() -> None:
     ("request_", "outcome", "reason"),
     [
         (make_request(context=()), Outcome.NO_EVIDENCE, "no sources"),
+        (make_request(context=(" \n", "| -- |", "\u200b")), Outcome.NO_EVIDENCE, "none of 3 sources holds a word"),
         (make_request(config={"min_sources": 2}), Outcome.ABSTAINED, "at least 2"),
+        (make_request(context=("Words.", " "), config={"min_sources": 2}), Outcome.ABSTAINED, "1 source"),
         (
             make_request(context=({"content": "x", "relevance_score": 0.1}, {"content": "y"})),
             Outcome.ABSTAINED,
