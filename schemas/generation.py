@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 from typing import Annotated, Any
+from uuid import UUID
 
 from pydantic import Field, field_validator
 
@@ -207,6 +208,10 @@ class Recheck(Contract):
 
     checkers: tuple[CheckerName, ...] | None = None
     judge: Annotated[str, Field(min_length=1)] | None = None
+    id: UUID | None = Field(
+        default=None,
+        description="of the command; what a judge says is shared among the jobs of one command, and with none other",
+    )
 
     def applied(self, config: GenerationConfig) -> GenerationConfig:
         """The config of the check."""

@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 from typing import Annotated
+from uuid import UUID
 
 from pydantic import Field
 
@@ -32,6 +33,24 @@ class Evidence(Contract):
     score: Score | None = None
 
 
+class HeardFrom(Contract):
+    """The call in which a judge said its word, when it was not asked again for this answer."""
+
+    job_id: UUID
+    attempt_id: UUID
+    number: int = Field(ge=1, description="of the claim in that call's question")
+
+
+class JudgeWord(Contract):
+    """What a judge itself said of a claim, before it was weighed against what the other layers found."""
+
+    verdict: Verdict = Field(
+        description="of one that gives a probability: supported from one half on, else unsupported"
+    )
+    probability: Score | None = Field(default=None, description="that it is supported, where the judge gives one")
+    before: Score | None = Field(default=None, description="the probability without the judge; none: no layer had one")
+
+
 class Claim(Contract):
     """One atomic statement of the answer with its verdict; ``[start_pos, end_pos)`` in code points of the response."""
 
@@ -43,7 +62,11 @@ class Claim(Contract):
     miscited: bool = Field(default=False, description="supported, but only by a source that the claim does not cite")
     evidence: tuple[Evidence, ...] = ()
     checker: str | None = Field(default=None, description="the layer that decided")
+    judge: JudgeWord | None = Field(default=None, description="what the judge said, if its word counted")
     reason: str = ""
+    heard_from: HeardFrom | None = Field(
+        default=None, description="the judge's word was heard before in this batch; this job paid nothing for it"
+    )
 
 
 class Grounding(Contract):

@@ -103,12 +103,14 @@ class MessagesSnapshot(Contract):
 
     ``shown`` maps the source number the model sees (position + 1) to the ``source_index`` of the request. Tokens are
     those of the whole prompt and of the sources in it, counted by the tokenizer named or by an ``estimate``.
+    ``questions`` are sent beside the messages to a provider that gives a probability for each; the hash covers them.
     """
 
     messages: tuple[Message, ...]
     shown: tuple[int, ...]
     protocol: AnswerProtocol
     sha256: str
+    questions: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     flags: tuple[SourceFlag, ...] = ()
     prompt_tokens: Annotated[int, Field(ge=0)] | None = None
@@ -121,14 +123,18 @@ class MessagesSnapshot(Contract):
 
     def proves(self, contents: Sequence[str]) -> bool:
         """Whether the messages put together from these sources are the ones that were sent."""
-        return hash_messages(self.texts(contents)) == self.sha256
+        return hash_messages(self.texts(contents), self.questions) == self.sha256
 
 
-def hash_messages(texts: Sequence[tuple[Role, str]]) -> str:
-    """SHA-256 (hex) over roles and texts, each preceded by its length in bytes so that no two lists collide."""
+def hash_messages(texts: Sequence[tuple[Role, str]], questions: Sequence[str] = ()) -> str:
+    """SHA-256 (hex) over roles and texts, each preceded by its length in bytes so that no two lists collide.
+
+    Questions follow the messages, as if a role of that name had asked them.
+    """
     digest = hashlib.sha256()
-    for role, text in texts:
-        for field in (role.value.encode(), text.encode()):
+    spoken = [(role.value, text) for role, text in texts] + [("question", text) for text in questions]
+    for role, text in spoken:
+        for field in (role.encode(), text.encode()):
             digest.update(len(field).to_bytes(8, "big"))
             digest.update(field)
     return digest.hexdigest()
@@ -165,4 +171,7 @@ class Prompt(Contract):
         exclude=True,
         repr=False,
         description="of a reply in JSON; only while it is asked for, never stored",
+    )
+    pairs: tuple[str, ...] = Field(
+        default=(), description="of a judge's question: the SHA-256 of each claim with its evidence, in their order"
     )

@@ -19,6 +19,8 @@ checkers     give each claim a verdict and its evidence
 policy       decides: asked again, gone back from, or which outcome
 amend        takes out, cuts and lists what the policy says
 quality      reckons the answer's quality and whether the sources suffice
+judging      asks a judge about what the checkers leave open
+hearing      remembers what a judge said in a batch, so that the same is asked once
 bundling     passes small pieces of thinking to the CPU thread together
 finish       makes the audit record and the result
 restyle      renders a stored answer in another style or format

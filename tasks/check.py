@@ -106,7 +106,7 @@ def examine(job: Leased, leased_at: float) -> Result:
     return judged(first, NO_JUDGE) if isinstance(first, ToJudge) else first
 
 
-def read_and_look(job: Leased, leased_at: float) -> Result | ToJudge:
+def read_and_look(job: Leased, leased_at: float, *, decides: bool = False) -> Result | ToJudge:
     """Turn a stored completion (or a given answer) into the job's next write, or into a question to the judge.
 
     Pure but for the clock it measures with.
@@ -114,6 +114,7 @@ def read_and_look(job: Leased, leased_at: float) -> Result | ToJudge:
     Args:
         job: leased for the step check.
         leased_at: when, by the monotonic clock.
+        decides: the judge that would be asked gives probabilities.
     """
     clock = Clock(leased_at)
     completion = job.stored.completion if job.stored else None
@@ -127,7 +128,7 @@ def read_and_look(job: Leased, leased_at: float) -> Result | ToJudge:
     grounding = None
     if not processed.abstained:
         layers = look(job.request, processed)
-        question = question_of(layers)
+        question = question_of(layers, decides=decides)
         if question is not None:
             clock.check = (perf_counter() - started) * 1000
             return ToJudge(job, processed, layers, question, clock)
@@ -234,7 +235,9 @@ class Check:
     async def run(self, job: Leased) -> None:
         """Check a leased job and write its final. Every failure ends in the ledger."""
         leased_at = monotonic()
-        first = await self._thinking.do(partial(_safely, job, leased_at, partial(read_and_look, job, leased_at)))
+        decides = self.judging is not None and self.judging.decides(job)
+        think = partial(read_and_look, job, leased_at, decides=decides)
+        first = await self._thinking.do(partial(_safely, job, leased_at, think))
         if not isinstance(first, ToJudge):
             await self._settle(job, first)
             return
@@ -244,22 +247,23 @@ class Check:
             asked = await self._asked(self.judging, job, first.question)
             if asked is None:
                 return
-            heard, cost = asked
+            question, heard, cost = asked
+            first = replace(first, question=question)
         first.clock.check += (monotonic() - started) * 1000
         result = await self._thinking.do(partial(_safely, job, leased_at, partial(judged, first, heard)))
         assert not isinstance(result, ToJudge)
         await self._settle(replace(job, cost_usd=job.cost_usd + cost), result)
 
-    async def _asked(self, judging: Judging, job: Leased, question: Question) -> tuple[Heard, Decimal] | None:
+    async def _asked(self, judging: Judging, job: Leased, question: Question) -> tuple[Question, Heard, Decimal] | None:
         try:
-            return await judging.ask(job, question)
+            return await judging.ask(job, question, self._thinking)
         except ServiceUnavailable:
             # Its lease runs out, and the rescue hands the job on with all that is stored.
             raise
         except Exception as error:
             # The policy: a paid answer is not thrown away because its judge broke; the record says that it did.
             log.exception("the judge of job %s broke", job.job_id)
-            return Heard(failure=f"{type(error).__name__}: {error}"), Decimal(0)
+            return question, Heard(failure=f"{type(error).__name__}: {error}"), Decimal(0)
 
     async def _settle(self, job: Leased, result: Result) -> None:
         if not isinstance(result, FinalJob):

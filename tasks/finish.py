@@ -194,7 +194,11 @@ def result_of(view: JobView) -> JobResult:
     )
 
 
-_NOT_COMPACT: dict[str, Any] = {"timing_ms": True, "provider_snapshot": True, "claims": {"__all__": {"evidence"}}}
+_NOT_COMPACT: dict[str, Any] = {
+    "timing_ms": True,
+    "provider_snapshot": True,
+    "claims": {"__all__": {"evidence", "heard_from"}},
+}
 
 
 def compact(result: JobResult) -> bytes:

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from time import monotonic
 from uuid import UUID
 
@@ -22,9 +22,12 @@ from tasks.attempts import (
     new_attempt,
     opened,
 )
-from tasks.checkers.judge import NO_JUDGE, Heard, Question
+from tasks.bundling import Bundles
+from tasks.checkers.answer import ClaimFinding
+from tasks.checkers.judge import NO_JUDGE, Heard, Question, as_put_before
 from tasks.closing import advance_of, closed, cost_of, cut_off, outcome_of, over_budget
 from tasks.errors import ConfigurationError, ProviderError, Unstorable
+from tasks.hearing import Hearing
 from tasks.ports import (
     Advance,
     Answered,
@@ -42,6 +45,7 @@ from tasks.ports import (
     Providers,
     Purpose,
     StoredAnswer,
+    StoredCompletion,
     Turn,
     Unlimited,
     Why,
@@ -50,8 +54,8 @@ from tasks.retry import Hold, RetryPolicy, Snooze, decide
 
 log = logging.getLogger(__name__)
 
-MOST_REMEMBERED = 2_000
-"""Replies kept for questions that come again in a batch, some 2 KB each."""
+FORGOTTEN = ClaimFinding(reason="what the judge had said of it for another answer is erased")
+"""Of a claim that was not asked about because it was known."""
 
 NO_REPLY = frozenset({FinishReason.REFUSAL, FinishReason.CONTENT_FILTER})
 
@@ -77,30 +81,74 @@ class Judging:
     options: JudgeOptions = field(default_factory=JudgeOptions)
     limits: Limits = field(default_factory=Unlimited)
     """Asked before each call."""
-    _remembered: OrderedDict[tuple[UUID, str, str], str] = field(default_factory=OrderedDict)
-    """Replies by batch, judge and the question's hash: the same claims of the same passages are judged once."""
+    _hearing: Hearing = field(init=False)
 
-    async def ask(self, job: Leased, question: Question) -> tuple[Heard, Decimal] | None:
-        """What the judge says, and what that cost now; None when the job went elsewhere (to wait, or lost).
+    def __post_init__(self) -> None:
+        self._hearing = Hearing(self.journal)
 
-        An answer that is stored for this run and round is taken; nothing is called for it again.
+    def decides(self, job: Leased) -> bool:
+        """Whether the job's judge gives probabilities, so that it is to be asked in that form.
+
+        That of a stored answer is the one it was asked in. False where there is no judge: ``ask`` says why.
         """
         if job.judged is not None:
-            return _stored(job.judged.completion, job.judged.prompt.snapshot.sha256, question), Decimal(0)
+            return bool(job.judged.prompt.snapshot.questions)
+        named = job.request.config.judge or self.options.judge
+        return named is not None and self.providers.decides(Turn.parse(named).provider)
+
+    async def ask(self, job: Leased, question: Question, thinking: Bundles) -> tuple[Question, Heard, Decimal] | None:
+        """What the judge says, to what was left to be asked, and what that cost now; None: the job waits, or is lost.
+
+        A word that was heard in the batch before is taken, and so is an answer that is stored for this run and round:
+        nothing is called for it again.
+        """
+        if job.judged is not None:
+            question, heard = await self._asked_already(job, job.judged, question, thinking)
+            return question, heard, Decimal(0)
+        planned = self._planned(job, question)
+        if isinstance(planned, Heard):
+            return question, planned, Decimal(0)
+        judge = _name(planned[1])
+        async with self._hearing.turn(job, question, judge):
+            left = await self._hearing.recall(job, question, judge, thinking)
+            answered = await self._ask_for(job, left)
+            if answered is None:
+                return None
+            # Whatever became of the call, what was known is that judge's word.
+            heard, cost = replace(answered[0], judge=judge), answered[1]
+            await self._hearing.tell(job, left, heard, thinking)
+        return left, heard, cost
+
+    async def _asked_already(
+        self, job: Leased, judged: StoredCompletion, question: Question, thinking: Bundles
+    ) -> tuple[Question, Heard]:
+        """The stored answer with the question that it answers, and what was known beside it."""
+        snapshot = judged.completion.snapshot
+        judge = f"{snapshot.provider}:{snapshot.model_asked}"
+        put = await thinking.do(partial(as_put_before, question, judged.prompt))
+        if put is None:
+            return question, Heard(failure="its stored answer is to a question that this version puts otherwise")
+        heard = _heard(judge, judged.completion, judged.attempt_id)
+        await self._hearing.tell(job, put, heard, thinking)
+        known = (await self._hearing.recall(job, question, judge, thinking)).known
+        asked = {question.pairs[position].sha256 for position in put.asked.claims}
+        beside = {
+            at: known.get(at, FORGOTTEN)
+            for at in question.open
+            if question.pairs[at].sha256 not in asked and (at in known or at in question.asked.claims)
+        }
+        return replace(put, known=beside), heard
+
+    async def _ask_for(self, job: Leased, question: Question) -> tuple[Heard, Decimal] | None:
+        """Ask about what is left, if anything is."""
+        if not question.asked.claims:
+            return Heard(), Decimal(0)
         planned = self._planned(job, question)
         if isinstance(planned, Heard):
             return planned, Decimal(0)
-        provider, call = planned
-        key = (job.batch_id, _name(call), question.prompt.snapshot.sha256)
-        if (reply := self._remembered.get(key)) is not None:
-            self._remembered.move_to_end(key)
-            return Heard(_name(call), reply), Decimal(0)
         if (gone := _used_up(job)) is not None:
             return Heard(failure=gone), Decimal(0)
-        answered = await self._ask_now(job, provider, call)
-        if answered is not None and answered[0].reply is not None:
-            self._remember(key, answered[0].reply)
-        return answered
+        return await self._ask_now(job, *planned)
 
     async def _ask_now(self, job: Leased, provider: Provider, call: Call) -> tuple[Heard, Decimal] | None:
         permit = await self.limits.permit(job, call)
@@ -121,20 +169,22 @@ class Judging:
         turn = Turn.parse(named)
         try:
             provider = self.providers.get(turn.provider)
-            call = provider.plan(self._request(job.request, turn), question.prompt)
+            call = provider.plan(self._request(job.request, turn, question), question.prompt)
         except (ConfigurationError, ProviderError) as error:
             return Heard(failure=str(error))
         if call.reserve_usd is None and job.max_cost_usd is not None:
             return Heard(failure=UNPRICED.format(call.model, call.provider))
         return provider, call
 
-    def _request(self, request: JobRequest, turn: Turn) -> JobRequest:
+    def _request(self, request: JobRequest, turn: Turn, question: Question) -> JobRequest:
         """The request as a judge's provider is to plan it: nothing of how the answer was to be written."""
+        # A probability is a token at most; nothing else is written.
+        written = len(question.prompt.snapshot.questions) or self.options.max_tokens
         config = GenerationConfig(
             provider=turn.provider,
             model=turn.model,
             lane=Lane.STANDARD,
-            max_tokens=self.options.max_tokens,
+            max_tokens=written,
             timeout_s=self.options.timeout_s,
             max_attempts=request.config.max_attempts,
         )
@@ -179,12 +229,7 @@ class Judging:
         cost = await self._close(job, call, attempt, answered, started)
         if cost is None:
             return Heard(failure="its answer can't be stored"), attempt.reserved_usd
-        return _heard(_name(call), answered.completion), cost
-
-    def _remember(self, key: tuple[UUID, str, str], reply: str) -> None:
-        self._remembered[key] = reply
-        while len(self._remembered) > MOST_REMEMBERED:
-            self._remembered.popitem(last=False)
+        return _heard(_name(call), answered.completion, attempt.id), cost
 
     async def _failed(
         self, job: Leased, attempt: NewAttempt, failure: Failure, started: float
@@ -250,15 +295,8 @@ def _used_up(job: Leased) -> str | None:
     return None
 
 
-def _stored(completion: Completion, sha256: str, question: Question) -> Heard:
-    if sha256 != question.prompt.snapshot.sha256:
-        return Heard(failure="its stored answer is to a question that this version puts otherwise")
-    snapshot = completion.snapshot
-    return _heard(f"{snapshot.provider}:{snapshot.model_asked}", completion)
-
-
-def _heard(judge: str, completion: Completion) -> Heard:
+def _heard(judge: str, completion: Completion, attempt_id: UUID) -> Heard:
     if completion.finish_reason in NO_REPLY:
         why = completion.refusal or completion.finish_reason.value
         return Heard(judge, failure=f"the judge refused: {why}")
-    return Heard(judge, completion.text)
+    return Heard(judge, completion.text, attempt_id=attempt_id)

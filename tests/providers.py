@@ -15,6 +15,7 @@ from worker.providers.anthropic import Anthropic
 from worker.providers.extractive import Extractive
 from worker.providers.openai import OpenAI
 from worker.providers.openai_chat import OpenAIChat
+from worker.providers.openai_decisions import OpenAIDecisions
 
 KEY = "sk-canary-0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -56,6 +57,8 @@ class Kind:
 EXTRACTIVE = Kind("extractive", lambda target: Extractive(name=target.name))
 OPENAI = Kind("openai", OpenAI, "/v1", "gpt-6-luna")
 CHAT = Kind("chat", OpenAIChat, "/v1", "local-model")
+DECISIONS = Kind("openai_decisions", OpenAIDecisions, "/v1", "gpt-6-luna")
+"""Answers no questions of jobs, so it is none of ``EVERY``."""
 ANTHROPIC = Kind("anthropic", Anthropic, "", "claude-haiku-5-5")
 
 OVER_HTTP = (OPENAI, CHAT, ANTHROPIC)

@@ -57,8 +57,10 @@ class Scripted(Provider):
         name: str = "scripted",
         model: str = "scripted-1",
         reserve_usd: Decimal | None = Decimal("0.01"),
+        decides: bool = False,
     ) -> None:
         self.name = name
+        self.decides = decides
         self.model = model
         self.calls: list[Call] = []
         self.called = asyncio.Event()
@@ -111,6 +113,9 @@ class Registry:
             return self._providers[name or self._default]
         except KeyError:
             raise ConfigurationError(f"no provider {name!r} is configured") from None
+
+    def decides(self, name: str) -> bool:
+        return name in self._providers and self._providers[name].decides
 
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
         first = Turn(config.provider or self._default, config.model)

@@ -36,6 +36,8 @@ class ProviderKind(StrEnum):
     """OpenAI's Responses API."""
     OPENAI_CHAT = "openai_chat"
     """Chat completions of any OpenAI-compatible server."""
+    OPENAI_DECISIONS = "openai_decisions"
+    """OpenAI's Decisions API: a probability for each claim; only a judge."""
     ANTHROPIC = "anthropic"
     """Anthropic's Messages API."""
     LLAMAINDEX = "llamaindex"
@@ -150,7 +152,7 @@ class Settings(BaseSettings):
     providers: dict[str, ProviderSettings] = Field(
         default_factory=dict,
         description="further providers by name, as JSON: a preset (ollama, vllm, llamacpp, gemini) or a kind (openai, "
-        "openai_chat, anthropic, llamaindex, extractive), and base_url, api_key_env, model, json_schema, "
+        "openai_chat, openai_decisions, anthropic, llamaindex, extractive), and base_url, api_key_env, model, json_schema, "
         "answer_protocol, service_tier, takes, drops, llm, options, limits, model_limits; see docs/providers.md and "
         "docs/limits.md",
     )
@@ -162,7 +164,7 @@ class Settings(BaseSettings):
     judge: str | None = Field(
         default=None,
         description="who judges claims for jobs with `judge` among their `checkers`: provider, or provider:model; best "
-        "another model than the one that answers. Unset: such checks end as partial",
+        "another model than the one that answers; `openai_decisions` gives probabilities. Unset: such checks end as partial",
     )
     judge_max_tokens: Annotated[int, Field(ge=256, le=1_000_000)] = Field(
         default=8_192, description="most tokens of a judge's reply, its thinking included"
@@ -231,7 +233,7 @@ class Settings(BaseSettings):
     )
     calibration: Path | None = Field(
         default=None,
-        description="file of 'nightdesk calibrate': probabilities and threshold of the lexical check, and what a local model's word is worth",
+        description="file of 'nightdesk calibrate': probabilities and threshold of the lexical check, and what a local model and judges are worth",
     )
     local_model: str | None = Field(
         default=None,

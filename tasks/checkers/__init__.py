@@ -12,6 +12,7 @@ judge        a model asked about the claims that the words leave open; the check
 fusion       one verdict of all layers, and the scores of the whole answer
 """
 
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -120,14 +121,17 @@ def look(request: JobRequest, processed: Processed, checkers: Mapping[CheckerNam
     return Layers(request, processed, checkable, tuple(reasons), findings, failed, versions)
 
 
-def question_of(layers: Layers) -> Question | None:
-    """What is to be asked of the judge; None: no judge is wanted, nothing is left open, or it can't be put (``failed``)."""
+def question_of(layers: Layers, *, decides: bool = False) -> Question | None:
+    """What is to be asked of the judge; None: no judge is wanted, nothing is left open, or it can't be put (``failed``).
+
+    ``decides``: the judge gives probabilities and no verdicts.
+    """
     # Without sources there is nothing to ask about.
     if CheckerName.JUDGE not in layers.request.config.checkers or not layers.request.context:
         return None
     try:
         left = undecided(layers.claims, layers.findings)
-        return pose(layers.request, layers.claims, left) if left else None
+        return pose(layers.request, layers.claims, left, decides=decides) if left else None
     except Exception as error:
         logger.exception("no question could be put to the judge")
         layers.failed[CheckerName.JUDGE.value] = f"{type(error).__name__}: {error}"
@@ -149,10 +153,10 @@ def conclude(layers: Layers, question: Question | None, heard: Heard) -> Groundi
         findings = {**findings, CheckerName.JUDGE: judged}
         if failure is not None:
             failed = {**failed, CheckerName.JUDGE.value: failure}
-        if heard.reply is not None:
+        if heard.reply is not None or question.known:
             versions = {
                 **versions,
-                CheckerName.JUDGE.value: f"{heard.judge} by {question.prompt.name}@{question.prompt.version}",
+                CheckerName.JUDGE.value: _judge_version(heard.judge, question),
             }
     claims: list[Claim] = []
     position = 0
@@ -171,6 +175,14 @@ def _dependence() -> float:
     """How alike the claims of an answer fare, by the calibration in use."""
     lexical = CHECKERS[CheckerName.LEXICAL]
     return lexical.dependence if isinstance(lexical, Lexical) else shipped().dependence
+
+
+def _judge_version(judge: str, question: Question) -> str:
+    """Who was asked, by which template, and a digest of its weights if they were fitted."""
+    version = f"{judge} by {question.prompt.name}@{question.prompt.version}"
+    if (fitted := WEIGHTS.get(judge)) is not None:
+        version += f"+{hashlib.sha256(repr(fitted).encode()).hexdigest()[:8]}"
+    return version
 
 
 def _checked_claim(statement: Statement, bare: str, processed: Processed) -> CheckedClaim:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from schemas.answer import Citation
 from schemas.generation import CheckerName
-from schemas.grounding import Evidence, Verdict
+from schemas.grounding import Evidence, HeardFrom, JudgeWord, Verdict
 from schemas.job import JobRequest
 from tasks.checkers.attribution import Attribution
 from tasks.text.sentences import Span
@@ -34,6 +34,10 @@ class ClaimFinding:
     reason: str = ""
     attribution: Attribution | None = None
     """How well its citations carry it; only from a layer that reads meaning."""
+    heard_from: HeardFrom | None = None
+    """Whose question it was that a judge answered so, if not this answer's."""
+    heard: JudgeWord | None = None
+    """Of the judge: its own word, before it was weighed."""
 
 
 @dataclass(frozen=True, slots=True)

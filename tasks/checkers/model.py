@@ -118,12 +118,18 @@ class LexicalModel(Contract):
                 f"NIGHTDESK_CALIBRATION was made for {calibration.model}, but this version has {self.identity}: "
                 "run nightdesk calibrate again"
             )
-        digest = hashlib.sha256(calibration.model_dump_json(exclude={"local"}).encode()).hexdigest()[:8]
+        dependence = self.dependence if calibration.dependence is None else calibration.dependence
+        given = (calibration.knots, calibration.supported_at, dependence)
+        if given == (self.knots, self.supported_at, self.dependence):
+            return self
+        # Of these alone: what else is in the file changes no probability by words.
+        curve = calibration.model_dump_json(include={"model", "knots", "supported_at", "dependence"})
+        digest = hashlib.sha256(curve.encode()).hexdigest()[:8]
         return self.model_copy(
             update={
                 "knots": calibration.knots,
                 "supported_at": calibration.supported_at,
-                "dependence": self.dependence if calibration.dependence is None else calibration.dependence,
+                "dependence": dependence,
                 "version": f"{self.version}+{digest}",
             }
         )

@@ -1,17 +1,21 @@
-"""Fit the lexical layer's calibration, and a local model's weights, to someone's own labels; say what that changes. Pure."""
+"""Fit the check to someone's own labels: curve and cut of the words, a local model's and judges' weights. Pure."""
 
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.render import strip_markers
 from tasks.checkers.answer import CheckedClaim, CheckInput
 from tasks.checkers.blend import Blend
 from tasks.checkers.blending import Scored, fitted
 from tasks.checkers.calibration import Knots, Labelled, bent, isotonic, moved_cut, probability, score_at
+from tasks.checkers.figures import Figures, Judged, figures_of
+from tasks.checkers.judge.labelled import FittedJudge, JudgedClaim, fit_judges
+from tasks.checkers.judge.weighing import Weights, Word
 from tasks.checkers.lexical import Lexical
 from tasks.checkers.local import Local, identity_of, is_sure
 from tasks.checkers.model import Calibration, LexicalModel, shipped
@@ -29,13 +33,21 @@ MANY_LABELS = 600
 FOLDS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """How well a calibration does on rows that it was not made from; all in [0, 1]."""
+class Said(NamedTuple):
+    """What a judge said of an answer as a whole: of its worst claim."""
 
-    balanced_accuracy: float
-    ece: float
-    brier: float
+    judge: str
+    """``provider:model``"""
+    verdict: Verdict
+    probability: float | None = None
+
+
+class LabelledAnswer(NamedTuple):
+    """An answer that a person calls supported (every claim of it) or not, and what a judge said of it, where known."""
+
+    request: JobRequest
+    supported: bool
+    said: Said | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +55,14 @@ class Recalibrated:
     """A calibration, with what it changes: ``after`` is measured in folds, on rows that were left out of each."""
 
     calibration: Calibration
-    before: Figures
-    after: Figures
+    before: Figures | None = None
+    """Of the words, as ``after``; None: only judges were fitted."""
+    after: Figures | None = None
     with_local: Figures | None = None
     """With the local model for what the words leave open; None: there is none, or too little to fit its weights."""
+    judges: tuple[FittedJudge, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """By judge, why it was not fitted."""
 
 
 def weakest_score(request: JobRequest, model: LexicalModel | None = None) -> float | None:
@@ -70,25 +86,13 @@ def claims_of(request: JobRequest) -> CheckInput:
     return CheckInput(request, claims)
 
 
-def recalibrate(
-    labelled: Sequence[tuple[JobRequest, bool]], made_at: str, scorer: ClaimScorer | None = None
-) -> Recalibrated:
-    """Fit to labelled answers: each supported (every claim of it) or not; with a local model also its weights.
+def recalibrate(labelled: Sequence[LabelledAnswer], made_at: str, scorer: ClaimScorer | None = None) -> Recalibrated:
+    """Fit to labelled answers; with a local model also its weights, and those of each judge whose word is known.
 
     Rows of the same response stay in one fold. Raises ``InputError`` when there are too few labels of a kind.
     """
-    scored: list[_Given] = []
-    logits: list[float] = []
-    local = Local(scorer) if scorer else None
-    digest = hashlib.sha256()
-    for request, supported in labelled:
-        claims = claims_of(request)
-        scores = tuple(Lexical().log_odds(claims))
-        digest.update(f"{request.response}\0{supported}\0".encode(errors="replace"))
-        if scores:
-            scored.append(_Given(request.response or "", Labelled(min(scores), supported), scores))
-            logits.append(min(local.log_odds(claims), default=-math.inf) if local else -math.inf)
-    rows = [given.row for given in scored]
+    answers, digest = _scored(labelled, Local(scorer) if scorer else None)
+    rows = [answer.row for answer in answers]
     fewest = min(sum(row.supported for row in rows), sum(not row.supported for row in rows))
     if len(rows) < LEAST_LABELS or fewest < LEAST_OF_EACH:
         raise InputError(
@@ -97,39 +101,98 @@ def recalibrate(
         )
     model = shipped()
     start = score_at(model.knots, model.supported_at)
-    fitted_to = _fitted(scored, model, start)
-    knots, supported_from = fitted_to.knots, fitted_to.supported_from
-    after, with_local = _in_folds(scored, logits, scorer, model, start)
-    blend = _blended(scorer, rows, logits, knots, supported_from)
-    before = _figures([_judged(given, _Curve(model.knots, start, model.dependence)) for given in scored])
-    calibration = Calibration(
-        model=model.identity,
-        knots=knots,
-        supported_at=round(probability(knots, supported_from), 4),
-        labels=len(rows),
-        labels_sha256=digest.hexdigest(),
-        made_at=made_at,
-        metrics={
-            name: {"balanced accuracy": one.balanced_accuracy, "ECE": one.ece, "Brier": one.brier}
-            for name, one in (
-                ("before", before),
-                ("after, in folds", after),
-                ("with local model, in folds", with_local),
-            )
-            if one is not None
-        },
-        local=blend,
-        dependence=fitted_to.dependence,
+    whole = _fit(answers, scorer, model, start)
+    folds = _in_folds(answers, scorer, model, start)
+    as_it_was = _Fit(_Curve(model.knots, start, model.dependence), None)
+    judges, left_out = fit_judges(list(_judged_claims(answers, whole, folds)), {})
+    found = Recalibrated(
+        Calibration(
+            model=model.identity,
+            knots=whole.curve.knots,
+            supported_at=round(probability(whole.curve.knots, whole.curve.supported_from), 4),
+            labels=len(rows),
+            labels_sha256=digest,
+            made_at=made_at,
+            local=whole.blend,
+            dependence=whole.curve.dependence,
+        ),
+        figures_of([as_it_was.of_words(answer) for answer in answers]),
+        figures_of([fit.of_words(answer) for fit, answer in zip(folds, answers, strict=True)]),
+        figures_of([fit.of_both(answer) for fit, answer in zip(folds, answers, strict=True)]) if whole.blend else None,
+        judges,
+        left_out,
     )
-    return Recalibrated(calibration, before, after, with_local if blend else None)
+    return _complete(found, {})
 
 
-class _Given(NamedTuple):
-    """A labelled answer: its words, its weakest claim, and the scores of all its claims."""
+def refit_judges(claims: Sequence[JudgedClaim], made_at: str, base: Calibration | None = None) -> Recalibrated:
+    """Fit judges alone, on labelled claims that they judged; the words' curve and all else stay as in ``base``.
+
+    Raises ``InputError`` when no judge has enough labels.
+    """
+    known = {weights.judge: weights for weights in base.judges} if base else {}
+    judges, left_out = fit_judges(claims, known)
+    if not judges:
+        raise InputError("; ".join(f"{judge}: {why}" for judge, why in left_out.items()) or "no claims are labelled")
+    model = shipped()
+    base = base or Calibration(
+        model=model.identity, knots=model.knots, supported_at=model.supported_at, labels=0, made_at=made_at
+    )
+    return _complete(
+        Recalibrated(base.model_copy(update={"made_at": made_at}), judges=judges, left_out=left_out), known
+    )
+
+
+def _complete(found: Recalibrated, known: Mapping[str, Weights]) -> Recalibrated:
+    """With all weights of judges, and everything that was measured, in the calibration."""
+    measured = {
+        "before": found.before,
+        "after, in folds": found.after,
+        "with local model, in folds": found.with_local,
+    }
+    for one in found.judges:
+        name = f"judge {one.weights.judge}"
+        measured |= {
+            f"{name}, before": one.before,
+            f"{name}, after, in folds": one.after,
+            f"{name}, words alone": one.words,
+        }
+    weights = {**known, **{one.weights.judge: one.weights for one in found.judges}}
+    metrics = {name: figures.named() for name, figures in measured.items() if figures is not None}
+    changes = {"judges": tuple(weights.values()), "metrics": {**found.calibration.metrics, **metrics}}
+    return replace(found, calibration=found.calibration.model_copy(update=changes))
+
+
+class _Answer(NamedTuple):
+    """A labelled answer.
+
+    Attributes:
+        response: its words.
+        row: its weakest claim, by the words' score.
+        scores: of all its claims.
+        logit: of its weakest claim by the local model, if there is one.
+        said: by a judge.
+    """
 
     response: str
     row: Labelled
     scores: tuple[float, ...]
+    logit: float
+    said: Said | None
+
+
+def _scored(labelled: Sequence[LabelledAnswer], local: Local | None) -> tuple[list[_Answer], str]:
+    """The answers that have a checkable claim, and a digest of all labels."""
+    found = []
+    digest = hashlib.sha256()
+    for request, supported, said in labelled:
+        claims = claims_of(request)
+        scores = tuple(Lexical().log_odds(claims))
+        digest.update(f"{request.response}\0{supported}\0".encode(errors="replace"))
+        if scores:
+            logit = min(local.log_odds(claims), default=-math.inf) if local else -math.inf
+            found.append(_Answer(request.response or "", Labelled(min(scores), supported), scores, logit, said))
+    return found, digest.hexdigest()
 
 
 class _Curve(NamedTuple):
@@ -140,22 +203,61 @@ class _Curve(NamedTuple):
     dependence: float
 
 
-class _Judged(NamedTuple):
-    """What a curve says of an answer: how likely it is that all is supported, and whether its weakest claim is."""
+class _Fit(NamedTuple):
+    """What the words' scores mean, and the weights of the local model beside them."""
 
-    row: Labelled
-    stated: float
-    supported: bool
+    curve: _Curve
+    blend: Blend | None
+
+    def of_words(self, answer: _Answer) -> Judged:
+        """How likely it is by words alone that all of an answer is supported, and whether its weakest claim is."""
+        stated = together(_probabilities(answer.scores, self.curve.knots), self.curve.dependence)
+        return Judged(stated, answer.row.score >= self.curve.supported_from, answer.row.supported)
+
+    def of_both(self, answer: _Answer) -> Judged:
+        """The same with the local model: of a weakest claim that the words leave open, both together."""
+        weakest = probability(self.curve.knots, answer.row.score)
+        if self.blend is None or is_sure(weakest) or not math.isfinite(answer.logit):
+            return self.of_words(answer)
+        both = self.blend.together(weakest, answer.logit)
+        others = sorted(_probabilities(answer.scores, self.curve.knots))[1:]
+        stated = together([both, *others], self.curve.dependence)
+        return Judged(stated, both >= self.blend.threshold(weakest), answer.row.supported)
+
+    def of_weakest(self, answer: _Answer) -> float:
+        """The probability of its weakest claim, as a judge's word would be weighed against it."""
+        weakest = probability(self.curve.knots, answer.row.score)
+        if self.blend is None or is_sure(weakest) or not math.isfinite(answer.logit):
+            return weakest
+        return self.blend.together(weakest, answer.logit)
 
 
-def _fitted(given: Sequence[_Given], model: LexicalModel, start: float) -> _Curve:
+def _probabilities(scores: Sequence[float], knots: Knots) -> list[float]:
+    return [probability(knots, score) for score in scores]
+
+
+def _fit(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel, start: float) -> _Fit:
+    curve = _fitted(answers, model, start)
+    return _Fit(curve, _blended(scorer, answers, curve))
+
+
+def _judged_claims(answers: Sequence[_Answer], whole: _Fit, folds: Sequence[_Fit]) -> Iterator[JudgedClaim]:
+    for answer, others in zip(answers, folds, strict=True):
+        if (said := answer.said) is not None:
+            word = Word(whole.of_weakest(answer), said.verdict, answer.row.supported, said.probability)
+            by_words = others.of_both(answer).said
+            yield JudgedClaim(said.judge, word, answer.response, others.of_weakest(answer), by_words)
+
+
+def _fitted(answers: Sequence[_Answer], model: LexicalModel, start: float) -> _Curve:
     """The curve of a claim; on it, how alike the claims of these answers fare; and where the weakest claim is enough."""
-    rows = [one.row for one in given]
-    alone = [Labelled(_as_one(one.scores, model), one.row.supported) for one in given]
+    alone = [Labelled(_as_one(one.scores, model), one.row.supported) for one in answers]
     own = isotonic(alone) if len(alone) >= MANY_LABELS else bent(model.knots, alone)
-    answers = [Answer(_probabilities(one, own), one.row.supported) for one in given]
-    dependence = dependence_of(answers, expected=model.dependence)
-    return _Curve(own, moved_cut(rows, start), model.dependence if dependence is None else dependence)
+    found = dependence_of(
+        [Answer(_probabilities(one.scores, own), one.row.supported) for one in answers], expected=model.dependence
+    )
+    cut = moved_cut([one.row for one in answers], start)
+    return _Curve(own, cut, model.dependence if found is None else found)
 
 
 def _as_one(scores: Sequence[float], model: LexicalModel) -> float:
@@ -165,76 +267,27 @@ def _as_one(scores: Sequence[float], model: LexicalModel) -> float:
     """
     if len(scores) == 1:
         return scores[0]
-    stated = together([probability(model.knots, score) for score in scores], model.dependence)
+    stated = together(_probabilities(scores, model.knots), model.dependence)
     return min(*scores, max(score_at(model.knots, stated), model.knots[0][0]))
 
 
-def _probabilities(given: _Given, knots: Knots) -> list[float]:
-    return [probability(knots, score) for score in given.scores]
-
-
-def _judged(given: _Given, curve: _Curve) -> _Judged:
-    stated = together(_probabilities(given, curve.knots), curve.dependence)
-    return _Judged(given.row, stated, given.row.score >= curve.supported_from)
-
-
-def _blended(
-    scorer: ClaimScorer | None, rows: Sequence[Labelled], logits: Sequence[float], knots: Knots, supported_from: float
-) -> Blend | None:
-    """The local model's weights beside these curves."""
+def _blended(scorer: ClaimScorer | None, answers: Sequence[_Answer], curve: _Curve) -> Blend | None:
+    """The local model's weights beside this curve."""
     if scorer is None:
         return None
-    scored = [
-        Scored(probability(knots, row.score), logit, row.supported) for row, logit in zip(rows, logits, strict=True)
-    ]
-    return fitted(identity_of(scorer), scored, probability(knots, supported_from))
+    scored = [Scored(probability(curve.knots, one.row.score), one.logit, one.row.supported) for one in answers]
+    return fitted(identity_of(scorer), scored, probability(curve.knots, curve.supported_from))
 
 
-def _in_folds(
-    scored: Sequence[_Given], logits: Sequence[float], scorer: ClaimScorer | None, model: LexicalModel, start: float
-) -> tuple[Figures, Figures | None]:
-    """Figures of the words alone, and with the local model, each row judged by what was fitted on other folds."""
-    folds = [int(hashlib.sha256(one.response.encode(errors="replace")).hexdigest()[:8], 16) % FOLDS for one in scored]
-    judged: list[_Judged] = []
-    blended: list[_Judged] = []
+def _in_folds(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel, start: float) -> list[_Fit]:
+    """For each answer, what was fitted on the answers of other folds."""
+    folds = [int(hashlib.sha256(one.response.encode(errors="replace")).hexdigest()[:8], 16) % FOLDS for one in answers]
+    fits = []
     for fold in range(FOLDS):
-        others = [at for at, of in enumerate(folds) if of != fold]
-        rows = [scored[at].row for at in others]
-        curve = _Curve(model.knots, start, model.dependence)
-        if {row.supported for row in rows} == {True, False}:
-            curve = _fitted([scored[at] for at in others], model, start)
-        blend = _blended(scorer, rows, [logits[at] for at in others], curve.knots, curve.supported_from)
-        for at, of in enumerate(folds):
-            if of == fold:
-                judged.append(_judged(scored[at], curve))
-                blended.append(_with(blend, scored[at], judged[-1], logits[at], curve))
-    return _figures(judged), _figures(blended) if scorer else None
-
-
-def _with(blend: Blend | None, given: _Given, judged: _Judged, logit: float, curve: _Curve) -> _Judged:
-    """What the check says of a row with the local model: of a weakest claim that the words leave open, both together."""
-    weakest = probability(curve.knots, given.row.score)
-    if blend is None or is_sure(weakest) or not math.isfinite(logit):
-        return judged
-    both = blend.together(weakest, logit)
-    others = sorted(_probabilities(given, curve.knots))[1:]
-    return _Judged(given.row, together([both, *others], curve.dependence), both >= blend.threshold(weakest))
-
-
-_BINS = 10
-
-
-def _figures(judged: Sequence[_Judged]) -> Figures:
-    right = {True: [0, 0], False: [0, 0]}
-    bins: dict[int, list[float]] = {}
-    brier = 0.0
-    for row, stated, supported in judged:
-        right[row.supported][0] += supported == row.supported
-        right[row.supported][1] += 1
-        bins.setdefault(min(int(stated * _BINS), _BINS - 1), []).append(row.supported - stated)
-        brier += (row.supported - stated) ** 2
-    return Figures(
-        balanced_accuracy=round(sum(hits / max(1, rows) for hits, rows in right.values()) / 2, 4),
-        ece=round(sum(abs(sum(gaps)) for gaps in bins.values()) / len(judged), 4),
-        brier=round(brier / len(judged), 4),
-    )
+        others = [answer for answer, of in zip(answers, folds, strict=True) if of != fold]
+        if {one.row.supported for one in others} == {True, False}:
+            fits.append(_fit(others, scorer, model, start))
+        else:
+            curve = _Curve(model.knots, start, model.dependence)
+            fits.append(_Fit(curve, _blended(scorer, others, curve)))
+    return [fits[of] for of in folds]

@@ -1,6 +1,6 @@
 """The ledger and its journal: what the steps need of the truth about jobs."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from typing import Protocol
@@ -13,6 +13,8 @@ from tasks.ports.rows import (
     Advance,
     ClosedAttempt,
     FinalJob,
+    HeardBefore,
+    HeardQuery,
     JobDetail,
     JobView,
     Leased,
@@ -20,6 +22,7 @@ from tasks.ports.rows import (
     NewAttempt,
     NewBatch,
     NewJob,
+    NewlyHeard,
     Opened,
     Receipt,
     Shared,
@@ -97,6 +100,18 @@ class Ledger(Protocol):
 
         The first completion of a (run, round, purpose) wins; a later one is kept beside it. Closing again is
         harmless: only an open or ``unknown`` attempt changes.
+        """
+        ...
+
+    # what judges said
+    async def heard_before(self, queries: Sequence[HeardQuery]) -> list[dict[bytes, HeardBefore]]:
+        """What judges said of these keys in these batches, one answer per query, in order; what is not there was not heard."""
+        ...
+
+    async def note_heard(self, heard: Sequence[NewlyHeard]) -> None:
+        """Let the batches of these attempts remember what was heard; the first word of a key stays.
+
+        An attempt without a completion (never answered, erased, pruned) is passed over. What is noted goes with it.
         """
         ...
 
@@ -225,4 +240,12 @@ class Journal(Protocol):
 
     async def finish(self, final: FinalJob) -> bool:
         """Finish one job; True if it was still ours."""
+        ...
+
+    async def heard_before(self, query: HeardQuery) -> Mapping[bytes, HeardBefore]:
+        """What judges said of these keys."""
+        ...
+
+    async def note_heard(self, heard: NewlyHeard) -> None:
+        """Let the batch remember what was heard."""
         ...

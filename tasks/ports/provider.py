@@ -112,6 +112,15 @@ class Providers(Protocol):
         """The named provider, or the default for None; raises ``ConfigurationError`` naming those that exist."""
         ...
 
+    def decides(self, name: str) -> bool:
+        """Whether a provider writes nothing and gives a probability for each of a prompt's ``questions``: only a judge.
+
+        Known without building it; False for one that there is not. The text of its completions is JSON,
+        ``{"answers": [{"question": int, "probability": number}]}`` with the questions counted from 1; instead of the
+        probability of one that it declined stands ``"refused": true``. What it left out is not there.
+        """
+        ...
+
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
         """Whom a job asks, in order: its provider, then its fallbacks or, without any, those of the settings."""
         ...

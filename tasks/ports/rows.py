@@ -295,6 +295,32 @@ class FinalJob:
 
 
 @dataclass(frozen=True, slots=True)
+class HeardQuery:
+    """Keys (32 bytes each) of what a batch may have heard of a judge."""
+
+    batch_id: UUID
+    keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeardBefore:
+    """Where a judge's word stands: in the reply to a job's attempt, under a number."""
+
+    attempt_id: UUID
+    job_id: UUID
+    number: int
+    reply: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewlyHeard:
+    """What a stored reply says that counts: key and number of each claim."""
+
+    attempt_id: UUID
+    numbers: tuple[tuple[bytes, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """A job's row joined with its request and, when final, the record of its latest run; results are made of it."""
 

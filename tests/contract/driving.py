@@ -1,5 +1,6 @@
 """Short ways to bring a ledger into a situation, through its public verbs only."""
 
+import hashlib
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -7,7 +8,7 @@ from uuid import UUID
 
 from schemas.job import JobRequest
 from schemas.states import JobState, Step
-from tasks.ports import JobView, Leased, Ledger, NewAttempt, NewBatch, Opened, Receipt, Sharing
+from tasks.ports import JobView, Leased, Ledger, NewAttempt, NewBatch, NewlyHeard, Opened, Receipt, Sharing
 from tests.builders import (
     SHARED_REQUEST,
     closed_ok,
@@ -71,6 +72,27 @@ async def generate(ledger: Ledger, leased: Leased, **changes: Any) -> NewAttempt
     closed = closed_ok(leased, attempt, then=to_check(leased), **changes)
     assert await ledger.close_attempts([closed]) == {leased.job_id}
     return attempt
+
+
+async def checking(ledger: Ledger, batch: NewBatch | None = None) -> Leased:
+    """A job of a new batch (or that one) whose answer is stored, leased for its check."""
+    leased = await submit_and_take(ledger, batch=batch)
+    await generate(ledger, leased)
+    return await take_one(ledger, leased.job_id, Step.CHECK)
+
+
+async def heard(ledger: Ledger, leased: Leased, *words: str, reply: str = "verdicts") -> NewAttempt:
+    """Have a judge reply to a job in its check, and note one word after the other under these keys."""
+    attempt = await open_one(ledger, leased)
+    await ledger.close_attempts([closed_ok(leased, attempt, reply)])
+    numbers = tuple((key(word), number) for number, word in enumerate(words, start=1))
+    await ledger.note_heard([NewlyHeard(attempt.id, numbers)])
+    return attempt
+
+
+def key(word: str) -> bytes:
+    """A key of what a judge says, as long as real ones."""
+    return hashlib.sha256(word.encode()).digest()
 
 
 async def finish(ledger: Ledger, leased: Leased, **changes: Any) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from openai.types import Decision
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
 from tests.providers import KEY
+from tests.stub.judge import JUDGE
 from tests.stub.server import running_stub
 
 TEXT = "<source 1>\nThe desk opens at nine. It closes at noon.\n</source>\n\nQuestion: When?"
@@ -62,3 +64,23 @@ def test_anthropic_shapes() -> None:
     assert block.citations[0].type == "search_result_location"
     assert answer.usage.cache_read_input_tokens == 200
     assert answer._request_id == "req_1"
+
+
+async def _decision(url: str) -> Decision:
+    async with openai.AsyncOpenAI(api_key=KEY, base_url=f"{url}/v1", max_retries=0) as client:
+        statement = "Is it said? <statement>The desk opens at nine.</statement>"
+        return await client.decisions.create(
+            model="gpt-6-luna",
+            input=[{"role": "user", "content": TEXT}],
+            questions=[{"type": "predicate", "instructions": statement, "name": name} for name in ("a", "b")],
+        )
+
+
+@pytest.mark.parametrize(("how", "types"), [("honest", ["predicate"] * 2), ("declines", ["predicate", "refusal"])])
+def test_decision_shapes(how: str, types: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JUDGE, "how", how)
+    with running_stub() as stub:
+        answer = asyncio.run(_decision(stub.url))
+    Decision.model_validate(answer.model_dump(exclude_unset=True, warnings=False))
+    assert [(one.type, one.name) for one in answer.answers] == list(zip(types, ("a", "b"), strict=True))
+    assert answer.usage.input_tokens == 1200

@@ -11,7 +11,18 @@ from psycopg.rows import namedtuple_row
 from schemas.states import Step
 from tasks.ports import Ledger, Sharing
 from tests.builders import closed_ok, make_attempt, make_request, make_terms, make_wanted, to_check
-from tests.contract.driving import ACTOR, finish, finished, generate, open_one, submit, submit_and_take, take_one
+from tests.contract.driving import (
+    ACTOR,
+    checking,
+    finish,
+    finished,
+    generate,
+    heard,
+    open_one,
+    submit,
+    submit_and_take,
+    take_one,
+)
 from tests.servers import Servers
 from worker.ledger.invariants import INVARIANTS, Violation, find_violations
 from worker.ledger.postgres import PostgresLedger
@@ -38,6 +49,7 @@ BREAKS: dict[str, str] = {
     "one_winner": "INSERT INTO completion SELECT (SELECT id FROM attempt WHERE outcome IS NULL LIMIT 1), job_id, run, "
     "round, purpose, won, stored_at, raw, finish_reason, parsed, prompt FROM completion LIMIT 1",
     "winner_is_whole": "UPDATE completion SET finish_reason = 'interrupted'",
+    "heard_in_its_own_batch": "UPDATE heard_verdict SET batch_id = gen_random_uuid()",
     "paid_answer_is_kept": "DELETE FROM completion",
     "answered_job_has_answer": "UPDATE completion SET won = false",
     "shared_answer_was_paid_by_another": "UPDATE attempt SET request_hash = 'x' WHERE shared_from IS NOT NULL",
@@ -62,6 +74,9 @@ async def every_state(ledger: Ledger) -> None:
     again = await finished(ledger, make_request("Once more?"))
     await ledger.retry([again], ACTOR)
     await share(ledger)
+    judged = await checking(ledger)
+    await heard(ledger, judged, "key")
+    await finish(ledger, judged)
     cancelled = await submit_and_take(ledger)
     await open_one(ledger, cancelled)
     await ledger.cancel([cancelled.job_id], ACTOR)

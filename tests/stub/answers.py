@@ -1,4 +1,4 @@
-"""Answers in the shapes of OpenAI's Responses and chat completions and of Anthropic's Messages.
+"""Answers in the shapes of OpenAI's Responses, Decisions and chat completions and of Anthropic's Messages.
 
 The shapes are held to the SDKs' own types in ``test_stub.py``. An answer quotes the first sentence of source 1.
 """
@@ -8,7 +8,7 @@ import re
 from itertools import count
 from typing import Any
 
-from tests.stub.judge import JUDGE, is_question
+from tests.stub.judge import JUDGE, JUDGE_DECLINES, is_question
 from tests.stub.scripts import as_blocks, as_markers, as_segments, script_for
 
 _SOURCE = re.compile(r"<source\d* 1[^>]*>\n(.*?)\n</source", re.DOTALL)
@@ -69,6 +69,31 @@ def responses(body: dict[str, Any]) -> dict[str, Any]:
             "output_tokens": USAGE["output"],
             "output_tokens_details": {"reasoning_tokens": USAGE["reasoning"]},
             "total_tokens": USAGE["input"] + USAGE["output"],
+        },
+    }
+
+
+def decisions(body: dict[str, Any]) -> dict[str, Any]:
+    passages = "\n".join(message["content"] for message in body["input"])
+    if not 1 <= len(body["questions"]) <= 400:
+        raise ValueError("1 to 400 questions")
+    answers: list[dict[str, Any]] = []
+    for question in body["questions"]:
+        probability = JUDGE.probability(question["instructions"], passages, len(answers))
+        name = question.get("name")
+        if probability == JUDGE_DECLINES:
+            answers.append({"type": "refusal", "name": name})
+        elif probability is not None:
+            answers.append({"type": "predicate", "name": name, "probability": probability})
+    return {
+        "model": body["model"],
+        "answers": answers,
+        "usage": {
+            "input_tokens": USAGE["input"],
+            "input_tokens_details": {"cached_tokens": USAGE["cached"], "cache_write_tokens": USAGE["written"]},
+            "output_tokens": len(answers),
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": USAGE["input"] + len(answers),
         },
     }
 
@@ -163,4 +188,9 @@ def _cited(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return content
 
 
-ANSWERS = {"/v1/responses": responses, "/v1/chat/completions": chat, "/v1/messages": messages}
+ANSWERS = {
+    "/v1/responses": responses,
+    "/v1/decisions": decisions,
+    "/v1/chat/completions": chat,
+    "/v1/messages": messages,
+}

@@ -8,7 +8,12 @@ from typing import Any
 
 _QUESTION = "You judge whether numbered passages support numbered statements."
 _PASSAGE = re.compile(r"<passage\d* (\d+)[^>]*>\n(.*?)\n</passage", re.DOTALL)
+_STATEMENT = re.compile(r"<statement\d*>([^<]*)</statement\d*>$")
 _CLAIM = re.compile(r"^(\d+)\. (?:\[.*?\] )?(.*)$", re.MULTILINE)
+
+
+JUDGE_DECLINES = -1.0
+"""In the place of a probability."""
 
 
 def is_question(prompt: str, schema: dict[str, Any] | None) -> bool:
@@ -23,7 +28,8 @@ class Judge:
     Attributes:
         truth: by a claim's words, the words of the source that support it; None: nothing does.
         rate: share of the verdicts that are right; drawn by the claim's words, so the same every time.
-        how: ``honest``, ``lies`` (quotes that stand nowhere), ``half`` (every second claim), ``malformed``, ``nothing``.
+        how: ``honest``, ``lies`` (quotes that stand nowhere), ``half`` (every second claim), ``malformed``, ``nothing``;
+            where probabilities are asked for also ``percent`` (off the scale) and ``declines`` (every second claim).
     """
 
     truth: dict[str, str | None] = field(default_factory=dict)
@@ -50,6 +56,18 @@ class Judge:
         shown = next((int(number) for number, words in passages if quote in words), 1)
         said = "Nobody ever wrote these words anywhere" if self.how == "lies" else quote
         return {"claim": number, "verdict": "supported", "passage": shown, "quote": said}
+
+    def probability(self, question: str, passages: str, at: int) -> float | str | None:
+        """The probability for a question about a claim; None: it is left out."""
+        if self.how == "nothing" or (self.how in {"half", "declines"} and at % 2):
+            return JUDGE_DECLINES if self.how == "declines" else None
+        found = _STATEMENT.search(question)
+        if found is None:
+            raise ValueError("a question without its statement")
+        quote = self.truth.get(found[1])
+        supported = (quote is not None and quote in passages) == self.is_right(found[1])
+        chance = 0.9 if supported else 0.1
+        return {"malformed": "likely", "percent": chance * 100}.get(self.how, chance)
 
     def is_right(self, claim: str) -> bool:
         """Whether the judge is right about a claim."""

@@ -16,7 +16,7 @@ class Messages:
     proven: bool
     """Whether the hash noted before the call is that of these messages."""
     texts: tuple[tuple[str, str], ...]
-    """Role and text of each."""
+    """Role and text of each; what a judge was asked beside them has the role ``question``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ def _proof(detail: JobDetail, completion: dict[str, Any]) -> Proof:
 def _messages(detail: JobDetail, snapshot: MessagesSnapshot) -> Messages:
     contents = [source.content for source in detail.view.request.context]
     texts = tuple((role.value, text) for role, text in snapshot.texts(contents))
+    texts += tuple(("question", text) for text in snapshot.questions)
     return Messages(snapshot.sha256, snapshot.proves(contents), texts)
 
 

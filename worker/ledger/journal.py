@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from itertools import takewhile
 from time import monotonic
@@ -10,7 +10,19 @@ from typing import Protocol
 from uuid import UUID
 
 from tasks.errors import Unstorable
-from tasks.ports import ClosedAttempt, FinalJob, LeaseKey, Ledger, NewAttempt, Opened, Shared, Wanted
+from tasks.ports import (
+    ClosedAttempt,
+    FinalJob,
+    HeardBefore,
+    HeardQuery,
+    LeaseKey,
+    Ledger,
+    NewAttempt,
+    NewlyHeard,
+    Opened,
+    Shared,
+    Wanted,
+)
 from worker.ledger.group_commit import GroupCommit
 
 log = logging.getLogger(__name__)
@@ -62,6 +74,11 @@ class LedgerJournal:
         self._shares = GroupCommit[Wanted, Shared]("shared answers", ledger.share)
         self._closes = GroupCommit[ClosedAttempt, bool]("closed attempts", self._close)
         self._finals = GroupCommit[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT)
+        # Somebody waits for these: what comes in the same turn of the loop goes together, and nothing waits for more.
+        self._asks = GroupCommit[HeardQuery, Mapping[bytes, HeardBefore]](
+            "questions of what was heard", ledger.heard_before, wait=timedelta(0)
+        )
+        self._notes = GroupCommit[NewlyHeard, None]("heard verdicts", self._note, wait=timedelta(0))
         self._unwritten: dict[UUID, tuple[float, ClosedAttempt]] = {}
         """Since when, oldest first."""
         self._kept: set[UUID] = set()
@@ -89,6 +106,18 @@ class LedgerJournal:
     async def finish(self, final: FinalJob) -> bool:
         """Finish one job; True if it was still ours."""
         return await self._finals.put(final)
+
+    async def heard_before(self, query: HeardQuery) -> Mapping[bytes, HeardBefore]:
+        """What judges said of these keys."""
+        return await self._asks.put(query)
+
+    async def note_heard(self, heard: NewlyHeard) -> None:
+        """Let the batch remember what was heard."""
+        await self._notes.put(heard)
+
+    async def _note(self, rows: Sequence[NewlyHeard]) -> list[None]:
+        await self._ledger.note_heard(rows)
+        return [None] * len(rows)
 
     async def _close(self, rows: Sequence[ClosedAttempt]) -> list[bool]:
         try:
@@ -139,7 +168,7 @@ class LedgerJournal:
     async def close(self) -> None:
         """Commit what waits. Cut off before the end, what is kept on disk stays there."""
         try:
-            for group in (self._opens, self._shares, self._closes, self._finals):
+            for group in (self._opens, self._shares, self._closes, self._finals, self._asks, self._notes):
                 await group.close()
             if self._spool is not None:
                 self._spool.clear()

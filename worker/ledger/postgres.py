@@ -11,6 +11,7 @@ from worker.ledger.erasing import Erasing
 from worker.ledger.fairness import shares_document
 from worker.ledger.finals import Finals
 from worker.ledger.health import Health
+from worker.ledger.hearing import Hearing
 from worker.ledger.invariants import Invariants
 from worker.ledger.leasing import Leasing
 from worker.ledger.locating import Locating
@@ -28,6 +29,7 @@ class PostgresLedger(
     Attempts,
     SharingVerbs,
     Finals,
+    Hearing,
     Dispatching,
     PersonVerbs,
     Erasing,

@@ -225,6 +225,17 @@ completion = Table(
     Index("completion_beside", "job_id", postgresql_where=text("NOT won")),
 )
 
+heard_verdict = Table(
+    "heard_verdict",
+    metadata,
+    Column("batch_id", Uuid, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    # What a judge said stands in its answer alone, and goes with it: erased or pruned, nothing is remembered.
+    Column("attempt_id", Uuid, ForeignKey("completion.attempt_id", ondelete="CASCADE"), nullable=False),
+    Column("number", SmallInteger, nullable=False),
+    Index("heard_verdict_of_attempt", "attempt_id"),
+)
+
 generation_record = Table(
     "generation_record",
     metadata,

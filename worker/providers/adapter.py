@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
 import httpx2
@@ -21,7 +21,7 @@ from tasks.answers.reading import UNSTORABLE
 from tasks.errors import ProviderError
 from tasks.ports import Answered, Call, Listener
 from worker.providers.failures import Failures, request_id
-from worker.providers.prices import Prices
+from worker.providers.prices import Prices, Vendor
 from worker.providers.protocols import chosen
 
 CONNECT_S = 10.0
@@ -131,7 +131,7 @@ class Adapter(ABC):
     sdk: ClassVar[str]
     """Name and version."""
 
-    def __init__(self, target: Target, client: SdkClient, vendor: Literal["openai", "anthropic"] | None) -> None:
+    def __init__(self, target: Target, client: SdkClient, vendor: Vendor | None) -> None:
         self.name = target.name
         self.target = target
         self.failures = Failures(target.name, target.secrets)

@@ -2,8 +2,9 @@
 
 import re
 
-DEFAULT_MODELS = {"openai": "gpt-6-luna", "anthropic": "claude-haiku-5-5"}
-"""Per kind of provider: the small current models, priced for bulk (names as in openai 3.54 and anthropic 2.12)."""
+DEFAULT_MODELS = {"openai": "gpt-6-luna", "openai_decisions": "gpt-6-luna", "anthropic": "claude-haiku-5-5"}
+"""Per kind of provider: the small current models, priced for bulk (names as in openai 3.54 and anthropic 2.12); for
+decisions the only one that OpenAI has."""
 
 _GPT = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?:-|$)")
 _O_SERIES = re.compile(r"o\d(?:-|$)")

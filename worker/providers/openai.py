@@ -84,7 +84,7 @@ class OpenAI(StreamingAdapter):
             text="".join(part["text"] for part in parts if part.get("type") == "output_text"),
             finish_reason=FinishReason.REFUSAL if refusals else _finish_reason(value),
             model=value.get("model"),
-            usage=_usage(value.get("usage")),
+            usage=usage_of(value.get("usage")),
             refusal="".join(refusals) if refusals else None,
             service_tier=value.get("service_tier"),
         )
@@ -133,8 +133,8 @@ def _finish_reason(value: dict[str, Any]) -> FinishReason:
             return FinishReason.INTERRUPTED
 
 
-def _usage(given: dict[str, Any] | None) -> Usage | None:
-    """OpenAI's input tokens include the cached ones, as ours do."""
+def usage_of(given: dict[str, Any] | None) -> Usage | None:
+    """What a Responses or Decisions call used; OpenAI's input tokens include the cached ones, as ours do."""
     if not given:
         return None
     details = given.get("input_tokens_details") or {}

@@ -21,16 +21,19 @@ _STEP = 512
 _UNPRICED_TIERS = frozenset({None, "default", "standard", "auto"})
 
 
+Vendor = Literal["openai", "openai-decisions", "anthropic"]
+
+
 class Prices:
     """The prices at one endpoint.
 
     Args:
-        vendor: whose list prices apply, or None to find out by the base URL (``None`` prices when nobody is known there:
+        vendor: whose list prices apply, in the words of ``genai-prices``, or None to find out by the base URL (``None`` prices when nobody is known there:
             a model of the same name may cost something else, or nothing, on one's own server).
         base_url: the endpoint.
     """
 
-    def __init__(self, vendor: Literal["openai", "anthropic"] | None, base_url: str) -> None:
+    def __init__(self, vendor: Vendor | None, base_url: str) -> None:
         self._vendor = vendor
         # Without a user's credentials: this goes into a cache's key.
         parts = urlsplit(base_url)

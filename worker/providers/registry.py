@@ -13,13 +13,29 @@ from worker.providers.models import DEFAULT_MODELS
 from worker.providers.presets import PRESETS
 from worker.settings import ProviderKind, ProviderSettings, Settings, plain_http
 
-KEY_OF = {ProviderKind.OPENAI: "OPENAI_API_KEY", ProviderKind.ANTHROPIC: "ANTHROPIC_API_KEY"}
-BASE_URL_OF = {ProviderKind.OPENAI: "OPENAI_BASE_URL", ProviderKind.ANTHROPIC: "ANTHROPIC_BASE_URL"}
-OFFICIAL = {ProviderKind.OPENAI: "https://api.openai.com/v1", ProviderKind.ANTHROPIC: "https://api.anthropic.com"}
+KEY_OF = {
+    ProviderKind.OPENAI: "OPENAI_API_KEY",
+    ProviderKind.OPENAI_DECISIONS: "OPENAI_API_KEY",
+    ProviderKind.ANTHROPIC: "ANTHROPIC_API_KEY",
+}
+BASE_URL_OF = {
+    ProviderKind.OPENAI: "OPENAI_BASE_URL",
+    ProviderKind.OPENAI_DECISIONS: "OPENAI_BASE_URL",
+    ProviderKind.ANTHROPIC: "ANTHROPIC_BASE_URL",
+}
+OFFICIAL = {
+    ProviderKind.OPENAI: "https://api.openai.com/v1",
+    ProviderKind.OPENAI_DECISIONS: "https://api.openai.com/v1",
+    ProviderKind.ANTHROPIC: "https://api.anthropic.com",
+}
 """The SDKs' variables and base URLs (openai 3.54, anthropic 2.12)."""
+
+DEFAULTS = (ProviderKind.OPENAI, ProviderKind.ANTHROPIC)
+"""Who answers where no provider is set: the first whose key is there."""
 
 BUILT_IN = {
     "openai": ProviderSettings(kind=ProviderKind.OPENAI),
+    "openai_decisions": ProviderSettings(kind=ProviderKind.OPENAI_DECISIONS),
     "anthropic": ProviderSettings(kind=ProviderKind.ANTHROPIC),
     "extractive": ProviderSettings(kind=ProviderKind.EXTRACTIVE),
     **{name: ProviderSettings.model_validate({"preset": name}) for name in PRESETS},
@@ -30,6 +46,7 @@ BUILT_IN = {
 _ADAPTERS = {
     ProviderKind.OPENAI: ("worker.providers.openai", "OpenAI"),
     ProviderKind.OPENAI_CHAT: ("worker.providers.openai_chat", "OpenAIChat"),
+    ProviderKind.OPENAI_DECISIONS: ("worker.providers.openai_decisions", "OpenAIDecisions"),
     ProviderKind.ANTHROPIC: ("worker.providers.anthropic", "Anthropic"),
 }
 
@@ -52,10 +69,12 @@ class ConfiguredProviders:
         self._known = {**BUILT_IN, **settings.providers}
         self._built: dict[str, Provider] = {}
         for turn in settings.fallbacks:
-            if turn.partition(":")[0] not in self._known:
+            name = turn.partition(":")[0]
+            if name not in self._known:
                 known = ", ".join(sorted(self._known))
                 raise ConfigurationError(f"NIGHTDESK_FALLBACKS names {turn!r}, which is no provider; there is {known}")
-
+            self._can_answer("NIGHTDESK_FALLBACKS", name)
+        self._can_answer("NIGHTDESK_PROVIDER", settings.provider)
         judge = (settings.judge or "").partition(":")[0]
         if judge and judge not in self._known:
             known = ", ".join(sorted(self._known))
@@ -65,13 +84,17 @@ class ConfiguredProviders:
         if judge and self._known[judge].kind is ProviderKind.EXTRACTIVE:
             raise ConfigurationError(f"NIGHTDESK_JUDGE names {judge!r}, which quotes sentences and can't judge")
 
+    def _can_answer(self, variable: str, name: str | None) -> None:
+        if name and self.decides(name):
+            raise ConfigurationError(f"{variable} names {name!r}, which only judges: name it in NIGHTDESK_JUDGE")
+
     @property
     def default(self) -> str:
         """The provider of jobs that name none: the one set, else that whose key is there, else the offline one."""
         if self._settings.provider is not None:
             return self._settings.provider
-        for kind, variable in KEY_OF.items():
-            if self._environment.get(variable):
+        for kind in DEFAULTS:
+            if self._environment.get(KEY_OF[kind]):
                 return kind.value
         return "extractive"
 
@@ -92,6 +115,11 @@ class ConfiguredProviders:
                 raise ConfigurationError(f"no provider {name!r} is configured; there is {known}")
             provider = self._built[name] = self._build(name, given)
         return provider
+
+    def decides(self, name: str) -> bool:
+        """See ``tasks.ports.Providers``."""
+        given = self._known.get(name)
+        return given is not None and given.kind is ProviderKind.OPENAI_DECISIONS
 
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
         """See ``tasks.ports.Providers``."""

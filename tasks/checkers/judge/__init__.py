@@ -1,19 +1,26 @@
 """The judge: a model asked, in one call per answer, about the claims that the other layers could not decide.
 
 triage    which claims are left to it, and where the sources speak of them
-asking    which passages it is shown, and the prompt with its numbered claims
+asking    which of them it is asked about, and which passages it is shown
+pairs     what names a claim with its evidence, so that it is asked about once
+wording   the prompt with its numbered claims, or with a question about each for a judge that gives probabilities
+question  what is open, what is asked of it, and what is known already
 reading   its reply to findings, with every quote looked up
 weighing  what its word is worth beside the words' own evidence
+labelled  fitting that on labelled claims, with what it changes
 verdicts  one finding per claim of all that
 
 All of it is pure; the call is an attempt like any other and made by the check step.
 """
 
-from tasks.checkers.judge.asking import Asked, ask, render_judge
-from tasks.checkers.judge.reading import read_verdicts
+from tasks.checkers.judge.asking import Asked, ask
+from tasks.checkers.judge.pairs import key_of
+from tasks.checkers.judge.question import Question, as_put_before, narrowed, pose, read_pairs, told_alone
+from tasks.checkers.judge.reading import read_probabilities, read_verdicts
 from tasks.checkers.judge.triage import undecided
-from tasks.checkers.judge.verdicts import NO_JUDGE, Heard, Question, pose, verdicts
-from tasks.checkers.judge.weighing import Weights, fit, weigh
+from tasks.checkers.judge.verdicts import NO_JUDGE, Heard, verdicts
+from tasks.checkers.judge.weighing import Weights, Word, fit, weigh
+from tasks.checkers.judge.wording import render_decision, render_judge
 
 __all__ = [
     "NO_JUDGE",
@@ -21,11 +28,19 @@ __all__ = [
     "Heard",
     "Question",
     "Weights",
+    "Word",
+    "as_put_before",
     "ask",
     "fit",
+    "key_of",
+    "narrowed",
     "pose",
+    "read_pairs",
+    "read_probabilities",
     "read_verdicts",
+    "render_decision",
     "render_judge",
+    "told_alone",
     "undecided",
     "verdicts",
     "weigh",

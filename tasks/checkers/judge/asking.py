@@ -1,19 +1,13 @@
-"""Choose the passages a judge is shown, and put its question together."""
+"""Choose the claims a judge is asked about and the passages it is shown."""
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
-from schemas.prompt import Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
+from schemas.prompt import SourcePart
 from tasks.checkers.answer import CheckedClaim
-from tasks.context.hostile import attribute, unused_tag
-from tasks.templates import Slots, fill, load_inner
 from tasks.text.sentences import Span, sentence_spans
-
-TEMPLATE = "_judge"
 
 NEIGHBOURS = 1
 """Sentences shown on either side of a window: the subject often stands just before it."""
@@ -24,28 +18,12 @@ MOST_PASSAGE_CHARACTERS = 24_000
 MOST_ASKED = 60
 """Claims in one question; those beyond stay without a word of the judge."""
 
-REPLY_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "verdicts": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "claim": {"type": "integer"},
-                    "verdict": {"type": "string", "enum": ["supported", "contradicted", "partial", "unsupported"]},
-                    "passage": {"type": "integer"},
-                    "quote": {"type": "string"},
-                },
-                "required": ["claim", "verdict", "passage", "quote"],
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["verdicts"],
-    "additionalProperties": False,
-}
-"""What a judge replies; strict enough for a provider that enforces schemas."""
+MOST_DECIDED = 400
+"""The same for a judge that gives probabilities: it writes nothing, so more claims make no longer reply. As many as the
+one such API takes in a call (openai 3.54: "Ask 1-400 questions")."""
+
+MOST_DECIDED_CHARACTERS = 96_000
+"""Its passages together, some 24,000 tokens: room for the places of as many claims."""
 
 _LEANS_BACK = re.compile(
     r"\W*(?:it|its|they|their|them|this|that|these|those|he|she|his|her|such|both|there"
@@ -56,6 +34,18 @@ _LEANS_BACK = re.compile(
     re.IGNORECASE,
 )
 """A sentence that begins so needs the one before it to be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many claims one question holds, and how many characters its passages may have together."""
+
+    most_asked: int
+    most_characters: int
+
+
+WRITTEN = Bounds(MOST_ASKED, MOST_PASSAGE_CHARACTERS)
+DECIDED = Bounds(MOST_DECIDED, MOST_DECIDED_CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +62,16 @@ class Passage:
 class Asked:
     """One question to a judge.
 
-    ``claims`` maps the number it sees (position + 1) to the claim's position among the checkable ones.
+    ``claims`` maps the number it sees (position + 1) to the claim's position among the checkable ones; ``places`` are
+    where the sources speak of each, one a claim, within the passages; ``whole`` says whether all of its windows are.
     """
 
     claims: tuple[int, ...]
     texts: tuple[str, ...]
     before: tuple[str, ...]
+    places: tuple[SourcePart, ...]
     passages: tuple[Passage, ...]
+    whole: tuple[bool, ...]
 
 
 def ask(
@@ -86,35 +79,59 @@ def ask(
     claims: Sequence[CheckedClaim],
     undecided: Sequence[int],
     windows: Sequence[Sequence[SourcePart]],
+    bounds: Bounds = WRITTEN,
+    *,
+    wide: Sequence[Sequence[SourcePart]] | None = None,
 ) -> Asked:
     """Put the undecided claims and the best windows of the sources together.
 
     Windows get a neighbouring sentence on each side; those that touch become one passage, so that no text is sent
-    twice. The same request, claims and windows always give the same question.
+    twice. A claim for whose best window there is no room is not asked about: the answer would say nothing of it.
+    The same request, claims and windows always give the same question.
 
     Args:
         request: the job's request.
         claims: the checkable claims of the answer.
         undecided: positions of those to ask about.
-        windows: for each position of ``undecided``, where the sources speak of it, best first.
+        windows: for each position of ``undecided``, where the sources speak of it, best first and at least one.
+        bounds: how much is asked and shown.
+        wide: what is shown of the sources for each; None: the windows with their neighbours.
     """
-    chosen = list(undecided)[:MOST_ASKED]
-    spans = _merged(_widened(request, _in_turn(windows[: len(chosen)])))
+    wide = widened(request, windows) if wide is None else wide
+    shown = _fitting(wide[: bounds.most_asked], bounds.most_characters)
+    spans = _merged(list(shown))
+    chosen = [
+        (position, of_claim[0], all(_spot(part) in shown for part in parts))
+        for position, of_claim, parts in zip(undecided, windows[: bounds.most_asked], wide, strict=False)
+        if _is_shown(of_claim[0], spans)
+    ]
     return Asked(
-        claims=tuple(chosen),
-        texts=tuple(" ".join(claims[position].text.split()) for position in chosen),
-        before=tuple(_before(claims, position) for position in chosen),
+        claims=tuple(position for position, _, _ in chosen),
+        texts=tuple(text_of(claims[position]) for position, _, _ in chosen),
+        before=tuple(text_before(claims, position) for position, _, _ in chosen),
+        places=tuple(place for _, place, _ in chosen),
         passages=tuple(
             Passage(number, source_index, span.start, span.end)
             for number, (source_index, span) in enumerate(spans, start=1)
         ),
+        whole=tuple(whole for _, _, whole in chosen),
     )
 
 
-def _before(claims: Sequence[CheckedClaim], position: int) -> str:
+def text_of(claim: CheckedClaim) -> str:
+    """A claim's words as a judge reads them."""
+    return " ".join(claim.text.split())
+
+
+def _is_shown(place: SourcePart, spans: Sequence[tuple[int, Span]]) -> bool:
+    return any(at == place.source_index and span.start <= place.start and place.end <= span.end for at, span in spans)
+
+
+def text_before(claims: Sequence[CheckedClaim], position: int) -> str:
+    """The words of the claim before, where one can't be understood without."""
     if position == 0 or not _LEANS_BACK.match(claims[position].text):
         return ""
-    return " ".join(claims[position - 1].text.split())
+    return text_of(claims[position - 1])
 
 
 def _in_turn(windows: Sequence[Sequence[SourcePart]]) -> Iterable[SourcePart]:
@@ -125,27 +142,41 @@ def _in_turn(windows: Sequence[Sequence[SourcePart]]) -> Iterable[SourcePart]:
                 yield of_claim[rank]
 
 
-def _widened(request: JobRequest, windows: Iterable[SourcePart]) -> list[tuple[int, Span]]:
-    """Windows with their neighbours, as many as there is room for."""
+def widened(request: JobRequest, windows: Sequence[Sequence[SourcePart]]) -> list[list[SourcePart]]:
+    """The windows of each claim with a neighbouring sentence on each side."""
     sentences: dict[int, list[Span]] = {}
-    widened: dict[tuple[int, Span], None] = {}
-    room = MOST_PASSAGE_CHARACTERS
-    for window in windows:
-        content = request.context[window.source_index].content
-        spans = sentences.setdefault(window.source_index, list(sentence_spans(content)))
-        touched = [at for at, span in enumerate(spans) if span.start < window.end and window.start < span.end]
-        if touched:
-            first, last = max(0, touched[0] - NEIGHBOURS), min(len(spans) - 1, touched[-1] + NEIGHBOURS)
-            span = Span(min(spans[first].start, window.start), max(spans[last].end, window.end))
-        else:
-            span = Span(window.start, window.end)
-        if (window.source_index, span) in widened:
+    return [[_wide(request, window, sentences) for window in of_claim] for of_claim in windows]
+
+
+def _wide(request: JobRequest, window: SourcePart, sentences: dict[int, list[Span]]) -> SourcePart:
+    source = window.source_index
+    if source not in sentences:
+        sentences[source] = list(sentence_spans(request.context[source].content))
+    spans = sentences[source]
+    touched = [at for at, span in enumerate(spans) if span.start < window.end and window.start < span.end]
+    if not touched:
+        return window
+    first, last = max(0, touched[0] - NEIGHBOURS), min(len(spans) - 1, touched[-1] + NEIGHBOURS)
+    start, end = min(spans[first].start, window.start), max(spans[last].end, window.end)
+    return SourcePart(source_index=source, start=start, end=end)
+
+
+def _fitting(windows: Sequence[Sequence[SourcePart]], room: int) -> dict[tuple[int, Span], None]:
+    """As many windows as there is room for, each once."""
+    shown: dict[tuple[int, Span], None] = {}
+    for window in _in_turn(windows):
+        spot = _spot(window)
+        if spot in shown:
             continue
-        room -= span.end - span.start
-        if room < 0 and widened:
+        room -= window.end - window.start
+        if room < 0 and shown:
             break
-        widened[window.source_index, span] = None
-    return list(widened)
+        shown[spot] = None
+    return shown
+
+
+def _spot(window: SourcePart) -> tuple[int, Span]:
+    return window.source_index, Span(window.start, window.end)
 
 
 def _merged(spans: Sequence[tuple[int, Span]]) -> list[tuple[int, Span]]:
@@ -157,66 +188,3 @@ def _merged(spans: Sequence[tuple[int, Span]]) -> list[tuple[int, Span]]:
         else:
             merged.append((source_index, span))
     return merged
-
-
-# ---- the prompt ------------------------------------------------------------------------------------------------
-
-
-def render_judge(request: JobRequest, asked: Asked, version: str | None = None) -> Prompt:
-    """The messages of a question; sources are referred to, as in every prompt, and stand in tags they cannot close."""
-    template = load_inner(TEMPLATE, version)
-    slots = Slots()
-    contents = [source.content for source in request.context]
-    shown = [contents[passage.source_index][passage.start : passage.end] for passage in asked.passages]
-    variables = {
-        "tag": unused_tag("passage", [*shown, *asked.texts, *asked.before]),
-        "passages": [
-            {
-                "number": passage.number,
-                "about": slots.put(_title(request, passage)),
-                "words": slots.put(SourcePart(source_index=passage.source_index, start=passage.start, end=passage.end)),
-            }
-            for passage in asked.passages
-        ],
-        "claims": [
-            {"number": number, "words": slots.put(text), "before": slots.put(before)}
-            for number, (text, before) in enumerate(zip(asked.texts, asked.before, strict=True), start=1)
-        ],
-    }
-    messages = tuple(
-        Message(role=Role(role), parts=tuple(_parts(pieces))) for role, pieces in fill(template, slots, variables)
-    )
-    snapshot = MessagesSnapshot(
-        messages=messages,
-        shown=tuple(passage.source_index for passage in asked.passages),
-        protocol=AnswerProtocol.SEGMENTS,
-        sha256=hash_messages([(message.role, message.text(contents)) for message in messages]),
-    )
-    return Prompt(
-        name=template.name,
-        version=template.version,
-        template_sha256=template.sha256,
-        snapshot=snapshot,
-        reply_schema=REPLY_SCHEMA,
-    )
-
-
-def _parts(pieces: Sequence[str | SourcePart]) -> Iterable[TextPart | SourcePart]:
-    text = ""
-    for piece in pieces:
-        if isinstance(piece, str):
-            text += piece
-            continue
-        if text:
-            yield TextPart(text=text)
-            text = ""
-        yield piece
-    if text:
-        yield TextPart(text=text)
-
-
-def _title(request: JobRequest, passage: Passage) -> str:
-    title = request.context[passage.source_index].metadata.get("title")
-    if not isinstance(title, str) or not title.strip():
-        return ""
-    return f' of="{attribute(title)}"'

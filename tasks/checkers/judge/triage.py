@@ -32,12 +32,12 @@ def undecided(claims: Sequence[CheckedClaim], findings: Mapping[CheckerName, Seq
     return [
         position
         for position, claim in enumerate(claims)
-        if not (claim.unknown and not claim.citations) and not (lexical and _is_sure(lexical[position]))
+        if not (claim.unknown and not claim.citations) and not (lexical and is_sure(lexical[position].score))
     ]
 
 
-def _is_sure(finding: ClaimFinding) -> bool:
-    score = finding.score
+def is_sure(score: float | None) -> bool:
+    """Whether a claim is decided without a judge, by the calibrated probability of the other layers."""
     return score is not None and (score <= SURELY_UNSUPPORTED or score >= SURELY_SUPPORTED)
 
 

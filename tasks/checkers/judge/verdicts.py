@@ -2,44 +2,33 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
-from schemas.grounding import Evidence, Verdict
+from schemas.grounding import Evidence, JudgeWord, Verdict
 from schemas.job import JobRequest
-from schemas.prompt import Prompt
+from schemas.prompt import SourcePart
 from tasks.checkers.answer import CheckedClaim, ClaimFinding
-from tasks.checkers.judge.asking import Asked, ask, render_judge
-from tasks.checkers.judge.reading import UNREADABLE, read_verdicts
-from tasks.checkers.judge.triage import windows_for
+from tasks.checkers.judge.question import Question
+from tasks.checkers.judge.reading import OFF_THE_SCALE, UNREADABLE, read_probabilities, read_verdicts
 from tasks.checkers.judge.weighing import DEFAULT, Weights, weigh
 
 NOT_ASKED = "more claims were open than a judge is asked about in one answer"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a judge is asked about one answer; ``open`` are the positions of all claims that its word was wanted for."""
-
-    open: tuple[int, ...]
-    asked: Asked
-    prompt: Prompt
-
-
-@dataclass(frozen=True, slots=True)
 class Heard:
-    """What came of asking: a reply, or the reason why there is none. ``judge`` is ``provider:model``."""
+    """What came of asking: a reply, or the reason why there is none.
+
+    ``judge`` is ``provider:model``, ``attempt_id`` the call. Neither reply nor failure: nothing was left to be asked.
+    """
 
     judge: str = ""
     reply: str | None = None
     failure: str | None = None
+    attempt_id: UUID | None = None
 
 
 NO_JUDGE = Heard(failure="no judge is configured: set NIGHTDESK_JUDGE, or 'judge' in the job's config")
-
-
-def pose(request: JobRequest, claims: Sequence[CheckedClaim], open_: Sequence[int]) -> Question:
-    """Put the question about the open claims of an answer; the same answer and sources always give the same."""
-    asked = ask(request, claims, open_, windows_for(request, claims, open_))
-    return Question(tuple(open_), asked, render_judge(request, asked))
 
 
 def verdicts(
@@ -56,30 +45,43 @@ def verdicts(
     A claim that was open and got no word of the judge is ``unchecked``, whatever the words made of it: it was open
     because they decide nothing. Claims that were not open have no finding here (verdict None).
     """
-    told = dict(zip(question.asked.claims, _read(request, question, heard), strict=True))
+    read = _read(request, question, heard)
+    told = {question.pairs[at].sha256: word for at, word in zip(question.asked.claims, read, strict=True)}
+    worth = weights.get(heard.judge, DEFAULT)
     findings = [ClaimFinding() for _ in claims]
     for position in question.open:
-        word = told.get(position, ClaimFinding(reason=heard.failure or NOT_ASKED))
+        word = question.known.get(position) or told.get(question.pairs[position].sha256)
+        word = word or ClaimFinding(reason=heard.failure or NOT_ASKED)
         by_words = lexical[position] if lexical else None
-        findings[position] = _weighed(claims[position], by_words, word, weights.get(heard.judge, DEFAULT))
+        shown = question.pairs[position].shown
+        findings[position] = _weighed(claims[position], by_words, word, worth, shown)
     failure = heard.failure
-    if failure is None and told and all(word.reason == UNREADABLE for word in told.values()):
-        failure = UNREADABLE
+    whys = {word.reason for word in told.values()}
+    if failure is None and len(whys) == 1 and whys <= {UNREADABLE, OFF_THE_SCALE}:
+        (failure,) = whys
     return findings, failure
 
 
 def _read(request: JobRequest, question: Question, heard: Heard) -> list[ClaimFinding]:
     if heard.reply is None:
         return [ClaimFinding(reason=f"the judge gave no verdict: {heard.failure}") for _ in question.asked.claims]
-    return read_verdicts(heard.reply, request, question.asked)
+    read = read_probabilities if question.decided else read_verdicts
+    return read(heard.reply, request, question.asked)
 
 
-def _weighed(claim: CheckedClaim, by_words: ClaimFinding | None, word: ClaimFinding, weights: Weights) -> ClaimFinding:
+def _weighed(
+    claim: CheckedClaim,
+    by_words: ClaimFinding | None,
+    word: ClaimFinding,
+    weights: Weights,
+    shown: Sequence[SourcePart],
+) -> ClaimFinding:
     if word.verdict is None:
         return ClaimFinding(Verdict.UNCHECKED, reason=word.reason)
-    chance = weigh(by_words.score if by_words else None, word.verdict, weights)
+    before = by_words.score if by_words else None
+    chance = weigh(before, word.verdict, weights, probability=word.score)
     assert chance is not None
-    supported = chance >= 0.5  # noqa: PLR2004 - more likely than not
+    supported = chance >= weights.supported_at
     agrees = supported == (word.verdict is Verdict.SUPPORTED)
     evidence = _together(word.evidence, by_words.evidence if by_words else (), first=agrees)
     verdict = Verdict.SUPPORTED
@@ -87,10 +89,14 @@ def _weighed(claim: CheckedClaim, by_words: ClaimFinding | None, word: ClaimFind
         verdict = Verdict.CONTRADICTED if word.verdict is Verdict.CONTRADICTED else Verdict.UNSUPPORTED
     reason = word.reason
     if not agrees:
-        reason = f"the judge says {word.verdict.value}, what the words show outweighs it"
+        says = f"says {word.verdict.value}" if word.score is None else f"gives it a probability of {word.score:.2f}"
+        reason = f"the judge {says}; weighed with what the words show it is {'' if supported else 'not '}supported"
     cited = {citation.source_index for citation in claim.citations}
-    miscited = supported and agrees and bool(cited) and not any(one.source_index in cited for one in word.evidence)
-    return ClaimFinding(verdict, round(chance, 4), evidence, miscited, reason)
+    # A probability comes without its place: it may rest on any passage that was shown.
+    relied_on = {one.source_index for one in (word.evidence if word.score is None else shown)}
+    miscited = supported and agrees and bool(cited) and not cited & relied_on
+    heard = JudgeWord(verdict=word.verdict, probability=word.score, before=before)
+    return ClaimFinding(verdict, round(chance, 4), evidence, miscited, reason, heard=heard, heard_from=word.heard_from)
 
 
 def _together(judged: Sequence[Evidence], by_words: Sequence[Evidence], *, first: bool) -> tuple[Evidence, ...]:

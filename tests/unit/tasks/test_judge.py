@@ -10,7 +10,7 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.checkers.answer import CheckedClaim
-from tasks.checkers.judge import Asked, Weights, ask, fit, read_verdicts, render_judge, weigh
+from tasks.checkers.judge import Asked, Weights, Word, ask, fit, read_verdicts, render_judge, weigh
 from tasks.checkers.judge.asking import MOST_PASSAGE_CHARACTERS
 from tasks.text.sentences import Span
 
@@ -95,6 +95,8 @@ def test_every_claims_best_window_goes_before_anyones_second() -> None:
     question = ask(request, claims("A b.", "C d."), [0, 1], [[huge, second], [best]])
 
     assert [passage.source_index for passage in question.passages] == [0, 2]
+    # What is said of the first is no word on all of its evidence: it is not remembered.
+    assert question.whole == (False, True)
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------
@@ -195,7 +197,7 @@ def test_without_a_judge_the_words_stand() -> None:
     assert 0.7 < alone < 0.8
 
 
-def scripted(count: int, right: float, seed: int) -> list[tuple[float, Verdict, bool]]:
+def scripted(count: int, right: float, seed: int) -> list[Word]:
     """Claims whose lexical probability is honest, and a judge that is right with a known rate, whatever the words."""
     chance = random.Random(seed)
     rows = []
@@ -203,7 +205,7 @@ def scripted(count: int, right: float, seed: int) -> list[tuple[float, Verdict, 
         lexical = min(0.98, max(0.02, chance.betavariate(1.3, 1.1)))
         label = chance.random() < lexical
         says = label if chance.random() < right else not label
-        rows.append((lexical, Verdict.SUPPORTED if says else Verdict.UNSUPPORTED, label))
+        rows.append(Word(lexical, Verdict.SUPPORTED if says else Verdict.UNSUPPORTED, label))
     return rows
 
 
@@ -229,9 +231,9 @@ def test_together_they_rank_better_than_the_judge_alone_and_are_calibrated(right
     weights = fit("scripted", scripted(600, right, seed=1))
     held_out = scripted(1200, right, seed=2)
 
-    fused = [(weigh(lexical, judged, weights) or 0.0, label) for lexical, judged, label in held_out]
-    judge = [(float(judged is Verdict.SUPPORTED), label) for _, judged, label in held_out]
-    words = [(lexical, label) for lexical, _, label in held_out]
+    fused = [(weigh(lexical, judged, weights) or 0.0, label) for lexical, judged, label, _ in held_out]
+    judge = [(float(judged is Verdict.SUPPORTED), label) for _, judged, label, _ in held_out]
+    words = [(lexical, label) for lexical, _, label, _ in held_out]
 
     assert auroc(fused) > max(auroc(judge), auroc(words)) + 0.01
     assert ece(fused) < 0.05
@@ -248,11 +250,11 @@ def test_nothing_is_surer_than_the_surest_were_right() -> None:
     weights = fit("scripted", rows)
 
     ranked = sorted(rows, key=lambda row: weigh(row[0], row[1], weights) or 0.0)
-    assert weights.ceiling <= (sum(label for _, _, label in ranked[-40:]) + 1) / 42 + 0.02
-    assert max(weigh(lexical, judged, weights) or 0.0 for lexical, judged, _ in rows) <= weights.ceiling
+    assert weights.ceiling <= (sum(label for _, _, label, _ in ranked[-40:]) + 1) / 42 + 0.02
+    assert max(weigh(lexical, judged, weights) or 0.0 for lexical, judged, _, _ in rows) <= weights.ceiling
 
 
-@pytest.mark.parametrize("rows", [[], [(0.5, Verdict.SUPPORTED, True)] * 50, scripted(29, 0.8, seed=5)])
-def test_too_few_labels_are_refused(rows: list[tuple[float | None, Verdict, bool]]) -> None:
+@pytest.mark.parametrize("rows", [[], [Word(0.5, Verdict.SUPPORTED, supported=True)] * 50, scripted(29, 0.8, seed=5)])
+def test_too_few_labels_are_refused(rows: list[Word]) -> None:
     with pytest.raises(ValueError, match="at least 30"):
         fit("scripted", rows)

@@ -11,7 +11,7 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.checkers import CHECKERS, ground, use_calibration, use_local_model
 from tasks.checkers.model import Calibration, shipped
-from tasks.checkers.recalibration import recalibrate, weakest_score
+from tasks.checkers.recalibration import LabelledAnswer, recalibrate, weakest_score
 from tasks.errors import InputError
 from tasks.postprocess import postprocess
 from tests.scorers import SaysWho
@@ -94,15 +94,18 @@ def test_the_confidence_of_answers_of_several_claims_is_what_labels_say() -> Non
             response=" ".join(part["response"] for part in parts),
             context=[source for part in parts for source in part["sources"]],
         )
-        given.append((request, number % 3 == 0))
+        given.append(LabelledAnswer(request, number % 3 == 0))
     calibration = recalibrate(given, "2026-01-01").calibration
     use_calibration(calibration)
-    stated = [ground(request, postprocess(request, None, None)).confidence or 0.0 for request, _ in given]
+    stated = [ground(request, postprocess(request, None, None)).confidence or 0.0 for request, _, _ in given]
     assert sum(stated) / len(stated) == pytest.approx(1 / 3, abs=0.06)
     assert calibration.dependence is not None
     assert calibration.dependence > shipped().dependence
     alone = recalibrate(
-        [(JobRequest(response=one["response"], context=one["sources"]), one["label"]) for one in map(line, range(40))],
+        [
+            LabelledAnswer(JobRequest(response=one["response"], context=one["sources"]), one["label"])
+            for one in map(line, range(40))
+        ],
         "2026-01-01",
     )
     assert alone.calibration.dependence == shipped().dependence
@@ -115,7 +118,7 @@ def test_too_few_labels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not out.exists()
     request = JobRequest(response="Lanterns glow.", context=("Lanterns glow.",))
     with pytest.raises(InputError, match="0 of the rarer label"):
-        recalibrate([(request, True)] * 30, "2026-01-01")
+        recalibrate([LabelledAnswer(request, supported=True)] * 30, "2026-01-01")
 
 
 def test_an_answer_without_claims_has_no_score() -> None:

@@ -55,7 +55,7 @@ def test_pieces_are_about_sentences() -> None:
 
 def test_default_models_have_prices() -> None:
     for vendor, model in DEFAULT_MODELS.items():
-        prices = Prices(vendor, "")  # type: ignore[arg-type]
+        prices = Prices(vendor.replace("_", "-"), "")  # type: ignore[arg-type]
         assert prices.cost_usd(model, model, Usage(input_tokens=1000, output_tokens=100), None)
 
 

@@ -76,7 +76,12 @@ def test_the_model_of_the_settings_is_that_of_the_default_alone() -> None:
             {**OPENAI, "OPENAI_BASE_URL": "http://u:pw@h/v1"},
             "OPENAI_BASE_URL must not hold credentials",
         ),
-        ("nobody", None, {}, "there is anthropic, extractive, gemini, llamacpp, ollama, openai, vllm"),
+        (
+            "nobody",
+            None,
+            {},
+            "there is anthropic, extractive, gemini, llamacpp, ollama, openai, openai_decisions, vllm",
+        ),
     ],
 )
 def test_what_is_missing_is_named(
@@ -130,6 +135,27 @@ def test_a_judge_that_could_never_judge_is_refused_at_the_start(judge: str, told
     assert registry(OPENAI, judge="openai:gpt-6-luna").default == "openai"
     with pytest.raises(ConfigurationError, match=told):
         registry(OPENAI, judge=judge)
+
+
+def test_decisions_are_openais_by_the_same_key_and_address() -> None:
+    target = target_of(registry(OPENAI | {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}), "openai_decisions")
+    assert (target.api_key, target.base_url, target.model) == (
+        OPENAI["OPENAI_API_KEY"], "http://127.0.0.1:9/v1", "gpt-6-luna",
+    )  # fmt: skip
+    own = {"kind": "openai_decisions", "base_url": "http://127.0.0.1:8000/v1", "model": "m"}
+    assert target_of(registry(OPENAI, providers={"own": own}), "own").api_key is None
+
+
+@pytest.mark.parametrize("setting", [{"provider": "mine"}, {"fallbacks": ("anthropic", "mine:gpt-6-luna")}])
+def test_one_that_only_judges_is_refused_as_a_provider(setting: dict[str, Any]) -> None:
+    mine = {"mine": {"kind": "openai_decisions"}}
+    providers = registry(OPENAI, providers=mine, judge="mine")
+    assert providers.default == "openai"
+    assert [providers.decides(name) for name in ("mine", "openai_decisions", "openai", "nobody")] == [
+        True, True, False, False,
+    ]  # fmt: skip
+    with pytest.raises(ConfigurationError, match="'mine', which only judges: name it in NIGHTDESK_JUDGE"):
+        registry(OPENAI, providers=mine, **setting)
 
 
 def test_no_sdk_is_imported_before_it_is_used() -> None:

@@ -1,27 +1,23 @@
-"""``nightdesk calibrate``: fit the check's probabilities and threshold to one's own labels."""
+"""``nightdesk calibrate``: fit the check's probabilities and threshold, and what judges are worth, to one's own labels."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from schemas.job import JobRequest
-from tasks.checkers.recalibration import Recalibrated, recalibrate
-from tasks.errors import InputError
-from tasks.given import as_check_only
-from tasks.submit import parse_request
+from tasks.checkers.figures import Figures
+from tasks.checkers.model import Calibration
+from tasks.checkers.recalibration import Recalibrated, recalibrate, refit_judges
 from worker.cli import options
 from worker.cli.exits import OK
-from worker.cli.intake import check_files, parsed, read_lines, shown
+from worker.cli.intake import check_files
+from worker.cli.labels import read_labels
 from worker.cli.messages import tell, warn
 from worker.cli.outfile import check_output, writing
 from worker.cli.output import write_json
 from worker.scorers import scorer_of
 from worker.settings import load_settings
-
-SUPPORTED = frozenset({1, "1", "true", "yes", "supported", "entailment"})
-UNSUPPORTED = frozenset({0, "0", "false", "no", "unsupported", "not supported", "contradicted", "hallucination"})
 
 
 def command(
@@ -35,15 +31,36 @@ def command(
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> int:
-    """Make a calibration file from labelled answers; name it in NIGHTDESK_CALIBRATION to use it.
+    """Make a calibration file from labelled answers or judged claims; name it in NIGHTDESK_CALIBRATION to use it.
 
     A line holds an answer under 'response', 'answer' or 'claim', its sources under 'sources' or 'context', and a
     'label': 1 (every claim is supported) or 0. Some 50 lines move the threshold, some hundred the probabilities.
-    With NIGHTDESK_LOCAL_MODEL set it also fits what that model's word is worth, and shows whether it helps.
+    With NIGHTDESK_LOCAL_MODEL set it also fits what that model's word is worth, and shows whether it helps. With 'judge'
+    and 'judge_verdict' or 'judge_probability' in the lines it fits what that judge's word is worth.
+
+    Or a line is one of 'nightdesk results --judged' with a 'label' added: then the judges alone are fitted, and all else
+    stays as it is in NIGHTDESK_CALIBRATION.
     """
     check_files([labels])
     check_output(output, [labels])
-    found = recalibrate(list(_labelled(labels)), datetime.now(UTC).date().isoformat(), scorer_of(load_settings()))
+    settings = load_settings()
+    base = Calibration.load(settings.calibration) if settings.calibration else None
+    given = read_labels(labels, base, warn)
+    if given.bad:
+        warn(f"{given.bad} lines were left out")
+    today = datetime.now(UTC).date().isoformat()
+    if given.claims:
+        found = refit_judges(given.claims, today, base)
+    else:
+        found = recalibrate(given.answers, today, scorer_of(settings))
+        gone = {one.judge for one in (base.judges if base else ())} - {one.judge for one in found.calibration.judges}
+        if gone:
+            told = "their weights are for the words' probabilities as they were, and are not taken over"
+            warn(
+                f"{settings.calibration} has judges that these lines don't fit anew ({', '.join(sorted(gone))}): {told}"
+            )
+    for judge, why in found.left_out.items():
+        warn(f"the judge {judge} is not fitted: {why}")
     with writing(output) as file:
         file.write(found.calibration.model_dump_json(indent=1).encode() + b"\n")
     if as_json:
@@ -53,46 +70,25 @@ def command(
     return OK
 
 
-def _labelled(name: str) -> Iterator[tuple[JobRequest, bool]]:
-    bad = 0
-    for number, line in read_lines(name):
-        try:
-            yield _read(line)
-        except InputError as error:
-            bad += 1
-            warn(f"{shown(name)}, line {number} is left out: {error}")
-    if bad:
-        warn(f"{bad} lines were left out")
-
-
-def _read(line: bytes | None) -> tuple[JobRequest, bool]:
-    raw = parsed(line)
-    if not isinstance(raw, dict):
-        raise InputError("is not a JSON object")
-    label = _label(raw.pop("label", None))
-    if "claim" in raw and "response" not in raw and "answer" not in raw:
-        raw["response"] = raw.pop("claim")
-    request, _ = parse_request(as_check_only(raw))
-    return request, label
-
-
-def _label(value: Any) -> bool:
-    told = value.strip().lower() if isinstance(value, str) else value
-    if isinstance(told, str | int) and told in SUPPORTED:
-        return True
-    if isinstance(told, str | int) and told in UNSUPPORTED:
-        return False
-    raise InputError("must be 1 or 0 (or 'supported', 'unsupported')", field="label")
-
-
 def _tell(found: Recalibrated, output: str) -> None:
-    tell(f"{found.calibration.labels} labelled answers; 'after' is measured on rows left out of each of 5 folds")
-    columns = [("before", found.before), ("after", found.after)]
-    if found.with_local:
-        columns.append(("with local model", found.with_local))
-    tell(" " * 18 + "".join(f"{name:>{len(name) + 2}}" for name, _ in columns))
-    for name, figure in (("balanced accuracy", "balanced_accuracy"), ("ECE", "ece"), ("Brier score", "brier")):
-        tell(f"{name:<18}" + "".join(f"{getattr(one, figure):>{len(title) + 2}.3f}" for title, one in columns))
-    tell(f"supported from a probability of {found.calibration.supported_at:.2f}")
+    if found.before and found.after:
+        tell(f"{found.calibration.labels} labelled answers; 'after' is measured on rows left out of each of 5 folds")
+        _table([("before", found.before), ("after", found.after), ("with local model", found.with_local)])
+        tell(f"supported from a probability of {found.calibration.supported_at:.2f}")
+    for one in found.judges:
+        weights = one.weights
+        tell(
+            f"judge {weights.judge}: {weights.claims} labelled claims left open by the words; 'after' is measured in folds"
+        )
+        _table([("words alone", one.words), ("before", one.before), ("after", one.after)])
+        told = f"supported from a probability of {weights.supported_at:.2f}"
+        tell(f"{told}; its scores stay between {weights.floor:.2f} and {weights.ceiling:.2f}")
     if output != "-":
         tell(f"written to {output}; use it with NIGHTDESK_CALIBRATION={output}")
+
+
+def _table(columns: Sequence[tuple[str, Figures | None]]) -> None:
+    known = [(title, figures) for title, figures in columns if figures is not None]
+    tell(" " * 18 + "".join(f"{title:>{len(title) + 2}}" for title, _ in known))
+    for name, figure in (("balanced accuracy", "balanced_accuracy"), ("ECE", "ece"), ("Brier score", "brier")):
+        tell(f"{name:<18}" + "".join(f"{getattr(one, figure):>{len(title) + 2}.3f}" for title, one in known))

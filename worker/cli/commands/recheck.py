@@ -6,6 +6,7 @@ from typing import Annotated
 from uuid import UUID
 
 import typer
+from uuid_utils.compat import uuid7
 
 from schemas.generation import CheckerName, Recheck
 from schemas.states import FINAL_STATES, JobState
@@ -51,7 +52,7 @@ def command(
     check; the record of the run before stays. Jobs that were cancelled, expired or have no answer stay as they are.
     """
     batch_id = options.batch_id(batch)
-    recheck = Recheck(checkers=_layers(checkers), judge=judge)
+    recheck = Recheck(checkers=_layers(checkers), judge=judge, id=uuid7())
     if output is not None:
         check_output(output)
     with session(load_settings(), staffs=True) as desk, progress(quiet=quiet) as told:

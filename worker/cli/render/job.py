@@ -10,6 +10,7 @@ from rich.rule import Rule
 from rich.table import Table
 
 from schemas.completion import FinishReason, ProviderSnapshot
+from schemas.grounding import Claim
 from tasks.ports import JobView
 from worker.cli.audit import Audit, Messages, Proof
 from worker.cli.render.answer import show_answer
@@ -40,6 +41,7 @@ def show_job(audit: Audit) -> None:
             "failure": f"{result.failure.kind.value}: {result.failure.message}" if result.failure else None,
         },
     )
+    _facts(out, "Heard of the judge before, and not asked again", _heard(result.claims))
     _attempts(out, detail.attempts, detail.completions)
     _events(out, detail.events)
     if result.timing_ms is not None:
@@ -79,6 +81,15 @@ def _job(view: JobView) -> Facts:
         "request id": request.request_id,
         "config": None if view.erased_at else _pairs(request.config.model_dump(mode="json", exclude_defaults=True)),
         "metadata": _pairs(request.metadata),
+    }
+
+
+def _heard(claims: Sequence[Claim]) -> Facts:
+    """Where the word on each claim stands: ``nightdesk show`` of that job has the question and the reply."""
+    return {
+        f"claim {number}": f"job {told.job_id}, claim {told.number} of attempt {told.attempt_id}"
+        for number, claim in enumerate(claims, start=1)
+        if (told := claim.heard_from) is not None
     }
 
 

@@ -11,9 +11,12 @@ from tasks.ports import (
     Advance,
     ClosedAttempt,
     FinalJob,
+    HeardBefore,
+    HeardQuery,
     Leased,
     LeaseKey,
     NewAttempt,
+    NewlyHeard,
     Opened,
     Purpose,
     StoredCompletion,
@@ -199,6 +202,30 @@ class MemoryRunning(MemoryTwins):
         if closed.answer is not None and (row.answer is None or closed.outcome == OK):
             row.answer = closed.answer
             row.won = closed.outcome == OK and job.winner(new.run, new.round, new.purpose) is None
+
+    # what judges said
+
+    async def heard_before(self, queries: Sequence[HeardQuery]) -> list[dict[bytes, HeardBefore]]:
+        """What judges said of these keys in these batches."""
+        return [
+            {key: self._heard_at(*self._heard[query.batch_id, key]) for key in query.keys
+             if (query.batch_id, key) in self._heard}
+            for query in queries
+        ]  # fmt: skip
+
+    def _heard_at(self, attempt_id: UUID, number: int) -> HeardBefore:
+        row = self._attempts[attempt_id]
+        assert row.answer is not None
+        return HeardBefore(attempt_id, row.new.job_id, number, row.answer.completion.text)
+
+    async def note_heard(self, heard: Sequence[NewlyHeard]) -> None:
+        """Let the batches of these attempts remember what was heard."""
+        for one in heard:
+            row = self._attempts.get(one.attempt_id)
+            if row is None or row.answer is None or row.new.purpose is not Purpose.JUDGE:
+                continue
+            for key, number in one.numbers:
+                self._heard.setdefault((row.new.batch_id, key), (one.attempt_id, number))
 
     # finals
 

@@ -148,6 +148,8 @@ class MemoryTables:
         self._batches: dict[UUID, BatchRow] = {}
         self._jobs: dict[UUID, JobRow] = {}
         self._attempts: dict[UUID, AttemptRow] = {}
+        self._heard: dict[tuple[UUID, bytes], tuple[UUID, int]] = {}
+        """Attempt and number, by batch and key."""
         self._started_at = self._now()
 
     def advance(self, delta: timedelta) -> None:

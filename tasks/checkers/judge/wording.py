@@ -1,0 +1,112 @@
+"""Put a question to a judge into words: the prompt with its numbered claims, or with a question about each."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from schemas.generation import AnswerProtocol
+from schemas.job import JobRequest
+from schemas.prompt import Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
+from tasks.checkers.judge.asking import Asked
+from tasks.context.hostile import attribute, unused_tag
+from tasks.templates import PromptTemplate, Slots, fill, load_inner
+
+WRITTEN_TEMPLATE = "_judge"
+DECIDED_TEMPLATE = "_decide"
+
+_QUESTION = "question"
+"""What a template opens a question with, in the place of a role."""
+
+REPLY_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "verdicts": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "claim": {"type": "integer"},
+                    "verdict": {"type": "string", "enum": ["supported", "contradicted", "partial", "unsupported"]},
+                    "passage": {"type": "integer"},
+                    "quote": {"type": "string"},
+                },
+                "required": ["claim", "verdict", "passage", "quote"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["verdicts"],
+    "additionalProperties": False,
+}
+"""What a judge replies; strict enough for a provider that enforces schemas."""
+
+
+def render_judge(request: JobRequest, asked: Asked, version: str | None = None) -> Prompt:
+    """The messages of a question; sources are referred to, as in every prompt, and stand in tags they cannot close."""
+    prompt = _rendered(load_inner(WRITTEN_TEMPLATE, version), request, asked)
+    return prompt.model_copy(update={"reply_schema": REPLY_SCHEMA})
+
+
+def render_decision(request: JobRequest, asked: Asked, version: str | None = None) -> Prompt:
+    """The same for a judge that gives probabilities: the passages as messages, and a question about each claim.
+
+    A claim stands in tags of its own that it can't close, for a question is an instruction to such a model.
+    """
+    return _rendered(load_inner(DECIDED_TEMPLATE, version), request, asked)
+
+
+def _rendered(template: PromptTemplate, request: JobRequest, asked: Asked) -> Prompt:
+    slots = Slots()
+    contents = [source.content for source in request.context]
+    shown = [contents[passage.source_index][passage.start : passage.end] for passage in asked.passages]
+    said = [*shown, *asked.texts, *asked.before]
+    variables = {
+        "tag": unused_tag("passage", said),
+        "said": unused_tag("statement", said),
+        "passages": [
+            {
+                "number": passage.number,
+                "about": slots.put(title_of(request, passage.source_index)),
+                "words": slots.put(SourcePart(source_index=passage.source_index, start=passage.start, end=passage.end)),
+            }
+            for passage in asked.passages
+        ],
+        "claims": [
+            {"number": number, "words": slots.put(text), "before": slots.put(before)}
+            for number, (text, before) in enumerate(zip(asked.texts, asked.before, strict=True), start=1)
+        ],
+    }
+    filled = fill(template, slots, variables)
+    messages = tuple(
+        Message(role=Role(role), parts=tuple(_parts(pieces))) for role, pieces in filled if role != _QUESTION
+    )
+    questions = tuple("".join(pieces) for role, pieces in filled if role == _QUESTION)
+    snapshot = MessagesSnapshot(
+        messages=messages,
+        questions=questions,
+        shown=tuple(passage.source_index for passage in asked.passages),
+        protocol=AnswerProtocol.SEGMENTS,
+        sha256=hash_messages([(message.role, message.text(contents)) for message in messages], questions),
+    )
+    return Prompt(name=template.name, version=template.version, template_sha256=template.sha256, snapshot=snapshot)
+
+
+def _parts(pieces: Sequence[str | SourcePart]) -> Iterable[TextPart | SourcePart]:
+    text = ""
+    for piece in pieces:
+        if isinstance(piece, str):
+            text += piece
+            continue
+        if text:
+            yield TextPart(text=text)
+            text = ""
+        yield piece
+    if text:
+        yield TextPart(text=text)
+
+
+def title_of(request: JobRequest, source_index: int) -> str:
+    """What a judge is told of where a passage comes from."""
+    title = request.context[source_index].metadata.get("title")
+    if not isinstance(title, str) or not title.strip():
+        return ""
+    return f' of="{attribute(title)}"'

@@ -1,0 +1,597 @@
+"""A claim with the same evidence is asked about once in a batch, by whichever process comes first."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from schemas.completion import FinishReason
+from schemas.failure import FailureKind
+from schemas.generation import CheckerName, Recheck
+from schemas.grounding import Claim, Verdict
+from schemas.job import JobRequest
+from schemas.states import JobState, Outcome, Step
+from tasks.check import Check
+from tasks.checkers import WEIGHTS
+from tasks.checkers.judge import Weights, key_of
+from tasks.errors import LedgerError, ProviderError, Unstorable
+from tasks.judging import Judging
+from tasks.ports import Advance, Answered, Call, HeardBefore, HeardQuery, JobView, Leased, NewBatch, Purpose
+from tasks.retry import RetryPolicy
+from tests.builders import closed_ok, make_attempt, make_batch, make_jobs, make_prompt, new_id
+from tests.court import (
+    LEASE,
+    PARAPHRASE,
+    QUOTE,
+    SOURCE,
+    WRONG,
+    Court,
+    claims_of,
+    court,
+    given_answer,
+    grounding_of,
+    run,
+    says,
+    verdict,
+)
+from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
+from worker.cli.judged import judged_rows
+from worker.ledger.journal import LedgerJournal
+
+YES = verdict(1, "supported", QUOTE)
+NO = verdict(1, "unsupported")
+LATE = "Lorries bring the morning edition to the valley while people sleep."
+"""Another paraphrase of the same words of the source."""
+NEVER = raises(AssertionError("asked again"))
+
+
+async def judged(whole: Court, *requests: JobRequest, batch: NewBatch | None = None) -> list[JobView]:
+    """Check a batch job by job, each with a journal and a judging of its own, as if by another process."""
+    batch = batch or make_batch()
+    await whole.ledger.submit(batch, [make_jobs(*requests, tenant=batch.tenant)])
+    return await checked(whole, batch.id)
+
+
+async def checked(whole: Court, batch_id: UUID) -> list[JobView]:
+    """Check what is open of a batch; returns all of its jobs."""
+    await whole.ledger.promote(10)
+    while jobs := await whole.ledger.lease(Step.CHECK, "w", LEASE, 1):
+        await whole.check(jobs[0])
+    return [view async for view in whole.ledger.batch_views(batch_id)]
+
+
+def asked_about(whole: Court) -> list[int]:
+    """How many statements each call was about."""
+    return [len(call.prompt.pairs) for call in whole.judge.calls]
+
+
+def words(view: JobView, claim: Claim) -> str:
+    first = claim.evidence[0]
+    return view.request.context[first.source_index].content[first.start : first.end]
+
+
+# ---- what is shared --------------------------------------------------------------------------------------------
+
+
+def test_equal_claims_with_equal_evidence_are_one_call_and_the_record_says_whose() -> None:
+    async def story() -> None:
+        whole = court(says(YES), NEVER)
+        views = await judged(whole, *[given_answer(PARAPHRASE)] * 3)
+        first, *others = views
+
+        (claim,) = claims_of(first)
+        assert claim.heard_from is None
+        ((attempt),) = (await whole.ledger.job_detail(first.job_id)).attempts
+        for view in others:
+            (same,) = claims_of(view)
+            assert same.heard_from is not None
+            assert (same.heard_from.job_id, str(same.heard_from.attempt_id)) == (first.job_id, str(attempt["id"]))
+            assert same.heard_from.number == 1
+            assert same.model_copy(update={"heard_from": None}) == claim
+            assert words(view, same) == QUOTE
+            assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, Decimal(0))
+            assert (await whole.ledger.job_detail(view.job_id)).attempts == ()
+            assert grounding_of(view).checkers == grounding_of(first).checkers
+            assert grounding_of(view).failed_checkers == {}
+        rows = [row for view in views for row in judged_rows(view)]
+        assert [row["heard_from"] for row in rows] == [None, *[str(attempt["id"])] * 2]
+        assert {(row["judge"], row["verdict"], *row["evidence"][:1]) for row in rows} == {
+            ("scripted:scripted-1 by _judge@1", "supported", QUOTE)
+        }
+        assert whole.judge.calls[1:] == []
+
+    run(story())
+
+
+def test_what_overlaps_in_part_is_asked_about_in_part() -> None:
+    async def story() -> None:
+        # The second answer begins with what is new: its number in the question is another than in the first one.
+        whole = court(says(YES, verdict(2, "contradicted", "The editor in chief is Ann Lee")), says(YES), NEVER)
+        first, second, third = await judged(
+            whole,
+            given_answer(PARAPHRASE, WRONG),
+            given_answer(LATE, PARAPHRASE, WRONG),
+            given_answer(WRONG, LATE),
+        )
+
+        assert asked_about(whole) == [2, 1]
+        assert [claim.verdict for claim in claims_of(second)] == [
+            Verdict.SUPPORTED,
+            Verdict.SUPPORTED,
+            Verdict.CONTRADICTED,
+        ]
+        told = [
+            (claim.heard_from.job_id, claim.heard_from.number) if claim.heard_from else None
+            for claim in claims_of(second)
+        ]
+        assert told == [None, (first.job_id, 1), (first.job_id, 2)]
+        told = [
+            (claim.heard_from.job_id, claim.heard_from.number) if claim.heard_from else None
+            for claim in claims_of(third)
+        ]
+        assert told == [(first.job_id, 2), (second.job_id, 1)]
+        assert [words(view, claims_of(view)[-1]) for view in (second, third)] == [
+            "The editor in chief is Ann Lee",
+            QUOTE,
+        ]
+        assert [view.cost_usd for view in (first, second, third)] == [Decimal("0.002"), Decimal("0.002"), Decimal(0)]
+
+    run(story())
+
+
+def test_the_same_words_elsewhere_in_other_sources_are_the_same_evidence() -> None:
+    async def story() -> None:
+        whole = court(says(YES), NEVER)
+        moved = given_answer(PARAPHRASE)
+        sources = ({"content": "Nothing to see here, move along."}, {"content": SOURCE})
+        moved = JobRequest(**{**moved.model_dump(), "context": sources})
+        _, second = await judged(whole, given_answer(PARAPHRASE), moved)
+
+        (claim,) = claims_of(second)
+        assert (claim.evidence[0].source_index, words(second, claim)) == (1, QUOTE)
+
+    run(story())
+
+
+def test_a_claim_that_stands_twice_in_an_answer_is_asked_about_once() -> None:
+    async def story() -> None:
+        whole = court(says(YES))
+        (view,) = await judged(whole, given_answer(PARAPHRASE, PARAPHRASE))
+
+        assert asked_about(whole) == [1]
+        assert [(claim.verdict, claim.heard_from) for claim in claims_of(view)] == [(Verdict.SUPPORTED, None)] * 2
+
+    run(story())
+
+
+def test_what_is_known_counts_where_the_call_about_the_rest_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = Weights("scripted:scripted-1", lexical=0.0, supported=3.0, not_supported=0.0, floor=0.0, ceiling=1.0)
+    monkeypatch.setitem(WEIGHTS, fitted.judge, fitted)
+
+    async def story() -> None:
+        whole = court(says(YES), raises(ProviderError(FailureKind.AUTHENTICATION, "bad key")))
+        first, second = await judged(whole, given_answer(PARAPHRASE), given_answer(PARAPHRASE, WRONG))
+
+        known, unknown = claims_of(second)
+        assert (known.verdict, known.score) == (Verdict.SUPPORTED, claims_of(first)[0].score)
+        assert (unknown.verdict, unknown.heard_from) == (Verdict.UNCHECKED, None)
+        assert "bad key" in grounding_of(second).failed_checkers["judge"]
+        assert grounding_of(second).checkers["judge"].startswith("scripted:scripted-1 by _judge@1")
+        assert second.outcome is Outcome.PARTIAL
+
+    run(story())
+
+
+# ---- of a judge that gives probabilities -----------------------------------------------------------------------
+
+
+def decider(*given_: Sequence[float]) -> Court:
+    """A judge that gives these probabilities, a call each."""
+    return Court(
+        Scripted(
+            *(
+                answers(json.dumps({"answers": [{"question": n, "probability": one} for n, one in enumerate(call, 1)]}))
+                for call in given_
+            ),
+            decides=True,
+        )
+    )
+
+
+def test_a_probability_is_heard_again_with_the_same_passages_and_only_the_rest_is_asked() -> None:
+    async def story() -> None:
+        whole = decider([0.9], [0.2])
+        first, same, more, last = await judged(
+            whole,
+            given_answer(PARAPHRASE),
+            given_answer(PARAPHRASE),
+            given_answer(PARAPHRASE, LATE),
+            given_answer(LATE),
+        )
+
+        assert [len(call.prompt.snapshot.questions) for call in whole.judge.calls] == [1, 1]
+        word = claims_of(first)[0].judge
+        assert word is not None
+        assert word.probability == 0.9
+        for view in (same, more):
+            claim = claims_of(view)[0]
+            assert (claim.judge, claim.score, claim.reason) == (
+                word,
+                claims_of(first)[0].score,
+                claims_of(first)[0].reason,
+            )
+            assert claim.heard_from is not None
+            assert (claim.heard_from.job_id, claim.heard_from.number) == (first.job_id, 1)
+        (late,) = claims_of(last)
+        assert late.heard_from is not None
+        assert late.heard_from.job_id == more.job_id
+        assert late.judge is not None
+        assert late.judge.probability == 0.2
+
+    run(story())
+
+
+def test_a_probability_that_may_rest_on_other_passages_is_asked_for_again() -> None:
+    async def story() -> None:
+        far = " ".join(f"Sentence number {number} says very little of anything." for number in range(60))
+        context = ({"content": SOURCE}, {"content": f"{far} The harbour ferry is called Old Tom by everyone."})
+        first, second = (
+            JobRequest(**{**given_answer(*claims).model_dump(), "context": context})
+            for claims in ((PARAPHRASE, "A boat in the harbour has the name Tom."), (PARAPHRASE,))
+        )
+        whole = decider([0.9, 0.4], [0.7])
+        _, view = await judged(whole, first, second)
+
+        assert asked_about(whole) == [2, 1]
+        assert claims_of(view)[0].heard_from is None
+
+    run(story())
+
+
+# ---- what is not -----------------------------------------------------------------------------------------------
+
+
+def other(**changes: Any) -> JobRequest:
+    request = given_answer(PARAPHRASE)
+    return JobRequest(**{**request.model_dump(), **changes})
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        other(context=({"content": SOURCE.replace("at four", "at five")},)),
+        other(context=({"content": SOURCE, "title": "Fairy tales"},)),
+        other(response=PARAPHRASE.replace("villages", "hamlets")),
+        given_answer(PARAPHRASE, judge="scripted:scripted-2"),
+    ],
+    ids=["other evidence", "other title", "other claim", "other judge"],
+)
+def test_whatever_a_judge_would_read_otherwise_is_asked(second: JobRequest) -> None:
+    async def story() -> None:
+        whole = court(says(YES))
+        _, view = await judged(whole, given_answer(PARAPHRASE), second)
+
+        assert asked_about(whole) == [1, 1]
+        assert [claim.heard_from for claim in claims_of(view)] == [None]
+
+    run(story())
+
+
+def test_neither_batches_nor_tenants_hear_of_each_other() -> None:
+    async def story() -> None:
+        whole = court(says(YES))
+        for batch in (make_batch(), make_batch(), make_batch("other tenant")):
+            await judged(whole, given_answer(PARAPHRASE), batch=batch)
+
+        assert asked_about(whole) == [1, 1, 1]
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        says(),
+        says(verdict(2, "unsupported")),
+        says(verdict(1, "supported", "these words stand nowhere")),
+        says(YES, NO),
+        answers("{"),
+        answers("no", finish_reason=FinishReason.REFUSAL, refusal="not me"),
+        raises(ProviderError(FailureKind.AUTHENTICATION, "bad key")),
+    ],
+    ids=["nothing", "left out", "lie", "twice", "garbled", "refused", "failed"],
+)
+def test_what_does_not_count_is_not_remembered(act: Act) -> None:
+    async def story() -> None:
+        whole = court(act, says(YES), NEVER)
+        views = await judged(whole, *[given_answer(PARAPHRASE)] * 3)
+
+        assert [claims_of(view)[0].verdict for view in views] == [
+            Verdict.UNCHECKED,
+            Verdict.SUPPORTED,
+            Verdict.SUPPORTED,
+        ]
+        assert len(whole.judge.calls) == 2
+
+    run(story())
+
+
+def test_a_quote_from_what_another_claim_brought_along_counts_there_alone() -> None:
+    async def story() -> None:
+        far = " ".join(f"Sentence number {number} says very little of anything." for number in range(60))
+        context = ({"content": SOURCE}, {"content": f"{far} The harbour ferry is called Old Tom by everyone."})
+        first = JobRequest(
+            **{**given_answer(PARAPHRASE, "A boat in the harbour has the name Tom.").model_dump(), "context": context}
+        )
+        second = JobRequest(**{**given_answer(PARAPHRASE).model_dump(), "context": context})
+        elsewhere = verdict(1, "supported", "The harbour ferry is called Old Tom", passage=2)
+        whole = court(says(elsewhere, verdict(2, "unsupported")), says(YES))
+        one, two = await judged(whole, first, second)
+
+        assert claims_of(one)[0].evidence[0].source_index == 1
+        assert asked_about(whole) == [2, 1]
+        assert claims_of(two)[0].evidence[0].source_index == 0
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("verb", "error"), [("heard_before", LedgerError("no right to read")), ("note_heard", Unstorable("not this"))]
+)
+def test_a_ledger_that_can_t_tell_is_as_if_nothing_was_heard(
+    monkeypatch: pytest.MonkeyPatch, verb: str, error: LedgerError
+) -> None:
+    async def fails(*_: object) -> None:
+        raise error
+
+    async def story() -> None:
+        whole = court(says(YES))
+        monkeypatch.setattr(whole.ledger, verb, fails)
+        views = await judged(whole, *[given_answer(PARAPHRASE)] * 2)
+
+        assert [view.outcome for view in views] == [Outcome.ANSWERED] * 2
+        assert asked_about(whole) == [1, 1]
+
+    run(story())
+
+
+# ---- at the same time ------------------------------------------------------------------------------------------
+
+
+async def at_once(whole: Court, *requests: JobRequest) -> list[JobView]:
+    """Check a batch in one process, all jobs at the same time."""
+    batch = make_batch()
+    await whole.ledger.submit(batch, [make_jobs(*requests)])
+    async with one_process(whole) as step:
+        jobs = await whole.ledger.lease(Step.CHECK, "w", LEASE, len(requests))
+        await asyncio.gather(*map(step.run, jobs))
+    return [view async for view in whole.ledger.batch_views(batch.id)]
+
+
+@asynccontextmanager
+async def one_process(whole: Court) -> AsyncIterator[Check]:
+    journal = LedgerJournal(whole.ledger)
+    judging = Judging(whole.ledger, journal, Registry(whole.judge), RetryPolicy(), lambda: 0.5)
+    with ThreadPoolExecutor(1) as cpu:
+        yield Check(whole.ledger, journal, cpu, lambda *_: None, judging)
+    await journal.close()
+
+
+def slowly(act: Act) -> Act:
+    """Let all others run before the answer comes."""
+
+    async def slow(call: Call) -> Answered:
+        for _ in range(200):
+            await asyncio.sleep(0)
+        return await act(call)
+
+    return slow
+
+
+def test_who_asks_at_the_same_time_in_one_process_waits_for_the_first() -> None:
+    async def story() -> None:
+        whole = court(slowly(says(YES)), NEVER)
+        views = await at_once(whole, *[given_answer(PARAPHRASE)] * 20)
+
+        assert {claims_of(view)[0].verdict for view in views} == {Verdict.SUPPORTED}
+        assert asked_about(whole) == [1]
+        assert sum(claims_of(view)[0].heard_from is None for view in views) == 1
+
+    run(story())
+
+
+def test_those_who_waited_for_one_claim_wait_for_the_first_who_asks_about_the_next() -> None:
+    async def story() -> None:
+        whole = court(slowly(says(YES)), slowly(says(YES)), NEVER)
+        views = await at_once(whole, *[given_answer(PARAPHRASE)] * 3, *[given_answer(PARAPHRASE, LATE)] * 10)
+
+        assert {claim.verdict for view in views for claim in claims_of(view)} == {Verdict.SUPPORTED}
+        assert asked_about(whole) == [1, 1]
+
+    run(story())
+
+
+def test_nobody_waits_twice_for_a_word_that_does_not_come() -> None:
+    async def story() -> None:
+        whole = court(slowly(says()), says(YES))
+        views = await at_once(whole, *[given_answer(PARAPHRASE)] * 5)
+
+        assert sorted(claims_of(view)[0].verdict.value for view in views) == ["supported"] * 4 + ["unchecked"]
+
+    run(story())
+
+
+def test_questions_that_overlap_in_a_ring_do_not_wait_for_each_other_for_ever() -> None:
+    async def story() -> None:
+        whole = court(slowly(says(YES, verdict(2, "unsupported"))))
+        ring = (PARAPHRASE, LATE), (LATE, WRONG), (WRONG, PARAPHRASE)
+        views = await at_once(whole, *(given_answer(*claims) for claims in ring))
+
+        assert [claim.checker for view in views for claim in claims_of(view)] == ["judge"] * 6
+        assert sum(asked_about(whole)) <= 4
+
+    run(story())
+
+
+def test_one_that_is_cut_off_lets_the_others_ask() -> None:
+    async def story() -> None:
+        whole = court(hangs, says(YES))
+        await whole.ledger.submit(make_batch(), [make_jobs(*[given_answer(PARAPHRASE)] * 2)])
+        async with one_process(whole) as step:
+            first, second = await whole.ledger.lease(Step.CHECK, "w", LEASE, 2)
+            cut = asyncio.create_task(step.run(first))
+            await whole.judge.called.wait()
+            waiting = asyncio.create_task(step.run(second))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert asked_about(whole) == [1]
+            cut.cancel()
+            await waiting
+            await asyncio.wait([cut])
+
+        (view,) = await whole.ledger.views([second.job_id])
+        assert (view.outcome, claims_of(view)[0].heard_from, len(whole.judge.calls)) == (Outcome.ANSWERED, None, 2)
+
+    run(story())
+
+
+# ---- after a crash ---------------------------------------------------------------------------------------------
+
+
+class _Killed(BaseException):
+    pass
+
+
+async def killed_before(whole: Court, verb: str, job: Leased) -> None:
+    """Run a job's check until the process dies before it says this to the ledger; then have it rescued."""
+
+    async def dies(*_: object) -> None:
+        raise _Killed
+
+    said = getattr(whole.ledger, verb)
+    setattr(whole.ledger, verb, dies)
+    with pytest.raises(_Killed):
+        await whole.check(job)
+    setattr(whole.ledger, verb, said)
+    whole.ledger.advance(LEASE * 2)
+    await whole.ledger.rescue(10, None)
+
+
+@pytest.mark.parametrize("verb", ["note_heard", "finish"])
+def test_after_a_crash_the_answer_to_a_narrowed_question_is_read_as_it_was_put(verb: str) -> None:
+    async def story() -> None:
+        whole = court(says(YES), says(NO), NEVER)
+        batch = make_batch()
+        answers_ = given_answer(PARAPHRASE), given_answer(PARAPHRASE, WRONG), given_answer(WRONG)
+        await whole.ledger.submit(batch, [make_jobs(*answers_)])
+        await whole.check(await lease(whole))
+        await killed_before(whole, verb, await lease(whole))
+        first, second, third = await checked(whole, batch.id)
+
+        assert asked_about(whole) == [1, 1]
+        assert [claim.verdict for claim in claims_of(second)] == [Verdict.SUPPORTED, Verdict.UNSUPPORTED]
+        whose = [claim.heard_from.job_id if claim.heard_from else None for claim in claims_of(second)]
+        assert whose == [first.job_id, None]
+        assert [claim.heard_from.job_id for claim in claims_of(third) if claim.heard_from] == [second.job_id]
+
+    run(story())
+
+
+def test_what_was_known_and_is_erased_before_the_end_stays_unchecked_and_is_not_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def nothing(queries: Sequence[HeardQuery]) -> list[dict[bytes, HeardBefore]]:
+        return [{} for _ in queries]
+
+    async def story() -> None:
+        whole = court(says(YES), says(NO), NEVER)
+        batch = make_batch()
+        await whole.ledger.submit(batch, [make_jobs(given_answer(PARAPHRASE), given_answer(PARAPHRASE, WRONG))])
+        await whole.check(await lease(whole))
+        await killed_before(whole, "finish", await lease(whole))
+        # As PostgreSQL answers once the first job is erased.
+        monkeypatch.setattr(whole.ledger, "heard_before", nothing)
+        _, second = await checked(whole, batch.id)
+
+        assert [claim.verdict for claim in claims_of(second)] == [Verdict.UNCHECKED, Verdict.UNSUPPORTED]
+        assert "erased" in claims_of(second)[0].reason
+        assert len(whole.judge.calls) == 2
+
+    run(story())
+
+
+async def lease(whole: Court) -> Leased:
+    (job,) = await whole.ledger.lease(Step.CHECK, "w", LEASE, 1)
+    return job
+
+
+# ---- rounds and rechecks ---------------------------------------------------------------------------------------
+
+
+def test_a_recheck_asks_anew_and_shares_what_it_hears() -> None:
+    async def story() -> None:
+        whole = court(says(YES), says(NO), says(YES), NEVER)
+        views = await judged(whole, *[given_answer(PARAPHRASE)] * 2)
+        for run_, expected in ((2, Verdict.UNSUPPORTED), (3, Verdict.SUPPORTED)):
+            recheck = Recheck(checkers=(CheckerName.LEXICAL, CheckerName.JUDGE), id=new_id())
+            await whole.ledger.recheck([view.job_id for view in views], recheck, "ada")
+            views = await checked(whole, views[0].batch_id)
+            assert [(view.run, claims_of(view)[0].verdict) for view in views] == [(run_, expected)] * 2
+            assert [claims_of(view)[0].heard_from is None for view in views] == [True, False]
+        assert len(whole.judge.calls) == 3
+
+    run(story())
+
+
+def test_what_a_second_round_leaves_as_it_was_is_not_asked_about_again() -> None:
+    async def story() -> None:
+        whole = court(says(YES, verdict(2, "unsupported")), says(YES), NEVER)
+        config = {"on_ungrounded": "retry", "checkers": ["lexical", "judge"], "judge": "scripted"}
+        await whole.submit(JobRequest(query="q", context=({"content": SOURCE},), config=config))
+        for purpose, text in (
+            (Purpose.GENERATE, f"{PARAPHRASE} [1] {WRONG} [1]"),
+            (Purpose.CORRECT, f"{PARAPHRASE} [1] {LATE} [1]"),
+        ):
+            await whole.ledger.promote(10)
+            (job,) = await whole.ledger.lease(Step.GENERATE, "w", LEASE, 1)
+            attempt = make_attempt(job, purpose)
+            await whole.ledger.open_attempts([attempt])
+            then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
+            await whole.ledger.close_attempts([closed_ok(job, attempt, text, then=then)])
+            await whole.check(await whole.lease())
+        view = await whole.view()
+
+        assert asked_about(whole) == [2, 1]
+        assert view.round == 1
+        whose = [claim.heard_from.job_id if claim.heard_from else None for claim in claims_of(view)]
+        assert whose == [view.job_id, None]
+
+    run(story())
+
+
+# ---- keys ------------------------------------------------------------------------------------------------------
+
+
+def test_every_part_of_a_key_counts() -> None:
+    prompt = make_prompt()
+    recheck = new_id()
+    keys = [
+        key_of("a", "openai:m", prompt, None),
+        key_of("b", "openai:m", prompt, None),
+        key_of("a", "openai:n", prompt, None),
+        key_of("a", "openai:m", prompt, recheck),
+        *(
+            key_of("a", "openai:m", prompt.model_copy(update={name: "other"}), None)
+            for name in ("name", "version", "template_sha256")
+        ),
+    ]
+
+    assert len(set(keys)) == len(keys)
+    assert {len(key) for key in keys} == {32}
+    assert key_of("a", "openai:m", prompt, recheck) == keys[3]

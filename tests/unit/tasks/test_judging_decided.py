@@ -1,0 +1,187 @@
+"""What becomes of an answer whose judge gives probabilities, from the question to the record."""
+
+import asyncio
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import orjson
+import pytest
+
+from schemas.completion import FinishReason
+from schemas.failure import FailureKind
+from schemas.grounding import JudgeWord, Verdict
+from schemas.job import JobRequest
+from schemas.states import JobState, Outcome
+from tasks.checkers import WEIGHTS
+from tasks.checkers.judge import Weights
+from tasks.errors import ProviderError
+from tasks.ports import JobView
+from tests.court import LEASE, PARAPHRASE, PLAIN, SOURCE, WRONG, Court, claims_of, given_answer, grounding_of
+from tests.scripted import Act, Scripted, answers, raises
+from worker.cli.judged import judged_rows
+
+
+def gives(*probabilities: float | str | None) -> Act:
+    """A probability for each claim in turn; None: it is left out."""
+    said = [{"question": at, "probability": one} for at, one in enumerate(probabilities, 1) if one is not None]
+    return answers(orjson.dumps({"answers": said}).decode())
+
+
+def court(*acts: Act) -> Court:
+    return Court(Scripted(*acts, decides=True))
+
+
+def tried(request: JobRequest, *acts: Act) -> tuple[Court, JobView]:
+    whole = court(*acts)
+
+    async def story() -> JobView:
+        await whole.submit(request)
+        return await whole.finish()
+
+    return whole, asyncio.run(story())
+
+
+def test_a_question_for_each_open_claim_and_the_record_says_what_was_heard() -> None:
+    whole, view = tried(given_answer(PARAPHRASE, PLAIN), gives(0.9))
+
+    paraphrase, plain = claims_of(view)
+    assert (plain.checker, plain.judge) == ("lexical", None)
+    assert (paraphrase.verdict, paraphrase.checker) == (Verdict.SUPPORTED, "judge")
+    assert paraphrase.reason.startswith("the judge gives it a probability of 0.90 and quotes nothing")
+    heard = paraphrase.judge
+    assert heard is not None
+    assert (heard.verdict, heard.probability) == (Verdict.SUPPORTED, 0.9)
+    assert heard.before is not None
+    assert heard.before < 0.5 < (paraphrase.score or 0) < 0.9
+    place = paraphrase.evidence[0]
+    assert "lorries carry it" in SOURCE[place.start : place.end]
+    assert grounding_of(view).checkers["judge"] == "scripted:scripted-1 by _decide@1"
+    assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, Decimal("0.002"))
+    (call,) = whole.judge.calls
+    (question,) = call.prompt.snapshot.questions
+    assert PARAPHRASE in question
+    assert call.request.config.max_tokens == 1
+    assert call.prompt.snapshot.proves([SOURCE])
+    # What it said can be learned from.
+    (row,) = judged_rows(view)
+    assert (row["judge_verdict"], row["judge_probability"], row["before"]) == ("supported", 0.9, heard.before)
+
+
+def test_one_that_says_no_decides_and_shows_no_passage_of_its_own() -> None:
+    _, view = tried(given_answer(WRONG), gives(0.02))
+
+    (claim,) = claims_of(view)
+    assert (claim.verdict, claim.checker) == (Verdict.UNSUPPORTED, "judge")
+    assert view.outcome is Outcome.PARTIAL
+
+
+def test_the_words_may_outweigh_a_faint_probability() -> None:
+    _, view = tried(given_answer(PARAPHRASE), gives(0.52))
+
+    (claim,) = claims_of(view)
+    assert claim.verdict is Verdict.UNSUPPORTED
+    assert claim.reason.startswith(
+        "the judge gives it a probability of 0.52; weighed with what the words show it is not supported"
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [gives(0.9, None), answers('{"answers": [{"question": 1, "probability": 0.9}, {"question": 2, "refused": true}]}')],
+)
+def test_a_claim_without_a_probability_is_unchecked(said: Act) -> None:  # fmt: skip
+    _, view = tried(given_answer(PARAPHRASE, WRONG), said)
+
+    first, second = claims_of(view)
+    assert (first.verdict, second.verdict) == (Verdict.SUPPORTED, Verdict.UNCHECKED)
+    assert (second.score, second.judge, second.checker) == (None, None, None)
+    assert grounding_of(view).failed_checkers == {}
+    assert grounding_of(view).confidence is None
+
+
+@pytest.mark.parametrize(
+    ("act", "told", "spent"),
+    [
+        (gives(90.0, 0.1), "probabilities from 0 to 1", 1),
+        (gives("likely"), "probabilities from 0 to 1", 1),
+        (gives(None, None), "could not be read", 1),
+        (answers('{"answers": [{"ques'), "could not be read", 1),
+        (answers("", finish_reason=FinishReason.REFUSAL, refusal="declined every question"), "declined every", 1),
+        (raises(ProviderError(FailureKind.BAD_ANSWER, "is no JSON")), "is no JSON", 4),
+    ],
+)
+def test_a_reply_off_the_scale_is_a_failed_judge_and_no_failed_job(act: Act, told: str, spent: int) -> None:
+    whole, view = tried(given_answer(PARAPHRASE, WRONG), act)
+
+    assert [claim.verdict for claim in claims_of(view)] == [Verdict.UNCHECKED] * 2
+    assert told in grounding_of(view).failed_checkers["judge"]
+    assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
+    assert len(whole.judge.calls) == spent
+
+
+def test_its_fitted_weights_are_used_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = Weights("scripted:scripted-1", 0.7, 9.0, -9.0, graded=2.0, floor=0.01, ceiling=0.97, claims=50)
+    monkeypatch.setitem(WEIGHTS, fitted.judge, fitted)
+    _, sure = tried(given_answer(PARAPHRASE), gives(0.99))
+
+    assert claims_of(sure)[0].score == 0.97
+
+
+@pytest.mark.parametrize(("cited", "miscited"), [(1, False), (2, True)])
+def test_only_one_that_saw_no_cited_source_makes_a_wrong_citation(cited: int, miscited: bool) -> None:  # noqa: FBT001
+    request = JobRequest(
+        query="q",
+        context=({"content": SOURCE}, {"content": "Mars has two moons."}),
+        response=f"{PARAPHRASE[:-1]} [{cited}].",
+        config={"checkers": ["lexical", "judge"], "judge": "scripted"},
+    )
+    _, view = tried(request, gives(0.95))
+
+    (claim,) = claims_of(view)
+    assert (claim.verdict, claim.miscited) == (Verdict.SUPPORTED, miscited)
+
+
+class _Killed(BaseException):
+    pass
+
+
+async def _dies(_: object) -> set[Any]:
+    raise _Killed
+
+
+def test_a_stored_answer_is_read_in_the_form_it_was_asked_in_whoever_judges_now() -> None:
+    async def story() -> None:
+        whole = court(gives(0.9))
+        await whole.submit(given_answer(PARAPHRASE))
+        finish, whole.ledger.finish = whole.ledger.finish, _dies  # type: ignore[method-assign,assignment]
+        with pytest.raises(_Killed):
+            await whole.check(await whole.lease())
+        whole.ledger.finish = finish  # type: ignore[method-assign]
+        whole.ledger.advance(LEASE * 2)
+        await whole.ledger.rescue(10, None)
+        again = await whole.lease()
+        assert again.judged is not None
+        after = replace(whole, judge=Scripted(raises(AssertionError("asked again"))))
+        await after.check(again)
+
+        (claim,) = claims_of(await whole.view())
+        assert claim.judge is not None
+        assert claim.judge.probability == 0.9
+
+    asyncio.run(story())
+
+
+def test_a_judge_that_writes_is_asked_in_words_and_its_word_is_on_record() -> None:
+    whole = Court(
+        Scripted(answers('{"verdicts": [{"claim": 1, "verdict": "unsupported", "passage": 0, "quote": ""}]}'))
+    )
+
+    async def story() -> JobView:
+        await whole.submit(given_answer(PARAPHRASE))
+        return await whole.finish()
+
+    (claim,) = claims_of(asyncio.run(story()))
+    assert whole.judge.calls[0].prompt.snapshot.questions == ()
+    assert claim.judge is not None
+    assert claim.judge == JudgeWord(verdict=Verdict.UNSUPPORTED, before=claim.judge.before)

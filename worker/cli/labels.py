@@ -1,0 +1,148 @@
+"""Reads labelled lines: answers with their sources, or claims as ``nightdesk results --judged`` writes them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from schemas.grounding import Verdict
+from tasks.checkers.judge import Word
+from tasks.checkers.judge.labelled import JudgedClaim
+from tasks.checkers.judge.reading import EVEN
+from tasks.checkers.model import Calibration, shipped
+from tasks.checkers.recalibration import LabelledAnswer, Said
+from tasks.errors import InputError
+from tasks.given import as_check_only
+from tasks.submit import parse_request
+from worker.cli.intake import parsed, read_lines, shown
+
+SUPPORTED = frozenset({1, "1", "true", "yes", "supported", "entailment"})
+UNSUPPORTED = frozenset({0, "0", "false", "no", "unsupported", "not supported", "contradicted", "hallucination"})
+
+_VERDICTS = {
+    "supported": Verdict.SUPPORTED,
+    "contradicted": Verdict.CONTRADICTED,
+    "unsupported": Verdict.UNSUPPORTED,
+    "partial": Verdict.UNSUPPORTED,
+}
+
+
+@dataclass(slots=True)
+class Labels:
+    """The good lines of a file, of one kind: both can't be fitted together."""
+
+    answers: list[LabelledAnswer] = field(default_factory=list)
+    claims: list[JudgedClaim] = field(default_factory=list)
+    local: str | None = None
+    """Of judged claims: the local model, by name and version, that they were weighed against; None: there was none."""
+    bad: int = 0
+
+    def add(self, found: "LabelledAnswer | _Exported") -> None:
+        """Keep a good line; raises ``InputError`` for a claim that another local model had its say in."""
+        if isinstance(found, LabelledAnswer):
+            self.answers.append(found)
+            return
+        if self.claims and found.local != self.local:
+            told = f"was weighed against the local model {found.local or 'none'}, those before against {self.local or 'none'}"
+            raise InputError(told)
+        self.local = found.local
+        self.claims.append(found.claim)
+
+
+class _Exported(NamedTuple):
+    """A judged claim as it was exported, with the version of the local model in it."""
+
+    claim: JudgedClaim
+    local: str | None
+
+
+def read_labels(name: str, base: Calibration | None, bad_line: Callable[[str], None]) -> Labels:
+    """Read all lines; a bad one is told of and left out.
+
+    Args:
+        name: the file, or ``-``.
+        base: the calibration in force, which judged claims must come from.
+        bad_line: told of each.
+
+    Raises: InputError when lines of both kinds are among them.
+    """
+    labels = Labels()
+    for number, line in read_lines(name):
+        try:
+            labels.add(_read(line, base))
+        except InputError as error:
+            labels.bad += 1
+            bad_line(f"{shown(name)}, line {number} is left out: {error}")
+            continue
+        if labels.answers and labels.claims:
+            raise InputError(
+                f"line {number} is of another kind than those before: answers with their sources and judged claims with"
+                " their evidence can't be fitted together, as the former move the probabilities that the latter came from"
+            )
+    return labels
+
+
+def _read(line: bytes | None, base: Calibration | None) -> LabelledAnswer | _Exported:
+    raw = parsed(line)
+    if not isinstance(raw, dict):
+        raise InputError("is not a JSON object")
+    label = _label(raw.pop("label", None))
+    said = _said(raw)
+    if "evidence" in raw and not raw.keys() & {"sources", "context", "response", "answer"}:
+        return _exported(raw, said, base, supported=label)
+    if "claim" in raw and "response" not in raw and "answer" not in raw:
+        raw["response"] = raw.pop("claim")
+    request, _ = parse_request(as_check_only(raw))
+    return LabelledAnswer(request, label, said)
+
+
+def _label(value: Any) -> bool:
+    told = value.strip().lower() if isinstance(value, str) else value
+    if isinstance(told, str | int) and told in SUPPORTED:
+        return True
+    if isinstance(told, str | int) and told in UNSUPPORTED:
+        return False
+    raise InputError("must be 1 or 0 (or 'supported', 'unsupported')", field="label")
+
+
+def _said(raw: dict[str, Any]) -> Said | None:
+    """Take the judge's word out of a line; None where there is none."""
+    judge, verdict, probability = (raw.pop(name, None) for name in ("judge", "judge_verdict", "judge_probability"))
+    if verdict is None and probability is None:
+        return None
+    # As records name it: "provider:model by template@version".
+    name = judge.partition(" by ")[0] if isinstance(judge, str) else ""
+    if not all(name.partition(":")[::2]):
+        raise InputError("must be 'provider:model', as records name it", field="judge")
+    if probability is not None and not _is_probability(probability):
+        raise InputError("must be a number from 0 to 1", field="judge_probability")
+    if verdict is None:
+        read = Verdict.SUPPORTED if probability >= EVEN else Verdict.UNSUPPORTED
+        return Said(name, read, float(probability))
+    told = verdict.strip().lower() if isinstance(verdict, str) else ""
+    if told not in _VERDICTS:
+        raise InputError(f"must be one of {', '.join(_VERDICTS)}", field="judge_verdict")
+    return Said(name, _VERDICTS[told], None if probability is None else float(probability))
+
+
+def _is_probability(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _exported(raw: dict[str, Any], said: Said | None, base: Calibration | None, *, supported: bool) -> _Exported:
+    if said is None:
+        raise InputError("holds no word of the judge itself: check the batch again, and write its judged claims anew")
+    model = shipped().calibrated(base) if base else shipped()
+    lexical, before = raw.get("lexical"), raw.get("before")
+    if lexical is not None and lexical != model.version:
+        raise InputError(
+            f"was weighed against the words of version {lexical}, not of {model.version}: name the calibration that was in"
+            " force then in NIGHTDESK_CALIBRATION, or check again"
+        )
+    if before is not None and not _is_probability(before):
+        raise InputError("must be a number from 0 to 1, or null", field="before")
+    group = raw.get("job_id") or raw.get("claim")
+    if not isinstance(group, str):
+        raise InputError("is missing", field="claim")
+    word = Word(before, said.verdict, supported, said.probability)
+    by_words = None if before is None else before >= model.supported_at
+    return _Exported(JudgedClaim(said.judge, word, group, before, by_words), raw.get("local"))
