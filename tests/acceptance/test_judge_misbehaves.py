@@ -76,12 +76,17 @@ def test_a_judge_that_is_right_decides_what_the_words_leave_open(system: System,
         if supported:
             place = found["evidence"][0]
             assert source(position)[place["start"] : place["end"]] == quote(position)
-    # Each call is an attempt for a job in its check, priced, and counted once by the provider.
-    attempts = system.rows("SELECT purpose, outcome, count(*), min(cost_usd) FROM attempt GROUP BY 1, 2 ORDER BY 1")
+    # Each call is an attempt for a job in its check, priced, and counted once by the provider. On a busy machine the import
+    # of an SDK takes half of the short lease: attempts opened meanwhile are closed as never called, and made again.
+    attempts = system.rows(
+        "SELECT purpose, outcome, count(*), min(cost_usd) FROM attempt WHERE outcome <> 'error:cancelled' "
+        "GROUP BY 1, 2 ORDER BY 1"
+    )
     assert [row[:3] for row in attempts] == [("generate", "ok", 2), ("judge", "ok", 30)]
     assert attempts[1][3] > 0
     recorded = system.rows(
-        "SELECT encode(request_hash, 'hex'), count(*) FROM attempt WHERE purpose = 'judge' GROUP BY 1"
+        "SELECT encode(request_hash, 'hex'), count(*) FROM attempt WHERE purpose = 'judge' "
+        "AND outcome <> 'error:cancelled' GROUP BY 1"
     )
     assert dict(recorded) == stub.calls
     assert system.one("SELECT sum(cost_usd) FROM job") == system.one("SELECT sum(cost_usd) FROM attempt")
