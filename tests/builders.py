@@ -64,7 +64,7 @@ def make_job(request: JobRequest | None = None, *, position: int = 0, tenant: st
     document = request.model_dump_json().encode()
     fields: dict[str, Any] = {
         "id": new_id(),
-        "step": Step.CHECK if request.check_only else Step.GENERATE,
+        "step": request.config.check_step if request.check_only else Step.GENERATE,
         "request": document,
         "request_hash": hashlib.sha256(document).digest(),
         "contract_version": CONTRACT_VERSION,
@@ -176,7 +176,7 @@ def _closed(leased: Leased, attempt: NewAttempt, **fields: Any) -> ClosedAttempt
 
 def to_check(leased: Leased) -> Advance:
     """On to the check, in the same round."""
-    return Advance(state=JobState.AVAILABLE, step=Step.CHECK, round=leased.round)
+    return Advance(state=JobState.AVAILABLE, step=leased.request.config.check_step, round=leased.round)
 
 
 def later(leased: Leased, **changes: Any) -> Advance:

@@ -90,7 +90,7 @@ class MemoryRunning(MemoryTables):
             stored=_stored(job, latest_answer(job, job.run if job.recheck else None)),
             correction=job.correction,
             recheck=job.recheck,
-            judged=_stored(job, job.winner(job.run, job.round, Purpose.JUDGE)) if job.step is Step.CHECK else None,
+            judged=None if job.step is Step.GENERATE else _stored(job, job.winner(job.run, job.round, Purpose.JUDGE)),
         )
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
