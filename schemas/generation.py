@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from schemas.base import Contract
 from schemas.quality import QualityConstants
+from schemas.states import Step
 from schemas.structured import READY_MADE
 
 
@@ -194,6 +195,11 @@ class GenerationConfig(Contract):
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = Field(default=60.0, description="seconds a call may take")
     prompt_name: str | None = Field(default=None, description="template; none: by mode")
     prompt_version: str | None = Field(default=None, description="its version; none: the newest")
+
+    @property
+    def check_step(self) -> Step:
+        """The step that checks the answer: where the local model is wanted, the one whose workers have it."""
+        return Step.LOCAL if CheckerName.LOCAL in self.checkers else Step.CHECK
 
     @field_validator("output_schema")
     @classmethod

@@ -25,10 +25,12 @@ class JobState(StrEnum):
 
 
 class Step(StrEnum):
-    """What a job goes through, in order."""
+    """What a job goes through: first ``generate`` (unless its answer was given), then one of the two checks."""
 
     GENERATE = "generate"
     CHECK = "check"
+    LOCAL = "local"
+    """The check of a job that wants the local model: leased only by workers that have one."""
 
 
 class Outcome(StrEnum):

@@ -28,6 +28,7 @@ texts        what a person reads where there is no answer
 poll         answers what became of a job
 retry        decides what follows a failure
 rescue       takes jobs from workers that died
+standin      leaves jobs that want the local model to the plain check where no worker has one
 erase        what stands in the place of a job whose content is erased
 
 Beside the way: ``ports`` (what the steps need from outside), ``errors`` (their one tree), ``gather`` (passes small

@@ -47,6 +47,9 @@ log = logging.getLogger(__name__)
 CHECK_BUNDLE = 10
 """Jobs checked in one hop to the CPU thread: some 10-30 ms, so finals are committed while the next bundle runs."""
 
+LOCAL_BUNDLE = 1
+"""The same where the local model runs: it takes longer than a hop for each of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Again:
@@ -112,7 +115,7 @@ def read_and_look(job: Leased, leased_at: float, *, decides: bool = False) -> Re
     Pure but for the clock it measures with.
 
     Args:
-        job: leased for the step check.
+        job: leased for one of the steps that check.
         leased_at: when, by the monotonic clock.
         decides: the judge that would be asked gives probabilities.
     """
@@ -215,7 +218,7 @@ def _refused(job: Leased, completion: Completion, message: str, clock: Clock) ->
 
 @dataclass(slots=True)
 class Check:
-    """The check step: the thinking on one CPU thread, in bundles, so that the loop stays free for I/O.
+    """The steps that check: the thinking on one CPU thread, in bundles, so that the loop stays free for I/O.
 
     Each job goes its own way, so that one that waits for its judge holds up nobody but its slot.
     """
@@ -227,10 +230,12 @@ class Check:
     """Told of each job that became final: its result can be published."""
     judging: Judging | None = None
     """None: there is no judge in this process, as if none was configured."""
+    bundle: int = CHECK_BUNDLE
+    """Jobs that are thought about in one hop at most."""
     _thinking: Bundles = field(init=False)
 
     def __post_init__(self) -> None:
-        self._thinking = Bundles(self.cpu, CHECK_BUNDLE)
+        self._thinking = Bundles(self.cpu, self.bundle)
 
     async def run(self, job: Leased) -> None:
         """Check a leased job and write its final. Every failure ends in the ledger."""
@@ -306,3 +311,9 @@ def _safely(job: Leased, leased_at: float, think: Callable[[], Result | ToJudge]
 def check_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
     """Admit the jobs of a hint whose answers are to be checked."""
     wired().admit(Step.CHECK, read_ids(job_ids), urgent=urgent)
+
+
+@shared_task(name="nightdesk.local", ignore_result=True, acks_late=False)
+def local_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
+    """Admit the jobs of a hint whose answers the local model is to read, too."""
+    wired().admit(Step.LOCAL, read_ids(job_ids), urgent=urgent)

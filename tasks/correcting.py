@@ -2,7 +2,7 @@
 
 from schemas.job import JobRequest
 from schemas.prompt import Correction, Message, Prompt, Role, TextPart, hash_messages
-from schemas.states import JobState, Step
+from schemas.states import JobState
 from tasks.context.hostile import defused
 from tasks.ports import Advance, Leased
 from tasks.templates import Slots, fill, load_part
@@ -22,7 +22,9 @@ def given_up(job: Leased, why: str) -> Advance:
     """Back to the check of the answer before, which was paid for; it says why there is no better one."""
     before = job.correction or Correction(purpose="reask")
     correction = before.model_copy(update={"given_up": why, "previous": "", "problems": ()})
-    return Advance(JobState.SCHEDULED, Step.CHECK, job.round - 1, event="given_up", correction=correction)
+    return Advance(
+        JobState.SCHEDULED, job.request.config.check_step, job.round - 1, event="given_up", correction=correction
+    )
 
 
 def with_correction(prompt: Prompt, request: JobRequest, correction: Correction | None) -> Prompt:

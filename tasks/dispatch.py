@@ -12,6 +12,7 @@ from tasks.finish import compact, result_of
 from tasks.pipeline import Feed
 from tasks.ports import Doorbell, JobView, Ledger
 from tasks.rescue import Rescue
+from tasks.standin import StandIn
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Dispatch:
     ledger: Ledger
     doorbell: Doorbell
     rescue: Rescue
+    stand_in: StandIn
     feeds: Mapping[Step, Feed]
     pace: Pace = field(default_factory=Pace)
     _broker_was_away: bool = False
@@ -63,6 +65,7 @@ class Dispatch:
             self._expire,
             self._throttle,
             self._rescue,
+            self._stand_in,
             self._heal_redis,
             self._hint,
             self._publish,
@@ -93,11 +96,16 @@ class Dispatch:
         feed = self.feeds.get(Step.GENERATE)
         if feed is not None:
             limit = self.pace.check_backlog
-            feed.throttled = await self.ledger.backlog(Step.CHECK, limit + 1) > limit
+            waiting = [await self.ledger.backlog(step, limit + 1) for step in (Step.CHECK, Step.LOCAL)]
+            feed.throttled = sum(waiting) > limit
 
     async def _rescue(self) -> None:
         if rescued := await self.rescue.run():
             log.warning("rescued %d jobs from workers that stopped renewing", len(rescued))
+
+    async def _stand_in(self) -> None:
+        if left := await self.stand_in.run():
+            log.info("%d jobs that want the local model are left to the plain check", len(left))
 
     async def _heal_redis(self) -> None:
         if await self.doorbell.lost_its_data():
@@ -111,6 +119,9 @@ class Dispatch:
         for step in Step:
             generate = self.feeds.get(Step.GENERATE)
             if step is Step.GENERATE and generate is not None and generate.throttled:
+                continue
+            if step is Step.LOCAL and not self.stand_in.served():
+                # Where nobody has a model, messages to its workers would lie in Redis for ever.
                 continue
             pace = self.pace
             if await self.doorbell.waiting(step) * MESSAGE_IDS > 2 * pace.hint_depth:

@@ -134,7 +134,7 @@ class Generate:
         try:
             if job.stored is not None:
                 # An earlier call's answer arrived after all: nothing more is paid for.
-                await self._move(job, Advance(JobState.SCHEDULED, Step.CHECK, job.round))
+                await self._move(job, Advance(JobState.SCHEDULED, job.request.config.check_step, job.round))
                 return
             ruling = ruled_out(job)
             if ruling is not None:
@@ -204,7 +204,7 @@ class Generate:
 
     async def _not_opened(self, job: Leased, status: Opened) -> None:
         if status is Opened.ANSWERED:
-            await self._move(job, Advance(JobState.SCHEDULED, Step.CHECK, job.round))
+            await self._move(job, Advance(JobState.SCHEDULED, job.request.config.check_step, job.round))
         elif status is Opened.TWIN:
             await self._move(job, look_again(job, timedelta(0), self.jitter()))
         elif status is Opened.OVER_BUDGET:
@@ -273,7 +273,7 @@ class Generate:
     async def _close_answered(
         self, job: Leased, prompt: Prompt, attempt: NewAttempt, answered: Answered, watch: Stopwatch
     ) -> bool:
-        then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
+        then = Advance(JobState.AVAILABLE, job.request.config.check_step, job.round)
         done = closed(
             job,
             attempt,

@@ -83,7 +83,8 @@ def wanted(
         # As they were at another time.
         "rate_limits": {},
     }
-    return Wanted(attempt, call.prompt, snapshot, {**timing_ms, "llm": 0.0, **_waits(job, timing_ms)})
+    timing_ms = {**timing_ms, "llm": 0.0, **_waits(job, timing_ms)}
+    return Wanted(attempt, call.prompt, snapshot, timing_ms, job.request.config.check_step)
 
 
 def _waits(job: Leased, timing_ms: dict[str, float]) -> dict[str, float]:

@@ -140,7 +140,7 @@ def new_job(request: JobRequest, *, position: int, tenant: str, job_id: UUID | N
         id=job_id or uuid7(),
         position=position,
         tenant=tenant,
-        step=Step.CHECK if request.check_only else Step.GENERATE,
+        step=request.config.check_step if request.check_only else Step.GENERATE,
         request=stored,
         request_hash=request_hash,
         contract_version=CONTRACT_VERSION,

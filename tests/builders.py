@@ -69,7 +69,7 @@ def make_job(request: JobRequest | None = None, *, position: int = 0, tenant: st
     document = request.model_dump_json().encode()
     fields: dict[str, Any] = {
         "id": new_id(),
-        "step": Step.CHECK if request.check_only else Step.GENERATE,
+        "step": request.config.check_step if request.check_only else Step.GENERATE,
         "request": document,
         "request_hash": hashlib.sha256(document).digest(),
         "contract_version": CONTRACT_VERSION,
@@ -131,6 +131,7 @@ def make_wanted(leased: Leased, share: ShareTerms | None = None, **changes: Any)
         "prompt": make_prompt("Its own question?"),
         "snapshot": {"parameters_sent": {"max_tokens": 7}, "rate_limits": {}},
         "timing_ms": {"queue": 1.5, "llm": 0.0, "share_wait": 20.0},
+        "then": leased.request.config.check_step,
     }
     return Wanted(**{**fields, **changes})
 
@@ -198,7 +199,7 @@ def _closed(leased: Leased, attempt: NewAttempt, **fields: Any) -> ClosedAttempt
 
 def to_check(leased: Leased) -> Advance:
     """On to the check, in the same round."""
-    return Advance(state=JobState.AVAILABLE, step=Step.CHECK, round=leased.round)
+    return Advance(state=JobState.AVAILABLE, step=leased.request.config.check_step, round=leased.round)
 
 
 def later(leased: Leased, **changes: Any) -> Advance:

@@ -54,13 +54,14 @@ class Court:
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     finals: list[Leased] = field(default_factory=list)
+    step: Step = Step.CHECK
 
     async def submit(self, request: JobRequest, **batch: Any) -> None:
         await self.ledger.submit(make_batch(**batch), [make_jobs(request)])
 
     async def lease(self) -> Leased:
         await self.ledger.promote(10)
-        (job,) = await self.ledger.lease(Step.CHECK, "w", LEASE, 1)
+        (job,) = await self.ledger.lease(self.step, "w", LEASE, 1)
         return job
 
     async def check(self, job: Leased) -> None:
@@ -86,7 +87,7 @@ class Court:
             if (view := await self.view()).finished_at or view.held_reason:
                 return view
             await self.ledger.promote(10)
-            for job in await self.ledger.lease(Step.CHECK, "w", LEASE, 1):
+            for job in await self.ledger.lease(self.step, "w", LEASE, 1):
                 await self.check(job)
             self.ledger.advance(timedelta(minutes=6))
         raise AssertionError("it never ends")

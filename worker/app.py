@@ -7,7 +7,7 @@ from kombu import Queue
 
 from worker.settings import Settings
 
-QUEUES = ("generate", "check", "submit")
+QUEUES = ("generate", "check", "local", "submit")
 
 INCLUDE = ("tasks.submit", "tasks.generate", "tasks.check", "tasks.poll")
 
@@ -28,6 +28,7 @@ def make_app(settings: Settings, redis_url: str) -> Celery:
         task_routes={
             "nightdesk.generate": {"queue": "generate"},
             "nightdesk.check": {"queue": "check"},
+            "nightdesk.local": {"queue": "local"},
             "nightdesk.submit": {"queue": "submit"},
             "nightdesk.poll": {"queue": "submit"},
         },

@@ -7,11 +7,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import psutil
 import redis
 from celery import Celery, signals
 from celery.exceptions import SecurityWarning
 
+from schemas.states import Step
 from tasks.checkers import use_calibration, use_local_model
+from tasks.checkers.local import identity_of
 from tasks.checkers.model import Calibration
 from tasks.errors import ConfigurationError
 from worker.app import QUEUES, make_app
@@ -24,6 +27,8 @@ from worker.wiring import STEPS_OF_QUEUE, ConfiguredProviders, Endpoints
 
 log = logging.getLogger(__name__)
 
+LOCAL_QUEUE = Step.LOCAL.value
+
 WATCH_EVERY_S = 30.0
 DEAF_PINGS = 4
 """Unanswered pings in a row, while Redis itself answers, after which the consumer counts as deaf."""
@@ -34,15 +39,18 @@ BROKEN_EXIT = 70
 def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> int:
     """Run until SIGTERM or SIGINT, then drain; returns the exit code.
 
-    Raises: ConfigurationError for an unknown queue or a calibration or local model that can't be used, LedgerUnavailable, SchemaMismatch. Redis may be away.
+    Raises: ConfigurationError for an unknown queue or a calibration or local model that can't be used, LedgerUnavailable,
+    SchemaMismatch. Redis may be away.
     """
     unknown = [queue for queue in queues if queue not in QUEUES]
     if unknown or not queues:
         raise ConfigurationError(f"unknown queue {', '.join(unknown) or '(none)'}: choose from {', '.join(QUEUES)}")
-    _prepare_check(settings, queues)
+    loaded = _prepare_check(settings, queues)
     providers = ConfiguredProviders(settings)
     secrets = passwords_of(where.database_url, where.redis_url) | providers.secrets
     configure_logging(settings.log_level, secrets)
+    if loaded:
+        log.info(loaded)
     # JSON only: running as root executes nothing that a message could bring.
     warnings.filterwarnings("ignore", category=SecurityWarning)
     app = make_app(settings, where.redis_url)
@@ -84,11 +92,25 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
     return int(worker.exitcode or 0)
 
 
-def _prepare_check(settings: Settings, queues: Sequence[str]) -> None:
-    """Put the operator's calibration and local model in place; raises ``ConfigurationError`` when one can't be used."""
+def _prepare_check(settings: Settings, queues: Sequence[str]) -> str:
+    """Put the operator's calibration and local model in place; returns what is to be said of the model.
+
+    Raises ``ConfigurationError`` when one can't be used.
+    """
+    if LOCAL_QUEUE in queues and settings.local_model is None:
+        raise ConfigurationError(
+            f"the queue {LOCAL_QUEUE} is for workers with a local model: set NIGHTDESK_LOCAL_MODEL to one, or leave"
+            f" {LOCAL_QUEUE} out of --queues"
+        )
     calibration = Calibration.load(settings.calibration) if settings.calibration else None
     use_calibration(calibration)
-    use_local_model(scorer_of(settings) if "check" in queues else None, calibration)
+    before = psutil.Process().memory_info().rss
+    scorer = scorer_of(settings) if LOCAL_QUEUE in queues else None
+    use_local_model(scorer, calibration)
+    if scorer is None:
+        return ""
+    grown = max(0, psutil.Process().memory_info().rss - before)
+    return f"the local model {identity_of(scorer)} is loaded; it takes {grown / 2**20:.0f} MiB in this process"
 
 
 def _loop_is_dead() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -15,7 +16,7 @@ import uvloop
 from celery import Celery
 
 from schemas.states import Step
-from tasks.check import Check
+from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check
 from tasks.dispatch import MESSAGE_IDS, Dispatch, Pace, publish
 from tasks.errors import LedgerUnavailable
 from tasks.finish import view_of_final
@@ -28,6 +29,7 @@ from tasks.poll import poll
 from tasks.ports import FinalJob, JobView, Leased, Providers
 from tasks.rescue import Rescue
 from tasks.retry import RetryPolicy
+from tasks.standin import StandIn
 from tasks.submit import new_batch, submit
 from worker.doorbell import CeleryDoorbell
 from worker.gate import SubmitGate
@@ -49,6 +51,9 @@ Result = TypeVar("Result")
 
 LEDGER_PATIENCE_S = 20.0
 """How long a submission over Redis waits for the ledger before its message goes back to the queue."""
+
+LOCAL_SLOTS = 16
+"""Jobs that a worker with the local model holds at most: with more, one process would keep what others could compute."""
 
 CLOSING_S = 10.0
 """Seconds to write down the last answers after a drain: with the ledger away a stop takes ``drain_s`` and so much more."""
@@ -185,7 +190,9 @@ class WorkerRuntime:
         stack.push_async_callback(books.close)
         lanes = Lanes(self._ledger)
         stack.push_async_callback(lanes.close)
-        present = WorkersPresent(self._ledger, worker_name(), lanes, timedelta(seconds=settings.lane_retry_s))
+        self._present = present = WorkersPresent(
+            self._ledger, worker_name(), self._steps, lanes, timedelta(seconds=settings.lane_retry_s)
+        )
         desk = LimitDesk(
             settings, books, lanes, workers=lambda: present.workers, slots=settings.slots, on_room=self._nudge
         )
@@ -203,10 +210,17 @@ class WorkerRuntime:
     ) -> Feed:
         settings = self._settings
         generates = step is Step.GENERATE
-        doing = self._generate(journal, providers, limits) if generates else self._check(journal, providers, limits)
+        doing: Generate | Check
+        if generates:
+            doing, slots = self._generate(journal, providers, limits), settings.slots
+        elif step is Step.LOCAL:
+            doing = self._check(journal, providers, limits, LOCAL_BUNDLE)
+            slots = min(settings.check_slots, LOCAL_SLOTS)
+        else:
+            doing, slots = self._check(journal, providers, limits, CHECK_BUNDLE), settings.check_slots
         return Feed(
             step,
-            slots=settings.slots if generates else settings.check_slots,
+            slots=slots,
             worker=worker_name(),
             lease_for=settings.lease_for,
             ledger=self._ledger,
@@ -230,7 +244,7 @@ class WorkerRuntime:
             sharing=self._settings.share_policy,
         )
 
-    def _check(self, journal: LedgerJournal, providers: Providers, limits: LimitDesk) -> Check:
+    def _check(self, journal: LedgerJournal, providers: Providers, limits: LimitDesk, bundle: int) -> Check:
         settings = self._settings
         judging = Judging(
             self._ledger,
@@ -241,7 +255,7 @@ class WorkerRuntime:
             JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s),
             limits=limits,
         )
-        return Check(self._ledger, journal, self._cpu, final=self._final, judging=judging)
+        return Check(self._ledger, journal, self._cpu, final=self._final, judging=judging, bundle=bundle)
 
     def _dispatch(self) -> Dispatch:
         settings = self._settings
@@ -250,7 +264,11 @@ class WorkerRuntime:
             results_kept=timedelta(seconds=settings.results_kept_s),
         )
         rescue = Rescue(self._ledger, settings.lease_for, hold_unknown=settings.hold_unknown)
-        return Dispatch(self._ledger, self._doorbell, rescue, self._feeds, pace)
+        stand_in = StandIn(self._ledger, self._local_is_served, settings.local_model_wait)
+        return Dispatch(self._ledger, self._doorbell, rescue, stand_in, self._feeds, pace)
+
+    def _local_is_served(self) -> bool:
+        return Step.LOCAL in self._present.steps
 
     def _final(self, job: Leased, final: FinalJob) -> None:
         self._tokens.final(job, final)
@@ -260,10 +278,13 @@ class WorkerRuntime:
         await publish(self._ledger, self._doorbell, views)
 
     async def _hint_checks(self, jobs: list[Leased]) -> None:
-        for urgent in (True, False):
-            ids = [job.job_id for job in jobs if (job.priority > 0) == urgent]
-            if ids:
-                await self._doorbell.hint(Step.CHECK, ids, urgent=urgent)
+        wanted: defaultdict[tuple[Step, bool], list[UUID]] = defaultdict(list)
+        for job in jobs:
+            wanted[job.request.config.check_step, job.priority > 0].append(job.job_id)
+        for (step, urgent), ids in sorted(wanted.items(), key=lambda one: not one[0][1]):
+            # Where nobody has a model, messages to its workers would lie in Redis for ever.
+            if step is not Step.LOCAL or self._local_is_served():
+                await self._doorbell.hint(step, ids, urgent=urgent)
 
     async def _reachable(self) -> None:
         await self._ledger.batches(1)

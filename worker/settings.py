@@ -237,12 +237,22 @@ class Settings(BaseSettings):
     )
     local_model: str | None = Field(
         default=None,
-        description="model of jobs with `local` among their `checkers`, loaded by processes that check: a directory with "
-        "model.onnx and tokenizer.json (extra `onnx`), or 'package.module:factory'; see docs/checks.md. Unset: such checks "
-        "end as partial",
+        description="model of jobs with `local` among their `checkers`, loaded by workers of the queue `local`: a "
+        "directory with model.onnx and tokenizer.json (extra `onnx`), or 'package.module:factory'; see docs/checks.md. "
+        "Set it for all workers. Unset: such checks end as partial",
     )
     local_model_threads: Annotated[int, Field(ge=1, le=256)] = Field(
         default=1, description="threads that an ONNX model computes with, per process"
+    )
+    local_model_processes: Annotated[int, Field(ge=1, le=256)] = Field(
+        default=1,
+        description="workers of the queue `local` that `up`, `run` and `check` start where there is a local model; each "
+        "loads it",
+    )
+    local_model_wait_s: Annotated[float, Field(ge=0)] = Field(
+        default=120.0,
+        description="seconds without any worker of the queue `local` after which its jobs are checked without the model "
+        "and end as partial; at once where NIGHTDESK_LOCAL_MODEL is unset",
     )
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
 
@@ -274,6 +284,11 @@ class Settings(BaseSettings):
     def lease_for(self) -> timedelta:
         """How long a lease lasts."""
         return timedelta(seconds=self.lease_s)
+
+    @property
+    def local_model_wait(self) -> timedelta:
+        """How long jobs wait for a worker with the local model while there is none."""
+        return timedelta(seconds=self.local_model_wait_s if self.local_model is not None else 0)
 
     def most_queued(self, tenant: str) -> int | None:
         """How many jobs that are not final a tenant may have; None: as many as it likes."""

@@ -50,5 +50,5 @@ def endpoints(settings: Settings) -> Endpoints:
     return Endpoints(running.database_url, running.redis_url, running.started)
 
 
-STEPS_OF_QUEUE = {"generate": Step.GENERATE, "check": Step.CHECK}
+STEPS_OF_QUEUE = {step.value: step for step in Step}
 """The queues that feed a step; the queue ``submit`` feeds the doors."""

@@ -53,8 +53,8 @@ CHECKERS: dict[CheckerName, Checker] = {CheckerName.STRUCTURE: Structure(), Chec
 """The layers that exist; ``use_local_model`` adds one."""
 
 MISSING = {
-    CheckerName.LOCAL: "no local model on this worker: set NIGHTDESK_LOCAL_MODEL where answers are checked, or leave"
-    " 'local' out of the job's checkers"
+    CheckerName.LOCAL: "no worker had a local model: set NIGHTDESK_LOCAL_MODEL and run workers of the queue 'local',"
+    " then recheck, or leave 'local' out of the job's checkers"
 }
 """What to do about a layer that a process has not got."""
 

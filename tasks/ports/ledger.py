@@ -148,6 +148,13 @@ class Ledger(Protocol):
         """
         ...
 
+    async def reassign(self, step: Step, to: Step, limit: int) -> list[UUID]:
+        """Leave available jobs of a step to another one, with an event ``unserved``; returns the ids.
+
+        None while a worker is known to serve the step.
+        """
+        ...
+
     async def backlog(self, step: Step, at_most: int) -> int:
         """How many jobs are available for a step, counted up to ``at_most``."""
         ...

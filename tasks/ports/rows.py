@@ -205,6 +205,8 @@ class Wanted:
     snapshot: dict[str, Any]
     """Of the provider snapshot what this job knows better, JSON-ready."""
     timing_ms: dict[str, float]
+    then: Step
+    """The step that checks the answer."""
 
 
 class Sharing(StrEnum):

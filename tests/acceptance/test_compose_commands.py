@@ -21,7 +21,9 @@ from worker.doctor.broker import check_server
 
 PASSWORDS = {"NIGHTDESK_POSTGRES_PASSWORD": "p0stgres", "NIGHTDESK_REDIS_PASSWORD": "r3dis"}
 PROCESSES = {process.name: process for process in (*compose_processes(**PASSWORDS), *kubernetes_processes())}
-WORKERS = [name for name, process in PROCESSES.items() if process.lasts]
+OPTIONAL = "compose local"
+"""Only where there is a local model."""
+WORKERS = [name for name, process in PROCESSES.items() if process.lasts and name != OPTIONAL]
 ONCE = [name for name, process in PROCESSES.items() if not process.lasts]
 
 
@@ -130,6 +132,15 @@ def test_the_workers_together_answer_questions(where: str, system: System) -> No
 
     tool = PROCESSES["compose nightdesk"]
     system.until(lambda: "all is well" in run(tool, tool.arguments, system).stdout, what="an all-clear")
+
+
+def test_the_profile_with_the_local_model_checks_what_wants_it(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "tests.scorers:SaysWho")
+    system.submit([{**question, "config": {"checkers": ["lexical", "local"]}} for question in questions(3)])
+    for name in ("compose generate", OPTIONAL):
+        start(PROCESSES[name], system)
+    system.until_final(3)
+    assert system.rows("SELECT DISTINCT grounding #>> '{checkers,local}' FROM generation_record") == [("says-who-3",)]
 
 
 # ---- servers ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,16 @@ import pytest
 
 from schemas.states import JobState, Step
 from tasks.ports import Ledger, Opened, Purpose
-from tests.builders import closed_ok, lease_key, make_attempt, make_batch, make_final, make_request, to_check
+from tests.builders import (
+    closed_ok,
+    lease_key,
+    make_attempt,
+    make_batch,
+    make_config,
+    make_final,
+    make_request,
+    to_check,
+)
 from tests.contract.conftest import Clock
 from tests.contract.driving import ACTOR, HOUR, LEASE, generate, open_one, state, submit_and_take, take_one, view
 
@@ -17,13 +26,14 @@ async def test_ending_a_job_in_flight_keeps_its_money_and_drops_its_work(
     ledger: Ledger, clock: Clock, step: Step, verb: str
 ) -> None:
     batch = make_batch(max_cost_usd=Decimal(1))
-    leased = await submit_and_take(ledger, make_request(deadline=clock.now() + HOUR), batch)
+    config = make_config(checkers=("local",) if step is Step.LOCAL else ("lexical",))
+    leased = await submit_and_take(ledger, make_request(deadline=clock.now() + HOUR, config=config), batch)
     paid_before = Decimal(0)
-    if step is Step.CHECK:
+    if step is not Step.GENERATE:
         await generate(ledger, leased)
         paid_before = Decimal("0.002")
-        leased = await take_one(ledger, leased.job_id, Step.CHECK)
-    purpose = {Step.GENERATE: Purpose.GENERATE, Step.CHECK: Purpose.JUDGE}[step]
+        leased = await take_one(ledger, leased.job_id, step)
+    purpose = Purpose.GENERATE if step is Step.GENERATE else Purpose.JUDGE
     attempt = await open_one(ledger, leased, purpose=purpose, reserved_usd=Decimal("0.5"))
 
     if verb == "expire":

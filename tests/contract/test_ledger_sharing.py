@@ -15,6 +15,7 @@ from tests.builders import (
     lease_key,
     make_attempt,
     make_batch,
+    make_request,
     make_terms,
     make_wanted,
     new_id,
@@ -98,6 +99,15 @@ async def test_a_budget_that_is_used_up_does_not_stand_in_the_way(ledger: Ledger
 
     status = await ledger.batch_status(batch.id)
     assert (status.spent_usd, status.reserved_usd) == (Decimal("0.002"), 0)
+
+
+async def test_what_is_taken_goes_to_the_step_that_has_the_checkers(ledger: Ledger) -> None:
+    await answered(ledger)
+    second = await submit_and_take(ledger, make_request(config={"checkers": ["lexical", "local"]}))
+
+    assert await ledger.share([make_wanted(second)]) == [Shared(TAKEN)]
+
+    assert (await view(ledger, second.job_id)).step is Step.LOCAL
 
 
 async def test_the_newest_answer_is_taken_and_never_a_copy_of_one(ledger: Ledger, clock: Clock) -> None:

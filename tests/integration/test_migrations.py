@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
 
 import psycopg
@@ -12,8 +13,11 @@ from alembic.operations import Operations
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
+from schemas.generation import Recheck
 from schemas.record import GenerationRecord
+from schemas.states import Step
 from tasks.errors import LedgerUnavailable, SchemaMismatch
+from tests.builders import make_batch, make_config, make_final, make_jobs, make_request
 from tests.contract.driving import finished
 from tests.servers import Servers
 from worker.ledger.database import sqlalchemy_url
@@ -21,6 +25,8 @@ from worker.ledger.invariants import Violation
 from worker.ledger.migrate import _config, head_revision, migrate
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.tables import generation_record, metadata
+
+LEASE = timedelta(seconds=60)
 
 
 def test_migrations_make_what_the_tables_say(database_url: str) -> None:
@@ -58,19 +64,40 @@ def test_migrating_twice_changes_nothing(database_url: str) -> None:
 
 def test_money_of_jobs_pruned_before_the_migration_is_accounted(database_url: str) -> None:
     asyncio.run(_two_finished_one_pruned(database_url))
-    scripts = ScriptDirectory.from_config(_config()).walk_revisions()
-    migration = next(script for script in scripts if script.path.endswith("_pruned_usd.py")).module
-
-    engine = create_engine(sqlalchemy_url(database_url))
-    with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
-        migration.downgrade()
-        migration.upgrade()
-    engine.dispose()
+    _once_more(database_url, "_pruned_usd.py")
 
     with psycopg.connect(database_url) as connection:
         pruned = connection.execute("SELECT pruned_usd FROM batch WHERE pruned_usd > 0").fetchall()
     assert pruned == [(Decimal("0.002"),)]
     assert asyncio.run(_violations(database_url)) == []
+
+
+def test_checks_that_wait_are_sorted_by_who_can_do_them_and_running_ones_stay(database_url: str) -> None:
+    words, read = make_config(), make_config(checkers=("lexical", "local"))
+    asked = [(words, None), (read, None), (read, words.checkers), (words, read.checkers)]
+    jobs = make_jobs(*(make_request(response="It is ready.", config=config) for config, _ in [*asked, (read, None)]))
+    ids = [job.id for job in jobs]
+
+    async def prepare() -> None:
+        async with PostgresLedger(database_url, connections=1) as ledger:
+            await ledger.submit(make_batch(), [jobs])
+            for job_id, (_, named) in zip(ids, asked, strict=False):
+                if named is not None:
+                    (job,) = [one for step in Step for one in await ledger.lease(step, "w", LEASE, 1, ids=[job_id])]
+                    await ledger.finish([make_final(job)])
+                    await ledger.recheck([job_id], Recheck(checkers=named), "me")
+            assert len(await ledger.lease(Step.LOCAL, "w", LEASE, 1, ids=ids[-1:])) == 1
+
+    def steps() -> list[str]:
+        with psycopg.connect(database_url) as connection:
+            rows = connection.execute("SELECT step FROM job ORDER BY position").fetchall()
+        return [step for (step,) in rows]
+
+    asyncio.run(prepare())
+    assert steps() == ["check", "local", "check", "local", "local"]
+    between = _once_more(database_url, "_local.py", steps)
+    assert between == ["check"] * 5
+    assert steps() == ["check", "local", "check", "local", "check"]
 
 
 def test_an_empty_database_is_refused_with_the_remedy(servers: Servers) -> None:
@@ -96,6 +123,20 @@ def test_an_unreachable_database_is_named_without_its_password(connect: Callable
     assert "127.0.0.1:1/nightdesk" in str(caught.value)
     assert "NIGHTDESK_DATABASE_URL" in str(caught.value)
     assert "s3cret-canary" not in str(caught.value)
+
+
+def _once_more(url: str, ending: str, look: Callable[[], list[str]] = list) -> list[str]:
+    """Take back the migration whose file ends so, and apply it again; returns what is seen in between."""
+    scripts = ScriptDirectory.from_config(_config()).walk_revisions()
+    migration = next(script for script in scripts if script.path.endswith(ending)).module
+    engine = create_engine(sqlalchemy_url(url))
+    with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
+        migration.downgrade()
+    between = look()
+    with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
+        migration.upgrade()
+    engine.dispose()
+    return between
 
 
 async def _two_finished_one_pruned(url: str) -> None:

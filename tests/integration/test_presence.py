@@ -6,9 +6,10 @@ from datetime import timedelta
 
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import Advance, LeaseKey
-from tests.builders import make_batch, make_jobs, make_request
+from tests.builders import make_batch, make_config, make_jobs, make_request
 from tests.servers import advance_clock
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.presence import Present
 
 LEASE = timedelta(seconds=60)
 
@@ -23,12 +24,41 @@ def over(url: str, story: Callable[[PostgresLedger], Awaitable[None]], **setting
 
 def test_workers_are_counted_while_they_are_seen(database_url: str) -> None:
     async def story(ledger: PostgresLedger) -> None:
-        assert [await ledger.beat(name) for name in ("a", "b", "a", "c")] == [1, 2, 2, 3]
+        assert [(await ledger.beat(name)).workers for name in ("a", "b", "a", "c")] == [1, 2, 2, 3]
         await ledger.leave("c")
-        assert await ledger.beat("a") == 2
+        assert (await ledger.beat("a")).workers == 2
         await asyncio.to_thread(advance_clock, database_url, timedelta(seconds=30))
-        assert await ledger.beat("a") == 1
-        assert await ledger.beat("b") == 2
+        assert (await ledger.beat("a")).workers == 1
+        assert (await ledger.beat("b")).workers == 2
+
+    over(database_url, story)
+
+
+def test_workers_tell_each_other_which_steps_they_serve(database_url: str) -> None:
+    async def story(ledger: PostgresLedger) -> None:
+        assert (await ledger.beat("a", {Step.CHECK})).steps == {Step.CHECK}
+        assert (await ledger.beat("b", {Step.LOCAL, Step.CHECK})).steps == {Step.CHECK, Step.LOCAL}
+        assert (await ledger.beat("door")).steps == {Step.CHECK, Step.LOCAL}
+        assert (await ledger.health(stuck_after=LEASE)).served == {Step.CHECK, Step.LOCAL}
+        await ledger.leave("b")
+        assert (await ledger.beat("a", {Step.CHECK})).steps == {Step.CHECK}
+        await ledger.beat("b", {Step.LOCAL})
+        await asyncio.to_thread(advance_clock, database_url, timedelta(seconds=30))
+        assert await ledger.beat("a", {Step.GENERATE}) == Present(1, frozenset({Step.GENERATE}))
+        assert (await ledger.health(stuck_after=LEASE)).served == {Step.GENERATE}
+
+    over(database_url, story)
+
+
+def test_jobs_are_left_to_another_step_only_while_nobody_serves_theirs(database_url: str) -> None:
+    async def story(ledger: PostgresLedger) -> None:
+        request = make_request(response="It is ready.", config=make_config(checkers=("local",)))
+        receipt = await ledger.submit(make_batch(), [make_jobs(request)])
+        await ledger.beat("a", {Step.LOCAL})
+        assert await ledger.reassign(Step.LOCAL, Step.CHECK, 9) == []
+        await ledger.beat("b", {Step.CHECK})
+        await asyncio.to_thread(advance_clock, database_url, timedelta(seconds=30))
+        assert await ledger.reassign(Step.LOCAL, Step.CHECK, 9) == list(receipt.job_ids)
 
     over(database_url, story)
 

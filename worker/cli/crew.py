@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -42,21 +42,33 @@ class Post:
     queues: tuple[str, ...]
 
 
-def posts(processes: int | None = None) -> tuple[Post, ...]:
-    """Who works: one process holds the calls, and one per further core checks; a single process does everything."""
+def posts(processes: int | None = None, *, local: int = 0) -> tuple[Post, ...]:
+    """Who works: one process holds the calls, and one per further core checks; a single process does everything.
+
+    Beyond those, ``local`` processes run the local model.
+    """
     if processes is None:
         processes = max(2, os.cpu_count() or 1)
     if processes == 1:
-        return (Post("all", ("generate", "check", "submit")),)
+        return (Post("all", ("generate", "check", "submit")), *local_posts(local))
     checking = (Post(f"check-{number}", ("check",)) for number in range(1, processes))
-    return (Post("generate", ("generate", "submit")), *checking)
+    return (Post("generate", ("generate", "submit")), *checking, *local_posts(local))
 
 
-def checking_posts(processes: int | None = None) -> tuple[Post, ...]:
-    """Who works when there is nothing to generate: a process per core that checks."""
-    if processes is None:
-        processes = os.cpu_count() or 1
-    return tuple(Post(f"check-{number}", ("check",)) for number in range(1, processes + 1))
+def checking_posts(*, local: int = 0) -> tuple[Post, ...]:
+    """Who works when there is nothing to generate: a process per core that checks, and those with the local model."""
+    processes = os.cpu_count() or 1
+    return (*(Post(f"check-{number}", ("check",)) for number in range(1, processes + 1)), *local_posts(local))
+
+
+def local_posts(processes: int) -> Iterator[Post]:
+    """Who runs the local model: each process loads it for itself."""
+    return (Post(f"local-{number}", ("local",)) for number in range(1, processes + 1))
+
+
+def local_processes(settings: Settings) -> int:
+    """How many processes are to run the local model; none without one."""
+    return settings.local_model_processes if settings.local_model is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +173,9 @@ class Crew:
 
     def _environment(self) -> dict[str, str]:
         environment = {**os.environ, "NIGHTDESK_HOME": str(self._place.root)}
-        for name in ("NIGHTDESK_CONFIG", "NIGHTDESK_CALIBRATION"):
-            if path := environment.get(name):
+        for name in ("NIGHTDESK_CONFIG", "NIGHTDESK_CALIBRATION", "NIGHTDESK_LOCAL_MODEL"):
+            # A local model may also be named by an import path.
+            if (path := environment.get(name)) and (name != "NIGHTDESK_LOCAL_MODEL" or Path(path).is_dir()):
                 environment[name] = str(Path(path).absolute())
         return environment
 

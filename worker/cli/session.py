@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tasks.errors import NotFound
 from worker import local
-from worker.cli.crew import Crew, Hand, Post, checking_posts, crew_of, crews_in, posts
+from worker.cli.crew import Crew, Hand, Post, checking_posts, crew_of, crews_in, local_processes, posts
 from worker.cli.exits import WorkerFailed
 from worker.cli.messages import tell, warn
 from worker.cli.place import Place
@@ -56,10 +56,11 @@ class Session:
                 "the workers that run were started with other settings, and keep them; "
                 "'nightdesk down' and 'nightdesk up' apply the present ones"
             )
-        needed = {"check"} if check_only else {"generate", "check"}
+        local = local_processes(self.settings)
+        needed = {"check"} | (set() if check_only else {"generate"}) | ({"local"} if local else set())
         if needed <= {queue for hand in running for queue in hand.post.queues}:
             return []
-        return self.staff(checking_posts() if check_only else posts(), passing=True)
+        return self.staff(checking_posts(local=local) if check_only else posts(local=local), passing=True)
 
 
 def place_of(settings: Settings) -> Place:

@@ -113,7 +113,8 @@ class Submission:
             return
         try:
             async with ring(settings, where.redis_url) as doorbell:
-                for step in Step:
+                # Not for the step local, which may have no worker: dispatch wakes those there are.
+                for step in (Step.GENERATE, Step.CHECK):
                     ids = [job_id for job_id in receipt.available if self.intake.first.get(job_id) is step]
                     if ids:
                         await doorbell.hint(step, ids, urgent=True)

@@ -63,7 +63,8 @@ async def examine(*, invariants: bool = False) -> Report:
     await _redis(settings, where, health, report)
     if health is not None:
         lanes = limits.check_lanes(health.lanes)
-        report.add("jobs", *jobs.check_moving(health), *jobs.check_held(health), *lanes, *jobs.check_money(health))
+        moving = (*jobs.check_moving(health), *workers.check_local(health, settings))
+        report.add("jobs", *moving, *jobs.check_held(health), *lanes, *jobs.check_money(health))
     return report
 
 

@@ -61,7 +61,8 @@ def check_consumers(consumers: Consumers, health: LedgerHealth | None) -> Iterat
         yield _nobody(health)
         return
     heard = frozenset().union(*consumers.values())
-    for queue in (queue for queue in QUEUES if queue not in heard):
+    # Not every installation has a local model: its queue is looked at where that is known.
+    for queue in (queue for queue in QUEUES if queue not in heard and queue != Step.LOCAL):
         waiting = health.available[Step(queue)] if health and queue in set(Step) else 0
         what = f"no worker listens to the queue {queue}"
         yield Finding(
@@ -70,6 +71,22 @@ def check_consumers(consumers: Consumers, health: LedgerHealth | None) -> Iterat
             f"{what}; {count(waiting)} jobs wait for it" if waiting else what,
             f"start one: 'nightdesk worker --queues {queue}', or 'nightdesk up'",
         )
+
+
+def check_local(health: LedgerHealth, settings: Settings) -> Iterator[Finding]:
+    """Some worker has the local model, where there is one or jobs want it; as the workers themselves say."""
+    waiting = health.available[Step.LOCAL]
+    if Step.LOCAL in health.served or not health.served or not (waiting or settings.local_model):
+        return
+    queue = Step.LOCAL.value
+    what = f"no worker serves the queue {queue}"
+    if waiting:
+        after = f"after {settings.local_model_wait_s:g} s" if settings.local_model else "at once"
+        what += f"; {count(waiting)} jobs wait for it, and are checked without the local model {after}"
+    remedy = f"start one: 'nightdesk worker --queues {queue}', or 'nightdesk up'"
+    if settings.local_model is None:
+        remedy = f"set NIGHTDESK_LOCAL_MODEL and {remedy}, or leave 'local' out of the jobs' checkers"
+    yield Finding(f"queue_{queue}", Severity.PROBLEM if waiting else Severity.WARNING, what, remedy)
 
 
 def _nobody(health: LedgerHealth | None) -> Finding:

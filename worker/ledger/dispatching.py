@@ -8,10 +8,12 @@ from schemas.states import Step
 from worker.ledger.closing import closing_statement
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_ORDER
+from worker.ledger.presence import PRESENT_FOR
 
 PROMOTE_LOCK = 0x6E64_7072
 EXPIRE_LOCK = 0x6E64_6578
-HINT_LOCK = {Step.GENERATE: 0x6E64_6867, Step.CHECK: 0x6E64_6863}
+REASSIGN_LOCK = 0x6E64_7361
+HINT_LOCK = {Step.GENERATE: 0x6E64_6867, Step.CHECK: 0x6E64_6863, Step.LOCAL: 0x6E64_686C}
 """Advisory lock keys: of all processes that do the same duty at once, one does it and the others pass."""
 
 _PROMOTE = """
@@ -58,6 +60,25 @@ unhinted AS (
 SELECT h.id, h.priority FROM hinted h ORDER BY h.priority DESC, h.id
 """
 )
+
+# Whoever asks knows the workers of some seconds ago: the ledger looks again.
+_REASSIGN = """
+WITH unserved AS (
+    SELECT id FROM job
+    WHERE state = 'available' AND step = %(step)s AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
+      AND NOT EXISTS (SELECT FROM worker WHERE %(step)s = ANY (steps) AND seen_at > nightdesk_now() - %(present_for)s)
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+), moved AS (
+    UPDATE job j SET step = %(to)s, hinted_at = NULL
+    WHERE j.id = ANY (ARRAY(SELECT id FROM unserved))
+    RETURNING j.id, j.run
+), noted AS (
+    INSERT INTO job_event (job_id, run, kind, actor, detail)
+    SELECT id, run, 'unserved', 'dispatch', jsonb_build_object('step', %(step)s::text, 'to', %(to)s::text) FROM moved
+)
+SELECT id FROM moved
+"""
 
 _BACKLOG = """
 SELECT count(*) AS jobs
@@ -107,6 +128,11 @@ class Dispatching:
             },
         )
         return [(row.id, row.priority) for row in rows]
+
+    async def reassign(self, step: Step, to: Step, limit: int) -> list[UUID]:
+        """See ``tasks.ports.Ledger.reassign``."""
+        given = {"step": step.value, "to": to.value, "limit": limit, "lock": REASSIGN_LOCK, "present_for": PRESENT_FOR}
+        return [row.id for row in await self._db.rows(_REASSIGN, given)]
 
     async def backlog(self, step: Step, at_most: int) -> int:
         """See ``tasks.ports.Ledger.backlog``."""

@@ -16,6 +16,7 @@ from psycopg.rows import dict_row
 from schemas.states import HeldReason, Step
 from worker.ledger.database import Database
 from worker.ledger.migrate import Standing, standing
+from worker.ledger.presence import PRESENT_FOR, known_steps
 
 MANY = 10_000
 """Counts stop here."""
@@ -95,6 +96,8 @@ class LedgerHealth:
     """Attempts within ``BILLED_WITHIN`` whose call was made again: with an unknown outcome, or answered too late."""
     left_open: int
     """Attempts within ``OPENED_WITHIN`` on final jobs that were never closed."""
+    served: frozenset[Step] = frozenset()
+    """Steps that some worker said to serve a moment ago."""
     held: list[Held] = field(default_factory=list)
     lanes: list[PausedLane] = field(default_factory=list)
 
@@ -108,6 +111,8 @@ SELECT count(*) AS running, count(DISTINCT worker) FILTER (WHERE lease_until > n
        count(*) FILTER (WHERE lease_until < nightdesk_now() - %(stuck_after)s) AS stuck
 FROM (SELECT worker, lease_until FROM job WHERE state = 'running' LIMIT %(many)s) j
 """
+
+_SERVED = "SELECT DISTINCT unnest(steps) AS step FROM worker WHERE seen_at > nightdesk_now() - %(present_for)s"
 
 _OVERDUE = """
 SELECT count(*) AS n FROM (
@@ -184,6 +189,7 @@ class Health:
             "billed_within": BILLED_WITHIN,
             "since": _first_id(datetime.now(UTC) - OPENED_WITHIN),
             "grace": GRACE,
+            "present_for": PRESENT_FOR,
         }
         running = (await self._db.rows(_RUNNING, given))[0]
         return LedgerHealth(
@@ -195,6 +201,7 @@ class Health:
             unpublished=await self._count(_UNPUBLISHED, given),
             billed_twice=await self._count(_BILLED_TWICE, given),
             left_open=await self._count(_LEFT_OPEN, given),
+            served=known_steps(row.step for row in await self._db.rows(_SERVED, given)),
             held=[Held(row.batch_id, HeldReason(row.held_reason), row.jobs) for row in await self._db.rows(_HELD)],
             lanes=[PausedLane(*row) for row in await self._db.rows(_LANES)],
         )

@@ -20,6 +20,7 @@ from worker.ledger.fairness import FAIR_ORDER
 PURPOSES = {
     Step.GENERATE: [Purpose.GENERATE.value, Purpose.REASK.value, Purpose.CORRECT.value],
     Step.CHECK: [Purpose.JUDGE.value],
+    Step.LOCAL: [Purpose.JUDGE.value],
 }
 """Which attempts count towards a step's limits."""
 
@@ -207,7 +208,7 @@ class Leasing:
             "token": (token := uuid7()),
             "purposes": PURPOSES[step],
             "answering": PURPOSES[Step.GENERATE],
-            "judging": step is Step.CHECK,
+            "judging": step is not Step.GENERATE,
             "min_priority": -32768 if min_priority is None else min_priority,
         }
         if ids is None:

@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from schemas.failure import FailureKind
-from schemas.generation import Recheck
+from schemas.generation import CheckerName, Recheck
 from schemas.states import HeldReason
 from tasks.errors import NotFound
 from worker.ledger.closing import closing_statement
@@ -25,11 +25,14 @@ _NOTE_BATCH_CANCELLED = """
 UPDATE batch SET cancelled_at = coalesce(cancelled_at, nightdesk_now()) WHERE id = %(batch_id)s RETURNING id
 """
 
-_RETRY = """
+_WANTS_LOCAL = """(r.request #> '{config,checkers}') @> '["local"]'"""
+
+_RETRY = f"""
 WITH again AS (
     UPDATE job j
     SET state = 'scheduled', run = j.run + 1, round = 0, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL,
-        step = CASE WHEN r.request ->> 'response' IS NULL THEN 'generate' ELSE 'check' END,
+        step = CASE WHEN r.request ->> 'response' IS NULL THEN 'generate'
+                    WHEN {_WANTS_LOCAL} THEN 'local' ELSE 'check' END,
         -- A deadline that has passed would expire the new run at once.
         deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
@@ -43,10 +46,12 @@ WITH again AS (
 SELECT id FROM again
 """
 
-_RECHECK = """
+_RECHECK = f"""
 WITH again AS (
     UPDATE job j
-    SET state = 'scheduled', run = j.run + 1, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL, step = 'check',
+    SET state = 'scheduled', run = j.run + 1, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL,
+        -- What the recheck names goes before what the job's config says; NULL: it names no checkers.
+        step = CASE WHEN coalesce(%(local)s::boolean, {_WANTS_LOCAL}) THEN 'local' ELSE 'check' END,
         deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
         correction = NULL, recheck = %(recheck)s::jsonb
@@ -122,7 +127,12 @@ class PersonVerbs:
 
     async def recheck(self, job_ids: Sequence[UUID], recheck: Recheck, actor: str) -> list[UUID]:
         """See ``tasks.ports.Ledger.recheck``."""
-        parameters = {"ids": list(job_ids), "recheck": recheck.model_dump_json(), "actor": actor}
+        parameters = {
+            "ids": list(job_ids),
+            "recheck": recheck.model_dump_json(),
+            "local": None if recheck.checkers is None else CheckerName.LOCAL in recheck.checkers,
+            "actor": actor,
+        }
         return [row.id for row in await self._db.rows(_RECHECK, parameters)]
 
     async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str) -> int:

@@ -1,23 +1,37 @@
 """Who works here, and which lanes are paused: what the workers tell each other through the ledger."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 
-from schemas.states import HeldReason
+from schemas.states import HeldReason, Step
 from worker.ledger.database import Database
 
 PRESENT_FOR = timedelta(seconds=20)
 """A worker that was not seen for so long no longer counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """Who is here."""
+
+    workers: int
+    steps: frozenset[Step]
+    """Served by at least one of them."""
+
 
 # Workers that are long gone leave no rows behind.
 _BEAT = """
 WITH forgotten AS (
     DELETE FROM worker WHERE seen_at < nightdesk_now() - interval '1 hour' AND name <> %(name)s
 ), seen AS (
-    INSERT INTO worker (name, seen_at) VALUES (%(name)s, nightdesk_now())
-    ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at
+    INSERT INTO worker (name, seen_at, steps) VALUES (%(name)s, nightdesk_now(), %(steps)s)
+    ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at, steps = excluded.steps
+), others AS (
+    SELECT steps FROM worker WHERE name <> %(name)s AND seen_at > nightdesk_now() - %(present_for)s
 )
-SELECT count(*) + 1 AS workers FROM worker
-WHERE name <> %(name)s AND seen_at > nightdesk_now() - %(present_for)s
+SELECT (SELECT count(*) + 1 FROM others) AS workers,
+       ARRAY(SELECT DISTINCT s.step FROM others, unnest(steps) AS s(step)) || %(steps)s::text[] AS steps
 """
 
 _PAUSE_LANE = """
@@ -50,13 +64,14 @@ class Presence:
 
     _db: Database
 
-    async def beat(self, worker: str) -> int:
-        """Note that a worker that makes calls is alive; returns how many are, this one included."""
-        rows = await self._db.rows(_BEAT, {"name": worker, "present_for": PRESENT_FOR})
-        return int(rows[0].workers)
+    async def beat(self, worker: str, steps: Iterable[Step] = ()) -> Present:
+        """Note that a worker is alive and which steps it serves; returns who is, this one included."""
+        given = {"name": worker, "steps": sorted(step.value for step in steps), "present_for": PRESENT_FOR}
+        (row,) = await self._db.rows(_BEAT, given)
+        return Present(int(row.workers), known_steps(row.steps))
 
     async def leave(self, worker: str) -> None:
-        """Note that a worker makes no calls any more."""
+        """Note that a worker works no more."""
         await self._db.rows("DELETE FROM worker WHERE name = %(name)s", {"name": worker})
 
     async def pause_lane(self, provider: str, lane: str, why: str) -> None:
@@ -72,3 +87,9 @@ class Presence:
         """Let lanes go on that were paused for so long, with the jobs held for it; returns those lanes."""
         given = {"older_than": older_than, "reason": HeldReason.LANE_PAUSED.value}
         return [(row.provider, row.lane) for row in await self._db.rows(_RETRY_LANES, given)]
+
+
+def known_steps(names: Iterable[str]) -> frozenset[Step]:
+    """Steps by their names; those that only a newer version knows are left out."""
+    known = {step.value: step for step in Step}
+    return frozenset(known[name] for name in names if name in known)

@@ -40,10 +40,10 @@ WITH given AS (
     SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[], %(round)b::int2[],
                          %(purpose)b::text[], %(number)b::int2[], %(lane)b::text[], %(provider)b::text[],
                          %(model)b::text[], %(hash)b::bytea[], %(share_key)b::bytea[], %(share_within)b::interval[],
-                         %(share_wait)b::interval[], %(prompt)b::jsonb[], %(snapshot)b::jsonb[], %(timing)b::jsonb[])
+                         %(share_wait)b::interval[], %(prompt)b::jsonb[], %(snapshot)b::jsonb[], %(timing)b::jsonb[], %(then)b::text[])
     WITH ORDINALITY
     AS d(id, job_id, token, run, round, purpose, number, lane, provider, model, hash, share_key, share_within,
-         share_wait, prompt, snapshot, timing, ord)
+         share_wait, prompt, snapshot, timing, next_step, ord)
 ), seen AS (
     SELECT d.*, t.*, u.since, j.id IS NOT NULL AS held,
            -- Written by an earlier try whose commit was not heard of.
@@ -77,7 +77,7 @@ WITH given AS (
            prompt
     FROM taking
 ), moved AS (
-    UPDATE job j SET state = 'available', step = 'check', held_reason = NULL, available_at = nightdesk_now(),
+    UPDATE job j SET state = 'available', step = t.next_step, held_reason = NULL, available_at = nightdesk_now(),
                      -- The worker that writes this sends the hint itself, right after the commit.
                      hinted_at = nightdesk_now(), lease_token = NULL, lease_until = NULL, worker = NULL
     FROM taking t WHERE j.id = t.job_id
@@ -121,6 +121,7 @@ class SharingVerbs:
                 "prompt": [one.prompt.model_dump_json() for one in wanted],
                 "snapshot": [orjson.dumps(one.snapshot).decode() for one in wanted],
                 "timing": [orjson.dumps(one.timing_ms).decode() for one in wanted],
+                "then": [one.then.value for one in wanted],
                 "nothing": Usage().model_dump_json(),
                 **share_columns([a.share for a in attempts]),
             },

@@ -46,6 +46,8 @@ SELECT count(*) AS jobs FROM (
     UNION ALL
     (SELECT FROM job WHERE state = 'available' AND step = 'check' AND tenant = %(tenant)s LIMIT %(most)s)
     UNION ALL
+    (SELECT FROM job WHERE state = 'available' AND step = 'local' AND tenant = %(tenant)s LIMIT %(most)s)
+    UNION ALL
     (SELECT FROM job WHERE state = 'scheduled' AND held_reason IS NULL AND tenant = %(tenant)s LIMIT %(most)s)
     UNION ALL
     (SELECT FROM job WHERE held_reason IS NOT NULL AND tenant = %(tenant)s LIMIT %(most)s)

@@ -21,7 +21,7 @@ from sqlalchemy import (
     Uuid,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from schemas.states import FINAL_STATES, HeldReason, JobState, Outcome, Step
 
@@ -307,6 +307,7 @@ worker = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("seen_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("steps", ARRAY(Text), nullable=False, server_default=text("'{}'")),
 )
 
 lane_pause = Table(

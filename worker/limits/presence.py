@@ -1,12 +1,14 @@
-"""Keeps count of the workers that make calls, and looks after paused lanes, every few seconds."""
+"""Keeps count of the workers and of the steps they serve, and looks after paused lanes, every few seconds."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Protocol
 
+from schemas.states import Step
 from tasks.errors import NightdeskError
+from worker.ledger.presence import Present
 from worker.limits.lanes import Lanes
 from worker.stopping import cancelled
 
@@ -20,8 +22,8 @@ LEAVE_S = 1.0
 class PresenceLedger(Protocol):
     """Where workers are counted."""
 
-    async def beat(self, worker: str) -> int:
-        """Note that a worker is alive; returns how many are."""
+    async def beat(self, worker: str, steps: Iterable[Step]) -> Present:
+        """Note that a worker is alive and which steps it serves; returns who is."""
         ...
 
     async def leave(self, worker: str) -> None:
@@ -30,17 +32,21 @@ class PresenceLedger(Protocol):
 
 
 class WorkersPresent:
-    """How many workers make calls; what was last known stays while the ledger is away.
+    """How many workers there are, and the steps they serve; what was last known stays while the ledger is away.
 
     Args:
         ledger: counts them.
         name: of this one.
+        steps: that it serves.
         lanes: looked after on the way.
         lane_retry: after so long a paused lane is tried again; zero: never.
     """
 
-    def __init__(self, ledger: PresenceLedger, name: str, lanes: Lanes, lane_retry: timedelta) -> None:
+    def __init__(
+        self, ledger: PresenceLedger, name: str, steps: frozenset[Step], lanes: Lanes, lane_retry: timedelta
+    ) -> None:
         self.workers = 1
+        self.steps = self._own = steps
         self._ledger = ledger
         self._name = name
         self._lanes = lanes
@@ -73,7 +79,8 @@ class WorkersPresent:
                 log.exception("counting workers broke")
 
     async def _once(self, try_lane: Callable[[str], None]) -> None:
-        self.workers = await self._ledger.beat(self._name)
+        present = await self._ledger.beat(self._name, self._own)
+        self.workers, self.steps = present.workers, present.steps
         if self._lane_retry:
             for provider, _ in await self._lanes.retry(self._lane_retry):
                 try_lane(provider)

@@ -1,5 +1,7 @@
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from fnmatch import fnmatch
 
@@ -42,6 +44,23 @@ def test_versions_are_pinned_and_no_tool_of_developers_is_installed() -> None:
     assert "--constraint constraints.txt" in installs[0]
     assert "--no-deps" in installs[1]
     assert not any(re.search(r"\[dev", rest) for rest in installs)
+
+
+def test_an_extra_adds_what_it_names() -> None:
+    (install,) = [rest for rest in given("RUN") if "> requirements.txt" in rest]
+    command = install.partition(" > requirements.txt")[0].replace("python", sys.executable, 1)
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for named, added in (("", []), ("onnx", extras["onnx"]), ("onnx,tokens", extras["onnx"] + extras["tokens"])):
+        listed = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=REPOSITORY,
+            env={"EXTRAS": named},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert listed.stdout.splitlines() == project["dependencies"] + added
 
 
 def test_it_runs_as_the_user_that_kubernetes_names() -> None:

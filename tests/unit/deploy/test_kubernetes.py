@@ -1,6 +1,8 @@
+import json
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.deploying import KUBERNETES, documents, kubernetes_processes, of_kind
 from worker.settings import Settings
@@ -54,6 +56,22 @@ def test_a_worker_may_drain_before_it_is_killed() -> None:
     for process in workers:
         assert process.grace_s >= float(process.environment["NIGHTDESK_DRAIN_S"]) + 40
         assert len(process.probes) == 2
+
+
+def test_the_optional_workers_with_the_local_model_are_check_workers_but_for_the_model() -> None:
+    check, local = (yaml.safe_load((KUBERNETES / f"{name}.yaml").read_text()) for name in ("check", "local"))
+    (container,) = local["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["worker", "--queues", "local"]
+    model = container["volumeMounts"].pop()
+    assert (model["name"], model["mountPath"], model["readOnly"]) == ("model", "/model", True)
+    volume = local["spec"]["template"]["spec"]["volumes"].pop()
+    assert (volume["name"], volume["persistentVolumeClaim"]["readOnly"]) == ("model", True)
+    resources = container.pop("resources")
+    assert resources["requests"].keys() == {"cpu", "memory"}
+    assert resources["limits"].keys() == {"memory"}
+    del check["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert json.loads(json.dumps(local).replace("local", "check")) == check
+    assert "# - local.yaml" in (KUBERNETES / "kustomization.yaml").read_text()
 
 
 def test_labels_lead_from_deployments_and_budgets_to_pods() -> None:

@@ -48,7 +48,7 @@ def leased_for_check(request: JobRequest, text: str, ledger: MemoryLedger | None
             await ledger.close_attempts(
                 [closed_ok(job, attempt, answer=answer, timing_ms={"llm": 0.01}, then=to_check(job))]
             )
-        (job,) = await ledger.lease(Step.CHECK, "w", LEASE, 1)
+        (job,) = await ledger.lease(request.config.check_step, "w", LEASE, 1)
         return job
 
     return asyncio.run(story())

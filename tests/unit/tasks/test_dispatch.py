@@ -10,14 +10,16 @@ from uuid import UUID
 import pytest
 
 from schemas.states import JobState, Step
-from tasks import rescue
+from tasks import rescue, standin
 from tasks.dispatch import MESSAGE_IDS, Dispatch, Pace
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
 from tasks.rescue import Rescue
-from tests.builders import make_batch, make_final, make_jobs, make_request
+from tasks.standin import StandIn
+from tests.builders import make_batch, make_config, make_final, make_jobs, make_request
 from worker.ledger.memory import MemoryLedger
 
 LEASE = timedelta(seconds=60)
+READ = make_config(checkers=("structure", "lexical", "local"))
 
 
 class Bell:
@@ -69,7 +71,9 @@ class Hall:
         self.generate = SimpleNamespace(throttled=False)
         pace = Pace(publish_older_than=timedelta(0), check_backlog=3)
         feeds: Any = {Step.GENERATE: self.generate}
-        self.dispatch = Dispatch(self.ledger, self.bell, Rescue(self.ledger, LEASE), feeds, pace)
+        self.local_served = True
+        stand_in = StandIn(self.ledger, lambda: self.local_served, timedelta(seconds=30))
+        self.dispatch = Dispatch(self.ledger, self.bell, Rescue(self.ledger, LEASE), stand_in, feeds, pace)
 
     async def submit(self, count: int, **request: Any) -> tuple[UUID, ...]:
         jobs = make_jobs(*(make_request(f"{n}?", **request) for n in range(count)))
@@ -164,9 +168,77 @@ def test_generation_is_throttled_while_the_check_is_behind() -> None:
         assert {step for step, _, _ in hall.bell.hints} == {Step.CHECK}
 
         await hall.ledger.lease(Step.CHECK, "w", LEASE, 4)
+        await hall.submit(4, response="An answer.", config=READ)
+        await hall.dispatch.tick()
+        assert hall.generate.throttled, "the checks of the local model count, too"
+
+        await hall.ledger.lease(Step.LOCAL, "w", LEASE, 4)
         await hall.dispatch.tick()
         assert not hall.generate.throttled
-        assert {step for step, _, _ in hall.bell.hints} == {Step.CHECK, Step.GENERATE}
+        assert {step for step, _, _ in hall.bell.hints} == set(Step)
+
+    asyncio.run(story())
+
+
+def test_jobs_for_the_local_model_are_hinted_to_those_who_have_it() -> None:
+    async def story() -> None:
+        hall = Hall()
+        hall.local_served = False
+        job_ids = await hall.submit(2, response="An answer.", config=READ)
+        await hall.dispatch.tick()
+        assert hall.bell.hints == [], "a message that nobody takes would lie in Redis for ever"
+
+        hall.local_served = True
+        await hall.dispatch.tick()
+        assert hall.bell.hints == [(Step.LOCAL, list(job_ids), False)]
+
+    asyncio.run(story())
+
+
+def test_the_plain_check_stands_in_once_nobody_had_the_local_model_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(standin, "monotonic", lambda: clock[0])
+
+    async def story() -> None:
+        hall = Hall()
+        hall.local_served = False
+        duty = hall.dispatch.stand_in
+        job_ids = await hall.submit(2, response="An answer.", config=READ)
+        await hall.dispatch.tick()
+        clock[0] += 29
+        assert await duty.run() == []
+        hall.local_served = True
+        assert await duty.run() == []
+        hall.local_served = False
+        assert await duty.run() == [], "a worker was there: the time counts anew"
+        clock[0] += 29
+        assert await duty.run() == []
+        assert [record.message.count("after 30 s") for record in caplog.records] == [1, 1]
+
+        clock[0] += 1
+        await hall.dispatch.tick()
+
+        assert hall.bell.hints == [(Step.CHECK, list(job_ids), False)]
+        assert sum("without it and end as partial" in record.message for record in caplog.records) == 1
+        await hall.submit(1, response="Another.", config=READ)
+        assert len(await duty.run()) == 1, "those that come later need not wait"
+        assert len(caplog.records) == 3, "told once"
+
+    asyncio.run(story())
+
+
+def test_where_there_is_no_local_model_nothing_waits_for_one() -> None:
+    async def story() -> None:
+        ledger = MemoryLedger()
+        duty = StandIn(ledger, lambda: False, timedelta(0))
+        jobs = make_jobs(
+            make_request("a?", response="An answer.", config=READ), make_request("b?", response="Another.")
+        )
+        await ledger.submit(make_batch(), [jobs])
+        assert await duty.run() == [jobs[0].id]
+        assert len(await ledger.lease(Step.CHECK, "w", LEASE, 9)) == 2
 
     asyncio.run(story())
 

@@ -62,6 +62,7 @@ class Desk:
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     job_ids: tuple[UUID, ...] = ()
+    checked_in: Step = Step.CHECK
 
     async def submit(self, request: JobRequest, **batch: Any) -> None:
         self.job_ids = (await self.ledger.submit(make_batch(**batch), [make_jobs(request)])).job_ids
@@ -92,7 +93,7 @@ class Desk:
         for _ in range(40):
             if job := await self.lease(Step.GENERATE):
                 await self.generate(job)
-            elif job := await self.lease(Step.CHECK):
+            elif job := await self.lease(self.checked_in):
                 await self.check(job)
             else:
                 self.ledger.advance(timedelta(minutes=1))

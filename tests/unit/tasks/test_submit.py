@@ -111,6 +111,10 @@ def test_a_job_with_an_answer_begins_at_its_check() -> None:
     request, _ = parse_request({"response": "It happens at noon.", "context": ["It happens at noon."]})
 
     assert new_job(request, position=0, tenant="t").step is Step.CHECK
+    read, _ = parse_request({**request.model_dump(), "config": {"checkers": ["local"]}})
+    assert new_job(read, position=0, tenant="t").step is Step.LOCAL
+    asked, _ = parse_request({**GOOD, "config": {"checkers": ["local"]}})
+    assert new_job(asked, position=0, tenant="t").step is Step.GENERATE
 
 
 def test_good_jobs_are_accepted_and_bad_ones_named() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.cli.crew import Crew, Post, crew_of, crews_in, posts
+from worker.cli.crew import Crew, Post, checking_posts, crew_of, crews_in, local_processes, posts
 from worker.cli.exits import InUse
 from worker.cli.place import Place
 from worker.settings import Settings
@@ -41,6 +41,27 @@ def test_one_process_holds_the_calls_and_the_others_check() -> None:
         Post("check-2", ("check",)),
     )
     assert len(posts()) >= 2
+
+
+def test_the_local_model_gets_processes_of_its_own() -> None:
+    of_model = (Post("local-1", ("local",)), Post("local-2", ("local",)))
+    assert posts(1, local=2) == (*posts(1), *of_model)
+    assert posts(3, local=2) == (*posts(3), *of_model)
+    assert checking_posts(local=2) == (*checking_posts(), *of_model)
+    assert {queue for post in checking_posts() for queue in post.queues} == {"check"}
+    assert local_processes(Settings(local_model_processes=3)) == 0
+    assert local_processes(Settings(local_model="a.module:Model", local_model_processes=3)) == 3
+
+
+def test_what_the_settings_name_by_a_path_is_found_from_where_workers_start(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "model")
+    assert Crew(place)._environment()["NIGHTDESK_LOCAL_MODEL"] == str(tmp_path / "model")
+    monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "a.module:Model")
+    assert Crew(place)._environment()["NIGHTDESK_LOCAL_MODEL"] == "a.module:Model"
 
 
 def test_a_worker_is_known_by_the_record_that_its_command_line_names(

@@ -17,7 +17,7 @@ from worker.doctor.jobs import RELEASES, check_held
 from worker.doctor.limits import Account, check_accounts, check_lanes
 from worker.doctor.place import LEAST_FREE, check_disk, check_provider, check_spool
 from worker.doctor.postgres import check_server as check_postgres
-from worker.doctor.workers import check_consumers
+from worker.doctor.workers import check_consumers, check_local
 from worker.ledger.health import MANY, Connected, Held, LedgerHealth, PausedLane
 from worker.ledger.migrate import Standing, head_revision
 from worker.settings import ProviderKind, ProviderSettings, Settings
@@ -128,6 +128,33 @@ def test_a_queue_without_a_consumer_is_a_problem_when_jobs_wait() -> None:
     assert "10,000 or more jobs wait" in finding.what
     (finding,) = check_consumers(consumers, health())
     assert finding.severity is Severity.WARNING
+
+
+WITH_MODEL = Settings(local_model="a.module:Model")
+LOCAL_WAITS = {**dict.fromkeys(Step, 0), Step.LOCAL: 7}
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes", "severity", "told"),
+    [
+        (WITH_MODEL, {"available": LOCAL_WAITS}, Severity.PROBLEM, "7 jobs wait for it, and .* after 120 s"),
+        (WITH_MODEL, {}, Severity.WARNING, "no worker serves the queue local$"),
+        (Settings(), {"available": LOCAL_WAITS}, Severity.PROBLEM, "without the local model at once"),
+        (Settings(), {}, None, ""),
+        (WITH_MODEL, {"available": LOCAL_WAITS, "served": frozenset({Step.LOCAL})}, None, ""),
+        (WITH_MODEL, {"available": LOCAL_WAITS, "served": frozenset()}, None, ""),
+    ],
+)
+def test_the_queue_of_the_local_model_needs_a_worker_where_there_is_a_model_or_jobs_want_it(
+    settings: Settings, changes: dict[str, Any], severity: Severity | None, told: str
+) -> None:
+    found = list(check_local(health(**{"served": frozenset({Step.CHECK}), **changes}), settings))
+    assert [finding.severity for finding in found] == ([severity] if severity else [])
+    for finding in found:
+        assert finding.check == "queue_local"
+        assert re.search(told, finding.what)
+        assert "nightdesk worker --queues local" in finding.remedy
+        assert ("NIGHTDESK_LOCAL_MODEL" in finding.remedy) == (settings.local_model is None)
 
 
 def test_without_a_ledger_consumers_are_judged_all_the_same() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from worker.cli import options
-from worker.cli.crew import Crew, Post, posts
+from worker.cli.crew import Crew, Post, local_processes, posts
 from worker.cli.messages import tell, warn
 from worker.cli.output import write_json
 from worker.cli.session import Session, session, stop_workers
@@ -24,7 +24,12 @@ LONGEST_BACKOFF_S = 60.0
 def command(
     workers: Annotated[
         int | None,
-        typer.Option(min=1, max=256, metavar="N", help="Worker processes in all; default: one per core, at least two."),
+        typer.Option(
+            min=1,
+            max=256,
+            metavar="N",
+            help="Worker processes, but for those of the local model; default: one per core, at least two.",
+        ),
     ] = None,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, start again what ends, and stop everything on SIGTERM.")
@@ -33,23 +38,25 @@ def command(
 ) -> int:
     """Start the embedded servers and the workers in the background, and bring the schema up to date.
 
-    Calling it again starts what is missing or has ended. One worker makes the provider calls, the others check.
+    Calling it again starts what is missing or has ended. One worker makes the provider calls, the others check;
+    where NIGHTDESK_LOCAL_MODEL is set, NIGHTDESK_LOCAL_MODEL_PROCESSES more run the model.
     'nightdesk down' stops everything.
     """
     settings = load_settings()
+    wanted = posts(workers, local=local_processes(settings))
     with session(settings, staffs=True, stays=not foreground) as desk:
         ended = desk.crew.ended()
         desk.crew.clear()
         if workers is not None:
-            surplus = desk.crew.running().keys() - {post.name for post in posts(workers)}
+            surplus = desk.crew.running().keys() - {post.name for post in wanted}
             stop_workers(desk.crew, sorted(surplus), settings)
-        started = desk.staff(posts(workers), passing=foreground)
+        started = desk.staff(wanted, passing=foreground)
         late = desk.crew.await_ready([post.name for post in started], READY_S)
         for name in late:
             warn(f"the worker {name} does not listen yet; its log: {desk.crew.log(name)}")
         _tell(desk, {post.name for post in started}, ended, as_json=as_json)
         if foreground:
-            _stay(desk.crew, posts(workers))
+            _stay(desk.crew, wanted)
     return 0
 
 

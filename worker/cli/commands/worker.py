@@ -6,28 +6,40 @@ from typing import Annotated, Any
 import typer
 from celery import signals
 
+from worker.app import QUEUES
 from worker.cli.crew import note_ready
-from worker.process import run_worker
-from worker.settings import load_settings
+from worker.process import LOCAL_QUEUE, run_worker
+from worker.settings import Settings, load_settings
 from worker.wiring import endpoints
 
 
 def command(
     queues: Annotated[
-        str, typer.Option(help="What to work on, separated by commas: generate, check, submit.")
-    ] = "generate,check,submit",
+        str | None,
+        typer.Option(
+            help="What to work on, separated by commas: generate, check, local, submit; default: all, but local only "
+            "where NIGHTDESK_LOCAL_MODEL is set."
+        ),
+    ] = None,
     record: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> int:
     """Run one worker process in the foreground.
 
     It ends on SIGTERM or Ctrl-C, after the calls in flight. `generate` makes the provider calls, `check` checks the
-    answers, `submit` accepts jobs over Redis.
+    answers, `local` those of jobs that want the local model, `submit` accepts jobs over Redis.
     """
     settings = load_settings()
     if record is not None:
         listen_for_ready(record)
-    names = [name for queue in queues.split(",") if (name := queue.strip())]
-    return run_worker(settings, endpoints(settings), names)
+    return run_worker(settings, endpoints(settings), _named(queues) if queues is not None else _all(settings))
+
+
+def _named(queues: str) -> list[str]:
+    return [name for queue in queues.split(",") if (name := queue.strip())]
+
+
+def _all(settings: Settings) -> list[str]:
+    return [queue for queue in QUEUES if queue != LOCAL_QUEUE or settings.local_model is not None]
 
 
 def listen_for_ready(record: Path) -> None:

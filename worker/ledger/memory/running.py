@@ -95,7 +95,7 @@ class MemoryRunning(MemoryTwins):
             stored=_stored(job, latest_answer(job, job.run if job.recheck else None)),
             correction=job.correction,
             recheck=job.recheck,
-            judged=_stored(job, job.winner(job.run, job.round, Purpose.JUDGE)) if job.step is Step.CHECK else None,
+            judged=None if job.step is Step.GENERATE else _stored(job, job.winner(job.run, job.round, Purpose.JUDGE)),
             started_ago_ms=(now - (job.started_at or now)) / _MS,
         )
 

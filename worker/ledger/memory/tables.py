@@ -22,6 +22,7 @@ UNKNOWN = "unknown"
 PURPOSES: dict[Step, frozenset[Purpose]] = {
     Step.GENERATE: frozenset({Purpose.GENERATE, Purpose.REASK, Purpose.CORRECT}),
     Step.CHECK: frozenset({Purpose.JUDGE}),
+    Step.LOCAL: frozenset({Purpose.JUDGE}),
 }
 """The purposes whose attempts count for a step."""
 

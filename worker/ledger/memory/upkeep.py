@@ -102,6 +102,14 @@ class MemoryUpkeep(MemoryRunning):
             job.hinted_at = now
         return [(job.new.id, job.new.priority) for job in chosen]
 
+    async def reassign(self, step: Step, to: Step, limit: int) -> list[UUID]:
+        """Leave available jobs of a step that nobody serves to another one."""
+        left = [job for job in self._jobs.values() if job.state is JobState.AVAILABLE and job.step is step][:limit]
+        for job in left:
+            job.step, job.hinted_at = to, None
+            self._note(job, "unserved", "dispatch", step=step, to=to)
+        return [job.new.id for job in left]
+
     async def backlog(self, step: Step, at_most: int) -> int:
         """How many jobs are available for a step, counted up to ``at_most``."""
         ready = sum(job.state is JobState.AVAILABLE and job.step is step for job in self._jobs.values())
@@ -210,7 +218,7 @@ class MemoryUpkeep(MemoryRunning):
         ]
         for job in chosen:
             self._move(job, JobState.SCHEDULED, "recheck")
-            job.step, job.recheck = Step.CHECK, recheck
+            job.step, job.recheck = recheck.applied(job.request.config).check_step, recheck
             self._begin_anew(job)
             self._note(job, "recheck", actor, **recheck.model_dump(mode="json"))
         return [job.new.id for job in chosen]

@@ -1,12 +1,15 @@
 """Counting workers and trying paused lanes again, over a ledger of the test's own."""
 
 import asyncio
+from collections.abc import Iterable
 from datetime import timedelta
 
 import pytest
 
+from schemas.states import Step
 from tasks.errors import LedgerUnavailable
 from tests.unit.worker.limits.test_desk import Counter, PausedLanes
+from worker.ledger.presence import Present
 from worker.limits import presence as presence_module
 from worker.limits.lanes import Lanes
 from worker.limits.presence import WorkersPresent
@@ -21,19 +24,19 @@ class Roll(PausedLanes):
         self.left: list[str] = []
         self.counted = asyncio.Semaphore(0)
 
-    async def beat(self, worker: str) -> int:
+    async def beat(self, worker: str, steps: Iterable[Step]) -> Present:
         self.counted.release()
         count = self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
         if count is None:
             raise LedgerUnavailable("gone")
-        return count
+        return Present(count, frozenset(steps) | ({Step.LOCAL} if count == 3 else set()))
 
     async def leave(self, worker: str) -> None:
         self.left.append(worker)
 
 
 def present(roll: Roll, lane_retry_s: float = 0.0) -> WorkersPresent:
-    return WorkersPresent(roll, "w", Lanes(roll), timedelta(seconds=lane_retry_s))
+    return WorkersPresent(roll, "w", frozenset({Step.CHECK}), Lanes(roll), timedelta(seconds=lane_retry_s))
 
 
 def test_what_was_last_known_stays_while_the_ledger_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,14 +46,14 @@ def test_what_was_last_known_stays_while_the_ledger_is_away(monkeypatch: pytest.
         roll = Roll(3, None, None, 5)
         workers = present(roll)
         await workers.start(lambda _: None)
-        assert workers.workers == 3
+        assert (workers.workers, workers.steps) == (3, {Step.CHECK, Step.LOCAL})
         seen = set()
         async with asyncio.timeout(5):
             for _ in range(6):
                 await roll.counted.acquire()
-                seen.add(workers.workers)
+                seen.add((workers.workers, workers.steps))
         await workers.stop()
-        assert seen == {3, 5}
+        assert seen == {(3, frozenset({Step.CHECK, Step.LOCAL})), (5, frozenset({Step.CHECK}))}
         assert roll.left == ["w"]
 
     asyncio.run(story())

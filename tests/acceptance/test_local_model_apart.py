@@ -1,0 +1,83 @@
+"""Only one of the workers has the local model, or none has: its jobs go to it, and wait for it no longer than they may."""
+
+from typing import Any
+from uuid import UUID
+
+from schemas.generation import CheckerName, Recheck
+from tasks.ports import Ledger
+from tests.acceptance.conftest import System
+
+SOLD = "Alice sold the red house near the harbour to Boris in spring. Boris paid for it in gold coins."
+TURNED = "Boris sold the house near the harbour to Alice for silver [1]."
+"""Supported as far as words tell; the model knows who sold it."""
+READ = ("structure", "lexical", "local")
+MODEL, BROKEN = "tests.scorers:SaysWho", "tests.scorers:broken"
+
+
+def job(*checkers: str) -> dict[str, Any]:
+    return {"response": TURNED, "context": [SOLD], "config": {"checkers": checkers} if checkers else {}}
+
+
+def seen(system: System, batch: UUID) -> list[tuple[Any, ...]]:
+    """(verdict, who gave it, the model that ran, why it did not) of each job of one claim."""
+    return system.rows(
+        """SELECT g.grounding #>> '{claims,0,verdict}', g.grounding #>> '{claims,0,checker}',
+                  g.grounding #>> '{checkers,local}', g.grounding #>> '{failed_checkers,local}'
+           FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+           WHERE j.batch_id = %s ORDER BY j.position""",
+        batch,
+    )
+
+
+def by_model(system: System) -> int:
+    return int(system.one("SELECT count(*) FROM job WHERE step = 'local' AND finished_at IS NOT NULL"))
+
+
+def test_jobs_wait_for_the_worker_with_the_model_and_those_without_pass_them_by(system: System) -> None:
+    batch, ids = system.submit([job(*READ) if number % 2 else job() for number in range(40)])
+    # It knows that there is a model, and would fail if it loaded it.
+    system.start_worker("generate,check,submit", local_model=BROKEN)
+    system.until_final(20)
+    assert system.rows("SELECT step, state, count(*) FROM job GROUP BY 1, 2 ORDER BY 1") == [
+        ("check", "completed", 20),
+        ("local", "available", 20),
+    ]
+    system.until(lambda: "unless one starts they are checked without it after 120 s" in system.log(0), what="a warning")
+
+    system.start_worker("local", local_model=MODEL)
+    system.until_final(40)
+
+    assert seen(system, batch) == [
+        ("unsupported", "local", "says-who-3", None) if number % 2 else ("supported", "lexical", None, None)
+        for number in range(40)
+    ]
+    assert "the local model says-who-3 is loaded" in system.log(1)
+
+    async def recheck(ledger: Ledger) -> None:
+        assert await ledger.recheck(ids[:1], Recheck(checkers=tuple(map(CheckerName, READ))), "me") == ids[:1]
+
+    system.ask(recheck)
+    system.until(lambda: by_model(system) == 21, what="the recheck by the model")
+    assert seen(system, batch)[0] == ("unsupported", "local", "says-who-3", None)
+
+
+def test_with_no_such_worker_the_check_goes_on_without_and_a_recheck_makes_up_for_it(system: System) -> None:
+    batch, ids = system.submit([job(*READ) for _ in range(5)])
+    system.start_worker("check", local_model=MODEL, local_model_wait_s=1)
+    system.until_final(5)
+
+    (without,) = {*seen(system, batch)}
+    assert without[:3] == ("supported", "lexical", None)
+    assert "NIGHTDESK_LOCAL_MODEL" in without[3]
+    assert system.rows("SELECT DISTINCT outcome FROM job") == [("partial",)]
+    assert system.one("SELECT count(*) FROM job_event WHERE kind = 'unserved'") == 5
+
+    system.start_worker("local", local_model=MODEL)
+
+    async def recheck(ledger: Ledger) -> None:
+        assert len(await ledger.recheck(ids, Recheck(), "me")) == 5
+
+    system.until(lambda: system.one("SELECT count(*) FROM worker WHERE 'local' = ANY(steps)"), what="the other worker")
+    system.ask(recheck)
+    system.until(lambda: by_model(system) == 5, what="the rechecks by the model")
+    assert {*seen(system, batch)} == {("unsupported", "local", "says-who-3", None)}

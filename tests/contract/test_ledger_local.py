@@ -1,0 +1,149 @@
+"""The step of the local model: its jobs are only for workers that have it, and nothing else about them is different."""
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from schemas.generation import CheckerName, Recheck
+from schemas.job import JobRequest
+from schemas.states import JobState, Outcome, Step
+from tasks.errors import QueueFull
+from tasks.ports import Advance, Ledger, Purpose
+from tests.builders import (
+    closed_ok,
+    lease_key,
+    make_attempt,
+    make_batch,
+    make_config,
+    make_final,
+    make_request,
+)
+from tests.contract.conftest import Clock
+from tests.contract.driving import ACTOR, LEASE, SECOND, submit, submit_and_take, take, take_one, view
+
+WORDS = (CheckerName.STRUCTURE, CheckerName.LEXICAL)
+READ = (*WORDS, CheckerName.LOCAL)
+AGAIN = timedelta(seconds=60)
+
+
+def given(number: int, *checkers: CheckerName) -> JobRequest:
+    """An answer to be checked."""
+    return make_request(f"{number}?", response="It is ready.", config=make_config(checkers=checkers))
+
+
+async def both(ledger: Ledger) -> tuple[UUID, UUID]:
+    """Two jobs that wait for their check: by words alone, and by the model."""
+    plain, read = (await submit(ledger, given(0, *WORDS), given(1, *READ))).job_ids
+    return plain, read
+
+
+async def step_of(ledger: Ledger, job_id: UUID) -> Step:
+    return (await view(ledger, job_id)).step
+
+
+async def test_each_of_two_workers_gets_only_the_jobs_of_its_step(ledger: Ledger) -> None:
+    plain, read = await both(ledger)
+
+    assert await take(ledger, [read], Step.CHECK) == []
+    assert await take(ledger, [plain], Step.LOCAL) == []
+    assert [await ledger.backlog(step, 9) for step in Step] == [0, 1, 1]
+    assert await ledger.take_hints(Step.CHECK, 9, 9, AGAIN) == [(plain, 0)]
+    assert await ledger.take_hints(Step.LOCAL, 9, 9, AGAIN) == [(read, 0)]
+    by_words = await ledger.lease(Step.CHECK, "w1", LEASE, 9)
+    by_model = await ledger.lease(Step.LOCAL, "w2", LEASE, 9)
+    assert [(one.job_id, one.step) for one in (*by_words, *by_model)] == [(plain, Step.CHECK), (read, Step.LOCAL)]
+    assert await ledger.finish([make_final(one) for one in (*by_words, *by_model)]) == {plain, read}
+
+
+async def test_jobs_that_wait_for_the_model_count_towards_the_tenants_cap(ledger: Ledger) -> None:
+    batch = make_batch(tenant="a", max_queued=2)
+    await submit(ledger, given(0, *READ), given(1, *WORDS), batch=batch)
+
+    with pytest.raises(QueueFull, match="has 2 already"):
+        await submit(ledger, given(2, *WORDS), batch=make_batch(tenant="a", max_queued=2))
+
+
+async def test_a_judges_answer_is_found_in_the_step_of_the_model_too(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger, make_request(config=make_config(checkers=READ)))
+    attempt = make_attempt(leased)
+    await ledger.open_attempts([attempt])
+    to_model = Advance(JobState.AVAILABLE, Step.LOCAL, 0)
+    assert await ledger.close_attempts([closed_ok(leased, attempt, then=to_model)]) == {leased.job_id}
+
+    checking = await take_one(ledger, leased.job_id, Step.LOCAL)
+    judge = make_attempt(checking)
+    assert judge.purpose is Purpose.JUDGE
+    await ledger.open_attempts([judge])
+    assert await ledger.close_attempts([closed_ok(checking, judge, "verdicts")]) == set()
+    assert await ledger.hand_back([lease_key(checking)]) == {leased.job_id}
+
+    again = await take_one(ledger, leased.job_id, Step.LOCAL)
+    assert again.stored is not None
+    assert again.judged is not None
+    assert (again.stored.attempt_id, again.judged.attempt_id, again.attempts) == (attempt.id, judge.id, 1)
+
+
+async def test_a_rescue_leaves_a_job_to_other_workers_with_the_model(ledger: Ledger, clock: Clock) -> None:
+    _, read = await both(ledger)
+    await take_one(ledger, read, Step.LOCAL)
+    await clock.advance(LEASE + SECOND)
+
+    assert await ledger.rescue(9, None) == [read]
+    assert await take(ledger, [read], Step.CHECK) == []
+    assert (await take_one(ledger, read, Step.LOCAL)).step is Step.LOCAL
+
+
+@pytest.mark.parametrize(
+    ("of_job", "of_recheck", "step"),
+    [
+        (WORDS, None, Step.CHECK),
+        (READ, None, Step.LOCAL),
+        (READ, WORDS, Step.CHECK),
+        (WORDS, (CheckerName.LOCAL,), Step.LOCAL),
+    ],
+)
+async def test_a_recheck_goes_where_the_layers_it_asks_for_are(
+    ledger: Ledger, of_job: tuple[CheckerName, ...], of_recheck: tuple[CheckerName, ...] | None, step: Step
+) -> None:
+    (job_id,) = (await submit(ledger, given(0, *of_job))).job_ids
+    first = await take_one(ledger, job_id, Step.LOCAL if CheckerName.LOCAL in of_job else Step.CHECK)
+    await ledger.finish([make_final(first)])
+
+    await ledger.recheck([job_id], Recheck(checkers=of_recheck), ACTOR)
+    await ledger.promote(9)
+
+    again = await take_one(ledger, job_id, step)
+    assert again.request.config.check_step is step
+    await ledger.finish([make_final(again)])
+    await ledger.retry([job_id], ACTOR)
+    assert await step_of(ledger, job_id) is first.step
+
+
+async def test_a_retry_begins_with_a_new_answer_where_none_was_given(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger, make_request(config=make_config(checkers=READ)))
+    await ledger.finish([make_final(leased)])
+    await ledger.retry([leased.job_id], ACTOR)
+    assert await step_of(ledger, leased.job_id) is Step.GENERATE
+
+
+async def test_jobs_that_nobody_serves_are_left_to_another_step_with_a_note(ledger: Ledger) -> None:
+    ids = (await submit(ledger, *(given(n, *READ) for n in range(3)), given(3, *WORDS))).job_ids
+    await ledger.take_hints(Step.LOCAL, 9, 9, AGAIN)
+    held = await take_one(ledger, ids[0], Step.LOCAL)
+
+    first = await ledger.reassign(Step.LOCAL, Step.CHECK, 1)
+    rest = await ledger.reassign(Step.LOCAL, Step.CHECK, 9)
+
+    assert {*first, *rest} == {*ids[1:3]}
+    assert len(first) == len(rest) == 1
+    assert await ledger.reassign(Step.LOCAL, Step.CHECK, 9) == []
+    assert {job_id for job_id, _ in await ledger.take_hints(Step.CHECK, 9, 9, AGAIN)} == {*ids[1:]}
+    (event,) = (await ledger.job_detail(ids[1])).events
+    assert (event["kind"], event["actor"]) == ("unserved", "dispatch")
+    assert {"step": "local", "to": "check"}.items() <= event["detail"].items()
+    assert await ledger.finish([make_final(held)]) == {ids[0]}, "whoever has it keeps it"
+    (checked,) = await take(ledger, ids[1:2], Step.CHECK)
+    assert checked.request.config.checkers == READ
+    await ledger.finish([make_final(checked)])
+    assert (await view(ledger, ids[1])).outcome is Outcome.ANSWERED

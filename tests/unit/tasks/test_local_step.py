@@ -1,0 +1,81 @@
+"""A job that wants the local model, on its way over the in-memory ledger: each of its checks is where the model is."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from schemas.failure import FailureKind
+from schemas.generation import CheckerName, GenerationConfig, Recheck
+from schemas.states import JobState, Outcome, Step
+from tasks.checkers import use_local_model
+from tasks.errors import ProviderError
+from tests.court import PARAPHRASE, QUOTE, WRONG, Court, given_answer, grounding_of, run, says, verdict
+from tests.scorers import SaysWho
+from tests.scripted import Scripted, answers, raises
+from tests.unit.tasks.test_rounds import BAD, GOOD, Desk, asking, record_of
+
+READ = ["structure", "lexical", "local"]
+
+
+@pytest.fixture(autouse=True)
+def model() -> Iterator[None]:
+    use_local_model(SaysWho())
+    yield
+    use_local_model(None)
+
+
+def test_the_layers_say_where_a_job_is_checked() -> None:
+    assert GenerationConfig().check_step is Step.CHECK
+    assert GenerationConfig(checkers=READ).check_step is Step.LOCAL
+    words = Recheck(checkers=(CheckerName.LEXICAL,))
+    assert words.applied(GenerationConfig(checkers=READ)).check_step is Step.CHECK
+
+
+def test_both_rounds_and_the_way_back_are_checked_by_the_model() -> None:
+    async def story() -> None:
+        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers(" ")), checked_in=Step.LOCAL)
+        view = await desk.answer(asking(on_ungrounded="retry", checkers=READ))
+
+        assert (view.state, view.step, view.outcome) == (JobState.COMPLETED, Step.LOCAL, Outcome.PARTIAL)
+        assert [purpose for _, purpose, _ in await desk.purposes(view)] == ["generate", "correct"]
+        grounding = record_of(view).grounding
+        assert grounding is not None
+        assert grounding.checkers["local"] == "says-who-3"
+
+    run(story())
+
+
+def test_a_job_that_waits_for_its_judge_comes_back_to_the_model() -> None:
+    config = {"checkers": [*READ, "judge"]}
+    acts = (raises(ProviderError(FailureKind.OVERLOADED, "busy")), says(verdict(1, "supported", QUOTE)))
+
+    async def story() -> None:
+        whole = Court(Scripted(*acts), step=Step.LOCAL)
+        await whole.submit(given_answer(PARAPHRASE, WRONG, **config))
+        await whole.check(await whole.lease())
+        view = await whole.view()
+        assert (view.state, view.step) == (JobState.SCHEDULED, Step.LOCAL)
+        grounding = grounding_of(await whole.finish())
+        assert list(grounding.checkers) == [*READ, "judge"]
+        assert grounding.failed_checkers == {}
+
+    run(story())
+
+
+def test_the_step_changes_nothing_about_the_verdicts() -> None:
+    """What a worker with the model says of a job of ``check`` is what it says of the same job of ``local``."""
+
+    async def checked(step: Step) -> str:
+        reply = says(verdict(1, "supported", QUOTE), verdict(2, "unsupported"))
+        whole = Court(Scripted(reply), step=step)
+        await whole.submit(given_answer(PARAPHRASE, WRONG, checkers=[*READ, "judge"]))
+        if step is Step.CHECK:
+            assert len(await whole.ledger.reassign(Step.LOCAL, Step.CHECK, 9)) == 1
+        view = await whole.finish()
+        assert view.record is not None
+        return view.record.model_dump_json(exclude={"job_id", "message_id", "timing_ms", "created_at"})
+
+    async def story() -> None:
+        assert await checked(Step.CHECK) == await checked(Step.LOCAL)
+
+    run(story())

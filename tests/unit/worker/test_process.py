@@ -1,0 +1,50 @@
+"""A worker process that can't do what its queues ask for ends at once, naming the setting."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from schemas.generation import CheckerName
+from tasks.checkers import CHECKERS, use_calibration, use_local_model
+from tasks.errors import ConfigurationError
+from worker.cli.commands.worker import _all
+from worker.process import _prepare_check, run_worker
+from worker.settings import Settings
+from worker.wiring import Endpoints
+
+NOWHERE = Endpoints("postgresql://127.0.0.1:1/none", "redis://127.0.0.1:1/0")
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    yield
+    use_calibration(None)
+    use_local_model(None)
+
+
+@pytest.mark.parametrize(
+    ("local_model", "queues", "told"),
+    [
+        (None, ["local"], "queue local is for workers with a local model: set NIGHTDESK_LOCAL_MODEL"),
+        (None, ["check", "local"], "or leave local out of --queues"),
+        ("tests.scorers:broken", ["local"], "NIGHTDESK_LOCAL_MODEL: .*FileNotFoundError: no weights"),
+        ("no-such-directory", ["generate", "local"], "NIGHTDESK_LOCAL_MODEL: .*neither a directory nor a path"),
+        (None, ["locale"], "unknown queue locale: choose from generate, check, local, submit"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_leased(local_model: str | None, queues: list[str], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        run_worker(Settings(local_model=local_model), NOWHERE, queues)
+
+
+def test_a_worker_that_is_told_nothing_serves_all_that_it_can() -> None:
+    assert _all(Settings()) == ["generate", "check", "submit"]
+    assert _all(Settings(local_model="tests.scorers:SaysWho")) == ["generate", "check", "local", "submit"]
+
+
+def test_only_workers_of_its_queue_load_the_model() -> None:
+    assert _prepare_check(Settings(local_model="tests.scorers:broken"), ["generate", "check", "submit"]) == ""
+    assert CheckerName.LOCAL not in CHECKERS
+    told = _prepare_check(Settings(local_model="tests.scorers:SaysWho"), ["check", "local"])
+    assert told.startswith("the local model says-who-3 is loaded; it takes ")
+    assert CHECKERS[CheckerName.LOCAL].version == "says-who-3"
