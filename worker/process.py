@@ -47,6 +47,7 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
         raise ConfigurationError(f"unknown queue {', '.join(unknown) or '(none)'}: choose from {', '.join(QUEUES)}")
     loaded = _prepare_check(settings, queues)
     providers = ConfiguredProviders(settings)
+    providers.import_ahead(answers="generate" in queues, judges="check" in queues or "local" in queues)
     secrets = passwords_of(where.database_url, where.redis_url) | providers.secrets
     configure_logging(settings.log_level, secrets)
     if loaded:

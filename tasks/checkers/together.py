@@ -42,7 +42,9 @@ def together(claims: Sequence[float], dependence: float) -> float:
     most = -math.log(lowest)
     if most <= 0.0:
         return lowest
-    return math.exp(-most * math.fsum((-math.log(claim) / most) ** power for claim in claims) ** (1 - dependence))
+    all_of_them = math.fsum((-math.log(claim) / most) ** power for claim in claims) ** (1 - dependence)
+    # Rounding may put it a hair above.
+    return min(lowest, math.exp(-most * all_of_them))
 
 
 def dependence_of(answers: Sequence[Answer], expected: float | None = None) -> float | None:

@@ -104,6 +104,19 @@ class ConfiguredProviders:
         variables = {*KEY_OF.values(), *(one.api_key_env for one in self._known.values() if one.api_key_env)}
         return frozenset(key for name in variables if (key := self._environment.get(name)))
 
+    def import_ahead(self, *, answers: bool, judges: bool) -> None:
+        """Import the SDKs of the providers that are set, before an event loop runs: a loop would stand still for a second.
+
+        Args:
+            answers: of the default provider and the fallbacks.
+            judges: of the judge.
+        """
+        turns = (self.default, *self._settings.fallbacks) if answers else ()
+        for name in (*turns, *([self._settings.judge] if judges and self._settings.judge else [])):
+            given = self._known.get(name.partition(":")[0])
+            if given is not None and given.kind in _ADAPTERS:
+                import_module(_ADAPTERS[given.kind][0])
+
     def get(self, name: str | None) -> Provider:
         """See ``tasks.ports.Providers``."""
         name = name or self.default

@@ -5,7 +5,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tasks.checkers.together import SHARPEST, Answer, dependence_of, together
@@ -15,6 +15,7 @@ DEPENDENCE = st.floats(0.0, 1.0)
 
 
 @given(CLAIMS, DEPENDENCE)
+@example([1.0, 0.125], 0.0)
 def test_an_answer_is_between_the_product_and_the_lowest_of_its_claims(claims: list[float], dependence: float) -> None:
     stated = together(claims, dependence)
     assert math.prod(claims) - 1e-9 <= stated <= min(claims)

@@ -166,3 +166,22 @@ def test_no_sdk_is_imported_before_it_is_used() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("ahead", "imported"),
+    [
+        ("answers=True, judges=False", "['anthropic']"),
+        ("answers=False, judges=True", "['openai']"),
+        ("answers=False, judges=False", "[]"),
+    ],
+)
+def test_what_is_set_is_imported_ahead_where_it_will_be_called(ahead: str, imported: str) -> None:
+    code = (
+        "import sys; from worker.wiring import ConfiguredProviders; from worker.settings import Settings; "
+        "settings = Settings(provider='anthropic', fallbacks=['extractive'], judge='openai:gpt-5'); "
+        f"ConfiguredProviders(settings, {{}}).import_ahead({ahead}); "
+        "print(sorted({'openai', 'anthropic'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{imported}\n"
