@@ -67,7 +67,8 @@ class Judge:
         quote = self.truth.get(found[1])
         supported = (quote is not None and quote in passages) == self.is_right(found[1])
         chance = 0.9 if supported else 0.1
-        return {"malformed": "likely", "percent": chance * 100}.get(self.how, chance)
+        said: dict[str, float | str] = {"malformed": "likely", "percent": chance * 100}
+        return said.get(self.how, chance)
 
     def is_right(self, claim: str) -> bool:
         """Whether the judge is right about a claim."""

@@ -63,7 +63,9 @@ def message_events(answer: dict[str, Any]) -> Iterator[bytes]:
     yield _event({"type": "message_start", "message": begun}, named=True)
     yield _event({"type": "ping"}, named=True)
     for at, block in enumerate(answer["content"]):
-        empty = {"text": "", "citations": [] if block.get("citations") else None} if block["type"] == "text" else {}
+        empty: dict[str, Any] = {}
+        if block["type"] == "text":
+            empty = {"text": "", "citations": [] if block.get("citations") else None}
         start = {"type": "content_block_start", "index": at, "content_block": {**block, **empty}}
         yield _event(start, named=True)
         deltas = [{"type": "citations_delta", "citation": one} for one in block.get("citations") or ()]
