@@ -66,18 +66,30 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
     )
     app.runtime = runtime  # type: ignore[attr-defined]
     runtime.start(providers)
+    try:
+        code = _listen(app, runtime, where.redis_url, queues, settings.threads)
+    finally:
+        cut = runtime.stop()
+    if cut:
+        log.warning("%d jobs were cut off; their calls count as unknown", cut)
+    return code
+
+
+def _listen(app: Celery, runtime: WorkerRuntime, redis_url: str, queues: Sequence[str], threads: int) -> int:
+    """Take messages until a signal says to stop; returns Celery's exit code."""
 
     def stopping(**_: Any) -> None:
         runtime.stop_admitting()
 
     signals.worker_shutting_down.connect(stopping, weak=False)
-    watchdog = Watchdog(app, where.redis_url, f"nightdesk@{worker_name()}")
+    node = f"nightdesk@{worker_name()}"
+    watchdog = Watchdog(app, redis_url, node)
     try:
         worker: Any = app.Worker(
-            hostname=f"nightdesk@{worker_name()}",
+            hostname=node,
             queues=list(queues),
             pool="threads",
-            concurrency=settings.threads,
+            concurrency=threads,
             without_gossip=True,
             without_mingle=True,
             without_heartbeat=True,
@@ -87,9 +99,6 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
         worker.start()
     finally:
         watchdog.stop()
-        cut = runtime.stop()
-    if cut:
-        log.warning("%d jobs were cut off; their calls count as unknown", cut)
     return int(worker.exitcode or 0)
 
 

@@ -10,7 +10,7 @@ import orjson
 from schemas.states import JobState
 from tasks.ports import ClosedAttempt, NewAttempt, Opened
 from worker.ledger.database import Database
-from worker.ledger.sharing import SHAREABLE, UNDER_WAY, first_of_each, locks_of, share_columns
+from worker.ledger.sharing import SHAREABLE, UNDER_WAY, attempt_columns, first_of_each, locks_of
 
 _OPEN = (
     """
@@ -165,20 +165,9 @@ class Attempts:
         rows = await self._db.rows(
             _OPEN,
             {
-                "id": [a.id for a in attempts],
-                "job_id": [a.job_id for a in attempts],
+                **attempt_columns(attempts),
                 "batch_id": [a.batch_id for a in attempts],
-                "token": [a.token for a in attempts],
-                "run": [a.run for a in attempts],
-                "round": [a.round for a in attempts],
-                "purpose": [a.purpose.value for a in attempts],
-                "number": [a.number for a in attempts],
-                "lane": [a.lane for a in attempts],
-                "provider": [a.provider for a in attempts],
-                "model": [a.model for a in attempts],
-                "hash": [a.request_hash for a in attempts],
                 "reserve": [a.reserved_usd for a in attempts],
-                **share_columns([a.share for a in attempts]),
             },
             first=locks_of(attempts),
         )

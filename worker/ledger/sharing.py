@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from schemas.completion import Usage
-from tasks.ports import NewAttempt, Shared, ShareTerms, Sharing, Wanted
+from tasks.ports import NewAttempt, Shared, Sharing, Wanted
 from tasks.sharing import MOST_FAILED
 from worker.ledger.database import Database, First
 
@@ -107,31 +107,32 @@ class SharingVerbs:
         rows = await self._db.rows(
             _SHARE,
             {
-                "id": [a.id for a in attempts],
-                "job_id": [a.job_id for a in attempts],
-                "token": [a.token for a in attempts],
-                "run": [a.run for a in attempts],
-                "round": [a.round for a in attempts],
-                "purpose": [a.purpose.value for a in attempts],
-                "number": [a.number for a in attempts],
-                "lane": [a.lane for a in attempts],
-                "provider": [a.provider for a in attempts],
-                "model": [a.model for a in attempts],
-                "hash": [a.request_hash for a in attempts],
                 "prompt": [one.prompt.model_dump_json() for one in wanted],
                 "snapshot": [orjson.dumps(one.snapshot).decode() for one in wanted],
                 "timing": [orjson.dumps(one.timing_ms).decode() for one in wanted],
                 "then": [one.then.value for one in wanted],
                 "nothing": Usage().model_dump_json(),
-                **share_columns([a.share for a in attempts]),
+                **attempt_columns(attempts),
             },
         )
         return [Shared(Sharing(row.sharing), row.open_for or timedelta(0)) for row in rows]
 
 
-def share_columns(terms: Sequence[ShareTerms | None]) -> dict[str, list[Any]]:
-    """The terms as columns, empty where a call shares nothing."""
+def attempt_columns(attempts: Sequence[NewAttempt]) -> dict[str, list[Any]]:
+    """Attempts as columns, with the terms of sharing; those are empty where a call shares nothing."""
+    terms = [attempt.share for attempt in attempts]
     return {
+        "id": [a.id for a in attempts],
+        "job_id": [a.job_id for a in attempts],
+        "token": [a.token for a in attempts],
+        "run": [a.run for a in attempts],
+        "round": [a.round for a in attempts],
+        "purpose": [a.purpose.value for a in attempts],
+        "number": [a.number for a in attempts],
+        "lane": [a.lane for a in attempts],
+        "provider": [a.provider for a in attempts],
+        "model": [a.model for a in attempts],
+        "hash": [a.request_hash for a in attempts],
         "share_key": [one.key if one else None for one in terms],
         "share_within": [one.within if one else None for one in terms],
         "share_wait": [one.wait if one else None for one in terms],
