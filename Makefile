@@ -77,7 +77,7 @@ limits: $(VENV)/.developing ## the shared limits with four workers, and how soon
 bench-prompt: $(VENV)/.developing ## tokens of a prompt beside its sources, and the time to build it
 	$(BIN)/python bench/prompt.py
 
-faults: $(VENV)/.developing ## break things on purpose and count what is lost or called twice (some twelve minutes)
+faults: $(VENV)/.developing ## break things on purpose and count what is lost or called twice (some fourteen minutes)
 	@$(BIN)/python -m tests.faults
 
 soak: $(VENV)/.developing ## 10,000 jobs while everything dies at random: some twelve minutes (SOAK="--jobs 600 --seconds 60")
