@@ -63,7 +63,7 @@ def test_each_request_is_called_for_once(system: System, stub: Stub) -> None:
     assert Counter(one.query for one in paid.values()) == Counter(job["query"] for job in questions(DISTINCT))
     spent = sum((one.cost_usd or Decimal(0) for one in paid.values()), Decimal(0))
     assert system.one("SELECT spent_usd FROM batch") == spent
-    assert system.ask(lambda ledger: ledger.violations()) == []  # type: ignore[attr-defined]
+    assert system.ask(lambda ledger: ledger.violations()) == []
 
     # Whoever has a job run again wants a new answer.
     assert len(system.ask(lambda ledger: ledger.retry(ids[-1:], "test"))) == 1

@@ -8,5 +8,6 @@ headers    what a provider's rate-limit headers say
 line       the jobs of this process that wait for permits of one provider and model
 presence   how many workers make calls
 lanes      the lanes that are paused because a quota is used up; in the ledger
-desk       ``tasks.ports.Limits``: puts the parts together, and falls back to a local share without Redis
+accounts   which account counts: the shared one, or the worker's own while Redis is away
+desk       ``tasks.ports.Limits``: puts the parts together
 """

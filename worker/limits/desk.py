@@ -1,20 +1,18 @@
-"""Grants permits for provider calls: from the account all workers share, or from a local share while Redis is away."""
+"""Grants permits for provider calls, from an account of each provider's model."""
 
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from time import monotonic, time
-from typing import Protocol
 
 from uuid_utils.compat import uuid7
 
 from schemas.completion import Completion
 from schemas.failure import Failure, FailureKind
-from tasks.errors import BrokerUnavailable
 from tasks.ports import Call, Leased, Limits, NotNow, Permit, Room, Why
-from worker.limits.book import Ask, Book, Order, Reply, Settlement
+from worker.limits.accounts import LATEST_S, Accounts, Books
+from worker.limits.book import Ask, Book, Settlement
 from worker.limits.headers import LONGEST_PAUSE_S, read
 from worker.limits.lanes import Lanes
 from worker.limits.line import NAME_S, Line, Waiter
@@ -25,18 +23,14 @@ from worker.stopping import cancelled
 
 log = logging.getLogger(__name__)
 
-SOONEST_S, LATEST_S = 0.02, 0.5
-"""Between two exchanges of a line in which somebody waits."""
+SOONEST_S = 0.02
+"""Between two exchanges of a line in which somebody waits, at least."""
 GATHER_S = 0.1
 """How long ends of calls are gathered while nobody waits."""
 AFTER_BREAK_S = 1.0
 
-RETURN_S = 10.0
-"""After Redis came back both its account and the local share must agree: others may not have noticed yet."""
 SETTLE_S = 2 * EVERY_S
 """Without Redis a new worker grants nothing for so long: until the others have counted it, its share is theirs."""
-LOOK_S = 1.0
-"""Between looks whether Redis is back."""
 
 ACTIVE_S = 30.0
 """A provider's model that nobody asked for in that time no longer counts."""
@@ -54,14 +48,6 @@ SLOT_GRACE_S = 60.0
 ILL = frozenset({FailureKind.OVERLOADED, FailureKind.UNAVAILABLE, FailureKind.UNKNOWN_OUTCOME})
 NEITHER = frozenset({FailureKind.BAD_ANSWER, FailureKind.INTERNAL, FailureKind.CONFIGURATION, FailureKind.CANCELLED})
 """Failures that say nothing of the provider's health; all others show that it answers."""
-
-
-class Books(Protocol):
-    """The shared accounts."""
-
-    async def exchange(self, provider: str, model: str, order: Order) -> Reply:
-        """See ``Book.exchange``; raises ``BrokerUnavailable``."""
-        ...
 
 
 class LimitDesk(Limits):
@@ -91,18 +77,14 @@ class LimitDesk(Limits):
         settle_s: float = SETTLE_S,
     ) -> None:
         self._settings = settings
-        self._books = books
+        self._accounts = Accounts(books, workers, settle_s)
         self._lanes = lanes
         self._workers = workers
         self._slots = slots
         self._on_room = on_room
         self._period_s = period_s
-        self._settle_s = settle_s
-        self._began = monotonic()
         self._lines: dict[tuple[str, str], Line] = {}
-        self._looking: asyncio.Task[None] | None = None
         self._naming: asyncio.Task[None] | None = None
-        self._agree_until = 0.0
         self._peeked_at = float("-inf")
         self._configured = any(
             limits.model_fields_set and any(value is not None for value in limits.model_dump().values())
@@ -232,15 +214,15 @@ class LimitDesk(Limits):
 
     async def close(self) -> None:
         """Tell what is left to be told, once, and stop."""
-        tasks = (self._looking, self._naming, *(line.pump for line in self._lines.values()))
-        for task in tasks:
+        await self._accounts.close()
+        for task in (self._naming, *(line.pump for line in self._lines.values())):
             if task is not None:
                 await cancelled(task)
         for line in self._lines.values():
             if line.unsent:
                 await self._once(line)
-        if self._looking is not None:
-            await cancelled(self._looking)
+        # Telling may have found Redis away.
+        await self._accounts.close()
 
     # ---- lines ----
 
@@ -318,7 +300,7 @@ class LimitDesk(Limits):
     async def _once(self, line: Line) -> float:
         """Exchange once and serve; returns for how long to pause."""
         asking, order, settlements = line.order()
-        reply, shared = await self._exchange(line, order, settlements)
+        reply, shared = await self._accounts.exchange(line, order, settlements)
         for waiter in line.serve(asking, reply, shared=shared):
             nothing = tuple(-weight for weight in waiter.ask.weights)
             line.settle(Settlement(waiter.ask.id, reply.at_s, nothing), shared=shared)
@@ -327,71 +309,6 @@ class LimitDesk(Limits):
         if not reply.why:
             return 0.0
         return min(max(reply.wait_s, SOONEST_S), LATEST_S)
-
-    async def _exchange(self, line: Line, order: Order, settlements: tuple[Settlement, ...]) -> tuple[Reply, bool]:
-        """Ask the shared account; the local one learns of everything, so that it can go on alone at any time."""
-        own = replace(order, settlements=settlements, workers=self._workers())
-        if self._looking is not None:
-            return self._alone(line, own), False
-        agreed = len(order.asks)
-        if monotonic() < self._agree_until:
-            local = line.book.exchange(own)
-            if local.granted < agreed:
-                agreed = local.granted
-                if not agreed:
-                    # What ended is still to be told.
-                    await self._tell(line, replace(order, asks=()))
-                    return local, True
-            shared = await self._tell(line, replace(order, asks=order.asks[:agreed]))
-            if shared is None:
-                return local, False
-            back = tuple(
-                Settlement(ask.id, local.at_s, tuple(-weight for weight in ask.weights))
-                for ask in order.asks[shared.granted : agreed]
-            )
-            if back:
-                line.book.exchange(replace(own, asks=(), settlements=back))
-            elif local.why:
-                shared = replace(shared, wait_s=max(shared.wait_s, local.wait_s), why=shared.why or local.why)
-            return shared, True
-        shared = await self._tell(line, order)
-        if shared is None:
-            return self._alone(line, own), False
-        line.book.exchange(replace(own, asks=()))
-        line.book.note(own, order.asks[: shared.granted])
-        return shared, True
-
-    def _alone(self, line: Line, own: Order) -> Reply:
-        """The local account's reply; it grants nothing until all workers have counted this one."""
-        if monotonic() - self._began < self._settle_s:
-            return replace(line.book.exchange(replace(own, asks=())), wait_s=LATEST_S, why="limit")
-        return line.book.exchange(own)
-
-    async def _tell(self, line: Line, order: Order) -> Reply | None:
-        """The shared account's reply; None when Redis went away, which is looked after from then on."""
-        try:
-            return await self._books.exchange(line.provider, line.model, order)
-        except BrokerUnavailable as error:
-            if self._looking is None:
-                log.warning("each worker keeps to its own share of the limits (%d workers): %s", self._workers(), error)
-                self._looking = asyncio.get_running_loop().create_task(self._look(line), name="look for Redis")
-            return None
-
-    async def _look(self, line: Line) -> None:
-        """Go back to the shared account when Redis answers."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            try:
-                await self._books.exchange(line.provider, line.model, Order(line.terms))
-            except BrokerUnavailable:
-                continue
-            except Exception:
-                log.exception("the look for Redis broke")
-                continue
-            log.warning("the limits are shared over Redis again")
-            self._agree_until = monotonic() + RETURN_S
-            self._looking = None
-            return
 
 
 def _weights(input_tokens: float, output_tokens: float) -> tuple[float, ...]:

@@ -65,17 +65,30 @@ def test_attempts_of_the_judge_have_an_end_and_then_the_answer_goes_without() ->
     assert "fell over" in grounding_of(view).failed_checkers["judge"]
 
 
+class _Killed(BaseException):
+    pass
+
+
+async def killed_before_the_end(whole: Court) -> None:
+    """The judge is heard, and its worker dies before the job is final; the job waits to be leased again."""
+
+    async def dies(_: object) -> set[Any]:
+        raise _Killed
+
+    job = await whole.lease()
+    finish, whole.ledger.finish = whole.ledger.finish, dies  # type: ignore[method-assign,assignment]
+    with pytest.raises(_Killed):
+        await whole.check(job)
+    whole.ledger.finish = finish  # type: ignore[method-assign]
+    whole.ledger.advance(LEASE * 2)
+    await whole.ledger.rescue(10, None)
+
+
 def test_an_answer_that_came_before_a_crash_is_not_asked_for_again() -> None:
     async def story() -> None:
         whole = court(says(verdict(1, "supported", QUOTE)), raises(AssertionError("called twice")))
         await whole.submit(given_answer(PARAPHRASE))
-        job = await whole.lease()
-        finish, whole.ledger.finish = whole.ledger.finish, _dies  # type: ignore[method-assign,assignment]
-        with pytest.raises(_Killed):
-            await whole.check(job)
-        whole.ledger.finish = finish  # type: ignore[method-assign]
-        whole.ledger.advance(LEASE * 2)
-        await whole.ledger.rescue(10, None)
+        await killed_before_the_end(whole)
 
         again = await whole.lease()
         assert again.judged is not None
@@ -88,25 +101,11 @@ def test_an_answer_that_came_before_a_crash_is_not_asked_for_again() -> None:
     run(story())
 
 
-class _Killed(BaseException):
-    pass
-
-
-async def _dies(_: object) -> set[Any]:
-    raise _Killed
-
-
 def test_a_stored_answer_to_another_question_is_not_mistaken_for_this_ones() -> None:
     async def story() -> None:
         whole = court(says(verdict(1, "supported", QUOTE)))
         await whole.submit(given_answer(PARAPHRASE))
-        job = await whole.lease()
-        finish, whole.ledger.finish = whole.ledger.finish, _dies  # type: ignore[method-assign,assignment]
-        with pytest.raises(_Killed):
-            await whole.check(job)
-        whole.ledger.finish = finish  # type: ignore[method-assign]
-        whole.ledger.advance(LEASE * 2)
-        await whole.ledger.rescue(10, None)
+        await killed_before_the_end(whole)
         again = await whole.lease()
         assert again.judged is not None
         prompt = again.judged.prompt

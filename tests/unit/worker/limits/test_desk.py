@@ -16,6 +16,7 @@ from tasks.errors import BrokerUnavailable
 from tasks.ports import Call, Leased, NotNow, Permit, Room, Why
 from tests.builders import make_batch, make_jobs, make_prompt, make_request
 from worker.ledger.memory import MemoryLedger
+from worker.limits import accounts as accounts_module
 from worker.limits import book as book_module
 from worker.limits import desk as desk_module
 from worker.limits import line as line_module
@@ -234,7 +235,7 @@ def test_a_long_call_keeps_its_slot_and_a_dead_workers_slots_come_back(monkeypat
 
     async def story() -> None:
         dead, living = Counter(max_concurrency=2), Counter(max_concurrency=2)
-        living.books = living.desk._books = dead.books
+        living.books = living.desk._accounts._books = dead.books
         permits = [await dead.permit() for _ in range(2)]
         assert all(isinstance(permit, Permit) for permit in permits)
         waiting = asyncio.create_task(living.permit())
@@ -259,7 +260,7 @@ def test_calls_under_way_are_counted_again_after_redis_lost_them(monkeypatch: py
 
     async def story() -> None:
         counter, other = Counter(max_concurrency=1), Counter(max_concurrency=1)
-        other.books = other.desk._books = counter.books
+        other.books = other.desk._accounts._books = counter.books
         held = await counter.permit()
         assert isinstance(held, Permit)
         counter.books.books.clear()
@@ -279,8 +280,8 @@ def test_calls_under_way_are_counted_again_after_redis_lost_them(monkeypatch: py
 def test_a_call_granted_without_redis_is_counted_there_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desk_module, "NAME_S", 0.05)
     monkeypatch.setattr(line_module, "NAME_S", 0.05)
-    monkeypatch.setattr(desk_module, "LOOK_S", 0.05)
-    monkeypatch.setattr(desk_module, "RETURN_S", 0.0)
+    monkeypatch.setattr(accounts_module, "LOOK_S", 0.05)
+    monkeypatch.setattr(accounts_module, "RETURN_S", 0.0)
 
     async def story() -> None:
         counter = Counter(max_concurrency=1)
@@ -434,7 +435,7 @@ def test_many_jobs_share_one_look_at_a_paused_lane() -> None:
 
 
 def test_without_redis_each_worker_keeps_to_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "LOOK_S", 0.05)
+    monkeypatch.setattr(accounts_module, "LOOK_S", 0.05)
 
     async def story() -> None:
         counter = Counter(workers=4, requests_per_minute=240, period_s=1.2)
