@@ -111,7 +111,8 @@ class Judging:
         judge = _name(planned[1])
         async with self._hearing.turn(job, question, judge):
             left = await self._hearing.recall(job, question, judge, thinking)
-            answered = await self._ask_for(job, left)
+            # Mostly nothing was heard before, and the call is planned already.
+            answered = await self._ask_for(job, left, planned if left is question else None)
             if answered is None:
                 return None
             # Whatever became of the call, what was known is that judge's word.
@@ -139,16 +140,18 @@ class Judging:
         }
         return replace(put, known=beside), heard
 
-    async def _ask_for(self, job: Leased, question: Question) -> tuple[Heard, Decimal] | None:
+    async def _ask_for(
+        self, job: Leased, question: Question, planned: tuple[Provider, Call] | None
+    ) -> tuple[Heard, Decimal] | None:
         """Ask about what is left, if anything is."""
         if not question.asked.claims:
             return Heard(), Decimal(0)
-        planned = self._planned(job, question)
-        if isinstance(planned, Heard):
-            return planned, Decimal(0)
+        call = planned or self._planned(job, question)
+        if isinstance(call, Heard):
+            return call, Decimal(0)
         if (gone := _used_up(job)) is not None:
             return Heard(failure=gone), Decimal(0)
-        return await self._ask_now(job, *planned)
+        return await self._ask_now(job, *call)
 
     async def _ask_now(self, job: Leased, provider: Provider, call: Call) -> tuple[Heard, Decimal] | None:
         permit = await self.limits.permit(job, call)
