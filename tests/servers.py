@@ -55,6 +55,17 @@ class Servers:
             connection.execute(statement)
 
 
+def relax_durability(admin_url: str) -> None:
+    """Let a PostgreSQL acknowledge commits before they are on disk: for tests whose subject is no crash of the machine.
+
+    A crash of the server's processes still loses nothing, for what was written is with the operating system.
+    """
+    with psycopg.connect(admin_url, autocommit=True) as connection:
+        for setting in ("fsync", "full_page_writes"):
+            connection.execute(sql.SQL("ALTER SYSTEM SET {} = off").format(sql.Identifier(setting)))
+        connection.execute("SELECT pg_reload_conf()")
+
+
 @contextmanager
 def running_servers() -> Iterator[Servers]:
     """Embedded servers in a directory of their own, or those that the environment names; ended afterwards."""
@@ -65,6 +76,7 @@ def running_servers() -> Iterator[Servers]:
     with tempfile.TemporaryDirectory(prefix="nightdesk-test-") as directory:
         home = Path(directory) / "home"
         endpoints = local.start(home)
+        relax_durability(endpoints.admin_database_url)
         try:
             yield Servers(endpoints.admin_database_url, endpoints.redis_url, count())
         finally:

@@ -1,32 +1,43 @@
 """The migrated database is the one the code describes, and a wrong one is refused with the remedy."""
 
 import asyncio
+import shutil
 from collections.abc import Callable
-from datetime import timedelta
-from decimal import Decimal
+from pathlib import Path
 
 import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from alembic.operations import Operations
-from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
+from sqlalchemy.exc import DBAPIError
 
-from schemas.generation import Recheck
 from schemas.record import GenerationRecord
-from schemas.states import Step
 from tasks.errors import LedgerUnavailable, SchemaMismatch
-from tests.builders import make_batch, make_config, make_final, make_jobs, make_request
-from tests.contract.driving import finished
 from tests.servers import Servers
+from worker.ledger import migrate as migrate_module
 from worker.ledger.database import sqlalchemy_url
-from worker.ledger.invariants import Violation
-from worker.ledger.migrate import _config, head_revision, migrate
+from worker.ledger.migrate import head_revision, migrate
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.tables import generation_record, metadata
 
-LEASE = timedelta(seconds=60)
+_SCRIPT = """
+from alembic import op
+revision, down_revision, branch_labels, depends_on = "{name}", "{before}", None, None
+def upgrade(): op.execute("{statement}")
+"""
+
+
+@pytest.fixture
+def next_version(tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Give the code one migration more than the databases of the tests have; returns its revision."""
+    assert servers.template, "made with the real scripts"
+    folder = tmp_path / "migrations"
+    shutil.copytree(migrate_module.SCRIPTS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(migrate_module, "SCRIPTS", str(folder))
+    statement = "ALTER TABLE batch ADD COLUMN note text"
+    (folder / "versions" / "0002_note.py").write_text(_SCRIPT.format(name="0002", before="0001", statement=statement))
+    return "0002"
 
 
 def test_migrations_make_what_the_tables_say(database_url: str) -> None:
@@ -62,42 +73,31 @@ def test_migrating_twice_changes_nothing(database_url: str) -> None:
     assert migrate(database_url) == (head_revision(), head_revision())
 
 
-def test_money_of_jobs_pruned_before_the_migration_is_accounted(database_url: str) -> None:
-    asyncio.run(_two_finished_one_pruned(database_url))
-    _once_more(database_url, "_pruned_usd.py")
+def test_an_older_database_is_refused_and_then_brought_up(database_url: str, next_version: str) -> None:
+    with pytest.raises(SchemaMismatch, match="run 'nightdesk migrate'"):
+        asyncio.run(_open(database_url))
 
+    assert migrate(database_url) == ("0001", next_version)
+    asyncio.run(_open(database_url))
     with psycopg.connect(database_url) as connection:
-        pruned = connection.execute("SELECT pruned_usd FROM batch WHERE pruned_usd > 0").fetchall()
-    assert pruned == [(Decimal("0.002"),)]
-    assert asyncio.run(_violations(database_url)) == []
+        assert connection.execute("SELECT note FROM batch").fetchall() == []
 
 
-def test_checks_that_wait_are_sorted_by_who_can_do_them_and_running_ones_stay(database_url: str) -> None:
-    words, read = make_config(), make_config(checkers=("lexical", "local"))
-    asked = [(words, None), (read, None), (read, words.checkers), (words, read.checkers)]
-    jobs = make_jobs(*(make_request(response="It is ready.", config=config) for config, _ in [*asked, (read, None)]))
-    ids = [job.id for job in jobs]
-
-    async def prepare() -> None:
-        async with PostgresLedger(database_url, connections=1) as ledger:
-            await ledger.submit(make_batch(), [jobs])
-            for job_id, (_, named) in zip(ids, asked, strict=False):
-                if named is not None:
-                    (job,) = [one for step in Step for one in await ledger.lease(step, "w", LEASE, 1, ids=[job_id])]
-                    await ledger.finish([make_final(job)])
-                    await ledger.recheck([job_id], Recheck(checkers=named), "me")
-            assert len(await ledger.lease(Step.LOCAL, "w", LEASE, 1, ids=ids[-1:])) == 1
-
-    def steps() -> list[str]:
-        with psycopg.connect(database_url) as connection:
-            rows = connection.execute("SELECT step FROM job ORDER BY position").fetchall()
-        return [step for (step,) in rows]
-
-    asyncio.run(prepare())
-    assert steps() == ["check", "local", "check", "local", "local"]
-    between = _once_more(database_url, "_local.py", steps)
-    assert between == ["check"] * 5
-    assert steps() == ["check", "local", "check", "local", "check"]
+def test_a_migration_that_fails_changes_nothing(
+    servers: Servers, next_version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Path(migrate_module.SCRIPTS) / "versions" / "0003_broken.py"
+    broken.write_text(
+        _SCRIPT.format(name="0003", before=next_version, statement="ALTER TABLE nothing ADD COLUMN x int")
+    )
+    with servers.database(migrated=False) as url:
+        with pytest.raises(DBAPIError, match="nothing"):
+            migrate(url)
+        with psycopg.connect(url) as connection:
+            assert connection.execute("SELECT to_regclass('job'), to_regclass('alembic_version')").fetchone() == (
+                None,
+                None,
+            )
 
 
 def test_an_empty_database_is_refused_with_the_remedy(servers: Servers) -> None:
@@ -123,31 +123,6 @@ def test_an_unreachable_database_is_named_without_its_password(connect: Callable
     assert "127.0.0.1:1/nightdesk" in str(caught.value)
     assert "NIGHTDESK_DATABASE_URL" in str(caught.value)
     assert "s3cret-canary" not in str(caught.value)
-
-
-def _once_more(url: str, ending: str, look: Callable[[], list[str]] = list) -> list[str]:
-    """Take back the migration whose file ends so, and apply it again; returns what is seen in between."""
-    scripts = ScriptDirectory.from_config(_config()).walk_revisions()
-    migration = next(script for script in scripts if script.path.endswith(ending)).module
-    engine = create_engine(sqlalchemy_url(url))
-    with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
-        migration.downgrade()
-    between = look()
-    with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
-        migration.upgrade()
-    engine.dispose()
-    return between
-
-
-async def _two_finished_one_pruned(url: str) -> None:
-    async with PostgresLedger(url, connections=1) as ledger:
-        await finished(ledger)
-        await ledger.delete([await finished(ledger)])
-
-
-async def _violations(url: str) -> list[Violation]:
-    async with PostgresLedger(url, connections=1) as ledger:
-        return await ledger.violations()
 
 
 async def _open(url: str) -> None:

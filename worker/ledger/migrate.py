@@ -14,6 +14,9 @@ from sqlalchemy.pool import NullPool
 from tasks.errors import SchemaMismatch
 from worker.ledger.database import CONNECT_S, not_permitted, sqlalchemy_url, unavailable
 
+SCRIPTS = str(files("worker.ledger") / "migrations")
+"""Folder of the migration scripts."""
+
 MIGRATION_LOCK = 0x6E64_6D67
 """Advisory lock key: two processes that migrate at once do it one after the other."""
 
@@ -30,7 +33,7 @@ class Standing(StrEnum):
 def _config(connection: Connection | None = None) -> Config:
     config = Config()
     # A percent sign would be read as interpolation.
-    config.set_main_option("script_location", str(files("worker.ledger") / "migrations").replace("%", "%%"))
+    config.set_main_option("script_location", SCRIPTS.replace("%", "%%"))
     if connection is not None:
         config.attributes["connection"] = connection
     return config

@@ -1,4 +1,4 @@
-"""The ledger as first laid down: all tables, constraints and indexes, and the database's clock."""
+"""The initial schema: all tables, constraints and indexes, and the database's clock."""
 
 from alembic import op
 
@@ -24,9 +24,11 @@ CREATE TABLE batch (
     max_cost_usd NUMERIC(14, 8),
     reserved_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
     spent_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
+    pruned_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
     paused BOOLEAN DEFAULT false NOT NULL,
     cancelled_at TIMESTAMP WITH TIME ZONE,
     defaults JSONB DEFAULT '{}' NOT NULL,
+    erased_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT batch_pkey PRIMARY KEY (id),
     CONSTRAINT batch_reserved_not_negative CHECK (reserved_usd >= 0)
 );
@@ -68,6 +70,7 @@ CREATE TABLE job (
     priority SMALLINT DEFAULT 0 NOT NULL,
     scheduled_at TIMESTAMP WITH TIME ZONE NOT NULL,
     available_at TIMESTAMP WITH TIME ZONE,
+    limited_ms DOUBLE PRECISION,
     deadline TIMESTAMP WITH TIME ZONE,
     hinted_at TIMESTAMP WITH TIME ZONE,
     lease_token UUID,
@@ -79,10 +82,13 @@ CREATE TABLE job (
     outcome TEXT,
     cost_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
     result_published_at TIMESTAMP WITH TIME ZONE,
+    correction JSONB,
+    recheck JSONB,
+    erased_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT job_pkey PRIMARY KEY (id),
     CONSTRAINT job_batch_id_position_key UNIQUE (batch_id, position),
     CONSTRAINT job_state_known CHECK (state IN ('available', 'cancelled', 'completed', 'expired', 'failed', 'pending', 'running', 'scheduled')),
-    CONSTRAINT job_step_known CHECK (step IN ('check', 'generate')),
+    CONSTRAINT job_step_known CHECK (step IN ('check', 'generate', 'local')),
     CONSTRAINT job_final_iff_finished CHECK ((state IN ('cancelled', 'completed', 'expired', 'failed')) = (finished_at IS NOT NULL)),
     CONSTRAINT job_outcome_iff_completed CHECK ((state = 'completed') = (outcome IS NOT NULL)),
     CONSTRAINT job_outcome_known CHECK (outcome IS NULL OR outcome IN ('abstained', 'answered', 'no_evidence', 'partial', 'refused', 'rejected')),
@@ -90,6 +96,7 @@ CREATE TABLE job (
     CONSTRAINT job_held_only_scheduled CHECK (held_reason IS NULL OR state = 'scheduled'),
     CONSTRAINT job_held_reason_known CHECK (held_reason IS NULL OR held_reason IN ('batch_paused', 'budget', 'lane_paused', 'unknown_outcome')),
     CONSTRAINT job_published_only_final CHECK (result_published_at IS NULL OR finished_at IS NOT NULL),
+    CONSTRAINT job_erased_only_final CHECK (erased_at IS NULL OR finished_at IS NOT NULL),
     CONSTRAINT job_batch_id_fkey FOREIGN KEY(batch_id) REFERENCES batch (id)
 );
 
@@ -136,16 +143,23 @@ CREATE TABLE attempt (
     timing_ms JSONB,
     failure JSONB,
     provider_batch_id UUID,
+    share_key BYTEA,
+    shared_from UUID,
     CONSTRAINT attempt_pkey PRIMARY KEY (id),
     CONSTRAINT attempt_closed_iff_outcome CHECK ((closed_at IS NULL) = (outcome IS NULL)),
     CONSTRAINT attempt_outcome_known CHECK (outcome IS NULL OR outcome IN ('ok', 'unknown') OR outcome LIKE 'error:%'),
     CONSTRAINT attempt_purpose_known CHECK (purpose IN ('generate', 'reask', 'correct', 'judge')),
+    CONSTRAINT attempt_shared_is_no_call CHECK (shared_from IS NULL OR (outcome = 'ok' AND purpose = 'generate' AND cost_usd = 0 AND reserved_usd = 0 AND usage IS NULL AND share_key IS NULL)),
     CONSTRAINT attempt_job_id_fkey FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
 );
 
 CREATE INDEX attempt_of_job ON attempt (job_id, run);
 
+CREATE INDEX attempt_open ON attempt (opened_at) WHERE closed_at IS NULL;
+
 CREATE INDEX attempt_unknown ON attempt (job_id) WHERE outcome = 'unknown';
+
+CREATE INDEX attempt_share_key ON attempt (share_key) WHERE share_key IS NOT NULL;
 
 CREATE TABLE generation_record (
     job_id UUID NOT NULL,
@@ -176,6 +190,7 @@ CREATE TABLE generation_record (
     usage JSONB,
     timing_ms JSONB NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    canonical JSONB,
     CONSTRAINT generation_record_pkey PRIMARY KEY (job_id, run),
     CONSTRAINT generation_record_status_known CHECK (status IN ('success', 'partial', 'failed')),
     CONSTRAINT generation_record_job_id_fkey FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
@@ -223,6 +238,34 @@ CREATE TABLE completion (
 );
 
 CREATE UNIQUE INDEX completion_winner ON completion (job_id, run, round, purpose) WHERE won;
+
+CREATE INDEX completion_beside ON completion (job_id) WHERE NOT won;
+
+CREATE TABLE heard_verdict (
+    batch_id UUID NOT NULL,
+    key BYTEA NOT NULL,
+    attempt_id UUID NOT NULL,
+    number SMALLINT NOT NULL,
+    CONSTRAINT heard_verdict_pkey PRIMARY KEY (batch_id, key),
+    CONSTRAINT heard_verdict_attempt_id_fkey FOREIGN KEY(attempt_id) REFERENCES completion (attempt_id) ON DELETE CASCADE
+);
+
+CREATE INDEX heard_verdict_of_attempt ON heard_verdict (attempt_id);
+
+CREATE TABLE worker (
+    name TEXT NOT NULL,
+    seen_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    steps TEXT[] DEFAULT '{}' NOT NULL,
+    CONSTRAINT worker_pkey PRIMARY KEY (name)
+);
+
+CREATE TABLE lane_pause (
+    provider TEXT NOT NULL,
+    lane TEXT NOT NULL,
+    paused_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    why TEXT NOT NULL,
+    CONSTRAINT lane_pause_pkey PRIMARY KEY (provider, lane)
+);
 """
 
 STORAGE = """
@@ -233,7 +276,8 @@ ALTER TABLE completion ALTER COLUMN raw SET STORAGE EXTERNAL, ALTER COLUMN parse
     ALTER COLUMN prompt SET STORAGE EXTERNAL;
 ALTER TABLE generation_record ALTER COLUMN messages_snapshot SET STORAGE EXTERNAL,
     ALTER COLUMN output_raw SET STORAGE EXTERNAL, ALTER COLUMN answer SET STORAGE EXTERNAL,
-    ALTER COLUMN citations SET STORAGE EXTERNAL, ALTER COLUMN grounding SET STORAGE EXTERNAL;
+    ALTER COLUMN citations SET STORAGE EXTERNAL, ALTER COLUMN grounding SET STORAGE EXTERNAL,
+    ALTER COLUMN canonical SET STORAGE EXTERNAL;
 -- Room on each page, so that renewals and hints stay on it without touching an index.
 ALTER TABLE job SET (fillfactor = 80);
 ALTER TABLE batch SET (fillfactor = 50);
