@@ -28,6 +28,7 @@ from tests.contract.driving import (
 from tests.servers import Servers, advance_clock
 from worker.doctor import Finding, Severity, examine
 from worker.doctor.postgres import RESET_CLOCK
+from worker.doctor.workers import count_listeners
 from worker.ledger.migrate import head_revision, migrate
 from worker.ledger.postgres import PostgresLedger
 from worker.limits.book import Notice, Order
@@ -203,10 +204,46 @@ def test_a_redis_that_is_nearly_full(patient: Patient) -> None:
 
 
 def test_a_redis_that_is_full_takes_no_question_to_workers(patient: Patient) -> None:
-    with configured(patient, "maxmemory", "1mb"):
+    with silent_worker(patient), configured(patient, "maxmemory", "1mb"):
         found = {finding.check: finding for finding in asyncio.run(examine()).findings}
     assert list(found) == ["redis_memory", "workers"]
     assert "can't be asked over Redis" in found["workers"].what
+
+
+@contextmanager
+def silent_worker(patient: Patient) -> Iterator[None]:
+    """A connection that listens where workers are asked, and never answers."""
+    with redis.Redis.from_url(patient.servers.redis_url) as client, client.pubsub() as listener:
+        listener.psubscribe("/0.celery.pidbox")
+        assert listener.get_message(timeout=10)
+        yield
+
+
+def test_only_workers_that_listen_are_waited_for(patient: Patient) -> None:
+    assert count_listeners(patient.servers.redis_url) == 0
+    with silent_worker(patient):
+        assert count_listeners(patient.servers.redis_url) == 1
+        assert list(answers(patient)) == ["workers"]
+
+
+def test_a_redis_that_hides_its_clients_still_takes_the_question(patient: Patient) -> None:
+    parts = urlsplit(patient.servers.redis_url)
+    limited = urlunsplit(parts._replace(netloc=f"guest:s3cret@{parts.hostname}:{parts.port}"))
+    with redis.Redis.from_url(patient.servers.redis_url) as client:
+        client.acl_setuser(
+            "guest", enabled=True, passwords=["+s3cret"], keys="*", channels="*", commands=["+@all", "-client|list"]
+        )
+        patient.monkeypatch.setenv("NIGHTDESK_REDIS_URL", limited)
+        try:
+            assert count_listeners(limited) is None
+            assert list(answers(patient)) == ["workers"]
+        finally:
+            client.acl_deluser("guest")
+
+
+def answers(patient: Patient) -> dict[str, str]:
+    """Findings of one examination, workers included."""
+    return {finding.check: finding.what for finding in asyncio.run(examine()).findings}
 
 
 def test_one_url_without_the_other(patient: Patient) -> None:

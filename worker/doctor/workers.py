@@ -4,9 +4,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import redis
 from celery import Celery
 from kombu.exceptions import KombuError
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError
 
 from schemas.states import Step
 from worker.app import QUEUES, make_app
@@ -25,7 +26,10 @@ def look(settings: Settings, redis_url: str) -> dict[str, frozenset[str]] | Find
     """Ask the workers, over Redis, what queues they listen to; or say why they can't be asked."""
     with make_app(settings, redis_url) as app:
         try:
-            replies = app.control.inspect(timeout=ANSWER_S).active_queues() or {}
+            listeners = count_listeners(redis_url)
+            if listeners == 0:
+                return {}
+            replies = app.control.inspect(timeout=ANSWER_S, limit=listeners).active_queues() or {}
         except (RedisError, KombuError, OSError) as error:
             return Finding(
                 "workers",
@@ -34,6 +38,20 @@ def look(settings: Settings, redis_url: str) -> dict[str, frozenset[str]] | Find
                 "Redis answers but takes no messages: see what else is found of it, and its log",
             )
     return {node: frozenset(queue["name"] for queue in queues) for node, queues in replies.items()}
+
+
+def count_listeners(redis_url: str) -> int | None:
+    """Count the connections that a question to all workers reaches; None where Redis may not be asked for its clients.
+
+    With the count, nobody waits for workers that are not there: a Celery worker holds one such connection.
+    """
+    with redis.Redis.from_url(redis_url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S) as client:
+        database = str(client.get_connection_kwargs().get("db", 0))
+        try:
+            clients: list[dict[str, str]] = client.client_list(_type="pubsub")
+        except NoPermissionError:
+            return None
+    return sum(one["psub"] != "0" and one["db"] == database for one in clients)
 
 
 def answers_here(settings: Settings, redis_url: str) -> bool:
