@@ -1,16 +1,16 @@
-"""Turns what a model wrote into an answer; ``tasks.postprocess`` is the door.
+"""Turns a model's output into an answer; ``tasks.postprocess`` is the entry point.
 
-reading      a completion or a given answer to its canonical form
-segments     the JSON form, strict first, then salvaged
-markers      citation markers in running text
-intent       which format, when the caller leaves it open
-render       the canonical form to text in the style and format asked for
-  flow       the segments as one text, with the places of the markers
-  items      that text as the items of a list
-  plain      that text without its Markdown
-  styles     what sources are called, how markers look
-  writing    the pass that writes, and notes where everything stands
-  rendered   what comes of it
-validity     whether it is what its format promises
-citing       citations with their places in answer and source
+reading      parses a completion or a supplied answer into the canonical form
+segments     parses the JSON form: strictly first, then by salvage
+markers      finds citation markers in running text
+intent       chooses the format when the caller leaves it open
+render       renders the canonical form in the requested style and format
+  flow       joins the segments into one text with the positions of the markers
+  items      splits that text into the items of a list
+  plain      removes the Markdown from that text
+  styles     formats source names, markers and reference lines
+  writing    writes the text in one pass and records positions
+  rendered   the rendered text with its positions
+validity     validates a rendered answer against its format
+citing       locates citations in the answer and in the source
 """

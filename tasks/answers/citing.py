@@ -1,4 +1,4 @@
-"""Locate every citation of a rendered answer in its source, to the code point."""
+"""Locates every citation of a rendered answer in its source, to the code point."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from tasks.text.sentences import Span, words
 
 SNIPPET_CHARACTERS = 150
 DECENT_MATCH = 0.35
-"""Least share (by weight) of a sentence's words in a source for us to name the place a marker without quote relies on."""
+"""Least share (by weight) of a sentence's words that a source must contain to locate a marker without a quote."""
 
 _SHOWN_QUOTE = 80
 
@@ -22,20 +22,20 @@ def locate_citations(
     request: JobRequest,
     answer: CanonicalAnswer,
     rendered: Rendered,
-    shown: Sequence[int],
+    source_indexes: Sequence[int],
     *,
     sentences: Sequence[tuple[Span, int]],
     markers: Sequence[Span],
 ) -> tuple[list[Citation], list[str]]:
-    """All citations in the order of their markers, and what is to be said of those whose words are not there.
+    """All citations in the order of their markers, and a warning for each quote that its source does not contain.
 
-    A citation without a quote gets the place in its source that its sentence relies on, if there is a decent one.
+    A citation without a quote gets the passage of its source that fits its sentence best, if one fits well enough.
 
     Args:
         request: the job's request.
         answer: the canonical answer.
         rendered: the same answer as text.
-        shown: the source index of each source number - 1.
+        source_indexes: the source index of each source number - 1.
         sentences: the sentences of the text, each with the position up to which markers belong to it.
         markers: all markers in the text.
     """
@@ -43,31 +43,35 @@ def locate_citations(
     warnings: list[str] = []
     places = _Places(request, rendered.text, sentences, markers)
     for mark in rendered.marks:
-        source_index = shown[mark.source - 1]
+        source_index = source_indexes[mark.source - 1]
         source = request.context[source_index]
-        for wanted in answer.segments[mark.segment].citations:
-            if wanted.source != mark.source:
+        for reference in answer.segments[mark.segment].citations:
+            if reference.source != mark.source:
                 continue
-            if wanted.quote.strip():
-                place = locate(wanted.quote, source.content)
+            if reference.quote.strip():
+                place = locate(reference.quote, source.content)
                 if place is None:
-                    warnings.append(_not_there(wanted, mark.rank, request, shown))
+                    warnings.append(_not_there(reference, mark.rank, request, source_indexes))
             else:
                 place = places.of(mark.start, source_index)
             citations.append(_citation(source, source_index, mark, place))
     return citations, warnings
 
 
-def _not_there(wanted: SegmentCitation, rank: int, request: JobRequest, shown: Sequence[int]) -> str:
-    quote = " ".join(UNSTORABLE.sub("\ufffd", wanted.quote).split())
+def _not_there(reference: SegmentCitation, rank: int, request: JobRequest, source_indexes: Sequence[int]) -> str:
+    quote = " ".join(UNSTORABLE.sub("\ufffd", reference.quote).split())
     quote = quote if len(quote) <= _SHOWN_QUOTE else quote[:_SHOWN_QUOTE] + "…"
-    others = [number for number, index in enumerate(shown, 1) if wanted.quote.strip() in request.context[index].content]
-    elsewhere = f" (it stands in context[{shown[others[0] - 1]}])" if others else ""
+    matching = [
+        number
+        for number, index in enumerate(source_indexes, 1)
+        if reference.quote.strip() in request.context[index].content
+    ]
+    elsewhere = f" (it stands in context[{source_indexes[matching[0] - 1]}])" if matching else ""
     return f'a quote does not stand in the source [{rank}] it is attributed to{elsewhere}: "{quote}"'
 
 
 class _Places:
-    """Where in a source a sentence that cites it without a quote finds its words."""
+    """Locates the passage of a source that fits a sentence which cites it without a quote."""
 
     def __init__(
         self, request: JobRequest, text: str, sentences: Sequence[tuple[Span, int]], markers: Sequence[Span]
@@ -84,10 +88,14 @@ class _Places:
             bare = strip_markers(self._text, self._markers)
             self._words = [content_words(words(bare[span.start : span.end])) for span, _ in self._sentences]
             self._search = SourceSearch(self._request.context, frozenset[str]().union(*self._words))
-        for (span, reach), said in zip(self._sentences, self._words, strict=True):
+        for (span, reach), sentence_words in zip(self._sentences, self._words, strict=True):
             if span.start <= position <= reach:
-                match = self._search.best(said, source_index)
-                return self._search.span(match, said) if match is not None and match.score >= DECENT_MATCH else None
+                match = self._search.best(sentence_words, source_index)
+                return (
+                    self._search.span(match, sentence_words)
+                    if match is not None and match.score >= DECENT_MATCH
+                    else None
+                )
         return None
 
 

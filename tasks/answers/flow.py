@@ -1,4 +1,4 @@
-"""The canonical answer as one text: where each segment stands in it, and where its markers go."""
+"""Joins the canonical answer into one text with the span of each segment and the position of each marker."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
@@ -12,13 +12,13 @@ from tasks.text.sentences import Span
 
 _TAIL = re.compile(r"[ \t]*(?:[.!?:;,…。！？，；]+|\|)[ \t]*\Z")
 _LONGEST_TAIL = 40
-"""Characters of closing punctuation looked at."""
+"""Most characters of closing punctuation."""
 _FENCE = re.compile(r"(?m)^ {0,3}(`{3,}|~{3,})([^\n]*)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """A marker to be written at ``position`` of the text."""
+    """A marker to write at ``position`` of the text."""
 
     position: int
     segment: int
@@ -27,7 +27,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The segments' texts put together, and the markers in order of their positions."""
+    """The joined texts of the segments, and the markers by position."""
 
     text: str
     bounds: tuple[Span, ...]
@@ -35,7 +35,10 @@ class Flow:
 
 
 def flow_of(answer: CanonicalAnswer, style: CitationStyle) -> Flow:
-    """Put an answer together. A marker goes before the punctuation that closes its segment, a superscript behind it."""
+    """Joins the segments of an answer.
+
+    A marker goes before the punctuation that closes its segment; a superscript goes after it.
+    """
     texts = [segment.text.replace("\r\n", "\n").replace("\r", "\n") for segment in answer.segments]
     ends = list(accumulate(map(len, texts)))
     bounds = tuple(Span(end - len(text), end) for text, end in zip(texts, ends, strict=True))
@@ -54,14 +57,14 @@ def sources_of(segment: Segment) -> list[int]:
 
 def _end_of_words(text: str, *, raised: bool) -> int:
     body = text.rstrip()
-    if (not raised or body.endswith("|")) and (found := _TAIL.search(body, max(0, len(body) - _LONGEST_TAIL))):
-        return len(body[: found.start()].rstrip())
+    if (not raised or body.endswith("|")) and (tail := _TAIL.search(body, max(0, len(body) - _LONGEST_TAIL))):
+        return len(body[: tail.start()].rstrip())
     return len(body)
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A block of code ``[start, end)``, its fences included; ``unclosed`` is the fence that its end lacks."""
+    """A block of code ``[start, end)`` with its fences; ``unclosed`` is the missing closing fence, if any."""
 
     start: int
     end: int
@@ -73,13 +76,13 @@ def fenced_blocks(text: str) -> Iterator[Fenced]:
     if "```" not in text and "~~~" not in text:
         return
     opening: re.Match[str] | None = None
-    for found in _FENCE.finditer(text):
-        fence, rest = found.groups()
+    for match in _FENCE.finditer(text):
+        fence, rest = match.groups()
         if opening is None:
             if fence[0] == "~" or "`" not in rest:
-                opening = found
+                opening = match
         elif fence.startswith(opening[1]) and not rest.strip():
-            yield Fenced(opening.start(), found.end())
+            yield Fenced(opening.start(), match.end())
             opening = None
     if opening is not None:
         yield Fenced(opening.start(), len(text), opening[1])

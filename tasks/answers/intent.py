@@ -1,4 +1,4 @@
-"""Decides the format of an answer whose caller leaves it open."""
+"""Chooses the output format of an answer when the caller leaves it open."""
 # ruff: noqa: RUF001 - full-width marks are meant
 
 import re
@@ -51,7 +51,7 @@ _ASKS_FOR = (
         ),
     ),
 )
-"""The form named in words."""
+"""Queries that name a format."""
 
 _IS_ANSWERED_BY = (
     (
@@ -97,30 +97,30 @@ _IS_ANSWERED_BY = (
         ),
     ),
 )
-"""What a question is about, in English, German, Spanish, French, Chinese and Arabic."""
+"""Queries that imply a format, in English, German, Spanish, French, Chinese and Arabic."""
 
 
 def resolve_format(request: JobRequest) -> OutputFormat:
     """The output format of a job.
 
-    ``auto`` is decided by the intent, then by the form that the query names, then by the mode, then by what the query
-    asks: a list, a comparison, how to do something. With ``aggregate``, running text becomes a list of points.
+    For ``auto`` the first of these decides: the intent, a format that the query names, the mode, the kind of question
+    (a list, a comparison, instructions). With ``aggregate``, running text becomes a list of points.
     """
-    asked = request.config.output_format
-    if request.aggregate and asked in {OutputFormat.AUTO, OutputFormat.MARKDOWN, OutputFormat.PLAIN}:
+    requested = request.config.output_format
+    if request.aggregate and requested in {OutputFormat.AUTO, OutputFormat.MARKDOWN, OutputFormat.PLAIN}:
         return OutputFormat.BULLETS
-    if asked is not OutputFormat.AUTO:
-        return asked
-    if request.intent and (known := _FORMAT_OF_INTENT.get(request.intent.strip().lower())):
-        return known
-    return _said(request.query, _ASKS_FOR) or _implied(request)
+    if requested is not OutputFormat.AUTO:
+        return requested
+    if request.intent and (by_intent := _FORMAT_OF_INTENT.get(request.intent.strip().lower())):
+        return by_intent
+    return _first_match(request.query, _ASKS_FOR) or _implied(request)
 
 
 def _implied(request: JobRequest) -> OutputFormat:
     if request.config.mode is GenerationMode.COMPARISON:
         return OutputFormat.TABLE
-    return _said(request.query, _IS_ANSWERED_BY) or OutputFormat.MARKDOWN
+    return _first_match(request.query, _IS_ANSWERED_BY) or OutputFormat.MARKDOWN
 
 
-def _said(query: str, patterns: Iterable[tuple[OutputFormat, re.Pattern[str]]]) -> OutputFormat | None:
+def _first_match(query: str, patterns: Iterable[tuple[OutputFormat, re.Pattern[str]]]) -> OutputFormat | None:
     return next((output_format for output_format, pattern in patterns if pattern.search(query)), None)

@@ -1,4 +1,4 @@
-"""Cuts an answer into the items of a list: by the list or table that the model wrote, else by its sentences."""
+"""Splits an answer into the items of a list: by the model's own list or table, else by its sentences."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
@@ -11,17 +11,17 @@ from tasks.answers.writing import Edit
 
 
 class Kind(Enum):
-    """What an item is in a list."""
+    """The role of an item in a list."""
 
     POINT = auto()
     LEAD = auto()
-    """A line that leads in to what follows: it ends with a colon."""
+    """A line that introduces the next items: it ends with a colon."""
     HEADING = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """``[start, end)`` of the segments' texts without list markers; ``depth`` counts from 0."""
+    """An item at ``[start, end)`` of the joined segments, without its list marker; ``depth`` counts from 0."""
 
     start: int
     end: int
@@ -39,10 +39,10 @@ _LEAD_END = re.compile(r"[:：]\s*\Z")
 
 
 def cut_items(flow: Flow) -> list[Item]:
-    """The items of an answer in order; lines without words (rules, the second row of a table) are left out.
+    """The items of an answer in order, without lines that hold no words (rules, the second row of a table).
 
-    An item is a line with a list marker and the lines that continue it, a heading, a row of a table, or else a
-    sentence with the segments it is made of. An answer without words that cites something is one empty item.
+    An item is a line with a list marker and its continuation lines, a heading, a row of a table, or else a sentence.
+    An answer that has citations but no words is one empty item.
     """
     items = list(_Cutter(flow, _numbers_are_markers(flow.text)).items())
     if not items and flow.inserts:
@@ -51,9 +51,9 @@ def cut_items(flow: Flow) -> list[Item]:
 
 
 def _numbers_are_markers(text: str) -> bool:
-    """Whether lines that begin with a number are a list: a lone ``3. May`` is a date and keeps its number."""
-    found = (_MARKER.match(line.group()) for line in _LINE.finditer(text))
-    numbers = [int(marker["number"]) for marker in found if marker and marker["number"]]
+    """Tells whether lines that begin with a number form a list; a single ``3. May`` is a date and keeps its number."""
+    matches = (_MARKER.match(line.group()) for line in _LINE.finditer(text))
+    numbers = [int(marker["number"]) for marker in matches if marker and marker["number"]]
     return len(numbers) > 1 or numbers == [1]
 
 
@@ -61,7 +61,7 @@ def _numbers_are_markers(text: str) -> bool:
 class _Cutter:
     flow: Flow
     numbered: bool
-    _found: list[Item] = field(default_factory=list)
+    _items: list[Item] = field(default_factory=list)
     _indents: list[int] = field(default_factory=list)
     _paragraph: int | None = None
     _last: int = 0
@@ -75,7 +75,7 @@ class _Cutter:
             before = line.end()
             self._take(line.start(), line.end())
         self._close()
-        yield from self._found
+        yield from self._items
 
     def _take(self, start: int, end: int) -> None:
         text = self.flow.text
@@ -96,10 +96,10 @@ class _Cutter:
             self._add(start, end, Kind.HEADING)
         elif line.lstrip().startswith("|"):
             self._close()
-            left = start + line.index("|") + 1
-            self._add(left, left + len(text[left:end].rstrip().removesuffix("|")), Kind.POINT)
-        elif self._indents and self._found and (self._paragraph is None and self._continues(start, line)):
-            last = self._found.pop()
+            cell_start = start + line.index("|") + 1
+            self._add(cell_start, cell_start + len(text[cell_start:end].rstrip().removesuffix("|")), Kind.POINT)
+        elif self._indents and self._items and (self._paragraph is None and self._continues(start, line)):
+            last = self._items.pop()
             self._add(last.start, end, last.kind, last.depth)
         else:
             if self._paragraph is None:
@@ -108,25 +108,25 @@ class _Cutter:
             self._last = end
 
     def _marker(self, line: str) -> re.Match[str] | None:
-        found = _MARKER.match(line)
-        return found if found and (self.numbered or found["number"] is None) else None
+        match = _MARKER.match(line)
+        return match if match and (self.numbered or match["number"] is None) else None
 
     def _continues(self, start: int, line: str) -> bool:
-        """Whether a line without a marker goes on with the item before it: it follows directly, or is indented."""
-        return self.flow.text.count("\n", self._found[-1].end, start) <= 1 or line.startswith(("  ", "\t"))
+        """Tells whether a line without a marker continues the previous item: it follows directly or is indented."""
+        return self.flow.text.count("\n", self._items[-1].end, start) <= 1 or line.startswith(("  ", "\t"))
 
     def _close(self) -> None:
-        """End a paragraph: its sentences become items."""
+        """Ends a paragraph and adds its sentences as items."""
         if self._paragraph is None:
             return
         self._indents = []
         start, end, self._paragraph = self._paragraph, self._last, None
         text = self.flow.text
         for bound in self.flow.bounds:
-            cut = bound.start
-            if start < cut < end and (_SENTENCE_END.search(text, start, cut) or _opens_line(text, cut)):
-                self._add(start, cut, None)
-                start = cut
+            boundary = bound.start
+            if start < boundary < end and (_SENTENCE_END.search(text, start, boundary) or _opens_line(text, boundary)):
+                self._add(start, boundary, None)
+                start = boundary
         self._add(start, end, None)
 
     def _add(self, start: int, end: int, kind: Kind | None, depth: int = 0) -> None:
@@ -137,11 +137,11 @@ class _Cutter:
         end -= len(words) - len(words.rstrip())
         if kind is None:
             kind = Kind.LEAD if _LEAD_END.search(self.flow.text, start, end) else Kind.POINT
-        self._found.append(Item(start, end, kind, depth))
+        self._items.append(Item(start, end, kind, depth))
 
 
 def _opens_line(text: str, position: int) -> bool:
-    """Whether nothing but white space with a line break stands between a position and the words that follow."""
+    """Tells whether the next words after a position begin a new line."""
     rest = re.compile(r"\s*").match(text, position)
     return rest is not None and "\n" in rest.group()
 
@@ -155,13 +155,13 @@ _OPENS_BLOCK = re.compile(
 
 
 def on_one_line(text: str, start: int, end: int) -> list[Edit]:
-    """Line breaks and runs of white space become one space."""
-    found = _BREAKS.finditer(text, start, end)
-    return [Edit(one.start(), one.end(), " ") for one in found if one.group() != " "]
+    """Edits that replace each run of white space by one space."""
+    matches = _BREAKS.finditer(text, start, end)
+    return [Edit(match.start(), match.end(), " ") for match in matches if match.group() != " "]
 
 
 def as_item(text: str, item: Item) -> list[Edit]:
-    """On one line, and not read as a list, heading or code of its own because of how it begins."""
+    """Edits that put an item on one line and escape a beginning that Markdown would parse as a block."""
     edits = on_one_line(text, item.start, item.end)
     opening = _OPENS_BLOCK.match(text, item.start, item.end)
     if opening and item.kind is not Kind.HEADING and item.start < item.end:
@@ -174,6 +174,10 @@ _CELL = re.compile(r"\s+|(?<!\\)\|")
 
 
 def as_cell(text: str, start: int, end: int) -> list[Edit]:
-    """On one line, with what would end a table's cell escaped."""
-    found = ((one, " " if one.group() != "|" else "\\|") for one in _CELL.finditer(text, start, end))
-    return [Edit(one.start(), one.end(), instead) for one, instead in found if one.group() != instead]
+    """Edits that put a table cell on one line and escape its pipes."""
+    replacements = ((match, " " if match.group() != "|" else "\\|") for match in _CELL.finditer(text, start, end))
+    return [
+        Edit(match.start(), match.end(), replacement)
+        for match, replacement in replacements
+        if match.group() != replacement
+    ]

@@ -1,4 +1,4 @@
-"""Find citation markers of any style in running text, and cut the text into segments by them."""
+"""Finds citation markers of any style in running text and splits the text into segments by them."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
@@ -13,7 +13,7 @@ from tasks.text.sentences import Span, sentence_spans
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A marker ``[start, end)`` and the source numbers it names, as written; they may not exist."""
+    """A marker ``[start, end)`` with its source numbers; a number may not exist."""
 
     start: int
     end: int
@@ -46,12 +46,12 @@ def find_markers(text: str, titles: Sequence[str] = ()) -> list[Marker]:
         return []
     code = _code(text) if "`" in text or "~~~" in text else []
     markers = []
-    for found in _ANY.finditer(text):
-        if any(start < found.start() < end for start, end in code):
+    for match in _ANY.finditer(text):
+        if any(start < match.start() < end for start, end in code):
             continue
-        numbers = _numbers_of(found, titles)
+        numbers = _numbers_of(match, titles)
         if numbers:
-            markers.append(Marker(found.start(), found.end(), numbers))
+            markers.append(Marker(match.start(), match.end(), numbers))
     return markers
 
 
@@ -59,41 +59,41 @@ _INLINE_CODE = re.compile(r"(?<!`)(`+)(?!`)[^\n]{1,1000}?(?<!`)\1(?!`)")
 
 
 def _code(text: str) -> list[tuple[int, int]]:
-    """Where code stands: what looks like a marker there is an index."""
+    """Spans of code; a bracketed number in code is an index, not a marker."""
     spans = [(block.start, block.end) for block in fenced_blocks(text)]
-    return spans + [found.span() for found in _INLINE_CODE.finditer(text)]
+    return spans + [match.span() for match in _INLINE_CODE.finditer(text)]
 
 
 _SPACES = re.compile(r"\s+")
 _SURROUNDING = 24
-"""Characters before a marker that must stand before it in a source, too, for it to be the source's own bracket."""
+"""Characters around a marker that must equal those in a source for the marker to be a copy."""
 _LEAST_SURROUNDING = 8
 
 
 def own_brackets(text: str, markers: Sequence[Marker], sources: Sequence[str]) -> set[Marker]:
-    """The markers that were copied from a source together with the words around them, and so cite nothing.
+    """Markers that the model copied from a source together with the words around them; they cite nothing.
 
-    A marker that stands at the same place in a source is that source's own: a footnote, or one that was put there to
-    be copied. Where it names the very source in which the words stand, it is true all the same, and stays.
+    A marker with the same words around it in a source belongs to that source: a footnote, or bait for the model. A copy
+    that names the source it comes from is a correct citation and stays.
 
     Args:
         text: the answer.
         markers: its markers.
-        sources: the contents shown, by number - 1.
+        sources: the contents of the sources in the prompt, by number - 1.
     """
     own: set[Marker] = set()
     plain: dict[int, str] = {}
     for marker in markers:
-        written = text[marker.start : marker.end]
+        bracket = text[marker.start : marker.end]
         before = _SPACES.sub(" ", text[max(0, marker.start - 2 * _SURROUNDING) : marker.start])
         after = _SPACES.sub(" ", text[marker.end : marker.end + 2 * _SURROUNDING])
         at_start = text[text.rfind("\n", 0, marker.start) + 1 : marker.start].strip() == ""
-        copied = written + after[:_SURROUNDING] if at_start else before[-_SURROUNDING:] + written
-        if len(copied) - len(written) < _LEAST_SURROUNDING:
+        copied = bracket + after[:_SURROUNDING] if at_start else before[-_SURROUNDING:] + bracket
+        if len(copied) - len(bracket) < _LEAST_SURROUNDING:
             continue
         holders: list[int] = []
         for number, source in enumerate(sources, start=1):
-            if written not in source:
+            if bracket not in source:
                 continue
             if number not in plain:
                 plain[number] = _SPACES.sub(" ", source)
@@ -104,25 +104,27 @@ def own_brackets(text: str, markers: Sequence[Marker], sources: Sequence[str]) -
     return own
 
 
-def _numbers_of(found: re.Match[str], titles: Sequence[str]) -> tuple[int, ...]:
-    if (title := found["title"]) is not None:
-        wanted = _plain(title)
+def _numbers_of(match: re.Match[str], titles: Sequence[str]) -> tuple[int, ...]:
+    if (title := match["title"]) is not None:
+        name = _plain(title)
         return tuple(
-            number for number, known in enumerate(titles, start=1) if known and wanted.startswith(_plain(known))
+            number
+            for number, source_title in enumerate(titles, start=1)
+            if source_title and name.startswith(_plain(source_title))
         )[:1]
-    if (raised := found["raised"]) is not None:
+    if (raised := match["raised"]) is not None:
         return tuple(int(unicodedata.normalize("NFKC", part)) for part in re.findall(r"[¹²³⁰⁴-⁹]+", raised))
-    written = found["brackets"] or found["round"] or found["corner"]
+    listing = match["brackets"] or match["round"] or match["corner"]
     numbers: dict[int, None] = {}
-    for first, last in _RANGE.findall(written):
+    for first, last in _RANGE.findall(listing):
         if int(first) < int(last) <= int(first) + _LONGEST_RANGE:
             numbers.update(dict.fromkeys(range(int(first), int(last) + 1)))
-    numbers.update(dict.fromkeys(int(part) for part in re.findall(r"\d+", written)))
-    return tuple(sorted(numbers)) if _RANGE.search(written) else tuple(numbers)
+    numbers.update(dict.fromkeys(int(part) for part in re.findall(r"\d+", listing)))
+    return tuple(sorted(numbers)) if _RANGE.search(listing) else tuple(numbers)
 
 
 _ESCAPE = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
-"""A backslash by which Markdown shows the next character as it is."""
+"""A backslash escape of Markdown."""
 
 
 def _plain(title: str) -> str:
@@ -141,46 +143,45 @@ _FOOTNOTES = re.compile(r"\n[ \t]*\n(?:[¹²³⁰⁴-⁹]+[ \t]+\S[^\n]*(?:\n|\Z
 
 
 def references_start(text: str) -> int:
-    """Where a closing list of references, or of footnotes, begins; the end of the text if there is none."""
-    found = _REFERENCES.search(text) or _FOOTNOTES.search(text)
-    return found.start() if found else len(text)
+    """Starts of a closing list of references or footnotes; the end of the text without one."""
+    match = _REFERENCES.search(text) or _FOOTNOTES.search(text)
+    return match.start() if match else len(text)
 
 
 _PUNCTUATION = re.compile(r"[.!?:;,…。！？，；]*")
 _BETWEEN = re.compile(r"[\s,;]*")
 
 
-def cut_segments(text: str, markers: Sequence[Marker], known: int) -> tuple[Segment, ...]:
-    """Cut running text into segments, one or more a sentence, each citing the markers that close it.
+def cut_segments(text: str, markers: Sequence[Marker], source_count: int) -> tuple[Segment, ...]:
+    """Splits running text into segments, one or more per sentence, each with the citations of its closing markers.
 
-    Markers are taken out, with the white space before them; all other text is kept, so that the segments' texts put
-    together are the text without its markers.
+    The segments omit the markers and the white space before them. Joined, they are the text without its markers.
 
     Args:
         text: running text.
         markers: its markers, in order.
-        known: how many sources there are; other numbers are left out.
+        source_count: number of sources; greater marker numbers are dropped.
     """
     groups = list(_groups(text, markers))
     ends = {_PUNCTUATION.match(text, group[-1].end).end() for group in groups}  # type: ignore[union-attr]
     cuts = sorted(ends | {span.end for span in sentence_spans(text)} - _inside(groups) | {len(text)})
     segments: list[Segment] = []
     pending = list(markers)
-    left = 0
-    for cut in cuts:
+    start = 0
+    for end in cuts:
         inside: list[Marker] = []
-        while pending and pending[0].start < cut:
+        while pending and pending[0].start < end:
             inside.append(pending.pop(0))
-        piece = _without(text, Span(left, cut), inside)
-        numbers = dict.fromkeys(n for marker in inside for n in marker.numbers if 1 <= n <= known)
+        piece = _without(text, Span(start, end), inside)
+        numbers = dict.fromkeys(n for marker in inside for n in marker.numbers if 1 <= n <= source_count)
         if piece or numbers:
             segments.append(Segment(text=piece, citations=tuple(SegmentCitation(source=n) for n in numbers)))
-        left = cut
+        start = end
     return tuple(segments)
 
 
 def _groups(text: str, markers: Iterable[Marker]) -> Iterable[list[Marker]]:
-    """Markers that follow each other with nothing but white space or commas between them."""
+    """Groups of markers with only white space or commas between them."""
     group: list[Marker] = []
     for marker in markers:
         if group and not _BETWEEN.fullmatch(text, group[-1].end, marker.start):
@@ -192,18 +193,18 @@ def _groups(text: str, markers: Iterable[Marker]) -> Iterable[list[Marker]]:
 
 
 def _inside(groups: Iterable[list[Marker]]) -> set[int]:
-    """Positions at which no sentence may end, because a group of markers goes on."""
+    """Positions inside a group of markers, where no sentence ends."""
     return {position for group in groups for position in range(group[0].start, group[-1].end)}
 
 
 def _without(text: str, span: Span, markers: Sequence[Marker]) -> str:
-    kept = []
-    left = span.start
+    parts = []
+    position = span.start
     for marker in markers:
-        before = text[left : marker.start]
-        if left > span.start and _BETWEEN.fullmatch(before):
+        before = text[position : marker.start]
+        if position > span.start and _BETWEEN.fullmatch(before):
             before = ""
-        kept.append(before.rstrip() if before.strip() or left > span.start else before)
-        left = marker.end
-    kept.append(text[left : span.end])
-    return "".join(kept)
+        parts.append(before.rstrip() if before.strip() or position > span.start else before)
+        position = marker.end
+    parts.append(text[position : span.end])
+    return "".join(parts)

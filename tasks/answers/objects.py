@@ -1,7 +1,7 @@
-"""The object beside an answer: its JSON Schema is checked at the door, and what a model fills in against it.
+"""Validates ``output_schema`` at submission, and the object of an answer against it.
 
-Schemas come from the caller and data from a model: nothing is ever fetched for them, patterns run in linear time,
-and what one schema can cost is bounded.
+Callers write the schemas and models write the objects, so both are untrusted: no reference is fetched, patterns run
+in linear time, and the cost of one schema is bounded.
 """
 
 import hashlib
@@ -19,16 +19,16 @@ from tasks.answers.reading import UNSTORABLE
 from tasks.errors import InputError
 
 MAX_SCHEMA_BYTES = 32_768
-"""Most that an ``output_schema`` may hold as JSON; it stands in every prompt."""
+"""Largest ``output_schema`` in bytes of JSON; every prompt contains it."""
 MAX_APPLICATIONS = 10_000
-"""Most subschemas that one value may be held to by references alone; nested ones double with each level."""
-MAX_TOLD = 5
-"""Violations named; a model that is told more puts no more of them right."""
+"""Most subschemas that references may apply to one value; nested references double them with each level."""
+MAX_REPORTED = 5
+"""Most violations in a correction; a model that gets more corrects no more of them."""
 
 MAX_LEVELS = 64
-"""Of a model's object; a schema made by people has a handful."""
+"""Deepest nesting of a model's object; a schema made by people has a handful of levels."""
 
-_LONGEST_TOLD = 300
+_LONGEST_MESSAGE = 300
 _FIELD = "config.output_schema"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PATTERNS = jsonschema_rs.RegexOptions(size_limit=1_000_000)
@@ -39,10 +39,10 @@ _IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentS
 
 
 def check_schema(config: GenerationConfig) -> None:
-    """Check a caller's own ``output_schema`` at the door.
+    """Validates a caller's own ``output_schema`` at submission.
 
-    Raises: InputError for what is not a JSON Schema of an object (draft 2020-12 unless ``$schema`` says another),
-    is larger than ``MAX_SCHEMA_BYTES``, or refers to anything outside itself.
+    Raises: InputError if it is no JSON Schema of an object (draft 2020-12 unless ``$schema`` names another), exceeds
+    ``MAX_SCHEMA_BYTES``, or refers to anything outside itself.
     """
     schema = config.output_schema
     if not isinstance(schema, dict):
@@ -50,8 +50,8 @@ def check_schema(config: GenerationConfig) -> None:
     try:
         document = _document(schema)
         if len(document) > MAX_SCHEMA_BYTES:
-            told = f"holds {len(document):,} bytes of JSON, at most {MAX_SCHEMA_BYTES:,} are taken"
-            raise InputError(told, field=_FIELD)
+            problem = f"holds {len(document):,} bytes of JSON, at most {MAX_SCHEMA_BYTES:,} are taken"
+            raise InputError(problem, field=_FIELD)
         if "object" not in _types(schema):
             raise InputError('must describe an object: "type": "object"', field=_FIELD)
         _check_references(schema)
@@ -64,11 +64,11 @@ def check_schema(config: GenerationConfig) -> None:
 
 
 def violations(config: GenerationConfig, data: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Where a model's object breaks the schema it was asked to satisfy, in words, at most ``MAX_TOLD``.
+    """Violations of the requested schema by a model's object, in words, at most ``MAX_REPORTED``.
 
     Args:
-        config: with an ``output_schema``; without one nothing can be broken.
-        data: as read from the answer; None when there was none.
+        config: without an ``output_schema`` there are no violations.
+        data: the parsed object of the answer; None without one.
     """
     schema = asked_for(config.output_schema)
     if schema is None:
@@ -78,21 +78,21 @@ def violations(config: GenerationConfig, data: Mapping[str, Any] | None) -> tupl
         return (f"the object asked for by output_schema is missing, or nested more than {MAX_LEVELS} levels deep",)
     try:
         errors = _validator(_document(schema)).iter_errors(own)
-        told = [f"{_path(error.instance_path)}: {_short(error.message)}" for error in errors]
+        problems = [f"{_path(error.instance_path)}: {_short(error.message)}" for error in errors]
     except ValueError as error:
         # Such as a number too long to be read.
-        told = [f"$: {_short(str(error))}"]
-    more = f"; and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
+        problems = [f"$: {_short(str(error))}"]
+    more = f"; and {len(problems) - MAX_REPORTED} more" if len(problems) > MAX_REPORTED else ""
     return tuple(
-        f"the object does not satisfy output_schema at {problem}{more if number == MAX_TOLD else ''}"
-        for number, problem in enumerate(told[:MAX_TOLD], start=1)
+        f"the object does not satisfy output_schema at {problem}{more if number == MAX_REPORTED else ''}"
+        for number, problem in enumerate(problems[:MAX_REPORTED], start=1)
     )
 
 
 def completed(
     config: GenerationConfig, data: Mapping[str, Any] | None, response: str, citations: Sequence[Citation]
 ) -> dict[str, Any] | None:
-    """The object as it is returned: a ready-made one gets the fields that are made from the answer itself."""
+    """The object of the result: for a ready-made schema, with the fields that derive from the answer itself."""
     own = _own(config, data) if data is not None else None
     if own is None:
         return None
@@ -105,9 +105,9 @@ def completed(
 
 
 def embedded(schema: Mapping[str, Any], key: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A schema as that of the property ``key`` of another, and the definitions to be put at the other's root.
+    """A schema rewritten as the property ``key`` of an outer schema, and the definitions for the outer root.
 
-    References count from the root of the whole, so that definitions move there and others get a longer path.
+    References start at the root of the outer schema: the definitions move there, other references get a longer path.
     """
     moved = {name: schema[name] for name in _DEFINITIONS if isinstance(schema.get(name), dict)}
     inner = {name: value for name, value in schema.items() if name not in moved and name not in {"$schema", "$id"}}
@@ -134,41 +134,41 @@ def _compiled(digest: bytes, document: bytes) -> Any:  # noqa: ARG001 - the dige
 
 
 def _types(schema: Mapping[str, Any]) -> Sequence[Any]:
-    given = schema.get("type", ())
-    return given if isinstance(given, list) else (given,)
+    types = schema.get("type", ())
+    return types if isinstance(types, list) else (types,)
 
 
 def _check_references(schema: Mapping[str, Any]) -> None:
-    """Only references within the schema, and not so many that they multiply without end."""
-    # A nested "$id" would make "#/..." start elsewhere.
-    nested = [found for inner in schema.values() for found in _named(inner, ("$id",)) if isinstance(found, str)]
+    """Refuses references that leave the schema, and references that multiply beyond the bound."""
+    # A nested "$id" changes the base of "#/...".
+    nested = [value for inner in schema.values() for value in _named(inner, ("$id",)) if isinstance(value, str)]
     for reference in (*nested, *_references(schema)):
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-            told = f"refers to {_short(str(reference))!r}; only references within it ('#/...') are followed"
-            raise InputError(told, field=_FIELD)
+            problem = f"refers to {_short(str(reference))!r}; only references within it ('#/...') are followed"
+            raise InputError(problem, field=_FIELD)
     costs: dict[str, int] = {}
     for reference in ("#", *_references(schema)):
         if _applications(schema, reference, costs) > MAX_APPLICATIONS:
-            told = f"its references multiply to more than {MAX_APPLICATIONS:,} subschemas; make it flatter"
-            raise InputError(told, field=_FIELD)
+            problem = f"its references multiply to more than {MAX_APPLICATIONS:,} subschemas; make it flatter"
+            raise InputError(problem, field=_FIELD)
 
 
 def _references(schema: Any) -> list[Any]:
-    """All references of a schema; dynamic ones count, so that they are refused."""
+    """All references of a schema, including the dynamic ones, which are refused."""
     return _named(schema, ("$ref", "$dynamicRef", "$recursiveRef"))
 
 
 def _named(value: Any, names: Sequence[str]) -> list[Any]:
     if isinstance(value, list):
-        return [found for inner in value for found in _named(inner, names)]
+        return [match for inner in value for match in _named(inner, names)]
     if not isinstance(value, dict):
         return []
     own = [value[name] for name in names if name in value]
-    return own + [found for inner in value.values() for found in _named(inner, names)]
+    return own + [match for inner in value.values() for match in _named(inner, names)]
 
 
 def _applications(schema: Mapping[str, Any], reference: str, costs: dict[str, int]) -> int:
-    """How many subschemas a reference applies to one value; a circle counts once."""
+    """Number of subschemas that a reference applies to one value; a cycle counts once."""
     if reference not in costs:
         costs[reference] = 1
         costs[reference] = _cost(schema, _target(schema, reference), costs)
@@ -183,10 +183,10 @@ def _cost(schema: Mapping[str, Any], place: Any, costs: dict[str, int]) -> int:
         total += _applications(schema, reference, costs)
     for name in _IN_PLACE:
         inner = place.get(name)
-        several = (
+        subschemas = (
             inner if isinstance(inner, list) else [*inner.values()] if name == "dependentSchemas" and inner else [inner]
         )
-        total += sum(_cost(schema, one, costs) for one in several if isinstance(one, dict))
+        total += sum(_cost(schema, subschema, costs) for subschema in subschemas if isinstance(subschema, dict))
     return total
 
 
@@ -221,7 +221,7 @@ def _derived(config: GenerationConfig) -> frozenset[str]:
 
 
 def _own(config: GenerationConfig, data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the model itself was asked for, storable; None where it is nested too deeply."""
+    """The fields requested from the model, in storable form; None if they are nested too deeply."""
     derived = _derived(config)
     try:
         return {name: value for name, value in _storable(data, MAX_LEVELS).items() if name not in derived}
@@ -230,11 +230,11 @@ def _own(config: GenerationConfig, data: Mapping[str, Any]) -> dict[str, Any] | 
 
 
 class _TooDeep(Exception):
-    """Nested beyond what is read."""
+    """Nesting deeper than ``MAX_LEVELS``."""
 
 
 def _storable(value: Any, levels: int) -> Any:
-    """The value without characters that the ledger can't keep."""
+    """The value without characters that the ledger cannot store."""
     if isinstance(value, str):
         return UNSTORABLE.sub("\ufffd", value)
     if not isinstance(value, dict | list):
@@ -247,10 +247,10 @@ def _storable(value: Any, levels: int) -> Any:
 
 
 def _path(steps: Sequence[str | int]) -> str:
-    """A place in words, like ``$.items[0].price``."""
+    """A path as text, like ``$.items[0].price``."""
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
 def _short(text: str) -> str:
     line = " ".join(text.split("\n\n", maxsplit=1)[0].split())
-    return line if len(line) <= _LONGEST_TOLD else line[:_LONGEST_TOLD] + "…"
+    return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + "…"

@@ -1,4 +1,4 @@
-"""Finds the Markdown in an answer that is to be plain text: the marks go, every word stays."""
+"""Removes Markdown marks from an answer in plain text; every word stays."""
 
 import re
 from collections.abc import Iterable
@@ -15,35 +15,35 @@ _LINK = re.compile(r"(!?\[)([^\[\]\n]{1,300})(\]\((?:https?:|/|#|mailto:)[^)\s]{
 _CODE = re.compile(r"(?<!`)(`+)(?!`)([^\n]{1,1000}?)(?<!`)(\1)(?!`)")
 _STARS = re.compile(r"(?<![0-9A-Za-z*\\])(\*{1,3})(?=[^\s*])([^\n]{0,1000}?[^\s*])(\1)(?![0-9A-Za-z*])")
 _LINES_UNDER = re.compile(r"(?<![^\W_])(?<![_\\])(_{1,3})(?=[^\s_])([^\n]{0,1000}?[^\s_])(\1)(?![^\W_])(?!_)")
-# What is emphasised or linked is bounded, so that marks without their partners cost no more than others.
+# The patterns bound the emphasised or linked text, so that an unpaired mark costs no more than a pair.
 _NESTED = 3
-"""How deep emphasis may be nested."""
+"""Deepest nesting of emphasis that is removed."""
 
 
 def without_markdown(text: str) -> list[Edit]:
-    """The deletions that make plain text of a Markdown text, in order."""
+    """The deletions that turn a Markdown text into plain text, in order."""
     if not re.search(r"[#*_`~\[=|-]", text):
         return []
-    left = list(text)
+    remaining = list(text)
     edits: list[Edit] = []
     for block in fenced_blocks(text):
         first = text.find("\n", block.start, block.end) + 1
         if not first:
             first = block.start + len(block.unclosed)
-        edits.append(_deleted(left, block.start, first))
+        edits.append(_deleted(remaining, block.start, first))
         if not block.unclosed and (last := text.rfind("\n", first, block.end)) >= first - 1:
-            edits.append(_deleted(left, max(last, first), block.end))
-    edits += [_deleted(left, found.start(), found.end()) for found in _LINES.finditer("".join(left))]
+            edits.append(_deleted(remaining, max(last, first), block.end))
+    edits += [_deleted(remaining, match.start(), match.end()) for match in _LINES.finditer("".join(remaining))]
     for pattern in (_CODE, _LINK, *(_STARS, _LINES_UNDER) * _NESTED):
-        for found in pattern.finditer("".join(left)):
-            edits += [_deleted(left, *found.span(1)), _deleted(left, *found.span(3))]
+        for match in pattern.finditer("".join(remaining)):
+            edits += [_deleted(remaining, *match.span(1)), _deleted(remaining, *match.span(3))]
     return list(_apart(edit for edit in edits if edit.start < edit.end))
 
 
-def _deleted(left: list[str], start: int, end: int) -> Edit:
-    """A deletion; its place is blanked, so that what is around it is still found."""
+def _deleted(remaining: list[str], start: int, end: int) -> Edit:
+    """A deletion; its characters become blanks, so that later patterns still match the text around it."""
     for place in range(start, end):
-        left[place] = "\n" if left[place] == "\n" else "\x00"
+        remaining[place] = "\n" if remaining[place] == "\n" else "\x00"
     return Edit(start, end, "")
 
 

@@ -1,8 +1,8 @@
-"""Render the canonical answer in the citation style and output format asked for, with the exact place of each marker.
+"""Renders the canonical answer in the requested citation style and output format, with the exact span of each marker.
 
-One pass writes text and notes positions as it goes, so a marker's place is known and never searched for. The number
-shown is the rank: sources count from 1 in the order in which the answer first cites them. What a model wrote into its
-text (a list, a table, a block of code) is kept where the format has room for it.
+One pass writes the text and records positions, so no marker is searched for. The number of a marker is the rank:
+sources count from 1 in the order of their first citation. A list, a table or a block of code in the model's text
+stays where the format allows it.
 """
 
 import json
@@ -24,16 +24,16 @@ from tasks.answers.writing import Edit, Writer
 __all__ = ["Extras", "Mark", "Piece", "Rendered", "Run", "render", "resolve_format", "strip_markers"]
 
 _LISTED = {CitationStyle.FOOTNOTE, CitationStyle.ENDNOTE}
-"""Styles that have a list of sources of their own."""
+"""Styles that include a list of sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What is written after an answer: the list of its sources, and a line such as ``Confidence: 87.0%``."""
+    """The parts after an answer: the list of its sources, and a line such as ``Confidence: 87.0%``."""
 
     sources: bool = False
     score: tuple[str, float] | None = None
-    """What the score is, and the score in [0, 1]."""
+    """Name and value of the score; the value is in [0, 1]."""
 
 
 def render(
@@ -45,18 +45,18 @@ def render(
     show_markers: bool = True,
     extras: Extras | None = None,
 ) -> Rendered:
-    """Write an answer.
+    """Renders an answer.
 
-    Segments are put one after the other as they stand, with their own white space. Without ``show_markers`` every
-    mark is empty (``start == end``), at the place where it would stand.
+    Segments are joined unchanged, with their own white space. Without ``show_markers`` every mark is empty
+    (``start == end``) at the position of the marker.
 
     Args:
         answer: its citations name sources from 1 to ``len(labels)``.
-        style: how a marker looks.
+        style: the style of the markers.
         output_format: not ``auto`` (see ``resolve_format``).
-        labels: what to call each source, by number - 1.
-        show_markers: whether the markers are written.
-        extras: what is written after the answer; in JSON the sources are always there, and the score is a field.
+        labels: the label of each source, by number - 1.
+        show_markers: if False, no marker is written.
+        extras: the parts after the answer; JSON always has the sources, and the score is a field.
     """
     extras = extras or Extras()
     flow = flow_of(answer, style)
@@ -91,48 +91,48 @@ def _trimmed(text: str) -> tuple[int, int]:
 
 
 def _write_markdown(writer: Writer) -> None:
-    """The text as it stands. The heads of a table and the rule under them state nothing."""
+    """Writes the text unchanged; the header and the rule of a table are no statements."""
     text = writer.flow.text
     tables = table_lines(text)
-    lines = [0, *(found.end() for found in re.finditer("\n", text)), len(text)] if tables else []
+    lines = [0, *(match.end() for match in re.finditer("\n", text)), len(text)] if tables else []
     heads = [(lines[first], lines[first + 2]) for first, _ in tables]
-    came = _copy_markdown(writer, *(edge for head in heads for edge in head))
+    positions = _copy_markdown(writer, *(edge for head in heads for edge in head))
     start = 0
     for begin, end in heads:
-        above = came.get(begin, 0)
+        above = positions.get(begin, 0)
         writer.piece(start, above, reach=above)
-        start = came.get(end, writer.position)
+        start = positions.get(end, writer.position)
     writer.piece(start)
 
 
 def _copy_markdown(writer: Writer, *stops: int) -> dict[int, int]:
-    """The text as it stands; markers inside of a block of code go behind it. Returns where the stops came to stand."""
+    """Writes the text unchanged, with markers inside a block of code moved behind it; returns the stops' positions."""
     text = writer.flow.text
     position, end = _trimmed(text)
     blocks = list(fenced_blocks(text))
     writer.postpone((block.start, block.end) for block in blocks)
     edges = {edge for block in blocks for edge in (block.start, block.end)}
-    came: dict[int, int] = {}
-    for cut in sorted({end, *(edge for edge in {*stops, *edges} if position < edge < end)}):
-        block = next((block for block in blocks if block.start < cut <= block.end), None)
-        writer.copy(position, cut, marks=block is None)
-        if block is not None and cut in {block.end, end}:
+    positions: dict[int, int] = {}
+    for stop in sorted({end, *(edge for edge in {*stops, *edges} if position < edge < end)}):
+        block = next((block for block in blocks if block.start < stop <= block.end), None)
+        writer.copy(position, stop, marks=block is None)
+        if block is not None and stop in {block.end, end}:
             if block.unclosed:
                 writer.write(f"\n{block.unclosed}")
             if writer.waiting(block.end):
                 writer.write("\n")
                 writer.marks_until(block.end)
-        came[cut] = writer.position
-        position = cut
+        positions[stop] = writer.position
+        position = stop
     writer.marks_until(len(text))
-    return came
+    return positions
 
 
 def _write_plain(writer: Writer) -> None:
     text = writer.flow.text
     start, end = _trimmed(text)
     edits = [edit for edit in without_markdown(text) if start <= edit.start and edit.end <= end]
-    # A line break before a mark that went with its line is white space at the end now.
+    # The line break before a deleted last line is trailing white space now.
     while edits and edits[-1].end == end and not edits[-1].text:
         end = len(text[: edits.pop().start].rstrip())
     edits = [edit for edit in edits if edit.end <= end]
@@ -166,13 +166,13 @@ def _write_items(writer: Writer, *, numbered: bool) -> None:
 
 
 def _followed(items: Sequence[Item], flow: Flow) -> list[tuple[Item, int]]:
-    """Each item, and the position up to which markers are its own: the last before the next item's words."""
+    """Each item with the end of its markers: the last position before the next item's words."""
     ends = [*(item.start - 1 for item in items[1:]), len(flow.text)]
     return [(item, ends[position]) for position, item in enumerate(items)]
 
 
 def _write_table(writer: Writer) -> None:
-    """The model's own table, or a statement a row; what leads in to the first statement stands above."""
+    """Writes the model's own table, or one row per statement with the introductory items above the table."""
     if _keeps_table(writer.flow):
         _write_markdown(writer)
         return
@@ -201,7 +201,7 @@ def _write_table(writer: Writer) -> None:
 
 
 def _keeps_table(flow: Flow) -> bool:
-    """Whether the text holds a table of the model's own, and nothing that has no place beside one."""
+    """Tells whether the text contains a table of the model and nothing that does not fit beside it."""
     return bool(table_lines(flow.text)) and format_problem(flow.text.strip(), OutputFormat.TABLE) is None
 
 
@@ -218,7 +218,7 @@ _JSON_ESCAPED = re.compile(r'\s+|["\\\x00-\x1f\x7f-\x9f]')
 
 
 def _write_json(writer: Writer, extras: Extras) -> None:
-    """``{"answer": [{"text", "citations": [rank]}], "sources": [{"number", "title", ...}]}``; a marker is a rank."""
+    """Writes ``{"answer": [{"text", "citations": [rank]}], "sources": [{"number", "title", ...}]}``; markers are ranks."""
     text = writer.flow.text
     writer.write('{"answer": [')
     for count, (item, until) in enumerate(_followed(cut_items(writer.flow), writer.flow)):
@@ -230,8 +230,8 @@ def _write_json(writer: Writer, extras: Extras) -> None:
         writer.marks_until(max(until, item.end), "{rank}", ", ")
         writer.piece(start, end)
         writer.write("]}")
-    shown = writer.ranks.items() if writer.show_markers or extras.sources else ()
-    sources = [{"number": rank, **writer.labels[source - 1].known()} for source, rank in shown]
+    ranks = writer.ranks.items() if writer.show_markers or extras.sources else ()
+    sources = [{"number": rank, **writer.labels[source - 1].json_entry()} for source, rank in ranks]
     writer.write(f'], "sources": {json.dumps(sources, ensure_ascii=False)}')
     if extras.score:
         name, score = extras.score
@@ -240,11 +240,11 @@ def _write_json(writer: Writer, extras: Extras) -> None:
 
 
 def _as_string(text: str, start: int, end: int) -> list[Edit]:
-    """On one line, as JSON escapes it."""
+    """Edits that put the text on one line and escape it for JSON."""
     edits = []
-    for found in _JSON_ESCAPED.finditer(text, start, end):
-        words = found.group()
-        instead = " " if words.isspace() else json.dumps(words, ensure_ascii=False)[1:-1]
-        if instead != words:
-            edits.append(Edit(found.start(), found.end(), instead))
+    for match in _JSON_ESCAPED.finditer(text, start, end):
+        words = match.group()
+        replacement = " " if words.isspace() else json.dumps(words, ensure_ascii=False)[1:-1]
+        if replacement != words:
+            edits.append(Edit(match.start(), match.end(), replacement))
     return edits

@@ -1,4 +1,4 @@
-"""What rendering gives: a text, and where in it markers, statements and segments stand."""
+"""The rendered answer: its text with the positions of markers, statements and segments."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from tasks.text.sentences import Span
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One written marker: which segment cites which source (1-based, as shown to the model), where, as which rank."""
+    """One marker in the text: its segment, its source number (1-based, as in the prompt), its rank and its span."""
 
     segment: int
     source: int
@@ -20,7 +20,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch ``[start, end)`` of the text that states something; markers up to ``reach`` belong to it."""
+    """A part ``[start, end)`` of the text that states something; markers up to ``reach`` belong to it."""
 
     start: int
     end: int
@@ -29,9 +29,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """``[start, end)`` of the segments' texts put together stands at ``[at, until)`` of the rendered text.
+    """Maps ``[start, end)`` of the joined segments to ``[at, until)`` of the rendered text.
 
-    Either the words are the same, and of the same length, or the run is one replacement (an escape, white space).
+    Either both texts are equal, or the run is one replacement (an escape, white space).
     """
 
     start: int
@@ -42,10 +42,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A rendered answer; ``pieces`` leaves out what states nothing: JSON syntax, table rules, lists of notes.
+    """A rendered answer with its positions.
 
-    ``segments`` is where each segment's text stands (empty for one that was left out), ``body`` where the answer ends
-    and the list of sources begins.
+    ``pieces`` omits text that states nothing: JSON syntax, table rules, lists of notes. ``segments`` holds the span of
+    each segment (empty for an omitted one). ``body`` is the end of the answer and the start of the list of sources.
     """
 
     text: str
@@ -56,32 +56,32 @@ class Rendered:
     body: int = 0
 
     def place_of(self, start: int, end: int) -> Span:
-        """Where ``[start, end)`` of the segments' texts stands in the rendered text."""
+        """Span in the rendered text for ``[start, end)`` of the joined segments."""
         first = bisect_left(self.runs, start + 1, key=lambda run: run.end)
         beyond = bisect_left(self.runs, end, lo=first, key=lambda run: run.start)
-        mine = self.runs[first:beyond]
-        if not mine or start >= end:
+        runs = self.runs[first:beyond]
+        if not runs or start >= end:
             return Span(0, 0)
-        return Span(mine[0].at + _offset(mine[0], start, 0), mine[-1].at + _offset(mine[-1], end, mine[-1].until))
+        return Span(runs[0].at + _offset(runs[0], start, 0), runs[-1].at + _offset(runs[-1], end, runs[-1].until))
 
     def origin_of(self, start: int, end: int) -> Span:
-        """Which part of the segments' texts stands at ``[start, end)`` of the rendered text."""
+        """Span in the joined segments for ``[start, end)`` of the rendered text."""
         first = bisect_left(self.runs, start + 1, key=lambda run: run.until)
         beyond = bisect_left(self.runs, end, lo=first, key=lambda run: run.at)
-        mine = self.runs[first:beyond]
-        if not mine:
+        runs = self.runs[first:beyond]
+        if not runs:
             return Span(0, 0)
-        left, right = mine[0], mine[-1]
-        shift = max(0, start - left.at) if left.until - left.at == left.end - left.start else 0
-        length = right.end - right.start
+        first_run, last_run = runs[0], runs[-1]
+        shift = max(0, start - first_run.at) if first_run.until - first_run.at == first_run.end - first_run.start else 0
+        length = last_run.end - last_run.start
         return Span(
-            left.start + shift,
-            right.start + (min(length, end - right.at) if right.until - right.at == length else length),
+            first_run.start + shift,
+            last_run.start + (min(length, end - last_run.at) if last_run.until - last_run.at == length else length),
         )
 
 
 def _offset(run: Run, position: int, beyond: int) -> int:
-    """How far into a run's place a position is; within a replacement its start, or all of it for an end (``beyond``)."""
+    """Offset of a position within a run's place; a replacement has only its start and its end (``beyond``)."""
     length = run.until - run.at
     if length == run.end - run.start:
         return min(max(0, position - run.start), length)
@@ -89,11 +89,11 @@ def _offset(run: Run, position: int, beyond: int) -> int:
 
 
 def strip_markers(text: str, markers: Sequence[Span]) -> str:
-    """The text with its markers (in order) blanked out, so that all offsets stay."""
-    kept = []
+    """The text with spaces in place of its markers (in order), so that all offsets stay."""
+    parts = []
     position = 0
     for start, end in markers:
-        kept.append(text[position:start])
-        kept.append(" " * (end - max(start, position)))
+        parts.append(text[position:start])
+        parts.append(" " * (end - max(start, position)))
         position = max(position, end)
-    return "".join([*kept, text[position:]])
+    return "".join([*parts, text[position:]])

@@ -1,4 +1,4 @@
-"""Read the canonical JSON answer of a model, repairing what models get wrong, within bounds."""
+"""Parses the canonical JSON answer of a model and repairs common defects within bounds."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import json
@@ -24,7 +24,7 @@ _NO_SPACE_AFTER = frozenset("([{„“‘«")
 
 @dataclass(frozen=True, slots=True)
 class ReadAnswer:
-    """What could be read: ``complete`` is False when a part was lost, ``repairs`` says what was put right."""
+    """A parsed answer: ``complete`` is False if a part was lost, ``repairs`` names each repair."""
 
     answer: CanonicalAnswer
     data: dict[str, Any] | None
@@ -33,7 +33,7 @@ class ReadAnswer:
 
 
 def read_segments(text: str) -> ReadAnswer | None:
-    """Read a SEGMENTS answer; None when there is no such object in it."""
+    """Parses a SEGMENTS answer; None if the text contains no such object."""
     repairs: list[str] = []
     raw = _load(text, repairs)
     complete = raw is not None
@@ -51,7 +51,7 @@ def read_segments(text: str) -> ReadAnswer | None:
 
 
 def _load(text: str, repairs: list[str]) -> dict[str, Any] | None:
-    """The first JSON object of the text: strict, then out of a fence or prose, then without trailing commas."""
+    """The first JSON object of the text: parsed strictly, then inside a fence or prose, then without trailing commas."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -66,7 +66,7 @@ def _load(text: str, repairs: list[str]) -> dict[str, Any] | None:
         body = candidate[start:]
         for attempt, repair in (
             (body, "text around the answer's JSON was left out"),
-            (_TRAILING_COMMA.sub(lambda found: found.group(1) or "", body), "trailing commas were left out"),
+            (_TRAILING_COMMA.sub(lambda match: match.group(1) or "", body), "trailing commas were left out"),
         ):
             value = _decode(attempt)
             if isinstance(value, dict) and "segments" in value:
@@ -83,11 +83,11 @@ def _decode(text: str) -> Any:
 
 
 def _salvage(text: str) -> dict[str, Any] | None:
-    """The whole segments of an answer that breaks off."""
-    found = _SEGMENTS_KEY.search(text)
-    if not found:
+    """The complete segments of a truncated answer."""
+    key = _SEGMENTS_KEY.search(text)
+    if not key:
         return None
-    position = found.end()
+    position = key.end()
     segments = []
     while (start := text.find("{", position)) >= 0:
         try:
@@ -102,7 +102,7 @@ def _salvage(text: str) -> dict[str, Any] | None:
 
 
 def _segments(raw: list[Any]) -> tuple[list[Segment], int]:
-    """The segments that have text, and how many had none; citations without text go to the segment before."""
+    """The segments with text and the number without; citations without text move to the previous segment."""
     segments: list[Segment] = []
     lost = 0
     for item in raw:
@@ -139,12 +139,12 @@ def _source_number(value: Any) -> int | None:
         return None
     if isinstance(value, int):
         return value
-    found = _DIGITS.search(value) if isinstance(value, str) else None
-    return int(found.group()) if found else None
+    digits = _DIGITS.search(value) if isinstance(value, str) else None
+    return int(digits.group()) if digits else None
 
 
 def _joined(segments: list[Segment]) -> tuple[Segment, ...]:
-    """The segments with the white space between them written into their texts."""
+    """The segments with the white space between them added to their texts."""
     joined: list[Segment] = []
     before = ""
     for segment in segments:

@@ -1,4 +1,4 @@
-"""How a citation looks in each style: what a source is called, its marker, its line in the list of sources."""
+"""Formats citations in each style: the name of a source, its marker and its line in the list of sources."""
 
 import re
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from schemas.job import SourceContext
 
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?\w+;)")
-"""What Markdown could read as its own in a title: all but an underscore inside of a word."""
+"""Characters that Markdown can parse as mark-up in a title: all but an underscore inside a word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a source is called in the answer: its name, then its place in the document as far as it is known."""
+    """The name of a source in the answer, and its place in the document as far as the metadata has it."""
 
     name: str
     section: str | None = None
@@ -31,21 +31,21 @@ class Label:
             parts.append(f"p. {self.page}")
         return ", ".join(parts)
 
-    def known(self) -> dict[str, str | int]:
-        """As the entry of a list of sources in JSON."""
+    def json_entry(self) -> dict[str, str | int]:
+        """Entry of the list of sources in JSON."""
         facts = {"title": self.name, "section": self.section, "article": self.article, "page": self.page}
         return {key: value for key, value in facts.items() if value is not None}
 
 
 def name_of(source: SourceContext) -> str:
-    """A source's own name: its title, else product and kind of document, else its path; empty if it has none."""
+    """Name of a source: its title, else product and kind of document, else its path; empty without any."""
     about = source.metadata
     names = (about.get("title"), _product(about), about.get("source_path"))
     return next((name for value in names if (name := one_line(value))), "")
 
 
 def label(source: SourceContext, number: int) -> Label:
-    """What a source is called; one without a name goes by its number."""
+    """The label of a source; its number replaces a missing name."""
     about = source.metadata
     if not about:
         return Label(f"source {number}")
@@ -74,14 +74,14 @@ def one_line(value: Any) -> str:
 
 
 def scalar(value: Any) -> str | int | None:
-    """A page or article as a number or text; a list is put into one text."""
+    """A page or article as a number or text; the entries of a list are joined."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def section_path(about: Mapping[str, Any]) -> str | None:
-    """The section of a source by its metadata, as a path from the widest to the narrowest; None if it has none."""
+    """The section of a source from its metadata, as a path from the widest to the narrowest; None without one."""
     for key in ("section", "section_hierarchy"):
         value = about.get(key)
         if isinstance(value, list | tuple):
@@ -92,7 +92,7 @@ def section_path(about: Mapping[str, Any]) -> str | None:
 
 
 def marker(style: CitationStyle, rank: int, source: Label, *, markdown: bool) -> str:
-    """The marker of a source in running text; in Markdown nothing in a title is read as mark-up."""
+    """The marker of a source in running text; for Markdown the title is escaped."""
     match style:
         case CitationStyle.SOURCE:
             return f"[Source {rank}]"
@@ -105,12 +105,12 @@ def marker(style: CitationStyle, rank: int, source: Label, *, markdown: bool) ->
 
 
 def reference(style: CitationStyle, rank: int, source: Label, *, markdown: bool) -> str:
-    """The line of a source in the list of sources, which begins with its marker."""
+    """The line of a source in the list of sources; it begins with the marker."""
     named = escaped(str(source)) if markdown else str(source)
     lead = f"[{rank}]" if style is CitationStyle.INLINE else marker(style, rank, source, markdown=markdown)
     return f"{lead} {named}"
 
 
 def escaped(text: str) -> str:
-    """The text as Markdown that shows exactly this text."""
-    return _MARKUP.sub(lambda found: f"\\{found.group()}", text)
+    """Markdown that displays exactly this text."""
+    return _MARKUP.sub(lambda match: f"\\{match.group()}", text)

@@ -1,4 +1,4 @@
-"""Says whether a rendered answer is what its format promises, by a real Markdown or JSON parser."""
+"""Validates a rendered answer against its format with a real Markdown or JSON parser."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _URL = re.compile(r"https?:|/|#|mailto:")
 
 @cache
 def _blocks() -> MarkdownIt:
-    """CommonMark with GFM's tables, blocks only: what stands in a line decides no form, and costs most of the time."""
+    """A parser for CommonMark with GFM's tables, blocks only: inline parsing costs most and decides no format."""
     return MarkdownIt("commonmark").enable("table").disable(["inline", "text_join"])
 
 
@@ -29,10 +29,10 @@ def _whole() -> MarkdownIt:
 
 
 def format_problem(text: str, output_format: OutputFormat) -> str | None:
-    """What is wrong with an answer (without its list of sources) as text of its format; None if nothing is.
+    """The problem of an answer (without its list of sources) as text of its format; None for a valid answer.
 
     Args:
-        text: the answer; for plain text with its markers blanked out.
+        text: the answer; for plain text with spaces in place of its markers.
         output_format: not ``auto``.
     """
     if not text.strip():
@@ -58,8 +58,8 @@ def _of_json(text: str) -> str | None:
         return str(error)
     answer = value.get("answer") if isinstance(value, dict) else None
     good = isinstance(answer, list) and all(
-        isinstance(one, dict) and isinstance(one.get("text"), str) and isinstance(one.get("citations"), list)
-        for one in answer
+        isinstance(entry, dict) and isinstance(entry.get("text"), str) and isinstance(entry.get("citations"), list)
+        for entry in answer
     )
     return None if good else "it has no list 'answer' of texts with their citations"
 
@@ -70,8 +70,8 @@ def _of_plain(text: str) -> str | None:
     for token in _whole().parse(text):
         if token.type in {"heading_open", "fence", "table_open"}:
             return f"a {token.tag if token.type == 'heading_open' else token.type.removesuffix('_open')} is left"
-        if found := _inline_markup(token.children or ()):
-            return f"{found} is left"
+        if markup := _inline_markup(token.children or ()):
+            return f"{markup} is left"
     return None
 
 
@@ -95,12 +95,12 @@ def _of_markdown(text: str) -> str | None:
         return None
     lines = text.split("\n")
     tokens = _blocks().parse(text)
-    known: set[int] = set()
+    parsed_lines: set[int] = set()
     for start, end in (
         token.map for token in tokens if token.map and token.type in {"table_open", "fence", "code_block"}
     ):
-        known.update(range(start, end))
-    if any(_DELIMITER_ROW.match(line) and number not in known for number, line in enumerate(lines)):
+        parsed_lines.update(range(start, end))
+    if any(_DELIMITER_ROW.match(line) and number not in parsed_lines for number, line in enumerate(lines)):
         return "a table is broken: its heads do not fit its columns"
     for table in tables(text, tokens):
         if any(len(row) > len(table[0]) for row in table):
@@ -110,26 +110,26 @@ def _of_markdown(text: str) -> str | None:
 
 def _of_table(text: str) -> str | None:
     tokens = _blocks().parse(text)
-    found = tables(text, tokens)
-    if len(found) != 1:
-        return f"it has {len(found)} tables"
-    if len({len(row) for row in found[0]}) != 1:
+    tables_in_text = tables(text, tokens)
+    if len(tables_in_text) != 1:
+        return f"it has {len(tables_in_text)} tables"
+    if len({len(row) for row in tables_in_text[0]}) != 1:
         return "the rows of the table do not have the same number of cells"
-    others = {token.type for token in tokens if token.level == 0 and token.nesting >= 0}
-    unknown = others - {"table_open", "paragraph_open", "heading_open", "inline"}
+    block_types = {token.type for token in tokens if token.level == 0 and token.nesting >= 0}
+    unknown = block_types - {"table_open", "paragraph_open", "heading_open", "inline"}
     return f"beside the table it has a {_named(unknown)}" if unknown else None
 
 
 def tables(text: str, tokens: Sequence[Token] | None = None) -> list[list[list[str]]]:
-    """The tables of a Markdown text, each as its rows of cells as they are written, the heads first."""
+    """The tables of a Markdown text, each as rows of raw cells, the header first."""
     lines = text.split("\n")
-    found: list[list[list[str]]] = []
+    result: list[list[list[str]]] = []
     for token in tokens if tokens is not None else _blocks().parse(text):
         if token.type == "table_open":
-            found.append([])
+            result.append([])
         elif token.type == "tr_open" and token.map:
-            found[-1].append(_cells(lines[token.map[0]]))
-    return found
+            result[-1].append(_cells(lines[token.map[0]]))
+    return result
 
 
 def table_lines(text: str) -> list[tuple[int, int]]:
@@ -149,14 +149,14 @@ def _cells(line: str) -> list[str]:
 
 
 def _of_list(text: str, *, numbered: bool) -> str | None:
-    wanted = "ordered_list_open" if numbered else "bullet_list_open"
+    list_type = "ordered_list_open" if numbered else "bullet_list_open"
     tokens = _blocks().parse(text)
     numbers: list[str] = []
     lists = 0
     for token in tokens:
         if token.level == 0 and token.nesting >= 0:
-            lists += token.type == wanted
-            if token.type not in {wanted, "paragraph_open", "heading_open"}:
+            lists += token.type == list_type
+            if token.type not in {list_type, "paragraph_open", "heading_open"}:
                 return f"beside the list it has a {_named({token.type})}"
         if token.type == "list_item_open" and token.level == 1:
             numbers.append(token.info)

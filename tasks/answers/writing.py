@@ -1,4 +1,4 @@
-"""Writes a rendered answer: one pass over the segments' texts that notes where everything comes to stand."""
+"""Writes a rendered answer in one pass over the joined segments and records every position."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tasks.text.sentences import Span
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """``[start, end)`` of the segments' texts is written as ``text``."""
+    """A replacement: ``text`` takes the place of ``[start, end)`` of the joined segments."""
 
     start: int
     end: int
@@ -20,14 +20,14 @@ class Edit:
 
 
 class Writer:
-    """Text under construction with the positions of what was written.
+    """Text under construction, with the positions of its parts.
 
     Args:
-        flow: what is written, in order; parts may be left out, markers never are.
-        style: how a marker looks.
-        labels: what to call each source, by number - 1.
-        show_markers: without, every mark is empty.
-        markdown: whether the text will be read as Markdown.
+        flow: the text to write, in order; parts may be omitted, markers never are.
+        style: the style of the markers.
+        labels: the label of each source, by number - 1.
+        show_markers: if False, every mark is empty.
+        markdown: if True, the text is Markdown.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class Writer:
         self._pending = list(reversed(flow.inserts))
 
     def write(self, text: str) -> None:
-        """Write what is not of the answer's words."""
+        """Writes text that is not part of the segments."""
         if text:
             self._parts.append(text)
             self.position += len(text)
 
     def copy(self, start: int, end: int, edits: Iterable[Edit] = (), *, marks: bool = True) -> None:
-        """Write ``[start, end)`` of the segments' texts, edited, with the markers up to its end."""
+        """Writes ``[start, end)`` of the joined segments with the edits applied and the markers up to its end."""
         position = start
         for edit in edits:
             self._words(position, edit.start, marks=marks)
@@ -82,7 +82,7 @@ class Writer:
             self._runs.append(Run(start, end, at, self.position))
 
     def _would_link(self, text: str) -> bool:
-        """Whether a marker just written and the text after it would be read as a link or its definition."""
+        """Tells whether Markdown would parse the last marker and this text as a link or a link definition."""
         if text[0] not in "(:" or not self._parts or not self._parts[-1].endswith("]") or not self.after_mark:
             return False
         return text[0] == "(" or self._at_line_start(self._marks[-1].start)
@@ -92,23 +92,24 @@ class Writer:
 
     @property
     def after_mark(self) -> bool:
-        """Whether the last thing written is a marker."""
+        """True if the text ends with a marker."""
         return bool(self._marks) and self._marks[-1].end == self.position and self._marks[-1].start < self.position
 
     def marks_until(self, position: int, shape: str | None = None, separator: str | None = None) -> None:
-        """Write the markers that belong up to a position of the segments' texts."""
+        """Writes the pending markers up to a position of the joined segments."""
         while self._pending and self._pending[-1].position <= position:
             self._mark(self._pending.pop(), shape, separator)
 
     def waiting(self, position: int) -> bool:
-        """Whether markers up to this position are still to be written."""
+        """Tells whether a marker up to this position is pending."""
         return bool(self._pending) and self._pending[-1].position <= position
 
     def postpone(self, blocks: Iterable[tuple[int, int]]) -> None:
-        """Move the markers that stand inside of these stretches behind them."""
+        """Moves the markers inside these blocks to the end of their block."""
         for start, end in blocks:
             self._pending = [
-                Insert(end, one.segment, one.source) if start < one.position <= end else one for one in self._pending
+                Insert(end, insert.segment, insert.source) if start < insert.position <= end else insert
+                for insert in self._pending
             ]
 
     def _mark(self, insert: Insert, shape: str | None = None, separator: str | None = None) -> None:
@@ -129,14 +130,14 @@ class Writer:
         return "" if self.after_mark and self.style is not CitationStyle.INLINE else " "
 
     def piece(self, start: int, end: int | None = None, *, reach: int | None = None) -> None:
-        """Note that what was written since ``start`` states something; markers up to ``reach``, by default to here."""
+        """Records the text since ``start`` as a statement; its markers go up to ``reach``, by default up to here."""
         if end is None:
             end = self.position
         if start < end:
             self._pieces.append(Piece(start, end, self.position if reach is None else reach))
 
     def sources(self) -> None:
-        """Write the list of the sources cited."""
+        """Writes the list of the cited sources."""
         if not self.ranks:
             return
         lines = [
@@ -151,7 +152,7 @@ class Writer:
             self.write("\n\nSources:\n" + "\n".join(lines))
 
     def finished(self, body: int) -> Rendered:
-        """The rendered answer; ``body`` is where the answer itself ends."""
+        """The rendered answer; ``body`` is the end of the answer itself."""
         rendered = Rendered("".join(self._parts), tuple(self._marks), tuple(self._pieces), runs=tuple(self._runs))
         places = tuple(self._place(rendered, start, end) for start, end in self.flow.bounds)
         return Rendered(rendered.text, rendered.marks, rendered.pieces, places, rendered.runs, body)
