@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-onnx test-local-llm bench eval bench-prompt limits faults soak audit clean
+.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-onnx test-local-llm bench bench-idle eval bench-prompt limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -63,6 +63,9 @@ test-local-llm: $(VENV)/.developing ## 50 questions to a small real model on thi
 
 bench: $(VENV)/.developing ## throughput and CPU per job, on this machine
 	$(BIN)/python bench/throughput.py
+
+bench-idle: $(VENV)/.developing ## CPU and commits of two workers with nothing to do (three minutes)
+	$(BIN)/python -m bench.idle
 
 $(VENV)/.evaluating: $(VENV)/.installed
 	$(PIP_INSTALL) --editable '.[eval]'

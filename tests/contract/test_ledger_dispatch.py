@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from decimal import Decimal
+from uuid import UUID
 
 import pytest
 
@@ -231,6 +232,34 @@ async def test_within_a_tenant_the_nearest_deadline_goes_first(ledger: Ledger, c
     order = [(await ledger.take_hints(Step.GENERATE, 10, 1, AGAIN))[0][0] for _ in deadlines]
 
     assert [receipt.job_ids.index(job_id) for job_id in order] == [2, 3, 1, 0, 4]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limit"),
+    [
+        ({"a": {0: 40}, "b": {0: 40}, "c": {0: 40}}, 20),
+        ({"a": {0: 1}, "b": {0: 3}, "c": {0: 60}}, 30),
+        ({"a": {0: 30, 5: 2}, "b": {0: 1, 5: 40}, "c": {-3: 10, 0: 6}}, 7),
+        ({"a": {0: 30, 5: 2}, "b": {0: 1, 5: 4}, "c": {-3: 30, 0: 6}}, 21),
+        ({"a": {0: 5, -1: 5}, "b": {0: 2}, "c": {-1: 3}}, 50),
+        ({str(n): {0: n + 1, 1: n % 2} for n in range(12)}, 25),
+        ({str(n): {0: 4} for n in range(12)}, 5),
+    ],
+)
+async def test_the_fair_order_is_exact_for_every_mix_of_tenants_and_priorities(
+    ledger: Ledger, sizes: dict[str, dict[int, int]], limit: int
+) -> None:
+    expected: list[tuple[int, int, UUID]] = []
+    for tenant, by_priority in sizes.items():
+        for priority, size in by_priority.items():
+            if size:
+                receipt = await submit_many(ledger, size, batch=make_batch(tenant), priority=priority)
+                expected += [(-priority, turn, job_id) for turn, job_id in enumerate(receipt.job_ids)]
+    expected.sort()
+
+    hinted = await ledger.take_hints(Step.GENERATE, limit, limit, AGAIN)
+
+    assert {job_id for job_id, _ in hinted} == {job_id for _, _, job_id in expected[:limit]}
 
 
 async def test_backlog_counts_what_is_available(ledger: Ledger, clock: Clock) -> None:

@@ -128,12 +128,12 @@ job = Table(
         unique=True,
         postgresql_where=text("idempotency_key IS NOT NULL"),
     ),
-    # One index serves hints and idle claims: tenants are skipped through, each tenant's jobs stand in working order.
+    # One index serves hints and idle claims: priorities and tenants are skipped through, a tenant's jobs are in working order.
     Index(
         "job_available",
         "step",
-        "tenant",
         text("priority DESC"),
+        "tenant",
         text("deadline ASC NULLS LAST"),
         "id",
         postgresql_where=text("state = 'available'"),

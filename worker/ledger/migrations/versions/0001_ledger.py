@@ -100,7 +100,7 @@ CREATE TABLE job (
     CONSTRAINT job_batch_id_fkey FOREIGN KEY(batch_id) REFERENCES batch (id)
 );
 
-CREATE INDEX job_available ON job (step, tenant, priority DESC, deadline ASC NULLS LAST, id) WHERE state = 'available';
+CREATE INDEX job_available ON job (step, priority DESC, tenant, deadline ASC NULLS LAST, id) WHERE state = 'available';
 
 CREATE UNIQUE INDEX job_custom_id ON job (batch_id, custom_id) WHERE custom_id IS NOT NULL;
 
