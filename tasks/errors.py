@@ -3,6 +3,7 @@
 NightdeskError
 ├── InputError                 a request is refused at the door; names the field and what to do
 │   ├── IdempotencyConflict    same key, different request
+│   ├── MessageTaken           another job has this message id
 │   └── QueueFull              the tenant has as many jobs waiting as it may
 ├── ConfigurationError         a setting is missing or wrong; names it
 ├── NotFound                   no such job or batch
@@ -36,6 +37,17 @@ class InputError(NightdeskError):
 
 class IdempotencyConflict(InputError):
     """The key was used before with a different request (HTTP 409)."""
+
+
+class MessageTaken(InputError):
+    """The message id of a job is that of another job of its tenant; a job without one is known by its own id."""
+
+    def __init__(self, message_id: str, *, own_id: bool) -> None:
+        if own_id:
+            said = f"{message_id} is the message id of another job of the tenant; choose another id for this job"
+        else:
+            said = f"{message_id!r} is the message id of another job of the tenant, or its id; choose another"
+        super().__init__(said, field="job_id" if own_id else "message_id")
 
 
 class QueueFull(InputError):

@@ -19,7 +19,7 @@ from schemas.job import MAX_REQUEST_BYTES, JobRequest, unknown_keys
 from schemas.states import Step
 from tasks.answers.objects import check_schema
 from tasks.door import read_message, refusal
-from tasks.errors import InputError, LedgerError, ServiceUnavailable, Unstorable
+from tasks.errors import InputError, LedgerError, MessageTaken, ServiceUnavailable, Unstorable
 from tasks.ports import Ledger, NewBatch, NewJob, Receipt, wired
 
 CHUNK_BYTES = 32_000_000
@@ -203,12 +203,15 @@ async def submit(ledger: Ledger, raw_jobs: Sequence[Any], *, batch: NewBatch) ->
     refused: list[Refused] = []
     warnings: list[str] = []
     seen: dict[str, int] = {}
+    messages: dict[str, NewJob] = {}
     for position, raw in enumerate(raw_jobs):
         try:
             job_id, rest = _own_id(raw)
             request, told = parse_request(rest, batch.defaults)
             _unique_custom_id(request, position, seen)
-            jobs.append(new_job(request, position=position, tenant=batch.tenant, job_id=job_id))
+            job = new_job(request, position=position, tenant=batch.tenant, job_id=job_id)
+            _unique_message(job, messages)
+            jobs.append(job)
             warnings.extend(f"job {position}: {warning}" for warning in told)
         except InputError as error:
             refused.append(Refused(position, str(error), error.field))
@@ -240,6 +243,14 @@ def _unique_custom_id(request: JobRequest, position: int, seen: dict[str, int]) 
     earlier = seen.setdefault(request.custom_id, position)
     if earlier != position:
         raise InputError(f"{request.custom_id!r} is already that of job {earlier}", field="custom_id")
+
+
+def _unique_message(job: NewJob, seen: dict[str, NewJob]) -> None:
+    earlier = seen.setdefault(job.record_message_id, job)
+    # The same idempotency key twice is the same job, handed in twice.
+    same = job.idempotency_key is not None and earlier.idempotency_key == job.idempotency_key
+    if earlier is not job and not same:
+        raise MessageTaken(job.record_message_id, own_id=job.message_id is None)
 
 
 def chunked(jobs: Iterable[NewJob], size: int, most_bytes: int = CHUNK_BYTES) -> Iterator[list[NewJob]]:

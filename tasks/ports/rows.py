@@ -52,6 +52,11 @@ class NewJob:
     scheduled_at: datetime | None = None
     deadline: datetime | None = None
 
+    @property
+    def record_message_id(self) -> str:
+        """The message id that the job's records bear, unique in the tenant: its own id where none is given."""
+        return self.message_id or str(self.id)
+
 
 @dataclass(frozen=True, slots=True)
 class Receipt:

@@ -297,6 +297,30 @@ async def test_an_erased_job_is_not_run_again(ledger: PostgresLedger, postgres_d
         connection.execute("UPDATE job SET state = 'scheduled', finished_at = NULL, outcome = NULL")
 
 
+@pytest.mark.parametrize("verb", ["erase", "delete"])
+async def test_what_an_error_quoted_goes_with_its_job(
+    ledger: PostgresLedger, postgres_database_url: str, verb: str
+) -> None:
+    job_id = await finished(ledger)
+    with psycopg.connect(postgres_database_url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO quarantine (job_id, duty, reason, until) VALUES (%s, 'expire', %s, now())", (job_id, CANARY)
+        )
+
+    await (ledger.erase([job_id], ACTOR) if verb == "erase" else ledger.delete([job_id]))
+
+    assert CANARY not in everything_in(postgres_database_url)
+
+
+async def test_a_job_is_erased_though_another_has_its_id_as_message_id(ledger: PostgresLedger) -> None:
+    first = await finished(ledger, make_request("A?", message_id="m"))
+    second = await finished(ledger, make_request("B?", message_id=str(first)))
+
+    assert list(await ledger.erase([first], ACTOR)) == [first]
+
+    assert (await view(ledger, second)).record is not None
+
+
 async def test_keys_are_forgotten_with_the_content(ledger: PostgresLedger) -> None:
     batch = make_batch(key="k")
     first = await submit(ledger, make_request("A?", idempotency_key="i", message_id="m"), batch=batch)

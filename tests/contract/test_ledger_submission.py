@@ -10,7 +10,7 @@ from tasks.errors import IdempotencyConflict, InputError, NotFound
 from tasks.ports import Ledger, NewJob
 from tests.builders import make_batch, make_config, make_job, make_jobs, make_request
 from tests.contract.conftest import Clock
-from tests.contract.driving import HOUR, finished, states, submit, submit_many, take, take_one, view
+from tests.contract.driving import HOUR, SECOND, finished, states, submit, submit_many, take, take_one, view
 
 
 async def test_ids_are_by_position_over_all_chunks(ledger: Ledger) -> None:
@@ -254,6 +254,35 @@ async def test_a_message_id_twice_in_a_tenant_is_refused(ledger: Ledger) -> None
     assert "message_id" in (refused.value.field or "")
     assert await ledger.views([job.id for job in jobs]) == []
     assert (await submit(ledger, make_request("C?", message_id="m-1"), batch=make_batch("other"))).created
+
+
+@pytest.mark.parametrize("first", ["job", "message", "neither"])
+async def test_a_message_id_that_is_the_id_of_another_job_is_refused(ledger: Ledger, first: str) -> None:
+    job = make_job(make_request("A?"))
+    message = make_job(make_request("B?", message_id=str(job.id)), position=1)
+    order = [message, job] if first == "message" else [job, message]
+    chunks = [order] if first == "neither" else [[one] for one in order]
+    if first != "neither":
+        await ledger.submit(make_batch(), [chunks.pop(0)])
+
+    with pytest.raises(InputError) as refused:
+        await ledger.submit(make_batch(), chunks)
+
+    # The field that its producer sent: a job without a message id is known by its own id.
+    assert refused.value.field == ("job_id" if first == "message" else "message_id")
+    assert str(job.id) in str(refused.value)
+
+
+async def test_a_job_with_a_message_id_leaves_its_own_id_free(ledger: Ledger, clock: Clock) -> None:
+    job = make_job(make_request("A?", message_id="m", deadline=clock.now() + SECOND))
+    same = make_job(make_request("B?", message_id=str(job.id), deadline=clock.now() + SECOND), position=1)
+    await ledger.submit(make_batch(), [[job, same]])
+
+    await clock.advance(HOUR)
+
+    assert set(await ledger.expire(10)) == {job.id, same.id}
+    records = [one.record for one in await ledger.views([job.id, same.id])]
+    assert [record and record.message_id for record in records] == ["m", str(job.id)]
 
 
 async def test_a_submission_that_breaks_off_leaves_nothing(ledger: Ledger) -> None:

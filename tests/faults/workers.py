@@ -11,7 +11,7 @@ import psycopg
 from tests.faults.ground import Account, Ground
 from tests.faults.listing import JOBS, experiment
 from tests.stub import faults
-from worker.ledger.dispatching import EXPIRE_LOCK, HINT_LOCK, PROMOTE_LOCK
+from worker.ledger.dispatching import HINT_LOCK, PROMOTE_LOCK
 from worker.ledger.leasing import RESCUE_LOCK
 
 
@@ -200,7 +200,7 @@ def duties_locked(here: Ground) -> Account:
     here.work()
     here.until_calling(5)
     with psycopg.connect(here.database_url) as connection:
-        for lock in (PROMOTE_LOCK, EXPIRE_LOCK, RESCUE_LOCK, *HINT_LOCK.values()):
+        for lock in (PROMOTE_LOCK, RESCUE_LOCK, *HINT_LOCK.values()):
             connection.execute("SELECT pg_advisory_xact_lock(%s::bigint)", [lock])
         here.pause(10)
     here.mended()

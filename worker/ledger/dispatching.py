@@ -1,5 +1,6 @@
 """The duties of dispatch: promote what is due, expire what is late, choose what is hinted."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -8,10 +9,11 @@ from schemas.states import Step
 from worker.ledger.closing import closing_statement
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_ORDER
+from worker.ledger.pages import isolate, paged
 from worker.ledger.presence import PRESENT_FOR
+from worker.ledger.quarantine import NOT_IN_QUARANTINE, quarantine_for
 
 PROMOTE_LOCK = 0x6E64_7072
-EXPIRE_LOCK = 0x6E64_6578
 REASSIGN_LOCK = 0x6E64_7361
 HINT_LOCK = {Step.GENERATE: 0x6E64_6867, Step.CHECK: 0x6E64_6863, Step.LOCAL: 0x6E64_686C}
 """Advisory lock keys: of all processes that do the same duty at once, one does it and the others pass."""
@@ -31,15 +33,26 @@ WITH due AS (
 SELECT count(*) AS jobs FROM promoted
 """
 
-_LATE = """
-SELECT id FROM job
-WHERE deadline <= nightdesk_now() AND deadline IS NOT NULL AND finished_at IS NULL
-  AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
-ORDER BY deadline LIMIT %(limit)s
-FOR UPDATE SKIP LOCKED
+_LATE = f"""
+SELECT j.id FROM job j
+WHERE j.deadline <= nightdesk_now() AND j.deadline IS NOT NULL AND j.finished_at IS NULL AND {NOT_IN_QUARANTINE}
+ORDER BY j.deadline LIMIT %(limit)s
 """
 
-_EXPIRE = closing_statement(_LATE)
+# A row that another statement holds is left to the next tick.
+_EXPIRE = closing_statement("""
+    SELECT id FROM job
+    WHERE id = ANY(%(ids)b::uuid[]) AND deadline <= nightdesk_now() AND finished_at IS NULL
+    ORDER BY id FOR UPDATE SKIP LOCKED
+""")
+_EXPIRED = {
+    "state": "expired",
+    "event": "expire",
+    "actor": "dispatch",
+    "message": "the deadline passed",
+    "kind": FailureKind.EXPIRED.value,
+}
+_EXPIRING = "expire"
 
 _TAKE_HINTS = (
     FAIR_ORDER
@@ -99,19 +112,12 @@ class Dispatching:
 
     async def expire(self, limit: int) -> list[UUID]:
         """See ``tasks.ports.Ledger.expire``."""
-        rows = await self._db.rows(
-            _EXPIRE,
-            {
-                "limit": limit,
-                "lock": EXPIRE_LOCK,
-                "state": "expired",
-                "event": "expire",
-                "actor": "dispatch",
-                "message": "the deadline passed",
-                "kind": FailureKind.EXPIRED.value,
-            },
-        )
-        return [row.id for row in rows]
+        late = [row.id for row in await self._db.rows(_LATE, {"limit": limit, "duty": _EXPIRING})]
+        refuse = quarantine_for(self._db, _EXPIRING)
+        return [job_id for page in paged(late) for job_id in await isolate(page, self._expire, refuse)]
+
+    async def _expire(self, job_ids: Sequence[UUID]) -> list[UUID]:
+        return [row.id for row in await self._db.rows(_EXPIRE, {"ids": list(job_ids), **_EXPIRED})]
 
     async def take_hints(self, step: Step, depth: int, limit: int, again_after: timedelta) -> list[tuple[UUID, int]]:
         """See ``tasks.ports.Ledger.take_hints``."""

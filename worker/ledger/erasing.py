@@ -47,6 +47,9 @@ WITH chosen AS (
     FROM gone g WHERE r.job_id = g.id
 ), events AS (
     UPDATE job_event e SET detail = '{}' FROM gone g WHERE e.job_id = g.id AND e.detail <> '{}'
+), released AS (
+    -- An error may quote what it could not read.
+    DELETE FROM quarantine q USING gone g WHERE q.job_id = g.id
 ), noted AS (
     INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'erased', %(actor)s FROM gone
 )
@@ -73,6 +76,8 @@ WITH chosen AS (
     FROM chosen c CROSS JOIN LATERAL (SELECT usage FROM attempt WHERE job_id = c.id OFFSET 0) a
 ), gone AS (
     DELETE FROM job j USING chosen c WHERE j.id = c.id RETURNING j.id, j.batch_id, j.run, j.cost_usd
+), released AS (
+    DELETE FROM quarantine q USING gone g WHERE q.job_id = g.id
 ), accounted AS (
     UPDATE batch b SET pruned_usd = b.pruned_usd + s.usd
     FROM (SELECT batch_id, sum(cost_usd) AS usd FROM gone GROUP BY batch_id) s

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from schemas.states import JobState
-from tasks.errors import IdempotencyConflict, InputError, QueueFull
+from tasks.errors import IdempotencyConflict, InputError, MessageTaken, QueueFull
 from tasks.ports import NewBatch, NewJob, Receipt
 from worker.ledger.database import CONFLICT_TRIES, Database
 
@@ -72,7 +72,7 @@ _REQUEST_TYPES = ["uuid", "bytea", "bytea", "int2"]
 _JSONB_VERSION = b"\x01"
 """What precedes the JSON text in PostgreSQL's binary form of jsonb; so the bytes go through as they are."""
 
-_UNIQUE_FIELDS = {"job_custom_id": "custom_id", "job_message_id": "message_id", "job_pkey": "job_id"}
+_UNIQUE_FIELDS = {"job_custom_id": "custom_id", "job_pkey": "job_id"}
 """Unique indexes of what a caller chooses, and the field to name when one is violated."""
 
 
@@ -105,8 +105,18 @@ def _explain_unique(error: psycopg.errors.UniqueViolation) -> None:
     field = _UNIQUE_FIELDS.get(error.diag.constraint_name or "")
     if field is not None:
         detail = (error.diag.message_detail or "").removeprefix("Key ")
-        scope = {"custom_id": "in the batch", "message_id": "of the tenant", "job_id": "in the ledger"}[field]
+        scope = {"custom_id": "in the batch", "job_id": "in the ledger"}[field]
         raise InputError(f"must be unique {scope}: {detail}", field=field) from error
+
+
+def _refuse_taken_message(error: psycopg.errors.UniqueViolation, jobs: Sequence[NewJob]) -> None:
+    """Name the job and its field when the message id of one of these jobs is that of another job; else return."""
+    if error.diag.constraint_name != "job_message_id":
+        return
+    detail = error.diag.message_detail or ""
+    for job in reversed(jobs):
+        if f"=({job.tenant}, {job.record_message_id})" in detail:
+            raise MessageTaken(job.record_message_id, own_id=job.message_id is None) from error
 
 
 async def _write(connection: AsyncConnection[Any], batch: NewBatch, chunks: Iterable[Sequence[NewJob]]) -> Receipt:
@@ -135,7 +145,11 @@ async def _write(connection: AsyncConnection[Any], batch: NewBatch, chunks: Iter
             if job.idempotency_key is not None:
                 known[job.idempotency_key] = (job.id, job.request_hash)
         room.take(len(fresh))
-        available.extend(await _copy(connection, batch, fresh, written.now))
+        try:
+            available.extend(await _copy(connection, batch, fresh, written.now))
+        except psycopg.errors.UniqueViolation as error:
+            _refuse_taken_message(error, fresh)
+            raise
     return Receipt(batch.id, created=True, job_ids=tuple(ids), existing=frozenset(existing), available=tuple(available))
 
 

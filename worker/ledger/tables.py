@@ -62,11 +62,14 @@ batch = Table(
     Column("pruned_usd", _MONEY, nullable=False, server_default=text("0")),
     Column("paused", Boolean, nullable=False, server_default=text("false")),
     Column("cancelled_at", _INSTANT),
+    # From the beginning of a cancel until its last page: nothing of the batch is leased.
+    Column("cancelling", Boolean, nullable=False, server_default=text("false")),
     Column("defaults", JSONB, nullable=False, server_default=text("'{}'")),
     Column("erased_at", _INSTANT),
     CheckConstraint("reserved_usd >= 0", name="reserved_not_negative"),
     Index("batch_key", "tenant", "key", unique=True, postgresql_where=text("key IS NOT NULL")),
     Index("batch_newest", text("created_at DESC")),
+    Index("batch_cancelling", "id", postgresql_where=text("cancelling")),
 )
 
 job = Table(
@@ -120,7 +123,14 @@ job = Table(
     # What was erased can't run again: a run has no end.
     CheckConstraint("erased_at IS NULL OR finished_at IS NOT NULL", name="erased_only_final"),
     Index("job_custom_id", "batch_id", "custom_id", unique=True, postgresql_where=text("custom_id IS NOT NULL")),
-    Index("job_message_id", "tenant", "message_id", unique=True, postgresql_where=text("message_id IS NOT NULL")),
+    # The message id of a job without one is its own id: so it is what its record says, and no other job may take it.
+    Index(
+        "job_message_id",
+        "tenant",
+        text("coalesce(message_id, id::text)"),
+        unique=True,
+        postgresql_where=text("erased_at IS NULL"),
+    ),
     Index(
         "job_idempotency_key",
         "tenant",
@@ -139,7 +149,8 @@ job = Table(
         postgresql_where=text("state = 'available'"),
     ),
     Index("job_due", "scheduled_at", postgresql_where=text("state = 'scheduled' AND held_reason IS NULL")),
-    Index("job_held", "batch_id", "held_reason", postgresql_where=text("held_reason IS NOT NULL")),
+    # In this order, so that a release walks through one reason's jobs, of one batch or of all.
+    Index("job_held", "held_reason", "batch_id", "id", postgresql_where=text("held_reason IS NOT NULL")),
     # Without lease_until, so that a renewal changes no index and stays on its page (HOT).
     Index("job_running", "worker", postgresql_where=text("state = 'running'")),
     Index("job_deadline", "deadline", postgresql_where=text("deadline IS NOT NULL AND finished_at IS NULL")),
@@ -269,7 +280,6 @@ generation_record = Table(
     Column("created_at", _INSTANT, nullable=False, server_default=NOW),
     Column("canonical", JSONB),
     CheckConstraint("status IN ('success', 'partial', 'failed')", name="status_known"),
-    Index("generation_record_message", "tenant", "message_id", "run", unique=True),
 )
 
 job_event = Table(
@@ -317,4 +327,16 @@ lane_pause = Table(
     Column("lane", Text, primary_key=True),
     Column("paused_at", _INSTANT, nullable=False, server_default=NOW),
     Column("why", Text, nullable=False),
+)
+
+# No foreign key: of a job whose row is damaged this must still be writable.
+quarantine = Table(
+    "quarantine",
+    metadata,
+    Column("job_id", Uuid, primary_key=True),
+    Column("duty", Text, primary_key=True),
+    Column("reason", Text, nullable=False),
+    Column("tries", SmallInteger, nullable=False, server_default=text("1")),
+    Column("since", _INSTANT, nullable=False, server_default=NOW),
+    Column("until", _INSTANT, nullable=False),
 )

@@ -129,6 +129,26 @@ def test_good_jobs_are_accepted_and_bad_ones_named() -> None:
     assert len(submitted.receipt.available) == 2
 
 
+@pytest.mark.parametrize("refused_field", ["message_id", "job_id"])
+def test_a_message_id_that_another_job_of_the_message_has_is_named(refused_field: str) -> None:
+    own = str(uuid4())
+    jobs = [{**GOOD, "job_id": own}, {**GOOD, "message_id": own}, {**GOOD, "message_id": "m"}]
+
+    submitted = asyncio.run(
+        submit(
+            MemoryLedger(),
+            [*(jobs[1::-1] if refused_field == "job_id" else jobs[:2]), jobs[2], jobs[2]],
+            batch=new_batch({}, tenant="t"),
+        )
+    )
+
+    assert [(bad.position, bad.field) for bad in submitted.refused] == [
+        (1, refused_field),
+        (3, "message_id"),
+    ]
+    assert [job_id is None for job_id in submitted.job_ids] == [False, True, False, True]
+
+
 def test_an_own_id_can_be_submitted_again_but_not_for_something_else() -> None:
     ledger, job_id = MemoryLedger(), str(uuid4())
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from schemas.batch import BatchStatus
 from schemas.job import JobRequest
 from schemas.states import JobState
-from tasks.errors import IdempotencyConflict, InputError, NotFound, QueueFull
+from tasks.errors import IdempotencyConflict, InputError, MessageTaken, NotFound, QueueFull
 from tasks.ports import JobDetail, JobView, Ledger, NewBatch, NewJob, Receipt
 from worker.ledger.memory.reading import batch_status, job_detail, job_view
 from worker.ledger.memory.sharing import MemorySharing
@@ -86,13 +86,13 @@ class MemoryLedger(MemorySharing, MemoryUpkeep, Ledger):
         message_ids = {(row.new.tenant, row.message_id) for row in self._jobs.values()}
         job_ids = set(self._jobs)
         for job in jobs:
-            message = (job.tenant, job.message_id or str(job.id))
+            message = (job.tenant, job.record_message_id)
             if job.id in job_ids:
                 raise InputError(f"{job.id} is the id of another job", field="job_id")
             if job.custom_id in custom_ids:
                 raise InputError(f"{job.custom_id!r} stands twice in the batch", field="custom_id")
             if message in message_ids:
-                raise InputError(f"{message[1]!r} is the message of another job", field="message_id")
+                raise MessageTaken(job.record_message_id, own_id=job.message_id is None)
             job_ids.add(job.id)
             message_ids.add(message)
             if job.custom_id is not None:

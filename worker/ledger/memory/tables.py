@@ -113,7 +113,7 @@ class JobRow:
     @property
     def message_id(self) -> str:
         """The message id given, else the job id."""
-        return self.new.message_id or str(self.new.id)
+        return self.new.record_message_id
 
     @property
     def cost_usd(self) -> Decimal:

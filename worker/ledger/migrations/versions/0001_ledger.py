@@ -27,6 +27,7 @@ CREATE TABLE batch (
     pruned_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
     paused BOOLEAN DEFAULT false NOT NULL,
     cancelled_at TIMESTAMP WITH TIME ZONE,
+    cancelling BOOLEAN DEFAULT false NOT NULL,
     defaults JSONB DEFAULT '{}' NOT NULL,
     erased_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT batch_pkey PRIMARY KEY (id),
@@ -36,6 +37,8 @@ CREATE TABLE batch (
 CREATE UNIQUE INDEX batch_key ON batch (tenant, key) WHERE key IS NOT NULL;
 
 CREATE INDEX batch_newest ON batch (created_at DESC);
+
+CREATE INDEX batch_cancelling ON batch (id) WHERE cancelling;
 
 CREATE TABLE provider_batch (
     id UUID NOT NULL,
@@ -110,11 +113,11 @@ CREATE INDEX job_due ON job (scheduled_at) WHERE state = 'scheduled' AND held_re
 
 CREATE INDEX job_finished ON job USING brin (finished_at);
 
-CREATE INDEX job_held ON job (batch_id, held_reason) WHERE held_reason IS NOT NULL;
+CREATE INDEX job_held ON job (held_reason, batch_id, id) WHERE held_reason IS NOT NULL;
 
 CREATE UNIQUE INDEX job_idempotency_key ON job (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
-CREATE UNIQUE INDEX job_message_id ON job (tenant, message_id) WHERE message_id IS NOT NULL;
+CREATE UNIQUE INDEX job_message_id ON job (tenant, coalesce(message_id, id::text)) WHERE erased_at IS NULL;
 
 CREATE INDEX job_running ON job (worker) WHERE state = 'running';
 
@@ -196,8 +199,6 @@ CREATE TABLE generation_record (
     CONSTRAINT generation_record_job_id_fkey FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
 );
 
-CREATE UNIQUE INDEX generation_record_message ON generation_record (tenant, message_id, run);
-
 CREATE TABLE job_event (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
     job_id UUID NOT NULL,
@@ -265,6 +266,16 @@ CREATE TABLE lane_pause (
     paused_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
     why TEXT NOT NULL,
     CONSTRAINT lane_pause_pkey PRIMARY KEY (provider, lane)
+);
+
+CREATE TABLE quarantine (
+    job_id UUID NOT NULL,
+    duty TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    tries SMALLINT DEFAULT 1 NOT NULL,
+    since TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    until TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT quarantine_pkey PRIMARY KEY (job_id, duty)
 );
 """
 

@@ -1,0 +1,114 @@
+"""A row that makes a statement fail costs nobody else anything: not at a duty, and not at a person's verb."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from schemas.states import JobState
+from tests.contract.conftest import Clock, Subject
+from tests.contract.driving import HOUR, SECOND, states, submit_many
+from worker.ledger.postgres import PostgresLedger
+
+pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
+
+_RAISE = """
+CREATE FUNCTION raise_poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'poison'; END $$;
+CREATE TRIGGER poison BEFORE UPDATE ON job FOR EACH ROW WHEN (OLD.id IN ({ids})) EXECUTE FUNCTION raise_poison()
+"""
+_HEAL = "DROP TRIGGER poison ON job; DROP FUNCTION raise_poison"
+
+
+@pytest.fixture
+def ledger(subject: Subject) -> PostgresLedger:
+    assert isinstance(subject.ledger, PostgresLedger)
+    return subject.ledger
+
+
+def poison(database_url: str, job_ids: Sequence[UUID]) -> None:
+    """Make every change of these jobs fail."""
+    ids = sql.SQL(", ").join(sql.Literal(str(job_id)) for job_id in job_ids)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(sql.SQL(_RAISE).format(ids=ids))
+
+
+def occupy_record(database_url: str, job_id: UUID) -> None:
+    """Write the record of a run that has not ended, so that its end breaks a unique index."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO generation_record (job_id, run, tenant, message_id, contract_version, answer, output_format, "
+            "citations, quality, status, timing_ms) VALUES (%s, 1, 'desk', 'x', 1, '', 'markdown', '[]', '{}', 'failed', '{}')",
+            (job_id,),
+        )
+
+
+def heal(database_url: str) -> None:
+    """Take the poison away."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(_HEAL)
+
+
+def quarantined(database_url: str) -> dict[UUID, tuple[str, int]]:
+    """Duty and tries of the jobs in quarantine."""
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute("SELECT job_id, duty, tries FROM quarantine").fetchall()
+    return {job_id: (duty, tries) for job_id, duty, tries in rows}
+
+
+# ---- expire ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["trigger", "record"])
+async def test_a_job_that_cannot_expire_keeps_no_other_from_it(
+    ledger: PostgresLedger, clock: Clock, postgres_database_url: str, kind: str
+) -> None:
+    ids = (await submit_many(ledger, 9, deadline=clock.now() + SECOND)).job_ids
+    if kind == "trigger":
+        poison(postgres_database_url, [ids[4]])
+    else:
+        occupy_record(postgres_database_url, ids[4])
+    await clock.advance(HOUR)
+
+    assert set(await ledger.expire(100)) == {*ids} - {ids[4]}
+
+    assert await states(ledger, ids) == [JobState.EXPIRED] * 4 + [JobState.AVAILABLE] + [JobState.EXPIRED] * 4
+    assert quarantined(postgres_database_url) == {ids[4]: ("expire", 1)}
+
+
+async def test_bad_jobs_at_the_head_of_the_queue_do_not_fill_it(
+    ledger: PostgresLedger, clock: Clock, postgres_database_url: str
+) -> None:
+    bad = (await submit_many(ledger, 5, deadline=clock.now() + SECOND)).job_ids
+    good = (await submit_many(ledger, 3, deadline=clock.now() + 2 * SECOND)).job_ids
+    poison(postgres_database_url, bad)
+    await clock.advance(HOUR)
+
+    expired = [await ledger.expire(2) for _ in range(4)]
+
+    assert {job_id for page in expired for job_id in page} == {*good}
+    assert set(quarantined(postgres_database_url)) == {*bad}
+
+
+async def test_a_job_in_quarantine_is_tried_again_ever_later_until_it_expires(
+    ledger: PostgresLedger, clock: Clock, postgres_database_url: str
+) -> None:
+    (job_id,) = (await submit_many(ledger, 1, deadline=clock.now() + SECOND)).job_ids
+    poison(postgres_database_url, [job_id])
+    await clock.advance(HOUR)
+    await ledger.expire(10)
+
+    await ledger.expire(10)
+    assert quarantined(postgres_database_url) == {job_id: ("expire", 1)}, "it was tried again at once"
+    await clock.advance(timedelta(minutes=1, seconds=1))
+    await ledger.expire(10)
+    assert quarantined(postgres_database_url) == {job_id: ("expire", 2)}
+    await clock.advance(timedelta(minutes=1, seconds=1))
+    await ledger.expire(10)
+    assert quarantined(postgres_database_url) == {job_id: ("expire", 2)}, "the second wait is not longer than the first"
+
+    heal(postgres_database_url)
+    await clock.advance(HOUR)
+    assert await ledger.expire(10) == [job_id]
