@@ -15,7 +15,7 @@ from tasks.answers.render import strip_markers
 from tasks.postprocess import Processed
 from tasks.text.evidence import content_words
 from tasks.text.sentences import words
-from tasks.text.statements import NOT_SAID
+from tasks.text.statements import DENIAL
 from tasks.text.wording import figures, hedging, is_factual
 
 DEFAULTS = QualityConstants()
@@ -149,7 +149,7 @@ def measure(
     checkable = [position for position, claim in enumerate(grounding.claims) if _is_checkable(claim)]
     used = set[int]().union(*(rests_on[position] for position in checkable))
     found = hedging(text)
-    denied = any(claim.reason == NOT_SAID for claim in grounding.claims)
+    denied = any(claim.reason == DENIAL for claim in grounding.claims)
     return Signals(
         relevance=_relevance(request, used),
         coverage=sum(bool(rests_on[position]) for position in checkable) / len(checkable) if checkable else None,

@@ -168,10 +168,10 @@ def _recall(search: SourceSearch, said: Said, scope: Collection[int] | None) -> 
     if scope is None or len(scope) == 1 or best.score >= _ENOUGH:
         return best.score, (best,)
     used = [best]
-    held = search.held(best, said.content)
+    held = search.matched_words(best, said.content)
     others = [match for source in sorted(scope) if (match := search.best(said.content, source)) is not None]
     for match in sorted(others, key=lambda match: -match.score):
-        more = search.held(match, said.content) - held
+        more = search.matched_words(match, said.content) - held
         if match.source_index != best.source_index and more:
             used.append(match)
             held |= more

@@ -118,7 +118,7 @@ def _reasons(judged: _Judged, asked: frozenset[str]) -> list[str]:
     if not found.used:
         reasons.append("none of its words stand in the sources")
     elif found.features.recall < _LOW_RECALL or not reasons:
-        held = set[str]().union(*(search.held(match, said.content) for match in found.used))
+        held = set[str]().union(*(search.matched_words(match, said.content) for match in found.used))
         absent = sorted(said.content - held, key=lambda stem: (-search.weights[stem], stem))[:_SHOWN_WORDS]
         missing = f"; missing there: {', '.join(said.written(stem) for stem in absent)}" if absent else ""
         reasons.append(f"the best place in the sources holds {found.features.recall:.0%} of what it says{missing}")

@@ -1,5 +1,6 @@
-"""Decides what a model is shown of a job's sources: their order, repetitions, what fits, and what to be warned of.
+"""Selects the sources for a prompt: their order, duplicates, the token budget, and warnings about hostile text.
 
-``order`` ranks the sources, ``duplicates`` finds those that repeat another, ``tokens`` counts, ``pack`` fits them into
-the budget, ``hostile`` finds and defuses text that imitates the prompt, ``prefix`` says what jobs have in common.
+``order`` ranks the sources, ``duplicates`` finds repetitions, ``tokens`` counts, ``pack`` fits the sources into the
+budget, ``hostile`` finds and defuses text that imitates the prompt, ``prefix`` identifies the cacheable front of a
+prompt.
 """

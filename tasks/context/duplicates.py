@@ -1,4 +1,4 @@
-"""Find sources that say again what another shown source says, cheaply enough to be done for every job."""
+"""Finds sources that repeat another source of the prompt, fast enough for every job."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,28 +7,28 @@ from typing import Any
 from tasks.text.sentences import words
 
 CONTAINED = 0.85
-"""Share of a source's runs of three words that must stand in another for it to be a near-duplicate of that one."""
+"""Least share of a near-duplicate's runs of three words that the other source contains."""
 MOST_NEW_WORDS = 0.05
-"""Most words, as a share, that a near-duplicate may have and the other not."""
+"""Greatest share of a near-duplicate's words that the other source lacks."""
 LEAST_WORDS = 8
-"""Words; of a shorter source one word is too much to differ."""
+"""Words; in a shorter source one different word is too much."""
 
-TELLING_METADATA = ("title", "product_name", "document_type", "date")
-"""The same words under another title, product or date say something else: such sources are both shown."""
+DISTINCTIVE_METADATA = ("title", "product_name", "document_type", "date")
+"""The same words under another title, product or date mean something else: the prompt gets both sources."""
 
 _CUTS = ("v", "k", "p", "в", "的", "。", "ق", "ا", "ن", "の", "र", "อ")  # noqa: RUF001 - Arabic alef
-"""Letters of middling frequency. Text is cut at one of them into pieces that a change elsewhere leaves alone."""
+"""Letters of medium frequency. One of them splits the text into pieces, so that a change affects only its own piece."""
 _PIECE = 250
-"""Most characters a piece may have on average for its letter to be taken."""
+"""Greatest average length of a piece, in characters, for its letter to be the separator."""
 _LEAST_PIECE = 12
 _FEW_PIECES = 6
 _SHARED = 0.5
-"""Share of equal pieces from which two sources are compared word by word; near-duplicates have far more."""
+"""Least share of equal pieces for a comparison word by word; near-duplicates have far more."""
 _PROBE = 16
 _FOREIGN = 0.25
-"""Share of characters beyond ASCII from which a text is compared in its own script."""
+"""Share of characters beyond ASCII above which a text is compared in its own script."""
 _MOST_COMPARED = 3
-"""Sources to which one is compared word by word, those with most pieces in common first."""
+"""Most sources to compare word by word, those with most equal pieces first."""
 
 _DECISIVE = re.compile(
     r"\d"
@@ -38,117 +38,122 @@ _DECISIVE = re.compile(
     r"|لا|لم|لن|ليس|غير|دون|إلا|فقط|صفر|واحد|اثنان|ثلاثة|أربعة|خمسة|ستة|سبعة|ثمانية|تسعة|عشرة)\b"
     r"|[零〇一二两兩三四五六七八九十百千万萬半不没沒未非无無别除仅只]",
 )
-"""What may never differ: figures, number words and negations, of English, German, Spanish, Arabic and Chinese."""
+"""Words that near-duplicates share exactly: figures, number words and negations of five languages."""
 _AS_WRITTEN = re.compile(r"[^\W\d_]+")
 
 
 def searchable(text: str) -> str:
-    """A text in lower case with ``?`` for each character beyond ASCII: ten times as fast as its real lower case."""
+    """A text in lower case with ``?`` for each character beyond ASCII: ten times as fast as the real lower case."""
     return text.lower() if text.isascii() else text.encode("ascii", "replace").decode().lower()
 
 
-class Shown:
-    """The sources shown so far; each further one is compared to them."""
+class ShownSources:
+    """The sources of the prompt so far; each new source is compared with them."""
 
     def __init__(self) -> None:
         self.searchable: dict[int, str] = {}
-        """The shown contents as ``searchable`` makes them, by source index."""
+        """The contents in the form of ``searchable``, by source index."""
         self.beyond_ascii: dict[int, int] = {}
-        """How many of their characters are not ASCII."""
+        """Number of characters beyond ASCII, by source index."""
         self._plain: dict[int, str] = {}
-        self._cut = ""
+        self._separator = ""
         self._whole: dict[str, list[int]] = {}
         self._pieces: dict[int, set[str]] = {}
-        self._known: set[str] = set()
-        self._given: dict[int, tuple[str, Mapping[str, Any]]] = {}
+        self._all_pieces: set[str] = set()
+        self._sources: dict[int, tuple[str, Mapping[str, Any]]] = {}
         self._words: dict[int, tuple[list[str], frozenset[tuple[str, ...]]]] = {}
 
     def add(self, index: int, content: str, metadata: Mapping[str, Any]) -> tuple[int, bool] | None:
-        """Take note of a source that is to be shown, unless it repeats one that is.
+        """Adds a source unless it repeats one of the sources so far.
 
-        Returns: the index of the source that it repeats and whether it does so word by word; None: it was taken.
+        Returns: the index of the repeated source, and True for an exact repetition; None if the source was added.
         """
-        found = searchable(content)
-        replaced = 0 if content.isascii() else found.count("?")
+        folded = searchable(content)
+        replaced = 0 if content.isascii() else folded.count("?")
         is_foreign = replaced > _FOREIGN * len(content)
-        plain = (content.lower() if is_foreign else found).replace("\n", " ")
+        plain = (content.lower() if is_foreign else folded).replace("\n", " ")
         whole = content.strip()
         pieces = self._cut_up(plain)
         for other in self._whole.get(whole, ()):
             if self._agree(metadata, other):
                 return other, True
         candidates = [other for other in self._candidates(plain, pieces) if self._agree(metadata, other)]
-        mine = words(content) if candidates else []
+        tokens = words(content) if candidates else []
         for other in candidates[:_MOST_COMPARED]:
-            if (exactly := self._compare(content, mine, other)) is not None:
+            if (exactly := self._compare(content, tokens, other)) is not None:
                 return other, exactly
-        self.searchable[index] = found
+        self.searchable[index] = folded
         self.beyond_ascii[index] = replaced - content.count("?") if replaced else 0
         self._plain[index] = plain
-        self._given[index] = content, metadata
+        self._sources[index] = content, metadata
         self._whole.setdefault(whole, []).append(index)
         self._pieces[index] = pieces
-        self._known |= pieces
+        self._all_pieces |= pieces
         return None
 
     def remove(self, index: int) -> None:
-        """Forget a source that was not shown after all."""
-        for place in (self.searchable, self.beyond_ascii, self._plain, self._pieces, self._given, self._words):
+        """Removes a source that does not fit into the prompt."""
+        for place in (self.searchable, self.beyond_ascii, self._plain, self._pieces, self._sources, self._words):
             place.pop(index, None)
 
     def _cut_up(self, plain: str) -> set[str]:
-        if not self._cut:
+        if not self._separator:
             least = max(1, len(plain) // _PIECE)
-            self._cut = next((cut for cut in _CUTS if plain.count(cut) >= least), _CUTS[0])
-        return {piece for piece in plain.split(self._cut) if len(piece) >= _LEAST_PIECE}
+            self._separator = next((separator for separator in _CUTS if plain.count(separator) >= least), _CUTS[0])
+        return {piece for piece in plain.split(self._separator) if len(piece) >= _LEAST_PIECE}
 
     def _candidates(self, plain: str, pieces: set[str]) -> Sequence[int]:
-        """The sources shown that this one may repeat, those with most pieces in common first."""
+        """The sources that this one may repeat, those with most equal pieces first."""
         if len(pieces) >= _FEW_PIECES:
             least = _SHARED * len(pieces)
-            if len(self._known & pieces) < least:
+            if len(self._all_pieces & pieces) < least:
                 return ()
-            common = ((len(theirs & pieces), index) for index, theirs in self._pieces.items())
+            common = ((len(other_pieces & pieces), index) for index, other_pieces in self._pieces.items())
             return [index for count, index in sorted(common, key=lambda vote: (-vote[0], vote[1])) if count >= least]
         last = max(0, len(plain) - _PROBE)
         probes = {plain[start : start + _PROBE] for start in (0, last // 2, last)}
         return [index for index, other in self._plain.items() if any(probe in other for probe in probes)]
 
     def _agree(self, metadata: Mapping[str, Any], index: int) -> bool:
-        if index not in self._given:
+        if index not in self._sources:
             return False
-        theirs = self._given[index][1]
-        if not metadata or not theirs:
+        other_metadata = self._sources[index][1]
+        if not metadata or not other_metadata:
             return True
-        pairs = ((metadata.get(key), theirs.get(key)) for key in TELLING_METADATA)
-        return all(mine == other for mine, other in pairs if mine and other)
+        pairs = ((metadata.get(key), other_metadata.get(key)) for key in DISTINCTIVE_METADATA)
+        return all(value == other_value for value, other_value in pairs if value and other_value)
 
-    def _compare(self, content: str, mine: Sequence[str], index: int) -> bool | None:
+    def _compare(self, content: str, tokens: Sequence[str], index: int) -> bool | None:
         if index not in self._words:
-            theirs = words(self._given[index][0])
-            self._words[index] = theirs, frozenset(zip(theirs, theirs[1:], theirs[2:], strict=False))
-        theirs, runs = self._words[index]
-        if mine == theirs and (mine or content == self._given[index][0]):
+            other_tokens = words(self._sources[index][0])
+            self._words[index] = (
+                other_tokens,
+                frozenset(zip(other_tokens, other_tokens[1:], other_tokens[2:], strict=False)),
+            )
+        other_tokens, runs = self._words[index]
+        if tokens == other_tokens and (tokens or content == self._sources[index][0]):
             return True
-        return False if _adds_nothing(content, mine, theirs, runs) else None
+        return False if _adds_nothing(content, tokens, other_tokens, runs) else None
 
 
-def _adds_nothing(content: str, mine: Sequence[str], theirs: Sequence[str], known: frozenset[tuple[str, ...]]) -> bool:
-    """Whether a text says nothing that another does not, as far as its words tell.
+def _adds_nothing(
+    content: str, tokens: Sequence[str], other_tokens: Sequence[str], other_runs: frozenset[tuple[str, ...]]
+) -> bool:
+    """Tells whether a text adds nothing to another one, as far as its words tell.
 
-    Nothing decisive and no name may be new: two policies that differ in a figure, a "not" or the product's name are
-    two sources, however alike.
+    A new figure, negation or name is an addition: two policies that differ only in an amount, a "not" or the product's
+    name are two sources.
     """
-    if len(mine) < LEAST_WORDS:
+    if len(tokens) < LEAST_WORDS:
         return False
-    runs = list(zip(mine, mine[1:], mine[2:], strict=False))
-    new_runs = [run for run in runs if run not in known]
+    runs = list(zip(tokens, tokens[1:], tokens[2:], strict=False))
+    new_runs = [run for run in runs if run not in other_runs]
     if len(new_runs) > (1 - CONTAINED) * len(runs):
         return False
     if any(_DECISIVE.search(word) for run in new_runs for word in run):
         return False
-    new = set(mine) - set(theirs)
-    if len(new) > MOST_NEW_WORDS * len(mine):
+    new = set(tokens) - set(other_tokens)
+    if len(new) > MOST_NEW_WORDS * len(tokens):
         return False
     as_written = {word.lower(): word for word in _AS_WRITTEN.findall(content)}
     return all(as_written.get(word, word.upper()).islower() for word in new)

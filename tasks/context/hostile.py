@@ -1,7 +1,7 @@
-"""Find text in sources that imitates the prompt or commands the model, and take the force out of what can be defused.
+"""Finds text in sources that imitates the prompt or commands the model, and defuses chat tokens.
 
-A source may quote such text for good reasons, so nothing is removed and nothing is refused: what is found is noted in
-the record and told as a warning.
+A source may quote such text for good reasons, so no text is removed and no source is refused: the record and a
+warning name each finding.
 """
 # ruff: noqa: RUF001 - full-width and invisible characters are meant
 
@@ -16,12 +16,12 @@ from tasks.text.among import Among
 _INVISIBLE = "\u00ad\u180e\u200b\u2060\u2061\u2062\u2063\u2064\ufeff"
 _BIDI = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _HIDING = "\u200b\u2060\u202d\u202e\u2066"
-"""What hides or reorders text; joiners and direction marks, which scripts and emoji need, are not among them."""
-_ALL_UNSEEN = _INVISIBLE + _BIDI + "\u200c\u200d"
+"""Characters that hide or reorder text, without the joiners and direction marks that scripts and emoji need."""
+_ALL_INVISIBLE = _INVISIBLE + _BIDI + "\u200c\u200d"
 _HIDES = Among(*_HIDING)
-_BREAKS = Among(*_ALL_UNSEEN)
+_BREAKS = Among(*_ALL_INVISIBLE)
 _WIDENS = Among(*"ａｅｉｏＡＥＩＯ")
-"""Every word that commands or takes a turn in Latin letters has one of these, if it is written in full width."""
+"""Every Latin word of a command or a chat role contains one of these if it is written in full width."""
 _MAY_BE_LESS = Among("&lt", "&#")
 _SOURCE_TAG = re.compile(r"<[\s/]*sources?\d*\b")
 _TURN = re.compile(
@@ -46,10 +46,10 @@ _COMMAND_WORDS = (
 _FOREIGN_COMMAND_WORDS = (
     "忽略", "无视", "無視", "忽視", "忘记", "忘記", "不要理会", "تجاهل", "انس", "همل", "تجاوز",
 )  # fmt: skip
-"""One of them stands in every command. Finding words is ten times faster than searching for the pattern."""
+"""Every command contains one of them. Searching for words is ten times faster than for the pattern."""
 _TURN_WORDS = ("system", "assistant")
 _BEFORE, _AFTER = 20, 120
-"""Characters around such a word in which the pattern must be found."""
+"""Characters around such a word in which the pattern must match."""
 _LONGEST_ATTRIBUTE = 200
 """Characters."""
 _CHAT_TOKEN = re.compile(
@@ -64,37 +64,37 @@ _Look = Callable[[str, str], bool]
 _Check = tuple[Flag, _Look, Callable[[str], bool]]
 
 
-def flags(shown: Mapping[int, str], searchable: Mapping[int, str]) -> tuple[SourceFlag, ...]:
-    """What the shown sources hold that imitates the prompt, by source in the order shown.
+def flags(contents: Mapping[int, str], searchable: Mapping[int, str]) -> tuple[SourceFlag, ...]:
+    """Flags for text that imitates the prompt, by source in the order of the prompt.
 
     Args:
-        shown: contents by source index.
-        searchable: the same in lower case, with ``?`` for what is not ASCII.
+        contents: contents by source index.
+        searchable: the same in lower case, with ``?`` for each character beyond ASCII.
     """
-    # Nearly all jobs hold nothing of it: one look at all texts together tells.
-    foreign = "\n".join([text for text in shown.values() if not text.isascii()])
-    plain = "\n".join([searchable[index] for index in shown])
+    # Nearly all jobs have no such text, so one search over all texts together comes first.
+    foreign = "\n".join([text for text in contents.values() if not text.isascii()])
+    plain = "\n".join([searchable[index] for index in contents])
     hidden = foreign != "" and _is_hidden(foreign)
     disguised = foreign != "" and (_BREAKS(foreign) or _WIDENS(foreign))
     if disguised:
-        # Words may be broken up by what is not seen, or written in full width.
+        # Invisible characters may split words, or the letters may be in full width.
         foreign = _as_read(foreign)
         plain += foreign
-    suspects: list[_Check] = [one for one in _CHECKS if one[1](plain, foreign)]
+    suspects: list[_Check] = [check for check in _CHECKS if check[1](plain, foreign)]
     if disguised:
-        # Then every source is looked at closely.
+        # Every source gets the exact check.
         suspects = [(kind, _always, check) for kind, _, check in suspects]
-    found: list[SourceFlag] = []
-    for index, text in shown.items() if suspects or hidden else ():
+    result: list[SourceFlag] = []
+    for index, text in contents.items() if suspects or hidden else ():
         kinds = list(_kinds(text, searchable[index], suspects))
         if hidden and _is_hidden(text):
             kinds.append(Flag.HIDDEN)
-        found += [SourceFlag(source_index=index, kind=kind) for kind in kinds]
-    return tuple(found)
+        result += [SourceFlag(source_index=index, kind=kind) for kind in kinds]
+    return tuple(result)
 
 
 def _kinds(text: str, plain: str, suspects: Iterable[_Check]) -> Iterator[Flag]:
-    """What a source holds of what may be in some source; ``plain`` is its searchable text."""
+    """The kinds of suspect text in one source; ``plain`` is its searchable text."""
     foreign = "" if text.isascii() else text
     read = ""
     for kind, looks, check in suspects:
@@ -109,7 +109,7 @@ def _always(_plain: str, _foreign: str) -> bool:
 
 
 def may_hold_tag(text: str) -> bool:
-    """A cheap look that is true of every text with a tag, disguised or not, and of some without."""
+    """A cheap test that is true for every text with a tag, disguised or not, and for some texts without."""
     return "<" in text or ("&" in text and _MAY_BE_LESS(text)) or (not text.isascii() and "＜" in text)
 
 
@@ -118,16 +118,16 @@ def _holds_tag(text: str) -> bool:
 
 
 def undisguised(text: str) -> str:
-    """A text in lower case as a model may read it: entities resolved, full-width forms plain, nothing invisible."""
+    """A text in lower case without disguise: entities resolved, full-width forms plain, invisible characters removed."""
     if "&" in text:
         text = html.unescape(text)
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", _seen(text))
+        text = unicodedata.normalize("NFKC", _visible(text))
     return text.lower()
 
 
 def unused_tag(name: str, texts: Iterable[str]) -> str:
-    """A tag that no text holds, disguised or not, so that none can pretend to open or end one: the name, or numbered."""
+    """A tag name that no text contains, disguised or not, so that no text can forge a tag: the name, or numbered."""
     everything = "\n".join(texts)
     if not may_hold_tag(everything):
         return name
@@ -140,40 +140,40 @@ def unused_tag(name: str, texts: Iterable[str]) -> str:
 
 
 def attribute(text: str) -> str:
-    """A text on one line as the value of a tag's attribute, cut off; what could end the value or the tag is replaced."""
+    """A text as an attribute's value: on one line, truncated, without characters that can end the value or the tag."""
     return " ".join(text.split())[:_LONGEST_ATTRIBUTE].translate(_ATTRIBUTE)
 
 
 _ATTRIBUTE = str.maketrans({'"': "'", "<": "(", ">": ")"})
 
 
-def _seen(text: str) -> str:
+def _visible(text: str) -> str:
     """The text without invisible characters."""
     if text.isascii():
         return text
-    # A translation of all at once takes ten times as long.
-    for mark in _ALL_UNSEEN:
+    # One ``str.translate`` takes ten times as long.
+    for mark in _ALL_INVISIBLE:
         if mark in text:
             text = text.replace(mark, "")
     return text
 
 
 def _as_read(text: str) -> str:
-    """A text in lower case without invisible characters; with letters of full width in it also, below, as plain ones."""
-    text = _seen(text)
+    """A text in lower case without invisible characters, followed by its plain form if it has full-width letters."""
+    text = _visible(text)
     return (f"{text}\n{unicodedata.normalize('NFKC', text)}" if _WIDENS(text) else text).lower()
 
 
 def _is_hidden(text: str) -> bool:
     if _HIDES(text):
         return True
-    # The invisible letters of the block Tags share the first bytes of their UTF-8; one byte is found faster than two.
+    # The invisible letters of the block Tags share the first bytes of their UTF-8; a search for one byte is faster.
     encoded = text.encode(errors="surrogatepass")
     return b"\xf3" in encoded and b"\xf3\xa0" in encoded
 
 
 def _near(words: Sequence[str], pattern: re.Pattern[str], text: str) -> bool:
-    """Whether a pattern is found around one of the words."""
+    """Tells whether a pattern matches around one of the words."""
     for word in words:
         if word not in text:
             continue
@@ -202,7 +202,7 @@ _LOOKS_LIKE_TURN = Among(
         r"[<\[{(]{1,2}/?\|?(?:system|assistant)\|?[>\]})]{1,2}",
     )
 )
-"""``_TURN`` from its word on, with ``?`` for white space beyond ASCII."""
+"""The part of ``_TURN`` from its word on, with ``?`` for white space beyond ASCII."""
 _LOOKS_LIKE_ANSWER = Among('"segments"')
 
 _CHECKS: tuple[_Check, ...] = (
@@ -225,24 +225,24 @@ _CHECKS: tuple[_Check, ...] = (
         lambda text: _MARKER.search(text) is not None,
     ),
 )
-"""Kind; a cheap look at the ASCII of all texts, and at those beyond ASCII, true wherever the check may be; the check."""
+"""Kind; a cheap test on the ASCII form and on the texts beyond ASCII, true if the check may be true; the check."""
 
 
 # ---- defusing --------------------------------------------------------------------------------------------------
 
 WORD_JOINER = "\u2060"
-"""Put into a chat token, so that no tokenizer of a server takes it for the end of a turn; nobody sees it."""
+"""An invisible character that splits a chat token, so that no server's tokenizer treats it as the end of a turn."""
 
 
 def chat_tokens(text: str) -> list[int]:
-    """The places, one inside of each chat token of a text, at which a ``WORD_JOINER`` takes its force."""
+    """The positions, one inside each chat token of a text, at which a ``WORD_JOINER`` disables it."""
     if "<" not in text and "[" not in text:
         return []
-    return [found.start() + 1 for found in _CHAT_TOKEN.finditer(text)]
+    return [match.start() + 1 for match in _CHAT_TOKEN.finditer(text)]
 
 
 def defused(text: str) -> str:
-    """A text with its chat tokens taken apart."""
+    """A text with its chat tokens disabled."""
     for place in reversed(chat_tokens(text)):
         text = text[:place] + WORD_JOINER + text[place:]
     return text

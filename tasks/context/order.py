@@ -1,4 +1,4 @@
-"""Rank a job's sources: by relevance where it was given, with a fair share for each sub-query."""
+"""Ranks a job's sources by relevance, with a fair share for each sub-query."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -7,11 +7,11 @@ from schemas.job import SourceContext
 
 
 def ranked(sources: Sequence[SourceContext]) -> list[int]:
-    """The indexes of the sources, the one to be shown first in front.
+    """The indexes of the sources, best first.
 
-    A relevance score goes before none, higher before lower, and ties stay in the order given; without any score that
-    is the order of all. Sources of several sub-queries take turns, the best of each sub-query first, so that a budget
-    that does not hold all of them still holds the best of each.
+    Sources with a relevance score come first, by falling score; ties and sources without a score stay in the order of
+    the request. Several sub-queries alternate, the best source of each first, so that a small budget still has the
+    best source of each sub-query.
     """
     queries = dict.fromkeys(source.sub_query for source in sources)
     if len(queries) < 2:  # noqa: PLR2004 - one group is no group
@@ -24,7 +24,7 @@ def ranked(sources: Sequence[SourceContext]) -> list[int]:
 
 
 def by_relevance(sources: Sequence[SourceContext], indexes: Sequence[int]) -> list[int]:
-    """The given indexes by their sources' relevance, highest first; stable, and those without a score last."""
+    """The indexes by their sources' relevance, highest first; stable, with sources without a score last."""
     return sorted(indexes, key=lambda index: _rank(sources[index].relevance_score))
 
 
@@ -33,5 +33,5 @@ def _rank(score: float | None) -> tuple[bool, float]:
 
 
 def sub_queries(sources: Sequence[SourceContext]) -> tuple[str, ...]:
-    """The sub-queries that the sources were found for, each once, in order of first appearance."""
+    """The sub-queries of the sources, each once, in order of first appearance."""
     return tuple(dict.fromkeys(query for source in sources if (query := (source.sub_query or "").strip())))

@@ -1,34 +1,34 @@
-"""Fit a job's sources into its budget: best first, each once, the last one cut at a sentence end."""
+"""Fits a job's sources into its token budget: best first, without duplicates, the last one cut at a sentence end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from schemas.job import JobRequest, SourceContext
 from schemas.prompt import LeftOut, LeftOutReason, SourcePart
-from tasks.context.duplicates import Shown
+from tasks.context.duplicates import ShownSources
 from tasks.context.order import by_relevance, ranked
 from tasks.context.tokens import ESTIMATED, Counter, exact_counter, quarter_tokens
 from tasks.text.sentences import sentence_spans
 
 NEAR_BUDGET = 0.85
-"""Share of the budget from which an estimate is not good enough and the model's own tokenizer is asked (0.4 ms for
-20 KB): what is estimated to fill less fits anyway."""
+"""Share of the budget above which the model's own tokenizer replaces the estimate (0.4 ms for 20 KB); sources below it
+fit in any case."""
 
 _LEAST_TRIMMED = 200
-"""Characters; a source of which less would be left is left out."""
+"""Characters; a source whose trimmed part is shorter is omitted."""
 _TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What is shown of the sources.
+    """The selection of sources for a prompt.
 
     Attributes:
-        parts: a span of each shown source, in the order of their numbers.
-        left_out: the others, by index, each with its reason.
-        source_tokens: of the parts.
-        counter: what counted them.
-        searchable: the shown sources' whole contents as ``duplicates.searchable`` makes them, by index.
+        parts: a span of each source in the prompt, in the order of their numbers.
+        left_out: the omitted sources, by index, each with its reason.
+        source_tokens: tokens of the parts.
+        counter: the token counter.
+        searchable: the whole contents of the sources in the prompt in the form of ``duplicates.searchable``, by index.
     """
 
     parts: tuple[SourcePart, ...]
@@ -39,44 +39,44 @@ class Packed:
 
 
 def pack(request: JobRequest, model: str | None = None) -> Packed:
-    """Choose what is shown of the sources within ``max_context_tokens``, counted for ``model`` where it is known."""
+    """Selects sources within ``max_context_tokens``, counted with the tokenizer of ``model`` if there is one."""
     sources = request.context
     budget = request.config.max_context_tokens
     counter = _counter(sources, budget, model or request.config.model)
-    shown = Shown()
+    selection = ShownSources()
     parts: dict[int, SourcePart] = {}
     left_out: list[LeftOut] = []
-    left = budget * 4 if counter is ESTIMATED else budget
-    total = left
+    remaining = budget * 4 if counter is ESTIMATED else budget
+    total = remaining
     full = False
     for index in ranked(sources):
         content = sources[index].content
         if full:
             left_out.append(LeftOut(source_index=index, reason=LeftOutReason.BUDGET))
             continue
-        repeats = shown.add(index, content, sources[index].metadata)
+        repeats = selection.add(index, content, sources[index].metadata)
         if repeats is not None:
             reason = LeftOutReason.DUPLICATE if repeats[1] else LeftOutReason.NEAR_DUPLICATE
             left_out.append(LeftOut(source_index=index, reason=reason, of=repeats[0]))
             continue
-        cost = _cost(content, counter, shown.beyond_ascii[index])
+        cost = _cost(content, counter, selection.beyond_ascii[index])
         end = len(content)
-        if cost > left:
+        if cost > remaining:
             full = True
-            end, cost = _trimmed(content, cost, left, counter)
+            end, cost = _trimmed(content, cost, remaining, counter)
             if end < _LEAST_TRIMMED and (parts or not end):
-                shown.remove(index)
+                selection.remove(index)
                 left_out.append(LeftOut(source_index=index, reason=LeftOutReason.BUDGET))
                 continue
         parts[index] = SourcePart(source_index=index, start=0, end=end)
-        left -= cost
-    used = total - left
+        remaining -= cost
+    used = total - remaining
     return Packed(
         parts=tuple(parts[index] for index in by_relevance(sources, list(parts))),
-        left_out=tuple(sorted(left_out, key=lambda one: one.source_index)),
+        left_out=tuple(sorted(left_out, key=lambda omission: omission.source_index)),
         source_tokens=-(-used // 4) if counter is ESTIMATED else used,
         counter=counter,
-        searchable=shown.searchable,
+        searchable=selection.searchable,
     )
 
 
@@ -89,25 +89,25 @@ def _counter(sources: tuple[SourceContext, ...], budget: int, model: str | None)
 
 
 def _cost(content: str, counter: Counter, beyond_ascii: int | None = None) -> int:
-    """Tokens of a content, or quarter tokens where they are estimated, so that nothing is lost by rounding."""
+    """Tokens of a content; quarter tokens for an estimate, so that rounding loses nothing."""
     return quarter_tokens(content, beyond_ascii) if counter is ESTIMATED else counter.count(content)
 
 
-def _trimmed(content: str, cost: int, left: int, counter: Counter) -> tuple[int, int]:
-    """Where to cut a source that costs more than is left, and what it costs then."""
-    limit = len(content) * left // cost
+def _trimmed(content: str, cost: int, budget: int, counter: Counter) -> tuple[int, int]:
+    """The end and the cost of a source trimmed to the remaining budget."""
+    limit = len(content) * budget // cost
     for _ in range(_TRIES):
         end = _sentence_end(content, limit)
         cost = _cost(content[:end], counter)
-        if cost <= left:
+        if cost <= budget:
             return end, cost
-        # Its beginning is denser than the whole.
-        limit = min(end - 1, end * left // cost)
+        # The beginning has more tokens per character than the whole.
+        limit = min(end - 1, end * budget // cost)
     return 0, 0
 
 
 def _sentence_end(text: str, limit: int) -> int:
     """The last sentence end at or before ``limit``; ``limit`` itself when the first sentence is longer."""
-    # A little beyond the limit, so that a sentence that ends exactly there is seen whole.
+    # A margin beyond the limit lets a sentence that ends exactly there be complete.
     ends = [span.end for span in sentence_spans(text[: limit + 200]) if span.end <= limit]
     return ends[-1] if ends else limit

@@ -1,4 +1,4 @@
-"""Say what the jobs of one configuration have in common at the front of their prompts, so that providers can cache it."""
+"""Identifies the common front of the prompts of one configuration, so that providers can cache it."""
 
 import hashlib
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ Anthropic's newer models want 2,048 or 4,096 and ignore the mark below that, wit
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The stable front of a prompt: a key that is equal where the front is, and its estimated tokens."""
+    """The stable front of a prompt: a key that is equal for equal fronts, and its estimated tokens."""
 
     key: str
     tokens: int
 
     @property
     def pays(self) -> bool:
-        """Whether a provider can cache it at all."""
+        """True if the prefix is long enough for a provider's cache."""
         return self.tokens >= LEAST_CACHED
 
 
 def stable_prefix(prompt: Prompt) -> Prefix:
-    """The system message: byte for byte the same for all jobs of equal configuration and operator's instructions.
+    """The system message, which is identical for all jobs with the same configuration and instructions.
 
-    The key holds nothing of the tenant, the question or the sources, and what the operator says only as a hash.
+    The key depends on no tenant, question or source; the instructions enter it only as a hash.
     """
     texts = [
         part.text

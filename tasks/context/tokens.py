@@ -1,4 +1,4 @@
-"""Count tokens: exactly for OpenAI's models where their tokenizer is installed, else by an estimate per script."""
+"""Counts tokens: exactly for OpenAI's models if their tokenizer is installed, else by an estimate per script."""
 
 import re
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 
 ESTIMATE = "estimate"
-"""What ``MessagesSnapshot.counted_by`` says when no tokenizer was asked."""
+"""Value of ``MessagesSnapshot.counted_by`` for an estimate."""
 
 
 def quarter_tokens(text: str, beyond_ascii: int | None = None) -> int:
@@ -16,11 +16,11 @@ def quarter_tokens(text: str, beyond_ascii: int | None = None) -> int:
     Checked against OpenAI's vocabularies o200k and cl100k (characters per token): English 5.3 and 5.3, German 4.6 and
     3.3, Spanish 4.3 and 3.7 (here: some 3.9); Arabic 3.2 and 1.4, Russian 4.1 and 2.2 (here 2); Chinese 1.4 and 0.9,
     Japanese 1.3 and 0.9, Hindi 3.7 and 1.1, Thai 2.2 and 1.0 (here 1). Prose is overestimated on purpose, because
-    other makers' tokenizers cut finer; tables of numbers are underestimated (1.4 characters a token against 4).
+    other makers' tokenizers use shorter tokens; tables of numbers are underestimated (1.4 characters a token against 4).
 
     Args:
-        text: what is counted.
-        beyond_ascii: how many of its characters are not ASCII, where that is known.
+        text: the text to count.
+        beyond_ascii: its number of characters beyond ASCII, if already counted.
     """
     characters = len(text)
     if text.isascii():
@@ -38,7 +38,7 @@ def estimate(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A way to count the tokens of a text, and its name."""
+    """A token counter with its name."""
 
     name: str
     count: Callable[[str], int]
@@ -51,7 +51,7 @@ _O200K = re.compile(r"(?:gpt-|chatgpt-|o\d)")
 
 
 def exact_counter(model: str | None) -> Counter | None:
-    """The tokenizer of an OpenAI model, if the extra ``tokens`` is installed; None for all others."""
+    """The tokenizer of an OpenAI model if the extra ``tokens`` is installed; None otherwise."""
     name = (model or "").rpartition("/")[2].lower()
     if _CL100K.match(name):
         return _installed("cl100k_base")
@@ -60,7 +60,7 @@ def exact_counter(model: str | None) -> Counter | None:
 
 @cache
 def _installed(vocabulary: str) -> Counter | None:
-    """Loaded once a process (45 ms, some 60 MB); the vocabularies are in the package, nothing is downloaded."""
+    """Loads a vocabulary once per process (45 ms, some 60 MB) from the package, without a download."""
     try:
         openai = import_module("rs_bpe.bpe").openai
     except ImportError:

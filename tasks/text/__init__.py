@@ -1,10 +1,12 @@
-"""Reads text, of answers and sources alike; knows no job and no provider.
+"""Analyses the text of answers and sources, independent of jobs and providers.
 
-sentences    where sentences stand, and the words in them
-statements   which sentences state something that can be checked
-quotes       where quoted words stand in a source
-wording      how each language words denials, courtesies, uncertainty and figures
-language     the language of a short text
-among        whether any of many words stands in a text
-evidence     which window of a source speaks best of a claim
+sentences    splits text into sentences and words
+passages     splits a source into passages, faster and less exactly
+statements   tells the sentences that can be checked
+quotes       locates a quote in a source
+numerals     parses numbers
+wording      phrases of denial, courtesy, uncertainty and figures in each language
+language     detects the language of a short text
+among        searches a text for any of many words
+evidence     finds the window of a source that fits a claim best
 """

@@ -1,7 +1,7 @@
-"""Find where in the sources a statement stands: the window of sentences that holds most of its words, by weight.
+"""Finds the evidence for a statement: the window of a source with the greatest weight of its words.
 
-Sources are indexed once per answer. A statement is compared with windows of up to three neighbouring sentences, never
-with a source as a whole: in a whole source, any statement finds its words somewhere.
+Sources are indexed once per answer. A statement is compared with windows of up to three neighbouring passages, never
+with a whole source, because a whole source contains the words of almost any statement.
 """
 
 import math
@@ -18,10 +18,10 @@ from tasks.text.passages import passage_spans
 from tasks.text.sentences import BREAK, Span, number, sentence_spans, words, words_of_spans
 
 WINDOW = 3
-"""Sentences looked at together: a statement often joins a sentence with the one before it that names the subject."""
+"""Passages per window: a statement often combines a sentence with the previous sentence, which names the subject."""
 
 _CACHED_CHARACTERS = 8_000
-"""Longest content whose index is kept for the next job; bounds the memory of the cache."""
+"""Longest content whose index is cached for the next job; bounds the memory of the cache."""
 
 STOPWORDS = frozenset(
     """a about after all also am an and any are as at be because been before being both but by can could d did do does
@@ -36,25 +36,25 @@ STOPWORDS = frozenset(
     el los las y o es son en por para con que no se su al lo una uno del
     il lo gli e è sono di da con per che non si""".split()
 )
-"""Function words of English, German, French, Spanish and Italian: they stand everywhere and support nothing."""
+"""Function words of English, German, French, Spanish and Italian: they are in every text and support nothing."""
 
 _STEM = 5
-"""Characters a word is compared by; cuts endings in any language. On six labelled sets, as the only feature: 67.1 %
-balanced accuracy; with 7 characters 66.3, with whole words 65.8, with suffixes cut by rules 66.3."""
+"""Characters of a stem; this removes endings in any language. On six labelled sets, as the only feature: 67.1 %
+balanced accuracy; with 7 characters 66.3, with whole words 65.8, with suffix rules 66.3."""
 
 NEGATION = "\xac"
-"""Stands for every word that denies. No word of a text is ever equal to it."""
+"""The stem of every negation; no word of a text equals it."""
 _DENYING = frozenset(
     """no not never none nobody nothing neither nor without cannot t kein keine keinen keiner keines keinem nicht nie
     niemals ohne sans jamais nunca sin nessun mai""".split()
 )
-"""``t`` is what is left of ``don't``. French and Italian function words that also do other work are left out."""
+"""``t`` is the second token of ``don't``. French and Italian words with other functions too are not here."""
 
 
 class _Stems(dict[str, str]):
-    """What a word is compared by, worked out once per word and process.
+    """Cache of the stem of each word, per process.
 
-    A function word gives the empty string, a denying one ``NEGATION``, a number word its digits.
+    The stem of a function word is empty, of a negation ``NEGATION``, of a number word its digits.
     """
 
     def __missing__(self, word: str) -> str:
@@ -65,7 +65,7 @@ class _Stems(dict[str, str]):
 
 
 _MOST_STEMS = 200_000
-"""Words remembered, some 20 MB."""
+"""Most words in the cache, some 20 MB."""
 
 
 def _stem(word: str) -> str:
@@ -83,27 +83,27 @@ def _stem(word: str) -> str:
 
 
 def _singular(word: str) -> str:
-    """The word without the s of a plural, and with i for a final y: too short a word is not cut where its ending begins."""
+    """The word without the s of a plural, and with i for a final y, so that short words with endings compare equal."""
     if len(word) > _SHORT and word[-1] == "s" and word[-2] not in "siu":
         word = word[:-3] + "i" if word.endswith("ies") else word[:-1]
     return word[:-1] + "i" if len(word) > _SHORT and word[-1] == "y" else word
 
 
 _SHORT = 3
-"""Letters of a word that is left as it is."""
+"""Letters; a word up to this length stays unchanged."""
 
 
 _STEMS = _Stems()
 
 
-def stems_of(found: Iterable[str]) -> list[str]:
-    """What each word is compared by: empty for a function word, ``NEGATION`` for one that denies."""
-    return list(map(_STEMS.__getitem__, found))
+def stems_of(tokens: Iterable[str]) -> list[str]:
+    """The stem of each word: empty for a function word, ``NEGATION`` for a negation."""
+    return list(map(_STEMS.__getitem__, tokens))
 
 
-def content_words(found: Iterable[str]) -> frozenset[str]:
-    """Those words that say something, cut to the length they are compared by; numbers whole."""
-    return frozenset(map(_STEMS.__getitem__, found)) - _NOTHING
+def content_words(tokens: Iterable[str]) -> frozenset[str]:
+    """The stems of the words that carry content; numbers stay whole."""
+    return frozenset(map(_STEMS.__getitem__, tokens)) - _NOTHING
 
 
 _NOTHING = frozenset({"", NEGATION})
@@ -114,44 +114,45 @@ _NOTHING = frozenset({"", NEGATION})
 
 @dataclass(frozen=True, slots=True)
 class SourceIndex:
-    """The pieces of a source in order, and the words they say, as they are compared.
+    """The passages of a source in order, with the stems of their words.
 
-    ``stems`` are the words of all pieces with ``BREAK`` between them; ``numbers`` are (position of the piece, number).
+    ``stems`` holds the stems of all passages with ``BREAK`` between them; ``numbers`` holds (position of the passage,
+    number).
     """
 
     spans: tuple[Span, ...]
     stems: tuple[str, ...]
     numbers: tuple[tuple[int, str], ...]
 
-    def held(self, vocabulary: frozenset[str]) -> dict[str, list[int]]:
-        """An inverted list for those words of a vocabulary that stand in the source: the pieces, in order."""
-        held: dict[str, list[int]] = {}
+    def postings(self, vocabulary: frozenset[str]) -> dict[str, list[int]]:
+        """Inverted index of the vocabulary: for each of its words in the source the passages, in order."""
+        postings: dict[str, list[int]] = {}
         piece = 0
         for stem in filter((vocabulary | _MARK).__contains__, self.stems):
             if stem == BREAK:
                 piece += 1
-            elif (pieces := held.get(stem)) is None:
-                held[stem] = [piece]
+            elif (pieces := postings.get(stem)) is None:
+                postings[stem] = [piece]
             elif pieces[-1] != piece:
                 pieces.append(piece)
         for piece, value in self.numbers:
             if value in vocabulary:
-                pieces = held.setdefault(value, [])
+                pieces = postings.setdefault(value, [])
                 if piece not in pieces:
                     insort(pieces, piece)
-        return held
+        return postings
 
 
 _MARK = frozenset({BREAK})
 
 
 def index_source(content: str) -> SourceIndex:
-    """Index a source by passages; a chunk that comes again (neighbouring questions share chunks) is not read again."""
+    """Indexes a source by passages; short sources are cached, because neighbouring questions share chunks."""
     return _cached_index(content) if len(content) <= _CACHED_CHARACTERS else _index(content)
 
 
 def index_sentences(content: str) -> SourceIndex:
-    """Index a source by its exact sentences, for what quotes them."""
+    """Indexes a source by its exact sentences, for quoting."""
     return _cached_sentences(content) if len(content) <= _CACHED_CHARACTERS else _index_sentences(content)
 
 
@@ -164,9 +165,9 @@ def _index_sentences(content: str) -> SourceIndex:
 
 
 def _read(content: str, spans: tuple[Span, ...]) -> SourceIndex:
-    found, numbers = words_of_spans(content, spans)
+    tokens, numbers = words_of_spans(content, spans)
     return SourceIndex(
-        spans, tuple(map(_STEMS.__getitem__, found)), tuple([(piece, _STEMS[number]) for piece, number in numbers])
+        spans, tuple(map(_STEMS.__getitem__, tokens)), tuple([(piece, _STEMS[number]) for piece, number in numbers])
     )
 
 
@@ -175,20 +176,20 @@ _cached_sentences = lru_cache(maxsize=512)(_index_sentences)
 
 
 def forget() -> None:
-    """Drop every kept index, as if no source had been read: for measurements."""
+    """Empties the caches, for measurements."""
     _cached_index.cache_clear()
     _cached_sentences.cache_clear()
     _numbers_in.cache_clear()
 
 
 def metadata_words(metadata: dict[str, Any]) -> list[str]:
-    """The words of the metadata a model is shown: a statement may name a source's title, article or date."""
-    shown: list[str] = []
+    """The words of the metadata in the prompt: a statement may name a source's title, article or date."""
+    tokens: list[str] = []
     for key in SHOWN_METADATA:
         value = metadata.get(key)
         if value is not None:
-            shown.extend(words(str(value)))
-    return shown
+            tokens.extend(words(str(value)))
+    return tokens
 
 
 # ---- searching the sources of one answer -----------------------------------------------------------------------
@@ -198,7 +199,7 @@ _NO_WORDS = frozenset[str]()
 _numbers_in = lru_cache(maxsize=512)(numbers_in)
 
 _EQUAL = 1e-9
-"""Sums of weights nearer than this are the same."""
+"""Largest difference of equal sums of weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +212,11 @@ class Match:
 
 
 class SourceSearch:
-    """The sources of one answer, searchable for the words of a known vocabulary.
+    """A search over the sources of one answer for the words of a fixed vocabulary.
 
     Args:
         sources: all sources of the job.
-        vocabulary: every content word of every statement that will be looked for.
+        vocabulary: every content word of every statement to search for.
     """
 
     def __init__(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> None:
@@ -224,25 +225,25 @@ class SourceSearch:
         self._titles = [
             content_words(metadata_words(source.metadata)) if source.metadata else _NO_WORDS for source in sources
         ]
-        looked_for = frozenset(vocabulary) | {NEGATION}
-        self._held = [index.held(looked_for) for index in self._indexes]
+        searched = frozenset(vocabulary) | {NEGATION}
+        self._postings = [index.postings(searched) for index in self._indexes]
         self.weights = self._weigh(vocabulary)
 
     def _weigh(self, vocabulary: Collection[str]) -> dict[str, float]:
-        """How much each word tells: its smoothed inverse frequency over the passages of all sources, at least 2.
+        """Weight of each word: its smoothed inverse frequency over the passages of all sources, at least 2.
 
-        The constant keeps one rare word from outweighing the rest of a statement when there are few passages.
+        With few passages the constant keeps one rare word from outweighing the rest of a statement.
         """
         frequency = dict.fromkeys(vocabulary, 1)
-        for held in self._held:
-            for word, passages in held.items():
+        for postings in self._postings:
+            for word, passages in postings.items():
                 if word in frequency:
                     frequency[word] += len(passages)
         total = sum(len(index.spans) for index in self._indexes) + 1
         return {word: 2.0 + math.log(total / count) for word, count in frequency.items()}
 
     def weight(self, statement: Iterable[str]) -> float:
-        """The weight of words of the vocabulary, all together; the same in whatever order they come."""
+        """The total weight of words of the vocabulary, independent of their order."""
         return math.fsum([self.weights[word] for word in statement])
 
     def content(self, source_index: int) -> str:
@@ -252,24 +253,24 @@ class SourceSearch:
     # ---- words and numbers ----
 
     def holds(self, word: str, scope: Collection[int] | None = None) -> bool:
-        """Whether a word of the vocabulary stands in any source of a scope (None: all), or in its metadata."""
-        return any(word in self._held[source] or word in self._titles[source] for source in self._within(scope))
+        """Tells whether any source of a scope (None: all) or its metadata contains a word of the vocabulary."""
+        return any(word in self._postings[source] or word in self._titles[source] for source in self._within(scope))
 
     def holds_number(self, values: Collection[str], scope: Collection[int] | None = None) -> bool:
-        """Whether a number, by any of its readings, stands in a source of a scope (None: all) or its metadata.
+        """Tells whether any source of a scope (None: all) or its metadata contains a number, by any of its readings.
 
-        In the same digits, in words, with a scale, in a date, or as what it is rounded from.
+        The source may have it in the same digits, in words, with a scale, in a date, or unrounded.
         """
         if any(self.holds(value, scope) for value in values):
             return True
-        # Rare, so not part of the index: only a number that nobody wrote in the same digits comes here.
+        # Not part of the index, because it is rare: only a number that no source has in the same digits gets here.
         return any(
             is_among(values, _numbers_in(self._sources[source].content), self._sources[source].content)
             for source in self._within(scope)
         )
 
     def denies(self, match: Match) -> bool:
-        """Whether a match's window holds a word that denies."""
+        """Tells whether a match's window contains a negation."""
         return bool(self._in_window([NEGATION], match))
 
     def _within(self, scope: Collection[int] | None) -> Iterable[int]:
@@ -278,13 +279,13 @@ class SourceSearch:
     # ---- windows ----
 
     def best_of_all(self, statement: frozenset[str], scope: Collection[int] | None = None) -> Match | None:
-        """The best window of a scope's sources (None: all); the earliest source among equals.
+        """The best window in the sources of a scope (None: all); the earliest source among equals.
 
-        A source is looked at only if all its words together could beat the best window so far.
+        A source is searched only if all its words together can beat the best window so far.
         """
         best: Match | None = None
         bounds = [(self._bound(statement, source), source) for source in self._within(scope)]
-        for bound, source in sorted(bounds, key=lambda found: (-found[0], found[1])):
+        for bound, source in sorted(bounds, key=lambda candidate: (-candidate[0], candidate[1])):
             if bound <= 0 or (best is not None and bound < best.score - _EQUAL):
                 break
             match = self.best(statement, source)
@@ -297,81 +298,81 @@ class SourceSearch:
         return best
 
     def _bound(self, statement: frozenset[str], source: int) -> float:
-        held = self._held[source].keys() & statement
-        return self.weight(held | (self._titles[source] & statement)) / self.weight(statement) if statement else 0.0
+        matched = self._postings[source].keys() & statement
+        return self.weight(matched | (self._titles[source] & statement)) / self.weight(statement) if statement else 0.0
 
     def best(self, statement: frozenset[str], source_index: int) -> Match | None:
-        """The best window of one source, the earliest among equals; None if it holds none of the statement's words.
+        """The best window of one source, the earliest among equals; None if it has none of the statement's words.
 
         Words in the source's metadata count for each of its windows.
         """
-        held = self._counted(statement, source_index)
-        if not held:
+        weights = self._counted(statement, source_index)
+        if not weights:
             return None
-        most = max(held.values()) - _EQUAL
-        window = min([start for start, weight in held.items() if weight >= most])
-        match = Match(source_index, held[window], window)
+        most = max(weights.values()) - _EQUAL
+        window = min([start for start, weight in weights.items() if weight >= most])
+        match = Match(source_index, weights[window], window)
         titled = self._titles[source_index] & statement
-        score = held[window] + (self.weight(titled - self._in_window(titled, match)) if titled else 0.0)
+        score = weights[window] + (self.weight(titled - self._in_window(titled, match)) if titled else 0.0)
         return Match(source_index, min(1.0, score / self.weight(statement)), window)
 
     def _counted(self, statement: frozenset[str], source_index: int) -> dict[int, float]:
-        """The weight of the statement's words in each window that holds any, by the window's first passage."""
-        held_by = self._held[source_index]
-        held: dict[int, float] = {}
-        get = held.get
-        for word in sorted(held_by.keys() & statement):
+        """The weight of the statement's words in each window with any of them, by the window's first passage."""
+        postings = self._postings[source_index]
+        weights: dict[int, float] = {}
+        get = weights.get
+        for word in sorted(postings.keys() & statement):
             weight = self.weights[word]
-            begun = -1
-            for passage in held_by[word]:
-                # Windows that begin at or before the last one counted hold the word already.
-                for start in range(max(begun + 1, passage - WINDOW + 1), passage + 1):
-                    held[start] = get(start, 0.0) + weight
-                begun = passage
-        return held
+            last_start = -1
+            for passage in postings[word]:
+                # Windows that begin at or before the last start have the word already.
+                for start in range(max(last_start + 1, passage - WINDOW + 1), passage + 1):
+                    weights[start] = get(start, 0.0) + weight
+                last_start = passage
+        return weights
 
     def several(self, statement: frozenset[str], source_index: int, most: int) -> list[Match]:
-        """The best windows of one source that don't overlap, best first; words in its metadata count for none."""
+        """The best windows of one source without overlap, best first; words in its metadata do not count."""
         total = self.weight(statement)
-        found: list[Match] = []
+        matches: list[Match] = []
         counted = self._counted(statement, source_index)
-        for start, held in sorted(counted.items(), key=lambda one: (-round(one[1], 6), one[0])):
-            if len(found) == most:
+        for start, weight in sorted(counted.items(), key=lambda window: (-round(window[1], 6), window[0])):
+            if len(matches) == most:
                 break
-            if all(abs(start - other.window) >= WINDOW for other in found):
-                found.append(Match(source_index, min(1.0, held / total), start))
-        return found
+            if all(abs(start - other.window) >= WINDOW for other in matches):
+                matches.append(Match(source_index, min(1.0, weight / total), start))
+        return matches
 
     def _in_window(self, statement: Iterable[str], match: Match) -> set[str]:
-        held_by = self._held[match.source_index]
-        held = set()
+        postings = self._postings[match.source_index]
+        matched = set()
         for word in statement:
-            passages = held_by.get(word)
+            passages = postings.get(word)
             if passages is not None:
                 following = bisect_left(passages, match.window)
                 if following < len(passages) and passages[following] < match.window + WINDOW:
-                    held.add(word)
-        return held
+                    matched.add(word)
+        return matched
 
-    def held(self, match: Match, statement: frozenset[str]) -> set[str]:
-        """Those words of a statement that stand in a match's window or in its source's metadata."""
+    def matched_words(self, match: Match, statement: frozenset[str]) -> set[str]:
+        """The words of a statement that are in a match's window or in its source's metadata."""
         return self._in_window(statement, match) | (self._titles[match.source_index] & statement)
 
     # ---- spans ----
 
     def span(self, match: Match, statement: frozenset[str]) -> Span:
-        """The part of a match's window that matters: passages at its ends that add no word are left out."""
-        held_by = self._held[match.source_index]
+        """The part of a match's window with the statement's words, without passages at its ends that add no word."""
+        postings = self._postings[match.source_index]
         spans = self._indexes[match.source_index].spans
         first, last = match.window, min(match.window + WINDOW, len(spans)) - 1
-        held: dict[int, set[str]] = {passage: set() for passage in range(first, last + 1)}
-        for word in held_by.keys() & statement:
-            passages = held_by[word]
+        matched: dict[int, set[str]] = {passage: set() for passage in range(first, last + 1)}
+        for word in postings.keys() & statement:
+            passages = postings[word]
             for passage in passages[bisect_left(passages, first) : bisect_right(passages, last)]:
-                held[passage].add(word)
-        while first < last and held[last] <= set[str]().union(*(held[at] for at in range(first, last))):
+                matched[passage].add(word)
+        while first < last and matched[last] <= set[str]().union(*(matched[at] for at in range(first, last))):
             last -= 1
-        while first < last and held[first] <= set[str]().union(*(held[at] for at in range(first + 1, last + 1))):
+        while first < last and matched[first] <= set[str]().union(*(matched[at] for at in range(first + 1, last + 1))):
             first += 1
         return Span(spans[first].start, spans[last].end)
 
@@ -381,7 +382,7 @@ class SourceSearch:
         return Span(spans[0].start, spans[-1].end)
 
     def around(self, match: Match, most_characters: int) -> Span:
-        """A match's window with the passage before and after it, where those fit in; never less than the window."""
+        """A match's window with the passage before and after it if they fit; never less than the window."""
         spans = self._indexes[match.source_index].spans
         first, last = match.window, min(match.window + WINDOW, len(spans)) - 1
         start, end = spans[first].start, spans[last].end

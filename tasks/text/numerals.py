@@ -1,4 +1,4 @@
-"""Read the numbers of a text: in digits, in words, with a scale, inside of dates, and rounded."""
+"""Parses the numbers of a text: in digits, in words, with a scale, in dates, and rounded."""
 # ruff: noqa: RUF001 - typographic characters are meant
 
 import re
@@ -24,7 +24,7 @@ NUMBER_WORDS = {
     )
     for word in group.split()
 }
-"""Number words, each with its digits; ``one`` is left out, as it mostly counts nothing."""
+"""Number words with their digits, without ``one``, which is rarely a count."""
 
 _SCALES = {
     "hundred": 2,
@@ -53,32 +53,32 @@ _WRITTEN_OUT = {
         start=1,
     )
 }
-"""How small numbers are written without digits, besides ``NUMBER_WORDS``."""
+"""Small numbers in words, besides ``NUMBER_WORDS``."""
 _POINTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{2}|\d{4})\Z")
 _LEAST_ROUNDED = 10_000
-"""Whole numbers below it are years, counts and articles: they are meant to the unit."""
+"""Least whole number that can be rounded; lower ones are years, counts and articles and must match exactly."""
 
 
-_WRITTEN = re.compile(r"([0-9][0-9]*(?:[.,'’][0-9]+)*)[ \u00a0\u202f-]?([^\W\d_]*)")
+_NUMERAL = re.compile(r"([0-9][0-9]*(?:[.,'’][0-9]+)*)[ \u00a0\u202f-]?([^\W\d_]*)")
 
 
 def numbers_in(text: str) -> frozenset[str]:
-    """All numbers in digits that a text can be read to hold: as written, scaled, and the parts of dates."""
+    """All readings of the numbers in digits in a text: as written, scaled, and the parts of dates."""
     values: set[str] = set()
-    for written, following in set(_WRITTEN.findall(text)):
-        values |= readings(number(written), following.lower())
+    for numeral, following in set(_NUMERAL.findall(text)):
+        values |= readings(number(numeral), following.lower())
     return frozenset(values)
 
 
-def is_among(values: Collection[str], known: frozenset[str], text: str) -> bool:
-    """Whether a number, by any of its readings, is among the known ones of a text, rounds one, or stands there in words."""
-    if not known.isdisjoint(values) or any(rounds_to(value, known) for value in values):
+def is_among(values: Collection[str], numbers: frozenset[str], text: str) -> bool:
+    """Tells whether a text has a number, by any of its readings: among its numbers, rounded, or in words."""
+    if not numbers.isdisjoint(values) or any(rounds_to(value, numbers) for value in values):
         return True
-    return any(written.search(text) is not None for value in values if (written := _WRITTEN_OUT.get(value)))
+    return any(wording.search(text) is not None for value in values if (wording := _WRITTEN_OUT.get(value)))
 
 
 def readings(word: str, following: str = "") -> set[str]:
-    """What a number can be read as, given the word behind it: itself, its scaled value, or the parts of a date."""
+    """The readings of a number with the word after it: itself, its scaled value, or the parts of a date."""
     date = _POINTED_DATE.match(word)
     if date:
         return {word, *(part.lstrip("0") for part in date.groups())}
@@ -88,10 +88,10 @@ def readings(word: str, following: str = "") -> set[str]:
     return {word}
 
 
-def rounds_to(value: str, known: Iterable[str]) -> bool:
-    """Whether a known number, rounded to as many places as ``value`` has, is ``value``.
+def rounds_to(value: str, numbers: Iterable[str]) -> bool:
+    """Tells whether one of the numbers, rounded to the precision of ``value``, equals ``value``.
 
-    Only for large numbers and those with decimals: 8,537,673 rounds to 8500000 and 4.24 to 4.2, but 1998 not to 2000.
+    Only large numbers and decimals are rounded: 8,537,673 to 8500000 and 4.24 to 4.2, but not 1998 to 2000.
     """
     if not value.replace(".", "", 1).isdecimal():
         return False
@@ -101,8 +101,8 @@ def rounds_to(value: str, known: Iterable[str]) -> bool:
         if float(value) < _LEAST_ROUNDED or len(digits) == len(value):
             return False
         decimals = len(digits) - len(value)
-    wanted = float(value)
+    target = float(value)
     return any(
-        other.replace(".", "", 1).isdecimal() and other != value and round(float(other), decimals) == wanted
-        for other in known
+        other.replace(".", "", 1).isdecimal() and other != value and round(float(other), decimals) == target
+        for other in numbers
     )

@@ -1,4 +1,4 @@
-"""Find where a quoted passage stands in a source, to the code point."""
+"""Locates a quote in a source, exactly to the code point."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
@@ -23,21 +23,21 @@ _ALIKE = str.maketrans(
         **dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", None),
     }
 )
-"""Characters that quoting models exchange for one another; invisible ones count for nothing."""
+"""Characters that models exchange when they quote; invisible characters are ignored."""
 _ELISION = re.compile(r"\s*(?:\[\s*(?:\.{3,}|…)\s*\]|\(\s*(?:\.{3,}|…)\s*\)|\.{3,}|…)\s*")
 _AROUND = " \t\n\"'“”„‘’«».,;:…"
 _LONGEST_ELISION = 600
-"""Characters that an elided quote may leave out in all; more is two quotes, not one."""
+"""Most characters that a quote with an ellipsis may omit in all; beyond that it is two quotes."""
 
 
 def locate(quote: str, content: str) -> Span | None:
-    """Find a quote in a source: exactly, then whatever its case, white space, compatibility forms, quotes and dashes.
+    """Locates a quote in a source: exactly, then without regard to case, white space, quotation marks and dashes.
 
-    A quote with an ellipsis is found if its parts stand in the source in order and near each other. The earliest
-    place wins.
+    A quote with an ellipsis matches if its parts are in the source in order and near each other. The earliest match
+    wins.
 
-    Returns: a span of ``content``, trimmed; ``comparable`` of both sides is equal (without ellipsis). None when the
-        quote isn't there, or says nothing.
+    Returns: a trimmed span of ``content``; ``comparable`` of both sides is equal (without an ellipsis). None without a
+        match, or for a quote without words.
     """
     quote = quote.strip()
     if not quote:
@@ -49,34 +49,34 @@ def locate(quote: str, content: str) -> Span | None:
 
 
 def comparable(text: str) -> str:
-    """The form in which quotes are compared: compatibility-normalised, case-folded, plain quotes, dashes and spaces."""
+    """The normal form for comparing quotes: NFKC, case-folded, with plain quotation marks, dashes and spaces."""
     return _read(text).text.strip(" ")
 
 
 def _tolerant(quote: str, content: str) -> Span | None:
-    wanted = comparable(quote)
-    if not wanted:
+    key = comparable(quote)
+    if not key:
         return None
     if content.isascii():
-        # The common differences (case, a line break) keep every offset: no map is needed for them.
+        # Case and line breaks, the common differences, keep every offset, so no map is necessary.
         lowered = content.translate(_ALIKE).lower()
         if "  " not in lowered:
-            start = lowered.find(wanted)
-            return Span(start, start + len(wanted)) if start >= 0 else None
-    source = _remembered(content) if len(content) <= _LONGEST_REMEMBERED else _read(content)
-    found = source.text.find(wanted)
-    while found >= 0:
-        if (place := source.place_of(found, found + len(wanted))) is not None:
+            start = lowered.find(key)
+            return Span(start, start + len(key)) if start >= 0 else None
+    source = _cached_read(content) if len(content) <= _LONGEST_CACHED else _read(content)
+    position = source.text.find(key)
+    while position >= 0:
+        if (place := source.place_of(position, position + len(key))) is not None:
             return place
-        found = source.text.find(wanted, found + 1)
+        position = source.text.find(key, position + 1)
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A text in its comparable form: the keys of its clusters (a base with its combining marks) put together.
+    """A text in its comparable form: the joined keys of its clusters (a base character with its combining marks).
 
-    Of a run of white space all keys but the first are empty. ``keeps_offsets``: each character has one for its key.
+    In a run of white space all keys but the first are empty. ``keeps_offsets`` means that each key is one character.
     """
 
     clusters: Sequence[str]
@@ -85,7 +85,7 @@ class _Read:
     keeps_offsets: bool
 
     def place_of(self, start: int, end: int) -> Span | None:
-        """Where ``[start, end)`` of the comparable form stands in the text; None if that would cut a cluster."""
+        """Span in the text for ``[start, end)`` of the comparable form; None if that splits a cluster."""
         if self.keeps_offsets:
             return Span(start, end)
         ends = list(accumulate(map(len, self.keys)))
@@ -115,13 +115,13 @@ def _read(text: str) -> _Read:
     return _Read(clusters, keys, joined, keeps_offsets)
 
 
-_LONGEST_REMEMBERED = 8_000
-"""Characters of a source that is kept as it is compared: an answer quotes the same few sources."""
-_remembered = lru_cache(maxsize=32)(_read)
+_LONGEST_CACHED = 8_000
+"""Longest source whose comparable form is cached: an answer quotes the same few sources."""
+_cached_read = lru_cache(maxsize=32)(_read)
 
 
 class _Keys(dict[str, str]):
-    """The comparable form of each cluster, worked out once: an empty string for what counts for nothing."""
+    """Cache of the comparable form of each cluster; an ignored cluster has an empty string."""
 
     def __missing__(self, cluster: str) -> str:
         key = _key(cluster)
@@ -151,9 +151,9 @@ def _elided(quote: str, content: str) -> Span | None:
     start = end = -1
     for part in parts:
         offset = max(end, 0)
-        found = locate(part, content[offset:])
-        if found is None:
+        place = locate(part, content[offset:])
+        if place is None:
             return None
-        start = found.start + offset if start < 0 else start
-        end = found.end + offset
+        start = place.start + offset if start < 0 else start
+        end = place.end + offset
     return Span(start, end) if end - start <= len(quote) + _LONGEST_ELISION else None

@@ -1,4 +1,4 @@
-"""Cut text into sentences with exact offsets, and into the words that lexical work compares."""
+"""Splits text into sentences with exact offsets, and into normalised words for lexical comparison."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
@@ -25,7 +25,7 @@ _ENDS_BLOCK = re.compile(r"\||#{1,6}[ \t]|```|={3,}|-{3,}")
 _CLOSERS = "\"'”’»)]*_"
 _TERMINAL = frozenset(".!?…:;|。！？：；؟؛۔।")
 FILLED_LINE = 60
-"""Characters from which a line that does not close its sentence counts as wrapped rather than as a line of its own."""
+"""Least characters of a wrapped line; a shorter line without closing punctuation is a sentence by itself."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAY_SPLIT = re.compile(r"[.!?…][\"'”’»)\]*_]*(?:\s|[\[(【¹²³⁰⁴-⁹A-Z])|[。！？؟।۔]")
@@ -34,13 +34,13 @@ _BEFORE_NUMBER = frozenset(
     "art artt arts abs no nos nr nrn sec secs sect ziff zif rz rn rdnr lit bst fig figs abb tab tabs vol vols p pp para"
     " paras cl cls ch chs chap kap reg regs anh eq ex s bd satz std tel ph ed".split()
 )
-"""Abbreviations that a number follows: ``Art. 5 Abs. 2``."""
+"""Abbreviations before a number: ``Art. 5 Abs. 2``."""
 NEVER_LAST = frozenset(
     "mio mrd tsd ca bzw z.b b d.h h u.a i.d.r vgl sog gem inkl zzgl e.g i.e cf viz vs approx dr mr mrs ms prof st hon rev"
     " gen lt sgt col capt sr sra srta dra sres pág págs núm núms aprox p.ej ee vid mme mlle env éd c.-à-d د أ".split()
 ) - {"b", "h"}
 _LONGEST_ABBREVIATION = 4
-"""Characters; a full stop after a word no longer than that ends no sentence when a small letter follows."""
+"""Characters; a full stop after a word up to this length ends no sentence if a lower-case letter follows."""
 _MONTH = re.compile(r"(?:Jan|Feb|März|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)[a-zäé]*\b")
 _OPENS_MARKER = frozenset("[【¹²³⁰⁴⁵⁶⁷⁸⁹")
 _LEADING_MARKERS = re.compile(
@@ -52,20 +52,20 @@ _MISSED = re.compile(r"[.!?]\s+(?=[(\"“„«]?[A-ZÀ-ÖØ-Þ(][\w)])")
 
 
 _LONGEST_PART = 4_000
-"""Characters handed to the library at once."""
+"""Characters per call of the library."""
 _LONGEST_BRACKET = 1_000
-"""Characters; an opening bracket or quotation mark that is not closed by then is a slip of the writer."""
+"""Characters; an opening bracket or quotation mark without its partner within this length is a typing error."""
 
 
 def sentence_spans(text: str, language: str = "en") -> list[Span]:
-    """Find the sentences of a text.
+    """Finds the sentences of a text.
 
-    Lines of lists, tables and headings are sentences of their own; wrapped lines are joined. A citation marker
-    directly after a full stop belongs to the sentence before it; a list marker to the item it opens.
+    Each line of a list, a table or a heading is a sentence; wrapped lines are joined. A citation marker directly after
+    a full stop belongs to the sentence before it; a list marker belongs to its item.
 
     Args:
         text: any text.
-        language: ISO 639-1 code, for the abbreviations of ``sentencex``; an unknown one is treated as English.
+        language: ISO 639-1 code, for the abbreviations of ``sentencex``; an unsupported code counts as English.
 
     Returns: spans in order, without overlap, each without surrounding white space and never empty.
     """
@@ -76,7 +76,7 @@ def sentence_spans(text: str, language: str = "en") -> list[Span]:
 
 
 def _blocks(text: str) -> Iterator[Span]:
-    """Runs of lines that may hold running text, trimmed; a line that stands for itself is a run of one."""
+    """Runs of lines that may form running text, trimmed; a line of a list or a table is a run by itself."""
     start = end = position = 0
     previous = ""
     for raw in text.splitlines(keepends=True):
@@ -85,9 +85,9 @@ def _blocks(text: str) -> Iterator[Span]:
             yield Span(start, end)
             previous = ""
         if line:
-            left = position + raw.index(line[0])
-            start = start if previous else left
-            end = left + len(line)
+            line_start = position + raw.index(line[0])
+            start = start if previous else line_start
+            end = line_start + len(line)
             previous = line
         position += len(raw)
     if previous:
@@ -95,7 +95,7 @@ def _blocks(text: str) -> Iterator[Span]:
 
 
 def _stands_apart(line: str, following: str) -> bool:
-    """Whether the break between two stripped lines ends a sentence."""
+    """Tells whether the break between two stripped lines ends a sentence."""
     first = following[0]
     if not line[0].isalnum() and _ENDS_BLOCK.match(line):
         return True
@@ -110,65 +110,65 @@ def _sentences_of_block(text: str, span: Span, language: str) -> list[Span]:
     block = text[span.start : span.end]
     if not _MAY_SPLIT.search(block):
         return [span]
-    cuts = _library_cuts(block, language)
-    cuts += _missed_cuts(block, cuts)
+    boundaries = _library_cuts(block, language)
+    boundaries += _missed_cuts(block, boundaries)
     spans = []
-    left = 0
-    for cut in [*sorted(cuts), len(block)]:
-        right = _behind_markers(block, cut)
-        piece = block[left:right].strip()
-        if right <= left or not piece:
+    position = 0
+    for boundary in [*sorted(boundaries), len(block)]:
+        end = _behind_markers(block, boundary)
+        piece = block[position:end].strip()
+        if end <= position or not piece:
             continue
-        if right < len(block) and _is_wrong(piece, block[right : right + 12].lstrip()):
+        if end < len(block) and _is_wrong(piece, block[end : end + 12].lstrip()):
             continue
-        start = span.start + block.index(piece[0], left)
+        start = span.start + block.index(piece[0], position)
         spans.append(Span(start, start + len(piece)))
-        left = right
+        position = end
     return spans
 
 
 def _library_cuts(block: str, language: str) -> list[int]:
-    """Sentence ends by ``sentencex``, without that of the block.
+    """Sentence ends by ``sentencex``, without the end of the block.
 
-    Long text goes in parts: the library's time grows with the square of the length for text beyond ASCII.
+    Long text is split into parts: beyond ASCII, the library's time grows with the square of the length.
     """
     cuts: list[int] = []
     start = 0
     while start < len(block):
         end = start + _LONGEST_PART
         if end < len(block):
-            ends = [found.end() for found in _MAY_SPLIT.finditer(block, start + _LONGEST_PART // 2, end)]
+            ends = [match.end() for match in _MAY_SPLIT.finditer(block, start + _LONGEST_PART // 2, end)]
             end = ends[-1] if ends else end
         part = block[start:end]
-        # The end of a part is a sentence end only if it is one by its marks; where there are none it is no cut.
-        found = [start + boundary["end_index"] for boundary in get_sentence_boundaries(language, _encodable(part))]
-        cuts.extend(found if _MAY_SPLIT.search(part[-2:]) else found[:-1])
+        # The end of a part is a sentence end only if a mark stands there.
+        boundaries = [start + boundary["end_index"] for boundary in get_sentence_boundaries(language, _encodable(part))]
+        cuts.extend(boundaries if _MAY_SPLIT.search(part[-2:]) else boundaries[:-1])
         start = end
-    return [cut for cut in cuts if cut < len(block)]
+    return [position for position in cuts if position < len(block)]
 
 
 def _encodable(text: str) -> str:
-    """The text with what is not Unicode replaced, character for character: the library takes UTF-8 only."""
+    """The text with each surrogate replaced by one character: the library takes UTF-8 only."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def _missed_cuts(block: str, cuts: Sequence[int]) -> list[int]:
-    """Sentence ends that the library left out."""
-    known = set(cuts)
+    """Sentence ends that the library misses."""
+    boundaries = set(cuts)
     missed: list[int] = []
-    position = left = 0
-    for found in _MISSED.finditer(block):
-        while position < len(cuts) and cuts[position] < found.end():
-            left = max(left, cuts[position])
+    position = start = 0
+    for match in _MISSED.finditer(block):
+        while position < len(cuts) and cuts[position] < match.end():
+            start = max(start, cuts[position])
             position += 1
-        if found.end() not in known and _is_outside(block[left : found.start()]):
-            missed.append(found.end())
-            left = found.end()
+        if match.end() not in boundaries and _is_outside(block[start : match.start()]):
+            missed.append(match.end())
+            start = match.end()
     return missed
 
 
 def _is_outside(before: str) -> bool:
-    """Whether a full stop stands outside of brackets and quotation marks and does not follow an initial."""
+    """Tells whether a full stop is outside brackets and quotation marks and does not follow an initial."""
     if len(before) > _LONGEST_BRACKET:
         return True
     if not before.strip() or (before[-1].isupper() and not before[-2:-1].isalnum()):
@@ -180,17 +180,17 @@ def _is_outside(before: str) -> bool:
     return before.count("“") <= before.count("”")
 
 
-def _behind_markers(block: str, cut: int) -> int:
-    """The cut, or the end of the citation markers that follow it."""
-    following = block[cut : cut + 4].lstrip()
+def _behind_markers(block: str, position: int) -> int:
+    """The end of the citation markers that follow a position; without markers the position itself."""
+    following = block[position : position + 4].lstrip()
     if following[:1] in _OPENS_MARKER:
-        found = _LEADING_MARKERS.match(block, cut)
-        return found.end() if found else cut
-    return cut
+        markers = _LEADING_MARKERS.match(block, position)
+        return markers.end() if markers else position
+    return position
 
 
 def _is_wrong(piece: str, after: str) -> bool:
-    """Whether no sentence ends here: only a list marker so far, or an abbreviation that goes on."""
+    """Tells whether a sentence end is wrong: only a list marker precedes it, or the stop closes an abbreviation."""
     if piece[-1] != ".":
         return len(piece) < 7 and bool(_ONLY_MARKER.match(piece))  # noqa: PLR2004 - longest list marker
     last = piece.rsplit(None, 1)[-1].strip("([§.").lower()
@@ -206,12 +206,12 @@ def _is_wrong(piece: str, after: str) -> bool:
 # ---- words -----------------------------------------------------------------------------------------------------
 
 BREAK = "\x01"
-"""Stands between spans in ``words_of_spans``; a control character that ``str.split`` does not take for white space."""
+"""Separator of spans in ``words_of_spans``; a control character that is no white space for ``str.split``."""
 _ASCII_WORD = re.compile(r"[a-z]+|\x01|\d+(?:[.,']\d+)*")
 _WORD = re.compile(r"[^\W\d_]+|\x01|\d+(?:[.,'’]\d+)*")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _JOINING = frozenset(map(chr, range(0x300, 0x370))) | {"\u00ad", "\u200b", "\u200c", "\u200d"}
-"""Combining marks and invisible characters inside of words."""
+"""Combining marks and invisible characters inside words."""
 _DIGIT = re.compile(r"\d")
 _ARABIC = re.compile("[\u0600-\u06ff]")
 _PLAIN_ARABIC = str.maketrans(
@@ -226,11 +226,12 @@ _PLAIN_ARABIC = str.maketrans(
         0x66C: ",",
     }
 )
-"""Vowel marks and the stretching stroke go, the alefs and the two forms of final yeh become one, digits ASCII."""
+"""Removes vowel marks and the stretching stroke, unifies the alefs and the two forms of final yeh, and turns digits
+into ASCII."""
 _ARABIC_ARTICLE = re.compile(
     "[\u0648\u0641]?(?:[\u0628\u0643]\u0627\u0644|\u0644\u0644)(?=...)|[\u0648\u0641]\u0627\u0644(?=...)|\u0627\u0644(?=..)"
 )
-"""The article, with a conjunction or preposition written as one word with it (al-, wal-, bil-, kal-, lil-)."""
+"""The article, alone or joined with a conjunction or preposition (al-, wal-, bil-, kal-, lil-)."""
 _SPACED_THOUSANDS = re.compile(r"(?<=\d)[\u00a0\u202f\u2009](?=\d{3}(?!\d))")
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]+"
@@ -245,24 +246,24 @@ def words(text: str) -> list[str]:
     """The words of a text in order: case-folded, compatibility-normalised, numbers in one spelling.
 
     Scripts without spaces give character bigrams; Arabic loses its vowel marks and its article. ``1,200.50``,
-    ``1'200.5`` and ``1.200,50`` are all ``1200.5``; ``1.200`` alone stays a decimal, because nothing says otherwise.
+    ``1'200.5`` and ``1.200,50`` are all ``1200.5``; ``1.200`` is ambiguous and stays a decimal.
     """
-    found = _tokens(text.replace(BREAK, " "))
+    tokens = _tokens(text.replace(BREAK, " "))
     if not _DIGIT.search(text):
-        return found
-    return [number(word) if "0" <= word[0] <= "9" else word for word in found]
+        return tokens
+    return [number(word) if "0" <= word[0] <= "9" else word for word in tokens]
 
 
 def plain_arabic(text: str) -> str:
-    """Arabic without vowel marks, with one form of each letter that writers vary, and with ASCII digits."""
+    """Arabic without vowel marks, with one form of each variable letter and with ASCII digits."""
     return text.translate(_PLAIN_ARABIC)
 
 
 def words_of_spans(text: str, spans: Sequence[Span]) -> tuple[list[str], list[tuple[int, str]]]:
-    """The words of the spans of a text, all in one pass: the quickest way, for reading sources.
+    """The words of the spans of a text in one pass, which is the fastest way to read sources.
 
-    Returns: all words in order with ``BREAK`` between spans; and numbers as (position of the span, number as written),
-        which for text beyond Latin-1 stand among the words instead.
+    Returns: all words in order with ``BREAK`` between spans, and numbers as (position of the span, raw number). For
+        text beyond Latin-1 the words include the numbers.
     """
     if BREAK in text:
         text = text.replace(BREAK, " ")
@@ -273,16 +274,16 @@ def words_of_spans(text: str, spans: Sequence[Span]) -> tuple[list[str], list[tu
     numbers = []
     if _ASCII_DIGIT.search(plain):
         position = 0
-        for found in _BREAK_OR_NUMBER.findall(plain):
-            if found == _BREAK_BYTE:
+        for token in _BREAK_OR_NUMBER.findall(plain):
+            if token == _BREAK_BYTE:
                 position += 1
             else:
-                numbers.append((position, found.decode("ascii")))
+                numbers.append((position, token.decode("ascii")))
     return plain.translate(_ONLY_LETTERS).decode("latin-1").split(), numbers
 
 
 def _as_latin(text: str) -> bytes | None:
-    """The text in Latin-1, folded as ``_tokens`` folds it, if only marks are lost; None if letters or digits would be."""
+    """The text in Latin-1, folded like in ``_tokens``; None if a letter or digit does not fit into Latin-1."""
     if text.isascii():
         return text.encode("ascii")
     text = text.replace("’", "'")
@@ -300,10 +301,10 @@ _BREAK_BYTE = BREAK.encode()
 _ONLY_LETTERS = bytes(
     ord(chr(code).lower()) if chr(code).isalpha() else code if code == ord(BREAK) else ord(" ") for code in range(256)
 )
-"""For ``bytes.translate`` of Latin-1: small letters, the break, and spaces for all else."""
+"""For ``bytes.translate`` of Latin-1: lower-case letters and the break stay, all else becomes a space."""
 _ASCII_DIGIT = re.compile(rb"[0-9]")
 _BREAK_OR_NUMBER = re.compile(rb"[0-9\x01][0-9]*(?:[.,'][0-9]+)*")
-"""Begins with a set of characters, because such a search skips what is not in it four times as fast as ``\\d`` does."""
+"""Begins with a set of characters, because a search for a set is four times as fast as for ``\\d``."""
 
 
 def _tokens(text: str) -> list[str]:
@@ -314,17 +315,17 @@ def _tokens(text: str) -> list[str]:
         text = _SPACED_THOUSANDS.sub("", text)
     foreign = {character for character in _NOT_ASCII.findall(text) if character.isalnum() or character in _JOINING}
     if not foreign:
-        # ASCII but for its typographic marks, as most texts are; ASCII is matched twice as fast.
+        # Most texts are ASCII but for typographic marks, and ASCII matches twice as fast.
         return _ASCII_WORD.findall(text.encode("ascii", "replace").decode().lower())
     text = unicodedata.normalize("NFKC", text).casefold()
     if _ARABIC.search(text):
-        # One marked vowel would cut a word in two, and the article would make two words of one.
-        found = [_without_article(word) for word in _WORD.findall(plain_arabic(text))]
+        # A vowel mark splits a word in two, and the article makes one word look like another.
+        tokens = [_without_article(word) for word in _WORD.findall(plain_arabic(text))]
     else:
-        found = _WORD.findall(text)
+        tokens = _WORD.findall(text)
     if _UNSPACED.search(text):
-        return [piece for word in found for piece in _pieces(word)]
-    return found
+        return [piece for word in tokens for piece in _pieces(word)]
+    return tokens
 
 
 def _without_article(word: str) -> str:
@@ -349,7 +350,7 @@ def _pieces(word: str) -> Iterator[str]:
 
 @lru_cache(maxsize=4096)
 def number(word: str) -> str:
-    """One spelling for a written number; what is not a number (a date, a section) stays as it is."""
+    """The normal spelling of a number; a date or a section number stays unchanged."""
     plain = word
     if _THOUSANDS.fullmatch(word):
         decimal_comma = "," in word and word.rfind(",") > word.rfind(".") > -1

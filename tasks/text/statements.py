@@ -1,4 +1,4 @@
-"""Say of a piece of an answer whether it states something that can be checked, and why not."""
+"""Tells the sentences of an answer that can be checked from those that cannot, with the reason."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
@@ -13,7 +13,7 @@ from tasks.text.wording import is_courtesy, is_denial
 class Statement:
     """A sentence ``[start, end)`` of the response.
 
-    ``citations`` are positions in the processed answer's citations, ``unknown`` numbers it cites that name no source.
+    ``citations`` are positions in the processed answer's citations; ``unknown`` are cited numbers without a source.
     """
 
     start: int
@@ -22,24 +22,24 @@ class Statement:
     unknown: tuple[int, ...] = ()
 
 
-NOT_SAID = "it says what the sources do not say"
-"""Why a sentence that only denies cannot be checked."""
+DENIAL = "it says what the sources do not say"
+"""The reason for a sentence that only reports a gap in the sources."""
 _RULE = re.compile(r"[\s|:\-=_*`#~+]*\Z")
 _HEADING = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*\n]{1,80}\*\*:?\s*\Z|__[^_\n]{1,80}__:?\s*\Z)")
 _LIST_MARKER = re.compile(r"\s*(?:>\s*)?(?:[-*+•]\s+|\(?(?:\d{1,3}|[a-zA-Z])[.)]\s+)?")
 _LONGEST_LEAD_IN = 15
-"""Words; a line that ends with a colon and is longer states something of its own."""
+"""Words; a longer line that ends with a colon is a statement."""
 _CLOSING = " \"'”’»)*_"
 
 
 def bare(text: str) -> str:
     """The sentence without its list marker."""
-    found = _LIST_MARKER.match(text)
-    return text[found.end() :] if found else text
+    marker = _LIST_MARKER.match(text)
+    return text[marker.end() :] if marker else text
 
 
 def why_not_checkable(text: str) -> str | None:
-    """Why a sentence (without citation markers) has nothing to check, in plain words; None when it can be checked."""
+    """The reason that a sentence (without citation markers) cannot be checked; None if it can be checked."""
     stripped = text.strip()
     ending = stripped.rstrip(_CLOSING)[-1:]
     reasons = (
@@ -48,7 +48,7 @@ def why_not_checkable(text: str) -> str | None:
         ("a heading", lambda: _HEADING.match(stripped)),
         ("the lead-in to what follows", lambda: ending in {":", "："} and len(stripped.split()) <= _LONGEST_LEAD_IN),
         ("a courtesy", lambda: is_courtesy(stripped)),
-        (NOT_SAID, lambda: is_denial(stripped)),
+        (DENIAL, lambda: is_denial(stripped)),
         ("no word of content", lambda: not content_words(words(bare(stripped)))),
     )
     return next((reason for reason, applies in reasons if applies()), None)

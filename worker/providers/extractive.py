@@ -282,7 +282,7 @@ def _sentences(request: JobRequest, parts: Sequence[SourcePart], asked: frozense
         index = index_sentences(source.content)
         title = content_words(metadata_words(source.metadata)) & asked if source.metadata else frozenset[str]()
         held: list[set[str]] = [set() for _ in index.spans]
-        for word, positions in index.held(asked).items():
+        for word, positions in index.postings(asked).items():
             for position in positions:
                 held[position].add(word)
         for position, span in enumerate(index.spans):

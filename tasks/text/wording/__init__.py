@@ -1,7 +1,7 @@
-"""How each language words a denial, a courtesy, uncertainty and a figure; one module a language, matched together.
+"""Detects denials, courtesies, uncertainty and figures in all languages at once; one module per language.
 
-An answer may mix languages, so no language is asked for: the spaced Latin languages are one set of patterns, Chinese
-and Arabic one each, tried only where their script stands in the text.
+An answer may mix languages, so there is no language parameter. The Latin languages share one set of patterns; Chinese
+and Arabic have one each, which runs only if the text contains their script.
 """
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
@@ -32,13 +32,13 @@ __all__ = [
 ]
 
 WORDINGS = (EN, DE, ES, FR, ZH, AR)
-"""The languages known, English first."""
+"""The supported languages, English first."""
 
 _HAN = re.compile("[\u3400-\u9fff]")
 _ARABIC = re.compile("[\u0600-\u06ff]")
 _NEVER = re.compile(r"(?!)")
 _MOST = 4_000
-"""Characters of an answer that are looked at for wording: far more than answers have."""
+"""Most characters of an answer that are searched: far more than answers have."""
 
 
 # ---- compiling -------------------------------------------------------------------------------------------------
@@ -46,20 +46,20 @@ _MOST = 4_000
 
 @dataclass(frozen=True, slots=True)
 class _Phrases:
-    """Phrases looked for as substrings first, which is a hundred times quicker than the pattern that tells whole words."""
+    """Phrases that are searched as substrings first, a hundred times faster than with the pattern for whole words."""
 
     listed: tuple[str, ...]
     among: Among
     pattern: re.Pattern[str]
 
     def find(self, text: str) -> list[str]:
-        """Those phrases in a text that stand there as whole words, in order."""
+        """The phrases that a text contains as whole words, in order."""
         return self.pattern.findall(text) if self.among(text) else []
 
 
 @dataclass(frozen=True, slots=True)
 class _Patterns:
-    """The patterns of languages that are matched together."""
+    """The joint patterns of one or more languages."""
 
     denial: re.Pattern[str]
     hedge: re.Pattern[str]
@@ -73,7 +73,7 @@ class _Patterns:
 
 
 _NUMBER = r"(?<!\d)\d(?:[\d.,]{0,18}\d)?"
-"""As long as an amount may be; without a bound a row of digits and commas takes seconds."""
+"""An amount of bounded length; without the bound a row of digits and commas takes seconds."""
 _SIGNS = "[€$£¥₹₩₽¢%‰％٪]"
 _SIGNED = (re.compile(rf"{_NUMBER}\s?{_SIGNS}"), re.compile(rf"{_SIGNS}\s?\d"), re.compile(r"百分之\d"))
 
@@ -87,27 +87,27 @@ def _compile(*wordings: Wording) -> _Patterns:
         return re.compile(plain_arabic(joined) if arabic else joined)
 
     def phrases(kind: str, before: str = "", after: str = "") -> _Phrases:
-        found = {phrase for wording in wordings for phrase in getattr(wording, kind)}
-        listed = tuple(sorted(map(plain_arabic, found) if arabic else found, key=lambda p: (-len(p), p)))
+        variants = {phrase for wording in wordings for phrase in getattr(wording, kind)}
+        listed = tuple(sorted(map(plain_arabic, variants) if arabic else variants, key=lambda p: (-len(p), p)))
         return _Phrases(listed, Among(*listed), re.compile(f"{before}({'|'.join(map(re.escape, listed))}){after}"))
 
     def opens(kind: str, after: str = "") -> re.Pattern[str]:
         return re.compile(f"(?:{either(p for wording in wordings for p in getattr(wording, kind)).pattern}){after}")
 
-    # Arabic writes "and" and "so" as one word with the next.
-    left, right = (r"(?<!\w)[وف]?" if arabic else r"(?<!\w)", r"(?!\w)") if spaced else ("(?<!不)", "")
+    # Arabic joins "and" and "so" to the next word.
+    before_word, after_word = (r"(?<!\w)[وف]?" if arabic else r"(?<!\w)", r"(?!\w)") if spaced else ("(?<!不)", "")
     units = "|".join(map(re.escape, phrases("units").listed))
     return _Patterns(
         denial=either(pattern for wording in wordings for pattern in wording.denials),
         hedge=either(pattern for wording in wordings for pattern in wording.hedges),
-        turn=phrases("turns", left if spaced else "", right).pattern,
+        turn=phrases("turns", before_word if spaced else "", after_word).pattern,
         courtesy=opens("courtesies", r"(?!\w)" if spaced else ""),
         next_step=opens("next_steps"),
-        strong=phrases("strong", left, right),
-        moderate=phrases("moderate", left, right),
-        factual=phrases("factual", rf"\A\W*{left}" if arabic else left if spaced else "", right),
-        # A number first: what a pattern begins with is what it is looked for by.
-        figure=re.compile(rf"{_NUMBER}[\s\u00a0-]?(?:{units}){right}"),
+        strong=phrases("strong", before_word, after_word),
+        moderate=phrases("moderate", before_word, after_word),
+        factual=phrases("factual", rf"\A\W*{before_word}" if arabic else before_word if spaced else "", after_word),
+        # The number comes first, because the search goes by the beginning of a pattern.
+        figure=re.compile(rf"{_NUMBER}[\s\u00a0-]?(?:{units}){after_word}"),
     )
 
 
@@ -117,7 +117,7 @@ _ARABIC_PATTERNS = _compile(AR)
 
 
 def _ready(text: str) -> tuple[str, Sequence[_Patterns]]:
-    """The text as the patterns are written, and the patterns that may match it."""
+    """The text in the spelling of the patterns, and the patterns that may match it."""
     text = text[:_MOST].lower()
     if text.isascii():
         return text, (_LATIN,)
@@ -135,10 +135,10 @@ def _ready(text: str) -> tuple[str, Sequence[_Patterns]]:
 
 
 def is_denial(sentence: str) -> bool:
-    """Whether a sentence only says that the sources, or the writer, do not say."""
+    """Tells whether a sentence only says that the sources, or the writer, give no answer."""
     text, patterns = _ready(sentence)
-    return any(one.denial.search(text) and one.hedge.search(text) for one in patterns) and not any(
-        one.turn.search(text) for one in patterns
+    return any(language.denial.search(text) and language.hedge.search(text) for language in patterns) and not any(
+        language.turn.search(text) for language in patterns
     )
 
 
@@ -146,21 +146,24 @@ _COURTESY_ENDS = re.compile(r"[^.!?,。！？，؟،]{0,80}[.!?,:。！？，：
 
 
 def is_courtesy(sentence: str) -> bool:
-    """Whether a sentence is nothing but a greeting, thanks or the like."""
+    """Tells whether a sentence is only a greeting, thanks or the like."""
     text, patterns = _ready(sentence.lstrip("¡¿ "))
-    return any((found := one.courtesy.match(text)) and _COURTESY_ENDS.match(text, found.end()) for one in patterns)
+    return any(
+        (greeting := language.courtesy.match(text)) and _COURTESY_ENDS.match(text, greeting.end())
+        for language in patterns
+    )
 
 
 def is_next_step(sentence: str) -> bool:
-    """Whether a sentence sends the reader elsewhere, or asks for more."""
+    """Tells whether a sentence sends the reader elsewhere, or asks for more."""
     text, patterns = _ready(sentence)
-    return any(one.next_step.match(text) for one in patterns)
+    return any(language.next_step.match(text) for language in patterns)
 
 
 def is_factual(question: str) -> bool:
-    """Whether a question asks for a single fact: an amount, a time, a place, a name."""
+    """Tells whether a question asks for a single fact: an amount, a time, a place, a name."""
     text, patterns = _ready(question)
-    return any(one.factual.find(text) for one in patterns)
+    return any(language.factual.find(text) for language in patterns)
 
 
 # ---- whole answers ---------------------------------------------------------------------------------------------
@@ -168,23 +171,23 @@ def is_factual(question: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Hedging:
-    """The uncertain wording of an answer: the phrases found, each once, in order."""
+    """The phrases of uncertainty in an answer, each once, in order."""
 
     strong: tuple[str, ...]
     moderate: tuple[str, ...]
 
 
 def hedging(answer: str) -> Hedging:
-    """Find phrases of uncertainty in an answer."""
+    """Finds phrases of uncertainty in an answer."""
     text, patterns = _ready(answer)
-    found = [
-        tuple(dict.fromkeys(match for one in patterns for match in getattr(one, kind).find(text)))
+    phrases = [
+        tuple(dict.fromkeys(match for language in patterns for match in getattr(language, kind).find(text)))
         for kind in ("strong", "moderate")
     ]
-    return Hedging(*found)
+    return Hedging(*phrases)
 
 
 def figures(answer: str) -> int:
-    """Count amounts, percentages, times and ages in an answer."""
+    """Counts amounts, percentages, times and ages in an answer."""
     text, patterns = _ready(answer)
-    return sum(len(pattern.findall(text)) for pattern in (*_SIGNED, *(one.figure for one in patterns)))
+    return sum(len(pattern.findall(text)) for pattern in (*_SIGNED, *(language.figure for language in patterns)))

@@ -1,4 +1,4 @@
-"""The wording of Arabic; compared without vowel marks and with one form of alef."""
+"""The wording of Arabic, without vowel marks and with one form of alef."""
 # ruff: noqa: RUF001 - Arabic letters are meant
 
 from tasks.text.wording.table import Wording

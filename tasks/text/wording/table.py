@@ -1,4 +1,4 @@
-"""What one language's module says of its wording."""
+"""The table of phrases that each language's module fills in."""
 
 from dataclasses import dataclass
 
@@ -9,18 +9,18 @@ class Wording:
 
     Attributes:
         code: ISO 639-1.
-        spaced: whether words stand apart by spaces; phrases then match whole words only.
-        denials: patterns of which one stands in every hedge; looked for first, because most sentences have none.
-        hedges: patterns of sentences that only say that the sources, or the writer, do not say.
-        turns: words after which a hedge goes on to state something.
-        courtesies: patterns a sentence without content opens with.
-        next_steps: patterns a sentence opens with that sends the reader elsewhere.
-        strong: phrases, as written, of strong uncertainty.
-        moderate: phrases, as written, of moderate uncertainty.
-        factual: words, as written, of a question for a single fact.
-        units: words, as written, that make a number before them an amount, a share, a time or an age.
-        function_words: its most frequent words, by which a short text is told from other languages.
-        letters: letters that hardly another of the languages here has.
+        spaced: True if spaces separate words; phrases then match whole words only.
+        denials: patterns of words that every hedge contains; searched first, because most sentences have none.
+        hedges: patterns of sentences that only say that the sources, or the writer, give no answer.
+        turns: words after which a hedge continues with a statement.
+        courtesies: patterns at the start of a sentence without content.
+        next_steps: patterns at the start of a sentence that sends the reader elsewhere.
+        strong: literal phrases of strong uncertainty.
+        moderate: literal phrases of moderate uncertainty.
+        factual: literal words of a question for a single fact.
+        units: literal words that make the number before them an amount, a share, a time or an age.
+        function_words: its most frequent words, which tell a short text from other languages.
+        letters: letters that are rare in the other languages here.
     """
 
     code: str

@@ -124,8 +124,8 @@ def test_indexes_are_the_same_read_or_kept() -> None:
     forget()
     assert index_source(REPORT) == first
     words = content_words(["revenue", "voss", "2023", "nothing"])
-    assert first.held(words) == {"reven": [0], "voss": [2], "2023": [0]}
-    assert index_sentences(REPORT).held(words) == first.held(words)
+    assert first.postings(words) == {"reven": [0], "voss": [2], "2023": [0]}
+    assert index_sentences(REPORT).postings(words) == first.postings(words)
 
 
 ODD = st.text(st.one_of(st.sampled_from("aB .!?\n\r\t\"')1,0“。।-#|*\x01\x1e\u00a0é字"), st.characters()), max_size=90)

@@ -14,7 +14,7 @@ from schemas.generation import AnswerProtocol, GenerationConfig, GenerationMode
 from schemas.job import JobRequest
 from schemas.prompt import Flag, SourceFlag
 from tasks.context import hostile
-from tasks.context.duplicates import Shown, searchable
+from tasks.context.duplicates import ShownSources, searchable
 from tasks.context.tokens import quarter_tokens
 from tasks.prompt import render, rerender
 from tasks.text.among import Among
@@ -115,7 +115,7 @@ def test_prompts_of_random_texts_stay_byte_for_byte(seed: int) -> None:
 def test_the_quick_look_at_all_sources_misses_nothing(contents: list[str]) -> None:
     expected = []
     for index, text in enumerate(contents):
-        read = "".join(character for character in text if character not in hostile._ALL_UNSEEN)
+        read = "".join(character for character in text if character not in hostile._ALL_INVISIBLE)
         if any(wide in read for wide in "ａｅｉｏＡＥＩＯ"):
             read += "\n" + unicodedata.normalize("NFKC", read)
         read = read.lower()
@@ -140,7 +140,7 @@ def test_words_are_found_wherever_they_stand(words: list[str], text: str) -> Non
 
 @given(st.text(st.characters(exclude_categories=()), min_size=1, max_size=40))
 def test_tokens_are_the_same_when_characters_were_counted_before(text: str) -> None:
-    shown = Shown()
+    shown = ShownSources()
     shown.add(0, text, {})
     assert shown.beyond_ascii[0] == sum(not character.isascii() for character in text)
     assert quarter_tokens(text, shown.beyond_ascii[0]) == quarter_tokens(text)
