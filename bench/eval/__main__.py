@@ -1,6 +1,6 @@
 """Measures the lexical layer on labelled sets: python -m bench.eval [--data DIR] [--out DIR] [--fit].
 
-Everything printed is held out: weights, calibration and cut are fitted on other groups of rows (folds), or on other
+Everything printed is held out: weights, calibration and threshold are fitted on other groups of rows (folds), or on other
 sets (one left out at a time). ``--fit`` fits on all rows and writes the model that is shipped; its figures stay those
 of the folds. With NIGHTDESK_LOCAL_MODEL set, that model is measured beside the words.
 """

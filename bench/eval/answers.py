@@ -10,14 +10,14 @@ import numpy as np
 
 from bench.eval.figures import RESAMPLES, auroc, brier, ece
 from bench.eval.fitting import FOLDS, Table
-from tasks.checkers.calibration import Labelled, bent, probability
-from tasks.checkers.together import Answer, dependence_of, together
+from tasks.checkers.calibration import LabelledScore, platt_scale, probability
+from tasks.checkers.joint import Answer, fit_dependence, joint_probability
 
 IN_ORDER = "factcheckgpt-stance"
 """Its claims come in the order of the answers that they were taken from, each five times, with other evidence."""
 NEIGHBOURS = (3, 5)
 _GRID = tuple((odds / 5, 1 / (1 + math.exp(-odds / 5))) for odds in range(-30, 31))
-"""Log-odds as probabilities: the curve that ``bent`` moves."""
+"""Log-odds as probabilities: the curve that ``platt_scale`` moves."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def of_their_set(table: Table, claims: np.ndarray) -> np.ndarray:
             others = np.flatnonzero((sets == name) & (folds != fold) & alone)
             inside = np.flatnonzero((sets == name) & (folds == fold))
             if len(others):
-                curve = bent(_GRID, [Labelled(float(odds[at]), bool(labels[at])) for at in others])
+                curve = platt_scale(_GRID, [LabelledScore(float(odds[at]), bool(labels[at])) for at in others])
                 moved[inside] = [probability(curve, float(odds[at])) for at in inside]
     return moved
 
@@ -91,7 +91,7 @@ def dependence(found: Sequence[Whole], curves: Sequence[np.ndarray]) -> float:
     """
     counts = {kind: sum(one.kind == kind for one in found) for kind in {one.kind for one in found}}
     most = max(counts.values())
-    fitted = dependence_of(
+    fitted = fit_dependence(
         [
             Answer(claims[one.claims].tolist(), one.supported, most / counts[one.kind])
             for claims in curves
@@ -121,7 +121,7 @@ def ways(found: Sequence[Whole], claims: np.ndarray, curves: Sequence[np.ndarray
         "lowest": np.array([min(probabilities) for probabilities in stated]),
         "product": np.array([math.prod(probabilities) for probabilities in stated]),
         "together": np.array(
-            [together(probabilities, others[fold]) for fold, probabilities in zip(folds, stated, strict=True)]
+            [joint_probability(probabilities, others[fold]) for fold, probabilities in zip(folds, stated, strict=True)]
         ),
     }
 

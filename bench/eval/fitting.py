@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from bench.eval.data import Row
-from tasks.checkers.calibration import Knots, Labelled, cut, isotonic, probability
+from tasks.checkers.calibration import Knots, LabelledScore, best_threshold, isotonic, probability
 from tasks.checkers.features import WEIGHED, Features
 from tasks.checkers.model import VERBATIM
 
@@ -50,7 +50,7 @@ class Fitted:
 
     weights: Weights
     knots: Knots
-    cut: float
+    threshold: float
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """The calibrated probability of each score."""
@@ -58,8 +58,8 @@ class Fitted:
 
     @property
     def supported_at(self) -> float:
-        """The probability at the cut."""
-        return probability(self.knots, self.cut)
+        """Probability at the threshold."""
+        return probability(self.knots, self.threshold)
 
 
 class Table:
@@ -135,15 +135,15 @@ def held_out_scores(table: Table, chosen: np.ndarray) -> np.ndarray:
 
 
 def fit(table: Table, chosen: np.ndarray) -> Fitted:
-    """Weights from all chosen rows; calibration and cut from their held-out scores."""
+    """Weights from all chosen rows; calibration and threshold from their held-out scores."""
     scores = held_out_scores(table, chosen)
     even, by_class = table.weighted(chosen, by_class=False), table.weighted(chosen, by_class=True)
     index = np.flatnonzero(chosen)
     by_words = [
-        Labelled(float(scores[i]), bool(table.labels[i]), float(even[i])) for i in index if scores[i] < VERBATIM
+        LabelledScore(float(scores[i]), bool(table.labels[i]), float(even[i])) for i in index if scores[i] < VERBATIM
     ]
     knots = _with_verbatim(isotonic(by_words), table.labels[chosen & (scores >= VERBATIM)])
-    best = cut([Labelled(float(scores[i]), bool(table.labels[i]), float(by_class[i])) for i in index])
+    best = best_threshold([LabelledScore(float(scores[i]), bool(table.labels[i]), float(by_class[i])) for i in index])
     return Fitted(fit_weights(table, chosen), knots, best)
 
 
@@ -164,7 +164,7 @@ class HeldOut:
 
 
 def held_out(table: Table, parts: np.ndarray) -> HeldOut:
-    """Everything (weights, calibration, cut) fitted on the other parts, for each part in turn."""
+    """Everything (weights, calibration, threshold) fitted on the other parts, for each part in turn."""
     probabilities = np.zeros(len(table.rows))
     supported = np.zeros(len(table.rows), dtype=bool)
     for part in np.unique(parts):
@@ -172,7 +172,7 @@ def held_out(table: Table, parts: np.ndarray) -> HeldOut:
         scores = table.row_scores(fitted.weights.log_odds(table.features))
         inside = parts == part
         probabilities[inside] = fitted.probabilities(scores)[inside]
-        supported[inside] = (scores >= fitted.cut)[inside]
+        supported[inside] = (scores >= fitted.threshold)[inside]
     return HeldOut(probabilities, supported)
 
 

@@ -1,12 +1,12 @@
-"""Measures the local model that NIGHTDESK_LOCAL_MODEL names, beside the words, on the same folds."""
+"""Measure the local model that NIGHTDESK_LOCAL_MODEL names, beside the words, on the same folds."""
 
 import math
 
 import numpy as np
 
 from bench.eval.fitting import HeldOut, Table, fit
-from tasks.checkers.blending import Scored, fitted
 from tasks.checkers.local import Local, identity_of, is_sure
+from tasks.checkers.local_fit import LocalScore, fit_local
 from tasks.checkers.recalibration import claims_of
 from tasks.ports.scorer import ClaimScorer
 
@@ -18,20 +18,20 @@ def weakest_logits(table: Table, scorer: ClaimScorer) -> list[float]:
 
 
 def held_out(table: Table, parts: np.ndarray, scorer: ClaimScorer, logits: list[float]) -> HeldOut:
-    """Words, curve, cut and the model's weights fitted on the other parts, for each part in turn."""
+    """Fit words, curve, threshold and the model's weights on the other parts, for each part in turn."""
     probabilities = np.zeros(len(table.rows))
     supported = np.zeros(len(table.rows), dtype=bool)
     for part in np.unique(parts):
-        found = fit(table, parts != part)
-        scores = table.row_scores(found.weights.log_odds(table.features))
-        words = found.probabilities(scores)
-        rows = [Scored(float(words[at]), logits[at], bool(table.labels[at])) for at in range(len(table.rows))]
-        others = [rows[at] for at in np.flatnonzero(parts != part)]
-        blend = fitted(identity_of(scorer), others, found.supported_at)
+        words_fit = fit(table, parts != part)
+        scores = table.row_scores(words_fit.weights.log_odds(table.features))
+        words = words_fit.probabilities(scores)
+        rows = [LocalScore(float(words[at]), logits[at], bool(table.labels[at])) for at in range(len(table.rows))]
+        training = [rows[at] for at in np.flatnonzero(parts != part)]
+        weights = fit_local(identity_of(scorer), training, words_fit.supported_at)
         for at in np.flatnonzero(parts == part):
             row = rows[at]
-            probabilities[at], supported[at] = row.lexical, scores[at] >= found.cut
-            if blend is not None and math.isfinite(row.logit) and not is_sure(row.lexical):
-                probabilities[at] = blend.together(row.lexical, row.logit)
-                supported[at] = probabilities[at] >= blend.threshold(row.lexical)
+            probabilities[at], supported[at] = row.lexical, scores[at] >= words_fit.threshold
+            if weights is not None and math.isfinite(row.logit) and not is_sure(row.lexical):
+                probabilities[at] = weights.probability(row.lexical, row.logit)
+                supported[at] = probabilities[at] >= weights.threshold(row.lexical)
     return HeldOut(probabilities, supported)

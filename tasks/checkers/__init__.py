@@ -23,7 +23,7 @@ from schemas.job import JobRequest
 from tasks.answers.render import strip_markers
 from tasks.checkers.answer import CheckedClaim, Checker, CheckInput, ClaimFinding
 from tasks.checkers.fusion import attributions, fuse, summed_up
-from tasks.checkers.judge import NO_JUDGE, Heard, Question, Weights, pose, undecided, verdicts
+from tasks.checkers.judge import NO_JUDGE, Heard, JudgeWeights, Question, pose, undecided, verdicts
 from tasks.checkers.lexical import Lexical
 from tasks.checkers.local import Local, without_judge
 from tasks.checkers.model import Calibration, shipped
@@ -58,7 +58,7 @@ MISSING = {
 }
 """What to do about a layer that a process has not got."""
 
-WEIGHTS: dict[str, Weights] = {}
+WEIGHTS: dict[str, JudgeWeights] = {}
 """Of the judges that were fitted on labels, by ``provider:model``."""
 
 MOST_CLAIMS = 500
@@ -73,7 +73,7 @@ def use_calibration(calibration: Calibration | None) -> None:
     model = shipped()
     CHECKERS[CheckerName.LEXICAL] = Lexical(model.calibrated(calibration) if calibration else model)
     WEIGHTS.clear()
-    WEIGHTS.update({fitted.judge: fitted for fitted in calibration.judges} if calibration else {})
+    WEIGHTS.update({weights.source: weights for weights in calibration.judges} if calibration else {})
 
 
 def use_local_model(scorer: ClaimScorer | None, calibration: Calibration | None = None) -> None:

@@ -7,7 +7,7 @@ from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Verdict
 from tasks.checkers.answer import ClaimFinding
 from tasks.checkers.attribution import Attribution, citation_scores
-from tasks.checkers.together import together
+from tasks.checkers.joint import joint_probability
 from tasks.text.sentences import Span
 
 DECIDING = (CheckerName.JUDGE, CheckerName.LOCAL, CheckerName.LEXICAL, CheckerName.STRUCTURE)
@@ -75,7 +75,7 @@ def summed_up(
         versions: of the checkers that ran.
         failed: why others did not.
         attributions: of the claims whose citations a layer judged.
-        dependence: how alike the claims of an answer fare, in [0, 1]: see ``together``.
+        dependence: how alike the claims of an answer fare, in [0, 1]: see ``joint_probability``.
     """
     counts = Counter(claim.verdict for claim in claims)
     checkable = len(claims) - counts[Verdict.NOT_CHECKABLE]
@@ -119,4 +119,4 @@ def _confidence(claims: Sequence[Claim], dependence: float) -> float | None:
     known = [score for score in scores if score is not None]
     if not known or len(known) < len(scores):
         return None
-    return round(together(known, dependence), 4)
+    return round(joint_probability(known, dependence), 4)

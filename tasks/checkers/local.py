@@ -10,7 +10,7 @@ from schemas.generation import CheckerName
 from schemas.grounding import Evidence, Verdict
 from schemas.job import JobRequest
 from tasks.checkers.answer import CheckedClaim, CheckInput, ClaimFinding
-from tasks.checkers.blend import Blend
+from tasks.checkers.local_weights import LocalWeights
 from tasks.checkers.model import Calibration, LexicalModel, shipped
 from tasks.errors import ConfigurationError
 from tasks.ports.scorer import ClaimScorer
@@ -50,16 +50,16 @@ class Local:
     ) -> None:
         self._scorer = scorer
         self._lexical = lexical or shipped()
-        self._blend = (calibration.local if calibration else None) or Blend()
+        self._weights = (calibration.local if calibration else None) or LocalWeights()
         identity = identity_of(scorer)
-        if self._blend.scorer and self._blend.scorer != identity:
+        if self._weights.source and self._weights.source != identity:
             raise ConfigurationError(
-                f"NIGHTDESK_CALIBRATION was made for the local model {self._blend.scorer}, but NIGHTDESK_LOCAL_MODEL is"
+                f"NIGHTDESK_CALIBRATION was made for the local model {self._weights.source}, but NIGHTDESK_LOCAL_MODEL is"
                 f" {identity}: run nightdesk calibrate again"
             )
         self.version = identity
-        if self._blend.labels:
-            self.version += f"+{hashlib.sha256(self._blend.model_dump_json().encode()).hexdigest()[:8]}"
+        if self._weights.labels:
+            self.version += f"+{hashlib.sha256(self._weights.model_dump_json().encode()).hexdigest()[:8]}"
 
     def check(self, answer: CheckInput) -> list[ClaimFinding]:
         """One finding per claim, in order; without a verdict where the words are sure."""
@@ -100,15 +100,15 @@ class Local:
 
     def _finding(self, claim: CheckedClaim, lexical: float | None, scored: Sequence["_Scored"]) -> ClaimFinding:
         cited = {citation.source_index for citation in claim.citations}
-        threshold = self._blend.threshold(None if lexical is None else self._lexical.supported_at)
+        threshold = self._weights.threshold(None if lexical is None else self._lexical.supported_at)
         best = _best(scored)
         of_cited = _best([one for one in scored if one.passage.source_index in cited])
-        if of_cited is not None and self._blend.together(lexical, of_cited.logit) >= threshold:
+        if of_cited is not None and self._weights.probability(lexical, of_cited.logit) >= threshold:
             best = of_cited
         assert best is not None
-        probability = self._blend.together(lexical, best.logit)
+        probability = self._weights.probability(lexical, best.logit)
         supported = probability >= threshold
-        told = self._blend.alone(best.logit)
+        told = self._weights.alone(best.logit)
         miscited = supported and bool(cited) and best.passage.source_index not in cited
         return ClaimFinding(
             verdict=Verdict.SUPPORTED if supported else Verdict.UNSUPPORTED,

@@ -1,4 +1,4 @@
-"""The fitted model of the lexical check: a logistic regression with its calibration, read from a file with a version."""
+"""Fitted model of the lexical check: a logistic regression with its calibration, read from a file with a version."""
 
 import hashlib
 import math
@@ -11,17 +11,17 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from schemas.base import Contract
-from tasks.checkers.blend import Blend
 from tasks.checkers.calibration import Knots, probability
 from tasks.checkers.features import WEIGHED, Features
-from tasks.checkers.judge.weighing import Weights
+from tasks.checkers.judge.weighing import JudgeWeights
+from tasks.checkers.local_weights import LocalWeights
 from tasks.errors import ConfigurationError
 
 SHIPPED = "lexical-3.json"
 
 VERBATIM = 6.0
-"""Log-odds of a claim that stands in a source word for word, beyond all that weights give: the last knot of the curve says
-what they mean."""
+"""Log-odds of a claim that stands in a source word for word: beyond all weighted scores, so the last knot gives its
+probability."""
 
 
 def _rises(knots: Knots) -> Knots:
@@ -33,7 +33,7 @@ def _rises(knots: Knots) -> Knots:
 
 
 class Calibration(Contract):
-    """What a score means for one kind of data: written by ``nightdesk calibrate``, named by NIGHTDESK_CALIBRATION."""
+    """Meaning of scores for one kind of data: written by ``nightdesk calibrate``, named by NIGHTDESK_CALIBRATION."""
 
     model: str = Field(description="name and version of the model whose scores it reads")
     knots: Knots
@@ -41,9 +41,9 @@ class Calibration(Contract):
     labels: int = Field(ge=0, description="labelled rows it was made from")
     labels_sha256: str = ""
     made_at: str = ""
-    judges: tuple[Weights, ...] = Field(default=(), description="what the word of each judge is worth, by its name")
+    judges: tuple[JudgeWeights, ...] = Field(default=(), description="weights of each judge")
     metrics: dict[str, Any] = Field(default_factory=dict)
-    local: Blend | None = Field(default=None, description="what the scores of a local model mean")
+    local: LocalWeights | None = Field(default=None, description="weights of a local model")
     dependence: float | None = Field(
         default=None, ge=0, le=1, description="how alike the claims of an answer fare; none: as the model says"
     )
@@ -58,8 +58,8 @@ class Calibration(Contract):
         except OSError as error:
             raise ConfigurationError(f"NIGHTDESK_CALIBRATION: {path} can't be read: {error.strerror}") from error
         except ValidationError as error:
-            told = "; ".join(f"{'.'.join(map(str, at['loc']))}: {at['msg']}" for at in error.errors())
-            raise ConfigurationError(f"NIGHTDESK_CALIBRATION: {path} is no calibration: {told}") from error
+            problems = "; ".join(f"{'.'.join(map(str, at['loc']))}: {at['msg']}" for at in error.errors())
+            raise ConfigurationError(f"NIGHTDESK_CALIBRATION: {path} is no calibration: {problems}") from error
 
 
 class LexicalModel(Contract):
@@ -98,7 +98,7 @@ class LexicalModel(Contract):
         )
 
     def log_odds(self, features: Features) -> float:
-        """The model's score of a claim, before calibration."""
+        """Score of a claim before calibration."""
         if features.verbatim:
             return VERBATIM
         slopes, constant = self._slopes
@@ -108,23 +108,23 @@ class LexicalModel(Contract):
         return total
 
     def probability(self, features: Features) -> float:
-        """The calibrated probability that the claim is supported; holds for data like those it was calibrated on."""
+        """Calibrated probability that the claim is supported; holds for data like the calibration's."""
         return probability(self.knots, self.log_odds(features))
 
     def calibrated(self, calibration: Calibration) -> "LexicalModel":
-        """This model with someone's own calibration; raises ``ConfigurationError`` if it was made for another model."""
+        """Copy of this model with an operator's calibration; raises ``ConfigurationError`` if it was made for another model."""
         if calibration.model != self.identity:
             raise ConfigurationError(
                 f"NIGHTDESK_CALIBRATION was made for {calibration.model}, but this version has {self.identity}: "
                 "run nightdesk calibrate again"
             )
         dependence = self.dependence if calibration.dependence is None else calibration.dependence
-        given = (calibration.knots, calibration.supported_at, dependence)
-        if given == (self.knots, self.supported_at, self.dependence):
+        curve = (calibration.knots, calibration.supported_at, dependence)
+        if curve == (self.knots, self.supported_at, self.dependence):
             return self
-        # Of these alone: what else is in the file changes no probability by words.
-        curve = calibration.model_dump_json(include={"model", "knots", "supported_at", "dependence"})
-        digest = hashlib.sha256(curve.encode()).hexdigest()[:8]
+        # Only these: nothing else in the file changes a lexical probability.
+        document = calibration.model_dump_json(include={"model", "knots", "supported_at", "dependence"})
+        digest = hashlib.sha256(document.encode()).hexdigest()[:8]
         return self.model_copy(
             update={
                 "knots": calibration.knots,
@@ -142,5 +142,5 @@ class LexicalModel(Contract):
 
 @lru_cache(maxsize=1)
 def shipped() -> LexicalModel:
-    """The model that comes with this version."""
+    """Model that ships with this version."""
     return LexicalModel.model_validate_json((resources.files("tasks.checkers") / "models" / SHIPPED).read_bytes())

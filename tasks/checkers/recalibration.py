@@ -1,4 +1,4 @@
-"""Fit the check to someone's own labels: curve and cut of the words, a local model's and judges' weights. Pure."""
+"""Fit the check to an operator's own labels: lexical curve and threshold, weights of a local model and of judges. Pure."""
 
 import hashlib
 import math
@@ -10,16 +10,24 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.render import strip_markers
 from tasks.checkers.answer import CheckedClaim, CheckInput
-from tasks.checkers.blend import Blend
-from tasks.checkers.blending import Scored, fitted
-from tasks.checkers.calibration import Knots, Labelled, bent, isotonic, moved_cut, probability, score_at
-from tasks.checkers.figures import Figures, Judged, figures_of
+from tasks.checkers.calibration import (
+    Knots,
+    LabelledScore,
+    isotonic,
+    platt_scale,
+    probability,
+    score_at,
+    shift_threshold,
+)
+from tasks.checkers.joint import Answer, fit_dependence, joint_probability
 from tasks.checkers.judge.labelled import FittedJudge, JudgedClaim, fit_judges
-from tasks.checkers.judge.weighing import Weights, Word
+from tasks.checkers.judge.weighing import JudgeWeights, LabelledVerdict
 from tasks.checkers.lexical import Lexical
 from tasks.checkers.local import Local, identity_of, is_sure
+from tasks.checkers.local_fit import LocalScore, fit_local
+from tasks.checkers.local_weights import LocalWeights
+from tasks.checkers.metrics import Metrics, Prediction, metrics_of
 from tasks.checkers.model import Calibration, LexicalModel, shipped
-from tasks.checkers.together import Answer, dependence_of, together
 from tasks.errors import InputError
 from tasks.ports.scorer import ClaimScorer
 from tasks.postprocess import postprocess
@@ -29,12 +37,12 @@ from tasks.text.statements import why_not_checkable
 LEAST_LABELS = 20
 LEAST_OF_EACH = 5
 MANY_LABELS = 600
-"""Labels from which the curve is drawn anew; with fewer the shipped one is bent, which takes two parameters only."""
+"""Labels from which the curve is fitted anew; with fewer the shipped one is scaled, which takes two parameters only."""
 FOLDS = 5
 
 
-class Said(NamedTuple):
-    """What a judge said of an answer as a whole: of its worst claim."""
+class AnswerVerdict(NamedTuple):
+    """A judge's verdict on an answer as a whole: that of its worst claim."""
 
     judge: str
     """``provider:model``"""
@@ -43,35 +51,35 @@ class Said(NamedTuple):
 
 
 class LabelledAnswer(NamedTuple):
-    """An answer that a person calls supported (every claim of it) or not, and what a judge said of it, where known."""
+    """An answer with a person's label (supported: every claim of it is), and a judge's verdict on it, if there is one."""
 
     request: JobRequest
     supported: bool
-    said: Said | None = None
+    verdict: AnswerVerdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Recalibrated:
-    """A calibration, with what it changes: ``after`` is measured in folds, on rows that were left out of each."""
+    """A calibration with its effect; ``after`` is measured in folds, on rows left out of each fit."""
 
     calibration: Calibration
-    before: Figures | None = None
-    """Of the words, as ``after``; None: only judges were fitted."""
-    after: Figures | None = None
-    with_local: Figures | None = None
-    """With the local model for what the words leave open; None: there is none, or too little to fit its weights."""
+    before: Metrics | None = None
+    """Metrics of the lexical layer with the former calibration; None: only judges were fitted."""
+    after: Metrics | None = None
+    with_local: Metrics | None = None
+    """Metrics with the local model for open answers; None: there is no model, or too few labels for its weights."""
     judges: tuple[FittedJudge, ...] = ()
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """By judge, why it was not fitted."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """By judge, the reason of a missing fit."""
 
 
 def weakest_score(request: JobRequest, model: LexicalModel | None = None) -> float | None:
-    """The model's score of an answer's weakest checkable claim; None when it has none."""
+    """Score of an answer's weakest checkable claim by the lexical model; None when it has none."""
     return min(Lexical(model).log_odds(claims_of(request)), default=None)
 
 
 def claims_of(request: JobRequest) -> CheckInput:
-    """The checkable claims of a given answer."""
+    """Checkable claims of the answer in a check-only request."""
     processed = postprocess(request, None, None)
     bare = strip_markers(processed.response, processed.markers)
     claims = tuple(
@@ -86,13 +94,15 @@ def claims_of(request: JobRequest) -> CheckInput:
     return CheckInput(request, claims)
 
 
-def recalibrate(labelled: Sequence[LabelledAnswer], made_at: str, scorer: ClaimScorer | None = None) -> Recalibrated:
-    """Fit to labelled answers; with a local model also its weights, and those of each judge whose word is known.
+def recalibrate(labels: Sequence[LabelledAnswer], made_at: str, scorer: ClaimScorer | None = None) -> Recalibrated:
+    """Fit to labelled answers; with a local model also its weights, and those of each judge in the labels.
 
-    Rows of the same response stay in one fold. Raises ``InputError`` when there are too few labels of a kind.
+    Rows of the same response stay in one fold.
+
+    Raises: InputError for too few labels of a kind.
     """
-    answers, digest = _scored(labelled, Local(scorer) if scorer else None)
-    rows = [answer.row for answer in answers]
+    answers, digest = _score_answers(labels, Local(scorer) if scorer else None)
+    rows = [answer.weakest for answer in answers]
     fewest = min(sum(row.supported for row in rows), sum(not row.supported for row in rows))
     if len(rows) < LEAST_LABELS or fewest < LEAST_OF_EACH:
         raise InputError(
@@ -102,134 +112,136 @@ def recalibrate(labelled: Sequence[LabelledAnswer], made_at: str, scorer: ClaimS
     model = shipped()
     start = score_at(model.knots, model.supported_at)
     whole = _fit(answers, scorer, model, start)
-    folds = _in_folds(answers, scorer, model, start)
-    as_it_was = _Fit(_Curve(model.knots, start, model.dependence), None)
-    judges, left_out = fit_judges(list(_judged_claims(answers, whole, folds)), {})
-    found = Recalibrated(
+    folds = _fit_folds(answers, scorer, model, start)
+    former = _Fit(_Curve(model.knots, start, model.dependence), None)
+    judges, problems = fit_judges(list(_judged_claims(answers, whole, folds)), {})
+    by_fold = list(zip(folds, answers, strict=True))
+    result = Recalibrated(
         Calibration(
             model=model.identity,
             knots=whole.curve.knots,
-            supported_at=round(probability(whole.curve.knots, whole.curve.supported_from), 4),
+            supported_at=round(probability(whole.curve.knots, whole.curve.threshold), 4),
             labels=len(rows),
             labels_sha256=digest,
             made_at=made_at,
-            local=whole.blend,
+            local=whole.local,
             dependence=whole.curve.dependence,
         ),
-        figures_of([as_it_was.of_words(answer) for answer in answers]),
-        figures_of([fit.of_words(answer) for fit, answer in zip(folds, answers, strict=True)]),
-        figures_of([fit.of_both(answer) for fit, answer in zip(folds, answers, strict=True)]) if whole.blend else None,
+        metrics_of([former.predict_lexical(answer) for answer in answers]),
+        metrics_of([fit.predict_lexical(answer) for fit, answer in by_fold]),
+        metrics_of([fit.predict(answer) for fit, answer in by_fold]) if whole.local else None,
         judges,
-        left_out,
+        problems,
     )
-    return _complete(found, {})
+    return _complete(result, {})
 
 
 def refit_judges(claims: Sequence[JudgedClaim], made_at: str, base: Calibration | None = None) -> Recalibrated:
-    """Fit judges alone, on labelled claims that they judged; the words' curve and all else stay as in ``base``.
+    """Fit judges alone, on labelled claims that they judged; the lexical curve and all else stay as in ``base``.
 
-    Raises ``InputError`` when no judge has enough labels.
+    Raises: InputError when no judge has enough labels.
     """
-    known = {weights.judge: weights for weights in base.judges} if base else {}
-    judges, left_out = fit_judges(claims, known)
+    current = {weights.source: weights for weights in base.judges} if base else {}
+    judges, problems = fit_judges(claims, current)
     if not judges:
-        raise InputError("; ".join(f"{judge}: {why}" for judge, why in left_out.items()) or "no claims are labelled")
+        raise InputError("; ".join(f"{judge}: {why}" for judge, why in problems.items()) or "no claims are labelled")
     model = shipped()
     base = base or Calibration(
         model=model.identity, knots=model.knots, supported_at=model.supported_at, labels=0, made_at=made_at
     )
     return _complete(
-        Recalibrated(base.model_copy(update={"made_at": made_at}), judges=judges, left_out=left_out), known
+        Recalibrated(base.model_copy(update={"made_at": made_at}), judges=judges, problems=problems), current
     )
 
 
-def _complete(found: Recalibrated, known: Mapping[str, Weights]) -> Recalibrated:
-    """With all weights of judges, and everything that was measured, in the calibration."""
-    measured = {
-        "before": found.before,
-        "after, in folds": found.after,
-        "with local model, in folds": found.with_local,
+def _complete(result: Recalibrated, current: Mapping[str, JudgeWeights]) -> Recalibrated:
+    """Add all weights of judges, and all metrics, to the calibration."""
+    metrics = {
+        "before": result.before,
+        "after, in folds": result.after,
+        "with local model, in folds": result.with_local,
     }
-    for one in found.judges:
-        name = f"judge {one.weights.judge}"
-        measured |= {
-            f"{name}, before": one.before,
-            f"{name}, after, in folds": one.after,
-            f"{name}, words alone": one.words,
+    for judge in result.judges:
+        name = f"judge {judge.weights.source}"
+        metrics |= {
+            f"{name}, before": judge.before,
+            f"{name}, after, in folds": judge.after,
+            f"{name}, words alone": judge.without_judge,
         }
-    weights = {**known, **{one.weights.judge: one.weights for one in found.judges}}
-    metrics = {name: figures.named() for name, figures in measured.items() if figures is not None}
-    changes = {"judges": tuple(weights.values()), "metrics": {**found.calibration.metrics, **metrics}}
-    return replace(found, calibration=found.calibration.model_copy(update=changes))
+    weights = {**current, **{judge.weights.source: judge.weights for judge in result.judges}}
+    documents = {name: measured.to_dict() for name, measured in metrics.items() if measured is not None}
+    changes = {"judges": tuple(weights.values()), "metrics": {**result.calibration.metrics, **documents}}
+    return replace(result, calibration=result.calibration.model_copy(update=changes))
 
 
 class _Answer(NamedTuple):
-    """A labelled answer.
+    """A labelled answer with its scores.
 
     Attributes:
         response: its words.
-        row: its weakest claim, by the words' score.
-        scores: of all its claims.
-        logit: of its weakest claim by the local model, if there is one.
-        said: by a judge.
+        weakest: lexical score of its weakest claim, with the label.
+        scores: lexical scores of all its claims.
+        logit: the local model's score of its weakest claim; minus infinity without one.
+        verdict: a judge's.
     """
 
     response: str
-    row: Labelled
+    weakest: LabelledScore
     scores: tuple[float, ...]
     logit: float
-    said: Said | None
+    verdict: AnswerVerdict | None
 
 
-def _scored(labelled: Sequence[LabelledAnswer], local: Local | None) -> tuple[list[_Answer], str]:
-    """The answers that have a checkable claim, and a digest of all labels."""
-    found = []
+def _score_answers(labels: Sequence[LabelledAnswer], local: Local | None) -> tuple[list[_Answer], str]:
+    """Score the answers that have a checkable claim; also returns a digest of all labels."""
+    answers = []
     digest = hashlib.sha256()
-    for request, supported, said in labelled:
+    for request, supported, verdict in labels:
         claims = claims_of(request)
         scores = tuple(Lexical().log_odds(claims))
         digest.update(f"{request.response}\0{supported}\0".encode(errors="replace"))
         if scores:
             logit = min(local.log_odds(claims), default=-math.inf) if local else -math.inf
-            found.append(_Answer(request.response or "", Labelled(min(scores), supported), scores, logit, said))
-    return found, digest.hexdigest()
+            weakest = LabelledScore(min(scores), supported)
+            answers.append(_Answer(request.response or "", weakest, scores, logit, verdict))
+    return answers, digest.hexdigest()
 
 
 class _Curve(NamedTuple):
-    """What scores mean: of a claim, from where on it is supported, and of several together."""
+    """Meaning of lexical scores: curve of a claim, threshold of a supported one, and dependence of an answer's claims."""
 
     knots: Knots
-    supported_from: float
+    threshold: float
     dependence: float
 
 
 class _Fit(NamedTuple):
-    """What the words' scores mean, and the weights of the local model beside them."""
+    """A fitted lexical curve, and the weights of the local model beside it."""
 
     curve: _Curve
-    blend: Blend | None
+    local: LocalWeights | None
 
-    def of_words(self, answer: _Answer) -> Judged:
-        """How likely it is by words alone that all of an answer is supported, and whether its weakest claim is."""
-        stated = together(_probabilities(answer.scores, self.curve.knots), self.curve.dependence)
-        return Judged(stated, answer.row.score >= self.curve.supported_from, answer.row.supported)
+    def predict_lexical(self, answer: _Answer) -> Prediction:
+        """Predict by the lexical layer alone: joint probability of all claims, verdict of the weakest."""
+        joint = joint_probability(_probabilities(answer.scores, self.curve.knots), self.curve.dependence)
+        return Prediction(joint, answer.weakest.score >= self.curve.threshold, answer.weakest.supported)
 
-    def of_both(self, answer: _Answer) -> Judged:
-        """The same with the local model: of a weakest claim that the words leave open, both together."""
-        weakest = probability(self.curve.knots, answer.row.score)
-        if self.blend is None or is_sure(weakest) or not math.isfinite(answer.logit):
-            return self.of_words(answer)
-        both = self.blend.together(weakest, answer.logit)
+    def predict(self, answer: _Answer) -> Prediction:
+        """Predict with the local model, where the lexical layer leaves the weakest claim open."""
+        weakest = probability(self.curve.knots, answer.weakest.score)
+        if self.local is None or is_sure(weakest) or not math.isfinite(answer.logit):
+            return self.predict_lexical(answer)
+        both = self.local.probability(weakest, answer.logit)
         others = sorted(_probabilities(answer.scores, self.curve.knots))[1:]
-        stated = together([both, *others], self.curve.dependence)
-        return Judged(stated, both >= self.blend.threshold(weakest), answer.row.supported)
+        joint = joint_probability([both, *others], self.curve.dependence)
+        return Prediction(joint, both >= self.local.threshold(weakest), answer.weakest.supported)
 
-    def of_weakest(self, answer: _Answer) -> float:
-        """The probability of its weakest claim, as a judge's word would be weighed against it."""
-        weakest = probability(self.curve.knots, answer.row.score)
-        if self.blend is None or is_sure(weakest) or not math.isfinite(answer.logit):
+    def weakest_probability(self, answer: _Answer) -> float:
+        """Probability of the weakest claim, as a judge's verdict would be weighed against it."""
+        weakest = probability(self.curve.knots, answer.weakest.score)
+        if self.local is None or is_sure(weakest) or not math.isfinite(answer.logit):
             return weakest
-        return self.blend.together(weakest, answer.logit)
+        return self.local.probability(weakest, answer.logit)
 
 
 def _probabilities(scores: Sequence[float], knots: Knots) -> list[float]:
@@ -237,57 +249,64 @@ def _probabilities(scores: Sequence[float], knots: Knots) -> list[float]:
 
 
 def _fit(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel, start: float) -> _Fit:
-    curve = _fitted(answers, model, start)
-    return _Fit(curve, _blended(scorer, answers, curve))
+    curve = _fit_curve(answers, model, start)
+    return _Fit(curve, _fit_local(scorer, answers, curve))
 
 
 def _judged_claims(answers: Sequence[_Answer], whole: _Fit, folds: Sequence[_Fit]) -> Iterator[JudgedClaim]:
-    for answer, others in zip(answers, folds, strict=True):
-        if (said := answer.said) is not None:
-            word = Word(whole.of_weakest(answer), said.verdict, answer.row.supported, said.probability)
-            by_words = others.of_both(answer).said
-            yield JudgedClaim(said.judge, word, answer.response, others.of_weakest(answer), by_words)
+    for answer, fold in zip(answers, folds, strict=True):
+        if (verdict := answer.verdict) is not None:
+            label = answer.weakest.supported
+            labelled = LabelledVerdict(whole.weakest_probability(answer), verdict.verdict, label, verdict.probability)
+            alone = fold.predict(answer).verdict
+            yield JudgedClaim(verdict.judge, labelled, answer.response, fold.weakest_probability(answer), alone)
 
 
-def _fitted(answers: Sequence[_Answer], model: LexicalModel, start: float) -> _Curve:
-    """The curve of a claim; on it, how alike the claims of these answers fare; and where the weakest claim is enough."""
-    alone = [Labelled(_as_one(one.scores, model), one.row.supported) for one in answers]
-    own = isotonic(alone) if len(alone) >= MANY_LABELS else bent(model.knots, alone)
-    found = dependence_of(
-        [Answer(_probabilities(one.scores, own), one.row.supported) for one in answers], expected=model.dependence
+def _fit_curve(answers: Sequence[_Answer], model: LexicalModel, start: float) -> _Curve:
+    """Fit the curve of a claim, then the dependence of an answer's claims on it, then the threshold of the weakest."""
+    alone = [LabelledScore(_equivalent_score(answer.scores, model), answer.weakest.supported) for answer in answers]
+    knots = isotonic(alone) if len(alone) >= MANY_LABELS else platt_scale(model.knots, alone)
+    dependence = fit_dependence(
+        [Answer(_probabilities(answer.scores, knots), answer.weakest.supported) for answer in answers],
+        expected=model.dependence,
     )
-    cut = moved_cut([one.row for one in answers], start)
-    return _Curve(own, cut, model.dependence if found is None else found)
+    threshold = shift_threshold([answer.weakest for answer in answers], start)
+    return _Curve(knots, threshold, model.dependence if dependence is None else dependence)
 
 
-def _as_one(scores: Sequence[float], model: LexicalModel) -> float:
-    """The score of one claim that would be as likely as all of these together.
+def _equivalent_score(scores: Sequence[float], model: LexicalModel) -> float:
+    """Score of one claim that is as likely as all of these jointly.
 
-    So that a label of a long answer is not read as one of its weakest claim: the length would be counted twice.
+    Without it a label of a long answer counts as one of its weakest claim, and the length counts twice.
     """
     if len(scores) == 1:
         return scores[0]
-    stated = together(_probabilities(scores, model.knots), model.dependence)
-    return min(*scores, max(score_at(model.knots, stated), model.knots[0][0]))
+    joint = joint_probability(_probabilities(scores, model.knots), model.dependence)
+    return min(*scores, max(score_at(model.knots, joint), model.knots[0][0]))
 
 
-def _blended(scorer: ClaimScorer | None, answers: Sequence[_Answer], curve: _Curve) -> Blend | None:
-    """The local model's weights beside this curve."""
+def _fit_local(scorer: ClaimScorer | None, answers: Sequence[_Answer], curve: _Curve) -> LocalWeights | None:
+    """Fit the local model's weights beside this curve."""
     if scorer is None:
         return None
-    scored = [Scored(probability(curve.knots, one.row.score), one.logit, one.row.supported) for one in answers]
-    return fitted(identity_of(scorer), scored, probability(curve.knots, curve.supported_from))
+    rows = [
+        LocalScore(probability(curve.knots, answer.weakest.score), answer.logit, answer.weakest.supported)
+        for answer in answers
+    ]
+    return fit_local(identity_of(scorer), rows, probability(curve.knots, curve.threshold))
 
 
-def _in_folds(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel, start: float) -> list[_Fit]:
-    """For each answer, what was fitted on the answers of other folds."""
-    folds = [int(hashlib.sha256(one.response.encode(errors="replace")).hexdigest()[:8], 16) % FOLDS for one in answers]
+def _fit_folds(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel, start: float) -> list[_Fit]:
+    """For each answer, the fit on the answers of all other folds."""
+    folds = [
+        int(hashlib.sha256(answer.response.encode(errors="replace")).hexdigest()[:8], 16) % FOLDS for answer in answers
+    ]
     fits = []
     for fold in range(FOLDS):
-        others = [answer for answer, of in zip(answers, folds, strict=True) if of != fold]
-        if {one.row.supported for one in others} == {True, False}:
-            fits.append(_fit(others, scorer, model, start))
+        training = [answer for answer, of in zip(answers, folds, strict=True) if of != fold]
+        if {answer.weakest.supported for answer in training} == {True, False}:
+            fits.append(_fit(training, scorer, model, start))
         else:
             curve = _Curve(model.knots, start, model.dependence)
-            fits.append(_Fit(curve, _blended(scorer, others, curve)))
+            fits.append(_Fit(curve, _fit_local(scorer, training, curve)))
     return [fits[of] for of in folds]

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from schemas.grounding import Verdict
-from tasks.checkers.judge import Word
+from tasks.checkers.judge import LabelledVerdict
 from tasks.checkers.judge.labelled import JudgedClaim
 from tasks.checkers.judge.reading import EVEN
 from tasks.checkers.model import Calibration, shipped
-from tasks.checkers.recalibration import LabelledAnswer, Said
+from tasks.checkers.recalibration import AnswerVerdict, LabelledAnswer
 from tasks.errors import InputError
 from tasks.given import as_check_only
 from tasks.submit import parse_request
@@ -36,16 +36,16 @@ class Labels:
     """Of judged claims: the local model, by name and version, that they were weighed against; None: there was none."""
     bad: int = 0
 
-    def add(self, found: "LabelledAnswer | _Exported") -> None:
-        """Keep a good line; raises ``InputError`` for a claim that another local model had its say in."""
-        if isinstance(found, LabelledAnswer):
-            self.answers.append(found)
+    def add(self, line: "LabelledAnswer | _Exported") -> None:
+        """Add a good line; raises ``InputError`` for a claim that was weighed against another local model."""
+        if isinstance(line, LabelledAnswer):
+            self.answers.append(line)
             return
-        if self.claims and found.local != self.local:
-            told = f"was weighed against the local model {found.local or 'none'}, those before against {self.local or 'none'}"
-            raise InputError(told)
-        self.local = found.local
-        self.claims.append(found.claim)
+        if self.claims and line.local != self.local:
+            reason = f"was weighed against the local model {line.local or 'none'}, those before against {self.local or 'none'}"
+            raise InputError(reason)
+        self.local = line.local
+        self.claims.append(line.claim)
 
 
 class _Exported(NamedTuple):
@@ -56,12 +56,12 @@ class _Exported(NamedTuple):
 
 
 def read_labels(name: str, base: Calibration | None, bad_line: Callable[[str], None]) -> Labels:
-    """Read all lines; a bad one is told of and left out.
+    """Read all lines; a bad one is reported and skipped.
 
     Args:
         name: the file, or ``-``.
         base: the calibration in force, which judged claims must come from.
-        bad_line: told of each.
+        bad_line: receives a message about each bad line.
 
     Raises: InputError when lines of both kinds are among them.
     """
@@ -86,26 +86,26 @@ def _read(line: bytes | None, base: Calibration | None) -> LabelledAnswer | _Exp
     if not isinstance(raw, dict):
         raise InputError("is not a JSON object")
     label = _label(raw.pop("label", None))
-    said = _said(raw)
+    verdict = _verdict(raw)
     if "evidence" in raw and not raw.keys() & {"sources", "context", "response", "answer"}:
-        return _exported(raw, said, base, supported=label)
+        return _exported(raw, verdict, base, supported=label)
     if "claim" in raw and "response" not in raw and "answer" not in raw:
         raw["response"] = raw.pop("claim")
     request, _ = parse_request(as_check_only(raw))
-    return LabelledAnswer(request, label, said)
+    return LabelledAnswer(request, label, verdict)
 
 
 def _label(value: Any) -> bool:
-    told = value.strip().lower() if isinstance(value, str) else value
-    if isinstance(told, str | int) and told in SUPPORTED:
+    label = value.strip().lower() if isinstance(value, str) else value
+    if isinstance(label, str | int) and label in SUPPORTED:
         return True
-    if isinstance(told, str | int) and told in UNSUPPORTED:
+    if isinstance(label, str | int) and label in UNSUPPORTED:
         return False
     raise InputError("must be 1 or 0 (or 'supported', 'unsupported')", field="label")
 
 
-def _said(raw: dict[str, Any]) -> Said | None:
-    """Take the judge's word out of a line; None where there is none."""
+def _verdict(raw: dict[str, Any]) -> AnswerVerdict | None:
+    """Take the judge's verdict out of a line; None where there is none."""
     judge, verdict, probability = (raw.pop(name, None) for name in ("judge", "judge_verdict", "judge_probability"))
     if verdict is None and probability is None:
         return None
@@ -117,20 +117,24 @@ def _said(raw: dict[str, Any]) -> Said | None:
         raise InputError("must be a number from 0 to 1", field="judge_probability")
     if verdict is None:
         read = Verdict.SUPPORTED if probability >= EVEN else Verdict.UNSUPPORTED
-        return Said(name, read, float(probability))
-    told = verdict.strip().lower() if isinstance(verdict, str) else ""
-    if told not in _VERDICTS:
+        return AnswerVerdict(name, read, float(probability))
+    word = verdict.strip().lower() if isinstance(verdict, str) else ""
+    if word not in _VERDICTS:
         raise InputError(f"must be one of {', '.join(_VERDICTS)}", field="judge_verdict")
-    return Said(name, _VERDICTS[told], None if probability is None else float(probability))
+    return AnswerVerdict(name, _VERDICTS[word], None if probability is None else float(probability))
 
 
 def _is_probability(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
-def _exported(raw: dict[str, Any], said: Said | None, base: Calibration | None, *, supported: bool) -> _Exported:
-    if said is None:
-        raise InputError("holds no word of the judge itself: check the batch again, and write its judged claims anew")
+def _exported(
+    raw: dict[str, Any], verdict: AnswerVerdict | None, base: Calibration | None, *, supported: bool
+) -> _Exported:
+    if verdict is None:
+        raise InputError(
+            "holds no verdict of the judge itself: check the batch again, and write its judged claims anew"
+        )
     model = shipped().calibrated(base) if base else shipped()
     lexical, before = raw.get("lexical"), raw.get("before")
     if lexical is not None and lexical != model.version:
@@ -143,6 +147,6 @@ def _exported(raw: dict[str, Any], said: Said | None, base: Calibration | None, 
     group = raw.get("job_id") or raw.get("claim")
     if not isinstance(group, str):
         raise InputError("is missing", field="claim")
-    word = Word(before, said.verdict, supported, said.probability)
-    by_words = None if before is None else before >= model.supported_at
-    return _Exported(JudgedClaim(said.judge, word, group, before, by_words), raw.get("local"))
+    labelled = LabelledVerdict(before, verdict.verdict, supported, verdict.probability)
+    lexical_verdict = None if before is None else before >= model.supported_at
+    return _Exported(JudgedClaim(verdict.judge, labelled, group, before, lexical_verdict), raw.get("local"))

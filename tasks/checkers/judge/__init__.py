@@ -19,16 +19,16 @@ from tasks.checkers.judge.question import Question, as_put_before, narrowed, pos
 from tasks.checkers.judge.reading import read_probabilities, read_verdicts
 from tasks.checkers.judge.triage import undecided
 from tasks.checkers.judge.verdicts import NO_JUDGE, Heard, verdicts
-from tasks.checkers.judge.weighing import Weights, Word, fit, weigh
+from tasks.checkers.judge.weighing import JudgeWeights, LabelledVerdict, fit, weigh
 from tasks.checkers.judge.wording import render_decision, render_judge
 
 __all__ = [
     "NO_JUDGE",
     "Asked",
     "Heard",
+    "JudgeWeights",
+    "LabelledVerdict",
     "Question",
-    "Weights",
-    "Word",
     "as_put_before",
     "ask",
     "fit",

@@ -10,7 +10,7 @@ from schemas.prompt import SourcePart
 from tasks.checkers.answer import CheckedClaim, ClaimFinding
 from tasks.checkers.judge.question import Question
 from tasks.checkers.judge.reading import OFF_THE_SCALE, UNREADABLE, read_probabilities, read_verdicts
-from tasks.checkers.judge.weighing import DEFAULT, Weights, weigh
+from tasks.checkers.judge.weighing import DEFAULT, JudgeWeights, weigh
 
 NOT_ASKED = "more claims were open than a judge is asked about in one answer"
 
@@ -38,7 +38,7 @@ def verdicts(
     question: Question,
     heard: Heard,
     *,
-    weights: Mapping[str, Weights],
+    weights: Mapping[str, JudgeWeights],
 ) -> tuple[list[ClaimFinding], str | None]:
     """One finding per claim, and why the judge gave no verdict at all, if so.
 
@@ -73,7 +73,7 @@ def _weighed(
     claim: CheckedClaim,
     by_words: ClaimFinding | None,
     word: ClaimFinding,
-    weights: Weights,
+    weights: JudgeWeights,
     shown: Sequence[SourcePart],
 ) -> ClaimFinding:
     if word.verdict is None:

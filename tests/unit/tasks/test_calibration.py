@@ -8,16 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.checkers.calibration import Labelled, bent, cut, isotonic, moved_cut, probability, score_at
+from tasks.checkers.calibration import (
+    LabelledScore,
+    best_threshold,
+    isotonic,
+    platt_scale,
+    probability,
+    score_at,
+    shift_threshold,
+)
 
 KNOTS = ((-2.0, 0.1), (0.0, 0.5), (2.0, 0.8))
 
 
-def drawn(count: int, shift: float, seed: int = 1) -> list[Labelled]:
+def drawn(count: int, shift: float, seed: int = 1) -> list[LabelledScore]:
     """Rows whose chance of being supported is the sigmoid of their score plus a shift."""
     dice = random.Random(seed)
     scores = [dice.uniform(-3, 3) for _ in range(count)]
-    return [Labelled(score, dice.random() < 1 / (1 + math.exp(-score - shift))) for score in scores]
+    return [LabelledScore(score, dice.random() < 1 / (1 + math.exp(-score - shift))) for score in scores]
 
 
 def test_probabilities_lie_on_the_curve_and_stay_within_its_ends() -> None:
@@ -28,11 +36,11 @@ def test_probabilities_lie_on_the_curve_and_stay_within_its_ends() -> None:
     assert [score_at(KNOTS, wanted) for wanted in (0.05, 0.3, 0.5, 0.9)] == [-math.inf, -1.0, 0.0, math.inf]
 
 
-ROWS = st.lists(st.builds(Labelled, st.floats(-5, 5), st.booleans(), st.sampled_from([0.5, 1.0, 2.0])), min_size=1)
+ROWS = st.lists(st.builds(LabelledScore, st.floats(-5, 5), st.booleans(), st.sampled_from([0.5, 1.0, 2.0])), min_size=1)
 
 
 @given(ROWS)
-def test_a_fitted_curve_rises_and_keeps_the_mean(rows: list[Labelled]) -> None:
+def test_a_fitted_curve_rises_and_keeps_the_mean(rows: list[LabelledScore]) -> None:
     knots = isotonic(rows, bins=5)
     assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(knots))
     assert all(0 <= share <= 1 for _, share in knots)
@@ -48,25 +56,25 @@ def test_a_fitted_curve_finds_the_shares() -> None:
 
 def test_a_few_labels_move_the_curve_towards_them() -> None:
     old = isotonic(drawn(4000, 0.0))
-    moved = bent(old, drawn(60, -1.5, seed=2))
+    moved = platt_scale(old, drawn(60, -1.5, seed=2))
     truth = 1 / (1 + math.exp(1.5))
     assert abs(probability(moved, 0.0) - truth) < abs(probability(old, 0.0) - truth) / 2
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(moved))
-    assert bent(old, []) == old
+    assert platt_scale(old, []) == old
 
 
 def test_the_cut_separates_best() -> None:
-    rows = [Labelled(score / 10, score >= 4) for score in range(-20, 20)]
-    assert cut(rows) == pytest.approx(0.35, abs=0.051)
+    rows = [LabelledScore(score / 10, score >= 4) for score in range(-20, 20)]
+    assert best_threshold(rows) == pytest.approx(0.35, abs=0.051)
     with pytest.raises(ValueError, match="both supported and unsupported"):
-        cut([Labelled(0.0, supported=True)])
+        best_threshold([LabelledScore(0.0, supported=True)])
 
 
 def test_a_few_labels_move_the_cut_only_as_far_as_they_carry_it() -> None:
-    rows = [Labelled(score / 10, score >= 10) for score in range(-20, 40)]
-    few, many = moved_cut(rows[::6], 0.0), moved_cut(rows * 20, 0.0)
+    rows = [LabelledScore(score / 10, score >= 10) for score in range(-20, 40)]
+    few, many = shift_threshold(rows[::6], 0.0), shift_threshold(rows * 20, 0.0)
     assert 0.0 < few < many
     assert many == pytest.approx(0.95, abs=0.11)
-    assert moved_cut(rows, many) == pytest.approx(many, abs=0.051)
+    assert shift_threshold(rows, many) == pytest.approx(many, abs=0.051)
     with pytest.raises(ValueError, match="both supported and unsupported"):
-        moved_cut([Labelled(0.0, supported=True)], 0.0)
+        shift_threshold([LabelledScore(0.0, supported=True)], 0.0)

@@ -19,7 +19,7 @@ from schemas.job import JobRequest
 from schemas.states import JobState, Outcome, Step
 from tasks.check import Check
 from tasks.checkers import WEIGHTS
-from tasks.checkers.judge import Weights, key_of
+from tasks.checkers.judge import JudgeWeights, key_of
 from tasks.errors import LedgerError, ProviderError, Unstorable
 from tasks.judging import Judging
 from tasks.ports import Advance, Answered, Call, HeardBefore, HeardQuery, JobView, Leased, NewBatch, Purpose
@@ -171,8 +171,10 @@ def test_a_claim_that_stands_twice_in_an_answer_is_asked_about_once() -> None:
 
 
 def test_what_is_known_counts_where_the_call_about_the_rest_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    fitted = Weights("scripted:scripted-1", lexical=0.0, supported=3.0, not_supported=0.0, floor=0.0, ceiling=1.0)
-    monkeypatch.setitem(WEIGHTS, fitted.judge, fitted)
+    fitted = JudgeWeights(
+        source="scripted:scripted-1", lexical=0.0, supported=3.0, not_supported=0.0, floor=0.0, ceiling=1.0
+    )
+    monkeypatch.setitem(WEIGHTS, fitted.source, fitted)
 
     async def story() -> None:
         whole = court(says(YES), raises(ProviderError(FailureKind.AUTHENTICATION, "bad key")))

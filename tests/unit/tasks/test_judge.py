@@ -10,7 +10,7 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.checkers.answer import CheckedClaim
-from tasks.checkers.judge import Asked, Weights, Word, ask, fit, read_verdicts, render_judge, weigh
+from tasks.checkers.judge import Asked, JudgeWeights, LabelledVerdict, ask, fit, read_verdicts, render_judge, weigh
 from tasks.checkers.judge.asking import MOST_PASSAGE_CHARACTERS
 from tasks.text.sentences import Span
 
@@ -186,7 +186,7 @@ def test_support_never_weighs_less_than_its_absence(lexical: float, judged: Verd
     assert yes is not None
     assert other is not None
     assert yes >= other
-    assert Weights().floor <= other <= Weights().ceiling
+    assert JudgeWeights().floor <= other <= JudgeWeights().ceiling
 
 
 def test_without_a_judge_the_words_stand() -> None:
@@ -197,7 +197,7 @@ def test_without_a_judge_the_words_stand() -> None:
     assert 0.7 < alone < 0.8
 
 
-def scripted(count: int, right: float, seed: int) -> list[Word]:
+def scripted(count: int, right: float, seed: int) -> list[LabelledVerdict]:
     """Claims whose lexical probability is honest, and a judge that is right with a known rate, whatever the words."""
     chance = random.Random(seed)
     rows = []
@@ -205,7 +205,7 @@ def scripted(count: int, right: float, seed: int) -> list[Word]:
         lexical = min(0.98, max(0.02, chance.betavariate(1.3, 1.1)))
         label = chance.random() < lexical
         says = label if chance.random() < right else not label
-        rows.append(Word(lexical, Verdict.SUPPORTED if says else Verdict.UNSUPPORTED, label))
+        rows.append(LabelledVerdict(lexical, Verdict.SUPPORTED if says else Verdict.UNSUPPORTED, label))
     return rows
 
 
@@ -254,7 +254,9 @@ def test_nothing_is_surer_than_the_surest_were_right() -> None:
     assert max(weigh(lexical, judged, weights) or 0.0 for lexical, judged, _, _ in rows) <= weights.ceiling
 
 
-@pytest.mark.parametrize("rows", [[], [Word(0.5, Verdict.SUPPORTED, supported=True)] * 50, scripted(29, 0.8, seed=5)])
-def test_too_few_labels_are_refused(rows: list[Word]) -> None:
+@pytest.mark.parametrize(
+    "rows", [[], [LabelledVerdict(0.5, Verdict.SUPPORTED, supported=True)] * 50, scripted(29, 0.8, seed=5)]
+)
+def test_too_few_labels_are_refused(rows: list[LabelledVerdict]) -> None:
     with pytest.raises(ValueError, match="at least 30"):
         fit("scripted", rows)

@@ -12,7 +12,16 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.checkers.answer import CheckedClaim
-from tasks.checkers.judge import Asked, Weights, Word, ask, fit, read_probabilities, render_decision, weigh
+from tasks.checkers.judge import (
+    Asked,
+    JudgeWeights,
+    LabelledVerdict,
+    ask,
+    fit,
+    read_probabilities,
+    render_decision,
+    weigh,
+)
 from tasks.checkers.judge.asking import DECIDED, MOST_ASKED, MOST_DECIDED, Bounds
 from tasks.checkers.judge.weighing import DEFAULT
 from tasks.text.sentences import Span
@@ -177,7 +186,7 @@ def test_no_reply_breaks_the_reading(answers: list[object], text: str) -> None:
 chances = st.floats(0, 1)
 
 
-def weighed(lexical: float | None, probability: float, weights: Weights = DEFAULT) -> float:
+def weighed(lexical: float | None, probability: float, weights: JudgeWeights = DEFAULT) -> float:
     found = weigh(lexical, Verdict.SUPPORTED, weights, probability=probability)
     assert found is not None
     return found
@@ -203,7 +212,7 @@ def test_an_even_chance_says_nothing() -> None:
     assert 0.6 < weighed(None, 0.99) < 0.76
 
 
-def graded(count: int, sharp: float, seed: int, kind: float = 0.0) -> list[Word]:
+def graded(count: int, sharp: float, seed: int, kind: float = 0.0) -> list[LabelledVerdict]:
     """Claims whose lexical probability is honest, and a judge whose log odds are right but for noise, and too kind."""
     dice = random.Random(seed)
     rows = []
@@ -213,7 +222,7 @@ def graded(count: int, sharp: float, seed: int, kind: float = 0.0) -> list[Word]
         odds = dice.gauss(sharp if label else -sharp, 1.5) + kind
         probability = round(1 / (1 + 2.718281828 ** (-2 * odds)), 2)
         judged = Verdict.SUPPORTED if probability >= 0.5 else Verdict.UNSUPPORTED
-        rows.append(Word(lexical, judged, label, probability))
+        rows.append(LabelledVerdict(lexical, judged, label, probability))
     return rows
 
 

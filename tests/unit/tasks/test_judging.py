@@ -9,7 +9,7 @@ from schemas.failure import FailureKind
 from schemas.grounding import Verdict
 from schemas.states import JobState, Outcome
 from tasks.checkers import WEIGHTS
-from tasks.checkers.judge import Weights
+from tasks.checkers.judge import JudgeWeights
 from tasks.errors import ProviderError
 from tests.court import (
     PARAPHRASE,
@@ -78,9 +78,11 @@ def test_without_words_the_judge_is_asked_about_all() -> None:
 
 
 def test_the_weights_of_a_judge_that_was_fitted_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    worthless = Weights("scripted:scripted-1", lexical=1.0, supported=0.0, not_supported=0.0, floor=0.0, ceiling=1.0)
+    worthless = JudgeWeights(
+        source="scripted:scripted-1", lexical=1.0, supported=0.0, not_supported=0.0, floor=0.0, ceiling=1.0
+    )
     _, trusted = tried(given_answer(PARAPHRASE), says(verdict(1, "supported", QUOTE)))
-    monkeypatch.setitem(WEIGHTS, worthless.judge, worthless)
+    monkeypatch.setitem(WEIGHTS, worthless.source, worthless)
     _, unworthy = tried(given_answer(PARAPHRASE), says(verdict(1, "supported", QUOTE)))
 
     _, by_words = tried(given_answer(PARAPHRASE, checkers=["lexical"]))

@@ -14,7 +14,7 @@ from schemas.grounding import JudgeWord, Verdict
 from schemas.job import JobRequest
 from schemas.states import JobState, Outcome
 from tasks.checkers import WEIGHTS
-from tasks.checkers.judge import Weights
+from tasks.checkers.judge import JudgeWeights
 from tasks.errors import ProviderError
 from tasks.ports import JobView
 from tests.court import LEASE, PARAPHRASE, PLAIN, SOURCE, WRONG, Court, claims_of, given_answer, grounding_of
@@ -121,8 +121,10 @@ def test_a_reply_off_the_scale_is_a_failed_judge_and_no_failed_job(act: Act, tol
 
 
 def test_its_fitted_weights_are_used_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    fitted = Weights("scripted:scripted-1", 0.7, 9.0, -9.0, graded=2.0, floor=0.01, ceiling=0.97, claims=50)
-    monkeypatch.setitem(WEIGHTS, fitted.judge, fitted)
+    fitted = JudgeWeights(
+        source="scripted:scripted-1", supported=9.0, not_supported=-9.0, graded=2.0, floor=0.01, ceiling=0.97, labels=50
+    )
+    monkeypatch.setitem(WEIGHTS, fitted.source, fitted)
     _, sure = tried(given_answer(PARAPHRASE), gives(0.99))
 
     assert claims_of(sure)[0].score == 0.97

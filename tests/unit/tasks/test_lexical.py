@@ -17,9 +17,9 @@ from tasks.checkers import CHECKERS, ground, use_calibration
 from tasks.checkers.attribution import Attribution, attribution, citation_scores
 from tasks.checkers.features import WEIGHED, Features, look, read_claim
 from tasks.checkers.fusion import summed_up
+from tasks.checkers.joint import joint_probability
 from tasks.checkers.lexical import Lexical
 from tasks.checkers.model import VERBATIM, Calibration, LexicalModel, shipped
-from tasks.checkers.together import together
 from tasks.errors import ConfigurationError
 from tasks.postprocess import postprocess
 from tasks.text.evidence import SourceSearch, content_words, forget, index_sentences, index_source
@@ -245,7 +245,7 @@ def test_a_calibration_says_how_alike_claims_fare(dependence: float | None, expe
     of_way = {
         "product": scores[0] * scores[1],
         "lowest": min(scores),
-        "shipped": together(scores, shipped().dependence),
+        "shipped": joint_probability(scores, shipped().dependence),
     }
     assert grounding.confidence == pytest.approx(of_way[expected], abs=1e-4)
 
@@ -272,7 +272,7 @@ def test_the_weakest_claim_and_the_confidence() -> None:
     grounding = check("A crossing takes 85 minutes [1]. Dogs eat marble cake on the roof [1]. Hello!", FERRY)
     assert grounding.weakest == 1
     first, second = grounding.claims[0].score or 0.0, grounding.claims[1].score or 0.0
-    assert grounding.confidence == pytest.approx(together([first, second], shipped().dependence), abs=1e-4)
+    assert grounding.confidence == pytest.approx(joint_probability([first, second], shipped().dependence), abs=1e-4)
     assert first * second < grounding.confidence < second < 0.4 < first
     alone = check("A crossing takes 85 minutes [1].", FERRY)
     assert alone.confidence == alone.claims[0].score

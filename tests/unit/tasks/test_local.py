@@ -10,7 +10,6 @@ from schemas.generation import CheckerName, GenerationConfig
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
 from tasks.checkers import CHECKERS, CheckedClaim, ClaimFinding, ground, use_calibration, use_local_model
-from tasks.checkers.blend import Blend
 from tasks.checkers.judge import undecided
 from tasks.checkers.local import (
     OF_CITED,
@@ -20,6 +19,7 @@ from tasks.checkers.local import (
     Local,
     without_judge,
 )
+from tasks.checkers.local_weights import LocalWeights
 from tasks.checkers.model import Calibration, shipped
 from tasks.errors import ConfigurationError
 from tasks.postprocess import postprocess
@@ -34,7 +34,7 @@ HALF = "Alice sold the big villa near the lake to a stranger for silver [1]."
 LAYERS = ("structure", "lexical", "local")
 
 
-def check(response: str, context: Any, scorer: SaysWho, blend: Blend | None = None, **config: Any) -> Grounding:
+def check(response: str, context: Any, scorer: SaysWho, blend: LocalWeights | None = None, **config: Any) -> Grounding:
     request = JobRequest(response=response, context=context, config=GenerationConfig(**{"checkers": LAYERS, **config}))
     calibration = Calibration(model=shipped().identity, knots=((0, 0.4),), supported_at=0.4, labels=1, local=blend)
     checkers = {**CHECKERS, CheckerName.LOCAL: Local(scorer, calibration=calibration if blend else None)}
@@ -136,14 +136,14 @@ def test_without_a_model_the_record_says_what_to_set() -> None:
 
 
 def test_a_calibration_for_another_model_is_refused() -> None:
-    mine = Blend(scorer="says-who-3", labels=50, slope=0.1)
+    mine = LocalWeights(source="says-who-3", labels=50, slope=0.1)
     assert check(HALF, (PEOPLE,), SaysWho(), mine).checkers["local"].startswith("says-who-3+")
     with pytest.raises(ConfigurationError, match="made for the local model other-1"):
-        check(HALF, (PEOPLE,), SaysWho(), Blend(scorer="other-1", labels=50))
+        check(HALF, (PEOPLE,), SaysWho(), LocalWeights(source="other-1", labels=50))
 
 
 def test_the_process_uses_it_with_its_calibration() -> None:
-    blend = Blend(scorer="says-who-3", labels=50, local=0.0)
+    blend = LocalWeights(source="says-who-3", labels=50, local=0.0)
     calibration = Calibration(model=shipped().identity, knots=((0, 0.4),), supported_at=0.4, labels=50, local=blend)
     try:
         use_calibration(calibration)
@@ -159,7 +159,7 @@ def test_the_process_uses_it_with_its_calibration() -> None:
 PROBABILITIES = st.floats(0, 1)
 LOGITS = st.floats(-1e6, 1e6)
 BLENDS = st.builds(
-    Blend,
+    LocalWeights,
     slope=st.floats(0, 5),
     shift=st.floats(-3, 3),
     lexical=st.floats(0, 2),
@@ -170,12 +170,12 @@ BLENDS = st.builds(
 
 @given(BLENDS, PROBABILITIES, PROBABILITIES, LOGITS, LOGITS)
 def test_more_of_either_never_lowers_the_probability(
-    blend: Blend, one: float, other: float, logit: float, another: float
+    blend: LocalWeights, one: float, other: float, logit: float, another: float
 ) -> None:
     low, high = sorted((one, other))
     less, more = sorted((logit, another))
-    assert blend.floor <= blend.together(low, less) <= blend.together(high, more) <= blend.ceiling
-    assert blend.together(None, less) <= blend.together(None, more)
+    assert blend.floor <= blend.probability(low, less) <= blend.probability(high, more) <= blend.ceiling
+    assert blend.probability(None, less) <= blend.probability(None, more)
     assert 0 <= blend.alone(less) <= blend.alone(more) <= 1
 
 

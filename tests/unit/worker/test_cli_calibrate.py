@@ -151,7 +151,7 @@ def test_with_a_local_model_its_word_is_weighed_too(
     assert metrics["with local model, in folds"]["balanced accuracy"] > 0.95
     assert metrics["after, in folds"]["balanced accuracy"] < 0.6
     assert calibration.local is not None
-    assert calibration.local.scorer == "says-who-3"
+    assert calibration.local.source == "says-who-3"
     assert 30 <= calibration.local.labels <= 90
     use_calibration(calibration)
     use_local_model(SaysWho(), calibration)
@@ -171,4 +171,4 @@ def test_a_local_model_without_a_word_to_say_gets_none(tmp_path: Path, monkeypat
     assert cli.run(["calibrate", str(given), "-o", str(out), "--quiet"]) == 0
     blend = Calibration.load(out).local
     assert blend is not None
-    assert (blend.slope, blend.scorer) == (0.0, "contrary-3")
+    assert (blend.slope, blend.source) == (0.0, "contrary-3")

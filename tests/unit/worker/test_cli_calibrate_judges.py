@@ -12,7 +12,7 @@ import pytest
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.checkers import CHECKERS, WEIGHTS, use_calibration, use_local_model
-from tasks.checkers.judge import Weights, weigh
+from tasks.checkers.judge import JudgeWeights, weigh
 from tasks.checkers.model import Calibration, shipped
 from tasks.ports import JobView
 from tests.court import PARAPHRASE, Court, given_answer, grounding_of
@@ -89,7 +89,7 @@ def test_a_judges_word_beside_an_answer_is_weighed(tmp_path: Path, capsys: pytes
     assert "words alone  before  after" in told
     calibration = Calibration.load(out)
     (weights,) = calibration.judges
-    assert (weights.judge, weights.claims) == (WRITER, 200)
+    assert (weights.source, weights.labels) == (WRITER, 200)
     after = calibration.metrics[f"judge {WRITER}, after, in folds"]
     assert after["balanced accuracy"] > 0.9
     assert calibration.metrics["after, in folds"]["balanced accuracy"] < 0.6
@@ -105,7 +105,7 @@ def test_claims_that_no_judge_would_be_asked_about_do_not_count(
 ) -> None:
     rows = judged(60, before=0.9)
     assert run(written(tmp_path / "rows.jsonl", rows), "-o", str(tmp_path / "mine.json")) == 2
-    assert "0 labelled claims that the words leave open" in " ".join(capsys.readouterr().err.split())
+    assert "0 labelled claims that the lexical check leaves open" in " ".join(capsys.readouterr().err.split())
 
 
 # ---- judged claims --------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_other_judges_and_the_curve_of_the_calibration_in_force_stay(
         " ".join(capsys.readouterr().err.split())
     )
     assert (second.knots, second.supported_at, second.labels) == (first.knots, first.supported_at, first.labels)
-    assert [one.judge for one in second.judges] == [WRITER, DECIDER]
+    assert [judge.source for judge in second.judges] == [WRITER, DECIDER]
     assert second.judges[0] == first.judges[0]
     # The words' curve is the same, so records go on naming it the same.
     assert shipped().calibrated(second).version == version
@@ -166,12 +166,12 @@ def test_a_judge_with_too_few_labels_keeps_what_it_is_worth(tmp_path: Path, caps
     out = tmp_path / "mine.json"
     assert run(written(tmp_path / "rows.jsonl", rows), "-o", str(out)) == 0
     assert f"the judge {WRITER} is not fitted: 20 labelled claims" in " ".join(capsys.readouterr().err.split())
-    assert [one.judge for one in Calibration.load(out).judges] == [DECIDER]
+    assert [judge.source for judge in Calibration.load(out).judges] == [DECIDER]
 
     rows = [row | {"label": 1} for row in judged(60)] + judged(3, label=0)
     assert run(written(tmp_path / "rows.jsonl", rows), "-o", str(tmp_path / "none.json")) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert "63 labelled claims that the words leave open, 3 of the rarer label" in told
+    assert "63 labelled claims that the lexical check leaves open, 3 of the rarer label" in told
     assert not (tmp_path / "none.json").exists()
 
 
@@ -189,7 +189,7 @@ def test_a_judge_that_gave_both_forms_is_not_fitted(tmp_path: Path, capsys: pyte
         ({"judge": None}, "judge: must be 'provider:model'"),
         ({"judge_probability": 87}, "judge_probability: must be a number from 0 to 1"),
         ({"judge_verdict": "maybe"}, "judge_verdict: must be one of supported, contradicted, unsupported, partial"),
-        ({"judge_verdict": None, "judge_probability": None}, "holds no word of the judge itself"),
+        ({"judge_verdict": None, "judge_probability": None}, "holds no verdict of the judge itself"),
         ({"before": "0.4"}, "before: must be a number from 0 to 1, or null"),
         ({"lexical": "1"}, f"was weighed against the words of version 1, not of {shipped().version}"),
         ({"claim": None, "job_id": None}, "claim: is missing"),
@@ -204,7 +204,7 @@ def test_a_line_that_says_nothing_of_a_judge_is_named(
     assert run(written(tmp_path / "rows.jsonl", rows), "-o", "-", "-q") == 0
     captured = capsys.readouterr()
     assert f"line 4 is left out: {told}" in " ".join(captured.err.split())
-    assert orjson.loads(captured.out)["judges"][0]["claims"] == 59
+    assert orjson.loads(captured.out)["judges"][0]["labels"] == 59
 
 
 def test_both_kinds_of_lines_are_not_fitted_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,13 +237,13 @@ def test_what_is_exported_is_what_is_taken(tmp_path: Path, monkeypatch: pytest.M
     out = tmp_path / "mine.json"
     assert run(written(tmp_path / "rows.jsonl", rows), "-o", str(out), "-q") == 0
     (weights,) = Calibration.load(out).judges
-    assert weights.judge == "scripted:scripted-1"
+    assert weights.source == "scripted:scripted-1"
 
     # A record names the weights that its score came from.
-    monkeypatch.setitem(WEIGHTS, weights.judge, weights)
+    monkeypatch.setitem(WEIGHTS, weights.source, weights)
     named, row = exported(given_answer(PARAPHRASE))
     assert named.startswith("scripted:scripted-1 by _decide@1+")
     assert row["probability"] <= weights.ceiling
-    monkeypatch.setitem(WEIGHTS, weights.judge, Weights(weights.judge, claims=9))
+    monkeypatch.setitem(WEIGHTS, weights.source, JudgeWeights(source=weights.source, labels=9))
     other, _ = exported(given_answer(PARAPHRASE))
     assert other != named
