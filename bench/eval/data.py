@@ -1,4 +1,4 @@
-"""Reads the labelled sets as rows of measured claims, and puts rows that share a response or a source into one group."""
+"""Read the labelled sets as rows of measured claims, and group rows that share a response or a source."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 from schemas.job import JobRequest
 from tasks.answers.render import strip_markers
-from tasks.checkers.features import Features, look, read_claim
+from tasks.checkers.features import Features, measure, read_claim
 from tasks.postprocess import postprocess
 from tasks.text.evidence import SourceSearch
 from tasks.text.sentences import words
@@ -18,7 +18,7 @@ from tasks.text.statements import why_not_checkable
 
 @dataclass
 class Row:
-    """One labelled answer: what the lexical layer measures of each of its checkable claims."""
+    """One labelled answer with the lexical features of each of its checkable claims."""
 
     id: str
     dataset: str
@@ -49,16 +49,16 @@ def read(paths: Sequence[Path]) -> list[Row]:
 
 def _rows(path: Path) -> Iterator[Row]:
     for line in path.read_text().splitlines():
-        found = json.loads(line)
-        row = Row(found["id"], path.stem, bool(found["label"]), _request(found), found.get("full_answer") or "")
+        raw = json.loads(line)
+        row = Row(raw["id"], path.stem, bool(raw["label"]), _request(raw), raw.get("full_answer") or "")
         _measure(row)
         yield row
 
 
-def _request(found: dict[str, Any]) -> JobRequest:
+def _request(raw: dict[str, Any]) -> JobRequest:
     # The door refuses U+0000 and names the row; here it must not cost a row of the measurement.
-    sources = [source.replace("\0", " ") for source in found["sources"] if source.strip("\0 \n\t")]
-    return JobRequest(query=found.get("query") or "", response=found["response"], context=sources)
+    sources = [source.replace("\0", " ") for source in raw["sources"] if source.strip("\0 \n\t")]
+    return JobRequest(query=raw.get("query") or "", response=raw["response"], context=sources)
 
 
 def _measure(row: Row) -> None:
@@ -66,12 +66,12 @@ def _measure(row: Row) -> None:
     bare = strip_markers(processed.response, processed.markers)
     texts = [bare[statement.start : statement.end] for statement in processed.statements]
     row.claims = [text for text in texts if why_not_checkable(text) is None]
-    said = [read_claim(text) for text in row.claims]
-    search = SourceSearch(row.request.context, frozenset[str]().union(*(one.content for one in said)))
-    row.features = [look(search, one).features for one in said]
-    held = {word for source in row.request.context for word in words(source.content)}
-    found = words(bare)
-    row.word_share = sum(word in held for word in found) / len(found) if found else 0.0
+    claims = [read_claim(text) for text in row.claims]
+    search = SourceSearch(row.request.context, frozenset[str]().union(*(claim.content for claim in claims)))
+    row.features = [measure(search, claim).features for claim in claims]
+    vocabulary = {word for source in row.request.context for word in words(source.content)}
+    tokens = words(bare)
+    row.word_share = sum(word in vocabulary for word in tokens) / len(tokens) if tokens else 0.0
 
 
 def _group(rows: Sequence[Row]) -> None:
@@ -88,8 +88,8 @@ def _group(rows: Sequence[Row]) -> None:
         return f"{kind} {hashlib.sha256(text.encode(errors='replace')).hexdigest()[:24]}"
 
     for row in rows:
-        said = name("response", row.request.response or row.id)
+        response = name("response", row.request.response or row.id)
         for source in row.request.context:
-            parent[root(said)] = root(name("source", source.content))
+            parent[root(response)] = root(name("source", source.content))
     for row in rows:
         row.group = int(root(name("response", row.request.response or row.id)).split()[1], 16)

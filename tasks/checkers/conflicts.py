@@ -1,41 +1,41 @@
-"""Say what the sources have instead: a number of theirs that stands where the claim has another."""
+"""Find the number in the sources that stands where the claim has another one."""
 
 from collections.abc import Sequence
 
-from tasks.checkers.features import Found, Said
+from tasks.checkers.features import ClaimText, Measurement
 from tasks.text.evidence import SourceSearch, stems_of
 from tasks.text.sentences import words
 
 _DIGIT_END = "9"
 _LEAST_RECALL = 0.6
-"""Recall from which the place speaks of the same thing, so that its number can be the one that was meant."""
+"""Recall from which a window is about the same thing as the claim, so that its number may replace the claim's."""
 
 
-def number_conflict(search: SourceSearch, said: Said, found: Found) -> list[str]:
-    """For each absent number, the one that stands in the best window before the same word (mostly a unit), in words.
+def number_conflict(search: SourceSearch, claim_text: ClaimText, measurement: Measurement) -> list[str]:
+    """Remarks on absent numbers: the best window has another number before the same word (mostly a unit).
 
     A remark and no verdict: of 7 claims in labelled sets with such a conflict, 3 were labelled supported.
     """
-    if not found.used or found.features.recall < _LEAST_RECALL:
+    if not measurement.windows or measurement.features.recall < _LEAST_RECALL:
         return []
-    match = found.used[0]
+    match = measurement.windows[0]
     start, end = search.window_span(match)
-    there = words(search.content(match.source_index)[start:end])
-    there_followed, here_followed = _followed(there), _followed(said.words)
-    told = []
-    for number in found.numbers_absent:
-        units = here_followed.get(number, set())
-        instead = [other for other, following in there_followed.items() if units & following]
-        if len(instead) == 1 and instead[0] != number:
-            told.append(f"the source says {instead[0]}, not {number}")
-    return told
+    window_units = _units(words(search.content(match.source_index)[start:end]))
+    claim_units = _units(claim_text.words)
+    remarks = []
+    for number in measurement.numbers_absent:
+        units = claim_units.get(number, set())
+        candidates = [other for other, following in window_units.items() if units & following]
+        if len(candidates) == 1 and candidates[0] != number:
+            remarks.append(f"the source says {candidates[0]}, not {number}")
+    return remarks
 
 
-def _followed(found: Sequence[str]) -> dict[str, set[str]]:
-    """For each number the words that stand behind it, as compared; function words and numbers don't tell."""
-    stems = stems_of(found)
-    followed: dict[str, set[str]] = {}
-    for word, stem in zip(found, stems[1:], strict=False):
+def _units(tokens: Sequence[str]) -> dict[str, set[str]]:
+    """Stems of the content words that directly follow each number."""
+    stems = stems_of(tokens)
+    units: dict[str, set[str]] = {}
+    for word, stem in zip(tokens, stems[1:], strict=False):
         if word[0] <= _DIGIT_END and stem and stem[0] > _DIGIT_END:
-            followed.setdefault(word, set()).add(stem)
-    return followed
+            units.setdefault(word, set()).add(stem)
+    return units

@@ -1,4 +1,4 @@
-"""What the lexical check measures of a claim against sources: a few numbers, each of which says something in words."""
+"""Features of a claim against sources for the lexical check, each with a meaning in words."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from tasks.text.sentences import words
 _CAPITALISED = r"[A-ZÀ-ÖØ-Þ][\w'-]+"
 _NAME = re.compile(rf"(?:(?<=[^\W\d_] )|(?<=[^\W\d_][,;] )){_CAPITALISED}|\b{_CAPITALISED}(?: {_CAPITALISED})+")
 _YEARS = re.compile(r"\b(1\d|20)\d\d[–/-](\d\d)\b")  # noqa: RUF001 - a dash between years
-"""2018-19: the second year is also 2019."""
+"""2018-19: the second year also reads as 2019."""
 _GERMAN = frozenset("der die das den dem des und ist ein eine einer wird nicht von mit auf für im zu".split())
 _LEAST_GERMAN = 2
 """German function words in a claim from which it counts as German, where capitals mark nouns and not names."""
@@ -39,55 +39,55 @@ class Features(NamedTuple):
 
 
 WEIGHED = Features._fields[:-1]
-"""What the model has a weight for; a claim that stands there word for word needs no weighing."""
+"""Features with a weight in the model; a verbatim claim needs no weighing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a claim says, read once."""
+class ClaimText:
+    """A claim's text, read once: words, numbers, names and negation."""
 
     text: str
     words: tuple[str, ...]
     content: frozenset[str]
-    """Its content words, as compared."""
+    """Content words, as stems."""
     numbers: tuple[tuple[str, frozenset[str]], ...]
-    """Each number as compared, with all that it can be read as."""
+    """Each number in one spelling, with all its readings."""
     names: tuple[tuple[str, str], ...]
-    """Words of names: as written, and as compared."""
-    denies: bool
+    """Words of names: surface form and stem."""
+    negated: bool
 
-    def written(self, stem: str) -> str:
-        """The word of the claim that is compared as ``stem``."""
+    def surface(self, stem: str) -> str:
+        """Surface form of a stem in this claim."""
         return next((word for word in self.words if stems_of([word]) == [stem]), stem)
 
 
-def read_claim(text: str) -> Said:
+def read_claim(text: str) -> ClaimText:
     """Read a claim (without citation markers)."""
-    found = words(text)
-    stems = stems_of(found)
-    content = content_words(found)
+    tokens = words(text)
+    stems = stems_of(tokens)
+    content = content_words(tokens)
     short_years = {short: (century + short,) for century, short in _YEARS.findall(text)}
     numbers = {
         word: frozenset({*readings(word, following), *short_years.get(word, ())})
-        for word, following in zip(found, [*found[1:], ""], strict=True)
+        for word, following in zip(tokens, [*tokens[1:], ""], strict=True)
         if word[0] <= _DIGIT_END
     }
-    return Said(
+    return ClaimText(
         text=text.strip(_AROUND),
-        words=tuple(found),
+        words=tuple(tokens),
         content=content,
         numbers=tuple(numbers.items()),
-        names=tuple(_names(text, found, content)),
-        denies=NEGATION in stems,
+        names=tuple(_names(text, tokens, content)),
+        negated=NEGATION in stems,
     )
 
 
-def _names(text: str, found: Sequence[str], content: frozenset[str]) -> list[tuple[str, str]]:
-    """The words of names: capitalised inside of the sentence, or a run of capitalised words anywhere."""
-    if sum(word in _GERMAN for word in found) >= _LEAST_GERMAN and "the" not in found:
+def _names(text: str, tokens: Sequence[str], content: frozenset[str]) -> list[tuple[str, str]]:
+    """Find the words of names: capitalised inside the sentence, or a run of capitalised words anywhere."""
+    if sum(word in _GERMAN for word in tokens) >= _LEAST_GERMAN and "the" not in tokens:
         return []
-    written = text.split()
-    if len(written) > 3 and sum(word[:1].isupper() for word in written) > _TITLE_CASE * len(written):  # noqa: PLR2004
+    spaced = text.split()
+    if len(spaced) > 3 and sum(word[:1].isupper() for word in spaced) > _TITLE_CASE * len(spaced):  # noqa: PLR2004
         return []
     names: dict[str, str] = {}
     for run in _NAME.finditer(text):
@@ -99,80 +99,84 @@ def _names(text: str, found: Sequence[str], content: frozenset[str]) -> list[tup
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What was found for a claim in a scope of sources."""
+class Measurement:
+    """Measurement of a claim in a scope of sources."""
 
     features: Features
-    used: tuple[Match, ...]
-    """The windows it relies on, best first; more than one only when several sources are needed together."""
+    windows: tuple[Match, ...]
+    """Windows of evidence, best first; more than one only when the claim needs several sources together."""
     numbers_absent: tuple[str, ...]
     names_absent: tuple[str, ...]
-    denies: bool
-    """It denies and the window does not. A reason in words only: on labelled data it told nothing (see docs)."""
+    denies_alone: bool
+    """The claim is negated and no window is. A reason in words only: on labelled data it predicts nothing (see docs)."""
 
 
-def look(search: SourceSearch, said: Said, scope: Collection[int] | None = None) -> Found:
+def measure(search: SourceSearch, claim_text: ClaimText, scope: Collection[int] | None = None) -> Measurement:
     """Measure a claim against the sources of a scope (None: all). Pure.
 
     The recall of a scope with several sources is that of the best window, or of their best windows together if the
-    scope is what the claim cites: who cites two sources says that it takes both.
+    scope is the claim's citations: a claim that cites two sources needs both.
     """
-    recall, used = _recall(search, said, scope)
-    absent = tuple(word for word, values in said.numbers if not search.holds_number(values, scope))
-    nameless = tuple(word for word, stem in said.names if not search.holds(stem, scope))
-    denies = said.denies and bool(used) and not any(search.denies(match) for match in used)
+    recall, windows = _recall(search, claim_text, scope)
+    absent = tuple(word for word, values in claim_text.numbers if not search.holds_number(values, scope))
+    names = tuple(word for word, stem in claim_text.names if not search.holds(stem, scope))
+    denies_alone = claim_text.negated and bool(windows) and not any(search.denies(match) for match in windows)
     features = Features(
         recall=recall,
-        numbers_absent=_counted(absent),
-        numbers_held=_counted(said.numbers[len(absent) :]),
-        names_absent=_counted(nameless),
-        verbatim=bool(used) and not absent and recall >= _WHOLE and _verbatim(search, said, used[0]),
+        numbers_absent=_log_count(absent),
+        numbers_held=_log_count(claim_text.numbers[len(absent) :]),
+        names_absent=_log_count(names),
+        verbatim=bool(windows) and not absent and recall >= _WHOLE and _verbatim(search, claim_text, windows[0]),
     )
-    return Found(features, used, absent, nameless, denies)
+    return Measurement(features, windows, absent, names, denies_alone)
 
 
-def _counted(found: Sequence[object]) -> float:
-    return math.log1p(min(len(found), _MOST_COUNTED))
+def _log_count(items: Sequence[object]) -> float:
+    return math.log1p(min(len(items), _LARGEST_COUNT))
 
 
-_MOST_COUNTED = 3
-"""More numbers or names than these tell no more; without a bound, a claim full of numbers would be judged by them alone."""
+_LARGEST_COUNT = 3
+"""Bound of a count: without it, numbers alone would decide a claim full of numbers."""
 
 _WHOLE = 1 - 1e-9
 _LEAST_QUOTED = 3
 """Words of content below which words in a row are chance, or a piece of a list ("1.", "section 102(b)")."""
 
 
-def _verbatim(search: SourceSearch, said: Said, match: Match) -> bool:
-    """Whether a claim's words, case and punctuation aside, stand in a match's window in a row."""
-    if len(said.content) < _LEAST_QUOTED:
+def _verbatim(search: SourceSearch, claim_text: ClaimText, match: Match) -> bool:
+    """True if a claim's words stand in a match's window in a row, whatever their case and punctuation."""
+    if len(claim_text.content) < _LEAST_QUOTED:
         return False
     start, end = search.window_span(match)
     content = search.content(match.source_index)
-    # Mostly the very same characters: then the window's words need not be read.
-    found = content.find(said.text, start, end)
-    after = found + len(said.text)
-    if found >= 0 and not any(map(str.isalnum, content[max(0, found - 1) : found] + content[after : after + 1])):
+    # Identical characters are the usual case, and spare reading the window's words.
+    position = content.find(claim_text.text, start, end)
+    after = position + len(claim_text.text)
+    if position >= 0 and not any(
+        map(str.isalnum, content[max(0, position - 1) : position] + content[after : after + 1])
+    ):
         return True
-    return f" {' '.join(said.words)} " in f" {' '.join(words(content[start:end]))} "
+    return f" {' '.join(claim_text.words)} " in f" {' '.join(words(content[start:end]))} "
 
 
 _ENOUGH = 0.7
-"""Recall of one window above which no second source is looked at."""
+"""Recall of one window above which no second source is searched."""
 
 
-def _recall(search: SourceSearch, said: Said, scope: Collection[int] | None) -> tuple[float, tuple[Match, ...]]:
-    best = search.best_of_all(said.content, scope)
+def _recall(
+    search: SourceSearch, claim_text: ClaimText, scope: Collection[int] | None
+) -> tuple[float, tuple[Match, ...]]:
+    best = search.best_of_all(claim_text.content, scope)
     if best is None:
         return 0.0, ()
     if scope is None or len(scope) == 1 or best.score >= _ENOUGH:
         return best.score, (best,)
-    used = [best]
-    held = search.matched_words(best, said.content)
-    others = [match for source in sorted(scope) if (match := search.best(said.content, source)) is not None]
-    for match in sorted(others, key=lambda match: -match.score):
-        more = search.matched_words(match, said.content) - held
+    windows = [best]
+    covered = search.matched_words(best, claim_text.content)
+    matches = [match for source in sorted(scope) if (match := search.best(claim_text.content, source)) is not None]
+    for match in sorted(matches, key=lambda match: -match.score):
+        more = search.matched_words(match, claim_text.content) - covered
         if match.source_index != best.source_index and more:
-            used.append(match)
-            held |= more
-    return min(1.0, search.weight(held) / search.weight(said.content)), tuple(used)
+            windows.append(match)
+            covered |= more
+    return min(1.0, search.weight(covered) / search.weight(claim_text.content)), tuple(windows)

@@ -15,7 +15,7 @@ from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
 from tasks.checkers import CHECKERS, ground, use_calibration
 from tasks.checkers.attribution import Attribution, attribution, citation_scores
-from tasks.checkers.features import WEIGHED, Features, look, read_claim
+from tasks.checkers.features import WEIGHED, Features, measure, read_claim
 from tasks.checkers.fusion import summed_up
 from tasks.checkers.joint import joint_probability
 from tasks.checkers.lexical import Lexical
@@ -104,7 +104,7 @@ def test_a_number_that_only_an_uncited_source_holds_makes_a_miscitation() -> Non
 def test_numbers_are_found_however_they_are_written(source: str, claim: str, absent: tuple[str, ...]) -> None:
     said = read_claim(claim)
     search = SourceSearch(JobRequest(response="x", context=(source,)).context, said.content)
-    assert look(search, said).numbers_absent == absent
+    assert measure(search, said).numbers_absent == absent
 
 
 # ---- windows and indexes ----
@@ -113,9 +113,9 @@ def test_numbers_are_found_however_they_are_written(source: str, claim: str, abs
 def test_a_window_never_reaches_from_one_source_into_the_next() -> None:
     said = read_claim("Zebras juggle marbles loudly.")
     sources = JobRequest(response="x", context=("Zebras juggle.", "Marbles roll loudly.")).context
-    found = look(SourceSearch(sources, said.content), said)
+    found = measure(SourceSearch(sources, said.content), said)
     assert found.features.recall == pytest.approx(0.5, abs=0.05)
-    assert look(SourceSearch(sources, said.content), said, {0, 1}).features.recall == 1.0
+    assert measure(SourceSearch(sources, said.content), said, {0, 1}).features.recall == 1.0
 
 
 def test_indexes_are_the_same_read_or_kept() -> None:
@@ -184,7 +184,7 @@ def test_more_support_never_lowers_the_probability() -> None:
 )
 def test_a_claim_that_stands_there_word_for_word_is_surer(claim: str, verbatim: bool) -> None:  # noqa: FBT001
     said = read_claim(claim)
-    found = look(SourceSearch(JobRequest(response="x", context=(MUSEUM, FERRY)).context, said.content), said)
+    found = measure(SourceSearch(JobRequest(response="x", context=(MUSEUM, FERRY)).context, said.content), said)
     assert found.features.verbatim is verbatim
     model = shipped()
     assert (model.log_odds(found.features) == VERBATIM) is verbatim
@@ -195,7 +195,7 @@ def test_a_claim_that_stands_there_word_for_word_is_surer(claim: str, verbatim: 
 def test_word_for_word_counts_only_in_one_place() -> None:
     said = read_claim("Zebras juggle marbles loudly.")
     sources = JobRequest(response="x", context=("Zebras juggle.", "Marbles loudly.")).context
-    assert not look(SourceSearch(sources, said.content), said, {0, 1}).features.verbatim
+    assert not measure(SourceSearch(sources, said.content), said, {0, 1}).features.verbatim
 
 
 def test_a_model_for_other_features_is_refused() -> None:
