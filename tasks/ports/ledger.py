@@ -80,6 +80,7 @@ class Ledger(Protocol):
     async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
         """Write attempts before their calls; one status per attempt, in order. Reserves budget in the same statement.
 
+        Only under a lease that holds: of a rescue, a cancel and this, whichever comes first wins.
         Of identical calls that may wait for each other (``share.wait``) one is opened, also when they come at once.
         """
         ...

@@ -186,13 +186,15 @@ class Opened(StrEnum):
 
     OPENED = "opened"
     LOST = "lost"
-    """The lease is gone: stop quietly."""
+    """The lease is gone or has run out: stop quietly."""
     OVER_BUDGET = "over_budget"
     """The batch's budget has no room for the reservation now."""
     ANSWERED = "answered"
     """A completion for this (run, round, purpose) is stored already: no call."""
     STALE = "stale"
-    """Opened, and heard of so late that the lease may be gone: no call, and the attempt is to be closed."""
+    """Opened, and heard of so late that the lease may be gone: no call, and the attempt is to be closed.
+
+    Also of an attempt that an earlier try wrote, whose commit was not heard of, once the lease is gone."""
     TWIN = "twin"
     """An identical call, by its terms for sharing, is under way or answered meanwhile: look again soon."""
 

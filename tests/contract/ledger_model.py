@@ -150,7 +150,7 @@ class Model:
         """What must become of an attempt; remembers it when it is opened."""
         call = Call(leased, new)
         job, ceiling = self.holder(leased), self.ceilings[new.batch_id]
-        if job is None:
+        if job is None or job.lease_until is None or job.lease_until <= self.now:
             return Opened.LOST, call
         if call.key in job.winners:
             return Opened.ANSWERED, call

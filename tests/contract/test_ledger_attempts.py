@@ -78,6 +78,24 @@ async def test_no_attempt_without_a_lease(ledger: Ledger) -> None:
     assert await ledger.open_attempts([]) == []
 
 
+async def test_no_attempt_under_a_lease_that_ran_out(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    await clock.advance(LEASE)
+
+    assert await ledger.open_attempts([make_attempt(leased)]) == [Opened.LOST]
+    assert (await ledger.job_detail(leased.job_id)).attempts == ()
+
+
+async def test_an_attempt_whose_commit_was_not_heard_of_is_stale_once_the_lease_ran_out(
+    ledger: Ledger, clock: Clock
+) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await clock.advance(LEASE)
+
+    assert await ledger.open_attempts([attempt, make_attempt(leased)]) == [Opened.STALE, Opened.LOST]
+
+
 async def test_no_second_call_for_a_stored_answer(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)

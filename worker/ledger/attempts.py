@@ -10,12 +10,15 @@ import orjson
 from schemas.states import JobState
 from tasks.ports import ClosedAttempt, NewAttempt, Opened
 from worker.ledger.database import Database
+from worker.ledger.locking import lock_batches
 from worker.ledger.sharing import SHAREABLE, UNDER_WAY, attempt_columns, first_of_each, locks_of
 
 _OPEN = (
     """
 WITH given AS (
-    SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(batch_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[],
+    -- Known is what an earlier try wrote whose commit was not heard of.
+    SELECT d.*, EXISTS (SELECT FROM attempt a WHERE a.id = d.id) AS known
+    FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(batch_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[],
                          %(round)b::int2[], %(purpose)b::text[], %(number)b::int2[], %(lane)b::text[],
                          %(provider)b::text[], %(model)b::text[], %(hash)b::bytea[], %(reserve)b::numeric[],
                          %(share_key)b::bytea[], %(share_within)b::interval[], %(share_wait)b::interval[])
@@ -25,8 +28,6 @@ WITH given AS (
 ), ours AS (
     SELECT d.*, EXISTS (SELECT FROM completion c WHERE c.job_id = d.job_id AND c.run = d.run AND c.round = d.round
                                                  AND c.purpose = d.purpose AND c.won) AS answered,
-           -- Written by an earlier try whose commit was not heard of.
-           EXISTS (SELECT FROM attempt a WHERE a.id = d.id) AS known,
            CASE WHEN d.share_key IS NULL THEN false ELSE EXISTS ("""
     + SHAREABLE
     + """) OR EXISTS ("""
@@ -34,11 +35,15 @@ WITH given AS (
     + """)
            END AS twin
     FROM given d JOIN job j ON j.id = d.job_id AND j.lease_token = d.token AND j.state = 'running'
-), room AS (
-    -- In id order, so that two groups never wait for each other.
-    SELECT b.id, b.max_cost_usd - b.reserved_usd - b.spent_usd AS usd FROM batch b
-    WHERE b.id IN (SELECT batch_id FROM ours WHERE NOT (answered OR known OR twin) AND reserve > 0)
-    ORDER BY b.id FOR UPDATE
+                           AND j.lease_until > nightdesk_now()
+    -- Of a rescue, a cancel and this one goes first; the others see what it did.
+    ORDER BY j.id FOR NO KEY UPDATE OF j
+), room AS ("""
+    + lock_batches(
+        "SELECT batch_id FROM ours WHERE NOT (answered OR known OR twin) AND reserve > 0",
+        "b.id, b.max_cost_usd - b.reserved_usd - b.spent_usd AS usd",
+    )
+    + """
 ), fit AS (
     SELECT o.*, r.usd IS NULL OR sum(o.reserve) OVER (PARTITION BY o.batch_id ORDER BY o.ord) <= r.usd AS fits
     FROM ours o LEFT JOIN room r ON r.id = o.batch_id WHERE NOT (o.answered OR o.known OR o.twin)
@@ -53,14 +58,15 @@ WITH given AS (
     FROM fit WHERE fits
     RETURNING id
 )
-SELECT CASE WHEN p.id IS NOT NULL OR o.known THEN 'opened' WHEN o.id IS NULL THEN 'lost'
+SELECT CASE WHEN p.id IS NOT NULL OR o.known THEN 'opened' WHEN d.known THEN 'stale' WHEN o.id IS NULL THEN 'lost'
             WHEN o.answered THEN 'answered' WHEN o.twin THEN 'twin' ELSE 'over_budget' END AS status
 FROM given d LEFT JOIN ours o ON o.id = d.id LEFT JOIN opened p ON p.id = d.id
 ORDER BY d.ord
 """
 )
 
-_CLOSE = """
+_CLOSE = (
+    """
 WITH given AS (
     SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(step)b::text[], %(outcome)b::text[],
                          %(spent)b::bool[], %(request_id)b::text[], %(usage)b::jsonb[], %(cost)b::numeric[],
@@ -70,7 +76,7 @@ WITH given AS (
     AS d(id, job_id, token, step, outcome, spent, request_id, usage, cost, timing, failure, raw, finish, parsed, prompt,
          next_state, next_step, next_round, delay, held, event)
 ), locked AS (
-    -- One row a closing, by index; jobs in id order, so that two groups never wait for each other.
+    -- One row a closing, by index.
     SELECT d.*, a.run, a.round, a.purpose, j.batch_id,
            -- Only what is open, or closed as unknown and now known, changes: closing again is harmless.
            a.closed_at IS NULL OR (a.outcome = 'unknown' AND d.outcome <> 'unknown') AS changes,
@@ -84,7 +90,7 @@ WITH given AS (
            -- However late an answer comes: of a job that was erased its cost is kept, and no word of it.
            j.erased_at IS NOT NULL AS erased
     FROM given d JOIN attempt a ON a.id = d.id JOIN job j ON j.id = a.job_id
-    ORDER BY j.id FOR UPDATE OF j, a
+    ORDER BY j.id FOR NO KEY UPDATE OF j, a
 ), ending AS (
     SELECT *, CASE WHEN changes THEN coalesce(charge, 0) - charged_before_usd ELSE 0 END AS spent_usd FROM locked
 ), closed AS (
@@ -104,11 +110,16 @@ WITH given AS (
     ON CONFLICT (attempt_id) DO UPDATE
     SET won = excluded.won, stored_at = nightdesk_now(), raw = excluded.raw, finish_reason = excluded.finish_reason,
         parsed = excluded.parsed, prompt = excluded.prompt
+), due AS (
+    SELECT batch_id, sum(released_usd) AS released, sum(spent_usd) AS spent
+    FROM ending WHERE changes GROUP BY batch_id
+), paying AS ("""
+    + lock_batches("SELECT batch_id FROM due WHERE released <> 0 OR spent <> 0")
+    + """
 ), paid AS (
-    UPDATE batch b SET reserved_usd = b.reserved_usd - s.released, spent_usd = b.spent_usd + s.spent
-    FROM (SELECT batch_id, sum(released_usd) AS released, sum(spent_usd) AS spent
-          FROM ending WHERE changes GROUP BY batch_id) s
-    WHERE b.id = s.batch_id AND (s.released <> 0 OR s.spent <> 0)
+    UPDATE batch b SET reserved_usd = b.reserved_usd - d.released, spent_usd = b.spent_usd + d.spent
+    FROM paying p JOIN due d ON d.batch_id = p.id
+    WHERE b.id = p.id
 ), moved AS (
     UPDATE job j
     SET cost_usd = j.cost_usd + m.spent_usd,
@@ -136,6 +147,7 @@ WITH given AS (
 )
 SELECT id FROM moved WHERE moves
 """
+)
 
 
 class Attempts:

@@ -39,11 +39,15 @@ _FINISH = f"""
 WITH given AS (
     SELECT * FROM unnest(%(token)b::uuid[], %(step)b::text[], %(state)b::text[], %(outcome)b::text[], {_RECORD_ARRAYS})
     AS d(token, step, state, final_outcome, {_RECORD_NAMES})
+), held AS (
+    SELECT j.id, d.state, d.final_outcome
+    FROM given d JOIN job j ON j.id = d.job_id AND j.state = 'running' AND j.lease_token = d.token
+                           AND j.step = d.step AND j.run = d.run
+    ORDER BY j.id FOR NO KEY UPDATE OF j
 ), finished AS (
-    UPDATE job j SET state = d.state, outcome = d.final_outcome, finished_at = nightdesk_now(), hinted_at = NULL,
+    UPDATE job j SET state = h.state, outcome = h.final_outcome, finished_at = nightdesk_now(), hinted_at = NULL,
                      lease_token = NULL, lease_until = NULL
-    FROM given d
-    WHERE j.id = d.job_id AND j.state = 'running' AND j.lease_token = d.token AND j.step = d.step AND j.run = d.run
+    FROM held h WHERE j.id = h.id
     RETURNING j.id
 ), recorded AS (
     INSERT INTO generation_record ({_RECORD_NAMES}, created_at)
@@ -65,9 +69,12 @@ ORDER BY j.finished_at
 """
 
 _MARK_PUBLISHED = """
-WITH marked AS (
-    UPDATE job SET result_published_at = nightdesk_now()
+WITH final AS (
+    SELECT id FROM job
     WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NOT NULL AND result_published_at IS NULL
+    ORDER BY id FOR NO KEY UPDATE
+), marked AS (
+    UPDATE job SET result_published_at = nightdesk_now() WHERE id = ANY (ARRAY(SELECT id FROM final))
 )
 SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND erased_at IS NOT NULL
 """

@@ -217,7 +217,8 @@ _CALLS = (
         SELECT j.id FROM job j JOIN job_request r ON r.job_id = j.id
         WHERE j.step <> 'generate' AND j.finished_at IS NULL AND r.request ->> 'response' IS NULL
           AND NOT EXISTS (SELECT FROM completion c
-                          WHERE c.job_id = j.id AND c.run = j.run AND c.won AND c.purpose <> 'judge')
+                          WHERE c.job_id = j.id AND c.won AND c.purpose <> 'judge'
+                            AND (c.run = j.run OR (j.recheck IS NOT NULL AND c.run < j.run)))
         """,
     ),
     Invariant(

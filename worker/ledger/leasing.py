@@ -16,6 +16,7 @@ from tasks.ports import Advance, Leased, LeaseKey, Purpose, StoredCompletion
 from tasks.rescue import ABANDONED_AFTER
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_ORDER
+from worker.ledger.locking import LOCK_LEASED, lock_batches
 
 PURPOSES = {
     Step.GENERATE: [Purpose.GENERATE.value, Purpose.REASK.value, Purpose.CORRECT.value],
@@ -83,19 +84,20 @@ chosen AS (
     + _TAKE
 )
 
-_RENEW = """
+_RENEW = f"""
+WITH held AS ({LOCK_LEASED})
 UPDATE job j SET lease_until = nightdesk_now() + %(lease_for)s
-FROM unnest(%(ids)b::uuid[], %(tokens)b::uuid[]) AS d(id, token)
-WHERE j.id = d.id AND j.lease_token = d.token AND j.state = 'running'
+FROM held h WHERE j.id = h.id
 RETURNING j.id
 """
 
-_HAND_BACK = """
+_HAND_BACK = f"""
+WITH held AS ({LOCK_LEASED})
 UPDATE job j SET state = 'available', available_at = nightdesk_now(), hinted_at = NULL,
                  lease_token = NULL, lease_until = NULL, worker = NULL
-FROM unnest(%(ids)b::uuid[], %(tokens)b::uuid[]) AS d(id, token)
-WHERE j.id = d.id AND j.lease_token = d.token AND j.state = 'running'
-  AND NOT EXISTS (SELECT FROM attempt a WHERE a.job_id = j.id AND a.lease_token = d.token AND a.closed_at IS NULL)
+FROM held h
+WHERE j.id = h.id
+  AND NOT EXISTS (SELECT FROM attempt a WHERE a.job_id = j.id AND a.lease_token = h.token AND a.closed_at IS NULL)
 RETURNING j.id
 """
 
@@ -123,7 +125,16 @@ WITH moved AS (
 SELECT id FROM moved
 """
 
-_RESCUE = """
+# In a statement before the rescue, so that it sees every attempt that was opened before a lock was got.
+_LOCK_LOST = """
+SELECT FROM job
+WHERE state = 'running' AND lease_until < nightdesk_now() AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
+ORDER BY id LIMIT %(limit)s
+FOR NO KEY UPDATE SKIP LOCKED
+"""
+
+_RESCUE = (
+    """
 WITH lost AS (
     SELECT id, run, lease_token, worker FROM job
     WHERE state = 'running' AND lease_until < nightdesk_now() AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
@@ -135,10 +146,15 @@ WITH lost AS (
     RETURNING a.job_id, a.reserved_usd
 ), charged AS (
     SELECT job_id, sum(reserved_usd) AS usd FROM cut GROUP BY job_id
+), due AS (
+    SELECT j.batch_id, sum(c.usd) AS usd FROM charged c JOIN job j ON j.id = c.job_id GROUP BY j.batch_id
+), paying AS ("""
+    + lock_batches("SELECT batch_id FROM due WHERE usd <> 0")
+    + """
 ), paid AS (
-    UPDATE batch b SET reserved_usd = b.reserved_usd - s.usd, spent_usd = b.spent_usd + s.usd
-    FROM (SELECT j.batch_id, sum(c.usd) AS usd FROM charged c JOIN job j ON j.id = c.job_id GROUP BY j.batch_id) s
-    WHERE b.id = s.batch_id AND s.usd <> 0
+    UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd, spent_usd = b.spent_usd + d.usd
+    FROM paying p JOIN due d ON d.batch_id = p.id
+    WHERE b.id = p.id
 ), freed AS (
     UPDATE job j
     SET state = CASE WHEN %(reason)s::text IS NOT NULL AND c.job_id IS NOT NULL THEN 'scheduled' ELSE 'available' END,
@@ -155,9 +171,11 @@ WITH lost AS (
 )
 SELECT id FROM freed
 """
+)
 
 # A job that was cancelled or expired has no lease to run out: what its worker left open when it died is found by time.
-_CLOSE_ABANDONED = """
+_CLOSE_ABANDONED = (
+    """
 WITH lost AS (
     SELECT a.id, j.id AS job_id FROM attempt a JOIN job j ON j.id = a.job_id
     WHERE a.closed_at IS NULL AND a.provider_batch_id IS NULL AND j.finished_at < nightdesk_now() - %(grace)s
@@ -173,11 +191,17 @@ WITH lost AS (
     FROM (SELECT job_id, sum(reserved_usd) AS usd FROM cut GROUP BY job_id) c
     WHERE j.id = c.job_id
     RETURNING j.batch_id, c.usd
+), due AS (
+    SELECT batch_id, sum(usd) AS usd FROM charged GROUP BY batch_id
+), paying AS ("""
+    + lock_batches("SELECT batch_id FROM due")
+    + """
 )
-UPDATE batch b SET reserved_usd = b.reserved_usd - s.usd, spent_usd = b.spent_usd + s.usd
-FROM (SELECT batch_id, sum(usd) AS usd FROM charged GROUP BY batch_id) s
-WHERE b.id = s.batch_id
+UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd, spent_usd = b.spent_usd + d.usd
+FROM paying p JOIN due d ON d.batch_id = p.id
+WHERE b.id = p.id
 """
+)
 
 RESCUE_LOCK = 0x6E64_7265
 """Advisory lock key: one process rescues at a time."""
@@ -248,7 +272,8 @@ class Leasing:
     async def rescue(self, limit: int, unknown_reason: HeldReason | None) -> list[UUID]:
         """See ``tasks.ports.Ledger.rescue``."""
         reason = unknown_reason.value if unknown_reason else None
-        rows = await self._db.rows(_RESCUE, {"limit": limit, "reason": reason, "lock": RESCUE_LOCK})
+        which = {"limit": limit, "lock": RESCUE_LOCK}
+        rows = await self._db.rows(_RESCUE, {**which, "reason": reason}, first=(_LOCK_LOST, which))
         await self._db.rows(_CLOSE_ABANDONED, {"limit": limit, "grace": ABANDONED_AFTER, "lock": RESCUE_LOCK})
         return [row.id for row in rows]
 

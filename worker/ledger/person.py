@@ -1,7 +1,6 @@
 """What a person does to jobs and batches: cancel, retry, pause, release, and change a budget."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -13,7 +12,7 @@ from schemas.generation import CheckerName, Recheck
 from schemas.states import HeldReason
 from tasks.errors import NotFound
 from worker.ledger.closing import closing_statement
-from worker.ledger.database import Database
+from worker.ledger.database import TRANSACTION_S, Database
 
 _CANCEL = closing_statement(
     " SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NULL ORDER BY id FOR UPDATE"
@@ -27,6 +26,10 @@ UPDATE batch SET cancelled_at = coalesce(cancelled_at, nightdesk_now()) WHERE id
 
 _WANTS_LOCAL = """(r.request #> '{config,checkers}') @> '["local"]'"""
 
+_LOCK_FINAL = (
+    "SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NOT NULL ORDER BY id FOR NO KEY UPDATE"
+)
+
 _RETRY = f"""
 WITH again AS (
     UPDATE job j
@@ -38,7 +41,7 @@ WITH again AS (
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
         correction = NULL, recheck = NULL
     FROM job_request r
-    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL AND j.erased_at IS NULL AND r.job_id = j.id
+    WHERE j.id = ANY (ARRAY({_LOCK_FINAL})) AND j.finished_at IS NOT NULL AND j.erased_at IS NULL AND r.job_id = j.id
     RETURNING j.id, j.run
 ), noted AS (
     INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'retry', %(actor)s FROM again
@@ -56,7 +59,7 @@ WITH again AS (
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
         correction = NULL, recheck = %(recheck)s::jsonb
     FROM job_request r
-    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.state IN ('completed', 'failed') AND j.erased_at IS NULL AND r.job_id = j.id
+    WHERE j.id = ANY (ARRAY({_LOCK_FINAL})) AND j.state IN ('completed', 'failed') AND j.erased_at IS NULL AND r.job_id = j.id
       AND (r.request ->> 'response' IS NOT NULL
            OR EXISTS (SELECT FROM completion c WHERE c.job_id = j.id AND c.run <= j.run AND c.round = j.round
                                                  AND c.purpose <> 'judge' AND c.won))
@@ -76,8 +79,10 @@ WITH freed AS (
         held_reason = CASE WHEN b.paused THEN 'batch_paused' END,
         available_at = nightdesk_now(), hinted_at = NULL
     FROM batch b
-    WHERE b.id = j.batch_id AND j.state = 'scheduled' AND j.held_reason = %(reason)s
-      AND (%(batch_id)s::uuid IS NULL OR j.batch_id = %(batch_id)s)
+    WHERE b.id = j.batch_id AND j.id = ANY (ARRAY(
+        SELECT id FROM job
+        WHERE state = 'scheduled' AND held_reason = %(reason)s AND (%(batch_id)s::uuid IS NULL OR batch_id = %(batch_id)s)
+        ORDER BY id FOR NO KEY UPDATE))
     RETURNING j.id, j.run
 ), noted AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
@@ -91,7 +96,10 @@ _PAUSE = "UPDATE batch SET paused = %(paused)s WHERE id = %(batch_id)s RETURNING
 _HOLD_BATCH = """
 WITH held AS (
     UPDATE job j SET state = 'scheduled', held_reason = 'batch_paused', hinted_at = NULL
-    WHERE j.batch_id = %(batch_id)s AND j.held_reason IS NULL AND j.state IN ('available', 'scheduled')
+    WHERE j.id = ANY (ARRAY(
+        SELECT id FROM job
+        WHERE batch_id = %(batch_id)s AND held_reason IS NULL AND state IN ('available', 'scheduled')
+        ORDER BY id FOR NO KEY UPDATE))
     RETURNING j.id, j.run
 ), noted AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
@@ -116,9 +124,8 @@ class PersonVerbs:
     async def cancel_batch(self, batch_id: UUID, actor: str) -> list[UUID]:
         """See ``tasks.ports.Ledger.cancel_batch``; raises ``NotFound``."""
         parameters = {"batch_id": batch_id, **_cancelled_by(actor)}
-        async with self._changed_batch(_NOTE_BATCH_CANCELLED, {"batch_id": batch_id}) as connection:
-            rows: list[Any] = await (await connection.execute(_CANCEL_BATCH, parameters)).fetchall()
-        return [row.id for row in rows]
+        await self._change_batch(_NOTE_BATCH_CANCELLED, {"batch_id": batch_id})
+        return [row.id for row in await self._db.rows(_CANCEL_BATCH, parameters, within_s=TRANSACTION_S)]
 
     async def retry(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
         """See ``tasks.ports.Ledger.retry``."""
@@ -144,7 +151,8 @@ class PersonVerbs:
 
     async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool) -> int:
         """See ``tasks.ports.Ledger.pause_batch``; raises ``NotFound``."""
-        async with self._changed_batch(_PAUSE, {"batch_id": batch_id, "paused": paused}) as connection:
+        await self._change_batch(_PAUSE, {"batch_id": batch_id, "paused": paused})
+        async with self._db.connection() as connection, connection.transaction():
             if not paused:
                 return await _release(connection, batch_id, HeldReason.BATCH_PAUSED, actor)
             return await _count(connection, _HOLD_BATCH, {"batch_id": batch_id, "actor": actor})
@@ -152,16 +160,14 @@ class PersonVerbs:
     async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:
         """See ``tasks.ports.Ledger.set_budget``; raises ``NotFound``."""
         parameters = {"batch_id": batch_id, "max_cost_usd": max_cost_usd}
-        async with self._changed_batch(_SET_BUDGET, parameters) as connection:
+        await self._change_batch(_SET_BUDGET, parameters)
+        async with self._db.connection() as connection, connection.transaction():
             await _release(connection, batch_id, HeldReason.BUDGET, actor)
 
-    @asynccontextmanager
-    async def _changed_batch(self, statement: str, parameters: dict[str, Any]) -> AsyncIterator[AsyncConnection[Any]]:
-        """Change a batch, and in the same transaction whatever the caller does to its jobs."""
-        async with self._db.connection() as connection, connection.transaction():
-            if await (await connection.execute(statement, parameters)).fetchone() is None:
-                raise NotFound(f"no batch {parameters['batch_id']}")
-            yield connection
+    async def _change_batch(self, statement: str, parameters: dict[str, Any]) -> None:
+        """Change a batch in a transaction of its own: its row is never locked while jobs are waited for."""
+        if not await self._db.rows(statement, parameters):
+            raise NotFound(f"no batch {parameters['batch_id']}")
 
 
 async def _release(connection: AsyncConnection[Any], batch_id: UUID | None, reason: HeldReason, actor: str) -> int:

@@ -156,8 +156,8 @@ class MemoryRunning(MemoryTwins):
 
     def _open(self, new: NewAttempt) -> Opened:
         job = self._jobs.get(new.job_id)
-        if job is None or not job.held_by(new.token):
-            return Opened.LOST
+        if job is None or not job.held_by(new.token) or job.lease_until is None or job.lease_until <= self._now():
+            return Opened.STALE if new.id in self._attempts else Opened.LOST
         if new.id in self._attempts:
             return Opened.OPENED
         if job.winner(new.run, new.round, new.purpose) is not None:

@@ -1,0 +1,62 @@
+"""Opening an attempt against whoever takes the job away in the same moment: one of the two wins, and both know who."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import psycopg
+import pytest
+
+from schemas.states import HeldReason
+from tasks.ports import Leased, Opened
+from tests.builders import make_attempt
+from tests.contract.driving import LEASE, submit_and_take
+from tests.servers import Servers, advance_clock
+from worker.ledger.postgres import PostgresLedger
+
+_CANCEL = "UPDATE job SET state = 'cancelled', finished_at = now(), lease_token = NULL, lease_until = NULL"
+_RESCUE = "UPDATE job SET state = 'available', available_at = now(), lease_token = NULL, lease_until = NULL"
+_WAITERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+@pytest.fixture
+def url(servers: Servers) -> Iterator[str]:
+    with servers.database() as url:
+        yield url
+
+
+@pytest.mark.parametrize("taken_by", [_CANCEL, _RESCUE], ids=["cancel", "rescue"])
+def test_what_took_the_job_first_is_seen_by_the_opening_that_waited_for_it(url: str, taken_by: str) -> None:
+    async def story(ledger: PostgresLedger, leased: Leased) -> None:
+        async with await psycopg.AsyncConnection.connect(url) as other:
+            await other.execute(taken_by.encode())
+            opening = asyncio.create_task(ledger.open_attempts([make_attempt(leased)]))
+            await _until_one_waits(url)
+            await other.commit()
+
+        assert await opening == [Opened.LOST]
+        assert (await ledger.job_detail(leased.job_id)).attempts == ()
+
+    asyncio.run(_over(url, story))
+
+
+def test_a_rescue_passes_over_a_job_whose_attempt_is_being_opened(url: str) -> None:
+    async def story(ledger: PostgresLedger, leased: Leased) -> None:
+        async with await psycopg.AsyncConnection.connect(url) as other:
+            await other.execute("SELECT FROM job FOR NO KEY UPDATE")
+            await asyncio.to_thread(advance_clock, url, 2 * LEASE)
+            assert await ledger.rescue(10, HeldReason.UNKNOWN_OUTCOME) == []
+
+        assert await ledger.rescue(10, None) == [leased.job_id]
+
+    asyncio.run(_over(url, story))
+
+
+async def _over(url: str, story: Callable[[PostgresLedger, Leased], Awaitable[None]]) -> None:
+    async with PostgresLedger(url, connections=2) as ledger:
+        await story(ledger, await submit_and_take(ledger))
+
+
+async def _until_one_waits(url: str) -> None:
+    async with asyncio.timeout(30), await psycopg.AsyncConnection.connect(url, autocommit=True) as watcher:
+        while (row := await (await watcher.execute(_WAITERS)).fetchone()) is None or not row[0]:
+            await watcher.execute("SELECT pg_sleep(0.02)")
