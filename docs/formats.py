@@ -90,7 +90,7 @@ def shown(
     request, answer = given
     config = request.config.model_copy(update={"citation_style": style, "output_format": output_format})
     request = request.model_copy(update={"config": config})
-    made = rerender(request, answer.canonical, answer.shown, extras or Extras())
+    made = rerender(request, answer.canonical, answer.shown_sources, extras or Extras())
     if made.format_problem:
         raise ValueError(made.format_problem)
     return f"```\n{made.response}\n```"

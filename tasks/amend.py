@@ -1,4 +1,4 @@
-"""Changes a checked answer as its policy wants: without unsupported sentences, cut to its length, with an appendix."""
+"""Amends a checked answer by its policy: removes unsupported sentences, shortens it, adds warnings and an appendix."""
 
 from dataclasses import replace
 
@@ -7,77 +7,77 @@ from schemas.generation import OnUngrounded, OutputFormat
 from schemas.grounding import Grounding, Verdict
 from schemas.job import JobRequest
 from tasks.checkers import ground
-from tasks.policy import Examined, is_too_long, quoted, ungrounded
-from tasks.postprocess import Processed, redact, rendered_anew
+from tasks.policy import CheckedAnswer, is_too_long, quoted, ungrounded
+from tasks.postprocess import Processed, redact, render_again
 from tasks.texts import not_verified
 
 MAX_WARNED = 50
-"""Claims that get a warning of their own; all are in the data."""
+"""Most claims with a warning each; the result has all claims."""
 
 _LISTED_IN = frozenset({OutputFormat.MARKDOWN, OutputFormat.PLAIN, OutputFormat.BULLETS, OutputFormat.STEPS})
-_TOLD = {
+_LABELS = {
     Verdict.UNSUPPORTED: "not supported by the sources",
     Verdict.CONTRADICTED: "contradicted by the sources",
     Verdict.UNCHECKED: "not checked",
 }
 
 
-def amended(answer: Examined) -> tuple[Examined, tuple[str, ...]]:
-    """The answer as it may be returned, and what was taken out of it, in words.
+def amend(answer: CheckedAnswer) -> tuple[CheckedAnswer, tuple[str, ...]]:
+    """The answer to return, and its amendments in words.
 
-    What was shortened is rendered and checked anew, so that citations, claims and offsets are those of what is left.
+    A shorter answer is rendered and checked again, so that its citations, claims and offsets fit its text.
     """
     if answer.processed.abstained:
         return answer, ()
     config = answer.job.request.config
-    told: list[str] = []
-    gone = ungrounded(answer.grounding)
-    if gone and config.require_grounding and config.on_ungrounded is OnUngrounded.REDACT:
-        shorter = redact(answer.job.request, answer.processed, [(claim.start_pos, claim.end_pos) for claim in gone])
-        removed = tuple(f"removed, without support: {claim.text}" for claim in gone)
+    amendments: list[str] = []
+    claims = ungrounded(answer.grounding)
+    if claims and config.require_grounding and config.on_ungrounded is OnUngrounded.REDACT:
+        shorter = redact(answer.job.request, answer.processed, [(claim.start_pos, claim.end_pos) for claim in claims])
+        removed = tuple(f"removed, without support: {claim.text}" for claim in claims)
         answer = _checked(answer, replace(shorter, warnings=(*shorter.warnings, *removed)))
-        told.append("sentences without support were removed")
+        amendments.append("sentences without support were removed")
     if is_too_long(answer) and config.max_response_length is not None:
-        answer, how = _cut(answer, config.max_response_length)
-        told.append(how)
-    return answer, tuple(told)
+        answer, amendment = _shorten(answer, config.max_response_length)
+        amendments.append(amendment)
+    return answer, tuple(amendments)
 
 
 def with_warnings(processed: Processed, grounding: Grounding | None) -> Processed:
-    """The answer with a warning for each claim that nothing supports."""
+    """The answer with a warning for each unsupported claim."""
     claims = ungrounded(grounding)
-    told = [f"{_TOLD[claim.verdict]}: {quoted(claim, processed)}" for claim in claims[:MAX_WARNED]]
+    warnings = [f"{_LABELS[claim.verdict]}: {quoted(claim, processed)}" for claim in claims[:MAX_WARNED]]
     if len(claims) > MAX_WARNED:
-        told.append(f"{len(claims) - MAX_WARNED} more claims are not supported or not checked")
-    return replace(processed, warnings=(*processed.warnings, *told))
+        warnings.append(f"{len(claims) - MAX_WARNED} more claims are not supported or not checked")
+    return replace(processed, warnings=(*processed.warnings, *warnings))
 
 
 def with_appendix(request: JobRequest, processed: Processed, grounding: Grounding | None) -> str:
-    """The response, and under it a list of the claims that nothing supports.
+    """The response with a list of the unsupported claims below it.
 
-    All offsets stay: the list comes last. A given answer, JSON and tables stay as they are.
+    All offsets stay, because the list comes last. A supplied answer, JSON and tables get no list.
     """
     claims, config = ungrounded(grounding), request.config
     flags = config.require_grounding and config.on_ungrounded in {OnUngrounded.FLAG, OnUngrounded.RETRY}
-    wanted = flags and config.ungrounded_appendix and processed.output_format in _LISTED_IN
-    if not claims or not wanted or request.check_only:
+    appends = flags and config.ungrounded_appendix and processed.output_format in _LISTED_IN
+    if not claims or not appends or request.check_only:
         return processed.response
     items = "".join(f"\n- {quoted(claim, processed)}" for claim in claims)
     return f"{processed.response}\n\n---\n{not_verified(request)}{items}"
 
 
-def _checked(answer: Examined, processed: Processed) -> Examined:
+def _checked(answer: CheckedAnswer, processed: Processed) -> CheckedAnswer:
     return replace(answer, processed=processed, grounding=ground(answer.job.request, processed))
 
 
-# ---- to its length ---------------------------------------------------------------------------------------------
+# ---- length ----------------------------------------------------------------------------------------------------
 
 
-def _cut(answer: Examined, limit: int) -> tuple[Examined, str]:
-    """The longest beginning that fits, in whole sentences; of a first sentence that is too long, its first words."""
+def _shorten(answer: CheckedAnswer, limit: int) -> tuple[CheckedAnswer, str]:
+    """The longest beginning in whole sentences that fits; the first words if the first sentence is too long."""
     request, whole = answer.job.request, answer.processed
     spans = [(statement.start, statement.end) for statement in whole.statements]
-    # What begins beyond the limit can't be within it: the marks before it stay as long as they are.
+    # A sentence that begins beyond the limit cannot fit, because the markers before it keep their length.
     few, many = 0, sum(start < limit for start, _ in spans)
     fitting: Processed | None = None
     while few < many:
@@ -87,19 +87,19 @@ def _cut(answer: Examined, limit: int) -> tuple[Examined, str]:
             few, fitting = count, shorter
         else:
             many = count - 1
-    how = f"the answer was cut at a sentence end from {len(whole.response)} to at most {limit} characters"
+    amendment = f"the answer was cut at a sentence end from {len(whole.response)} to at most {limit} characters"
     if fitting is None or not fitting.statements:
         fitting = _first_words(request, whole, limit)
-        how = f"the answer was cut within its first sentence: max_response_length is {limit}"
+        amendment = f"the answer was cut within its first sentence: max_response_length is {limit}"
     if fitting is None:
         return answer, f"the answer could not be cut to {limit} characters"
-    # What the whole fell short of by its length is no longer so.
-    kept = [warning for warning in fitting.warnings if f"at most {limit} wanted" not in warning]
-    return _checked(answer, replace(fitting, warnings=(*kept, how))), how
+    # The warning about the length no longer applies.
+    warnings = [warning for warning in fitting.warnings if f"at most {limit} wanted" not in warning]
+    return _checked(answer, replace(fitting, warnings=(*warnings, amendment))), amendment
 
 
 def _first_words(request: JobRequest, whole: Processed, limit: int) -> Processed | None:
-    """The first words of the first segment that fit, with an ellipsis; None when not even one does."""
+    """As many first words of the first segment as fit, with an ellipsis; None if not even one word fits."""
     segment = next((segment for segment in whole.canonical.segments if segment.text.strip()), None)
     if segment is None:
         return None
@@ -108,8 +108,10 @@ def _first_words(request: JobRequest, whole: Processed, limit: int) -> Processed
     fitting = None
     while few < many:
         count = (few + many + 1) // 2
-        cut = segment.model_copy(update={"text": " ".join(words[:count]) + "…"})
-        shorter = rendered_anew(request, whole, CanonicalAnswer(segments=(cut,), sufficient=whole.canonical.sufficient))
+        beginning = segment.model_copy(update={"text": " ".join(words[:count]) + "…"})
+        shorter = render_again(
+            request, whole, CanonicalAnswer(segments=(beginning,), sufficient=whole.canonical.sufficient)
+        )
         if len(shorter.response) <= limit:
             few, fitting = count, shorter
         else:
@@ -117,6 +119,6 @@ def _first_words(request: JobRequest, whole: Processed, limit: int) -> Processed
     return fitting
 
 
-def without_what_is_hidden(processed: Processed) -> Processed:
-    """What goes with a text that is shown instead of the answer: nothing that points into the answer."""
+def without_details(processed: Processed) -> Processed:
+    """The answer without citations and object, for a fallback text in place of the answer."""
     return replace(processed, citations=(), structured=None)

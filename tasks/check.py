@@ -18,24 +18,24 @@ from schemas.job import JobRequest
 from schemas.prompt import Correction
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
-from tasks.amend import amended, with_appendix, with_warnings, without_what_is_hidden
+from tasks.amend import amend, with_appendix, with_warnings, without_details
 from tasks.attempts import failure_of
 from tasks.bundling import Bundles
 from tasks.checkers import Layers, conclude, look, question_of
 from tasks.checkers.judge import NO_JUDGE, Heard, Question
-from tasks.correcting import given_up
+from tasks.correcting import give_up
 from tasks.errors import ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
 from tasks.judging import Judging
 from tasks.policy import (
     NO_ANSWER,
-    Examined,
-    Ruling,
+    CheckedAnswer,
+    Decision,
     another_round,
-    rule,
-    why_first_answer,
-    why_no_answer,
-    why_not_better,
+    decide_outcome,
+    first_answer_reason,
+    refusal_message,
+    regression_reason,
 )
 from tasks.poll import job_ids as read_ids
 from tasks.ports import Advance, FinalJob, Journal, Leased, LeaseKey, Ledger, wired
@@ -122,7 +122,7 @@ def read_and_look(job: Leased, leased_at: float, *, decides: bool = False) -> Re
     clock = Clock(leased_at)
     completion = job.stored.completion if job.stored else None
     if completion is not None and completion.finish_reason in NO_ANSWER:
-        why = why_no_answer(completion)
+        why = refusal_message(completion)
         return Back(f"the second call was refused: {why}") if job.round else _refused(job, completion, why, clock)
     started = perf_counter()
     processed = postprocess(job.request, job.stored.prompt if job.stored else None, completion)
@@ -137,7 +137,7 @@ def read_and_look(job: Leased, leased_at: float, *, decides: bool = False) -> Re
             return ToJudge(job, processed, layers, question, clock)
         grounding = conclude(layers, None, NO_JUDGE)
     clock.check = (perf_counter() - started) * 1000
-    return decide(Examined(job, completion, processed, grounding), clock)
+    return decide(CheckedAnswer(job, completion, processed, grounding), clock)
 
 
 def judged(asking: ToJudge, heard: Heard) -> Result:
@@ -147,28 +147,28 @@ def judged(asking: ToJudge, heard: Heard) -> Result:
     grounding = conclude(asking.layers, asking.question, heard)
     asking.clock.check += (perf_counter() - started) * 1000
     completion = job.stored.completion if job.stored else None
-    return decide(Examined(job, completion, asking.processed, grounding), asking.clock)
+    return decide(CheckedAnswer(job, completion, asking.processed, grounding), asking.clock)
 
 
-def decide(answer: Examined, clock: Clock) -> Result:
+def decide(answer: CheckedAnswer, clock: Clock) -> Result:
     """What follows for a checked answer: another round, the one before, or the end."""
-    if why := why_not_better(answer):
+    if why := regression_reason(answer):
         return Back(why)
     if correction := another_round(answer):
         return Again(correction.model_copy(update={"age_ms": round(clock.age_ms(answer.job), 3)}))
     started = perf_counter()
-    kept, told = amended(answer)
+    kept, told = amend(answer)
     clock.check += (perf_counter() - started) * 1000
-    ruling = rule(answer, kept.processed, told)
+    ruling = decide_outcome(answer, kept.processed, told)
     if ruling.failure is not None and answer.job.round:
         return Back(f"with the second answer the job would fail: {ruling.failure.message}")
     return _final(answer, kept, ruling, clock)
 
 
-def _final(answer: Examined, kept: Examined, ruling: Ruling, clock: Clock) -> FinalJob:
+def _final(answer: CheckedAnswer, kept: CheckedAnswer, ruling: Decision, clock: Clock) -> FinalJob:
     job, config = answer.job, answer.job.request.config
     processed = kept.processed
-    if why := why_first_answer(job):
+    if why := first_answer_reason(job):
         processed = replace(processed, warnings=(*processed.warnings, why))
     if config.require_grounding:
         processed = with_warnings(processed, kept.grounding)
@@ -178,7 +178,7 @@ def _final(answer: Examined, kept: Examined, ruling: Ruling, clock: Clock) -> Fi
     if ruling.outcome in {Outcome.ABSTAINED, Outcome.REJECTED} and not (job.request.check_only and text):
         text = fallback_text(job, ruling.outcome.value)
         if not processed.abstained:
-            processed = without_what_is_hidden(processed)
+            processed = without_details(processed)
     findings = Findings(
         prompt=job.stored.prompt if job.stored else None,
         completion=answer.completion,
@@ -289,7 +289,7 @@ class Check:
 
 def _advance(job: Leased, result: Again | Back) -> Advance:
     if isinstance(result, Back):
-        return given_up(job, result.why)
+        return give_up(job, result.why)
     event = result.correction.purpose
     return Advance(JobState.SCHEDULED, Step.GENERATE, job.round + 1, event=event, correction=result.correction)
 

@@ -7,7 +7,7 @@ from typing import Any
 from schemas.batch import BatchStatus
 from schemas.failure import Failure, FailureKind
 from schemas.states import HeldReason, JobState
-from tasks.correcting import given_up
+from tasks.correcting import give_up
 from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, NotNow, Why
 from tasks.retry import Decision, Fail, Fallback, Hold, Retry, Snooze
 
@@ -82,7 +82,7 @@ def not_now(job: Leased, told: NotNow, *, called: bool = False) -> Advance:
     held = HeldReason.LANE_PAUSED if told.why is Why.LANE_PAUSED else None
     if held and job.round:
         # There is an answer already: nobody has to raise a quota for a second one.
-        return given_up(job, "the provider's quota was used up")
+        return give_up(job, "the provider's quota was used up")
     # Sent away by a limit, thousands of jobs come and go: that is the straight path, not an event of each.
     event = None if told.why is Why.LIMIT else "hold" if held else told.why.value
     limited = not held and not called and not job.attempts

@@ -1,4 +1,4 @@
-"""The second round: a prompt goes on with the answer before and what is wrong with it; or the round is given up."""
+"""The second round: extends the prompt by the first answer and its problems, or gives the round up."""
 
 from schemas.job import JobRequest
 from schemas.prompt import Correction, Message, Prompt, Role, TextPart, hash_messages
@@ -10,16 +10,16 @@ from tasks.templates import Slots, fill, load_part
 TEMPLATE, VERSION = "_correction", "1"
 
 MAX_PREVIOUS_CHARACTERS = 20_000
-"""Of the answer before that is shown again; about 5,000 tokens."""
+"""Most characters of the first answer in the second prompt; about 5,000 tokens."""
 
 
-def asked_again(job: Leased) -> Correction | None:
-    """Why this round was begun; None in the first."""
+def active_correction(job: Leased) -> Correction | None:
+    """The correction of the current round; None in the first round."""
     return job.correction if job.round else None
 
 
-def given_up(job: Leased, why: str) -> Advance:
-    """Back to the check of the answer before, which was paid for; it says why there is no better one."""
+def give_up(job: Leased, why: str) -> Advance:
+    """Returns the job to the check of the first answer, which is paid for, with the reason for giving up."""
     before = job.correction or Correction(purpose="reask")
     correction = before.model_copy(update={"given_up": why, "previous": "", "problems": ()})
     return Advance(
@@ -30,22 +30,22 @@ def given_up(job: Leased, why: str) -> Advance:
 def with_correction(prompt: Prompt, request: JobRequest, correction: Correction | None) -> Prompt:
     """The prompt of a second round; without a correction the prompt itself.
 
-    The answer before is the model's own words and the problems quote it: neither passes through the template engine,
-    and chat tokens in them (copied from a source, say) are taken apart like those of a source.
-    The snapshot holds the added messages like all others, and its hash proves the whole.
+    The first answer is the model's own text and the problems quote it. Neither passes through the template engine, and
+    chat tokens in them (copied from a source, for example) are disabled like those of a source. The snapshot contains
+    the added messages too, and its hash covers all of them.
     """
     if correction is None:
         return prompt
     slots = Slots(defused)
     variables = {
         "purpose": correction.purpose,
-        "problems": [slots.put(problem) for problem in correction.problems],
+        "problems": [slots.add(problem) for problem in correction.problems],
     }
     added = [
         Message(role=Role(role), parts=(TextPart(text="".join(pieces)),))
         for role, pieces in fill(load_part(TEMPLATE, VERSION), slots, variables)
     ]
-    # Providers refuse a turn without words.
+    # Providers refuse a message without text.
     if previous := defused(correction.previous[:MAX_PREVIOUS_CHARACTERS]).strip():
         added.insert(0, Message(role=Role.ASSISTANT, parts=(TextPart(text=previous),)))
     messages = (*prompt.snapshot.messages, *added)

@@ -18,7 +18,7 @@ from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
 from tasks.attempts import MAX_UNKNOWN, OVERTIME_S, failure_of, new_attempt, opened
 from tasks.closing import advance_of, closed, cost_of, cut_off, not_now, outcome_of, over_budget, spent_of
-from tasks.correcting import asked_again, given_up
+from tasks.correcting import active_correction, give_up
 from tasks.errors import ConfigurationError, InputError, ProviderError, ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
 from tasks.poll import job_ids as read_ids
@@ -51,7 +51,7 @@ from tasks.ports import (
 )
 from tasks.retry import Fail, Fallback, Hold, RetryPolicy, Snooze, decide
 from tasks.sharing import NOBODY, SharePolicy, look_again, wanted
-from tasks.trial import Shares
+from tasks.trial import Variants
 from tasks.turns import Planned, Turns
 
 log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class Generate:
     """Told of each streamed call and its text."""
     limits: Limits = field(default_factory=Unlimited)
     """Asked before each call."""
-    shares: Shares = field(default_factory=dict)
+    shares: Variants = field(default_factory=dict)
     """Of the prompt versions that are tried."""
     sharing: SharePolicy = NOBODY
     """Whose calls share their answers."""
@@ -176,7 +176,7 @@ class Generate:
                 await self._move(job, not_now(job, permit, called=called))
                 return
             watch.limiter_wait += permit.waited_ms
-            purpose = Purpose(again.purpose) if (again := asked_again(job)) else Purpose.GENERATE
+            purpose = Purpose(again.purpose) if (again := active_correction(job)) else Purpose.GENERATE
             attempt = new_attempt(job, planned.call, purpose, job.attempts + turns.taken, share)
             status = await opened(self.journal, self.limits, permit, job, attempt)
             if status is not Opened.OPENED:
@@ -211,7 +211,7 @@ class Generate:
             then = over_budget(job, await self.ledger.batch_status(job.batch_id))
             if then.held_reason is not None and job.round:
                 # There is an answer already: better that than a job that waits for more money.
-                then = given_up(job, "the batch's budget was used up")
+                then = give_up(job, "the batch's budget was used up")
             await self._move(job, then)
         # LOST: someone else has the job now.
 
@@ -338,7 +338,7 @@ class Generate:
     async def _fail(self, job: Leased, failure: Failure, watch: Stopwatch) -> None:
         """The end of the job; of a second round only: the first answer was paid for, and is finished instead."""
         if job.round:
-            await self._move(job, given_up(job, f"the call failed: {failure.message}"))
+            await self._move(job, give_up(job, f"the call failed: {failure.message}"))
         else:
             await self._finish(job, failed(job, failure, watch.timing(job)))
 

@@ -1,6 +1,6 @@
-"""Decides what becomes of an answer by what the config asks for: asked again, gone back from, or which outcome. Pure.
+"""Decides by the config whether an answer gets a second round, is dropped for the first one, and has which outcome.
 
-The rules stand as tables in docs/outcomes.md.
+All functions are pure. The rules are tables in docs/outcomes.md.
 """
 
 from collections.abc import Iterator
@@ -21,18 +21,18 @@ from tasks.postprocess import Processed
 UNGROUNDED = frozenset({Verdict.UNSUPPORTED, Verdict.CONTRADICTED, Verdict.UNCHECKED})
 
 MAX_ROUNDS = 2
-"""Rounds of generation in all: the first answer and one more, whatever it is asked for."""
+"""Most rounds of generation: the first answer and one correction."""
 MAX_NAMED = 20
-"""Claims that a model is told of."""
+"""Most claims in a correction."""
 _LONGEST_NAMED = 500
 
 NO_ANSWER = frozenset({FinishReason.REFUSAL, FinishReason.CONTENT_FILTER})
-"""Stops that leave nothing to check."""
+"""Finish reasons without an answer to check."""
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
-    """An answer as it was read and checked; without a completion it was given with a check-only job."""
+class CheckedAnswer:
+    """A parsed and checked answer; ``completion`` is None for the supplied answer of a check-only job."""
 
     job: Leased
     completion: Completion | None
@@ -41,8 +41,8 @@ class Examined:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
-    """What an answer comes to, and why it is not plainly answered; a ``failure`` takes the outcome's place."""
+class Decision:
+    """The outcome of an answer with its reasons; a ``failure`` replaces the outcome."""
 
     outcome: Outcome
     reasons: tuple[str, ...]
@@ -50,17 +50,17 @@ class Ruling:
 
 
 def ungrounded(grounding: Grounding | None) -> list[Claim]:
-    """The claims that nothing supports, those that could not be checked included."""
+    """The claims without support, including the unchecked ones."""
     return [claim for claim in grounding.claims if claim.verdict in UNGROUNDED] if grounding else []
 
 
 def quoted(claim: Claim, processed: Processed) -> str:
-    """A claim's words on one line, without its citation markers."""
+    """The text of a claim on one line, without citation markers."""
     bare = strip_markers(processed.response, processed.markers)[claim.start_pos : claim.end_pos]
     words = " ".join(bare.split())
     for mark in ".,;:!?":
         words = words.replace(f" {mark}", mark)
-    # Between two superscripts stands a comma.
+    # A comma separates two superscripts.
     words = words.rstrip(" ,")
     return words if len(words) <= _LONGEST_NAMED else words[:_LONGEST_NAMED] + "…"
 
@@ -68,19 +68,19 @@ def quoted(claim: Claim, processed: Processed) -> str:
 # ---- another round ---------------------------------------------------------------------------------------------
 
 
-def another_round(answer: Examined) -> Correction | None:
-    """Why the job is to be asked again; None when it is not, or was already."""
+def another_round(answer: CheckedAnswer) -> Correction | None:
+    """The correction for a second round; None if the answer needs none or the job had one."""
     job, processed = answer.job, answer.processed
     if answer.completion is None or job.round + 1 >= MAX_ROUNDS or job.correction is not None:
         return None
     if job.recheck is not None:
-        # Whoever checks again pays for no generation.
+        # A recheck pays for no generation.
         return None
     config = job.request.config
     faults = tuple(_form_faults(answer))
     named: tuple[str, ...] = ()
     if config.require_grounding and config.on_ungrounded is OnUngrounded.RETRY:
-        # What could not be checked is no fault of the answer's.
+        # An unchecked claim is no fault of the answer.
         claims = [claim for claim in ungrounded(answer.grounding) if claim.verdict is not Verdict.UNCHECKED]
         named = tuple(f'"{quoted(claim, processed)}"' for claim in claims[:MAX_NAMED])
     if not faults and not named:
@@ -97,8 +97,8 @@ def another_round(answer: Examined) -> Correction | None:
     )
 
 
-def _form_faults(answer: Examined) -> Iterator[str]:
-    """What makes an answer unusable by its form, in words for the model."""
+def _form_faults(answer: CheckedAnswer) -> Iterator[str]:
+    """Defects of the form that make an answer unusable, in words for the model."""
     config, processed, completion = answer.job.request.config, answer.processed, answer.completion
     if completion is None or (processed.abstained and processed.parsed):
         return
@@ -115,14 +115,14 @@ def _form_faults(answer: Examined) -> Iterator[str]:
         yield f"with its citations it has {len(processed.response)} characters, at most {limit} are allowed"
 
 
-def is_too_long(answer: Examined) -> bool:
-    """Whether a model's answer is over ``max_response_length``."""
+def is_too_long(answer: CheckedAnswer) -> bool:
+    """Tells whether a model's answer exceeds ``max_response_length``."""
     limit = answer.job.request.config.max_response_length
     return answer.completion is not None and limit is not None and len(answer.processed.response) > limit
 
 
-def why_not_better(answer: Examined) -> str | None:
-    """Why the answer before is to be kept instead of this one of a second round; None: this one is taken."""
+def regression_reason(answer: CheckedAnswer) -> str | None:
+    """The reason to keep the first answer instead of the second one; None to take the second one."""
     before, processed, completion = answer.job.correction, answer.processed, answer.completion
     if before is None or completion is None or answer.job.round == 0:
         return None
@@ -142,54 +142,54 @@ def why_not_better(answer: Examined) -> str | None:
     return next((why for why, holds in worse.items() if holds), None)
 
 
-def why_first_answer(job: Leased) -> str | None:
-    """Why the first answer is the last although the model was asked again; None when it was not given up."""
+def first_answer_reason(job: Leased) -> str | None:
+    """The reason that the first answer is final in spite of a second round; None unless that round was given up."""
     correction = job.correction
     if correction is None or correction.given_up is None:
         return None
     return f"the model was asked again, but {correction.given_up}; this is its first answer"
 
 
-def why_no_answer(completion: Completion) -> str:
-    """What a refusal or a content filter said."""
+def refusal_message(completion: Completion) -> str:
+    """The message of a refusal or a content filter."""
     return completion.refusal or f"the provider gave no answer: {completion.finish_reason.value}"
 
 
 # ---- the outcome -----------------------------------------------------------------------------------------------
 
 
-def rule(answer: Examined, kept: Processed, amendments: tuple[str, ...] = ()) -> Ruling:
+def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tuple[str, ...] = ()) -> Decision:
     """The outcome of an answer.
 
     Args:
-        answer: as it was read and checked.
-        kept: what is left of it after sentences were taken out.
-        amendments: what was taken out, in words.
+        answer: the answer before amendments.
+        remaining: the answer after amendments.
+        amendments: the amendments, in words.
     """
     if answer.processed.abstained:
-        who = "the model" if answer.completion is not None else "the answer given"
-        return Ruling(Outcome.ABSTAINED, (f"{who} says that the sources do not answer",))
+        speaker = "the model" if answer.completion is not None else "the answer given"
+        return Decision(Outcome.ABSTAINED, (f"{speaker} says that the sources do not answer",))
     reasons = [*_of_the_form(answer), *_of_the_check(answer)]
     config = answer.job.request.config
     if config.require_grounding and config.on_ungrounded is OnUngrounded.REJECT and ungrounded(answer.grounding):
-        return Ruling(Outcome.REJECTED, tuple(reasons))
+        return Decision(Outcome.REJECTED, tuple(reasons))
     reasons.extend(amendments)
-    if not kept.statements and amendments:
-        return Ruling(Outcome.ABSTAINED, tuple(reasons))
-    # A given answer that cites nothing was not asked to.
-    asked = config.include_citations and (answer.completion is not None or bool(kept.markers))
-    if asked and len(kept.citations) < config.min_citations:
-        told = f"{len(kept.citations)} citations, at least {config.min_citations} are asked for"
-        reasons.append(told)
+    if not remaining.statements and amendments:
+        return Decision(Outcome.ABSTAINED, tuple(reasons))
+    # A supplied answer without citations needs none.
+    must_cite = config.include_citations and (answer.completion is not None or bool(remaining.markers))
+    if must_cite and len(remaining.citations) < config.min_citations:
+        shortfall = f"{len(remaining.citations)} citations, at least {config.min_citations} are asked for"
+        reasons.append(shortfall)
         if config.missing_citations is MissingCitations.FAILED:
-            failure = Failure(kind=FailureKind.MISSING_CITATIONS, message=f"the answer has {told}")
-            return Ruling(Outcome.PARTIAL, tuple(reasons), failure)
-    return Ruling(Outcome.PARTIAL if reasons else Outcome.ANSWERED, tuple(reasons))
+            failure = Failure(kind=FailureKind.MISSING_CITATIONS, message=f"the answer has {shortfall}")
+            return Decision(Outcome.PARTIAL, tuple(reasons), failure)
+    return Decision(Outcome.PARTIAL if reasons else Outcome.ANSWERED, tuple(reasons))
 
 
-def _of_the_form(answer: Examined) -> Iterator[str]:
+def _of_the_form(answer: CheckedAnswer) -> Iterator[str]:
     completion, processed = answer.completion, answer.processed
-    if why := why_first_answer(answer.job):
+    if why := first_answer_reason(answer.job):
         yield why
     if completion is not None and completion.finish_reason is FinishReason.LENGTH:
         yield f"the answer was cut off at {answer.job.request.config.max_tokens} tokens"
@@ -202,7 +202,7 @@ def _of_the_form(answer: Examined) -> Iterator[str]:
     yield from processed.violations
 
 
-def _of_the_check(answer: Examined) -> Iterator[str]:
+def _of_the_check(answer: CheckedAnswer) -> Iterator[str]:
     grounding = answer.grounding
     if grounding is None:
         return

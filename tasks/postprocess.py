@@ -1,4 +1,4 @@
-"""Turn a completion into an answer: read its canonical form, render it, and locate every citation in its source."""
+"""Turns a completion into an answer: parses the canonical form, renders it and locates every citation in its source."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,18 +27,18 @@ class Processed:
     """An answer ready to be checked.
 
     Attributes:
-        response: the rendered text; for a check-only job the given one, unchanged.
-        canonical: what it was rendered from; citations of sources that do not exist are left out.
-        structured: the object asked for by ``output_schema``, or the response itself when its format is JSON.
-        parsed: False when the completion was not of its protocol or a part of it was lost.
-        violations: where the object breaks ``output_schema``, in words.
+        response: the rendered text; for a check-only job the supplied text, unchanged.
+        canonical: the canonical form of the response, without citations of sources that do not exist.
+        structured: the object for ``output_schema``, or the response itself if its format is JSON.
+        parsed: False if the completion did not follow its protocol or a part of it was lost.
+        violations: violations of ``output_schema`` by the object, in words.
         abstained: the model itself says that the sources do not answer, and cites nothing.
         statements: the response's sentences in order, with the citations of each.
-        markers: every citation marker in the response, in order, those that name no source included.
-        shown: the source index of each source number - 1, as the canonical answer counts.
-        segments: where each canonical segment stands in the response.
-        format_problem: why the response is not valid as text of its format; None if it is, or was given.
-        rendered: the response with the places of everything in it.
+        markers: every citation marker in the response, in order, including markers of sources that do not exist.
+        shown_sources: the source index of each source number - 1 in the canonical answer.
+        segments: the span of each canonical segment in the response.
+        format_problem: the reason that the response is not valid in its format; None if it is valid, or supplied.
+        rendered: the response with the positions of its parts.
     """
 
     response: str
@@ -51,7 +51,7 @@ class Processed:
     output_format: OutputFormat
     statements: tuple[Statement, ...]
     markers: tuple[Span, ...]
-    shown: tuple[int, ...] = ()
+    shown_sources: tuple[int, ...] = ()
     segments: tuple[Span, ...] = ()
     violations: tuple[str, ...] = ()
     format_problem: str | None = None
@@ -59,58 +59,62 @@ class Processed:
 
 
 def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completion | None) -> Processed:
-    """Make the answer of a completion, or of the response given with a check-only job.
+    """Builds the answer from a completion, or from the supplied response of a check-only job.
 
     Args:
         request: the job's request.
-        prompt: what the model was shown; None for a check-only job (all sources count as shown, in order).
+        prompt: the prompt of the call; None for a check-only job (it counts all sources, in order).
         completion: None for a check-only job.
     """
-    shown = prompt.snapshot.shown if prompt else tuple(range(len(request.context)))
+    shown_sources = prompt.snapshot.shown if prompt else tuple(range(len(request.context)))
     if completion is None:
-        read = read_given(request.response or "", [name_of(request.context[index]) for index in shown])
+        read = read_given(request.response or "", [name_of(request.context[index]) for index in shown_sources])
     else:
-        read = read_completion(completion, len(shown), [request.context[index].content for index in shown])
-    return _assemble(request, read, shown, list(_notes(request, prompt, completion)))
+        read = read_completion(
+            completion, len(shown_sources), [request.context[index].content for index in shown_sources]
+        )
+    return _assemble(request, read, shown_sources, list(_notes(request, prompt, completion)))
 
 
-# ---- putting it together ---------------------------------------------------------------------------------------
+# ---- assembly --------------------------------------------------------------------------------------------------
 
 
-def rerender(request: JobRequest, answer: CanonicalAnswer, shown: tuple[int, ...], extras: Extras) -> Processed:
-    """Render an answer anew, in the style and format that the request's config names now.
+def rerender(request: JobRequest, answer: CanonicalAnswer, shown_sources: tuple[int, ...], extras: Extras) -> Processed:
+    """Renders a stored answer again in the style and format of the request's config.
 
     Args:
-        request: the job's request.
-        answer: as it was stored; with its request, all that the first rendering knew.
-        shown: the source index of each source number - 1.
-        extras: what is written after the answer.
+        request: the job's request, possibly with another style or format.
+        answer: the stored canonical answer.
+        shown_sources: the source index of each source number - 1.
+        extras: the parts after the answer.
     """
-    return _assemble(request, Read(answer), shown, (), extras)
+    return _assemble(request, Read(answer), shown_sources, (), extras)
 
 
 def _assemble(
-    request: JobRequest, read: Read, shown: tuple[int, ...], notes: Sequence[str], extras: Extras | None = None
+    request: JobRequest, read: Read, shown_sources: tuple[int, ...], notes: Sequence[str], extras: Extras | None = None
 ) -> Processed:
-    """Render what was read (a given answer is kept as it stands) and resolve its citations."""
+    """Renders the parsed answer (a supplied answer stays unchanged) and locates its citations."""
     answer, output_format = read.answer, resolve_format(request)
     rendered = read.rendered or render(
         answer,
         request.config.citation_style,
         output_format,
-        [label(request.context[index], number) for number, index in enumerate(shown, start=1)],
+        [label(request.context[index], number) for number, index in enumerate(shown_sources, start=1)],
         show_markers=request.config.include_citations,
         extras=extras,
     )
     unknown = {Span(marker.start, marker.end) for marker in read.unknown}
     markers = sorted({Span(mark.start, mark.end) for mark in rendered.marks} | unknown)
     sentences = _sentences(rendered, request.config.language)
-    citations, missing = locate_citations(request, answer, rendered, shown, sentences=sentences, markers=markers)
+    citations, missing = locate_citations(
+        request, answer, rendered, shown_sources, sentences=sentences, markers=markers
+    )
     broken = () if request.check_only else violations(request.config, read.data)
     structured = _structured(request, read, rendered.text, output_format, citations)
     abstained = not answer.sufficient and not citations
     cites = bool(markers) or not request.check_only
-    measured = () if abstained else _measured(request, rendered.text, citations, cites=cites)
+    shortfalls = () if abstained else _shortfalls(request, rendered.text, citations, cites=cites)
     if not answer.sufficient and citations:
         notes = (*notes, "by its own word the answer covers only a part of the question")
     return Processed(
@@ -120,11 +124,11 @@ def _assemble(
         structured=structured,
         parsed=read.parsed,
         abstained=abstained,
-        warnings=tuple(dict.fromkeys((*read.warnings, *missing, *notes, *measured, *broken))),
+        warnings=tuple(dict.fromkeys((*read.warnings, *missing, *notes, *shortfalls, *broken))),
         output_format=output_format,
-        statements=tuple(_statements(sentences, citations, read.unknown, len(shown))),
+        statements=tuple(_statements(sentences, citations, read.unknown, len(shown_sources))),
         markers=tuple(markers),
-        shown=shown,
+        shown_sources=shown_sources,
         segments=rendered.segments,
         violations=broken,
         format_problem=None if request.check_only else _format_problem(rendered, output_format),
@@ -135,7 +139,7 @@ def _assemble(
 def _format_problem(rendered: Rendered, output_format: OutputFormat) -> str | None:
     body = rendered.text[: rendered.body]
     if output_format is OutputFormat.PLAIN:
-        # A title in a marker is not the answer's own text.
+        # A title in a marker is no part of the answer's own text.
         body = strip_markers(body, [Span(mark.start, mark.end) for mark in rendered.marks])
     return format_problem(body, output_format)
 
@@ -155,25 +159,27 @@ def _sentences(rendered: Rendered, language: str | None) -> list[tuple[Span, int
 
 
 def _statements(
-    sentences: Sequence[tuple[Span, int]], citations: Sequence[Citation], unknown: Sequence[Marker], known: int
+    sentences: Sequence[tuple[Span, int]], citations: Sequence[Citation], unknown: Sequence[Marker], source_count: int
 ) -> Iterator[Statement]:
     position = 0
     for span, reach in sentences:
-        mine = []
+        positions = []
         while position < len(citations) and (
             citations[position].start_pos < reach or citations[position].end_pos <= reach
         ):
-            mine.append(position)
+            positions.append(position)
             position += 1
-        numbers = tuple(n for m in unknown if span.start <= m.start < reach for n in m.numbers if not 1 <= n <= known)
-        yield Statement(span.start, span.end, tuple(mine), numbers)
+        numbers = tuple(
+            n for m in unknown if span.start <= m.start < reach for n in m.numbers if not 1 <= n <= source_count
+        )
+        yield Statement(span.start, span.end, tuple(positions), numbers)
 
 
-# ---- what a person should know ---------------------------------------------------------------------------------
+# ---- warnings --------------------------------------------------------------------------------------------------
 
 
-def _measured(request: JobRequest, text: str, citations: Sequence[Citation], *, cites: bool) -> Iterator[str]:
-    """What the finished text falls short of; a given one that cites nothing was not asked to."""
+def _shortfalls(request: JobRequest, text: str, citations: Sequence[Citation], *, cites: bool) -> Iterator[str]:
+    """Warnings about the length and the citations of the text; a supplied text without citations needs none."""
     config = request.config
     if not text.strip():
         yield "the answer is empty"
@@ -184,7 +190,7 @@ def _measured(request: JobRequest, text: str, citations: Sequence[Citation], *, 
 
 
 def _notes(request: JobRequest, prompt: Prompt | None, completion: Completion | None) -> Iterator[str]:
-    """What happened on the way to the answer."""
+    """Warnings from the call: omitted sources, a fallback, a truncated answer, replaced characters."""
     if prompt is not None:
         yield from _left_out(request, prompt)
     if completion is not None:
@@ -198,14 +204,16 @@ def _notes(request: JobRequest, prompt: Prompt | None, completion: Completion | 
 
 def _left_out(request: JobRequest, prompt: Prompt) -> Iterator[str]:
     snapshot = prompt.snapshot
-    given, shown = len(request.context), len(snapshot.shown)
-    repeated = [one for one in snapshot.left_out if one.reason is not LeftOutReason.BUDGET]
-    if shown + len(repeated) < given:
-        missing = given - shown - len(repeated)
-        yield f"{missing} of {given} sources were left out: max_context_tokens is {request.config.max_context_tokens}"
+    total, shown_count = len(request.context), len(snapshot.shown)
+    repeated = [omission for omission in snapshot.left_out if omission.reason is not LeftOutReason.BUDGET]
+    if shown_count + len(repeated) < total:
+        missing = total - shown_count - len(repeated)
+        yield f"{missing} of {total} sources were left out: max_context_tokens is {request.config.max_context_tokens}"
     if repeated:
-        told = ", ".join(f"context[{one.source_index}] (repeats context[{one.of}])" for one in repeated)
-        yield f"left out, because another source says the same: {told}"
+        listing = ", ".join(
+            f"context[{omission.source_index}] (repeats context[{omission.of}])" for omission in repeated
+        )
+        yield f"left out, because another source says the same: {listing}"
     ends: dict[int, int] = {}
     for message in snapshot.messages:
         ends.update((part.source_index, part.end) for part in message.parts if isinstance(part, SourcePart))
@@ -216,14 +224,14 @@ def _left_out(request: JobRequest, prompt: Prompt) -> Iterator[str]:
     for flag in snapshot.flags:
         if flag.kind is not Flag.MARKER:
             kinds.setdefault(flag.source_index, []).append(flag.kind.value)
-    for index, found in kinds.items():
-        yield f"context[{index}] holds text that may be meant to steer the model: {', '.join(found)}"
+    for index, flag_kinds in kinds.items():
+        yield f"context[{index}] holds text that may be meant to steer the model: {', '.join(flag_kinds)}"
 
 
 def _structured(
     request: JobRequest, read: Read, text: str, output_format: OutputFormat, citations: Sequence[Citation]
 ) -> dict[str, Any] | None:
-    """The object that goes with the answer; one that breaks its schema was paid for, too."""
+    """The object beside the answer; an object that violates its schema is paid for and returned as well."""
     if request.check_only:
         return None
     if request.config.output_schema is not None:
@@ -234,72 +242,74 @@ def _structured(
     return None
 
 
-# ---- taking statements out -------------------------------------------------------------------------------------
+# ---- redaction -------------------------------------------------------------------------------------------------
 
 
 def redact(request: JobRequest, processed: Processed, spans: Sequence[tuple[int, int]]) -> Processed:
-    """Take sentences out of an answer; what is left is rendered anew, so that ranks, numbering and offsets fit again.
+    """Removes sentences from an answer and renders the rest again, so that ranks, numbering and offsets fit.
 
     Args:
         request: the job's request.
         processed: its answer.
-        spans: the sentences to take out, as ``[start, end)`` of its statements.
+        spans: the sentences to remove, as ``[start, end)`` of its statements.
     """
-    gone = set(spans)
-    out = [(statement.start, statement.end) in gone for statement in processed.statements]
+    removed = set(spans)
+    out = [(statement.start, statement.end) in removed for statement in processed.statements]
     if request.check_only:
-        read = read_given(_cut_out(processed, out), [name_of(source) for source in request.context])
+        read = read_given(_without_statements(processed, out), [name_of(source) for source in request.context])
     else:
         segments = [
-            kept
+            reduced
             for segment, place in zip(processed.canonical.segments, processed.segments, strict=True)
-            if (kept := _reduced(segment, place, processed, out)) is not None
+            if (reduced := _reduced(segment, place, processed, out)) is not None
         ]
         answer = CanonicalAnswer(segments=tuple(segments), sufficient=processed.canonical.sufficient)
-        return rendered_anew(request, processed, answer)
-    return replace(_assemble(request, read, processed.shown, processed.warnings), abstained=processed.abstained)
+        return render_again(request, processed, answer)
+    return replace(_assemble(request, read, processed.shown_sources, processed.warnings), abstained=processed.abstained)
 
 
-def rendered_anew(request: JobRequest, processed: Processed, answer: CanonicalAnswer) -> Processed:
-    """A model's answer with another canonical form; its object and what was said of it stay."""
+def render_again(request: JobRequest, processed: Processed, answer: CanonicalAnswer) -> Processed:
+    """Renders a model's answer with another canonical form; its object and warnings stay."""
     data = processed.structured if request.config.output_schema is not None else None
-    shorter = _assemble(request, Read(answer, processed.parsed, data), processed.shown, processed.warnings)
+    shorter = _assemble(request, Read(answer, processed.parsed, data), processed.shown_sources, processed.warnings)
     return replace(shorter, abstained=processed.abstained)
 
 
-def _cut_out(processed: Processed, out: Sequence[bool]) -> str:
-    """The response without some of its statements, each with what stands between it and the next."""
-    kept = []
+def _without_statements(processed: Processed, out: Sequence[bool]) -> str:
+    """The response without some of its statements and the text between each of them and the next one."""
+    parts = []
     position = 0
     starts = [statement.start for statement in processed.statements[1:]]
     for statement, following, is_out in zip(processed.statements, [*starts, len(processed.response)], out, strict=True):
         if is_out:
-            kept.append(processed.response[position : statement.start])
+            parts.append(processed.response[position : statement.start])
             position = following
-    return "".join([*kept, processed.response[position:]]).rstrip()
+    return "".join([*parts, processed.response[position:]]).rstrip()
 
 
 def _reduced(segment: Segment, place: Span, processed: Processed, out: Sequence[bool]) -> Segment | None:
-    """A segment without the sentences taken out; None when none is left."""
-    mine = [
+    """A segment without the removed sentences; None if all are removed."""
+    statements = [
         (statement, is_out)
         for statement, is_out in zip(processed.statements, out, strict=True)
         if statement.start < place.end and place.start < statement.end
     ]
-    if not any(is_out for _, is_out in mine):
+    if not any(is_out for _, is_out in statements):
         return segment
-    if all(is_out for _, is_out in mine):
+    if all(is_out for _, is_out in statements):
         return None
-    unwanted = [words(processed.response[statement.start : statement.end]) for statement, is_out in mine if is_out]
-    kept = [
+    unwanted = [
+        words(processed.response[statement.start : statement.end]) for statement, is_out in statements if is_out
+    ]
+    sentences = [
         segment.text[span.start : span.end]
         for span in sentence_spans(segment.text)
         if not _is_within(words(segment.text[span.start : span.end]), unwanted)
     ]
     before = segment.text[: len(segment.text) - len(segment.text.lstrip())]
-    return Segment(text=before + " ".join(kept), citations=segment.citations) if kept else None
+    return Segment(text=before + " ".join(sentences), citations=segment.citations) if sentences else None
 
 
-def _is_within(said: list[str], unwanted: Sequence[list[str]]) -> bool:
-    """Whether a sentence is one of those taken out; in the response a marker's number may stand among its words."""
-    return any(set(said) <= set(other) for other in unwanted)
+def _is_within(sentence: list[str], unwanted: Sequence[list[str]]) -> bool:
+    """Tells whether a sentence is among the removed ones, which may contain a marker's number as an extra word."""
+    return any(set(sentence) <= set(other) for other in unwanted)

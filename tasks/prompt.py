@@ -1,4 +1,4 @@
-"""Render a request into the messages a model is shown, with the sources referred to instead of repeated."""
+"""Renders a request into the messages of a prompt, which refer to the sources instead of repeating them."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from tasks.errors import InputError
 from tasks.templates import PromptTemplate, Slots, fill, load
 
 _DEFUSES_SINCE = 2
-"""Major version of the templates from which chat tokens are taken apart; what was sent before can be rendered again."""
+"""First major version of the templates that disables chat tokens; prompts of older versions can be rendered again."""
 _TAG = re.compile(r"<(\w+) 1[ >]")
 
 ANSWER_SCHEMA: dict[str, Any] = {
@@ -50,15 +50,15 @@ ANSWER_SCHEMA: dict[str, Any] = {
         },
     },
 }
-"""The canonical answer as a strict JSON Schema (all keys required, none added), as OpenAI's strict mode wants it."""
+"""The canonical answer as a strict JSON Schema (all keys required, none added), for OpenAI's strict mode."""
 
 
 def answer_schema(config: GenerationConfig) -> dict[str, Any]:
     """The JSON Schema of a SEGMENTS answer; ``config.output_schema`` becomes the schema of its key ``data``."""
-    asked = asked_for(config.output_schema)
-    if asked is None:
+    requested = asked_for(config.output_schema)
+    if requested is None:
         return ANSWER_SCHEMA
-    data, definitions = embedded(asked, "data")
+    data, definitions = embedded(requested, "data")
     return {
         **ANSWER_SCHEMA,
         "required": [*ANSWER_SCHEMA["required"], "data"],
@@ -68,31 +68,32 @@ def answer_schema(config: GenerationConfig) -> dict[str, Any]:
 
 
 def render(request: JobRequest, protocol: AnswerProtocol, model: str | None = None) -> Prompt:
-    """Render a request for one answer protocol.
+    """Renders a request for one answer protocol.
 
-    Sources are shown best first, each once, as many as fit into ``max_context_tokens`` (see ``tasks.context.pack``).
-    ``snapshot.shown`` says which source has which number, ``snapshot.left_out`` which were not shown and why.
+    The prompt has the best sources first, without duplicates, as many as fit into ``max_context_tokens`` (see
+    ``tasks.context.pack``). ``snapshot.shown`` maps source numbers to sources, ``snapshot.left_out`` lists the omitted
+    sources with their reasons.
 
     Args:
         request: the job's request.
-        protocol: how the model is asked to answer.
-        model: the one that answers, whose tokenizer counts; None: the one that the config names, if any.
+        protocol: the protocol of the answer.
+        model: the model that answers, for its tokenizer; None: the model of the config, if any.
 
     Raises: ``InputError`` for a prompt name or version that does not exist.
     """
     template = load(request.config.prompt_name or request.config.mode.value, request.config.prompt_version)
     packed = pack(request, model)
-    shown = {part.source_index: _pieces(part, request, protocol, template) for part in packed.parts}
-    messages = _messages(request, protocol, template, shown, _unused_tag(request, shown))
+    shown_parts = {part.source_index: _pieces(part, request, protocol, template) for part in packed.parts}
+    messages = _messages(request, protocol, template, shown_parts, _unused_tag(request, shown_parts))
     contents = [source.content for source in request.context]
     texts = [part.text for message in messages for part in message.parts if isinstance(part, TextPart)]
     snapshot = MessagesSnapshot(
         messages=messages,
-        shown=tuple(shown),
+        shown=tuple(shown_parts),
         protocol=protocol,
         sha256=hash_messages([(message.role, message.text(contents)) for message in messages]),
         left_out=packed.left_out,
-        flags=flags({index: contents[index] for index in shown}, packed.searchable),
+        flags=flags({index: contents[index] for index in shown_parts}, packed.searchable),
         prompt_tokens=packed.source_tokens + packed.counter.count("".join(texts)),
         source_tokens=packed.source_tokens,
         counted_by=packed.counter.name,
@@ -107,24 +108,24 @@ def render(request: JobRequest, protocol: AnswerProtocol, model: str | None = No
 
 
 def rerender(request: JobRequest, prompt: Prompt, correction: Correction | None = None) -> Prompt:
-    """Render a prompt of the past again, with the sources shown then, and prove that it is the same byte for byte.
+    """Renders a recorded prompt again with the same sources, and verifies that it is the same byte for byte.
 
-    Which sources were shown is taken from the record: how they are chosen may have changed since.
+    The selection of sources comes from the record, because the rules of selection may have changed since.
 
     Args:
         request: the job's request.
-        prompt: as it was recorded.
-        correction: of a second round, as the job keeps it: the answer before and what was wrong with it.
+        prompt: the recorded prompt.
+        correction: the stored correction of a second round: the first answer and its problems.
 
-    Raises: ``InputError`` when the template is gone or was changed, or when what it makes of the request is not what
-        was sent.
+    Raises: ``InputError`` if the template is missing or was changed, or if it renders the request differently from the
+        record.
     """
     snapshot = prompt.snapshot
     template = load(prompt.name, prompt.version)
     if template.sha256 != prompt.template_sha256:
         raise InputError(f"prompt {prompt.name!r} of version {prompt.version!r} is not the one that was recorded")
-    shown, tag = _as_recorded(snapshot)
-    messages = _messages(request, snapshot.protocol, template, shown, tag or _unused_tag(request, shown))
+    shown_parts, tag = _as_recorded(snapshot)
+    messages = _messages(request, snapshot.protocol, template, shown_parts, tag or _unused_tag(request, shown_parts))
     again = prompt.model_copy(update={"snapshot": snapshot.model_copy(update={"messages": messages})})
     again = with_correction(again, request, correction)
     digest = hash_messages(again.snapshot.texts([source.content for source in request.context]))
@@ -140,40 +141,40 @@ def _reply_schema(request: JobRequest, protocol: AnswerProtocol) -> dict[str, An
 
 
 def _as_recorded(snapshot: MessagesSnapshot) -> tuple[dict[int, list[str | SourcePart]], str | None]:
-    """The shown words of each source, in the order of their numbers, and the tag around them; None without sources."""
-    shown: dict[int, list[str | SourcePart]] = {}
+    """The recorded parts of each source, in the order of their numbers, and their tag; the tag is None without sources."""
+    shown_parts: dict[int, list[str | SourcePart]] = {}
     tag = None
     for message in snapshot.messages:
         places = [place for place, part in enumerate(message.parts) if isinstance(part, SourcePart)]
         if not places:
             continue
         before = message.parts[0]
-        if isinstance(before, TextPart) and (found := _TAG.match(before.text)):
-            tag = found[1]
+        if isinstance(before, TextPart) and (match := _TAG.match(before.text)):
+            tag = match[1]
         last, between = -1, ""
         for part in message.parts[places[0] : places[-1] + 1]:
             if isinstance(part, SourcePart):
                 if part.source_index != last:
-                    shown[part.source_index] = []
+                    shown_parts[part.source_index] = []
                 elif between:
-                    shown[part.source_index].append(between)
-                shown[part.source_index].append(part)
+                    shown_parts[part.source_index].append(between)
+                shown_parts[part.source_index].append(part)
                 last, between = part.source_index, ""
             else:
                 between = part.text
-    return shown, tag
+    return shown_parts, tag
 
 
 def _messages(
     request: JobRequest,
     protocol: AnswerProtocol,
     template: PromptTemplate,
-    shown: Mapping[int, Sequence[str | SourcePart]],
+    shown_parts: Mapping[int, Sequence[str | SourcePart]],
     tag: str,
 ) -> tuple[Message, ...]:
     slots = Slots(defused if _defuses(template) else None)
-    variables = _variables(request, protocol, shown, slots)
-    history = slots.put(_History(_turns(request.conversation_history))) if request.conversation_history else ""
+    variables = _variables(request, protocol, shown_parts, slots)
+    history = slots.add(_History(_turns(request.conversation_history))) if request.conversation_history else ""
     messages: list[Message] = []
     for role, pieces in fill(template, slots, {**variables, "tag": tag, "history": history}):
         earlier = [turn for piece in pieces if isinstance(piece, _History) for turn in piece.turns]
@@ -189,7 +190,7 @@ def _defuses(template: PromptTemplate) -> bool:
 def _pieces(
     part: SourcePart, request: JobRequest, protocol: AnswerProtocol, template: PromptTemplate
 ) -> list[str | SourcePart]:
-    """A source's span, taken apart inside of each chat token; whole where the provider takes sources as data."""
+    """A source's span, split inside each chat token; whole if the provider takes sources as data."""
     if protocol is AnswerProtocol.NATIVE or not _defuses(template):
         return [part]
     pieces: list[str | SourcePart] = []
@@ -201,7 +202,7 @@ def _pieces(
 
 
 class _History:
-    """The turns before the question; put in as messages of their own."""
+    """The conversation before the question; each turn becomes a message."""
 
     def __init__(self, turns: Sequence[tuple[Role, str]]) -> None:
         self.turns = turns
@@ -214,12 +215,12 @@ _ASSISTANTS = frozenset({"assistant", "ai", "bot", "model", "agent"})
 def _turns(history: Sequence[tuple[str, str]]) -> list[tuple[Role, str]]:
     """The turns of a history of (speaker, text), or of (question, answer) when no pair begins with a speaker.
 
-    Only two speakers exist: nobody can speak as the system through the history.
+    Only two speakers exist, so the history cannot contain a system message.
     """
     speakers = [first.strip().lower() for first, _ in history]
     if not any(speaker in _USERS or speaker in _ASSISTANTS for speaker in speakers):
         pairs = (((Role.USER, question), (Role.ASSISTANT, answer)) for question, answer in history)
-        # Providers refuse a turn without words.
+        # Providers refuse a message without text.
         return [(role, text) for pair in pairs for role, text in pair if text.strip()]
     return [
         (Role.ASSISTANT if speaker in _ASSISTANTS else Role.USER, text)
@@ -230,71 +231,71 @@ def _turns(history: Sequence[tuple[str, str]]) -> list[tuple[Role, str]]:
 def _variables(
     request: JobRequest,
     protocol: AnswerProtocol,
-    shown: Mapping[int, Sequence[str | SourcePart]],
+    shown_parts: Mapping[int, Sequence[str | SourcePart]],
     slots: Slots,
 ) -> dict[str, Any]:
     config = request.config
-    asked = asked_for(config.output_schema)
-    schema = json.dumps(asked, ensure_ascii=False) if asked is not None else None
+    requested = asked_for(config.output_schema)
+    schema = json.dumps(requested, ensure_ascii=False) if requested is not None else None
     return {
         "protocol": protocol.value,
         "format": resolve_format(request).value,
-        "role": slots.put(config.role),
-        "audience": slots.put(config.audience),
-        "language": slots.put(config.language),
-        "style": slots.put(config.style),
+        "role": slots.add(config.role),
+        "audience": slots.add(config.audience),
+        "language": slots.add(config.language),
+        "style": slots.add(config.style),
         "plain_language": config.plain_language,
         "aggregate": request.aggregate,
         "max_characters": config.max_response_length,
-        "schema": slots.put(schema if protocol is AnswerProtocol.SEGMENTS else None),
-        "instructions": slots.put(request.system_instructions),
-        "query": slots.put(request.query),
-        "sub_queries": [slots.put(query) for query in sub_queries(request.context)],
+        "schema": slots.add(schema if protocol is AnswerProtocol.SEGMENTS else None),
+        "instructions": slots.add(request.system_instructions),
+        "query": slots.add(request.query),
+        "sub_queries": [slots.add(query) for query in sub_queries(request.context)],
         "sources": [
-            {"number": number, "about": slots.put(_about(request.context[index])), "words": slots.put(words)}
-            for number, (index, words) in enumerate(shown.items(), start=1)
+            {"number": number, "about": slots.add(_about(request.context[index])), "words": slots.add(words)}
+            for number, (index, words) in enumerate(shown_parts.items(), start=1)
         ],
     }
 
 
-def _unused_tag(request: JobRequest, shown: Iterable[int]) -> str:
-    """A tag name that no text of the job uses, disguised or not, so that none can pretend to open or end a source."""
+def _unused_tag(request: JobRequest, indexes: Iterable[int]) -> str:
+    """A tag name that no text of the job contains, disguised or not, so that no text can forge a source."""
     texts = [
         request.query,
         request.system_instructions or "",
         *(text for turn in request.conversation_history for text in turn),
     ]
     texts += [value for value in (request.config.role, request.config.style, request.config.audience) if value]
-    texts += [request.context[index].content for index in shown]
+    texts += [request.context[index].content for index in indexes]
     return unused_tag("source", [*texts, *sub_queries(request.context)])
 
 
 def _about(source: SourceContext) -> str:
-    """The shown metadata as attributes; what could end the tag is replaced."""
+    """The metadata for the prompt as attributes, without characters that can end the tag."""
     about = ""
     for key in SHOWN_METADATA:
         value = source.metadata.get(key)
         if value is None or value == "":
             continue
         text = " > ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        # A path keeps its shape: what could end the tag is replaced, and a bracket would say something else.
+        # A path gets slashes: ``attribute`` replaces ">" by a bracket, which has another meaning.
         about += f' {key}="{attribute(text.replace(" > ", " / "))}"'
     return about
 
 
 def _message(role: Role, pieces: Sequence[str | SourcePart | list[str | SourcePart]]) -> Message:
-    """A message whose neighbouring texts are one part."""
+    """A message with adjacent texts joined into one part."""
     parts: list[TextPart | SourcePart] = []
     literal: list[str] = []
     for piece in pieces:
-        for one in piece if isinstance(piece, list) else (piece,):
-            if isinstance(one, str):
-                literal.append(one)
+        for element in piece if isinstance(piece, list) else (piece,):
+            if isinstance(element, str):
+                literal.append(element)
                 continue
             if literal:
                 parts.append(TextPart(text="".join(literal)))
                 literal = []
-            parts.append(one)
+            parts.append(element)
     if literal:
         parts.append(TextPart(text="".join(literal)))
     return Message(role=role, parts=tuple(parts))

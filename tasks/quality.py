@@ -1,6 +1,6 @@
-"""Reckon an answer's quality and whether its sources suffice, by documented formulas, and say why in words.
+"""Computes an answer's quality and the sufficiency of its sources by documented formulas, with reasons in words.
 
-Heuristics beside the check: they cost no call and promise nothing. ``confidence`` is the calibrated one.
+These heuristics supplement the check: they cost no call and guarantee nothing. The calibrated score is ``confidence``.
 """
 
 import math
@@ -25,22 +25,23 @@ _SPACED_WORD = re.compile(r"\w\S*")
 _LETTERS_A_WORD = 2
 """Characters of a script without spaces that count as one word: most Chinese words have two."""
 _NAMED_PHRASES = 3
-"""Most phrases of uncertainty that are named."""
+"""Most phrases of uncertainty in a remark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What is measured of an answer; None where there is nothing to measure.
+    """Measurements of an answer; None without anything to measure.
 
     Attributes:
-        relevance: mean relevance score of the sources used, each cut to [0, 1]; of all given when none used has one.
-        coverage: share of checkable sentences that rest on a source, by a citation that was found there.
-        sources_used: how many sources the answer rests on.
+        relevance: mean relevance score of the sources used, each limited to [0, 1]; of all sources if no used one has a
+            score.
+        coverage: share of checkable sentences with a located citation.
+        sources_used: number of sources that the answer rests on.
         agreement: mean over claims that a source supports or contradicts.
         strong: phrases of strong uncertainty.
         moderate: phrases of moderate uncertainty.
-        figures: amounts, percentages, times and ages.
-        length: words, those of the phrases of uncertainty left out.
+        figures: number of amounts, percentages, times and ages.
+        length: number of words, without the phrases of uncertainty.
     """
 
     relevance: float | None = None
@@ -58,9 +59,9 @@ class Assessment:
     """The heuristics of one answer.
 
     Attributes:
-        answer_quality: in [0, 1]; None when there is no answer.
-        sufficient: whether the sources sufficed for it.
-        remarks: what both rest on, in words.
+        answer_quality: in [0, 1]; None without an answer.
+        sufficient: True if the sources suffice for the answer.
+        remarks: the reasons for both, in words.
     """
 
     answer_quality: float | None
@@ -69,18 +70,18 @@ class Assessment:
 
 
 def assess(request: JobRequest, processed: Processed, grounding: Grounding | None) -> Assessment:
-    """Assess an answer. Pure.
+    """Assesses an answer, without side effects.
 
     Args:
         request: the job's request; its config may change constants.
         processed: the answer.
-        grounding: its check; None when there was nothing to check, because the answer abstains.
+        grounding: its check; None for an abstention, which has nothing to check.
     """
     if grounding is None or not processed.response.strip():
         return Assessment(answer_quality=None, sufficient=False)
     constants = request.config.quality or DEFAULTS
     bare = strip_markers(processed.response, processed.markers)
-    # What states nothing (a list of sources, the syntax of JSON) is no part of the answer's wording or length.
+    # Text outside the statements (a list of sources, the syntax of JSON) counts for neither wording nor length.
     text = "\n".join(bare[statement.start : statement.end] for statement in processed.statements)
     signals = measure(request, processed, grounding, text, constants)
     quality = score(signals, constants)
@@ -94,9 +95,9 @@ def assess(request: JobRequest, processed: Processed, grounding: Grounding | Non
 
 
 def score(signals: Signals, constants: QualityConstants = DEFAULTS) -> float:
-    """The quality in [0, 1]: a weighted mean of what speaks for the answer, times its wording, times its length.
+    """The quality in [0, 1]: a weighted mean of the signals, times a factor for wording, times a factor for length.
 
-    Uncertainty overrides figures: an answer that is not sure of itself gains nothing by being exact.
+    Uncertainty overrides figures: an uncertain answer gains nothing from exact figures.
     """
     number = min(signals.sources_used / constants.enough_sources, 1.0) if signals.sources_used else None
     parts = (
@@ -105,9 +106,9 @@ def score(signals: Signals, constants: QualityConstants = DEFAULTS) -> float:
         (constants.source_count_weight, constants.no_source_factor if number is None else number),
         (constants.agreement_weight, signals.agreement),
     )
-    known = [(weight, value) for weight, value in parts if value is not None]
-    total = sum(weight for weight, _ in known)
-    mean = sum(weight * value for weight, value in known) / total if total else 0.0
+    available = [(weight, value) for weight, value in parts if value is not None]
+    total = sum(weight for weight, _ in available)
+    mean = sum(weight * value for weight, value in available) / total if total else 0.0
     quality = mean * _wording_factor(signals, constants) * _length_factor(signals.length, constants)
     return round(min(1.0, max(constants.floor, quality)), 4)
 
@@ -129,7 +130,7 @@ def _length_factor(length: int, constants: QualityConstants) -> float:
 
 
 def word_count(text: str) -> int:
-    """How many words a text has; in scripts without spaces two characters are one."""
+    """Number of words of a text; in scripts without spaces two characters count as one word."""
     if text.isascii():
         return len(_SPACED_WORD.findall(text))
     unspaced = sum(map(len, _UNSPACED.findall(text)))
@@ -140,25 +141,25 @@ def word_count(text: str) -> int:
 def measure(
     request: JobRequest, processed: Processed, grounding: Grounding, text: str, constants: QualityConstants
 ) -> Signals:
-    """Measure an answer; ``text`` is its response without citation markers."""
-    asked = bool(processed.markers) or (request.config.include_citations and not request.check_only)
+    """Measures an answer; ``text`` is its response without citation markers."""
+    must_cite = bool(processed.markers) or (request.config.include_citations and not request.check_only)
     rests_on = [
-        _cited(processed, statement.citations) if asked else _held_by(claim)
+        _cited(processed, statement.citations) if must_cite else _supporting(claim)
         for claim, statement in zip(grounding.claims, processed.statements, strict=True)
     ]
     checkable = [position for position, claim in enumerate(grounding.claims) if _is_checkable(claim)]
     used = set[int]().union(*(rests_on[position] for position in checkable))
-    found = hedging(text)
+    uncertainty = hedging(text)
     denied = any(claim.reason == DENIAL for claim in grounding.claims)
     return Signals(
         relevance=_relevance(request, used),
         coverage=sum(bool(rests_on[position]) for position in checkable) / len(checkable) if checkable else None,
         sources_used=len(used),
         agreement=_agreement(grounding.claims, rests_on, constants),
-        strong=(*found.strong, *(("not in the sources",) if denied else ())),
-        moderate=found.moderate,
+        strong=(*uncertainty.strong, *(("not in the sources",) if denied else ())),
+        moderate=uncertainty.moderate,
         figures=figures(text),
-        length=max(0, word_count(text) - sum(map(word_count, (*found.strong, *found.moderate)))),
+        length=max(0, word_count(text) - sum(map(word_count, (*uncertainty.strong, *uncertainty.moderate)))),
     )
 
 
@@ -167,13 +168,13 @@ def _is_checkable(claim: Claim) -> bool:
 
 
 def _cited(processed: Processed, positions: Iterable[int]) -> frozenset[int]:
-    """The sources a sentence cites, of which the place was found."""
+    """The sources that a sentence cites with a located passage."""
     citations = [processed.citations[position] for position in positions]
     return frozenset(citation.source_index for citation in citations if citation.source_start is not None)
 
 
-def _held_by(claim: Claim) -> frozenset[int]:
-    """The sources that support a claim: what an answer that was not asked to cite rests on."""
+def _supporting(claim: Claim) -> frozenset[int]:
+    """The sources that support a claim; they replace citations if none are required."""
     if claim.verdict is not Verdict.SUPPORTED:
         return frozenset()
     return frozenset(evidence.source_index for evidence in claim.evidence)
@@ -181,22 +182,22 @@ def _held_by(claim: Claim) -> frozenset[int]:
 
 def _relevance(request: JobRequest, used: Iterable[int]) -> float | None:
     scores = [request.context[index].relevance_score for index in used]
-    given = [score for score in scores if score is not None]
-    if not given:
-        given = [source.relevance_score for source in request.context if source.relevance_score is not None]
-    return sum(min(1.0, max(0.0, score)) for score in given) / len(given) if given else None
+    available = [score for score in scores if score is not None]
+    if not available:
+        available = [source.relevance_score for source in request.context if source.relevance_score is not None]
+    return sum(min(1.0, max(0.0, score)) for score in available) / len(available) if available else None
 
 
 def _agreement(
     claims: Sequence[Claim], rests_on: Sequence[frozenset[int]], constants: QualityConstants
 ) -> float | None:
-    """A claim that several sources support counts 1, one that a single source supports less, a contradicted one 0."""
+    """Mean over the claims: 1 for support by several sources, less for support by one, 0 for a contradiction."""
     values = []
     for claim, cited in zip(claims, rests_on, strict=True):
         if claim.verdict is Verdict.CONTRADICTED:
             values.append(0.0)
         elif claim.verdict is Verdict.SUPPORTED:
-            sources = _held_by(claim) | cited
+            sources = _supporting(claim) | cited
             values.append(1.0 if len(sources) > 1 else constants.single_source_agreement)
     return sum(values) / len(values) if values else None
 
@@ -213,15 +214,15 @@ def _gaps(
     signals: Signals,
     constants: QualityConstants,
 ) -> Iterable[str]:
-    """Why the sources do not suffice; nothing when they do."""
+    """Reasons that the sources do not suffice; empty if they do."""
     if not processed.canonical.sufficient:
         yield "the answer says so itself"
     if signals.strong:
         yield f"strongly uncertain wording ({_quoted(signals.strong)})"
     query_words = word_count(request.query)
-    given = [source.relevance_score for source in request.context if source.relevance_score is not None]
+    scores = [source.relevance_score for source in request.context if source.relevance_score is not None]
     least = _least_relevance(query_words, constants)
-    if given and (mean := sum(given) / len(given)) < least:
+    if scores and (mean := sum(scores) / len(scores)) < least:
         yield f"the mean relevance of all sources is {mean:.2f}, below {least:.2f} for a question of {_counted(query_words, 'word')}"
     factual = is_factual(request.query)
     fewest = constants.factual_min_words if factual else constants.default_min_words
@@ -240,13 +241,13 @@ def _least_relevance(query_words: int, constants: QualityConstants) -> float:
 
 
 def _addresses(query: str, text: str, grounding: Grounding, constants: QualityConstants) -> bool:
-    """Whether the answer shares words with the question, or is supported well enough to need none."""
+    """Tells whether the answer shares words with the question, or has enough support to need none."""
     if (grounding.grounding_score or 0.0) >= constants.addressed_support:
         return True
-    asked = content_words(words(query))
-    if not asked:
+    question_words = content_words(words(query))
+    if not question_words:
         return True
-    return len(asked & content_words(words(text))) / len(asked) >= constants.addressed_share
+    return len(question_words & content_words(words(text))) / len(question_words) >= constants.addressed_share
 
 
 # ---- in words ----------------------------------------------------------------------------------------------------
@@ -261,7 +262,7 @@ def _described(signals: Signals, grounding: Grounding) -> Iterable[str]:
     yield _counted(signals.sources_used, "source") + " used"
     if signals.agreement is not None:
         yield f"agreement {signals.agreement:.2f}"
-    # Strong uncertainty is among the gaps that follow.
+    # Strong uncertainty is one of the gaps.
     if signals.moderate and not signals.strong:
         yield f"uncertain wording ({_quoted(signals.moderate)})"
     if signals.figures and not (signals.moderate or signals.strong):
@@ -279,7 +280,7 @@ def _quoted(phrases: Sequence[str]) -> str:
 
 
 def reasoning(outcome_reasons: Sequence[str], grounding: Grounding | None, assessment: Assessment) -> str:
-    """One paragraph for a person: what decided the outcome, then what the quality rests on."""
+    """One paragraph for a person: the reasons for the outcome, then the reasons for the quality."""
     sentences = [_sentence("; ".join(outcome_reasons) or _verdict(grounding))]
     if assessment.remarks:
         *measured, quality, suffices = assessment.remarks

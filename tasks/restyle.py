@@ -1,4 +1,4 @@
-"""Renders the answer of a final job in another citation style or format, from its record alone; calls nobody."""
+"""Renders the answer of a final job in another citation style or format, from its record and without a call."""
 
 from schemas.generation import CitationStyle, OutputFormat
 from schemas.grounding import Claim, Verdict
@@ -13,7 +13,7 @@ from tasks.postprocess import Processed, rerender
 from tasks.text.sentences import Span
 
 RENDERED = frozenset({Outcome.ANSWERED, Outcome.PARTIAL})
-"""Outcomes whose answer was rendered from the canonical one; those of the others are fixed texts."""
+"""Outcomes with a rendered answer; the other outcomes have fixed texts."""
 
 
 def restyled(
@@ -24,17 +24,17 @@ def restyled(
     with_sources: bool = False,
     with_confidence: bool = False,
 ) -> JobResult:
-    """The result of a job with its answer rendered anew; verdicts, evidence and quotes stay what they are.
+    """The result of a job with its answer in another style or format; verdicts, evidence and quotes stay the same.
 
-    A text that was never rendered (an abstention, a failure, a job that is not final) comes back as it is. So do, with
-    a warning, a given answer and a record of a version that kept no canonical answer.
+    A text without a rendering (an abstention, a failure, a job that is not final) stays unchanged. So do, with a
+    warning, a supplied answer and a record without a canonical answer.
 
     Args:
         view: the job.
-        style: None leaves it as it was asked for.
-        output_format: None leaves it as it was; ``auto`` means the same.
-        with_sources: whether the list of cited sources follows, in styles that have none of their own.
-        with_confidence: whether a line with the confidence follows, or the answer quality where there is no confidence.
+        style: None: the style of the request.
+        output_format: None or ``auto``: the format of the record.
+        with_sources: adds the list of cited sources, in styles without one.
+        with_confidence: adds a line with the confidence, or with the answer quality if there is no confidence.
     """
     result, record = result_of(view), view.record
     if record is None or view.outcome not in RENDERED:
@@ -46,30 +46,32 @@ def restyled(
     config, first = view.request.config, record.output_format
     if output_format in {None, OutputFormat.AUTO}:
         output_format = first
-    wanted = _with(view.request, style or config.citation_style, output_format or first)
+    restyled_request = _with(view.request, style or config.citation_style, output_format or first)
     extras = Extras(with_sources, _score(result) if with_confidence else None)
-    shown = record.messages_snapshot.shown
-    after = rerender(wanted, record.canonical, shown, extras)
-    before = rerender(_with(view.request, config.citation_style, first), record.canonical, shown, Extras())
-    return _told(result, record, wanted, after, _moved(result.claims, before, after, record))
+    shown_sources = record.messages_snapshot.shown
+    after = rerender(restyled_request, record.canonical, shown_sources, extras)
+    before = rerender(_with(view.request, config.citation_style, first), record.canonical, shown_sources, Extras())
+    return _with_text(result, record, restyled_request, after, _moved(result.claims, before, after, record))
 
 
-def _told(
-    result: JobResult, record: GenerationRecord, wanted: JobRequest, after: Processed, claims: tuple[Claim, ...] | None
+def _with_text(
+    result: JobResult, record: GenerationRecord, request: JobRequest, after: Processed, claims: tuple[Claim, ...] | None
 ) -> JobResult:
-    """The result with another text of its answer; ``claims`` is None where their places in it are not known."""
+    """The result with the new text of its answer; ``claims`` is None if their positions cannot be mapped."""
     response = after.response
     if claims and record.grounding is not None:
-        response = with_appendix(wanted, after, record.grounding.model_copy(update={"claims": claims}))
-    told = () if claims is not None else ("the claims' places in the answer as it was first rendered cannot be mapped",)
+        response = with_appendix(request, after, record.grounding.model_copy(update={"claims": claims}))
+    warnings = (
+        () if claims is not None else ("the claims' places in the answer as it was first rendered cannot be mapped",)
+    )
     return result.model_copy(
         update={
             "response": response,
             "output_format": after.output_format,
             "citations": after.citations,
             "claims": claims or (),
-            "structured": after.structured if wanted.config.output_schema is None else record.output_structured,
-            "warnings": (*result.warnings, *told, *((after.format_problem,) if after.format_problem else ())),
+            "structured": after.structured if request.config.output_schema is None else record.output_structured,
+            "warnings": (*result.warnings, *warnings, *((after.format_problem,) if after.format_problem else ())),
         }
     )
 
@@ -80,12 +82,12 @@ def _unchanged(result: JobResult, why: str) -> JobResult:
 
 def _with(request: JobRequest, style: CitationStyle, output_format: OutputFormat) -> JobRequest:
     config = request.config.model_copy(update={"citation_style": style, "output_format": output_format})
-    # The format is decided: nothing else of the request has a say in it any more.
+    # The format is fixed: the rest of the request must not change it.
     return request.model_copy(update={"config": config, "aggregate": False, "intent": None})
 
 
 def _score(result: JobResult) -> tuple[str, float] | None:
-    """The calibrated confidence, else the documented heuristic under its own name; None without either."""
+    """The calibrated confidence, else the answer quality under its own name; None without either."""
     if result.confidence is not None:
         return "Confidence", result.confidence
     return ("Answer quality", result.answer_quality) if result.answer_quality is not None else None
@@ -97,10 +99,10 @@ def _score(result: JobResult) -> tuple[str, float] | None:
 def _moved(
     claims: tuple[Claim, ...], before: Processed, after: Processed, record: GenerationRecord
 ) -> tuple[Claim, ...] | None:
-    """The claims with their places in the new text, by way of the canonical answer that both texts are made of.
+    """The claims with their positions in the new text, mapped through the canonical answer of both texts.
 
-    A claim with nothing to check (the rule under a table's heads) may have no place in another format; it is left out.
-    None when this version no longer renders the answer as the record has it: there is no way to map then.
+    A claim without checkable text (the rule of a table) may have no position in another format; it is omitted. None
+    if this version renders the answer differently from the record, so that no mapping exists.
     """
     if not record.answer.startswith(before.response) or before.rendered is None or after.rendered is None:
         return None
@@ -116,10 +118,12 @@ def _moved(
 
 
 def _whole(after: Processed, rendered: Rendered, place: Span, origin: Span) -> Span:
-    """The place grown to the sentences it covers, markers included, when these say the same and no more."""
-    mine = [one for one in after.statements if one.start < place.end and place.start < one.end]
-    if mine:
-        grown = Span(mine[0].start, mine[-1].end)
-        if rendered.origin_of(*grown) == origin:
-            return grown
+    """The span extended to whole sentences with their markers, if these cover the same part of the canonical answer."""
+    statements = [
+        statement for statement in after.statements if statement.start < place.end and place.start < statement.end
+    ]
+    if statements:
+        extended = Span(statements[0].start, statements[-1].end)
+        if rendered.origin_of(*extended) == origin:
+            return extended
     return place

@@ -1,4 +1,4 @@
-"""What a person reads where there is no answer: the reason and a next step, in the language of the question."""
+"""Texts for a person in place of an answer: the reason and a next step, in the language of the question."""
 # ruff: noqa: RUF001 - full-width punctuation is meant
 
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ MESSAGES: Mapping[str, FallbackMessages] = {
         failed="تعذّرت الإجابة عن هذا السؤال بسبب مشكلة تقنية. يُرجى المحاولة لاحقًا، وإن تكرر ذلك فأبلغ القائمين على هذه الخدمة.",
     ),
 }
-"""One set of texts a language; what is missing here is told in English."""
+"""One set of texts per language; any other language gets English."""
 
 NOT_VERIFIED: Mapping[str, str] = {
     "en": "Not verified against the sources:",
@@ -82,7 +82,7 @@ NOT_VERIFIED: Mapping[str, str] = {
     "zh": "未经资料证实：",
     "ar": "غير مؤكد في المصادر:",
 }
-"""Above the list of claims that nothing supports."""
+"""The line above the list of unsupported claims."""
 
 _NAMES = {
     name: code
@@ -102,34 +102,35 @@ INVALID = (
     "This could not be answered, because it is not a valid question with its sources. Put it right as the failure says,"
     " and hand it in again."
 )
-"""For what was refused before it became a job; in English, for its question may be what is missing."""
+"""The text for a line that submission refuses; in English, because the question itself may be missing."""
 
 
 def code_of(language: str) -> str:
-    """The language code of a name or tag as callers write it: ``de``, ``de-AT``, ``German``; others as they begin."""
+    """The language code of a name or tag such as ``de``, ``de-AT`` or ``German``; otherwise the first part of the tag."""
     name = language.strip().lower()
     return _NAMES.get(name) or name.replace("_", "-").split("-")[0]
 
 
 def fallback(request: JobRequest, kind: str) -> str:
-    """The text for ``no_evidence``, ``abstained``, ``rejected``, ``failed`` or ``refused``: the caller's own, or ours.
+    """The text for ``no_evidence``, ``abstained``, ``rejected``, ``failed`` or ``refused``: the caller's own, or the default.
 
-    A caller who has a text for a failure, but none for a refusal, has that one for both. Ours is in the language asked for by the config, else in that of the query, else in English.
+    A caller's text for a failure serves for a refusal too if there is none for refusals. The default is in the language
+    of the config, else in that of the query, else in English.
     """
     config = request.config
     if (own := config.fallback_messages) is not None:
         text = getattr(own, kind) or (own.failed if kind == "refused" else None)
         if text:
             return str(text)
-    return str(getattr(MESSAGES[_told_in(request)], kind))
+    return str(getattr(MESSAGES[_language_of_message(request)], kind))
 
 
 def not_verified(request: JobRequest) -> str:
-    """What stands above a list of claims that nothing supports, in the language of ``fallback``."""
-    return NOT_VERIFIED[_told_in(request)]
+    """The line above the list of unsupported claims, in the language of ``fallback``."""
+    return NOT_VERIFIED[_language_of_message(request)]
 
 
-def _told_in(request: JobRequest) -> str:
-    asked = request.config.language
-    language = code_of(asked) if asked else language_of(request.query)
+def _language_of_message(request: JobRequest) -> str:
+    configured = request.config.language
+    language = code_of(configured) if configured else language_of(request.query)
     return language if language is not None and language in MESSAGES else ENGLISH

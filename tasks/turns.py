@@ -7,11 +7,11 @@ from time import monotonic
 from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
 from tasks.attempts import UNPRICED
-from tasks.correcting import asked_again, with_correction
+from tasks.correcting import active_correction, with_correction
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Call, Leased, Provider, Providers, Turn
 from tasks.prompt import render
-from tasks.trial import Shares, with_trial
+from tasks.trial import Variants, with_variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Turns:
     job: Leased
     providers: Providers
     spend: Callable[[float], None]
-    shares: Shares = field(default_factory=dict)
+    shares: Variants = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     """``provider: kind of failure`` of those that did not answer, in order."""
     taken: int = 0
@@ -101,10 +101,10 @@ class Turns:
 
     def _planned(self, turn: Turn) -> Planned:
         provider = self.providers.get(turn.provider)
-        request = with_trial(_request_of(self.job.request, turn), self.job.job_id, self.shares)
+        request = with_variant(_request_of(self.job.request, turn), self.job.job_id, self.shares)
         started = monotonic()
         first = render(request, provider.protocol(request.config), provider.model_of(request.config))
-        prompt = with_correction(first, request, asked_again(self.job))
+        prompt = with_correction(first, request, active_correction(self.job))
         call = provider.plan(request, prompt)
         self.spend((monotonic() - started) * 1000)
         if call.reserve_usd is None and self.job.max_cost_usd is not None:

@@ -1,8 +1,8 @@
-"""Load prompt templates by name and version, and fill them so that no untrusted text passes through the engine.
+"""Loads prompt templates by name and version, and fills them without passing untrusted text through the engine.
 
-A template is a file ``<name>@<version>.j2``. It decides the wording and the order; every value from outside (the
-question, a source, a role) is a numbered slot while the template renders and is put in afterwards. A text can
-therefore neither be read as template code nor forge a slot, a message or a source.
+A template is a file ``<name>@<version>.j2``. It defines the wording and the order. Every value from outside (the
+question, a source, a role) is a numbered slot while the template renders and replaces its slot afterwards. A text can
+therefore neither run as template code nor forge a slot, a message or a source.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _MARK = re.compile("\x00(\\w+)\x00")
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """A compiled template; ``sha256`` is that of its file, or of its file and those it builds on, in that order."""
+    """A compiled template; ``sha256`` covers its file and the files that it extends or includes, in that order."""
 
     name: str
     version: str
@@ -38,17 +38,17 @@ class PromptTemplate:
 
 @cache
 def available() -> dict[str, tuple[str, ...]]:
-    """Names of the templates with their versions, oldest first. Files that begin with ``_`` are frames, not prompts."""
-    found: dict[str, list[str]] = {}
+    """Names of the prompts with their versions, oldest first; files that begin with ``_`` are parts, not prompts."""
+    versions_by_name: dict[str, list[str]] = {}
     for path in sorted(FOLDER.glob("*.j2")):
         if match := _FILE.fullmatch(path.name):
-            found.setdefault(match["name"], []).append(match["version"])
-    return {name: tuple(sorted(versions, key=_version_key)) for name, versions in found.items()}
+            versions_by_name.setdefault(match["name"], []).append(match["version"])
+    return {name: tuple(sorted(versions, key=_version_key)) for name, versions in versions_by_name.items()}
 
 
 @cache
 def load_inner(name: str, version: str | None = None) -> PromptTemplate:
-    """A template that is no prompt of a job (its name begins with ``_``), in its newest version when none is given."""
+    """Loads a template that is no prompt of a job (its name begins with ``_``), by default in its newest version."""
     versions = [
         match["version"]
         for path in FOLDER.glob(f"{name}@*.j2")
@@ -66,7 +66,7 @@ def _version_key(version: str) -> tuple[int, ...]:
 
 
 def load(name: str, version: str | None) -> PromptTemplate:
-    """The named template, in its newest version when none is given; raises ``InputError`` naming those that exist."""
+    """Loads a prompt, by default in its newest version; raises ``InputError`` with the versions that exist."""
     versions = available().get(name)
     if versions is None:
         raise InputError(f"no prompt {name!r}; there are {', '.join(available())}", field="config.prompt_name")
@@ -79,7 +79,7 @@ def load(name: str, version: str | None) -> PromptTemplate:
 
 
 def load_part(name: str, version: str) -> PromptTemplate:
-    """A template of ours that is no prompt by itself: its name begins with ``_``."""
+    """Loads one version of a template that is no prompt by itself (its name begins with ``_``)."""
     return _compiled(name, version)
 
 
@@ -110,18 +110,18 @@ def _compiled(name: str, version: str) -> PromptTemplate:
 
 
 class Slots:
-    """The values that are put in after rendering, each by its number.
+    """The values that replace the numbered slots after rendering.
 
     Args:
-        filtered: what each text goes through when it is put in; None: nothing.
+        filtered: a function for each text value, such as defusing; None: no change.
     """
 
     def __init__(self, filtered: Callable[[str], str] | None = None) -> None:
         self.values: list[Any] = []
         self._filtered = filtered
 
-    def put(self, value: Any) -> str:
-        """Keep a value; returns the mark that stands for it. An empty or missing value gives an empty string."""
+    def add(self, value: Any) -> str:
+        """Adds a value and returns the mark of its slot; an empty or missing value gives an empty string."""
         if value is None or value == "":
             return ""
         if self._filtered is not None and isinstance(value, str):
@@ -131,7 +131,7 @@ class Slots:
 
 
 def fill(template: PromptTemplate, slots: Slots, variables: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
-    """Render a template; returns its messages as (role, pieces), a piece being literal text or a slot's value.
+    """Renders a template into messages as (role, pieces); a piece is literal text or a slot's value.
 
     The template opens a message with ``message("system")`` or ``message("user")``; white space around it is dropped.
     """
@@ -144,10 +144,10 @@ def fill(template: PromptTemplate, slots: Slots, variables: Mapping[str, Any]) -
 
 @lru_cache(maxsize=512)
 def _laid_out(template: PromptTemplate, variables: bytes) -> tuple[tuple[str, tuple[str | int, ...]], ...]:
-    """The messages as (role, pieces), a piece being literal text or the number of a slot.
+    """The messages as (role, pieces); a piece is literal text or the number of a slot.
 
-    Nothing from outside is in it, only its marks, so that the jobs of one configuration share it: the engine takes
-    some 70 us of the 100 that a prompt's messages take.
+    The result contains no value from outside, only marks, so that the jobs of one configuration share it: the engine
+    takes some 70 us of the 100 that a prompt's messages take.
     """
     text = template.compiled.render(orjson.loads(variables), message=lambda role: f"\x00{role}\x00")
     messages: list[tuple[str, list[str | int]]] = []

@@ -65,13 +65,13 @@ def _rendered(template: PromptTemplate, request: JobRequest, asked: Asked) -> Pr
         "passages": [
             {
                 "number": passage.number,
-                "about": slots.put(title_of(request, passage.source_index)),
-                "words": slots.put(SourcePart(source_index=passage.source_index, start=passage.start, end=passage.end)),
+                "about": slots.add(title_of(request, passage.source_index)),
+                "words": slots.add(SourcePart(source_index=passage.source_index, start=passage.start, end=passage.end)),
             }
             for passage in asked.passages
         ],
         "claims": [
-            {"number": number, "words": slots.put(text), "before": slots.put(before)}
+            {"number": number, "words": slots.add(text), "before": slots.add(before)}
             for number, (text, before) in enumerate(zip(asked.texts, asked.before, strict=True), start=1)
         ],
     }

@@ -14,10 +14,10 @@ from schemas.generation import CitationStyle, OutputFormat
 from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import JobState, Outcome
-from tasks.amend import amended
+from tasks.amend import amend
 from tasks.check import examine
 from tasks.checkers import ground
-from tasks.policy import Examined
+from tasks.policy import CheckedAnswer
 from tasks.ports import FinalJob
 from tasks.postprocess import postprocess
 from tasks.prompt import render
@@ -114,14 +114,14 @@ FOUR = "The morning edition is printed in Port Lune at four [1]."
 JOB = leased_for_check(request_with(), GOOD)
 
 
-def checked(text: str, **config: Any) -> Examined:
+def checked(text: str, **config: Any) -> CheckedAnswer:
     request = request_with(**config)
     completion = make_completion(text)
     processed = postprocess(request, render(request, completion.protocol), completion)
-    return Examined(replace(JOB, request=request), completion, processed, ground(request, processed))
+    return CheckedAnswer(replace(JOB, request=request), completion, processed, ground(request, processed))
 
 
-def assert_offsets_hold(answer: Examined) -> None:
+def assert_offsets_hold(answer: CheckedAnswer) -> None:
     response = answer.processed.response
     for citation in answer.processed.citations:
         assert citation.quoted_text == SOURCE[citation.source_start or 0 : citation.source_end or 0]
@@ -132,7 +132,7 @@ def assert_offsets_hold(answer: Examined) -> None:
 
 
 def test_a_long_answer_is_cut_at_a_sentence_end_and_says_so() -> None:
-    kept, told = amended(checked(f"{GOOD} {FOUR} {BAD}", max_response_length=110))
+    kept, told = amend(checked(f"{GOOD} {FOUR} {BAD}", max_response_length=110))
 
     assert kept.processed.response == f"{GOOD} {FOUR}"
     assert told == ("the answer was cut at a sentence end from 164 to at most 110 characters",)
@@ -144,7 +144,7 @@ def test_a_long_answer_is_cut_at_a_sentence_end_and_says_so() -> None:
 
 
 def test_a_first_sentence_that_is_too_long_is_cut_at_a_word() -> None:
-    kept, told = amended(checked(f"{GOOD} {BAD}", max_response_length=30))
+    kept, told = amend(checked(f"{GOOD} {BAD}", max_response_length=30))
 
     assert kept.processed.response == "The night desk opens at [1]…"
     assert "within its first sentence" in told[0]
@@ -152,7 +152,7 @@ def test_a_first_sentence_that_is_too_long_is_cut_at_a_word() -> None:
 
 
 def test_what_can_not_be_cut_stays_whole_and_says_so() -> None:
-    kept, told = amended(checked(GOOD, max_response_length=3))
+    kept, told = amend(checked(GOOD, max_response_length=3))
 
     assert kept.processed.response == GOOD
     assert told == ("the answer could not be cut to 3 characters",)
@@ -160,7 +160,7 @@ def test_what_can_not_be_cut_stays_whole_and_says_so() -> None:
 
 @pytest.mark.parametrize(("output_format", "limit"), [("json", 160), ("table", 110), ("steps", 70)])
 def test_forms_lose_whole_items(output_format: str, limit: int) -> None:
-    kept, told = amended(checked(f"{GOOD} {FOUR}", output_format=output_format, max_response_length=limit))
+    kept, told = amend(checked(f"{GOOD} {FOUR}", output_format=output_format, max_response_length=limit))
 
     response = kept.processed.response
     assert len(response) <= limit
@@ -196,7 +196,7 @@ def test_any_answer_is_cut_to_its_length_with_exact_offsets(
         max_response_length=limit,
         on_ungrounded=policy,
     )
-    kept, told = amended(answer)
+    kept, told = amend(answer)
 
     fits = len(kept.processed.response) <= limit
     assert fits or any("could not be cut" in one for one in told)

@@ -33,7 +33,7 @@ from tasks.ports import (
 )
 from tasks.retry import RetryPolicy
 from tasks.sharing import NOBODY, SharePolicy
-from tasks.trial import Shares
+from tasks.trial import Variants
 from tests.builders import make_batch, make_jobs, make_request
 from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
 from worker.ledger.journal import LedgerJournal
@@ -57,7 +57,7 @@ class Desk:
     checks: list[Leased] = field(default_factory=list)
     finals: list[FinalJob] = field(default_factory=list)
     tokens: TokenSink = field(default_factory=Unheard)
-    shares: Shares = field(default_factory=dict)
+    shares: Variants = field(default_factory=dict)
     surely_held: bool = True
     sharing: SharePolicy = NOBODY
 

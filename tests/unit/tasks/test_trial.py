@@ -8,7 +8,7 @@ import pytest
 from schemas.generation import GenerationConfig
 from schemas.job import JobRequest
 from tasks.errors import ConfigurationError
-from tasks.trial import version_for, with_trial
+from tasks.trial import draw_version, with_variant
 from worker.settings import load_settings
 
 IDS = [uuid5(UUID(int=0), str(number)) for number in range(2000)]
@@ -20,7 +20,7 @@ def request(**config: str) -> JobRequest:
 
 
 def test_many_jobs_get_the_versions_in_proportion_to_their_weights() -> None:
-    drawn = Counter(version_for(job_id, {"1": 1, "2": 4}) for job_id in IDS)
+    drawn = Counter(draw_version(job_id, {"1": 1, "2": 4}) for job_id in IDS)
     # 400 expected; five standard deviations of a binomial are 89. The ids are fixed, so this never flickers.
     assert abs(drawn["1"] - 400) < 89
     assert drawn.total() == len(IDS)
@@ -28,18 +28,18 @@ def test_many_jobs_get_the_versions_in_proportion_to_their_weights() -> None:
 
 def test_a_job_keeps_its_version_however_the_settings_name_the_weights() -> None:
     for job_id in IDS[:200]:
-        version = version_for(job_id, {"1": 0.2, "2": 0.8})
-        assert version == version_for(job_id, {"2": 8, "1": 2})
-        assert version_for(job_id, {"2": 1e-9}) == "2"
+        version = draw_version(job_id, {"1": 0.2, "2": 0.8})
+        assert version == draw_version(job_id, {"2": 8, "1": 2})
+        assert draw_version(job_id, {"2": 1e-9}) == "2"
 
 
 def test_only_a_job_that_names_no_version_takes_part() -> None:
-    versions = {with_trial(request(), job_id, SHARES).config.prompt_version for job_id in IDS[:50]}
+    versions = {with_variant(request(), job_id, SHARES).config.prompt_version for job_id in IDS[:50]}
     assert versions == {"1", "2"}
     for own in (request(prompt_version="1"), request(mode="simple"), request(prompt_name="analytical")):
-        assert {with_trial(own, job_id, SHARES) is own for job_id in IDS[:50]} == {True}
-    named = with_trial(request(mode="simple", prompt_name="grounded"), IDS[0], SHARES)
-    assert named.config.prompt_version == version_for(IDS[0], SHARES["grounded"])
+        assert {with_variant(own, job_id, SHARES) is own for job_id in IDS[:50]} == {True}
+    named = with_variant(request(mode="simple", prompt_name="grounded"), IDS[0], SHARES)
+    assert named.config.prompt_version == draw_version(IDS[0], SHARES["grounded"])
 
 
 @pytest.mark.parametrize(
