@@ -1,4 +1,4 @@
-"""What a checker is given and what it gives back: one form for all layers of the check."""
+"""Input and output of a checker: one form for all layers of the check."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,18 +14,18 @@ from tasks.text.sentences import Span
 
 @dataclass(frozen=True, slots=True)
 class CheckedClaim:
-    """A claim to be checked: its words without markers, its place in the response, and what it cites."""
+    """A claim to be checked: its words without markers, its place in the response, and its citations."""
 
     text: str
     span: Span
     citations: tuple[Citation, ...] = ()
     unknown: tuple[int, ...] = ()
-    """Source numbers it cites that were not given."""
+    """Source numbers it cites that the request does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimFinding:
-    """What one checker says of one claim; ``verdict`` None: it has only a remark to make, or nothing to say."""
+    """One checker's finding on one claim; ``verdict`` None: a remark only, or nothing."""
 
     verdict: Verdict | None = None
     score: float | None = None
@@ -33,11 +33,11 @@ class ClaimFinding:
     miscited: bool = False
     reason: str = ""
     attribution: Attribution | None = None
-    """How well its citations carry it; only from a layer that reads meaning."""
+    """Recall and precision of its citations; only from a layer that reads meaning."""
     heard_from: HeardFrom | None = None
-    """Whose question it was that a judge answered so, if not this answer's."""
+    """The call that a reused verdict of a judge came from."""
     heard: JudgeWord | None = None
-    """Of the judge: its own word, before it was weighed."""
+    """The judge's own verdict, before it was weighed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class CheckInput:
     request: JobRequest
     claims: tuple[CheckedClaim, ...]
     found: Mapping[CheckerName, Sequence[ClaimFinding]] = field(default_factory=dict)
-    """What the layers before this one found."""
+    """Findings of the layers that ran before."""
 
 
 class Checker(Protocol):
@@ -57,5 +57,5 @@ class Checker(Protocol):
     version: str
 
     def check(self, answer: CheckInput) -> Sequence[ClaimFinding]:
-        """One finding per claim of the answer, in order. Pure; may raise, which leaves its verdicts out."""
+        """Check all claims: one finding each, in order. Pure; a checker that raises gives no verdicts."""
         ...

@@ -1,4 +1,4 @@
-"""Make one verdict per claim of what the layers found, and the scores of the whole answer."""
+"""Fuse the findings of all layers: one verdict per claim, and the scores of the whole answer."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from tasks.checkers.joint import joint_probability
 from tasks.text.sentences import Span
 
 DECIDING = (CheckerName.JUDGE, CheckerName.LOCAL, CheckerName.LEXICAL, CheckerName.STRUCTURE)
-"""Whose verdict counts, first to last: the judge's and the local model's, which have the words' weighed in, before that of a
-layer that reads the words, before one that reads only the form."""
+"""Layers by precedence: judge and local model, whose verdicts include the lexical score, then the lexical layer, then the
+layer that reads only the form of citations."""
 
 CALIBRATED = frozenset({CheckerName.LEXICAL.value, CheckerName.LOCAL.value, CheckerName.JUDGE.value})
 """Layers whose score is a calibrated probability."""
@@ -21,29 +21,29 @@ CALIBRATED = frozenset({CheckerName.LEXICAL.value, CheckerName.LOCAL.value, Chec
 def attributions(
     findings: Mapping[CheckerName, Sequence[ClaimFinding]],
 ) -> list[Attribution]:
-    """What the first deciding layer that judges citations says of those of each claim."""
+    """Attributions of each claim, from the first layer in ``DECIDING`` that has any."""
     for name in DECIDING:
-        judged = [found.attribution for found in findings.get(name, ()) if found.attribution is not None]
-        if judged:
-            return judged
+        attributed = [finding.attribution for finding in findings.get(name, ()) if finding.attribution is not None]
+        if attributed:
+            return attributed
     return []
 
 
 def fuse(text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding]) -> Claim:
-    """One verdict: that of the first deciding layer that has one; the remarks of all layers.
+    """Fuse the findings on one claim: verdict of the first layer in ``DECIDING`` that has one, remarks of all layers.
 
     Args:
         text: the claim's words as they stand in the response.
-        span: where.
-        findings: what each layer that ran found of it; empty: it was not checked.
+        span: its place there.
+        findings: by layer; empty: the claim was not checked.
     """
     decider = next((name for name in DECIDING if name in findings and findings[name].verdict is not None), None)
     decided = findings[decider] if decider else ClaimFinding()
     judged = decider is CheckerName.JUDGE and decided.verdict is not Verdict.UNCHECKED
     heard = findings[CheckerName.JUDGE].heard if CheckerName.JUDGE in findings else None
-    # What the words miss is no remark where a judge has read them.
-    others = [name for name in findings if name is not decider and not (judged and name is CheckerName.LEXICAL)]
-    remarks = [decided.reason, *(findings[name].reason for name in others)]
+    # A word that the lexical layer misses is no remark where a judge has read the text.
+    remaining = [name for name in findings if name is not decider and not (judged and name is CheckerName.LEXICAL)]
+    remarks = [decided.reason, *(findings[name].reason for name in remaining)]
     if decider is None:
         remarks.insert(0, "no checker gave a verdict")
     return Claim(
@@ -68,14 +68,14 @@ def summed_up(
     attributions: Sequence[Attribution],
     dependence: float,
 ) -> Grounding:
-    """The scores of the whole answer.
+    """Compute the scores of the whole answer.
 
     Args:
         claims: all of them, in order.
         versions: of the checkers that ran.
-        failed: why others did not.
-        attributions: of the claims whose citations a layer judged.
-        dependence: how alike the claims of an answer fare, in [0, 1]: see ``joint_probability``.
+        failed: reasons of the checkers that gave no verdict.
+        attributions: of the claims that a layer attributed.
+        dependence: between the claims of an answer, in [0, 1]: see ``joint_probability``.
     """
     counts = Counter(claim.verdict for claim in claims)
     checkable = len(claims) - counts[Verdict.NOT_CHECKABLE]
@@ -110,13 +110,13 @@ def _weakest(claims: Sequence[Claim]) -> int | None:
 
 
 def _confidence(claims: Sequence[Claim], dependence: float) -> float | None:
-    """The probability that no claim is unsupported; None when a checkable claim has no calibrated score."""
+    """Probability that no claim is unsupported; None when a checkable claim has no calibrated score."""
     scores = [
         claim.score if claim.checker in CALIBRATED else None
         for claim in claims
         if claim.verdict is not Verdict.NOT_CHECKABLE
     ]
-    known = [score for score in scores if score is not None]
-    if not known or len(known) < len(scores):
+    calibrated = [score for score in scores if score is not None]
+    if not calibrated or len(calibrated) < len(scores):
         return None
-    return round(joint_probability(known, dependence), 4)
+    return round(joint_probability(calibrated, dependence), 4)

@@ -1,17 +1,17 @@
-"""Check the form of the citations: they exist, their quotes are real, and every claim carries one."""
+"""Check the form of citations: they exist, their quotes are real, and every claim has one."""
 
 from schemas.grounding import Verdict
 from tasks.checkers.answer import CheckedClaim, CheckInput, ClaimFinding
 
 
 class Structure:
-    """Says unsupported of a claim whose citations are all broken; never says supported, as it reads no meaning."""
+    """Finds claims unsupported whose citations are all broken; never supported, as it reads no meaning."""
 
     name = "structure"
     version = "1"
 
     def check(self, answer: CheckInput) -> list[ClaimFinding]:
-        """One finding per claim, in order."""
+        """Check all claims: one finding each, in order."""
         config = answer.request.config
         total = sum(len(claim.citations) for claim in answer.claims)
         wants_more = config.include_citations and total < config.min_citations
