@@ -29,8 +29,9 @@ from tests.servers import Servers, advance_clock
 from worker.doctor import Finding, Severity, examine
 from worker.doctor.postgres import RESET_CLOCK
 from worker.doctor.workers import count_listeners
-from worker.ledger.migrate import head_revision, migrate
+from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.schema_version import head_revision
 from worker.limits.book import Notice, Order
 from worker.limits.shared import SharedBooks
 from worker.limits.terms import Terms

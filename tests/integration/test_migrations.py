@@ -15,11 +15,13 @@ from sqlalchemy.exc import DBAPIError
 from schemas.record import GenerationRecord
 from tasks.errors import LedgerUnavailable, SchemaMismatch
 from tests.servers import Servers
-from worker.ledger import migrate as migrate_module
-from worker.ledger.database import sqlalchemy_url
-from worker.ledger.migrate import head_revision, migrate
+from worker.ledger import schema_version, upgrade
+from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.record_columns import RECORD_COLUMNS
+from worker.ledger.schema_version import REVISIONS, head_revision
 from worker.ledger.tables import generation_record, metadata
+from worker.ledger.upgrade import script_revisions, sqlalchemy_url
 
 _SCRIPT = """
 from alembic import op
@@ -33,8 +35,9 @@ def next_version(tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPat
     """Give the code one migration more than the databases of the tests have; returns its revision."""
     assert servers.template, "made with the real scripts"
     folder = tmp_path / "migrations"
-    shutil.copytree(migrate_module.SCRIPTS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(migrate_module, "SCRIPTS", str(folder))
+    shutil.copytree(upgrade.SCRIPTS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(upgrade, "SCRIPTS", str(folder))
+    monkeypatch.setattr(schema_version, "REVISIONS", ("0001", "0002"))
     statement = "ALTER TABLE batch ADD COLUMN note text"
     (folder / "versions" / "0002_note.py").write_text(_SCRIPT.format(name="0002", before="0001", statement=statement))
     return "0002"
@@ -69,6 +72,20 @@ def test_record_table_and_schema_have_the_same_fields() -> None:
     assert {column.name for column in generation_record.columns} == set(GenerationRecord.model_fields)
 
 
+def test_statements_know_the_columns_of_the_record_table(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute(
+            "SELECT attname, typname FROM pg_attribute JOIN pg_type t ON t.oid = atttypid "
+            "WHERE attrelid = 'generation_record'::regclass AND attnum > 0 ORDER BY attnum"
+        ).fetchall()
+
+    assert list(RECORD_COLUMNS.items()) == rows
+
+
+def test_the_code_knows_the_revisions_of_the_scripts() -> None:
+    assert script_revisions() == REVISIONS
+
+
 def test_migrating_twice_changes_nothing(database_url: str) -> None:
     assert migrate(database_url) == (head_revision(), head_revision())
 
@@ -86,7 +103,7 @@ def test_an_older_database_is_refused_and_then_brought_up(database_url: str, nex
 def test_a_migration_that_fails_changes_nothing(
     servers: Servers, next_version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = Path(migrate_module.SCRIPTS) / "versions" / "0003_broken.py"
+    broken = Path(upgrade.SCRIPTS) / "versions" / "0003_broken.py"
     broken.write_text(
         _SCRIPT.format(name="0003", before=next_version, statement="ALTER TABLE nothing ADD COLUMN x int")
     )

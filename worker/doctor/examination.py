@@ -11,8 +11,8 @@ from worker.doctor import broker, jobs, limits, place, postgres, workers
 from worker.doctor.finding import Finding, Severity
 from worker.ledger.health import LedgerHealth, Refused, look
 from worker.ledger.invariants import INVARIANTS
-from worker.ledger.migrate import Standing
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.schema_version import Standing
 from worker.settings import Settings, load_settings
 from worker.wiring import Endpoints, embedded, endpoints
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from worker.doctor.finding import Finding, Severity
 from worker.ledger.database import safe_url
 from worker.ledger.health import OLDEST_SUPPORTED, Connected, Refusal, Refused
-from worker.ledger.migrate import Standing, head_revision
+from worker.ledger.schema_version import Standing, head_revision
 
 CLOCK_TOLERANCE = timedelta(seconds=1)
 

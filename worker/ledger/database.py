@@ -16,7 +16,6 @@ from psycopg import AsyncConnection
 from psycopg.rows import namedtuple_row
 from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
-from sqlalchemy.engine import make_url
 
 from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
 
@@ -67,11 +66,6 @@ _ROW_AT_FAULT = (
 )
 
 set_json_loads(orjson.loads)
-
-
-def sqlalchemy_url(database_url: str) -> str:
-    """The same database for SQLAlchemy's psycopg 3 dialect; accepts ``postgres://`` and ``postgresql://``."""
-    return make_url(database_url).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
 
 
 def safe_url(url: str) -> str:

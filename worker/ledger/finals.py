@@ -6,26 +6,14 @@ from typing import Any, get_type_hints
 from uuid import UUID
 
 from pydantic import TypeAdapter
-from sqlalchemy import Column, SmallInteger, Text, Uuid
-from sqlalchemy.dialects.postgresql import JSONB
 
 from schemas.record import GenerationRecord
 from tasks.ports import FinalJob, JobView
 from worker.ledger.database import TRANSACTION_S, Database
 from worker.ledger.reading import VIEW_COLUMNS, view_of
-from worker.ledger.tables import generation_record
+from worker.ledger.record_columns import RECORD_COLUMNS
 
-RECORD_COLUMNS = tuple(column.name for column in generation_record.columns if column.name != "created_at")
-
-
-def _array_type(column: Column[Any]) -> str:
-    for kind, name in ((Uuid, "uuid"), (SmallInteger, "int2"), (JSONB, "jsonb"), (Text, "text")):
-        if isinstance(column.type, kind):
-            return name
-    raise TypeError(f"generation_record.{column.name} has a type that no array is known for: {column.type!r}")
-
-
-_ARRAY_TYPES = {name: _array_type(generation_record.columns[name]) for name in RECORD_COLUMNS}
+_ARRAY_TYPES = {name: kind for name, kind in RECORD_COLUMNS.items() if name != "created_at"}
 _ENCODERS: dict[str, TypeAdapter[Any]] = {
     name: TypeAdapter[Any](get_type_hints(GenerationRecord)[name])
     for name, kind in _ARRAY_TYPES.items()
@@ -33,7 +21,7 @@ _ENCODERS: dict[str, TypeAdapter[Any]] = {
 }
 
 _RECORD_ARRAYS = ", ".join(f"%({name})b::{kind}[]" for name, kind in _ARRAY_TYPES.items())
-_RECORD_NAMES = ", ".join(RECORD_COLUMNS)
+_RECORD_NAMES = ", ".join(_ARRAY_TYPES)
 
 _FINISH = f"""
 WITH given AS (
@@ -51,7 +39,7 @@ WITH given AS (
     RETURNING j.id
 ), recorded AS (
     INSERT INTO generation_record ({_RECORD_NAMES}, created_at)
-    SELECT {", ".join(f"d.{name}" for name in RECORD_COLUMNS)}, nightdesk_now()
+    SELECT {", ".join(f"d.{name}" for name in _ARRAY_TYPES)}, nightdesk_now()
     -- Not a join: 50 by 50 wide rows would be compared one with the other.
     FROM given d WHERE d.job_id = ANY (ARRAY(SELECT id FROM finished))
 )
@@ -106,7 +94,7 @@ class Finals:
             "state": [final.state.value for final in finals],
             "outcome": [final.outcome.value if final.outcome else None for final in finals],
         }
-        for name in RECORD_COLUMNS:
+        for name in _ARRAY_TYPES:
             values = [getattr(final.record, name) for final in finals]
             encoder = _ENCODERS.get(name)
             if encoder is not None:

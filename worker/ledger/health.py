@@ -15,8 +15,8 @@ from psycopg.rows import dict_row
 
 from schemas.states import HeldReason, Step
 from worker.ledger.database import Database
-from worker.ledger.migrate import Standing, standing
 from worker.ledger.presence import PRESENT_FOR, known_steps
+from worker.ledger.schema_version import Standing, standing
 
 MANY = 10_000
 """Counts stop here."""

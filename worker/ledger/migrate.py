@@ -1,49 +1,12 @@
-"""Brings a database to the schema this code expects, and tells whether it is there."""
+"""Brings a database to the schema this code expects; loads the migration library only for a database behind it."""
 
-from enum import StrEnum
-from importlib.resources import files
+from collections.abc import Callable
+from importlib import import_module
 
 import psycopg
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine
-from sqlalchemy.pool import NullPool
 
-from tasks.errors import SchemaMismatch
-from worker.ledger.database import CONNECT_S, not_permitted, sqlalchemy_url, unavailable
-
-SCRIPTS = str(files("worker.ledger") / "migrations")
-"""Folder of the migration scripts."""
-
-MIGRATION_LOCK = 0x6E64_6D67
-"""Advisory lock key: two processes that migrate at once do it one after the other."""
-
-
-class Standing(StrEnum):
-    """How a database's schema stands to the one this code expects."""
-
-    CURRENT = "current"
-    EMPTY = "empty"
-    BEHIND = "behind"
-    NEWER = "newer"
-
-
-def _config(connection: Connection | None = None) -> Config:
-    config = Config()
-    # A percent sign would be read as interpolation.
-    config.set_main_option("script_location", SCRIPTS.replace("%", "%%"))
-    if connection is not None:
-        config.attributes["connection"] = connection
-    return config
-
-
-def head_revision() -> str:
-    """The revision this code expects."""
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    assert head is not None
-    return head
+from worker.ledger.database import CONNECT_S, not_permitted, unavailable
+from worker.ledger.schema_version import head_revision, refuse_newer
 
 
 def migrate(database_url: str) -> tuple[str | None, str]:
@@ -53,51 +16,24 @@ def migrate(database_url: str) -> tuple[str | None, str]:
     Raises: LedgerUnavailable, SchemaMismatch when the database is newer than this code, LedgerError when the role may
     not change it.
     """
-    engine = create_engine(
-        sqlalchemy_url(database_url), poolclass=NullPool, connect_args={"connect_timeout": CONNECT_S}
-    )
+    head = head_revision()
+    before = _revision(database_url)
+    refuse_newer(before)
+    if before == head:
+        return head, head
+    upgrade: Callable[[str], tuple[str | None, str]] = import_module("worker.ledger.upgrade").upgrade
+    return upgrade(database_url)
+
+
+def _revision(database_url: str) -> str | None:
     try:
-        with engine.begin() as connection:
-            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
-            before = MigrationContext.configure(connection).get_current_revision()
-            _refuse_newer(before)
-            command.upgrade(_config(connection), "head")
-            after = MigrationContext.configure(connection).get_current_revision()
-    except Exception as error:
-        if isinstance(getattr(error, "orig", None), psycopg.OperationalError):
-            raise unavailable(database_url, error) from error
-        if isinstance(getattr(error, "orig", None), psycopg.errors.InsufficientPrivilege):
-            raise not_permitted(error.orig) from error  # type: ignore[attr-defined]
-        raise
-    finally:
-        engine.dispose()
-    assert after is not None
-    return before, after
-
-
-def standing(revision: str | None) -> Standing:
-    """How a database at ``revision`` (None: without a schema) stands to this code."""
-    if revision is None:
-        return Standing.EMPTY
-    if revision == head_revision():
-        return Standing.CURRENT
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    return Standing.BEHIND if revision in known else Standing.NEWER
-
-
-def _refuse_newer(revision: str | None) -> None:
-    if standing(revision) is Standing.NEWER:
-        raise SchemaMismatch(
-            f"the database is at revision {revision}, which this version of nightdesk does not know; "
-            "it was migrated by a newer version: upgrade nightdesk"
-        )
-
-
-def require_current(revision: str | None) -> None:
-    """Raise ``SchemaMismatch`` unless a database at ``revision`` fits this code."""
-    _refuse_newer(revision)
-    if revision != head_revision():
-        raise SchemaMismatch(
-            f"the database is at revision {revision or 'none (empty)'}, this version needs {head_revision()}: "
-            "run 'nightdesk migrate'"
-        )
+        with psycopg.connect(database_url, connect_timeout=CONNECT_S, autocommit=True) as connection:
+            exists = connection.execute("SELECT to_regclass('alembic_version') IS NOT NULL").fetchone()
+            if exists is None or not exists[0]:
+                return None
+            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+            return str(row[0]) if row else None
+    except psycopg.OperationalError as error:
+        raise unavailable(database_url, error) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise not_permitted(error) from error

@@ -15,10 +15,10 @@ from worker.ledger.hearing import Hearing
 from worker.ledger.invariants import Invariants
 from worker.ledger.leasing import Leasing
 from worker.ledger.locating import Locating
-from worker.ledger.migrate import require_current
 from worker.ledger.person import PersonVerbs
 from worker.ledger.presence import Presence
 from worker.ledger.reading import Reading
+from worker.ledger.schema_version import require_current
 from worker.ledger.sharing import SharingVerbs
 from worker.ledger.submission import Submission
 

@@ -14,18 +14,16 @@ from schemas.states import JobState, Outcome, Step
 from tasks.errors import NotFound
 from tasks.ports import JobDetail, JobView
 from worker.ledger.database import Database
-from worker.ledger.tables import generation_record
+from worker.ledger.record_columns import RECORD_COLUMNS
 
 STREAM_PAGE = 500
 """Rows fetched at a time when a batch is streamed."""
-
-_RECORD_COLUMNS = tuple(column.name for column in generation_record.columns)
 
 VIEW_COLUMNS = """
     j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.state, j.step, j.run, j.round, j.outcome, j.held_reason,
     j.created_at, j.scheduled_at, j.started_at, j.finished_at, j.result_published_at, j.cost_usd, j.erased_at,
     r.request,
-    """ + ", ".join(f"g.{name} AS record_{name}" for name in _RECORD_COLUMNS)
+    """ + ", ".join(f"g.{name} AS record_{name}" for name in RECORD_COLUMNS)
 """Columns of a view over ``job j``, ``job_request r`` and ``generation_record g``."""
 
 _VIEW_JOINS = """
@@ -148,7 +146,7 @@ def view_of(row: Any) -> JobView:
     """Make a view of a row with ``VIEW_COLUMNS``."""
     record = None
     if row.record_job_id is not None:
-        record = GenerationRecord(**{name: getattr(row, f"record_{name}") for name in _RECORD_COLUMNS})
+        record = GenerationRecord(**{name: getattr(row, f"record_{name}") for name in RECORD_COLUMNS})
     return JobView(
         job_id=row.id,
         batch_id=row.batch_id,

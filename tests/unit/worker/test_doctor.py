@@ -19,7 +19,7 @@ from worker.doctor.place import LEAST_FREE, check_disk, check_provider, check_sp
 from worker.doctor.postgres import check_server as check_postgres
 from worker.doctor.workers import check_consumers, check_local
 from worker.ledger.health import MANY, Connected, Held, LedgerHealth, PausedLane
-from worker.ledger.migrate import Standing, head_revision
+from worker.ledger.schema_version import Standing, head_revision
 from worker.settings import ProviderKind, ProviderSettings, Settings
 from worker.spool import spool_folder
 

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations on the connection that ``worker.ledger.migrate`` hands in."""
+"""Alembic's entry: runs the migrations on the connection that ``worker.ledger.upgrade`` hands in."""
 
 from alembic import context
 
