@@ -3,6 +3,7 @@
 given        reads answers that already exist as check-only jobs
 door         reads what a message over Redis carries
 submit       validates requests and writes them to the ledger
+canonical    writes a request in its canonical form, with its hash
 dispatch     promotes what is due, hints what is available, sweeps what is unpublished
 pipeline     admits hinted jobs to the process's loop, within its slots
 generate     prompt, attempt, provider call, completion

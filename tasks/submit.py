@@ -1,23 +1,21 @@
 """Validates requests at the door and writes them to the ledger; ids are returned only after the commit."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import orjson
 from celery import Task, shared_task
 from celery.exceptions import Reject
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError
 from uuid_utils.compat import uuid7
 
 from schemas import CONTRACT_VERSION
 from schemas.batch import BatchRequest
-from schemas.job import MAX_REQUEST_BYTES, JobRequest, unknown_keys
+from schemas.job import JobRequest, unknown_keys
 from schemas.states import Step
 from tasks.answers.objects import check_schema
+from tasks.canonical import canonical
 from tasks.door import read_message, refusal
 from tasks.errors import InputError, LedgerError, MessageTaken, ServiceUnavailable, Unstorable
 from tasks.ports import Ledger, NewBatch, NewJob, Receipt, wired
@@ -82,52 +80,6 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
 def _kind(raw: Any) -> str:
     names = {str: "a string", list: "a list", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
     return names.get(type(raw), type(raw).__name__)
-
-
-def canonical(request: JobRequest) -> tuple[bytes, bytes]:
-    """The request as it is stored, and its SHA-256.
-
-    The hash leaves defaults out, so that a later version with more fields still recognises the same request.
-
-    Raises: InputError for characters PostgreSQL can't keep (U+0000, lone surrogates), naming the field, and for a job
-    of more than ``MAX_REQUEST_BYTES``.
-    """
-    try:
-        stored = request.model_dump_json().encode()
-        basis = orjson.dumps(request.model_dump(mode="json", exclude_defaults=True), option=orjson.OPT_SORT_KEYS)
-    except (PydanticSerializationError, UnicodeEncodeError, orjson.JSONEncodeError) as error:
-        _refuse_unstorable(request.model_dump())
-        raise InputError(f"can't be written as JSON: {error}") from error
-    if b"\\u0000" in stored:
-        _refuse_unstorable(request.model_dump())
-    if len(stored) > MAX_REQUEST_BYTES:
-        raise InputError(
-            f"the job holds {len(stored):,} bytes of JSON, at most {MAX_REQUEST_BYTES:,} are taken; "
-            "give fewer or shorter sources"
-        )
-    return stored, hashlib.sha256(basis).digest()
-
-
-def _refuse_unstorable(value: Any, path: str = "") -> None:
-    if isinstance(value, str):
-        if "\x00" in value:
-            raise InputError(f"holds the character U+0000 at position {value.index(chr(0))}; remove it", field=path)
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(
-                f"holds half of a surrogate pair at position {error.start}; it is not valid Unicode, repair the text",
-                field=path,
-            ) from None
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            inside = f"{path}.{key}" if path else str(key)
-            if isinstance(key, str):
-                _refuse_unstorable(key, f"{inside} (the key itself)")
-            _refuse_unstorable(inner, inside)
-    elif isinstance(value, list | tuple):
-        for index, inner in enumerate(value):
-            _refuse_unstorable(inner, f"{path}.{index}")
 
 
 def new_job(request: JobRequest, *, position: int, tenant: str, job_id: UUID | None = None) -> NewJob:

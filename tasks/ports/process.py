@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
-from celery import current_app
+import celery
 
 from schemas.states import Step
 from tasks.errors import ConfigurationError
@@ -103,7 +103,7 @@ def wired() -> Runtime:
 
     Raises: ConfigurationError in a process that is no worker.
     """
-    runtime: Runtime | None = getattr(current_app, "runtime", None)
+    runtime: Runtime | None = getattr(celery.current_app, "runtime", None)
     if runtime is None:
         raise ConfigurationError("no runtime is attached to the Celery app: start it with 'nightdesk worker'")
     return runtime

@@ -1,13 +1,16 @@
 """Says how a run went: a few lines for people, or JSON."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schemas.batch import BatchStatus
 from schemas.states import HeldReason
 from worker.cli.messages import tell
 from worker.cli.output import write_json
 from worker.cli.progress import counts_of, duration
-from worker.cli.running import Order, Report
+
+if TYPE_CHECKING:
+    # Commands that only show batches need nothing of a run.
+    from worker.cli.running import Order, Report
 
 _RELEASES = {
     HeldReason.BUDGET: (
@@ -42,7 +45,7 @@ def held_lines(status: BatchStatus) -> list[str]:
     return lines
 
 
-def told(report: Report, output: str) -> list[str]:
+def told(report: "Report", output: str) -> list[str]:
     """The end of a run, for people."""
     status = report.status
     lines = []
@@ -63,7 +66,7 @@ def told(report: Report, output: str) -> list[str]:
     return lines
 
 
-def _document(report: Report, output: str) -> dict[str, Any]:
+def _document(report: "Report", output: str) -> dict[str, Any]:
     """The end of a run, for programs."""
     return {
         "batch_id": str(report.batch_id) if report.batch_id else None,
@@ -79,7 +82,7 @@ def _document(report: Report, output: str) -> dict[str, Any]:
     }
 
 
-def sum_up(report: Report, order: Order, *, as_json: bool) -> int:
+def sum_up(report: "Report", order: "Order", *, as_json: bool) -> int:
     """Say how a run went, unless its order asks for quiet, and return its exit code."""
     if as_json and order.output != "-":
         write_json(_document(report, order.output))

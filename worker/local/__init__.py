@@ -7,6 +7,10 @@ The modules, from the outside in: ``servers`` (these four), ``launch`` (make one
 ``polling``; ``options`` go in, ``report`` and ``errors`` come out.
 """
 
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
 from worker.local.errors import (
     BinariesError,
     HomeError,
@@ -17,7 +21,6 @@ from worker.local.errors import (
 )
 from worker.local.options import LocalOptions
 from worker.local.report import Endpoints, LocalStatus, ServerStatus
-from worker.local.servers import remove, start, status, stop
 
 __all__ = [
     "BinariesError",
@@ -35,3 +38,31 @@ __all__ = [
     "status",
     "stop",
 ]
+
+
+def start(home: Path, options: LocalOptions | None = None) -> Endpoints:
+    """Start what is not running of a home's servers; see ``servers.start``."""
+    endpoints: Endpoints = _servers().start(home, options)
+    return endpoints
+
+
+def stop(home: Path, options: LocalOptions | None = None) -> frozenset[str]:
+    """Stop the servers of a home; see ``servers.stop``."""
+    stopped: frozenset[str] = _servers().stop(home, options)
+    return stopped
+
+
+def status(home: Path) -> LocalStatus:
+    """Look at the servers of a home without changing anything; see ``servers.status``."""
+    seen: LocalStatus = _servers().status(home)
+    return seen
+
+
+def remove(home: Path, options: LocalOptions | None = None) -> None:
+    """Stop the servers of a home and delete their data; see ``servers.remove``."""
+    _servers().remove(home, options)
+
+
+def _servers() -> Any:
+    # Both servers' clients come with it, and the help needs only the errors of this package.
+    return import_module("worker.local.servers")

@@ -1,14 +1,13 @@
 """Finds the providers that the settings and the SDKs' own variables describe; each is built when first asked for."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
 from schemas.generation import GenerationConfig
 from tasks.errors import ConfigurationError
 from tasks.ports import Provider, Turn
-from worker.providers.extractive import Extractive
 from worker.providers.models import DEFAULT_MODELS
 from worker.providers.presets import PRESETS
 from worker.settings import ProviderKind, ProviderSettings, Settings, plain_http
@@ -147,7 +146,8 @@ class ConfiguredProviders:
 
     def _build(self, name: str, given: ProviderSettings) -> Provider:
         if given.kind is ProviderKind.EXTRACTIVE:
-            return Extractive(latency_s=self._settings.extractive_latency_s, name=name)
+            extractive: Callable[..., Provider] = import_module("worker.providers.extractive").Extractive
+            return extractive(latency_s=self._settings.extractive_latency_s, name=name)
         if given.kind is ProviderKind.LLAMAINDEX:
             return self._build_llamaindex(name, given)
         key, base_url = self._key(name, given), self._base_url(name, given)

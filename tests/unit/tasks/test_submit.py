@@ -7,8 +7,9 @@ from uuid import uuid4
 import pytest
 
 from schemas.states import Step
+from tasks.canonical import canonical
 from tasks.errors import IdempotencyConflict, InputError
-from tasks.submit import canonical, new_batch, new_job, parse_request, submit
+from tasks.submit import new_batch, new_job, parse_request, submit
 from worker.ledger.memory import MemoryLedger
 
 GOOD: dict[str, Any] = {"query": "When?", "context": ["It happens at noon."]}

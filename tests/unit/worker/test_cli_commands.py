@@ -1,4 +1,6 @@
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -37,6 +39,28 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--help"]) == 0
     told = capsys.readouterr().out
     assert all(f"  {name} " in told for name in COMMANDS)
+
+
+_LIBRARIES = "alembic sqlalchemy psycopg redis kombu rich jinja2 openai anthropic"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needed"),
+    [
+        (["--help"], ""),
+        (["status", "--help"], "psycopg rich jinja2"),
+        (["run", "--help"], "psycopg redis kombu rich jinja2"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_loads_no_library_that_it_has_no_use_for(arguments: list[str], needed: str) -> None:
+    script = (
+        "import sys; from worker import cli; code = cli.run(sys.argv[1:]); "
+        f"print(*sorted(set(sys.modules).intersection({_LIBRARIES.split()}))); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+
+    assert set(done.stdout.splitlines()[-1].split()) <= set(needed.split())
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -1,6 +1,7 @@
-"""The commands, one module each; only the one that is asked for is imported, so that each starts quickly."""
+"""The commands, one module each; only the one that is asked for is imported, none for the help: each starts quickly."""
 
 from importlib import import_module
+from typing import NoReturn
 
 import typer
 
@@ -31,7 +32,7 @@ COMMANDS = {
 
 
 def load(arguments: list[str]) -> typer.Typer:
-    """The application with the command that ``arguments`` ask for, or with all when they ask for none."""
+    """The application with the command that ``arguments`` ask for; the others are there by name and purpose alone."""
     app = typer.Typer(
         help="Answers questions in bulk, from sources, with every claim checked.",
         no_args_is_help=True,
@@ -41,11 +42,16 @@ def load(arguments: list[str]) -> typer.Typer:
     )
     # A callback keeps "nightdesk run" a command of an application, also when it is the only one loaded.
     app.callback()(_nothing)
-    asked = arguments[0] if arguments else ""
-    for name in [asked] if asked in COMMANDS else COMMANDS:
-        module = import_module(f"{__name__}.{name}")
-        app.command(name, short_help=COMMANDS[name])(module.command)
+    # No option of the application takes a value: the first word is the command.
+    asked = next((word for word in arguments if not word.startswith("-")), "")
+    for name, purpose in COMMANDS.items():
+        command = import_module(f"{__name__}.{name}").command if name == asked else _not_loaded
+        app.command(name, short_help=purpose)(command)
     return app
+
+
+def _not_loaded() -> NoReturn:
+    raise AssertionError("only the command that the arguments name is run")
 
 
 def _nothing() -> None:
