@@ -19,13 +19,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
-    """One PostgreSQL and one Valkey for the whole run."""
+    """One PostgreSQL and one Valkey for the whole test process."""
     with running_servers() as servers:
         yield servers
 
 
 @pytest.fixture
 def database_url(servers: Servers) -> Iterator[str]:
-    """A fresh, migrated database."""
+    """An empty, migrated database."""
     with servers.database() as url:
         yield url

@@ -1,4 +1,4 @@
-"""Real servers for tests: one embedded PostgreSQL and Valkey per test run, a freshly cloned database per test."""
+"""Real servers for tests: one embedded PostgreSQL and Valkey per test process, an empty database per test."""
 
 import os
 import tempfile
@@ -7,52 +7,81 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from itertools import count
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
 
+from schemas.states import TRANSITIONS
+from tests.databases import Pool, new_database, on
 from worker import local
 from worker.ledger.migrate import migrate
 
-TEMPLATE = "nightdesk_template"
+_GUARD = """
+CREATE FUNCTION refuse_unknown_edge() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT (OLD.state || '>' || NEW.state) = ANY ({edges}::text[]) THEN
+        RAISE EXCEPTION 'no edge from % to %', OLD.state, NEW.state;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER edges BEFORE UPDATE ON job FOR EACH ROW WHEN (OLD.state IS DISTINCT FROM NEW.state)
+EXECUTE FUNCTION refuse_unknown_edge();
+CREATE FUNCTION refuse_unknown_start() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'a job can''t begin as %', NEW.state;
+END $$;
+CREATE TRIGGER beginnings BEFORE INSERT ON job FOR EACH ROW WHEN (NEW.state NOT IN ('scheduled', 'available'))
+EXECUTE FUNCTION refuse_unknown_start();
+"""
 
 
 @dataclass(frozen=True)
 class Servers:
-    """The servers of one test run, and databases made on them."""
+    """The servers of one test process, and databases on them."""
 
     admin_url: str
     redis_url: str
-    serial: Iterator[int]
 
     def url(self, database: str) -> str:
         """The admin URL with another database."""
-        return urlunsplit(urlsplit(self.admin_url)._replace(path=f"/{database}"))
+        return on(self.admin_url, database)
 
     @cached_property
-    def template(self) -> str:
-        """A migrated, empty database that is never connected to again, so that it can be cloned."""
-        self._admin(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
-        migrate(self.url(TEMPLATE))
-        return TEMPLATE
+    def databases(self) -> Pool:
+        """Migrated, empty databases."""
+        return Pool(self.admin_url, _migrate)
+
+    @cached_property
+    def guarded(self) -> Pool:
+        """Migrated, empty databases that refuse every state change outside the table of edges."""
+        return Pool(self.admin_url, _migrate_guarded)
 
     @contextmanager
-    def database(self, *, migrated: bool = True) -> Iterator[str]:
-        """The URL of a new database that is dropped afterwards, whoever is still connected."""
-        name = sql.Identifier(f"nightdesk_test_{os.getpid()}_{next(self.serial)}")
-        template = sql.Identifier(self.template if migrated else "template0")
-        self._admin(sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY").format(name, template))
-        try:
-            yield self.url(name._obj[0])
-        finally:
-            self._admin(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+    def database(self, *, migrated: bool = True, guarded: bool = False) -> Iterator[str]:
+        """The URL of an empty database that nobody else uses, with or without the schema."""
+        if not migrated:
+            with new_database(self.admin_url) as url:
+                yield url
+            return
+        with (self.guarded if guarded else self.databases).lend() as url:
+            yield url
 
-    def _admin(self, statement: sql.Composed) -> None:
-        with psycopg.connect(self.admin_url, autocommit=True) as connection:
-            connection.execute(statement)
+
+def _migrate(database_url: str) -> None:
+    migrate(database_url)
+
+
+def _migrate_guarded(database_url: str) -> None:
+    migrate(database_url)
+    guard_edges(database_url)
+
+
+def guard_edges(database_url: str) -> None:
+    """Make the database raise on a state change that ``TRANSITIONS`` does not have."""
+    edges = [f"{old.value}>{new.value}" for old, new in TRANSITIONS]
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(sql.SQL(_GUARD).format(edges=sql.Literal(edges)))
 
 
 def relax_durability(admin_url: str) -> None:
@@ -71,14 +100,14 @@ def running_servers() -> Iterator[Servers]:
     """Embedded servers in a directory of their own, or those that the environment names; ended afterwards."""
     named = os.environ.get("NIGHTDESK_TEST_DATABASE_URL"), os.environ.get("NIGHTDESK_TEST_REDIS_URL")
     if named[0] and named[1]:
-        yield Servers(named[0], named[1], count())
+        yield Servers(named[0], named[1])
         return
     with tempfile.TemporaryDirectory(prefix="nightdesk-test-") as directory:
         home = Path(directory) / "home"
         endpoints = local.start(home)
         relax_durability(endpoints.admin_database_url)
         try:
-            yield Servers(endpoints.admin_database_url, endpoints.redis_url, count())
+            yield Servers(endpoints.admin_database_url, endpoints.redis_url)
         finally:
             local.stop(home)
             local.remove(home)

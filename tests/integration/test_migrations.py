@@ -33,7 +33,7 @@ def upgrade(): op.execute("{statement}")
 @pytest.fixture
 def next_version(tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> str:
     """Give the code one migration more than the databases of the tests have; returns its revision."""
-    assert servers.template, "made with the real scripts"
+    assert servers.databases.prepare(), "made with the real scripts"
     folder = tmp_path / "migrations"
     shutil.copytree(upgrade.SCRIPTS, folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(upgrade, "SCRIPTS", str(folder))

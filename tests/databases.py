@@ -1,0 +1,166 @@
+"""Lends databases to tests: emptied after each one and lent again, made anew where a test changed the schema."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg import sql
+
+END_S = 10
+"""How long a session that a test left behind may take to end."""
+
+_SHAPE = """
+SELECT string_agg(part, E'\\n' ORDER BY part) FROM (
+    SELECT concat_ws(' ', 'table', oid, relname, relkind, reloptions, relacl) FROM pg_class
+    WHERE relnamespace = 'public'::regnamespace
+    UNION ALL
+    SELECT concat_ws(' ', 'column', attrelid, attname, atttypid, attnotnull, attisdropped, attacl) FROM pg_attribute
+    WHERE attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace) AND attnum > 0
+    UNION ALL
+    SELECT concat_ws(' ', 'function', oid, proname, prosrc, proacl) FROM pg_proc
+    WHERE pronamespace = 'public'::regnamespace
+    UNION ALL
+    SELECT concat_ws(' ', 'trigger', oid, tgname, tgenabled) FROM pg_trigger WHERE NOT tgisinternal
+    UNION ALL
+    SELECT concat_ws(' ', 'constraint', oid, conname, convalidated) FROM pg_constraint
+    WHERE connamespace = 'public'::regnamespace
+    UNION ALL
+    SELECT concat_ws(' ', 'setting', setrole, setconfig) FROM pg_db_role_setting
+    WHERE setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
+    UNION ALL
+    SELECT concat_ws(' ', 'revision', version_num) FROM alembic_version
+    UNION ALL
+    SELECT concat_ws(' ', 'database', datacl, datconnlimit, datallowconn) FROM pg_database
+    WHERE datname = current_database()
+) shape(part)
+"""
+
+_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version' ORDER BY 1"
+
+_END_OTHERS = """
+SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+_names = count()
+
+
+def on(admin_url: str, database: str) -> str:
+    """The URL of another database of the same server."""
+    return urlunsplit(urlsplit(admin_url)._replace(path=f"/{database}"))
+
+
+@dataclass
+class Pool:
+    """Databases of one shape: ``make`` migrates the first, a template that is cloned and never used itself."""
+
+    admin_url: str
+    make: Callable[[str], None]
+    idle: list[str] = field(default_factory=list)
+    shapes: dict[str, str] = field(default_factory=dict)
+    seeds: dict[str, str] = field(default_factory=dict)
+    """Rows that the migrations write, as JSON by table."""
+    template: str | None = None
+
+    @contextmanager
+    def lend(self) -> Iterator[str]:
+        """The URL of an empty database that nobody else uses."""
+        name = self.idle.pop() if self.idle else self._clone()
+        try:
+            yield on(self.admin_url, name)
+        finally:
+            if self._clean(name):
+                self.idle.append(name)
+            else:
+                self._drop(name)
+
+    def prepare(self) -> str:
+        """The name of the template."""
+        if self.template is None:
+            name = _new_name()
+            say(self.admin_url, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            self.make(on(self.admin_url, name))
+            with psycopg.connect(on(self.admin_url, name)) as connection:
+                self.seeds = {table: _rows(connection, table) for table in _used(connection)}
+            self.template = name
+        return self.template
+
+    def _clone(self) -> str:
+        name, template = _new_name(), self.prepare()
+        statement = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
+        say(self.admin_url, statement.format(sql.Identifier(name), sql.Identifier(template)))
+        with psycopg.connect(on(self.admin_url, name), autocommit=True) as connection:
+            self.shapes[name] = _shape(connection)
+        return name
+
+    def _clean(self, name: str) -> bool:
+        """Empty a database; False when a test changed more than rows."""
+        try:
+            with psycopg.connect(on(self.admin_url, name), autocommit=True) as connection:
+                connection.execute(_END_OTHERS, (END_S * 1000,))
+                connection.execute("SET default_transaction_read_only = off")
+                if _shape(connection) != self.shapes[name]:
+                    return False
+                self._empty(connection)
+                return True
+        except (psycopg.OperationalError, psycopg.errors.UndefinedTable):
+            return False  # refuses connections, or lost its tables
+
+    def _empty(self, connection: psycopg.Connection) -> None:
+        tables = _used(connection)
+        if tables:
+            names = sql.SQL(", ").join(map(sql.Identifier, tables))
+            connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY CASCADE").format(names))
+        for table, rows in self.seeds.items():
+            statement = sql.SQL(
+                "INSERT INTO {0} OVERRIDING SYSTEM VALUE SELECT * FROM jsonb_populate_recordset(NULL::{0}, %s)"
+            )
+            connection.execute(statement.format(sql.Identifier(table)), (rows,))
+
+    def _drop(self, name: str) -> None:
+        say(self.admin_url, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+        del self.shapes[name]
+
+
+@contextmanager
+def new_database(admin_url: str) -> Iterator[str]:
+    """The URL of a new database without a schema, dropped afterwards, whoever is still connected."""
+    name = _new_name()
+    say(admin_url, sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
+    try:
+        yield on(admin_url, name)
+    finally:
+        say(admin_url, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def say(admin_url: str, statement: sql.Composed) -> None:
+    """Run a statement as the superuser, outside of a transaction."""
+    with psycopg.connect(admin_url, autocommit=True) as connection:
+        connection.execute(statement)
+
+
+def _new_name() -> str:
+    return f"nightdesk_test_{os.getpid()}_{next(_names)}"
+
+
+def _shape(connection: psycopg.Connection) -> str:
+    row = connection.execute(_SHAPE).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def _used(connection: psycopg.Connection) -> list[str]:
+    """Tables that hold rows."""
+    probe = sql.SQL("SELECT {} WHERE EXISTS (SELECT FROM {})")
+    names = [name for (name,) in connection.execute(_TABLES)]
+    probes = [probe.format(sql.Literal(name), sql.Identifier(name)) for name in names]
+    return [str(name) for (name,) in connection.execute(sql.SQL(" UNION ALL ").join(probes))]
+
+
+def _rows(connection: psycopg.Connection, table: str) -> str:
+    row = connection.execute(sql.SQL("SELECT jsonb_agg(t)::text FROM {} t").format(sql.Identifier(table))).fetchone()
+    assert row is not None
+    return str(row[0])
