@@ -108,7 +108,7 @@ def read_pairs(question: Question, reply: str, positions: Mapping[int, int]) -> 
     if question.decided:
         places = {number: (text_of(claims[at]), pairs[at].places[0]) for number, at in positions.items()}
         return probabilities_at(reply, question.request, places)
-    return read_alone(reply, question.request, {number: pairs[at].shown for number, at in positions.items()})
+    return read_alone(reply, question.request, {number: pairs[at].parts for number, at in positions.items()})
 
 
 def _again(question: Question, positions: Sequence[int]) -> Question:
@@ -132,7 +132,7 @@ def _put(
         chosen,
         [pairs[position].places for position in chosen],
         DECIDED if decides else WRITTEN,
-        wide=[pairs[position].shown for position in chosen],
+        wide=[pairs[position].parts for position in chosen],
     )
     prompt = (render_decision if decides else render_judge)(request, asked)
     prompt = prompt.model_copy(update={"pairs": tuple(pairs[position].sha256 for position in asked.claims)})

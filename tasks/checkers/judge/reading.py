@@ -1,4 +1,4 @@
-"""Read a judge's reply: one finding per claim asked about, and no verdict without words that really stand there."""
+"""Parse a judge's reply into findings: no verdict counts whose quote stands in no passage."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from tasks.text.quotes import locate
 from tasks.text.sentences import words
 
 LEAST_QUOTED_WORDS = 2
-"""Words of content in a quote that carries a verdict: one alone stands anywhere."""
+"""Content words in a quote that carries a verdict: one alone stands anywhere."""
 
 _VERDICTS = {
     "supported": Verdict.SUPPORTED,
@@ -33,49 +33,49 @@ _DECODER = json.JSONDecoder(strict=False)
 
 
 def read_verdicts(reply: str, request: JobRequest, asked: Asked) -> list[ClaimFinding]:
-    """What the judge says of each claim, in the order asked.
+    """Parse the judge's verdict on each claim, in the order of the request.
 
-    ``verdict`` is None, with the reason, for a claim that it left out, answered twice in different ways, or decided by
-    a quote that stands in no passage. Never raises: a reply that can't be read gives nothing but reasons.
+    ``verdict`` is None, with the reason, for a claim without an entry, with two different ones, or with a quote that
+    stands in no passage. Never raises: an unreadable reply gives reasons only.
     """
-    said = _said(reply)
+    entries = _entries_by_claim(reply)
     return [
-        _finding(said.get(number, []), request, asked.passages, readable=bool(said))
+        _finding(entries.get(number, []), request, asked.passages, readable=bool(entries))
         for number in range(1, len(asked.claims) + 1)
     ]
 
 
 def read_alone(reply: str, request: JobRequest, windows: Mapping[int, Sequence[SourcePart]]) -> dict[int, ClaimFinding]:
-    """What a reply says of some of its claims, each read with nothing but that claim's own windows of the sources.
+    """Parse the verdicts on some claims, each with only that claim's own windows of the sources.
 
     Args:
-        reply: as the judge gave it, maybe for another answer with the same claims and the same words in its windows.
-        request: the job whose sources are meant.
+        reply: raw, maybe for another answer with the same claims and the same words in its windows.
+        request: of the job with the sources.
         windows: by the claim's number in the reply.
     """
-    said = _said(reply)
+    entries = _entries_by_claim(reply)
     return {
         number: _finding(
-            said.get(number, []),
+            entries.get(number, []),
             request,
             [Passage(0, part.source_index, part.start, part.end) for part in parts],
-            readable=bool(said),
+            readable=bool(entries),
         )
         for number, parts in windows.items()
     }
 
 
-def _said(reply: str) -> dict[int, list[dict[str, Any]]]:
-    said: dict[int, list[dict[str, Any]]] = {}
+def _entries_by_claim(reply: str) -> dict[int, list[dict[str, Any]]]:
+    by_claim: dict[int, list[dict[str, Any]]] = {}
     for entry in _entries(reply):
         number = entry.get("claim")
         if isinstance(number, int) and not isinstance(number, bool):
-            said.setdefault(number, []).append(entry)
-    return said
+            by_claim.setdefault(number, []).append(entry)
+    return by_claim
 
 
 def _entries(reply: str) -> Iterator[dict[str, Any]]:
-    """The entries of a reply; of one that breaks off or is wrapped in words, those that are whole."""
+    """Yield the entries of a reply; of a truncated or wrapped one, those that are whole."""
     try:
         value = orjson.loads(reply)
     except orjson.JSONDecodeError:
@@ -98,15 +98,15 @@ def _entries(reply: str) -> Iterator[dict[str, Any]]:
 
 
 def _finding(
-    said: Sequence[dict[str, Any]], request: JobRequest, passages: Sequence[Passage], *, readable: bool
+    entries: Sequence[dict[str, Any]], request: JobRequest, passages: Sequence[Passage], *, readable: bool
 ) -> ClaimFinding:
-    if not said:
+    if not entries:
         return ClaimFinding(reason=LEFT_OUT if readable else UNREADABLE)
-    verdicts = {_VERDICTS.get(str(entry.get("verdict")).strip().lower()) for entry in said}
+    verdicts = {_VERDICTS.get(str(entry.get("verdict")).strip().lower()) for entry in entries}
     if len(verdicts) != 1 or None in verdicts:
         return ClaimFinding(reason="the judge gave no single verdict")
     verdict = verdicts.pop()
-    entry = said[0]
+    entry = entries[0]
     partial = str(entry.get("verdict")).strip().lower() == "partial"
     quote = entry.get("quote")
     evidence = _evidence(quote if isinstance(quote, str) else "", entry.get("passage"), request, passages)
@@ -119,14 +119,14 @@ def _finding(
     return ClaimFinding(verdict, evidence=evidence, reason=reason)
 
 
-def _evidence(quote: str, named: Any, request: JobRequest, passages: Sequence[Passage]) -> tuple[Evidence, ...]:
-    """Where the quoted words stand: in the passage named, else in another that was shown."""
+def _evidence(quote: str, number: Any, request: JobRequest, passages: Sequence[Passage]) -> tuple[Evidence, ...]:
+    """Locate a quote: in the passage of that number, else in another one of the prompt."""
     if len(content_words(words(quote))) < LEAST_QUOTED_WORDS:
         return ()
-    for passage in sorted(passages, key=lambda one: one.number != named):
-        shown = request.context[passage.source_index].content[passage.start : passage.end]
-        if (found := locate(quote, shown)) is not None:
-            start, end = passage.start + found.start, passage.start + found.end
+    for passage in sorted(passages, key=lambda passage: passage.number != number):
+        content = request.context[passage.source_index].content[passage.start : passage.end]
+        if (span := locate(quote, content)) is not None:
+            start, end = passage.start + span.start, passage.start + span.end
             return (Evidence(source_index=passage.source_index, start=start, end=end),)
     return ()
 
@@ -134,72 +134,75 @@ def _evidence(quote: str, named: Any, request: JobRequest, passages: Sequence[Pa
 # ---- of a judge that gives probabilities -----------------------------------------------------------------------
 
 EVEN = 0.5
-"""From this probability on a judge takes a claim to be supported."""
+"""Least probability of a claim that a judge takes for supported."""
 
 
 def read_probabilities(reply: str, request: JobRequest, asked: Asked) -> list[ClaimFinding]:
-    """What a judge that only gives probabilities says of each claim, in the order asked: ``score`` is its own figure.
+    """Parse the judge's probability of each claim, in the order of the request; ``score`` is the judge's own figure.
 
-    It quotes nothing. The evidence is our own place, where a word of the claim stands there; it proves nothing of what
-    the judge relied on, and the reason says so. ``verdict`` is None for a claim that it left out, declined or gave two
-    probabilities. One figure that is no probability makes the whole reply void: nobody knows what scale the others are on.
-    Never raises.
+    Such a judge quotes nothing. The evidence is the lexical place, if a word of the claim stands there; it does not
+    show the judge's grounds, and the reason says so. ``verdict`` is None for a claim without an answer, with a declined
+    one, or with two probabilities. One figure that is no probability voids the whole reply: the scale of the others is
+    unknown. Never raises.
     """
-    found = probabilities_at(reply, request, dict(enumerate(zip(asked.texts, asked.places, strict=True), start=1)))
-    return [found[number] for number in range(1, len(asked.claims) + 1)]
+    findings = probabilities_at(reply, request, dict(enumerate(zip(asked.texts, asked.places, strict=True), start=1)))
+    return [findings[number] for number in range(1, len(asked.claims) + 1)]
 
 
 def probabilities_at(
     reply: str, request: JobRequest, places: Mapping[int, tuple[str, SourcePart]]
 ) -> dict[int, ClaimFinding]:
-    """The same for some claims of a reply, by their numbers there: the words of each, and our own place of it."""
+    """Parse the probabilities of some claims, by their numbers in the reply, with the words and lexical place of each."""
     answers = _answers(reply)
     if answers is None:
         return dict.fromkeys(places, ClaimFinding(reason=UNREADABLE))
-    if not all(_is_probability(one["probability"]) for one in answers if "probability" in one):
+    if not all(_is_probability(answer["probability"]) for answer in answers if "probability" in answer):
         return dict.fromkeys(places, ClaimFinding(reason=OFF_THE_SCALE))
-    said: dict[int, list[dict[str, Any]]] = {}
-    for one in answers:
-        said.setdefault(one["question"], []).append(one)
+    by_claim: dict[int, list[dict[str, Any]]] = {}
+    for answer in answers:
+        by_claim.setdefault(answer["question"], []).append(answer)
     return {
-        number: _of_probability(said.get(number, []), request, text, place) for number, (text, place) in places.items()
+        number: _of_probability(by_claim.get(number, []), request, text, place)
+        for number, (text, place) in places.items()
     }
 
 
 def _answers(reply: str) -> list[dict[str, Any]] | None:
-    """The answers of a reply; None: it holds none."""
+    """Answers of a reply; None: it has none."""
     try:
         value = orjson.loads(reply)
     except orjson.JSONDecodeError:
         return None
     entries = value.get("answers") if isinstance(value, dict) else None
-    found = [
+    answers = [
         entry
         for entry in (entries if isinstance(entries, list) else ())
         if isinstance(entry, dict) and type(entry.get("question")) is int
     ]
-    return found or None
+    return answers or None
 
 
 def _is_probability(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
-def _of_probability(said: Sequence[dict[str, Any]], request: JobRequest, text: str, place: SourcePart) -> ClaimFinding:
-    if not said:
+def _of_probability(
+    answers: Sequence[dict[str, Any]], request: JobRequest, text: str, place: SourcePart
+) -> ClaimFinding:
+    if not answers:
         return ClaimFinding(reason=LEFT_OUT)
-    given = {float(one["probability"]) for one in said if "probability" in one}
-    if not given:
+    probabilities = {float(answer["probability"]) for answer in answers if "probability" in answer}
+    if not probabilities:
         return ClaimFinding(reason="the judge declined to answer")
-    if len(given) > 1:
+    if len(probabilities) > 1:
         return ClaimFinding(reason="the judge gave no single probability")
-    probability = given.pop()
-    words_there = content_words(words(request.context[place.source_index].content[place.start : place.end]))
+    probability = probabilities.pop()
+    place_words = content_words(words(request.context[place.source_index].content[place.start : place.end]))
     evidence: tuple[Evidence, ...] = ()
-    if probability >= EVEN and content_words(words(text)) & words_there:
+    if probability >= EVEN and content_words(words(text)) & place_words:
         evidence = (Evidence(source_index=place.source_index, start=place.start, end=place.end),)
-    told = f"the judge gives it a probability of {probability:.2f} and quotes nothing"
+    reason = f"the judge gives it a probability of {probability:.2f} and quotes nothing"
     if evidence:
-        told += "; the passage is where its words stand"
+        reason += "; the passage is where its words stand"
     verdict = Verdict.SUPPORTED if probability >= EVEN else Verdict.UNSUPPORTED
-    return ClaimFinding(verdict, probability, evidence, reason=told)
+    return ClaimFinding(verdict, probability, evidence, reason=reason)

@@ -1,4 +1,4 @@
-"""Choose which claims a judge is asked about, and where the sources speak of them."""
+"""Choose the claims for a judge, and the windows of the sources about them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,21 +12,21 @@ from tasks.text.sentences import words
 
 SURELY_UNSUPPORTED = 0.12
 SURELY_SUPPORTED = 0.71
-"""Calibrated probabilities by words at and beyond which no judge is asked. Below the first the words are right more
-often than a judge is; above the second as often (see ``weighing.DEFAULT``). docs/checks.md has what that saves and loses."""
+"""Calibrated lexical probabilities at and beyond which no judge is asked. Below the first the lexical layer is right more
+often than a judge; above the second as often (see ``weighing.DEFAULT``). docs/checks.md has savings and losses."""
 
 WINDOWS = 3
-"""Places shown for a claim, at most."""
+"""Windows of a claim at most."""
 
 HEAD_CHARACTERS = 1_500
-"""Of a source's beginning, shown where no word of a claim stands in any source: it may be said in another language."""
+"""Beginning of a source, shown where no word of a claim stands in any source: it may be in another language."""
 
 
 def undecided(claims: Sequence[CheckedClaim], findings: Mapping[CheckerName, Sequence[ClaimFinding]]) -> list[int]:
-    """The positions of the claims that the layers which ran leave open.
+    """Positions of the claims that the other layers leave open.
 
-    Not a claim that cites only sources which were not given: no reading makes that right. Without a calibrated layer
-    all others.
+    A claim whose citations all point to unknown sources is left out: no reading supports it. Without a calibrated
+    layer all other claims are open.
     """
     lexical = without_judge(findings)
     return [
@@ -37,33 +37,36 @@ def undecided(claims: Sequence[CheckedClaim], findings: Mapping[CheckerName, Seq
 
 
 def is_sure(score: float | None) -> bool:
-    """Whether a claim is decided without a judge, by the calibrated probability of the other layers."""
+    """True if the calibrated probability of the other layers decides without a judge."""
     return score is not None and (score <= SURELY_UNSUPPORTED or score >= SURELY_SUPPORTED)
 
 
 def windows_for(
     request: JobRequest, claims: Sequence[CheckedClaim], positions: Sequence[int]
 ) -> list[list[SourcePart]]:
-    """For each position, where to look, best first: what the claim quotes, then where its words stand together."""
-    said = {position: content_words(words(claims[position].text)) for position in positions}
-    search = SourceSearch(request.context, frozenset[str]().union(*said.values()))
-    return [[*_quoted(claims[at]), *_found(search, request, said[at])][:WINDOWS] or _heads(request) for at in positions]
-
-
-def _quoted(claim: CheckedClaim) -> list[SourcePart]:
+    """Windows of each position, best first: the claim's own quotes, then the best lexical windows."""
+    content = {position: content_words(words(claims[position].text)) for position in positions}
+    search = SourceSearch(request.context, frozenset[str]().union(*content.values()))
     return [
-        SourcePart(source_index=one.source_index, start=one.source_start, end=one.source_end)
-        for one in claim.citations
-        if one.verified and one.source_start is not None and one.source_end is not None
+        [*_quotes(claims[at]), *_best_windows(search, request, content[at])][:WINDOWS] or _heads(request)
+        for at in positions
     ]
 
 
-def _found(search: SourceSearch, request: JobRequest, said: frozenset[str]) -> list[SourcePart]:
-    matches = [match for at in range(len(request.context)) if (match := search.best(said, at)) is not None]
+def _quotes(claim: CheckedClaim) -> list[SourcePart]:
+    return [
+        SourcePart(source_index=citation.source_index, start=citation.source_start, end=citation.source_end)
+        for citation in claim.citations
+        if citation.verified and citation.source_start is not None and citation.source_end is not None
+    ]
+
+
+def _best_windows(search: SourceSearch, request: JobRequest, content: frozenset[str]) -> list[SourcePart]:
+    matches = [match for at in range(len(request.context)) if (match := search.best(content, at)) is not None]
     matches.sort(key=lambda match: (-match.score, match.source_index))
     parts = []
     for match in matches[:WINDOWS]:
-        span = search.span(match, said)
+        span = search.span(match, content)
         parts.append(SourcePart(source_index=match.source_index, start=span.start, end=span.end))
     return parts
 

@@ -53,7 +53,7 @@ def verdicts(
         word = question.known.get(position) or told.get(question.pairs[position].sha256)
         word = word or ClaimFinding(reason=heard.failure or NOT_ASKED)
         by_words = lexical[position] if lexical else None
-        shown = question.pairs[position].shown
+        shown = question.pairs[position].parts
         findings[position] = _weighed(claims[position], by_words, word, worth, shown)
     failure = heard.failure
     whys = {word.reason for word in told.values()}

@@ -1,4 +1,4 @@
-"""Put a question to a judge into words: the prompt with its numbered claims, or with a question about each."""
+"""Render the prompt of a judge: numbered claims, or one question per claim."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ WRITTEN_TEMPLATE = "_judge"
 DECIDED_TEMPLATE = "_decide"
 
 _QUESTION = "question"
-"""What a template opens a question with, in the place of a role."""
+"""Marker of a question in a template, in the place of a role."""
 
 REPLY_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -37,19 +37,19 @@ REPLY_SCHEMA: dict[str, Any] = {
     "required": ["verdicts"],
     "additionalProperties": False,
 }
-"""What a judge replies; strict enough for a provider that enforces schemas."""
+"""Schema of a judge's reply; strict enough for a provider that enforces schemas."""
 
 
 def render_judge(request: JobRequest, asked: Asked, version: str | None = None) -> Prompt:
-    """The messages of a question; sources are referred to, as in every prompt, and stand in tags they cannot close."""
+    """Render the messages for a judge that quotes; sources are references, as in every prompt, in tags they cannot close."""
     prompt = _rendered(load_inner(WRITTEN_TEMPLATE, version), request, asked)
     return prompt.model_copy(update={"reply_schema": REPLY_SCHEMA})
 
 
 def render_decision(request: JobRequest, asked: Asked, version: str | None = None) -> Prompt:
-    """The same for a judge that gives probabilities: the passages as messages, and a question about each claim.
+    """Render the messages for a judge that gives probabilities: passages as messages, and a question per claim.
 
-    A claim stands in tags of its own that it can't close, for a question is an instruction to such a model.
+    A claim stands in tags of its own that it cannot close, because a question is an instruction to such a model.
     """
     return _rendered(load_inner(DECIDED_TEMPLATE, version), request, asked)
 
@@ -57,11 +57,11 @@ def render_decision(request: JobRequest, asked: Asked, version: str | None = Non
 def _rendered(template: PromptTemplate, request: JobRequest, asked: Asked) -> Prompt:
     slots = Slots()
     contents = [source.content for source in request.context]
-    shown = [contents[passage.source_index][passage.start : passage.end] for passage in asked.passages]
-    said = [*shown, *asked.texts, *asked.before]
+    passages = [contents[passage.source_index][passage.start : passage.end] for passage in asked.passages]
+    texts = [*passages, *asked.texts, *asked.before]
     variables = {
-        "tag": unused_tag("passage", said),
-        "said": unused_tag("statement", said),
+        "tag": unused_tag("passage", texts),
+        "said": unused_tag("statement", texts),
         "passages": [
             {
                 "number": passage.number,
@@ -105,7 +105,7 @@ def _parts(pieces: Sequence[str | SourcePart]) -> Iterable[TextPart | SourcePart
 
 
 def title_of(request: JobRequest, source_index: int) -> str:
-    """What a judge is told of where a passage comes from."""
+    """Attribute with the title of a passage's source; empty without a title."""
     title = request.context[source_index].metadata.get("title")
     if not isinstance(title, str) or not title.strip():
         return ""
