@@ -22,7 +22,6 @@ amend        takes out, cuts and lists what the policy says
 quality      reckons the answer's quality and whether the sources suffice
 judging      asks a judge about what the checkers leave open
 hearing      remembers what a judge said in a batch, so that the same is asked once
-bundling     passes small pieces of thinking to the CPU thread together
 finish       makes the audit record and the result
 restyle      renders a stored answer in another style or format
 texts        what a person reads where there is no answer
@@ -32,6 +31,6 @@ rescue       takes jobs from workers that died
 standin      leaves jobs that want the local model to the plain check where no worker has one
 erase        what stands in the place of a job whose content is erased
 
-Beside the way: ``ports`` (what the steps need from outside), ``errors`` (their one tree), ``gather`` (passes small
-things on together) and ``text`` (sentences, words, quotes and evidence).
+Beside the way: ``ports`` (what the steps need from outside), ``errors`` (their one tree), ``batching`` (sends rows of many
+callers together, and small pieces of CPU work to its thread) and ``text`` (sentences, words, quotes and evidence).
 """

@@ -20,11 +20,11 @@ from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
 from tasks.amend import amend, with_appendix, with_warnings, without_details
 from tasks.attempts import failure_of
-from tasks.bundling import Bundles
+from tasks.batching import CpuBatcher
 from tasks.checkers import Layers, conclude, look, question_of
 from tasks.checkers.judge import NO_JUDGE, Heard, Question
 from tasks.correcting import give_up
-from tasks.errors import ServiceUnavailable, Unstorable
+from tasks.errors import LedgerError, ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
 from tasks.judging import Judging
 from tasks.policy import (
@@ -232,10 +232,10 @@ class Check:
     """None: there is no judge in this process, as if none was configured."""
     bundle: int = CHECK_BUNDLE
     """Jobs that are thought about in one hop at most."""
-    _thinking: Bundles = field(init=False)
+    _thinking: CpuBatcher = field(init=False)
 
     def __post_init__(self) -> None:
-        self._thinking = Bundles(self.cpu, self.bundle)
+        self._thinking = CpuBatcher(self.cpu, self.bundle)
 
     async def run(self, job: Leased) -> None:
         """Check a leased job and write its final. Every failure ends in the ledger."""
@@ -262,7 +262,7 @@ class Check:
     async def _asked(self, judging: Judging, job: Leased, question: Question) -> tuple[Question, Heard, Decimal] | None:
         try:
             return await judging.ask(job, question, self._thinking)
-        except ServiceUnavailable:
+        except (ServiceUnavailable, LedgerError):
             # Its lease runs out, and the rescue hands the job on with all that is stored.
             raise
         except Exception as error:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from uuid import UUID
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
@@ -142,10 +143,27 @@ class Dispatch:
 
 
 async def publish(ledger: Ledger, doorbell: Doorbell, views: Sequence[JobView]) -> None:
-    """Put results into the result backend, then note it: a crash in between publishes them once more."""
+    """Publish the results of jobs as they stand in the ledger."""
     if views:
-        await doorbell.publish([(view.job_id, compact(result_of(view))) for view in views])
-        erased = await ledger.mark_published([view.job_id for view in views])
-        # Erased between the reading and the writing: whoever erased it forgot the result before it was there.
-        if late := [view.job_id for view in views if view.erased_at is None and view.job_id in erased]:
-            await doorbell.forget(late)
+        erased = await _publish(ledger, doorbell, [(view.job_id, compact(result_of(view))) for view in views])
+        await _forget(doorbell, [view.job_id for view in views if view.erased_at is None and view.job_id in erased])
+
+
+async def publish_results(ledger: Ledger, doorbell: Doorbell, results: Sequence[tuple[UUID, bytes]]) -> None:
+    """Publish the compact results of jobs that have just become final."""
+    await _forget(doorbell, list(await _publish(ledger, doorbell, results)))
+
+
+async def _publish(ledger: Ledger, doorbell: Doorbell, results: Sequence[tuple[UUID, bytes]]) -> set[UUID]:
+    """Put results into the result backend, then note it: a crash in between publishes them once more.
+
+    Returns: the jobs whose content is erased by now.
+    """
+    await doorbell.publish(results)
+    return await ledger.mark_published([job_id for job_id, _ in results])
+
+
+async def _forget(doorbell: Doorbell, late: Sequence[UUID]) -> None:
+    """Remove results erased between the reading and the writing: the erasure forgot them before they were there."""
+    if late:
+        await doorbell.forget(late)

@@ -19,7 +19,7 @@ from schemas.states import JobState, Outcome, Step
 from tasks.attempts import MAX_UNKNOWN, OVERTIME_S, failure_of, new_attempt, opened
 from tasks.closing import advance_of, closed, cost_of, cut_off, not_now, outcome_of, over_budget, spent_of
 from tasks.correcting import active_correction, give_up
-from tasks.errors import ConfigurationError, InputError, ProviderError, ServiceUnavailable, Unstorable
+from tasks.errors import ConfigurationError, InputError, LedgerError, ProviderError, ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
 from tasks.poll import job_ids as read_ids
 from tasks.ports import (
@@ -145,7 +145,7 @@ class Generate:
                 await self._call_in_turn(job, watch)
         except (ConfigurationError, InputError, ProviderError, Unstorable) as error:
             await self._fail(job, failure_of(error), watch)
-        except ServiceUnavailable:
+        except (ServiceUnavailable, LedgerError):
             # No fault of the job's: its lease runs out, and the rescue hands it on with all that is stored.
             raise
         except Exception as error:

@@ -9,7 +9,7 @@ from functools import partial
 from uuid import UUID
 
 from schemas.grounding import HeardFrom
-from tasks.bundling import Bundles
+from tasks.batching import CpuBatcher
 from tasks.checkers.judge import Heard, Question, key_of, narrowed, read_pairs, told_alone
 from tasks.errors import LedgerError
 from tasks.ports import HeardBefore, HeardQuery, Journal, Leased, NewlyHeard
@@ -53,7 +53,7 @@ class Hearing:
                     del self._asking[key]
             over.set()
 
-    async def recall(self, job: Leased, question: Question, judge: str, thinking: Bundles) -> Question:
+    async def recall(self, job: Leased, question: Question, judge: str, thinking: CpuBatcher) -> Question:
         """The question without the claims that this judge's word is known of in this batch."""
         keys = _keys(job, question, judge)
         if not keys:
@@ -68,7 +68,7 @@ class Hearing:
         heard = [(keys[key], before) for key, before in found.items()]
         return await thinking.do(partial(_recalled, question, heard))
 
-    async def tell(self, job: Leased, question: Question, heard: Heard, thinking: Bundles) -> None:
+    async def tell(self, job: Leased, question: Question, heard: Heard, thinking: CpuBatcher) -> None:
         """Let others know what was heard now; returns when they do."""
         if heard.reply is None or heard.attempt_id is None:
             return

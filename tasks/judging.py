@@ -22,7 +22,7 @@ from tasks.attempts import (
     new_attempt,
     opened,
 )
-from tasks.bundling import Bundles
+from tasks.batching import CpuBatcher
 from tasks.checkers.answer import ClaimFinding
 from tasks.checkers.judge import NO_JUDGE, Heard, Question, as_put_before
 from tasks.closing import advance_of, closed, cost_of, cut_off, outcome_of, over_budget
@@ -96,7 +96,9 @@ class Judging:
         named = job.request.config.judge or self.options.judge
         return named is not None and self.providers.decides(Turn.parse(named).provider)
 
-    async def ask(self, job: Leased, question: Question, thinking: Bundles) -> tuple[Question, Heard, Decimal] | None:
+    async def ask(
+        self, job: Leased, question: Question, thinking: CpuBatcher
+    ) -> tuple[Question, Heard, Decimal] | None:
         """What the judge says, to what was left to be asked, and what that cost now; None: the job waits, or is lost.
 
         A word that was heard in the batch before is taken, and so is an answer that is stored for this run and round:
@@ -121,7 +123,7 @@ class Judging:
         return left, heard, cost
 
     async def _asked_already(
-        self, job: Leased, judged: StoredCompletion, question: Question, thinking: Bundles
+        self, job: Leased, judged: StoredCompletion, question: Question, thinking: CpuBatcher
     ) -> tuple[Question, Heard]:
         """The stored answer with the question that it answers, and what was known beside it."""
         snapshot = judged.completion.snapshot

@@ -12,7 +12,7 @@ from typing import Protocol
 from uuid import UUID
 
 from schemas.states import Step
-from tasks.errors import LedgerUnavailable
+from tasks.errors import LedgerUnavailable, NightdeskError
 from tasks.ports import Leased, LeaseKey, Ledger, Room
 
 log = logging.getLogger(__name__)
@@ -324,7 +324,7 @@ class Feed:
         """Let others have at once what was cut off, but for open calls: what became of those nobody knows yet."""
         try:
             await self._ledger.hand_back(leases)
-        except LedgerUnavailable as error:
+        except NightdeskError as error:
             log.warning("jobs of step %s wait for their rescue: %s", self.step, error)
 
 

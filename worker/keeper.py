@@ -54,10 +54,10 @@ class LeaseKeeper:
         self._beat()
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stop renewing and wait for the thread."""
+    async def stop(self) -> None:
+        """Stop renewing and wait for the thread, the loop going on."""
         self._stop.set()
-        self._thread.join()
+        await asyncio.to_thread(self._thread.join)
 
     def hold(self, key: LeaseKey, lost: Callable[[], None]) -> None:
         """Keep a lease; ``lost`` is called on the loop when it is gone."""

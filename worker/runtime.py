@@ -9,24 +9,24 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import uvloop
 from celery import Celery
 
 from schemas.states import Step
+from tasks.batching import Batcher, OnError
 from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check
-from tasks.dispatch import MESSAGE_IDS, Dispatch, Pace, publish
+from tasks.dispatch import MESSAGE_IDS, Dispatch, Pace, publish_results
 from tasks.errors import LedgerUnavailable
-from tasks.finish import view_of_final
-from tasks.gather import Gather
+from tasks.finish import compact, result_of, view_of_final
 from tasks.generate import Generate
 from tasks.judging import JudgeOptions, Judging
 from tasks.pipeline import Feed
 from tasks.poll import job_ids as read_ids
 from tasks.poll import poll
-from tasks.ports import FinalJob, JobView, Leased, Providers
+from tasks.ports import FinalJob, Leased, Providers
 from tasks.rescue import Rescue
 from tasks.retry import RetryPolicy
 from tasks.standin import StandIn
@@ -57,6 +57,25 @@ LOCAL_SLOTS = 16
 
 CLOSING_S = 10.0
 """Seconds to write down the last answers after a drain: with the ledger away a stop takes ``drain_s`` and so much more."""
+
+
+PUBLISH_ROWS = 100
+PUBLISH_ROOM = 500
+"""Results that wait for Redis at most, of up to 64 KB each: those beyond it are published by the sweep."""
+
+HINT_ROOM = 5_000
+"""Check hints that wait for Redis at most."""
+
+SWEEP_WAIT = timedelta(seconds=2)
+"""Time that a stopping worker gives Redis to take hints and results: the other workers' sweeps send what is left."""
+
+
+class _CheckHint(NamedTuple):
+    """A job whose answer waits for its check."""
+
+    step: Step
+    urgent: bool
+    job_id: UUID
 
 
 class WorkerRuntime:
@@ -159,19 +178,32 @@ class WorkerRuntime:
         stack.push_async_callback(self._doorbell.close)
         self._tokens = RedisTokens(self._redis_url, key_prefix=settings.key_prefix, kept_s=settings.results_kept_s)
         stack.push_async_callback(self._tokens.close)
-        self._finals = Gather[JobView]("results to publish", self._publish, most=100, wait=timedelta(milliseconds=50))
-        stack.push_async_callback(self._finals.close)
-        self._checks = Gather[Leased](
-            "check hints", self._hint_checks, most=MESSAGE_IDS, wait=timedelta(milliseconds=20)
+        self._finals = Batcher[tuple[UUID, bytes], None](
+            "results to publish",
+            self._publish,
+            on_error=OnError.LEAVE,
+            rows=PUBLISH_ROWS,
+            wait=timedelta(milliseconds=50),
+            room=PUBLISH_ROOM,
         )
-        stack.push_async_callback(self._checks.close)
+        stack.push_async_callback(self._finals.close, SWEEP_WAIT)
+        self._checks = Batcher[_CheckHint, None](
+            "check hints",
+            self._hint_checks,
+            on_error=OnError.LEAVE,
+            rows=MESSAGE_IDS,
+            wait=timedelta(milliseconds=20),
+            room=HINT_ROOM,
+        )
+        stack.push_async_callback(self._checks.close, SWEEP_WAIT)
         spool = Spool(spool_folder(settings.home, self._database_url))
         await replay(spool, self._ledger)
         keeper = LeaseKeeper(self._database_url, settings.lease_for, self._loop, dead=self._dead)
+        keeper.start()
+        # Leases are renewed until the last answer is written.
+        stack.push_async_callback(keeper.stop)
         journal = LedgerJournal(self._ledger, spool, surely_held=keeper.surely_held)
         stack.push_async_callback(journal.close)
-        keeper.start()
-        stack.callback(keeper.stop)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
         stack.callback(self._cpu.shutdown)
         limits = await self._limits()
@@ -236,7 +268,7 @@ class WorkerRuntime:
             providers,
             RetryPolicy(hold_unknown=self._settings.hold_unknown),
             random.random,
-            to_check=self._checks.add,
+            to_check=self._to_check,
             final=self._final,
             tokens=self._tokens,
             shares=self._settings.prompts,
@@ -272,15 +304,19 @@ class WorkerRuntime:
 
     def _final(self, job: Leased, final: FinalJob) -> None:
         self._tokens.final(job, final)
-        self._finals.add(view_of_final(job, final, datetime.now(UTC)))
+        # What waits for Redis is the compact result, not the request with its sources.
+        self._finals.add((job.job_id, compact(result_of(view_of_final(job, final, datetime.now(UTC))))))
 
-    async def _publish(self, views: list[JobView]) -> None:
-        await publish(self._ledger, self._doorbell, views)
+    async def _publish(self, results: Sequence[tuple[UUID, bytes]]) -> None:
+        await publish_results(self._ledger, self._doorbell, results)
 
-    async def _hint_checks(self, jobs: list[Leased]) -> None:
+    def _to_check(self, job: Leased) -> None:
+        self._checks.add(_CheckHint(job.request.config.check_step, job.priority > 0, job.job_id))
+
+    async def _hint_checks(self, hints: Sequence[_CheckHint]) -> None:
         wanted: defaultdict[tuple[Step, bool], list[UUID]] = defaultdict(list)
-        for job in jobs:
-            wanted[job.request.config.check_step, job.priority > 0].append(job.job_id)
+        for hint in hints:
+            wanted[hint.step, hint.urgent].append(hint.job_id)
         for (step, urgent), ids in sorted(wanted.items(), key=lambda one: not one[0][1]):
             # Where nobody has a model, messages to its workers would lie in Redis for ever.
             if step is not Step.LOCAL or self._local_is_served():
@@ -304,7 +340,12 @@ class WorkerRuntime:
     async def _drain(self) -> int:
         until = self._loop.time() + self._settings.drain_s
         within = timedelta(seconds=self._settings.drain_s)
-        cut = sum(await asyncio.gather(*(feed.drain(within) for feed in self._feeds.values())))
+        drained = await asyncio.gather(*(feed.drain(within) for feed in self._feeds.values()), return_exceptions=True)
+        for error in drained:
+            if isinstance(error, BaseException):
+                # Whatever broke: the answers are still to be written, and everything else to be closed.
+                log.error("a step could not be drained", exc_info=error)
+        cut = sum(jobs for jobs in drained if not isinstance(jobs, BaseException))
         try:
             async with asyncio.timeout_at(max(until, self._loop.time() + CLOSING_S)):
                 await self._stack.aclose()

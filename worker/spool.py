@@ -6,15 +6,17 @@ import hashlib
 import logging
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
-from tasks.errors import Unstorable
+from schemas.failure import Failure, FailureKind
+from tasks.errors import NightdeskError, Unstorable
 from tasks.ports import ClosedAttempt, Ledger
 from worker.local.files import make_directory, open_lock, sync_directory, try_lock
 
@@ -128,34 +130,61 @@ async def replay(spool: Spool, ledger: Ledger) -> int:
     replayed = 0
     for segment in spool.abandoned():
         try:
-            rows = list(_rows(segment.path))
+            rows, unreadable = _rows(segment.path)
+            unwritten = 0
             for at in range(0, len(rows), REPLAY_ROWS):
-                await _close(ledger, rows[at : at + REPLAY_ROWS])
+                unwritten += await _close(ledger, rows[at : at + REPLAY_ROWS])
         except BaseException:
             segment.leave()
             raise
-        segment.remove()
-        replayed += len(rows)
-        log.warning("%d answers that came while the ledger was away were written from %s", len(rows), segment.path)
+        replayed += len(rows) - unwritten
+        if unwritten or unreadable:
+            # A later version of this program may be able to.
+            log.error("%d answers of the spool %s stay there", unwritten + unreadable, segment.path)
+            segment.leave()
+        else:
+            segment.remove()
+        log.warning(
+            "%d answers that came while the ledger was away were written from %s", len(rows) - unwritten, segment.path
+        )
     return replayed
 
 
-def _rows(path: Path) -> Iterable[ClosedAttempt]:
+def _rows(path: Path) -> tuple[list[ClosedAttempt], int]:
+    """The answers of a segment, and the number of lines that this version can't read."""
+    rows: list[ClosedAttempt] = []
+    unreadable = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                yield _ENTRY.validate_json(line)
+                rows.append(_ENTRY.validate_json(line))
             except ValidationError:
-                # Written in one go before anything was promised of it: such a line ends a segment cut off by a crash.
                 log.exception("line %d of the spool %s can't be read and is left out", number, path)
+                # A line without its end was cut off by a crash before anything was promised of it.
+                unreadable += line.endswith(b"\n")
+    return rows, unreadable
 
 
-async def _close(ledger: Ledger, rows: Sequence[ClosedAttempt]) -> None:
+async def _close(ledger: Ledger, rows: Sequence[ClosedAttempt]) -> int:
+    """Write answers; returns how many could not be written for a defect of ours."""
     try:
         await ledger.close_attempts(rows)
-    except Unstorable:
+    except Unstorable as error:
         if len(rows) == 1:
-            log.exception("the answer of attempt %s can't be stored; its call counts as unknown", rows[0].id)
-            return
-        for row in rows:
-            await _close(ledger, [row])
+            log.exception("the answer of attempt %s can't be stored", rows[0].id)
+            return 1 if rows[0].answer is None else await _close(ledger, [_without_answer(rows[0], error)])
+    except NightdeskError:
+        raise
+    except Exception:
+        if len(rows) == 1:
+            log.exception("the answer of attempt %s could not be written", rows[0].id)
+            return 1
+    else:
+        return 0
+    return sum([await _close(ledger, [row]) for row in rows])
+
+
+def _without_answer(row: ClosedAttempt, error: Unstorable) -> ClosedAttempt:
+    """The end of an attempt whose answer was paid for and can't be kept: its cost is recorded, its job not moved on."""
+    failure = Failure(kind=FailureKind.UNSTORABLE, message=str(error), at=datetime.now(UTC))
+    return replace(row, outcome=f"error:{failure.kind.value}", spent=True, failure=failure, answer=None, then=None)

@@ -78,7 +78,7 @@ def test_a_held_lease_outlives_itself(database_url: str, loop: Loop) -> None:
     while time.monotonic() < deadline:
         time.sleep(0.05)
     assert seconds_left(database_url, key.job_id) > 0
-    keeper.stop()
+    asyncio.run(keeper.stop())
 
 
 def test_whoever_holds_a_lease_that_is_gone_is_told(database_url: str, loop: Loop) -> None:
@@ -89,7 +89,7 @@ def test_whoever_holds_a_lease_that_is_gone_is_told(database_url: str, loop: Loo
     keeper.hold(key, told.set)
 
     assert told.wait(10)
-    keeper.stop()
+    asyncio.run(keeper.stop())
 
 
 def test_a_lease_is_surely_held_while_it_was_confirmed_or_renewed_lately(database_url: str, loop: Loop) -> None:
@@ -105,7 +105,7 @@ def test_a_lease_is_surely_held_while_it_was_confirmed_or_renewed_lately(databas
         connection.execute("UPDATE job SET lease_token = gen_random_uuid()")
     assert lost.wait(10)
     assert not keeper.surely_held(key, long_ago)
-    keeper.stop()
+    asyncio.run(keeper.stop())
 
 
 def test_a_released_lease_is_not_renewed(database_url: str, loop: Loop) -> None:
@@ -116,7 +116,7 @@ def test_a_released_lease_is_not_renewed(database_url: str, loop: Loop) -> None:
     while seconds_left(database_url, key.job_id) > 0 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert seconds_left(database_url, key.job_id) <= 0
-    keeper.stop()
+    asyncio.run(keeper.stop())
 
 
 def test_a_loop_that_is_dead_does_not_keep_its_leases(
@@ -134,7 +134,7 @@ def test_a_loop_that_is_dead_does_not_keep_its_leases(
     left = seconds_left(database_url, key.job_id)
     told = dead.wait(10)
     frozen.set()
-    keeper.stop()
+    asyncio.run(keeper.stop())
 
     assert left <= 0
     assert told
@@ -147,4 +147,4 @@ def test_the_keeper_waits_for_a_database_that_is_away(loop: Loop, caplog: pytest
     while "leases could not be renewed" not in caplog.text and time.monotonic() < deadline:
         time.sleep(0.05)
     assert "leases could not be renewed" in caplog.text
-    keeper.stop()
+    asyncio.run(keeper.stop())

@@ -15,9 +15,9 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import namedtuple_row
 from psycopg.types.json import set_json_loads
-from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
+from tasks.errors import LedgerError, LedgerUnavailable, NightdeskError, SchemaMismatch, Unstorable
 
 log = logging.getLogger(__name__)
 
@@ -31,15 +31,19 @@ POOL_WAIT = timedelta(seconds=10)
 CONNECT_S = 5
 """Seconds a connection may take to be made."""
 
+HOT_S = 15.0
+"""Seconds that the answer of a hot statement is waited for: a quarter of a lease. They take milliseconds; but a connection
+that goes through a pooler or a proxy which stopped forwarding is alive for TCP, so neither keepalives nor its user timeout
+would ever end the wait."""
+
 STATEMENT_S = 60.0
-"""Seconds that a statement's answer is waited for. They take milliseconds; but a connection that goes through a pooler or a
-proxy which stopped forwarding is alive for TCP, so neither keepalives nor its user timeout would ever end the wait."""
+"""The same for a statement that may count or change many rows."""
 
 TRANSACTION_S = 600.0
 """The same for what may go through a whole batch, or all of a day's results."""
 
 CONFLICT_TRIES = 5
-"""How often a statement is repeated that lost a deadlock or a race for a unique index."""
+"""Tries in a row of a statement that loses a deadlock or a race for a unique index."""
 
 SESSION_OPTIONS = (
     # Hot statements touch rows by index only; right after a bulk submit the statistics still say "empty table", and a
@@ -49,21 +53,35 @@ SESSION_OPTIONS = (
     "-c jit=off "
     "-c timezone=UTC "
     "-c idle_in_transaction_session_timeout=60s "
+    # A statement whose connection was hung up would go on, with its locks, until it is done.
+    "-c client_connection_check_interval=5s "
     "-c application_name=nightdesk"
 )
 
-_RETRYABLE = (
-    psycopg.errors.SerializationFailure,
-    psycopg.errors.DeadlockDetected,
-    psycopg.errors.UniqueViolation,
-)
 _ROW_AT_FAULT = (
     psycopg.DataError,
     psycopg.IntegrityError,
     psycopg.errors.ProgramLimitExceeded,
-    psycopg.NotSupportedError,
     UnicodeEncodeError,
 )
+"""The values of a row can't be stored, by this server or any other."""
+
+_LOST_RACE = (
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.LockNotAvailable,
+)
+
+_OTHER_SCHEMA = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.InvalidSchemaName,
+)
+
+_CONNECTION_IS_SOUND = (*_ROW_AT_FAULT, *_LOST_RACE, psycopg.ProgrammingError)
+"""After these the connection serves the next statement; after any other a new one may reach a server that works."""
 
 set_json_loads(orjson.loads)
 
@@ -76,12 +94,45 @@ def safe_url(url: str) -> str:
 
 def unavailable(database_url: str, error: Exception) -> LedgerUnavailable:
     """The error to raise when PostgreSQL can't be reached; says where and why, never the password."""
-    reason = str(getattr(error, "orig", None) or error).strip().splitlines()
-    detail = reason[0] if reason else type(error).__name__
     return LedgerUnavailable(
-        f"PostgreSQL at {safe_url(database_url)} can't be reached ({detail}); check that it runs and "
-        "NIGHTDESK_DATABASE_URL"
+        f"PostgreSQL at {safe_url(database_url)} can't be reached ({_first_line(getattr(error, 'orig', None) or error)}); "
+        "check that it runs and NIGHTDESK_DATABASE_URL"
     )
+
+
+class LostRace(LedgerUnavailable):
+    """A statement was ended in favour of another one: a deadlock, a serialization failure, a lock that was not to be had."""
+
+
+def translate(error: Exception, database_url: str) -> NightdeskError:
+    """The error of ours for an error of the driver.
+
+    ``Unstorable`` only when a row's own values are at fault. Every error that is not known to need a person is
+    ``LedgerUnavailable``: the same statement may succeed later, and nothing is given up for it.
+    """
+    detail = _first_line(error)
+    where = f"PostgreSQL at {safe_url(database_url)}"
+    translated: NightdeskError
+    if isinstance(error, _ROW_AT_FAULT):
+        translated = Unstorable(detail)
+    elif isinstance(error, _OTHER_SCHEMA):
+        translated = SchemaMismatch(f"{detail}: run 'nightdesk migrate'")
+    elif isinstance(error, psycopg.errors.InsufficientPrivilege):
+        translated = not_permitted(error)
+    elif isinstance(error, psycopg.ProgrammingError):
+        translated = LedgerError(f"{where} does not understand a statement ({detail}): this is a defect of nightdesk")
+    elif isinstance(error, _LOST_RACE):
+        translated = LostRace(f"{where} ended a statement in favor of another one ({detail}); it can be tried again")
+    elif isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        translated = LedgerUnavailable(
+            f"{where} takes no writes ({detail}): a standby, or a failover that is under way; check "
+            "NIGHTDESK_DATABASE_URL if it lasts"
+        )
+    elif isinstance(error, psycopg.Error) and error.sqlstate is not None:
+        translated = LedgerUnavailable(f"{where} could not do that now ({detail}); its log may say more")
+    else:
+        translated = unavailable(database_url, error)
+    return translated
 
 
 def not_permitted(error: Exception) -> LedgerError:
@@ -135,29 +186,27 @@ class Database:
 
     @asynccontextmanager
     async def connection(self, within_s: float = TRANSACTION_S) -> AsyncIterator[AsyncConnection[Any]]:
-        """A connection for a statement or a transaction; driver errors leave it as ours.
+        """A connection for a statement or a transaction; driver errors leave it as ours (see ``translate``).
 
         Hung up when it is not given back in time: whoever uses it then gets ``LedgerUnavailable``.
+
+        Raises: also ``psycopg.errors.UniqueViolation``, as it is: it names the index.
         """
         try:
             async with self._pool.connection() as connection:
                 patience = asyncio.get_running_loop().call_later(within_s, _hang_up, connection)
                 try:
                     yield connection
+                except psycopg.Error as error:
+                    if not isinstance(error, _CONNECTION_IS_SOUND):
+                        await connection.close()
+                    raise
                 finally:
                     patience.cancel()
-        except _ROW_AT_FAULT as error:
-            if isinstance(error, _RETRYABLE):
-                raise
-            raise Unstorable(_first_line(error)) from error
-        except psycopg.errors.UndefinedTable as error:
-            raise SchemaMismatch(f"{_first_line(error)}: run 'nightdesk migrate'") from error
-        except psycopg.errors.InsufficientPrivilege as error:
-            raise not_permitted(error) from error
-        except _RETRYABLE:
+        except psycopg.errors.UniqueViolation:
             raise
-        except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed) as error:
-            raise unavailable(self.url, error) from error
+        except (psycopg.Error, UnicodeEncodeError) as error:
+            raise translate(error, self.url) from error
 
     async def rows(
         self,
@@ -181,12 +230,12 @@ class Database:
                         return await _after(first, connection, statement, parameters)
                     cursor = await connection.execute(statement, parameters)
                     return await cursor.fetchall() if cursor.description else []
-            except _RETRYABLE as error:
+            except (LostRace, psycopg.errors.UniqueViolation) as error:
+                if not remaining and isinstance(error, LostRace):
+                    raise
                 if not remaining:
-                    if isinstance(error, psycopg.errors.UniqueViolation):
-                        raise Unstorable(_first_line(error)) from error
-                    raise LedgerError(f"a statement kept losing to others: {_first_line(error)}") from error
-                log.info("repeating a statement that lost a race: %s", type(error).__name__)
+                    raise translate(error, self.url) from error
+                log.info("repeating a statement that lost a race: %s", _first_line(error))
         raise AssertionError("unreachable")
 
 
@@ -207,5 +256,5 @@ def _hang_up(connection: AsyncConnection[Any]) -> None:
         own.shutdown(socket.SHUT_RDWR)
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from itertools import takewhile
 from time import monotonic
 from typing import Protocol
 from uuid import UUID
 
-from tasks.errors import Unstorable
+from tasks.batching import Batcher, OnError
+from tasks.errors import LedgerError, NightdeskError, Unstorable
 from tasks.ports import (
     ClosedAttempt,
     FinalJob,
@@ -23,7 +25,6 @@ from tasks.ports import (
     Shared,
     Wanted,
 )
-from worker.ledger.group_commit import GroupCommit
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Keeping(Protocol):
     """Where answers are kept while the ledger is away (see ``worker.spool.Spool``)."""
 
     async def keep(self, rows: Sequence[ClosedAttempt]) -> None:
-        """Bring answers to disk; raises ``OSError``."""
+        """Bring answers to disk; raises ``OSError`` when it can't be written, ``ValueError`` when one has no JSON form."""
         ...
 
     def clear(self) -> None:
@@ -59,10 +60,10 @@ class Keeping(Protocol):
 
 
 class LedgerJournal:
-    """``tasks.ports.Journal`` by group commit over a ledger.
+    """``tasks.ports.Journal`` over a ledger, in batches that are sent until they are stored.
 
     With a spool, closed attempts that the ledger does not take within a second are brought to disk, so that an answer
-    that was paid for outlives this process too.
+    that was paid for outlives this process too. They stay there until the ledger has all of them.
     """
 
     def __init__(self, ledger: Ledger, spool: Keeping | None = None, *, surely_held: SurelyHeld | None = None) -> None:
@@ -70,19 +71,25 @@ class LedgerJournal:
         self._ledger = ledger
         self._spool = spool
         self._surely_held = surely_held
-        self._opens = GroupCommit[NewAttempt, Opened]("opened attempts", ledger.open_attempts)
-        self._shares = GroupCommit[Wanted, Shared]("shared answers", ledger.share)
-        self._closes = GroupCommit[ClosedAttempt, bool]("closed attempts", self._close)
-        self._finals = GroupCommit[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT)
-        # Somebody waits for these: what comes in the same turn of the loop goes together, and nothing waits for more.
-        self._asks = GroupCommit[HeardQuery, Mapping[bytes, HeardBefore]](
-            "questions of what was heard", ledger.heard_before, wait=timedelta(0)
+        self._opens = Batcher[NewAttempt, Opened]("opened attempts", ledger.open_attempts)
+        self._shares = Batcher[Wanted, Shared]("shared answers", ledger.share)
+        self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close)
+        self._finals = Batcher[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT)
+        # A check goes on without these. Somebody waits for them: what comes in the same turn of the loop goes together, and nothing waits for more.
+        self._asks = Batcher[HeardQuery, Mapping[bytes, HeardBefore]](
+            "questions of what was heard", ledger.heard_before, on_error=OnError.WAIT, wait=timedelta(0)
         )
-        self._notes = GroupCommit[NewlyHeard, None]("heard verdicts", self._note, wait=timedelta(0))
+        self._notes = Batcher[NewlyHeard, None](
+            "heard verdicts", ledger.note_heard, on_error=OnError.WAIT, wait=timedelta(0)
+        )
         self._unwritten: dict[UUID, tuple[float, ClosedAttempt]] = {}
         """Since when, oldest first."""
         self._kept: set[UUID] = set()
+        self._unspoolable: set[UUID] = set()
+        self._on_disk = False
+        """The spool holds answers, be it some that were written since."""
         self._keeping: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()
 
     async def open_attempt(self, attempt: NewAttempt) -> Opened:
         """Open one attempt."""
@@ -115,17 +122,20 @@ class LedgerJournal:
         """Let the batch remember what was heard."""
         await self._notes.put(heard)
 
-    async def _note(self, rows: Sequence[NewlyHeard]) -> list[None]:
-        await self._ledger.note_heard(rows)
-        return [None] * len(rows)
-
     async def _close(self, rows: Sequence[ClosedAttempt]) -> list[bool]:
         try:
             advanced = await self._ledger.close_attempts(rows)
         except Unstorable:
             if len(rows) == 1:
+                # Its caller closes it without the answer.
                 self._written(rows)
             raise
+        except NightdeskError:
+            raise
+        except Exception as error:
+            # A defect of ours is no reason to give up an answer that was paid for: a later version may store it.
+            log.exception("%d closed attempts could not be written", len(rows))
+            raise LedgerError(f"{type(error).__name__}: {error}") from error
         self._written(rows)
         return [row.job_id in advanced for row in rows]
 
@@ -139,41 +149,73 @@ class LedgerJournal:
         for row in rows:
             self._unwritten.pop(row.id, None)
             self._kept.discard(row.id)
+            self._unspoolable.discard(row.id)
 
     async def _keep(self, spool: Keeping) -> None:
         """Bring to disk what the ledger does not take, and remove it when the ledger has all of it."""
-        on_disk = False
-        while True:
-            await asyncio.sleep(KEEP_EVERY_S)
-            overdue = self._overdue()
-            if overdue:
-                try:
-                    await spool.keep(overdue)
-                except OSError as error:
-                    log.error("%d answers are only in memory: the spool can't be written: %s", len(overdue), error)  # noqa: TRY400 - the reason is the message
-                else:
-                    on_disk = True
-                    # What was written to the ledger meanwhile needs no keeping.
-                    self._kept.update(row.id for row in overdue if row.id in self._unwritten)
-                    log.warning("%d answers are kept on disk until the ledger is back", len(self._kept))
-            elif on_disk and not self._kept:
-                spool.clear()
-                on_disk = False
+        while not await self._ended_within(KEEP_EVERY_S):
+            try:
+                if overdue := self._overdue():
+                    await self._bring(spool, overdue)
+                elif self._on_disk and not self._kept:
+                    spool.clear()
+                    self._on_disk = False
+            except Exception:
+                # The next round tries again: without it no later answer would outlive this process.
+                log.exception("the spool can't be looked after")
+
+    async def _ended_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await self._ending.wait()
+        return False
+
+    async def _bring(self, spool: Keeping, rows: Sequence[ClosedAttempt]) -> None:
+        """Bring answers to disk; one that has no JSON form holds up no other."""
+        try:
+            await spool.keep(rows)
+        except OSError as error:
+            log.error("%d answers are only in memory: the spool can't be written: %s", len(rows), error)  # noqa: TRY400 - the reason is the message
+        except Exception as error:
+            if len(rows) > 1:
+                for row in rows:
+                    await self._bring(spool, [row])
+                return
+            self._unspoolable.add(rows[0].id)
+            log.critical("the answer of attempt %s is only in memory: it can't be spooled", rows[0].id, exc_info=error)
+        else:
+            self._on_disk = True
+            # What was written to the ledger meanwhile needs no keeping.
+            self._kept.update(row.id for row in rows if row.id in self._unwritten)
+            log.warning("%d answers are kept on disk until the ledger is back", len(self._kept))
 
     def _overdue(self) -> list[ClosedAttempt]:
         before = monotonic() - KEEP_AFTER_S
         waiting = takewhile(lambda entry: entry[0] < before, self._unwritten.values())
-        return [row for _, row in waiting if row.id not in self._kept]
+        return self._not_kept(row for _, row in waiting)
+
+    def _not_kept(self, rows: Iterable[ClosedAttempt]) -> list[ClosedAttempt]:
+        return [row for row in rows if row.id not in self._kept and row.id not in self._unspoolable]
 
     async def close(self) -> None:
-        """Commit what waits. Cut off before the end, what is kept on disk stays there."""
+        """Commit what waits. Cut off before the end, what is not in the ledger is on disk and stays there."""
         try:
-            for group in (self._opens, self._shares, self._closes, self._finals, self._asks, self._notes):
-                await group.close()
-            if self._spool is not None:
-                self._spool.clear()
+            for batches in (self._opens, self._shares, self._closes, self._finals, self._asks, self._notes):
+                await batches.close()
         finally:
             if self._keeping is not None:
-                self._keeping.cancel()
+                # Not cancelled: a segment that is being written would be on disk without our knowing.
+                self._ending.set()
+                await self._keeping
             if self._spool is not None:
-                self._spool.leave()
+                await self._leave(self._spool)
+
+    async def _leave(self, spool: Keeping) -> None:
+        """End with the spool: emptied when the ledger has everything, else with all that it does not have."""
+        if not self._unwritten:
+            spool.clear()
+            return
+        if rest := self._not_kept(row for _, row in self._unwritten.values()):
+            await self._bring(spool, rest)
+        log.critical("%d answers are not in the ledger: the next worker of this home writes them", len(self._unwritten))
+        spool.leave()

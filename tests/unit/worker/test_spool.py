@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from schemas.states import JobState, Step
-from tasks.errors import LedgerUnavailable, Unstorable
+from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
 from tasks.ports import ClosedAttempt, Leased
 from tests.builders import (
     closed_error,
@@ -36,14 +36,25 @@ class Fickle(MemoryLedger):
 
     def __init__(self) -> None:
         super().__init__()
-        self.away = False
+        self.error: Exception | None = None
         self.unstorable: set[UUID] = set()
+        self.broken: set[UUID] = set()
+
+    @property
+    def away(self) -> bool:
+        return self.error is not None
+
+    @away.setter
+    def away(self, away: bool) -> None:
+        self.error = LedgerUnavailable("away") if away else None
 
     async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
-        if self.away:
-            raise LedgerUnavailable("away")
-        if any(one.id in self.unstorable for one in closed):
+        if self.error is not None:
+            raise self.error
+        if any(one.id in self.unstorable and one.answer is not None for one in closed):
             raise Unstorable("no")
+        if any(one.id in self.broken for one in closed):
+            raise TypeError("a defect of ours")
         return await super().close_attempts(closed)
 
 
@@ -68,7 +79,7 @@ def files(folder: Path) -> list[Path]:
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "KEEP_EVERY_S", 0.01)
     monkeypatch.setattr(journal_module, "KEEP_AFTER_S", 0.02)
-    monkeypatch.setattr("worker.ledger.group_commit.RETRY_PAUSE", timedelta(milliseconds=20))
+    monkeypatch.setattr("tasks.batching.RETRY_PAUSE", timedelta(milliseconds=20))
 
 
 async def until(true: Callable[[], object], within_s: float = 10) -> None:
@@ -130,6 +141,129 @@ def test_answers_are_kept_while_the_ledger_is_away_and_forgotten_when_it_is_back
         assert {view.step for view in views} == {Step.CHECK}
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "error", [LedgerError("lost every deadlock"), SchemaMismatch("no such column"), RuntimeError("a defect of ours")]
+)
+def test_no_error_of_the_ledger_costs_an_answer(tmp_path: Path, error: Exception) -> None:
+    async def story() -> None:
+        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
+        answered = await calling(ledger, 20)
+        journal = LedgerJournal(ledger, Spool(folder))
+        ledger.error = error
+        closing = [asyncio.create_task(journal.close_attempt(closed)) for _, closed in answered]
+        await until(lambda: files(folder))
+        assert not any(task.done() for task in closing)
+        ledger.error = None
+
+        assert all(await asyncio.gather(*closing))
+        await journal.close()
+        assert not files(folder)
+
+    asyncio.run(story())
+
+
+def test_a_stop_leaves_on_disk_whatever_is_not_in_the_ledger(tmp_path: Path) -> None:
+    async def story() -> None:
+        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
+        answered = await calling(ledger, 5)
+        ledger.broken = {answered[0][1].id}
+        journal = LedgerJournal(ledger, Spool(folder))
+        closing = [asyncio.create_task(journal.close_attempt(closed)) for _, closed in answered]
+        await asyncio.wait_for(asyncio.gather(*closing[1:]), 10)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await journal.close()
+        closing[0].cancel()
+        assert files(folder)
+        # The defect is still there: a start is possible, and nothing is lost.
+        await replay(Spool(folder), ledger)
+        assert files(folder)
+        ledger.broken = set()
+        assert await replay(Spool(folder), ledger) > 0
+
+        assert not files(folder)
+        views = await ledger.views([leased.job_id for leased, _ in answered])
+        assert [view.step for view in views] == [Step.CHECK] * 5
+
+    asyncio.run(story())
+
+
+def test_answers_that_came_just_before_the_stop_are_brought_to_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "KEEP_AFTER_S", 60.0)
+
+    async def story() -> None:
+        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
+        ((_, ok),) = await calling(ledger, 1)
+        journal = LedgerJournal(ledger, Spool(folder))
+        ledger.away = True
+        closing = asyncio.create_task(journal.close_attempt(ok))
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await journal.close()
+        closing.cancel()
+        ledger.away = False
+        assert await replay(Spool(folder), ledger) == 1
+
+    asyncio.run(story())
+
+
+def test_the_spool_goes_on_after_an_answer_that_it_can_not_write(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
+        answered = await calling(ledger, 4)
+        odd = answered[0][1].id
+
+        class Picky(Spool):
+            async def keep(self, rows: Sequence[ClosedAttempt]) -> None:
+                if any(row.id == odd for row in rows):
+                    raise ValueError("no JSON form")
+                await super().keep(rows)
+
+        journal = LedgerJournal(ledger, Picky(folder))
+        ledger.away = True
+        closing = [asyncio.create_task(journal.close_attempt(closed)) for _, closed in answered]
+        await until(lambda: sum(len(path.read_bytes().splitlines()) for path in files(folder)) == 3)
+        ledger.away = False
+        assert all(await asyncio.gather(*closing))
+        await until(lambda: not files(folder))
+        await journal.close()
+
+    asyncio.run(story())
+    assert "can't be spooled" in caplog.text
+
+
+def test_the_spool_goes_on_after_an_error_of_any_kind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
+        answered = await calling(ledger, 2)
+        spool = Spool(folder)
+        monkeypatch.setattr(spool, "clear", lambda: _raise(PermissionError("read-only file system")))
+        journal = LedgerJournal(ledger, spool)
+        for (_, closed), last in zip(answered, (False, True), strict=True):
+            ledger.away = True
+            closing = asyncio.create_task(journal.close_attempt(closed))
+            await until(lambda last=last: len(files(folder)) == 1 + last)  # type: ignore[misc]
+            ledger.away = False
+            assert await closing
+            await until(lambda: "can't be looked after" in caplog.text)
+        monkeypatch.undo()
+        await journal.close()
+        assert not files(folder)
+
+    asyncio.run(story())
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def test_what_a_process_left_is_written_by_the_next(tmp_path: Path) -> None:
@@ -201,8 +335,11 @@ def test_a_line_cut_off_and_an_answer_that_cannot_be_stored_cost_nothing_else(
         path.write_bytes(path.read_bytes() + b'{"id": "')
 
         assert await replay(Spool(folder), ledger) == 3
+        assert not files(folder)
         views = await ledger.views([leased.job_id for leased, _ in answered])
         assert [view.step for view in views] == [Step.CHECK, Step.GENERATE, Step.CHECK]
+        detail = await ledger.job_detail(answered[1][0].job_id)
+        assert [attempt["outcome"] for attempt in detail.attempts] == ["error:unstorable"]
 
     asyncio.run(story())
     assert "line 4 of the spool" in caplog.text

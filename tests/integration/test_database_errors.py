@@ -1,0 +1,97 @@
+"""Errors of PostgreSQL as the ledger's callers see them: only a bad value is the row's fault, all else is tried again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import psycopg
+import pytest
+
+from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
+from worker.ledger.database import Database
+
+
+def on_database(database_url: str, work: Callable[[Database], Awaitable[None]], size: int = 1) -> None:
+    async def story() -> None:
+        database = Database(database_url, size=size)
+        await database.open()
+        try:
+            await work(database)
+        finally:
+            await database.close()
+
+    asyncio.run(story())
+
+
+def change(database_url: str, statement: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("SET default_transaction_read_only = off")
+        connection.execute(statement.encode())
+
+
+def test_a_read_only_server_is_unavailable_and_its_connection_is_not_used_again(database_url: str) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]
+    change(database_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+
+    async def work(database: Database) -> None:
+        with pytest.raises(LedgerUnavailable, match="read-only"):
+            await database.rows("DELETE FROM lane_pause")
+        with pytest.raises(LedgerUnavailable, match="read-only"):
+            async with database.connection() as connection, connection.transaction():
+                await connection.execute("DELETE FROM lane_pause")
+        # The window closes: a session that began inside it stays read-only for good, so a new one is needed.
+        await asyncio.to_thread(change, database_url, f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        with suppress(LedgerUnavailable):
+            # The one connection of the pool may have been made inside the window.
+            await database.rows("DELETE FROM lane_pause")
+        assert await database.rows("DELETE FROM lane_pause RETURNING provider") == []
+
+    on_database(database_url, work)
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("SELECT 1 / 0", Unstorable),
+        ("INSERT INTO lane_pause (provider) VALUES (NULL)", Unstorable),
+        ("SELECT * FROM no_such_table", SchemaMismatch),
+        ("SELECT no_such_column FROM job", SchemaMismatch),
+        ("SELECT no_such_function()", SchemaMismatch),
+        ("DO $$ BEGIN RAISE internal_error; END $$", LedgerUnavailable),
+        ("DO $$ BEGIN RAISE disk_full; END $$", LedgerUnavailable),
+        ("DO $$ BEGIN RAISE lock_not_available; END $$", LedgerUnavailable),
+        ("DO $$ BEGIN RAISE deadlock_detected; END $$", LedgerUnavailable),
+        ("DO $$ BEGIN RAISE serialization_failure; END $$", LedgerUnavailable),
+        ("DO $$ BEGIN RAISE feature_not_supported; END $$", LedgerUnavailable),
+        ("DO $$ BEGIN RAISE in_failed_sql_transaction; END $$", LedgerUnavailable),
+        ("DO $$ BEGIN RAISE query_canceled; END $$", LedgerUnavailable),
+        ("DO $$ BEGIN RAISE SQLSTATE 'ZZ123'; END $$", LedgerUnavailable),
+        ("DO $$ BEGIN RAISE insufficient_privilege; END $$", LedgerError),
+        ("SELEC 1", LedgerError),
+    ],
+)
+def test_each_error_says_what_is_to_be_done(database_url: str, statement: str, error: type[Exception]) -> None:
+    async def work(database: Database) -> None:
+        with pytest.raises(error) as raised:
+            await database.rows(statement)
+        assert isinstance(raised.value, Unstorable) == (error is Unstorable)
+        with pytest.raises(error):
+            async with database.connection() as connection, connection.transaction():
+                await connection.execute(statement.encode())
+        assert (await database.rows("SELECT 2 AS two"))[0].two == 2
+
+    on_database(database_url, work)
+
+
+def test_a_lost_race_is_run_again_at_once(database_url: str) -> None:
+    change(database_url, "CREATE SEQUENCE tries")
+    change(
+        database_url,
+        "CREATE FUNCTION third_time() RETURNS bigint LANGUAGE plpgsql AS $$ DECLARE n bigint := nextval('tries'); "
+        "BEGIN IF n < 3 THEN RAISE deadlock_detected; END IF; RETURN n; END $$",
+    )
+
+    async def work(database: Database) -> None:
+        assert (await database.rows("SELECT third_time() AS n"))[0].n == 3
+
+    on_database(database_url, work)

@@ -1,0 +1,278 @@
+"""Batches: what waits together is sent together, and each policy says what becomes of a send that failed."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tasks import batching
+from tasks.batching import BATCH_ROWS, Batcher, CpuBatcher, OnError
+from tasks.errors import BrokerUnavailable, LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
+
+LONG = timedelta(seconds=60)
+
+
+class Table:
+    """Keeps rows; negative ones are unstorable, odd ones above 1,000 refused; the first ``away`` sends fail."""
+
+    def __init__(self, away: int = 0, error: Exception | None = None) -> None:
+        self.sends: list[list[int]] = []
+        self.rows: list[int] = []
+        self._away = away
+        self._error = error or LedgerUnavailable("away")
+
+    async def send(self, rows: Sequence[int]) -> list[int]:
+        self.sends.append(list(rows))
+        await asyncio.sleep(0)
+        if self._away:
+            self._away -= 1
+            raise self._error
+        if bad := [row for row in rows if row < 0]:
+            raise Unstorable(f"can't keep {bad}")
+        if any(row > 1000 and row % 2 for row in rows):
+            raise LedgerError("an error nobody knows")
+        self.rows.extend(rows)
+        return [row * 10 for row in rows]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "RETRY_PAUSE", timedelta(milliseconds=10))
+
+
+def test_rows_that_wait_together_share_a_send() -> None:
+    async def story() -> Table:
+        table = Table()
+        batcher = Batcher("rows", table.send)
+        answers = await asyncio.gather(*(batcher.put(row) for row in range(120)))
+        assert answers == [row * 10 for row in range(120)]
+        return table
+
+    table = asyncio.run(story())
+
+    assert [len(rows) for rows in table.sends] == [BATCH_ROWS, BATCH_ROWS, 20]
+
+
+def test_one_bad_row_fails_alone() -> None:
+    async def story() -> tuple[Table, list[int | BaseException]]:
+        table = Table()
+        batcher = Batcher("rows", table.send)
+        rows = [row if row != 37 else -37 for row in range(50)]
+        return table, await asyncio.gather(*(batcher.put(row) for row in rows), return_exceptions=True)
+
+    table, answers = asyncio.run(story())
+
+    failed = [answer for answer in answers if isinstance(answer, BaseException)]
+    assert isinstance(answers[37], Unstorable)
+    assert len(failed) == 1
+    assert sorted(table.rows) == [row for row in range(50) if row != 37]
+    assert len(table.sends) <= 2 * 6 + 1  # halving 50 rows
+
+
+@pytest.mark.parametrize("error", [LedgerUnavailable("away"), LedgerError("no rights"), SchemaMismatch("no table")])
+def test_rows_are_sent_again_after_any_error_of_the_ledger(error: Exception) -> None:
+    async def story() -> Table:
+        table = Table(away=3, error=error)
+        batcher = Batcher("rows", table.send)
+        assert await asyncio.gather(*(batcher.put(row) for row in range(50))) == [row * 10 for row in range(50)]
+        await batcher.close()
+        return table
+
+    table = asyncio.run(story())
+
+    assert sorted(table.rows) == list(range(50)), "each once"
+
+
+def test_a_row_that_is_refused_for_ever_holds_up_no_other() -> None:
+    async def story() -> Table:
+        table = Table()
+        batcher = Batcher("rows", table.send)
+        refused = asyncio.create_task(batcher.put(1001))
+        answers = await asyncio.wait_for(asyncio.gather(*(batcher.put(row) for row in range(500))), 10)
+        assert answers == [row * 10 for row in range(500)]
+        assert not refused.done()
+        refused.cancel()
+        return table
+
+    table = asyncio.run(story())
+
+    assert sorted(table.rows) == list(range(500))
+
+
+def test_a_caller_that_gives_up_does_not_take_its_row_back() -> None:
+    async def story() -> Table:
+        table = Table(away=1)
+        batcher = Batcher("rows", table.send)
+        caller = asyncio.create_task(batcher.put(7))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.wait([caller])
+        await batcher.close()
+        return table
+
+    assert asyncio.run(story()).rows == [7]
+
+
+def test_a_defect_in_one_row_reaches_its_caller_alone() -> None:
+    async def story() -> list[str | BaseException]:
+        async def send(rows: Sequence[int]) -> list[str]:
+            return [str(60 // row) for row in rows]
+
+        batcher = Batcher("rows", send)
+        return await asyncio.gather(*(batcher.put(row) for row in range(4)), return_exceptions=True)
+
+    broken, *others = asyncio.run(story())
+
+    assert isinstance(broken, ZeroDivisionError)
+    assert others == ["60", "30", "20"]
+
+
+def test_rows_whose_errors_are_raised_are_sent_once_and_not_for_a_caller_that_is_gone() -> None:
+    async def story() -> tuple[Table, list[int | BaseException]]:
+        table = Table(away=1)
+        batcher = Batcher("rows", table.send, on_error=OnError.RAISE, in_flight=1)
+        first = await asyncio.gather(batcher.put(1), batcher.put(2), return_exceptions=True)
+        gone = asyncio.create_task(batcher.put(3))
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert await batcher.put(4) == 40
+        return table, first
+
+    table, first = asyncio.run(story())
+
+    assert [type(answer) for answer in first] == [LedgerUnavailable, LedgerUnavailable]
+    assert table.sends == [[1, 2], [4]]
+
+
+# ---- what is left to the sweep -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [BrokerUnavailable("away"), ZeroDivisionError("oops")])
+def test_rows_left_to_the_sweep_are_forgotten_and_the_next_still_arrive(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+
+    async def story() -> list[int]:
+        arrived: list[int] = []
+
+        async def send(rows: Sequence[int]) -> None:
+            if 1 in rows:
+                raise error
+            arrived.extend(rows)
+
+        batcher = Batcher[int, None]("numbers", send, on_error=OnError.LEAVE, rows=2, wait=LONG)
+        for number in range(5):
+            batcher.add(number)
+        await batcher.close()
+        return arrived
+
+    assert asyncio.run(story()) == [2, 3, 4]
+    assert "2 numbers" in caplog.text
+
+
+def test_what_waits_for_a_receiver_that_hangs_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> list[int]:
+        arrived: list[int] = []
+        gate = asyncio.Event()
+
+        async def send(rows: Sequence[int]) -> None:
+            await gate.wait()
+            arrived.extend(rows)
+
+        batcher = Batcher[int, None]("numbers", send, on_error=OnError.LEAVE, rows=10, in_flight=2, room=50, wait=LONG)
+        for number in range(1000):
+            batcher.add(number)
+        await asyncio.sleep(0)
+        gate.set()
+        await batcher.close()
+        for number in range(2000, 2010):
+            batcher.add(number)
+        await batcher.close()
+        return arrived
+
+    assert asyncio.run(story()) == [*range(50), *range(2000, 2010)]
+    assert "950 numbers were left to the sweep" in caplog.text
+
+
+def test_a_stop_does_not_wait_longer_than_it_may_for_a_receiver_that_hangs(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async def send(rows: Sequence[int]) -> None:
+            await asyncio.Event().wait()
+
+        batcher = Batcher[int, None]("numbers", send, on_error=OnError.LEAVE, rows=1)
+        for number in range(5):
+            batcher.add(number)
+        await asyncio.wait_for(batcher.close(timedelta(milliseconds=20)), 10)
+
+    asyncio.run(story())
+    assert "5 numbers are left to the sweep" in caplog.text
+
+
+# ---- CPU work ----------------------------------------------------------------------------------------------------
+
+
+class Counted(Executor):
+    """One thread that counts the hops to it."""
+
+    def __init__(self) -> None:
+        self.hops: list[int] = []
+        self._cpu = ThreadPoolExecutor(1)
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.hops.append(len(args[0]))
+        return self._cpu.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
+        self._cpu.shutdown(wait, cancel_futures=cancel_futures)
+
+
+def test_pieces_that_come_together_share_a_hop_and_each_has_its_own_end() -> None:
+    async def story() -> None:
+        cpu = Counted()
+        batcher = CpuBatcher(cpu, 10)
+
+        results = await asyncio.gather(*(batcher.do(lambda number=number: 60 // number) for number in range(25)),
+                                       return_exceptions=True)  # fmt: skip
+
+        assert isinstance(results[0], ZeroDivisionError)
+        assert results[1:] == [60 // number for number in range(1, 25)]
+        assert cpu.hops == [10, 10, 5]
+        cpu.shutdown()
+
+    asyncio.run(story())
+
+
+def test_the_piece_of_a_cancelled_caller_is_not_done_and_the_others_go_on() -> None:
+    async def story() -> None:
+        gate = threading.Event()
+        cpu = ThreadPoolExecutor(1)
+        batcher = CpuBatcher(cpu, 1)
+        first = asyncio.create_task(batcher.do(gate.wait))
+        ran: list[str] = []
+        second = asyncio.create_task(batcher.do(lambda: ran.append("second")))
+        third = asyncio.create_task(batcher.do(lambda: ran.append("third")))
+        await asyncio.sleep(0)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        gate.set()
+        await asyncio.gather(first, third)
+        assert ran == ["third"]
+        cpu.shutdown()
+
+    asyncio.run(story())
+
+
+def test_a_thread_that_is_gone_is_an_error_of_every_caller() -> None:
+    async def story() -> None:
+        cpu = ThreadPoolExecutor(1)
+        cpu.shutdown()
+        with pytest.raises(RuntimeError):
+            await asyncio.wait_for(CpuBatcher(cpu, 10).do(lambda: 1), 5)
+
+    asyncio.run(story())
