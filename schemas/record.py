@@ -96,6 +96,8 @@ class JobResult(Contract):
     custom_id: str | None = None
     position: int
     batch_id: UUID
+    message_id: str | None = Field(default=None, description="as handed in, else the job id")
+    trace_id: str | None = Field(default=None, description="as handed in")
     state: JobState
     outcome: Outcome | None = None
     held_reason: str | None = None
@@ -116,7 +118,8 @@ class JobResult(Contract):
     structured: dict[str, Any] | None = None
     tokens_used: int | None = None
     usage: Usage | None = None
-    cost_usd: Usd | None = None
+    cost_usd: Usd | None = Field(default=None, description="of all calls; null where the price of one is unknown")
+    prompt_version: str | None = Field(default=None, description="of the template whose answer this is")
     shared_from: UUID | None = Field(default=None, description="the job whose answer was taken: no call was made")
     latency_ms: float | None = Field(default=None, description="from acceptance to the final write")
     timing_ms: TimingMs | None = None

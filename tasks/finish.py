@@ -12,10 +12,10 @@ from schemas.generation import OutputFormat
 from schemas.grounding import Grounding
 from schemas.prompt import Prompt
 from schemas.record import GenerationRecord, JobResult, Quality, RecordStatus, TimingMs
-from schemas.states import JobState, Outcome
+from schemas.states import FINAL_STATES, JobState, Outcome
 from tasks.ports import FinalJob, JobView, Leased
 from tasks.postprocess import Processed
-from tasks.texts import fallback
+from tasks.texts import fallback, without_answer
 
 COMPACT_BYTES = 64 * 1024
 """Most that a result in the result backend may hold; the whole is in the ledger."""
@@ -155,6 +155,8 @@ def result_of(view: JobView) -> JobResult:
         custom_id=view.custom_id,
         position=view.position,
         batch_id=view.batch_id,
+        message_id=None if erased else view.request.message_id or str(view.job_id),
+        trace_id=None if erased else view.request.trace_id,
         state=view.state,
         outcome=view.outcome,
         held_reason=view.held_reason,
@@ -170,7 +172,7 @@ def result_of(view: JobView) -> JobResult:
     shared = record.provider_snapshot.shared_from if record.provider_snapshot else None
     return known.model_copy(
         update={
-            "response": record.answer,
+            "response": record.answer if erased else _shown(view, record.answer),
             "output_format": record.output_format,
             "citations": record.citations,
             "sources_used": tuple(dict.fromkeys(citation.chunk_id for citation in record.citations)),
@@ -185,6 +187,7 @@ def result_of(view: JobView) -> JobResult:
             "structured": record.output_structured,
             "tokens_used": usage.input_tokens + usage.output_tokens if usage else None,
             "usage": usage,
+            "prompt_version": record.prompt_version,
             "shared_from": shared.job_id if shared else None,
             "latency_ms": record.timing_ms.total,
             "timing_ms": record.timing_ms,
@@ -192,6 +195,13 @@ def result_of(view: JobView) -> JobResult:
             "failure": record.failure,
         }
     )
+
+
+def _shown(view: JobView, answer: str) -> str:
+    """The answer, or in place of an empty one a text that says how the job ended."""
+    if answer.strip() or view.state not in FINAL_STATES:
+        return answer
+    return without_answer(view.request, view.state)
 
 
 _NOT_COMPACT: dict[str, Any] = {

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from schemas.generation import FallbackMessages
 from schemas.job import JobRequest
+from schemas.states import JobState
 from tasks.text.language import language_of
 
 ENGLISH = "en"
@@ -84,6 +85,48 @@ NOT_VERIFIED: Mapping[str, str] = {
 }
 """The line above the list of unsupported claims."""
 
+ENDED: Mapping[str, Mapping[JobState, str]] = {
+    "en": {
+        JobState.EXPIRED: "This question was not answered in time: its deadline passed. Hand it in again with a later one.",
+        JobState.CANCELLED: "This question was not answered, because it was cancelled. Hand it in again if it should be.",
+        JobState.COMPLETED: "The model's answer to this question was empty. Try to rephrase the question, or hand it in again.",
+    },
+    "de": {
+        JobState.EXPIRED: "Diese Frage wurde nicht rechtzeitig beantwortet: Ihre Frist ist abgelaufen. Reichen Sie sie mit"
+        " einer späteren noch einmal ein.",
+        JobState.CANCELLED: "Diese Frage wurde nicht beantwortet, weil sie abgebrochen wurde. Reichen Sie sie bei Bedarf"
+        " noch einmal ein.",
+        JobState.COMPLETED: "Die Antwort des Modells auf diese Frage war leer. Formulieren Sie die Frage anders, oder"
+        " reichen Sie sie noch einmal ein.",
+    },
+    "es": {
+        JobState.EXPIRED: "Esta pregunta no se respondió a tiempo: su plazo venció. Vuelva a enviarla con un plazo"
+        " posterior.",
+        JobState.CANCELLED: "Esta pregunta no se respondió porque fue cancelada. Vuelva a enviarla si la necesita.",
+        JobState.COMPLETED: "La respuesta del modelo a esta pregunta estaba vacía. Formule la pregunta de otra manera o"
+        " vuelva a enviarla.",
+    },
+    "fr": {
+        JobState.EXPIRED: "Cette question n'a pas reçu de réponse à temps : son délai est dépassé. Soumettez-la à nouveau"
+        " avec un délai plus long.",
+        JobState.CANCELLED: "Cette question n'a pas reçu de réponse, car elle a été annulée. Soumettez-la à nouveau si"
+        " nécessaire.",
+        JobState.COMPLETED: "La réponse du modèle à cette question était vide. Reformulez la question ou soumettez-la à"
+        " nouveau.",
+    },
+    "zh": {
+        JobState.EXPIRED: "此问题未能按时回答：期限已过。请以更晚的期限重新提交。",
+        JobState.CANCELLED: "此问题已被取消，因此未作回答。如有需要，请重新提交。",
+        JobState.COMPLETED: "模型对此问题的回答为空。请换一种方式提问，或重新提交。",
+    },
+    "ar": {
+        JobState.EXPIRED: "لم تتم الإجابة عن هذا السؤال في الوقت المحدد: انقضت مهلته. أعد تقديمه بمهلة أطول.",
+        JobState.CANCELLED: "لم تتم الإجابة عن هذا السؤال لأنه أُلغي. أعد تقديمه إذا لزم الأمر.",
+        JobState.COMPLETED: "كانت إجابة النموذج عن هذا السؤال فارغة. جرّب إعادة صياغة السؤال أو أعد تقديمه.",
+    },
+}
+"""Texts of jobs that ended without a word, by their final state; a failed one has its text in ``MESSAGES``."""
+
 _NAMES = {
     name: code
     for code, names in {
@@ -123,6 +166,14 @@ def fallback(request: JobRequest, kind: str) -> str:
         if text:
             return str(text)
     return str(getattr(MESSAGES[_language_of_message(request)], kind))
+
+
+def without_answer(request: JobRequest, state: JobState) -> str:
+    """The text of a job that ended in this state with an empty answer: the caller's own for a failure, or ours."""
+    own = request.config.fallback_messages
+    if own is not None and own.failed:
+        return own.failed
+    return ENDED[_told_in(request)].get(state) or fallback(request, "failed")
 
 
 def not_verified(request: JobRequest) -> str:

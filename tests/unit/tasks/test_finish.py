@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import orjson
+import pytest
 
 from schemas.record import JobResult
 from schemas.states import JobState, Outcome, Step
@@ -76,3 +77,53 @@ def test_a_result_that_is_too_large_is_cut_and_says_so() -> None:
     assert cut["truncated"] is True
     assert cut["response"].startswith("öö")
     assert JobResult.model_validate(cut).cost_usd == Decimal(0)
+
+
+def test_a_result_names_its_message_trace_and_prompt() -> None:
+    ledger, job = leased(message_id="m-7", trace_id="t-7")
+    final = make_final(job, record=make_record(job, prompt_version="2.0"))
+    told = result_of(view_of_final(job, final, datetime.now(UTC)))
+    assert (told.message_id, told.trace_id, told.prompt_version) == ("m-7", "t-7", "2.0")
+
+    (view,) = asyncio.run(ledger.views([job.job_id]))
+    assert (result_of(view).message_id, result_of(view).prompt_version) == ("m-7", None)
+
+
+def test_the_message_of_a_result_is_its_job_unless_one_was_given() -> None:
+    told = result()
+    assert told.message_id == str(told.job_id)
+
+
+@pytest.mark.parametrize("answer", ["", " \n"])
+def test_no_final_text_is_empty(answer: str) -> None:
+    assert "empty" in result(answer=answer).response
+
+
+@pytest.mark.parametrize(
+    ("state", "config", "expected"),
+    [
+        (JobState.EXPIRED, {}, "its deadline passed"),
+        (JobState.EXPIRED, {"language": "de"}, "Frist ist abgelaufen"),
+        (JobState.CANCELLED, {}, "it was cancelled"),
+        (JobState.CANCELLED, {"fallback_messages": {"failed": "Sorry."}}, "Sorry."),
+    ],
+)
+def test_a_job_that_ended_without_a_worker_has_a_text(
+    state: JobState, config: dict[str, object], expected: str
+) -> None:
+    ledger = MemoryLedger()
+
+    async def story() -> JobResult:
+        request = make_request(config=config, deadline=datetime.now(UTC) + timedelta(hours=1))
+        receipt = await ledger.submit(make_batch(), [make_jobs(request)])
+        if state is JobState.CANCELLED:
+            await ledger.cancel(receipt.job_ids, "ada")
+        else:
+            ledger.advance(timedelta(hours=2))
+            await ledger.expire(10)
+        (view,) = await ledger.views(receipt.job_ids)
+        return result_of(view)
+
+    told = asyncio.run(story())
+    assert told.state is state
+    assert expected in told.response
