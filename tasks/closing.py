@@ -81,8 +81,8 @@ def not_now(job: Leased, told: NotNow, *, called: bool = False) -> Advance:
     """
     held = HeldReason.LANE_PAUSED if told.why is Why.LANE_PAUSED else None
     if held and job.round:
-        # There is an answer already: nobody has to raise a quota for a second one.
-        return give_up(job, "the provider's quota was used up")
+        # There is an answer already: nobody has to mend a lane for a second one.
+        return give_up(job, "no calls were made to the provider: its lane is paused")
     # Sent away by a limit, thousands of jobs come and go: that is the straight path, not an event of each.
     event = None if told.why is Why.LIMIT else "hold" if held else told.why.value
     limited = not held and not called and not job.attempts

@@ -236,9 +236,9 @@ class Generate:
                 log.exception("call of job %s to %s broke", job.job_id, call.provider)
             watch.llm = (monotonic() - started) * 1000
             turns.failed(planned, failure)
-            self.limits.failed(permit, failure)
+            paused = self.limits.failed(permit, failure)
             left = self._broken(call, attempt, listener)
-            return await self._call_failed(job, attempt, failure, watch, turns, left=left)
+            return await self._call_failed(job, attempt, failure, watch, turns, left=left, lane_paused=paused)
         watch.llm = (monotonic() - started) * 1000
         self.limits.answered(permit, answered.completion)
         if listener is not None:
@@ -303,6 +303,7 @@ class Generate:
         turns: Turns,
         *,
         left: StoredAnswer | None,
+        lane_paused: bool,
     ) -> bool:
         config = job.request.config
         decision = decide(
@@ -313,6 +314,7 @@ class Generate:
             more_providers=turns.more(),
             policy=self.policy,
             jitter=self.jitter(),
+            lane_paused=lane_paused,
         )
         if isinstance(decision, Hold) and job.round:
             # There is an answer already: nobody has to decide about a second one.

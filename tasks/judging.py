@@ -50,7 +50,7 @@ from tasks.ports import (
     Unlimited,
     Why,
 )
-from tasks.retry import Hold, RetryPolicy, Snooze, decide
+from tasks.retry import REFUSED_LANE, Hold, RetryPolicy, Snooze, decide
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +249,9 @@ class Judging:
             jitter=self.jitter(),
         )
         # A lane without quota would hold the answer: better a check without its judge, which can be repeated.
-        waits = not isinstance(decision, Hold) or decision.reason is HeldReason.UNKNOWN_OUTCOME
+        waits = failure.kind not in REFUSED_LANE and (
+            not isinstance(decision, Hold) or decision.reason is HeldReason.UNKNOWN_OUTCOME
+        )
         then = advance_of(decision, job) if waits else None
         done = closed(
             job,

@@ -11,9 +11,11 @@ _K = FailureKind
 SNOOZED = frozenset({_K.RATE_LIMITED, _K.OVERLOADED, _K.UNAVAILABLE})
 """The provider did no work: later, without spending an attempt."""
 
+REFUSED_LANE = frozenset({_K.AUTHENTICATION, _K.PERMISSION, _K.NOT_FOUND})
+"""The provider refuses the key, the access or the model: it would refuse the next job, too."""
+
 TERMINAL = frozenset({
-    _K.INVALID_REQUEST, _K.CONTEXT_EXCEEDED, _K.AUTHENTICATION, _K.PERMISSION, _K.NOT_FOUND, _K.CONFIGURATION,
-    _K.UNSTORABLE, _K.REFUSED, _K.ATTEMPTS_SPENT,
+    _K.INVALID_REQUEST, _K.CONTEXT_EXCEEDED, _K.CONFIGURATION, _K.UNSTORABLE, _K.REFUSED, _K.ATTEMPTS_SPENT,
 })  # fmt: skip
 """The same call would fail again: another provider, or the end."""
 
@@ -29,7 +31,7 @@ class RetryPolicy:
     longest_retry_after: timedelta = timedelta(hours=1)
     """A provider's Retry-After beyond this is cut to it: the ledger asks again then."""
     max_snoozes: int = 200
-    """Snoozes of a step before the job fails; at the ceiling they span about 16 hours."""
+    """Snoozes of a step before the job fails, or is held; at the ceiling they span about 16 hours."""
     snoozes_before_fallback: int = 8
     """The same where another provider can be asked; with the doubling ceiling about four minutes."""
     hold_unknown: bool = False
@@ -81,6 +83,7 @@ def decide(  # noqa: PLR0911 - a row of the decision table each
     more_providers: bool,
     policy: RetryPolicy,
     jitter: float,
+    lane_paused: bool = False,
 ) -> Decision:
     """Decide what follows a failure.
 
@@ -93,13 +96,18 @@ def decide(  # noqa: PLR0911 - a row of the decision table each
         policy: delays and limits.
         jitter: uniform in [0, 1); the delay is that share of its ceiling ("full jitter", so that jobs that failed
             together do not come back together).
+        lane_paused: whether the lane was paused because of this failure.
 
     >>> decide(Failure(kind=FailureKind.INTERNAL, message="m"), spent=0, snoozes=0, max_attempts=4,
     ...        more_providers=False, policy=RetryPolicy(), jitter=0.5)
     Retry(delay=datetime.timedelta(seconds=1))
     """
-    if failure.kind is _K.QUOTA:
+    if lane_paused or failure.kind is _K.QUOTA:
         return Fallback() if more_providers else Hold(HeldReason.LANE_PAUSED)
+    if failure.kind in REFUSED_LANE:
+        return Fallback() if more_providers else _refused(failure, snoozes, policy, jitter)
+    if failure.kind is _K.UNAVAILABLE and not more_providers and snoozes >= policy.max_snoozes:
+        return Hold(HeldReason.LANE_PAUSED)
     if failure.kind in SNOOZED:
         if snoozes < (policy.snoozes_before_fallback if more_providers else policy.max_snoozes):
             return Snooze(_wait(failure, snoozes, policy, jitter))
@@ -111,6 +119,17 @@ def decide(  # noqa: PLR0911 - a row of the decision table each
     if spent + 1 < max_attempts:
         return Retry(_wait(failure, spent, policy, jitter))
     return Fallback() if more_providers else Fail(failure)
+
+
+def _refused(failure: Failure, snoozes: int, policy: RetryPolicy, jitter: float) -> Decision:
+    """Come back soon: by then the lane is paused, or others were answered.
+
+    A key or a model is refused for every job alike. An access may be refused for what one request says: that job fails.
+    """
+    own = failure.kind is _K.PERMISSION
+    if snoozes < (policy.snoozes_before_fallback if own else policy.max_snoozes):
+        return Snooze(_wait(failure, snoozes, policy, jitter))
+    return Fail(failure) if own else Hold(HeldReason.LANE_PAUSED)
 
 
 def _wait(failure: Failure, before: int, policy: RetryPolicy, jitter: float) -> timedelta:

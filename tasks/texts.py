@@ -173,7 +173,7 @@ def without_answer(request: JobRequest, state: JobState) -> str:
     own = request.config.fallback_messages
     if own is not None and own.failed:
         return own.failed
-    return ENDED[_told_in(request)].get(state) or fallback(request, "failed")
+    return ENDED[_language_of_message(request)].get(state) or fallback(request, "failed")
 
 
 def not_verified(request: JobRequest) -> str:

@@ -222,11 +222,12 @@ class WorkerRuntime:
         stack.push_async_callback(books.close)
         lanes = Lanes(self._ledger)
         stack.push_async_callback(lanes.close)
-        self._present = present = WorkersPresent(
-            self._ledger, worker_name(), self._steps, lanes, timedelta(seconds=settings.lane_retry_s)
+        desk: LimitDesk = LimitDesk(
+            settings, books, lanes, workers=lambda: self._present.workers, slots=settings.slots, on_room=self._nudge
         )
-        desk = LimitDesk(
-            settings, books, lanes, workers=lambda: present.workers, slots=settings.slots, on_room=self._nudge
+        lane_retry = timedelta(seconds=settings.lane_retry_s)
+        self._present = present = WorkersPresent(
+            self._ledger, worker_name(), self._steps, lanes, lane_retry, unreachable=desk.unreachable
         )
         stack.push_async_callback(desk.close)
         await present.start(desk.try_lane)

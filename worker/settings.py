@@ -196,7 +196,11 @@ class Settings(BaseSettings):
         description="weights of tenants whose jobs wait together, as JSON; 1 for those not named: equal turns",
     )
     lane_retry_s: Annotated[float, Field(ge=0)] = Field(
-        default=3_600.0, description="after so long a lane paused for quota is tried with one call; 0: only by a person"
+        default=3_600.0, description="after so long a paused lane is tried with one call; 0: only by a person"
+    )
+    unreachable_s: Seconds = Field(
+        default=3_600.0,
+        description="seconds without any connection to a provider after which its jobs are held, and no longer tried",
     )
     slots: Annotated[int, Field(ge=1, le=20_000)] = Field(default=1_000, description="calls in flight per process")
     check_slots: Annotated[int, Field(ge=1, le=20_000)] = Field(

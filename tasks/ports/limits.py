@@ -7,7 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from schemas.completion import Completion
-from schemas.failure import Failure
+from schemas.failure import Failure, FailureKind
 from tasks.ports.provider import Call
 from tasks.ports.rows import Leased
 
@@ -38,7 +38,7 @@ class Why(StrEnum):
     BREAKER = "breaker"
     """The provider failed many times in a row and is left alone for a while."""
     LANE_PAUSED = "lane_paused"
-    """Quota or spend limit is reached; a person (or the automatic retry) lets the lane go on."""
+    """Quota used up, key or model refused, or no connection; a person (or the automatic retry) lets the lane go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Limits(Protocol):
         """The call got an answer: correct what was reserved, learn from the provider's headers."""
         ...
 
-    def failed(self, permit: Permit, failure: Failure) -> None:
-        """The call failed: slow down, open the breaker or pause the lane, as the failure asks for."""
+    def failed(self, permit: Permit, failure: Failure) -> bool:
+        """Slow down, open the breaker or pause the lane, as the failure asks for; True if the lane is paused for it."""
         ...
 
     def unused(self, permit: Permit) -> None:
@@ -87,8 +87,9 @@ class Unlimited(Limits):
     def answered(self, permit: Permit, completion: Completion) -> None:
         """Learn nothing."""
 
-    def failed(self, permit: Permit, failure: Failure) -> None:
-        """Learn nothing."""
+    def failed(self, permit: Permit, failure: Failure) -> bool:  # noqa: ARG002 - the port's
+        """Learn nothing; a used-up quota pauses the lane."""
+        return failure.kind is FailureKind.QUOTA
 
     def unused(self, permit: Permit) -> None:
         """Nothing was reserved."""

@@ -61,14 +61,17 @@ def test_a_refused_key_is_told_without_the_key(
     home, database_url = refused
     out = tmp_path / "out.jsonl"
 
-    done = home.run("run", write_lines(tmp_path / "in.jsonl", [question(0), question(1, config=STREAMED)]), "-o", out)
+    offline = question(2, config={"provider": "extractive"})
+    questions = [question(0), question(1, config=STREAMED), offline]
+    done = home.run("run", write_lines(tmp_path / "in.jsonl", questions), "-o", out)
 
     assert done.code == 1, done.err
     # The provider did get the key, and did answer with it.
     assert stub.asked[0].headers["authorization"] == f"Bearer {CANARY}"
     assert {asked.path for asked in stub.asked} == {"/v1/responses", "/v1/chat/completions"}
     results = read_lines(out)
-    assert [result["failure"]["kind"] for result in results] == ["authentication"] * 2
+    assert [result["held_reason"] for result in results] == ["lane_paused", "lane_paused", None]
+    assert "Incorrect API key provided" in done.err
     shown = home.run("show", results[0]["job_id"], "--json")
     assert json.loads(shown.out)["attempts"]
     rows = everything_in(database_url)

@@ -1,6 +1,6 @@
 """All experiments, in the order of their families."""
 
-from tests.faults import network, people, postgres_server, provider, redis_server, workers
+from tests.faults import network, people, postgres_server, provider, redis_server, refusals, workers
 from tests.faults.listing import LISTED, Experiment, NotPossibleHere
 
 __all__ = ["EXPERIMENTS", "FAMILIES", "Experiment", "NotPossibleHere"]
@@ -11,6 +11,7 @@ FAMILIES = {
     "PostgreSQL": postgres_server,
     "the network": network,
     "the provider": provider,
+    "a provider that serves nobody": refusals,
     "producers and people": people,
 }
 """The module of each; being imported puts its experiments on the list."""

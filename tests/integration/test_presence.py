@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import Advance, LeaseKey
 from tests.builders import make_batch, make_config, make_jobs, make_request
@@ -76,7 +77,7 @@ def test_a_release_lets_paused_lanes_and_their_jobs_go_on_together(database_url:
         await ledger.pause_lane("openai", "standard", "no credit")
         await ledger.pause_lane("openai", "standard", "another reason")
         await ledger.pause_lane("anthropic", "standard", "spend limit")
-        assert await ledger.paused_lanes() == [("anthropic", "standard"), ("openai", "standard")]
+        assert await ledger.paused_lanes() == [("anthropic", "standard", ""), ("openai", "standard", "")]
         health = await ledger.health(stuck_after=LEASE)
         assert [(lane.provider, lane.why) for lane in health.lanes] == [
             ("openai", "no credit"),
@@ -99,9 +100,31 @@ def test_lanes_are_tried_again_after_their_time_and_not_before(database_url: str
         assert await ledger.retry_lanes(timedelta(hours=1)) == []
         assert await ledger.lease(Step.GENERATE, "w", LEASE, 9) == []
         await asyncio.to_thread(advance_clock, database_url, timedelta(hours=2))
-        assert await ledger.retry_lanes(timedelta(hours=1)) == [("openai", "standard")]
+        assert await ledger.retry_lanes(timedelta(hours=1)) == [("openai", "standard", "")]
         assert len(await ledger.lease(Step.GENERATE, "w", LEASE, 9)) == 2
         assert await ledger.paused_lanes() == []
+
+    over(database_url, story)
+
+
+def test_lanes_without_calls_and_servers_out_of_reach_are_told_of(database_url: str) -> None:
+    async def story(ledger: PostgresLedger) -> None:
+        away = {"provider": "local", "since_s": 1_000.0, "why": "local can't be reached: refused"}
+        await ledger.beat("w1", [Step.GENERATE], [away])
+        await ledger.beat("w2", [Step.GENERATE], [{**away, "since_s": 2_000.0}])
+        await ledger.pause_lane("openai", "standard", "no such model", model="m", kind=FailureKind.NOT_FOUND)
+        found = await ledger.lane_notices()
+        assert [(one.provider, one.model, one.kind, one.paused) for one in found] == [
+            ("local", "", FailureKind.UNAVAILABLE, False),
+            ("openai", "m", FailureKind.NOT_FOUND, True),
+        ]
+        assert found[0].since.timestamp() == 1_000.0
+
+        await ledger.pause_lane("local", "standard", "away", kind=FailureKind.UNAVAILABLE)
+        assert [one.paused for one in await ledger.lane_notices()] == [True, True]
+        await ledger.release(None, HeldReason.LANE_PAUSED, "me")
+        await asyncio.to_thread(advance_clock, database_url, timedelta(minutes=1))
+        assert await ledger.lane_notices() == [], "of a worker that is gone nothing is told"
 
     over(database_url, story)
 

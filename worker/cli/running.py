@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from schemas.batch import BatchStatus
+from schemas.states import HeldReason
 from tasks.errors import ServiceUnavailable
 from tasks.ports import Ledger
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
@@ -18,7 +19,8 @@ from worker.cli.outfile import check_output, writing
 from worker.cli.progress import Silent, progress
 from worker.cli.session import Session, session
 from worker.cli.submitting import Submission
-from worker.cli.waiting import Watch, wait_until_final
+from worker.cli.waiting import LaneWatch, Watch, wait_until_final
+from worker.ledger.presence import LaneNotice
 from worker.local import LocalServerError
 from worker.settings import Settings
 
@@ -53,6 +55,8 @@ class Report:
     tally: Tally
     notes: Notes
     seconds: float
+    lanes: tuple[LaneNotice, ...] = ()
+    """Those without calls at the end, while jobs are held for it."""
 
     @property
     def exit_code(self) -> int:
@@ -132,12 +136,14 @@ async def _run(desk: Session, course: _Course, told: Silent, began: float) -> Re
                 watch.staff()
         batch_id = course.batch_id
         assert batch_id is not None
+        watch.lanes = LaneWatch(ledger.lane_notices, told.note)
         status = await wait_until_final(ledger, batch_id, notes.elsewhere.values(), watch, told)
+        lanes = await ledger.lane_notices() if HeldReason.LANE_PAUSED in status.held else []
         with writing(order.output) as file:
             tally = await write_results(file, ledger, batch_id, notes)
         if order.afterwards is not None:
             await order.afterwards(ledger, batch_id)
-    return Report(batch_id, status, tally, notes, time.monotonic() - began)
+    return Report(batch_id, status, tally, notes, time.monotonic() - began, tuple(lanes))
 
 
 async def _submit(desk: Session, ledger: Ledger, course: _Course, told: Silent) -> Notes:

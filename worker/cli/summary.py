@@ -1,5 +1,7 @@
 """Says how a run went: a few lines for people, or JSON."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from schemas.batch import BatchStatus
@@ -7,19 +9,19 @@ from schemas.states import HeldReason
 from worker.cli.messages import tell
 from worker.cli.output import write_json
 from worker.cli.progress import counts_of, duration
+from worker.remedies import event, mending
 
 if TYPE_CHECKING:
     # Commands that only show batches need nothing of a run.
     from worker.cli.running import Order, Report
+    from worker.ledger.presence import LaneNotice
 
 _RELEASES = {
     HeldReason.BUDGET: (
         "the batch's ceiling on cost is reached; raise it with: nightdesk release {batch} --max-cost-usd USD"
     ),
     HeldReason.BATCH_PAUSED: "the batch is paused; let it go on with: nightdesk release {batch}",
-    HeldReason.LANE_PAUSED: (
-        "the provider refused for quota or spend limit; once that is settled: nightdesk release {batch}"
-    ),
+    HeldReason.LANE_PAUSED: "no calls are made to the provider; once that is mended: nightdesk release {batch}",
     HeldReason.UNKNOWN_OUTCOME: (
         "a call was sent and its answer never came, so it may have been billed; to call again: nightdesk release {batch}"
     ),
@@ -36,9 +38,11 @@ def money(status: BatchStatus) -> str:
     return spent
 
 
-def held_lines(status: BatchStatus) -> list[str]:
+def held_lines(status: BatchStatus, lanes: "Sequence[LaneNotice]" = ()) -> list[str]:
     """Why jobs are held, and what lets them go."""
     lines = []
+    if HeldReason.LANE_PAUSED in status.held:
+        lines += [f"{event(lane)}. To mend it: {mending(lane)}" for lane in lanes if lane.paused]
     for reason, count in status.held.items():
         how = _RELEASES.get(HeldReason(reason), "release it with: nightdesk release {batch}")
         lines.append(f"{count} held ({reason}): {how.format(batch=status.batch_id)}")
@@ -54,7 +58,7 @@ def told(report: "Report", output: str) -> list[str]:
         lines.append(f"{jobs} in {duration(report.seconds)}: {counts_of(status)}; cost {money(status)}")
         if status.possibly_billed_twice:
             lines.append(f"possibly billed twice: {status.possibly_billed_twice}")
-        held = held_lines(status)
+        held = held_lines(status, report.lanes)
         lines += held
         if held:
             lines.append(f"then go on with: nightdesk run --resume {status.batch_id} -o {output}")
@@ -77,9 +81,15 @@ def _document(report: "Report", output: str) -> dict[str, Any]:
             {"position": bad.position, "where": bad.place, "message": bad.message} for bad in report.notes.bad
         ],
         "status": report.status.model_dump(mode="json") if report.status else None,
+        "lanes": [lane_document(lane) for lane in report.lanes],
         "seconds": round(report.seconds, 3),
         "exit_code": report.exit_code,
     }
+
+
+def lane_document(lane: "LaneNotice") -> dict[str, Any]:
+    """A lane without calls, for programs."""
+    return {**asdict(lane), "since": lane.since.isoformat(), "mend": mending(lane)}
 
 
 def sum_up(report: "Report", order: "Order", *, as_json: bool) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 from uuid import UUID
@@ -14,10 +14,15 @@ from tasks.ports import Ledger
 from worker.cli.crew import Post
 from worker.cli.exits import WorkerFailed
 from worker.cli.session import Session
+from worker.ledger.presence import LaneNotice
 from worker.local import LocalServerError
+from worker.remedies import event, mending
 
 LEDGER_PATIENCE_S = 60.0
 """Seconds to wait for a ledger that went away, before giving up; the jobs stay where they are."""
+
+LANES_EVERY_S = 2.0
+"""Seconds between two looks at the lanes."""
 
 FASTEST_LOOK_S = 0.2
 SLOWEST_LOOK_S = 5.0
@@ -45,6 +50,31 @@ class Progress(Protocol):
 
 
 @dataclass(slots=True)
+class LaneWatch:
+    """Tells once of each provider that can't be reached, and of each lane that is paused."""
+
+    read: Callable[[], Awaitable[Sequence[LaneNotice]]]
+    note: Callable[[str], None]
+    _noted: set[tuple[str, str, str, bool]] = field(default_factory=set)
+    _read_at: float = float("-inf")
+
+    async def look(self) -> None:
+        """Read what there is to tell, every few seconds."""
+        now = time.monotonic()
+        if now - self._read_at < LANES_EVERY_S:
+            return
+        self._read_at = now
+        for lane in await self.read():
+            key = (lane.provider, lane.lane, lane.model, lane.paused)
+            if key not in self._noted:
+                self._noted.add(key)
+                self.note(f"{event(lane)}. {_CONSEQUENCE[lane.paused]}. To mend it: {mending(lane)}")
+
+
+_CONSEQUENCE = {False: "Its jobs wait, and go on by themselves once it answers", True: "Its jobs are held"}
+
+
+@dataclass(slots=True)
 class Watch:
     """Keeps alive the workers that a command relies on, and counts how often it had to."""
 
@@ -52,6 +82,8 @@ class Watch:
     note: Callable[[str], None]
     check_only: bool = False
     """Only workers that check are needed."""
+    lanes: LaneWatch | None = None
+    """Looked at while jobs are waited for."""
     _expected: dict[str, Post] = field(default_factory=dict)
     _restarts: dict[str, int] = field(default_factory=dict)
 
@@ -93,6 +125,8 @@ async def wait_until_final(
         began = time.monotonic()
         status = await patiently(watch.session, progress, lambda: ledger.batch_status(batch_id))
         progress.status(status)
+        if watch.lanes is not None:
+            await patiently(watch.session, progress, watch.lanes.look)
         remaining = status.jobs - status.final
         held = sum(status.held.values())
         if not remaining:

@@ -18,8 +18,8 @@ RELEASES = {
         "'nightdesk release {batch} --reason budget --max-cost-usd USD' with a new ceiling for the whole batch",
     ),
     HeldReason.LANE_PAUSED: (
-        "the provider says the quota or spend limit is reached",
-        "raise the limit at the provider, then 'nightdesk release {batch} --reason lane_paused'",
+        "no calls are made to their provider (see the paused lanes)",
+        "mend what the paused lane says, then 'nightdesk release {batch} --reason lane_paused'",
     ),
     HeldReason.BATCH_PAUSED: (
         "somebody paused the batch",

@@ -9,9 +9,10 @@ from redis.exceptions import RedisError
 
 from worker.doctor.broker import PATIENCE_S
 from worker.doctor.finding import Finding, Severity
-from worker.ledger.health import PausedLane
+from worker.ledger.presence import LaneNotice
 from worker.limits.book import grown
 from worker.limits.terms import PERIOD_S
+from worker.remedies import event, mending
 
 LOWERED = 0.9
 """Share of a limit; below it its lowering is worth a word."""
@@ -87,12 +88,16 @@ def check_accounts(accounts: Sequence[Account]) -> Iterator[Finding]:
             )
 
 
-def check_lanes(lanes: Sequence[PausedLane]) -> Iterator[Finding]:
-    """No lane is paused for its quota."""
-    for one in lanes:
-        yield Finding(
-            "lane_paused",
-            Severity.WARNING,
-            f"no calls are made to {one.provider} in the lane {one.lane} since {one.since:%Y-%m-%d %H:%M} UTC: {one.why}",
-            "raise the quota at the provider, then 'nightdesk release BATCH --reason lane_paused' for any batch held",
-        )
+def check_lanes(lanes: Sequence[LaneNotice]) -> Iterator[Finding]:
+    """No lane is paused, and every provider can be reached."""
+    for notice in lanes:
+        if notice.paused:
+            release = "then 'nightdesk release BATCH --reason lane_paused' for any batch held"
+            yield Finding("lane_paused", Severity.WARNING, event(notice), f"{mending(notice)}, {release}")
+        else:
+            yield Finding(
+                "unreachable",
+                Severity.WARNING,
+                event(notice),
+                f"{mending(notice)}; its jobs wait, and go on by themselves once it answers",
+            )

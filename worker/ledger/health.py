@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 
 from schemas.states import HeldReason, Step
 from worker.ledger.database import Database
-from worker.ledger.presence import PRESENT_FOR, known_steps
+from worker.ledger.presence import PRESENT_FOR, LaneNotice, known_steps, lane_notices
 from worker.ledger.schema_version import Standing, standing
 
 MANY = 10_000
@@ -69,16 +69,6 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class PausedLane:
-    """A lane whose quota or spend limit is used up."""
-
-    provider: str
-    lane: str
-    since: datetime
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class LedgerHealth:
     """What in the ledger is not as it should be; every count is at most ``MANY``, except ``held``."""
 
@@ -99,7 +89,8 @@ class LedgerHealth:
     served: frozenset[Step] = frozenset()
     """Steps that some worker said to serve a moment ago."""
     held: list[Held] = field(default_factory=list)
-    lanes: list[PausedLane] = field(default_factory=list)
+    lanes: list[LaneNotice] = field(default_factory=list)
+    """Paused, or out of reach."""
 
 
 _AVAILABLE = (
@@ -134,8 +125,6 @@ _HELD = """
 SELECT batch_id, held_reason, count(*) AS jobs FROM job WHERE held_reason IS NOT NULL
 GROUP BY batch_id, held_reason ORDER BY jobs DESC, batch_id
 """
-
-_LANES = "SELECT provider, lane, paused_at, why FROM lane_pause ORDER BY paused_at"
 
 # Unknown and made again; or answered after it was made again, which is no longer unknown: both calls were paid.
 _BILLED_TWICE = """
@@ -203,7 +192,7 @@ class Health:
             left_open=await self._count(_LEFT_OPEN, given),
             served=known_steps(row.step for row in await self._db.rows(_SERVED, given)),
             held=[Held(row.batch_id, HeldReason(row.held_reason), row.jobs) for row in await self._db.rows(_HELD)],
-            lanes=[PausedLane(*row) for row in await self._db.rows(_LANES)],
+            lanes=await lane_notices(self._db),
         )
 
     async def _count(self, statement: str, given: dict[str, Any]) -> int:

@@ -1,9 +1,13 @@
 """Who works here, and which lanes are paused: what the workers tell each other through the ledger."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import orjson
+
+from schemas.failure import FailureKind
 from schemas.states import HeldReason, Step
 from worker.ledger.database import Database
 
@@ -20,13 +24,29 @@ class Present:
     """Served by at least one of them."""
 
 
+@dataclass(frozen=True, slots=True)
+class LaneNotice:
+    """A lane that is paused, or whose provider a worker can't reach now (``paused`` is False)."""
+
+    provider: str
+    lane: str
+    model: str
+    """Empty: all models."""
+    since: datetime
+    kind: FailureKind
+    why: str
+    paused: bool
+
+
 # Workers that are long gone leave no rows behind.
 _BEAT = """
 WITH forgotten AS (
     DELETE FROM worker WHERE seen_at < nightdesk_now() - interval '1 hour' AND name <> %(name)s
 ), seen AS (
-    INSERT INTO worker (name, seen_at, steps) VALUES (%(name)s, nightdesk_now(), %(steps)s)
-    ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at, steps = excluded.steps
+    INSERT INTO worker (name, seen_at, steps, unreachable)
+    VALUES (%(name)s, nightdesk_now(), %(steps)s, %(unreachable)s::jsonb)
+    ON CONFLICT (name) DO UPDATE
+    SET seen_at = excluded.seen_at, steps = excluded.steps, unreachable = excluded.unreachable
 ), others AS (
     SELECT steps FROM worker WHERE name <> %(name)s AND seen_at > nightdesk_now() - %(present_for)s
 )
@@ -35,14 +55,26 @@ SELECT (SELECT count(*) + 1 FROM others) AS workers,
 """
 
 _PAUSE_LANE = """
-INSERT INTO lane_pause (provider, lane, why) VALUES (%(provider)s, %(lane)s, %(why)s)
-ON CONFLICT (provider, lane) DO NOTHING
+INSERT INTO lane_pause (provider, lane, model, kind, why)
+VALUES (%(provider)s, %(lane)s, %(model)s, %(kind)s, %(why)s)
+ON CONFLICT (provider, lane, model) DO NOTHING
+"""
+
+_LANE_NOTICES = """
+SELECT provider, lane, model, paused_at AS since, kind, why, true AS paused FROM lane_pause
+UNION ALL
+SELECT u ->> 'provider', '', '', to_timestamp(min((u ->> 'since_s')::float8)), %(unavailable)s, min(u ->> 'why'), false
+FROM worker, jsonb_array_elements(unreachable) AS u
+WHERE seen_at > nightdesk_now() - %(present_for)s
+  AND NOT EXISTS (SELECT FROM lane_pause p WHERE p.provider = u ->> 'provider' AND p.kind = %(unavailable)s)
+GROUP BY u ->> 'provider'
+ORDER BY since, provider, model
 """
 
 # Jobs of every paused lane are held for the same reason; those whose lane stays paused are held again when called.
 _RETRY_LANES = """
 WITH resumed AS (
-    DELETE FROM lane_pause WHERE paused_at < nightdesk_now() - %(older_than)s RETURNING provider, lane
+    DELETE FROM lane_pause WHERE paused_at < nightdesk_now() - %(older_than)s RETURNING provider, lane, model
 ), freed AS (
     UPDATE job j
     SET state = CASE WHEN b.paused OR j.scheduled_at > nightdesk_now() THEN 'scheduled' ELSE 'available' END,
@@ -55,7 +87,7 @@ WITH resumed AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
     SELECT id, run, 'release', 'dispatch', jsonb_build_object('held_reason', %(reason)s::text) FROM freed
 )
-SELECT provider, lane FROM resumed
+SELECT provider, lane, model FROM resumed
 """
 
 
@@ -64,9 +96,19 @@ class Presence:
 
     _db: Database
 
-    async def beat(self, worker: str, steps: Iterable[Step] = ()) -> Present:
-        """Note that a worker is alive and which steps it serves; returns who is, this one included."""
-        given = {"name": worker, "steps": sorted(step.value for step in steps), "present_for": PRESENT_FOR}
+    async def beat(
+        self, worker: str, steps: Iterable[Step] = (), unreachable: Sequence[dict[str, Any]] = ()
+    ) -> Present:
+        """Note that a worker is alive, which steps it serves and which providers it can't reach; returns who is there.
+
+        Of each unreachable provider there are ``provider``, ``since_s`` (Unix time) and ``why``.
+        """
+        given = {
+            "name": worker,
+            "steps": sorted(step.value for step in steps),
+            "unreachable": orjson.dumps(list(unreachable)).decode(),
+            "present_for": PRESENT_FOR,
+        }
         (row,) = await self._db.rows(_BEAT, given)
         return Present(int(row.workers), known_steps(row.steps))
 
@@ -74,19 +116,43 @@ class Presence:
         """Note that a worker works no more."""
         await self._db.rows("DELETE FROM worker WHERE name = %(name)s", {"name": worker})
 
-    async def pause_lane(self, provider: str, lane: str, why: str) -> None:
-        """Note that a lane is paused; the first reason stays."""
-        await self._db.rows(_PAUSE_LANE, {"provider": provider, "lane": lane, "why": why})
+    async def pause_lane(
+        self, provider: str, lane: str, why: str, *, model: str = "", kind: FailureKind = FailureKind.QUOTA
+    ) -> None:
+        """Note that a lane is paused, for one model or (empty) all of them; the first reason stays."""
+        given = {"provider": provider, "lane": lane, "model": model, "kind": kind.value, "why": why}
+        await self._db.rows(_PAUSE_LANE, given)
 
-    async def paused_lanes(self) -> list[tuple[str, str]]:
-        """The lanes that are paused now, as provider and lane."""
-        rows = await self._db.rows("SELECT provider, lane FROM lane_pause ORDER BY provider, lane")
-        return [(row.provider, row.lane) for row in rows]
+    async def paused_lanes(self) -> list[tuple[str, str, str]]:
+        """The lanes that are paused now, as provider, lane and model."""
+        rows = await self._db.rows("SELECT provider, lane, model FROM lane_pause ORDER BY provider, lane, model")
+        return [(row.provider, row.lane, row.model) for row in rows]
 
-    async def retry_lanes(self, older_than: timedelta) -> list[tuple[str, str]]:
+    async def retry_lanes(self, older_than: timedelta) -> list[tuple[str, str, str]]:
         """Let lanes go on that were paused for so long, with the jobs held for it; returns those lanes."""
         given = {"older_than": older_than, "reason": HeldReason.LANE_PAUSED.value}
-        return [(row.provider, row.lane) for row in await self._db.rows(_RETRY_LANES, given)]
+        return [(row.provider, row.lane, row.model) for row in await self._db.rows(_RETRY_LANES, given)]
+
+    async def lane_notices(self) -> list[LaneNotice]:
+        """The lanes in which no calls are made, and the providers that the workers can't reach; the oldest first."""
+        return await lane_notices(self._db)
+
+
+async def lane_notices(db: Database) -> list[LaneNotice]:
+    """The lanes in which no calls are made, and the providers that the workers can't reach; the oldest first."""
+    given = {"unavailable": FailureKind.UNAVAILABLE.value, "present_for": PRESENT_FOR}
+    rows = await db.rows(_LANE_NOTICES, given)
+    return [
+        LaneNotice(
+            row.provider, row.lane, row.model, row.since.astimezone(UTC), known_kind(row.kind), row.why, row.paused
+        )
+        for row in rows
+    ]
+
+
+def known_kind(name: str) -> FailureKind:
+    """A failure kind by its name; one that only a newer version knows is an internal one."""
+    return FailureKind(name) if name in set(FailureKind) else FailureKind.INTERNAL
 
 
 def known_steps(names: Iterable[str]) -> frozenset[Step]:

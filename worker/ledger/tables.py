@@ -318,6 +318,8 @@ worker = Table(
     Column("name", Text, primary_key=True),
     Column("seen_at", _INSTANT, nullable=False, server_default=NOW),
     Column("steps", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    # Providers to which it gets no connection: provider, since_s (Unix time) and why.
+    Column("unreachable", JSONB, nullable=False, server_default=text("'[]'")),
 )
 
 lane_pause = Table(
@@ -325,7 +327,10 @@ lane_pause = Table(
     metadata,
     Column("provider", Text, primary_key=True),
     Column("lane", Text, primary_key=True),
+    # Empty: every model of the provider.
+    Column("model", Text, primary_key=True, server_default=text("''")),
     Column("paused_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("kind", Text, nullable=False),
     Column("why", Text, nullable=False),
 )
 

@@ -7,7 +7,8 @@ estimates  what a call will probably use
 headers    what a provider's rate-limit headers say
 line       the jobs of this process that wait for permits of one provider and model
 presence   how many workers make calls
-lanes      the lanes that are paused because a quota is used up; in the ledger
+lanes      the lanes that are paused until a person or a change lets them go on; in the ledger
+health     when a lane is to be paused, and which provider does not answer
 accounts   which account counts: the shared one, or the worker's own while Redis is away
 desk       ``tasks.ports.Limits``: puts the parts together
 """

@@ -14,7 +14,8 @@ from tasks.ports import Call, Leased, Limits, NotNow, Permit, Room, Why
 from worker.limits.accounts import LATEST_S, Accounts, Books
 from worker.limits.book import Ask, Book, Settlement
 from worker.limits.headers import LONGEST_PAUSE_S, read
-from worker.limits.lanes import Lanes
+from worker.limits.health import REFUSALS, LaneHealth, Trial, Unreachable
+from worker.limits.lanes import Lane, Lanes
 from worker.limits.line import NAME_S, Line, Waiter
 from worker.limits.presence import EVERY_S
 from worker.limits.terms import DIMENSIONS, INPUT, OUTPUT, PERIOD_S, REQUESTS, TOKENS, terms_of
@@ -84,6 +85,8 @@ class LimitDesk(Limits):
         self._on_room = on_room
         self._period_s = period_s
         self._lines: dict[tuple[str, str], Line] = {}
+        self._health = LaneHealth(settings.unreachable_s)
+        self._trials: dict[tuple[str, str], Trial] = {}
         self._naming: asyncio.Task[None] | None = None
         self._peeked_at = float("-inf")
         self._configured = any(
@@ -102,17 +105,23 @@ class LimitDesk(Limits):
     async def permit(self, job: Leased, call: Call) -> Permit | NotNow:
         """See ``tasks.ports.Limits``."""
         began = monotonic()
-        if await self._lanes.paused(call.provider, call.lane):
+        if await self._paused(call):
             return NotNow(Why.LANE_PAUSED, timedelta(0))
         line = self._line(call.provider, call.model or "")
         if not line.terms.any and self._offline(call.provider):
             line.asked_at = began
             return Permit(uuid7(), call.provider, line.model, call.lane, (), 0.0, 0.0)
-        urgent = job.priority > 0
-        refusal = line.refusal(self._workers(), urgent=urgent, mixed=self._mixed())
+        await self._trial(line).admit()
+        if self._lanes.known(call.provider, call.lane, line.model) and await self._paused(call):
+            return NotNow(Why.LANE_PAUSED, timedelta(0))
+        refusal = line.refusal(self._workers(), urgent=job.priority > 0, mixed=self._mixed())
         if refusal is not None:
             line.asked_at = began
             return refusal
+        return await self._granted(line, call, began, urgent=job.priority > 0)
+
+    async def _granted(self, line: Line, call: Call, began: float, *, urgent: bool) -> Permit | NotNow:
+        """Wait in line."""
         weights = self._weights(line, call)
         waiter = line.join(Ask(uuid7(), urgent, weights), call.timeout_s + SLOT_GRACE_S)
         self._start(line)
@@ -125,23 +134,23 @@ class LimitDesk(Limits):
             raise
         if isinstance(granted, NotNow):
             return granted
+        if self._lanes.known(call.provider, call.lane, line.model):
+            # Paused while this call waited for its permit.
+            self._give_back(line, waiter)
+            return NotNow(Why.LANE_PAUSED, timedelta(0))
+        waited_ms = (monotonic() - began) * 1000
         return Permit(
-            waiter.ask.id,
-            call.provider,
-            line.model,
-            call.lane,
-            weights,
-            granted.at_s,
-            (monotonic() - began) * 1000,
-            granted.shared,
+            waiter.ask.id, call.provider, line.model, call.lane, weights, granted.at_s, waited_ms, granted.shared,
             len(call.body),
-        )
+        )  # fmt: skip
 
     def answered(self, permit: Permit, completion: Completion) -> None:
         """See ``tasks.ports.Limits``."""
+        self._health.answered(permit.provider, permit.model)
         if not permit.taken:
             return
         line = self._line(permit.provider, permit.model)
+        self._trial(line).end()
         used = permit.taken
         if (usage := completion.usage) is not None:
             line.estimate.learn(permit.body_bytes, usage.input_tokens, usage.output_tokens)
@@ -153,16 +162,40 @@ class LimitDesk(Limits):
         line.went_well()
         self._settle(line, permit, used)
 
-    def failed(self, permit: Permit, failure: Failure) -> None:
+    def failed(self, permit: Permit, failure: Failure) -> bool:
         """See ``tasks.ports.Limits``."""
-        if failure.kind is FailureKind.QUOTA:
-            self._lanes.pause(permit.provider, permit.lane, failure.message)
-        if not permit.taken:
-            return
-        line = self._line(permit.provider, permit.model)
+        scope = self._health.failed(permit.provider, permit.model, failure)
+        if scope is not None:
+            self._lanes.pause(Lane(permit.provider, permit.lane, scope), failure.kind, failure.message)
+        if permit.taken:
+            self._note_failure(self._line(permit.provider, permit.model), permit, failure, paused=scope is not None)
+        return scope is not None
+
+    async def _paused(self, call: Call) -> bool:
+        """Whether the call's lane is paused; once it goes on, few calls show whether it is served."""
+        paused = await self._lanes.paused(call.provider, call.lane, call.model or "")
+        if paused:
+            self._trials.pop((call.provider, call.model or ""), None)
+        return paused
+
+    def _trial(self, line: Line) -> Trial:
+        return self._trials.setdefault((line.provider, line.model), Trial())
+
+    def unreachable(self) -> tuple[Unreachable, ...]:
+        """The providers to which no connection comes about, for people to be told."""
+        return self._health.unreachable()
+
+    def _note_failure(self, line: Line, permit: Permit, failure: Failure, *, paused: bool) -> None:
         too_many = failure.kind is FailureKind.RATE_LIMITED
         if too_many or failure.retry_after_s:
             line.cut(min(failure.retry_after_s or 0.0, LONGEST_PAUSE_S), too_many=too_many)
+        trial = self._trial(line)
+        if not trial.over and failure.kind is FailureKind.UNAVAILABLE and self._health.lost(permit.provider):
+            # Nobody has answered yet: those who wait need not find out for themselves.
+            line.trip()
+            trial.end()
+        elif paused or failure.kind not in REFUSALS | {FailureKind.UNAVAILABLE}:
+            trial.end()
         if failure.kind in ILL:
             line.went_ill()
         elif failure.kind not in NEITHER:
@@ -238,6 +271,7 @@ class LimitDesk(Limits):
         """Models come from jobs: however many are named, only those in use are remembered."""
         if len(self._lines) >= MOST_LINES:
             now = monotonic()
+            self._trials = {key: trial for key, trial in self._trials.items() if key in self._lines}
             self._lines = {
                 key: line for key, line in self._lines.items()
                 if line.waiting or line.unsent or line.held or now - line.asked_at < IDLE_S

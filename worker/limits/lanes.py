@@ -1,32 +1,41 @@
-"""Knows the lanes that are paused because a quota or spend limit is used up; the ledger keeps them."""
+"""Knows the lanes that are paused until a person or a change lets them go on; the ledger keeps them."""
 
 import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
 from time import monotonic
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from schemas.failure import FailureKind
 from tasks.errors import NightdeskError
 
 log = logging.getLogger(__name__)
 
-Lane = tuple[str, str]
-"""Provider and lane."""
+
+class Lane(NamedTuple):
+    """A way to call a provider; an empty model stands for all of them."""
+
+    provider: str
+    lane: str
+    model: str = ""
+
+    def __str__(self) -> str:
+        return f"the lane {self.lane} of {self.provider}" + (f" for the model {self.model}" if self.model else "")
 
 
 class LaneLedger(Protocol):
     """Where paused lanes are kept."""
 
-    async def pause_lane(self, provider: str, lane: str, why: str) -> None:
+    async def pause_lane(self, provider: str, lane: str, why: str, *, model: str = "", kind: FailureKind = ...) -> None:
         """Note that a lane is paused; the first reason stays."""
         ...
 
-    async def paused_lanes(self) -> Sequence[Lane]:
-        """The lanes that are paused now."""
+    async def paused_lanes(self) -> Sequence[tuple[str, str, str]]:
+        """The lanes that are paused now: provider, lane and model."""
         ...
 
-    async def retry_lanes(self, older_than: timedelta) -> Sequence[Lane]:
+    async def retry_lanes(self, older_than: timedelta) -> Sequence[tuple[str, str, str]]:
         """Let lanes go on that were paused for so long, with the jobs held for it; returns those lanes."""
         ...
 
@@ -39,48 +48,62 @@ class Lanes:
         self._paused: frozenset[Lane] = frozenset()
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writing: dict[Lane, asyncio.Task[None]] = {}
 
-    async def paused(self, provider: str, lane: str) -> bool:
+    def known(self, provider: str, lane: str, model: str) -> bool:
+        """Whether a lane is paused as far as this process knows, its own pauses that are being written included."""
+        return any(one in self._paused or one in self._writing for one in _covering(provider, lane, model))
+
+    async def paused(self, provider: str, lane: str, model: str = "") -> bool:
         """Whether a lane is paused. A pause is confirmed, so that jobs just released are not held again."""
-        if (provider, lane) not in self._paused:
+        if not self.known(provider, lane, model):
             return False
+        covering = _covering(provider, lane, model)
+        if writing := [self._writing[one] for one in covering if one in self._writing]:
+            await asyncio.wait(writing)
         await self.look(since=monotonic())
-        return (provider, lane) in self._paused
+        return any(one in self._paused for one in covering)
 
     async def look(self, *, since: float | None = None) -> None:
         """Ask the ledger, unless somebody asked after ``since``; those who wait meanwhile share the next answer."""
         async with self._looking:
             if since is None or self._looked_at < since:
                 began = monotonic()
-                self._paused = frozenset(await self._ledger.paused_lanes())
+                self._paused = frozenset(Lane(*row) for row in await self._ledger.paused_lanes())
                 self._looked_at = began
 
-    def pause(self, provider: str, lane: str, why: str) -> None:
+    def pause(self, lane: Lane, kind: FailureKind, why: str) -> None:
         """Pause a lane for all workers; returns at once."""
-        if (provider, lane) not in self._paused:
-            task = asyncio.get_running_loop().create_task(self._write(provider, lane, why), name="pause a lane")
-            self._writing.add(task)
-            task.add_done_callback(self._writing.discard)
+        if lane not in self._paused and lane not in self._writing:
+            self._writing[lane] = asyncio.get_running_loop().create_task(
+                self._write(lane, kind, why), name="pause a lane"
+            )
 
-    async def _write(self, provider: str, lane: str, why: str) -> None:
+    async def _write(self, lane: Lane, kind: FailureKind, why: str) -> None:
         try:
-            await self._ledger.pause_lane(provider, lane, why)
+            await self._ledger.pause_lane(lane.provider, lane.lane, why, model=lane.model, kind=kind)
         except NightdeskError as error:
             # The job itself is held all the same, and the next call that is refused tries again.
-            log.warning("the pause of the lane %s of %s could not be noted: %s", lane, provider, error)
-            return
-        self._paused |= {(provider, lane)}
-        log.warning("the lane %s of %s is paused: %s", lane, provider, why)
+            log.warning("the pause of %s could not be noted: %s", lane, error)
+        else:
+            self._paused |= {lane}
+            log.warning("%s is paused: %s", lane, why)
+        finally:
+            self._writing.pop(lane, None)
 
     async def retry(self, older_than: timedelta) -> Sequence[Lane]:
         """Let lanes go on that were paused for so long; returns them."""
-        resumed = await self._ledger.retry_lanes(older_than)
-        for provider, lane in resumed:
-            log.warning("the lane %s of %s is tried again", lane, provider)
+        resumed = [Lane(*row) for row in await self._ledger.retry_lanes(older_than)]
+        for lane in resumed:
+            log.warning("%s is tried again", lane)
         return resumed
 
     async def close(self) -> None:
         """Wait for pauses that are being written."""
         if self._writing:
-            await asyncio.wait(self._writing)
+            await asyncio.wait(self._writing.values())
+
+
+def _covering(provider: str, lane: str, model: str) -> tuple[Lane, ...]:
+    """The lanes that a call belongs to: of its model, and of all models."""
+    return (Lane(provider, lane), Lane(provider, lane, model)) if model else (Lane(provider, lane),)

@@ -176,9 +176,13 @@ class Line:
         """The provider did not serve a call; many in a row open the breaker."""
         self._failures += 1
         if self._failures >= TRIP_AFTER:
-            self._failures = 0
-            self._notice.trip, self._notice.well = True, False
-            self._wake.set()
+            self.trip()
+
+    def trip(self) -> None:
+        """Open the breaker."""
+        self._failures = 0
+        self._notice.trip, self._notice.well = True, False
+        self._wake.set()
 
     def cut(self, pause_s: float, *, too_many: bool) -> None:
         """The provider refused a call; with ``too_many`` because of its rate."""

@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from schemas.states import Step
 from tasks.errors import NightdeskError
 from worker.ledger.presence import Present
+from worker.limits.health import Unreachable
 from worker.limits.lanes import Lanes
 from worker.stopping import cancelled
 
@@ -22,8 +24,8 @@ LEAVE_S = 1.0
 class PresenceLedger(Protocol):
     """Where workers are counted."""
 
-    async def beat(self, worker: str, steps: Iterable[Step]) -> Present:
-        """Note that a worker is alive and which steps it serves; returns who is."""
+    async def beat(self, worker: str, steps: Iterable[Step], unreachable: Sequence[dict[str, Any]] = ...) -> Present:
+        """Note that a worker is alive, which steps it serves and which providers it can't reach; returns who is."""
         ...
 
     async def leave(self, worker: str) -> None:
@@ -40,10 +42,18 @@ class WorkersPresent:
         steps: that it serves.
         lanes: looked after on the way.
         lane_retry: after so long a paused lane is tried again; zero: never.
+        unreachable: gives the providers to which no connection comes about.
     """
 
     def __init__(
-        self, ledger: PresenceLedger, name: str, steps: frozenset[Step], lanes: Lanes, lane_retry: timedelta
+        self,
+        ledger: PresenceLedger,
+        name: str,
+        steps: frozenset[Step],
+        lanes: Lanes,
+        lane_retry: timedelta,
+        *,
+        unreachable: Callable[[], Sequence[Unreachable]] = tuple,
     ) -> None:
         self.workers = 1
         self.steps = self._own = steps
@@ -51,6 +61,7 @@ class WorkersPresent:
         self._name = name
         self._lanes = lanes
         self._lane_retry = lane_retry
+        self._unreachable = unreachable
         self._beating: asyncio.Task[None] | None = None
 
     async def start(self, try_lane: Callable[[str], None]) -> None:
@@ -79,9 +90,10 @@ class WorkersPresent:
                 log.exception("counting workers broke")
 
     async def _once(self, try_lane: Callable[[str], None]) -> None:
-        present = await self._ledger.beat(self._name, self._own)
+        away = [asdict(one) for one in self._unreachable()]
+        present = await self._ledger.beat(self._name, self._own, away)
         self.workers, self.steps = present.workers, present.steps
         if self._lane_retry:
-            for provider, _ in await self._lanes.retry(self._lane_retry):
-                try_lane(provider)
+            for lane in await self._lanes.retry(self._lane_retry):
+                try_lane(lane.provider)
         await self._lanes.look()

@@ -8,7 +8,19 @@ from hypothesis import strategies as st
 
 from schemas.failure import Failure, FailureKind
 from schemas.states import HeldReason
-from tasks.retry import SNOOZED, TERMINAL, Decision, Fail, Fallback, Hold, Retry, RetryPolicy, Snooze, decide
+from tasks.retry import (
+    REFUSED_LANE,
+    SNOOZED,
+    TERMINAL,
+    Decision,
+    Fail,
+    Fallback,
+    Hold,
+    Retry,
+    RetryPolicy,
+    Snooze,
+    decide,
+)
 
 POLICY = RetryPolicy()
 
@@ -49,6 +61,27 @@ def test_what_would_fail_again_fails_now_or_elsewhere(kind: FailureKind) -> None
 
 def test_a_used_up_quota_holds_the_lane() -> None:
     assert after(FailureKind.QUOTA) == Hold(HeldReason.LANE_PAUSED)
+
+
+@pytest.mark.parametrize("kind", sorted(FailureKind))
+def test_what_pauses_the_lane_holds_the_job_or_asks_another(kind: FailureKind) -> None:
+    assert after(kind, lane_paused=True, spent=3, snoozes=1_000, max_attempts=1) == Hold(HeldReason.LANE_PAUSED)
+    assert after(kind, lane_paused=True, more_providers=True) == Fallback()
+
+
+@pytest.mark.parametrize("kind", sorted(REFUSED_LANE))
+def test_a_refused_key_or_model_spends_no_attempt_until_the_lane_is_paused(kind: FailureKind) -> None:
+    assert after(kind, max_attempts=1) == Snooze(timedelta(seconds=1))
+    assert after(kind, more_providers=True) == Fallback()
+
+
+def test_an_access_refused_again_and_again_is_the_jobs_own_failure() -> None:
+    assert isinstance(after(FailureKind.PERMISSION, snoozes=POLICY.snoozes_before_fallback), Fail)
+
+
+@pytest.mark.parametrize("kind", [FailureKind.AUTHENTICATION, FailureKind.NOT_FOUND, FailureKind.UNAVAILABLE])
+def test_no_job_fails_for_a_provider_that_serves_nobody(kind: FailureKind) -> None:
+    assert after(kind, snoozes=POLICY.max_snoozes, max_attempts=1) == Hold(HeldReason.LANE_PAUSED)
 
 
 def test_an_unknown_outcome_is_retried_or_held_by_policy() -> None:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from schemas.failure import FailureKind
 from schemas.states import HeldReason, Step
 from worker.cli.commands.doctor import exit_code
 from worker.cli.output import write_json
@@ -18,7 +19,8 @@ from worker.doctor.limits import Account, check_accounts, check_lanes
 from worker.doctor.place import LEAST_FREE, check_disk, check_provider, check_spool
 from worker.doctor.postgres import check_server as check_postgres
 from worker.doctor.workers import check_consumers, check_local
-from worker.ledger.health import MANY, Connected, Held, LedgerHealth, PausedLane
+from worker.ledger.health import MANY, Connected, Held, LedgerHealth
+from worker.ledger.presence import LaneNotice
 from worker.ledger.schema_version import Standing, head_revision
 from worker.settings import ProviderKind, ProviderSettings, Settings
 from worker.spool import spool_folder
@@ -185,7 +187,9 @@ def test_each_slowed_provider_is_one_finding(changes: dict[str, Any], check: str
 
 def test_a_paused_lane_is_named_with_its_reason() -> None:
     since = datetime(2026, 11, 22, 3, 4, tzinfo=UTC)
-    (finding,) = check_lanes([PausedLane("openai", "standard", since, "openai answered 429: no credit")])
+    (finding,) = check_lanes(
+        [LaneNotice("openai", "standard", "", since, FailureKind.QUOTA, "openai answered 429: no credit", paused=True)]
+    )
     assert "openai in the lane standard since 2026-11-22 03:04 UTC: openai answered 429: no credit" in finding.what
     assert "--reason lane_paused" in finding.remedy
 

@@ -10,6 +10,8 @@ from worker.cli.interrupts import run_interruptible
 from worker.cli.output import write_json
 from worker.cli.render.batches import show_batch, show_batches
 from worker.cli.session import Session, session
+from worker.cli.summary import lane_document
+from worker.ledger.presence import LaneNotice
 from worker.settings import load_settings
 
 
@@ -21,18 +23,19 @@ def command(
     """Show how a batch stands: jobs by state and outcome, what is held and why, cost. Without BATCH, list the newest."""
     chosen = None if batch is None else options.batch_id(batch)
 
-    async def read(desk: Session) -> list[BatchStatus]:
+    async def read(desk: Session) -> tuple[list[BatchStatus], list[LaneNotice]]:
         async with desk.ledger() as ledger:
-            return await ledger.batches(limit) if chosen is None else [await ledger.batch_status(chosen)]
+            found = await ledger.batches(limit) if chosen is None else [await ledger.batch_status(chosen)]
+            return found, await ledger.lane_notices()
 
     with session(load_settings(), writes=False) as desk:
-        found = run_interruptible(read(desk))
+        found, lanes = run_interruptible(read(desk))
         workers = desk.crew.running()
     if as_json:
         listed = [status.model_dump(mode="json") for status in found]
-        write_json(listed if chosen is None else listed[0])
+        write_json(listed if chosen is None else {**listed[0], "lanes": [lane_document(lane) for lane in lanes]})
     elif chosen is None:
-        show_batches(found, workers=len(workers))
+        show_batches(found, lanes, workers=len(workers))
     else:
-        show_batch(found[0])
+        show_batch(found[0], lanes)
     return 0

@@ -11,6 +11,8 @@ from schemas.batch import BatchStatus
 from worker.cli.progress import counts_of
 from worker.cli.render.console import console
 from worker.cli.summary import held_lines, money
+from worker.ledger.presence import LaneNotice
+from worker.remedies import event, mending
 
 
 def moment(at: datetime | None) -> str:
@@ -18,8 +20,8 @@ def moment(at: datetime | None) -> str:
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else ""
 
 
-def show_batches(batches: Sequence[BatchStatus], *, workers: int) -> None:
-    """A line a batch."""
+def show_batches(batches: Sequence[BatchStatus], lanes: Sequence[LaneNotice] = (), *, workers: int) -> None:
+    """A line a batch, and one for each lane without calls."""
     table = Table(box=None, pad_edge=False)
     for heading in ("batch", "name", "created", "final", "jobs", "cost"):
         table.add_column(
@@ -43,10 +45,12 @@ def show_batches(batches: Sequence[BatchStatus], *, workers: int) -> None:
         out.print(table)
     else:
         out.print("no batches yet")
+    for lane in lanes:
+        out.print(f"{event(lane)}. To mend it: {mending(lane)}", markup=False)
     out.print(f"{workers} workers of this home run" if workers else "no worker of this home runs")
 
 
-def show_batch(status: BatchStatus) -> None:
+def show_batch(status: BatchStatus, lanes: Sequence[LaneNotice] = ()) -> None:
     """All that is known of one batch."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim")
@@ -55,8 +59,11 @@ def show_batch(status: BatchStatus) -> None:
         table.add_row(label, Text(value))
     out = console()
     out.print(table)
-    for line in held_lines(status):
+    for line in held_lines(status, lanes):
         out.print(line, markup=False)
+    for lane in lanes:
+        if not lane.paused and status.final < status.jobs:
+            out.print(f"{event(lane)}. To mend it: {mending(lane)}", markup=False)
 
 
 def _facts(status: BatchStatus) -> dict[str, str]:

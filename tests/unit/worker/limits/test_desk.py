@@ -19,6 +19,7 @@ from worker.ledger.memory import MemoryLedger
 from worker.limits import accounts as accounts_module
 from worker.limits import book as book_module
 from worker.limits import desk as desk_module
+from worker.limits import health as health_module
 from worker.limits import line as line_module
 from worker.limits.book import Book, Order, Reply
 from worker.limits.desk import LimitDesk
@@ -50,18 +51,21 @@ class PausedLanes:
     """The ledger's part of lanes."""
 
     def __init__(self) -> None:
-        self.paused: dict[tuple[str, str], str] = {}
+        self.paused: dict[tuple[str, str, str], tuple[FailureKind, str]] = {}
         self.looks = 0
 
-    async def pause_lane(self, provider: str, lane: str, why: str) -> None:
-        self.paused.setdefault((provider, lane), why)
+    async def pause_lane(
+        self, provider: str, lane: str, why: str, *, model: str = "", kind: FailureKind = FailureKind.QUOTA
+    ) -> None:
+        await asyncio.sleep(0.001)
+        self.paused.setdefault((provider, lane, model), (kind, why))
 
-    async def paused_lanes(self) -> Sequence[tuple[str, str]]:
+    async def paused_lanes(self) -> Sequence[tuple[str, str, str]]:
         self.looks += 1
         await asyncio.sleep(0.001)
         return list(self.paused)
 
-    async def retry_lanes(self, older_than: timedelta) -> Sequence[tuple[str, str]]:
+    async def retry_lanes(self, older_than: timedelta) -> Sequence[tuple[str, str, str]]:
         resumed, self.paused = list(self.paused), {}
         return resumed
 
@@ -175,7 +179,9 @@ def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
     run(story())
 
 
-def test_who_would_wait_too_long_is_sent_away_one_after_the_other() -> None:
+def test_who_would_wait_too_long_is_sent_away_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_module, "FIRST_CALLS", 100)
+
     async def story() -> None:
         counter = Counter(requests_per_minute=6)
         assert isinstance(await counter.permit(), Permit)
@@ -362,7 +368,7 @@ def test_many_failures_in_a_row_open_the_breaker_and_an_answer_closes_it(monkeyp
         for _ in range(TRIP_AFTER):
             permit = await counter.permit()
             assert isinstance(permit, Permit)
-            counter.desk.failed(permit, failure(FailureKind.UNAVAILABLE))
+            counter.desk.failed(permit, failure(FailureKind.OVERLOADED))
         told = await asyncio.create_task(_until_refused(counter))
         assert told.why is Why.BREAKER
         await asyncio.sleep(told.delay.total_seconds() + 0.1)
@@ -407,7 +413,7 @@ def test_a_used_up_quota_pauses_the_lane_until_somebody_lets_it_go_on() -> None:
         assert isinstance(permit, Permit)
         counter.desk.failed(permit, failure(FailureKind.QUOTA))
         await counter.lanes.close()
-        assert counter.ledger.paused == {("openai", "standard"): "no"}
+        assert counter.ledger.paused == {("openai", "standard", ""): (FailureKind.QUOTA, "no")}
         told = await counter.permit()
         assert told == NotNow(Why.LANE_PAUSED, timedelta(0))
         assert isinstance(await counter.permit(provider="anthropic"), Permit)
@@ -423,7 +429,7 @@ def test_a_used_up_quota_pauses_the_lane_until_somebody_lets_it_go_on() -> None:
 def test_many_jobs_share_one_look_at_a_paused_lane() -> None:
     async def story() -> None:
         counter = Counter()
-        counter.ledger.paused["openai", "standard"] = "no"
+        counter.ledger.paused["openai", "standard", ""] = FailureKind.QUOTA, "no"
         await counter.lanes.look()
         told = await asyncio.gather(*(counter.permit() for _ in range(50)))
         assert {one.why for one in told if isinstance(one, NotNow)} == {Why.LANE_PAUSED}

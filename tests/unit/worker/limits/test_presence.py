@@ -1,8 +1,9 @@
 """Counting workers and trying paused lanes again, over a ledger of the test's own."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from tasks.errors import LedgerUnavailable
 from tests.unit.worker.limits.test_desk import Counter, PausedLanes
 from worker.ledger.presence import Present
 from worker.limits import presence as presence_module
+from worker.limits.health import Unreachable
 from worker.limits.lanes import Lanes
 from worker.limits.presence import WorkersPresent
 
@@ -22,9 +24,11 @@ class Roll(PausedLanes):
         super().__init__()
         self.counts = list(counts)
         self.left: list[str] = []
+        self.away: list[list[str]] = []
         self.counted = asyncio.Semaphore(0)
 
-    async def beat(self, worker: str, steps: Iterable[Step]) -> Present:
+    async def beat(self, worker: str, steps: Iterable[Step], unreachable: Sequence[dict[str, Any]] = ()) -> Present:
+        self.away.append([one["provider"] for one in unreachable])
         self.counted.release()
         count = self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
         if count is None:
@@ -100,3 +104,17 @@ def test_the_first_call_in_a_lane_that_goes_on_is_a_probe() -> None:
         await counter.desk.close()
 
     asyncio.run(asyncio.wait_for(story(), 10))
+
+
+def test_a_worker_says_which_providers_it_can_not_reach() -> None:
+    async def story() -> None:
+        roll = Roll(1)
+        away = [Unreachable("openai", 1.0, "refused")]
+        workers = WorkersPresent(
+            roll, "w", frozenset({Step.CHECK}), Lanes(roll), timedelta(0), unreachable=lambda: away
+        )
+        await workers.start(lambda _: None)
+        await workers.stop()
+        assert roll.away == [["openai"]]
+
+    asyncio.run(story())

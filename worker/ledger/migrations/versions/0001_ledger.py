@@ -257,15 +257,18 @@ CREATE TABLE worker (
     name TEXT NOT NULL,
     seen_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
     steps TEXT[] DEFAULT '{}' NOT NULL,
+    unreachable JSONB DEFAULT '[]' NOT NULL,
     CONSTRAINT worker_pkey PRIMARY KEY (name)
 );
 
 CREATE TABLE lane_pause (
     provider TEXT NOT NULL,
     lane TEXT NOT NULL,
+    model TEXT DEFAULT '' NOT NULL,
     paused_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    kind TEXT NOT NULL,
     why TEXT NOT NULL,
-    CONSTRAINT lane_pause_pkey PRIMARY KEY (provider, lane)
+    CONSTRAINT lane_pause_pkey PRIMARY KEY (provider, lane, model)
 );
 
 CREATE TABLE quarantine (

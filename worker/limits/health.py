@@ -1,0 +1,142 @@
+"""Decides by what becomes of calls when a lane is to be paused, and which provider does not answer at all."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic, time
+
+from schemas.failure import Failure, FailureKind
+
+_K = FailureKind
+
+ALL_MODELS = ""
+"""In place of a model: every model of the provider."""
+
+SCOPE_OF_PROVIDER = frozenset({_K.QUOTA, _K.AUTHENTICATION, _K.UNAVAILABLE})
+"""Failures that concern every model of a provider; the other ones that pause a lane concern one model."""
+
+REFUSALS = frozenset({_K.AUTHENTICATION, _K.PERMISSION, _K.NOT_FOUND})
+"""Failures that the next call of any job would meet, too."""
+
+REFUSALS_TO_PAUSE = 3
+"""In a row, without an answer between: a single one may be a hiccup of a gateway, or the request's own fault."""
+
+LOST_TO_TELL = 3
+"""Calls in a row without a connection after which people are told."""
+
+FIRST_CALLS = 4
+FIRST_CALLS_S = 2.0
+"""Calls at once of a model that has not answered yet, and for how long: a refusal comes within a moment, and a slow
+answer must not keep the others waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """A provider to which no connection comes about."""
+
+    provider: str
+    since_s: float
+    """Unix time of the first call that found it away."""
+    why: str
+
+
+class Trial:
+    """Lets few calls go until a model has answered one, so that a refused key is not tried by hundreds at once."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._ends = 0.0
+        self._over = asyncio.Event()
+
+    @property
+    def over(self) -> bool:
+        """Whether calls go without being counted."""
+        return self._over.is_set()
+
+    async def admit(self) -> None:
+        """Return when a call may go: at once for the first few, else when the trial is over."""
+        now = monotonic()
+        if self.over:
+            return
+        if self._calls < FIRST_CALLS:
+            self._ends = self._ends or now + FIRST_CALLS_S
+            self._calls += 1
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._ends - now)):
+                await self._over.wait()
+        self.end()
+
+    def end(self) -> None:
+        """Let all calls go."""
+        self._over.set()
+
+
+class LaneHealth:
+    """The refusals in a row of each provider and model, and since when a provider can't be reached.
+
+    Args:
+        unreachable_s: after so long without a connection the lane is paused.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, unreachable_s: float, clock: Callable[[], float] = monotonic) -> None:
+        self._unreachable_s = unreachable_s
+        self._clock = clock
+        self._refusals: Counter[tuple[str, str, FailureKind]] = Counter()
+        self._lost: dict[str, _Lost] = {}
+
+    def answered(self, provider: str, model: str) -> None:
+        """Note that a call was answered: key and model are served."""
+        self._lost.pop(provider, None)
+        for kind in REFUSALS:
+            self._refusals.pop((provider, _scope(kind, model), kind), None)
+
+    def failed(self, provider: str, model: str, failure: Failure) -> str | None:
+        """Note a failed call; returns the model whose lane is to be paused, ``ALL_MODELS``, or None for no pause."""
+        kind = failure.kind
+        if kind is _K.UNAVAILABLE:
+            return ALL_MODELS if self._lose(provider, failure) else None
+        if kind not in {_K.UNKNOWN_OUTCOME, _K.CANCELLED, _K.INTERNAL, _K.CONFIGURATION}:
+            # Whatever it said, it was there.
+            self._lost.pop(provider, None)
+        if kind is _K.QUOTA:
+            return ALL_MODELS
+        if kind not in REFUSALS:
+            return None
+        scope = _scope(kind, model)
+        self._refusals[provider, scope, kind] += 1
+        # The count stays: after a release the first refusal pauses the lane again.
+        return scope if self._refusals[provider, scope, kind] >= REFUSALS_TO_PAUSE else None
+
+    def lost(self, provider: str) -> bool:
+        """Whether several calls in a row got no connection."""
+        found = self._lost.get(provider)
+        return found is not None and found.calls >= LOST_TO_TELL
+
+    def unreachable(self) -> tuple[Unreachable, ...]:
+        """The providers that people are to be told of."""
+        return tuple(
+            Unreachable(provider, lost.since_s, lost.why)
+            for provider, lost in sorted(self._lost.items())
+            if lost.calls >= LOST_TO_TELL
+        )
+
+    def _lose(self, provider: str, failure: Failure) -> bool:
+        lost = self._lost.setdefault(provider, _Lost(self._clock(), time()))
+        lost.calls, lost.why = lost.calls + 1, failure.message
+        return self._clock() - lost.since >= self._unreachable_s
+
+
+@dataclass(slots=True)
+class _Lost:
+    since: float
+    since_s: float
+    calls: int = 0
+    why: str = ""
+
+
+def _scope(kind: FailureKind, model: str) -> str:
+    return ALL_MODELS if kind in SCOPE_OF_PROVIDER else model
