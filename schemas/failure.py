@@ -38,6 +38,8 @@ class FailureKind(StrEnum):
     ATTEMPTS_SPENT = "attempts_spent"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
+    WORKER_LOST = "worker_lost"
+    """Its worker died or stopped renewing again and again: the job may be the cause."""
     INTERNAL = "internal"
     """A defect of ours; the message carries the exception."""
 

@@ -69,7 +69,7 @@ TRANSITIONS: dict[tuple[JobState, JobState], frozenset[str]] = {
     (_S.RUNNING, _S.SCHEDULED): frozenset({"close_attempts", "defer", "rescue"}),
     (_S.RUNNING, _S.PENDING): frozenset({"park"}),
     (_S.RUNNING, _S.COMPLETED): frozenset({"finish"}),
-    (_S.RUNNING, _S.FAILED): frozenset({"finish"}),
+    (_S.RUNNING, _S.FAILED): frozenset({"finish", "rescue"}),
     (_S.RUNNING, _S.CANCELLED): frozenset({"cancel"}),
     (_S.RUNNING, _S.EXPIRED): frozenset({"expire"}),
     (_S.PENDING, _S.AVAILABLE): frozenset({"collect"}),

@@ -23,6 +23,7 @@ from tasks.errors import ConfigurationError, InputError, LedgerError, ProviderEr
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
 from tasks.poll import job_ids as read_ids
 from tasks.ports import (
+    MAX_RESCUES,
     Advance,
     Answered,
     Call,
@@ -49,6 +50,7 @@ from tasks.ports import (
     Why,
     wired,
 )
+from tasks.rescue import worker_lost
 from tasks.retry import Fail, Fallback, Hold, RetryPolicy, Snooze, decide
 from tasks.sharing import NOBODY, SharePolicy, look_again, wanted
 from tasks.trial import Variants
@@ -127,6 +129,8 @@ class Generate:
     """Of the prompt versions that are tried."""
     sharing: SharePolicy = NOBODY
     """Whose calls share their answers."""
+    max_rescues: int = MAX_RESCUES
+    """Lost workers after which a job is not tried again."""
 
     async def run(self, job: Leased) -> None:
         """Take a job through the step. Every failure ends in the ledger; only cancellation and an unreachable ledger leave it."""
@@ -137,7 +141,9 @@ class Generate:
                 await self._move(job, Advance(JobState.SCHEDULED, job.request.config.check_step, job.round))
                 return
             ruling = ruled_out(job)
-            if ruling is not None:
+            if job.rescues > self.max_rescues:
+                await self._fail(job, worker_lost(job), watch)
+            elif ruling is not None:
                 await self._finish(job, _uncalled(job, *ruling, watch.timing(job)))
             elif job.unknown >= MAX_UNKNOWN:
                 await self._fail(job, spent_of(job), watch)

@@ -11,9 +11,11 @@ from time import monotonic
 from typing import Protocol
 from uuid import UUID
 
+from schemas.job import MAX_REQUEST_BYTES
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable, NightdeskError
-from tasks.ports import Leased, LeaseKey, Ledger, Room
+from tasks.load import Load
+from tasks.ports import Leased, LeaseKey, LeaseRoom, Ledger, Room
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +33,7 @@ URGENT_SHARE = 0.05
 """Of a process's slots that only urgent jobs get; at least one slot, but never the only one."""
 
 LEASE_ROWS = 200
-"""Jobs a lease takes at most: each brings its sources, some 20 KB."""
+"""Jobs a lease takes at most; ``tasks.load`` bounds the bytes that they bring."""
 
 IDLE_CLAIM = timedelta(seconds=2)
 """A step with free slots that was given nothing for so long asks the ledger itself: the second way of waking."""
@@ -87,6 +89,7 @@ class Feed:
         keeper: Keeper,
         run: Callable[[Leased], Awaitable[None]],
         permitted: Callable[[], Room | None] = lambda: None,
+        load: Load | None = None,
     ) -> None:
         self.step = step
         self.slots = slots
@@ -99,13 +102,15 @@ class Feed:
         self._run = run
         self._permitted = permitted
         """How many more jobs may wait for permits; None: as many as there are slots."""
+        self._load = load or Load()
+        """What the jobs of this step that run here hold."""
         self._let_go = False
         """The ledger holds jobs whose messages were let go."""
         self._nothing_found = BACKLOG_LOOK
         self._urgent_looked = float("-inf")
         self._reserved = min(max(1, int(slots * URGENT_SHARE)), slots - 1)
         """Slots that only urgent jobs get, so that a bulk batch never fills them all."""
-        self._running: dict[asyncio.Task[None], LeaseKey] = {}
+        self._running: dict[asyncio.Task[None], Leased] = {}
         self._urgent: deque[_Hint] = deque()
         self._bulk: deque[_Hint] = deque()
         self._wake = asyncio.Event()
@@ -224,10 +229,11 @@ class Feed:
         return due
 
     def _room(self) -> tuple[int, int]:
-        """Free slots for urgent jobs and for others."""
+        """Free slots for urgent jobs and for others; none for those whose bytes are used up."""
         free = self.slots - self.in_use
         bulk = 0 if self.throttled else max(0, free - self._reserved)
-        return min(free, LEASE_ROWS), min(bulk, LEASE_ROWS)
+        urgent_room = min(free, LEASE_ROWS) if self._load.room(urgent=True) else 0
+        return urgent_room, min(bulk, LEASE_ROWS) if self._load.room(urgent=False) else 0
 
     async def _asked(self) -> bool:
         """Whether hints wait; returns False when it is time to look without one."""
@@ -267,16 +273,22 @@ class Feed:
     async def _lease(
         self, limit: int, *, ids: Sequence[UUID] | None = None, min_priority: int | None = None
     ) -> list[Leased]:
-        return await self._ledger.lease(
-            self.step, self._worker, self._lease_for, limit, ids=ids, min_priority=min_priority
+        room = self._load.room(urgent=min_priority is not None) or LeaseRoom(0)
+        jobs = await self._ledger.lease(
+            self.step, self._worker, self._lease_for, limit, ids=ids, min_priority=min_priority, room=room
         )
+        if ids is not None and len(jobs) < len(ids) and _may_have_crossed(room, jobs):
+            # Their messages are done: they are found in the ledger when there is room again.
+            self._let_go = True
+        return jobs
 
     def _start(self, jobs: list[Leased]) -> None:
         for job in jobs:
             task = asyncio.get_running_loop().create_task(self._run_one(job), name=f"{self.step} {job.job_id}")
-            self._running[task] = key = LeaseKey(job.job_id, job.token)
+            self._running[task] = job
+            self._load.hold(job)
             task.add_done_callback(self._ended)
-            self._keeper.hold(key, _cancel(task))
+            self._keeper.hold(LeaseKey(job.job_id, job.token), _cancel(task))
 
     async def _run_one(self, job: Leased) -> None:
         try:
@@ -285,7 +297,7 @@ class Feed:
             self._keeper.release(LeaseKey(job.job_id, job.token))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._running[task]
+        self._load.release(self._running.pop(task))
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s left an error behind; it is rescued", task.get_name(), exc_info=error)
@@ -317,7 +329,7 @@ class Feed:
             for task in waiting:
                 task.cancel()
             _, waiting = await asyncio.wait(waiting, timeout=CANCEL_AGAIN.total_seconds())
-        await self._hand_back(list(left.values()))
+        await self._hand_back([LeaseKey(job.job_id, job.token) for job in left.values()])
         return len(left)
 
     async def _hand_back(self, leases: Sequence[LeaseKey]) -> None:
@@ -326,6 +338,12 @@ class Feed:
             await self._ledger.hand_back(leases)
         except NightdeskError as error:
             log.warning("jobs of step %s wait for their rescue: %s", self.step, error)
+
+
+def _may_have_crossed(room: LeaseRoom, jobs: Sequence[Leased]) -> bool:
+    """Whether a lease may have left out jobs for their bytes or their risk."""
+    brought = sum(job.request_bytes for job in jobs)
+    return brought + MAX_REQUEST_BYTES > room.request_bytes or room.risk < 1 or any(job.rescues for job in jobs)
 
 
 def _cancel(task: asyncio.Task[None]) -> Callable[[], None]:

@@ -5,8 +5,9 @@ from datetime import timedelta
 from time import monotonic
 from uuid import UUID
 
+from schemas.failure import Failure, FailureKind
 from schemas.states import HeldReason
-from tasks.ports import Ledger
+from tasks.ports import MAX_RESCUES, Leased, Ledger
 
 ROWS = 500
 """Jobs a rescue takes at most; the next one follows a second later."""
@@ -14,6 +15,15 @@ ROWS = 500
 
 ABANDONED_AFTER = timedelta(minutes=1)
 """A living worker closes the attempt of a job that was taken from it (cancelled, expired) well within that time."""
+
+
+def worker_lost(job: Leased) -> Failure:
+    """The failure of a job whose workers were lost too often, one after the other."""
+    return Failure(
+        kind=FailureKind.WORKER_LOST,
+        message=f"its worker was lost {job.rescues} times while it had this job, which may be the cause; the events of the"
+        " job name those workers, see what they logged last",
+    )
 
 
 @dataclass(slots=True)
@@ -26,6 +36,7 @@ class Rescue:
     ledger: Ledger
     lease_for: timedelta
     hold_unknown: bool = False
+    max_rescues: int = MAX_RESCUES
     _reachable_since: float | None = None
 
     async def run(self) -> list[UUID]:
@@ -37,7 +48,8 @@ class Rescue:
         reachable_for = min(timedelta(seconds=now - self._reachable_since), server_age)
         if reachable_for < self.lease_for:
             return []
-        return await self.ledger.rescue(ROWS, HeldReason.UNKNOWN_OUTCOME if self.hold_unknown else None)
+        reason = HeldReason.UNKNOWN_OUTCOME if self.hold_unknown else None
+        return await self.ledger.rescue(ROWS, reason, self.max_rescues)
 
     def broken(self) -> None:
         """Note that the ledger could not be reached: the time counts anew."""

@@ -23,6 +23,7 @@ from tasks.errors import LedgerUnavailable
 from tasks.finish import compact, result_of, view_of_final
 from tasks.generate import Generate
 from tasks.judging import JudgeOptions, Judging
+from tasks.load import Load, Suspicion
 from tasks.pipeline import Feed
 from tasks.poll import job_ids as read_ids
 from tasks.poll import poll
@@ -106,6 +107,7 @@ class WorkerRuntime:
         self._thread = threading.Thread(target=self._run_loop, name="event loop", daemon=True)
         self._stack = AsyncExitStack()
         self._feeds: dict[Step, Feed] = {}
+        self._suspicion = Suspicion()
 
     # ---- called by the main thread ----
 
@@ -259,6 +261,7 @@ class WorkerRuntime:
             ledger=self._ledger,
             keeper=keeper,
             run=doing.run,
+            load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion),
             permitted=limits.room if generates else lambda: None,
         )
 
@@ -275,6 +278,7 @@ class WorkerRuntime:
             shares=self._settings.prompts,
             limits=limits,
             sharing=self._settings.share_policy,
+            max_rescues=self._settings.max_rescues,
         )
 
     def _check(self, journal: LedgerJournal, providers: Providers, limits: LimitDesk, bundle: int) -> Check:
@@ -296,7 +300,9 @@ class WorkerRuntime:
             tick=timedelta(seconds=settings.tick_s),
             results_kept=timedelta(seconds=settings.results_kept_s),
         )
-        rescue = Rescue(self._ledger, settings.lease_for, hold_unknown=settings.hold_unknown)
+        rescue = Rescue(
+            self._ledger, settings.lease_for, hold_unknown=settings.hold_unknown, max_rescues=settings.max_rescues
+        )
         stand_in = StandIn(self._ledger, self._local_is_served, settings.local_model_wait)
         return Dispatch(self._ledger, self._doorbell, rescue, stand_in, self._feeds, pace)
 

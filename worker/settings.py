@@ -20,6 +20,8 @@ from pydantic_settings import (
 
 from schemas.generation import AnswerProtocol
 from tasks.errors import ConfigurationError, InputError
+from tasks.load import MAX_BYTES_IN_FLIGHT
+from tasks.ports import MAX_RESCUES
 from tasks.sharing import SharePolicy
 from tasks.templates import load
 from worker.providers.presets import with_preset
@@ -227,6 +229,16 @@ class Settings(BaseSettings):
     )
     share_wait_s: Annotated[float, Field(ge=0)] = Field(
         default=300.0, description="how long a job waits for an identical call that is under way; 0: not at all"
+    )
+    max_bytes_in_flight: Annotated[int, Field(ge=1_000_000)] = Field(
+        default=MAX_BYTES_IN_FLIGHT,
+        description="bytes of requests that a process holds at once, shared evenly by its steps; where jobs are big, slots "
+        "stay free rather than memory run out. A process takes some three times as much beside its 150 MB",
+    )
+    max_rescues: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        default=MAX_RESCUES,
+        description="how often a job is taken up again whose worker died or stopped renewing, in the same step; then it fails "
+        "as `worker_lost`, or ends with its answer unchecked if it has one",
     )
     lease_s: Seconds = Field(default=60.0, description="how long a lease lasts; renewed at a quarter of it")
     tick_s: Seconds = Field(default=1.0, description="pace of the dispatch duties")

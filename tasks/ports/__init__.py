@@ -5,11 +5,12 @@ ledger, ``Provider`` per model provider, ``ClaimScorer`` over ONNX, ``Limits`` o
 Redis, ``TokenSink`` over Redis, ``Runtime`` as a process's event loop.
 """
 
-from tasks.ports.ledger import Journal, Ledger
+from tasks.ports.ledger import LAST_RESCUES, MAX_RESCUES, Journal, Ledger
 from tasks.ports.limits import Limits, NotNow, Permit, Room, Unlimited, Why
 from tasks.ports.process import Doorbell, Runtime, TokenSink, Unheard, wired
 from tasks.ports.provider import Answered, Call, Listener, Provider, Providers, Turn
 from tasks.ports.rows import (
+    ANY_RESCUES,
     Advance,
     ClosedAttempt,
     FinalJob,
@@ -19,6 +20,7 @@ from tasks.ports.rows import (
     JobView,
     Leased,
     LeaseKey,
+    LeaseRoom,
     NewAttempt,
     NewBatch,
     NewJob,
@@ -32,10 +34,14 @@ from tasks.ports.rows import (
     StoredAnswer,
     StoredCompletion,
     Wanted,
+    risk_of,
 )
 from tasks.ports.scorer import ClaimScorer
 
 __all__ = [
+    "ANY_RESCUES",
+    "LAST_RESCUES",
+    "MAX_RESCUES",
     "Advance",
     "Answered",
     "Call",
@@ -49,6 +55,7 @@ __all__ = [
     "JobView",
     "Journal",
     "LeaseKey",
+    "LeaseRoom",
     "Leased",
     "Ledger",
     "Limits",
@@ -77,5 +84,6 @@ __all__ = [
     "Unlimited",
     "Wanted",
     "Why",
+    "risk_of",
     "wired",
 ]

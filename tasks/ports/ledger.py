@@ -19,6 +19,7 @@ from tasks.ports.rows import (
     JobView,
     Leased,
     LeaseKey,
+    LeaseRoom,
     NewAttempt,
     NewBatch,
     NewJob,
@@ -28,6 +29,13 @@ from tasks.ports.rows import (
     Shared,
     Wanted,
 )
+
+MAX_RESCUES = 5
+"""Default of how often a job is taken up again whose worker was lost: it survives a night with five power cuts, each in the
+same step, and ends after it took six workers down."""
+
+LAST_RESCUES = 2
+"""Further tries that a worker has to end such a job with the answer that was paid for; then it fails without."""
 
 
 class Ledger(Protocol):
@@ -57,10 +65,11 @@ class Ledger(Protocol):
         *,
         ids: Sequence[UUID] | None = None,
         min_priority: int | None = None,
+        room: LeaseRoom | None = None,
     ) -> list[Leased]:
         """Take up to ``limit`` available jobs of a step: those among ``ids``, or by priority when ids is None.
 
-        Skips jobs that others hold, that are not available, or are past their deadline.
+        Skips jobs that others hold, that are not available, or are past their deadline; takes no more than ``room`` allows.
         """
         ...
 
@@ -160,11 +169,13 @@ class Ledger(Protocol):
         """How many jobs are available for a step, counted up to ``at_most``."""
         ...
 
-    async def rescue(self, limit: int, unknown_reason: HeldReason | None) -> list[UUID]:
+    async def rescue(self, limit: int, unknown_reason: HeldReason | None, max_rescues: int = MAX_RESCUES) -> list[UUID]:
         """Take jobs whose lease ran out from their holders.
 
         Closes their open attempts as ``unknown`` and makes the jobs available, or holds those that had an open
-        attempt when ``unknown_reason`` is given. Returns the job ids. Closes also what a worker that died left open of
+        attempt when ``unknown_reason`` is given. A job without an answer that was rescued ``max_rescues`` times in this
+        step and round fails instead (one with an answer, ``LAST_RESCUES`` later: its worker ends it before that).
+        Returns the job ids. Closes also what a worker that died left open of
         jobs that have been final for a minute (cancelled or expired during a call).
         """
         ...

@@ -129,6 +129,40 @@ class Leased:
     """The judge's answer of this (run, round), in the step check: it is not asked again."""
     started_ago_ms: float = 0.0
     """Since this run was first leased."""
+    rescues: int = 0
+    """Workers that were lost over this step and round."""
+    request_bytes: int = 0
+    """Size of the request as it is stored."""
+
+
+RISK_FULL = 256
+"""Four to the power of the rescues after which a job runs with no other suspect."""
+
+
+def risk_of(rescues: int) -> float:
+    """Share of a process's room for suspects that a job takes: 1/64 after its first rescue, all of it after the fourth.
+
+    A worker dies with all its jobs, one of which may be the cause. In ever smaller groups the others get past it.
+    """
+    return min(1.0, 4.0**rescues / RISK_FULL) if rescues else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRoom:
+    """Bounds of what a lease brings: the first job always fits by its bytes, and one without rescues by its risk."""
+
+    request_bytes: int
+    risk: float = 1.0
+
+    @property
+    def max_rescues(self) -> int:
+        """Most rescues of a job that fits alone."""
+        fitting = [rescues for rescues in range(5) if risk_of(rescues) <= self.risk]
+        return ANY_RESCUES if risk_of(fitting[-1]) == 1.0 else fitting[-1]
+
+
+ANY_RESCUES = 32_767
+"""No bound: as many as the ledger can count."""
 
 
 @dataclass(frozen=True, slots=True)

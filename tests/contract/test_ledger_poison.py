@@ -10,7 +10,7 @@ from psycopg import sql
 
 from schemas.states import JobState
 from tests.contract.conftest import Clock, Subject
-from tests.contract.driving import HOUR, SECOND, states, submit_many
+from tests.contract.driving import HOUR, LEASE, SECOND, states, submit_many, take
 from worker.ledger.postgres import PostgresLedger
 
 pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
@@ -112,3 +112,25 @@ async def test_a_job_in_quarantine_is_tried_again_ever_later_until_it_expires(
     heal(postgres_database_url)
     await clock.advance(HOUR)
     assert await ledger.expire(10) == [job_id]
+
+
+# ---- rescue ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_rescues", [5, 0])
+async def test_a_job_that_cannot_be_rescued_keeps_no_other_from_it(
+    ledger: PostgresLedger, clock: Clock, postgres_database_url: str, max_rescues: int
+) -> None:
+    ids = (await submit_many(ledger, 9)).job_ids
+    await take(ledger, ids)
+    if max_rescues:
+        poison(postgres_database_url, [ids[4]])
+    else:
+        occupy_record(postgres_database_url, ids[4])
+    await clock.advance(2 * LEASE)
+
+    await ledger.rescue(100, None, max_rescues)
+
+    after = JobState.AVAILABLE if max_rescues else JobState.FAILED
+    assert await states(ledger, ids) == [after] * 4 + [JobState.RUNNING] + [after] * 4
+    assert quarantined(postgres_database_url) == {ids[4]: ("rescue", 1)}

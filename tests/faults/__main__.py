@@ -38,7 +38,7 @@ def main() -> int:
         twice = found.needless + found.unrecorded
         sys.stdout.write(
             f"{experiment.name:<66} {found.jobs:>5} {found.lost:>5} {twice:>19} {found.unknown + found.late:>12}"
-            f" {found.recovery_s:>7.1f} s\n"
+            f" {found.recovery_s:>7.1f} s{f'  {found.note}' if found.note else ''}\n"
         )
         sys.stdout.flush()
     sys.stdout.write(f"{'-' * len(HEAD)}\n{broken} broken, {time.monotonic() - started:.0f} s in all\n")

@@ -1,12 +1,13 @@
 """All experiments, in the order of their families."""
 
-from tests.faults import network, people, postgres_server, provider, redis_server, refusals, workers
+from tests.faults import bounds, network, people, postgres_server, provider, redis_server, refusals, workers
 from tests.faults.listing import LISTED, Experiment, NotPossibleHere
 
 __all__ = ["EXPERIMENTS", "FAMILIES", "Experiment", "NotPossibleHere"]
 
 FAMILIES = {
     "workers": workers,
+    "bounds": bounds,
     "Redis": redis_server,
     "PostgreSQL": postgres_server,
     "the network": network,

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,12 @@ class Account:
     late: int
     calls: int
     recovery_s: float
+    note: str = ""
+    """What else was measured, for the table."""
+
+    def noting(self, note: str) -> "Account":
+        """The same account with a note."""
+        return replace(self, note=note)
 
     @property
     def kept(self) -> bool:

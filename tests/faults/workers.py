@@ -12,7 +12,7 @@ from tests.faults.ground import Account, Ground
 from tests.faults.listing import JOBS, experiment
 from tests.stub import faults
 from worker.ledger.dispatching import HINT_LOCK, PROMOTE_LOCK
-from worker.ledger.leasing import RESCUE_LOCK
+from worker.ledger.rescuing import RESCUE_LOCK
 
 
 @experiment("nothing is broken")

@@ -131,6 +131,7 @@ WITH given AS (
         held_reason = CASE WHEN m.moves THEN m.held ELSE j.held_reason END,
         available_at = CASE WHEN m.moves AND m.next_state = 'available' THEN nightdesk_now() ELSE j.available_at END,
         limited_ms = CASE WHEN m.moves AND m.next_step <> j.step THEN NULL ELSE j.limited_ms END,
+        rescues = CASE WHEN m.moves AND (m.next_step, m.next_round) <> (j.step, j.round) THEN 0 ELSE j.rescues END,
         -- The worker that writes this sends the hint itself, right after the commit.
         hinted_at = CASE WHEN m.moves AND m.next_state = 'available' THEN nightdesk_now() ELSE j.hinted_at END,
         lease_token = CASE WHEN m.moves THEN NULL ELSE j.lease_token END,

@@ -3,11 +3,12 @@
 from schemas import CONTRACT_VERSION
 
 
-def closing_statement(which: str) -> str:
+def closing_statement(which: str, *, message: str = "%(message)s::text") -> str:
     """A statement that ends the jobs of a subquery ``which`` (yielding ``id``, locked) and returns their ids.
 
     Named parameters: ``state``, ``event``, ``actor``, ``message``, ``kind`` and those of ``which``. A running job's lease ends
-    here; its holder learns so at the next renewal, and what its call still costs lands on the attempt.
+    here; its holder learns so at the next renewal, and what its call still costs lands on the attempt. ``message`` is an
+    expression that may speak of the row ``ended``.
     """
     return f"""
 WITH chosen AS ({which}
@@ -23,13 +24,13 @@ WITH chosen AS ({which}
     INSERT INTO generation_record (job_id, run, tenant, message_id, retrieval_record_id, trace_id, request_id,
                                    contract_version, answer, output_format, citations, quality, status, error_message,
                                    failure, timing_ms, created_at)
-    SELECT e.id, e.run, e.tenant, coalesce(r.request ->> 'message_id', e.id::text),
+    SELECT ended.id, ended.run, ended.tenant, coalesce(r.request ->> 'message_id', ended.id::text),
            r.request ->> 'retrieval_record_id', r.request ->> 'trace_id', r.request ->> 'request_id',
            {CONTRACT_VERSION}, '', coalesce(r.request #>> '{{config,output_format}}', 'markdown'), '[]'::jsonb,
-           '{{}}'::jsonb, 'failed', %(message)s,
-           jsonb_build_object('kind', %(kind)s::text, 'message', %(message)s::text, 'at', nightdesk_now()),
-           jsonb_build_object('total', extract(epoch FROM nightdesk_now() - e.created_at) * 1000), nightdesk_now()
-    FROM ended e JOIN job_request r ON r.job_id = e.id
+           '{{}}'::jsonb, 'failed', m.text,
+           jsonb_build_object('kind', %(kind)s::text, 'message', m.text, 'at', nightdesk_now()),
+           jsonb_build_object('total', extract(epoch FROM nightdesk_now() - ended.created_at) * 1000), nightdesk_now()
+    FROM ended JOIN job_request r ON r.job_id = ended.id CROSS JOIN LATERAL (SELECT {message} AS text) m
 )
 SELECT id FROM ended
 """

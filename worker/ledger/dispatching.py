@@ -129,6 +129,7 @@ class Dispatching:
                 "most": limit,
                 "again_after": again_after,
                 "min_priority": -32768,
+                "max_rescues": 32767,
                 "shares": self._shares,
                 "lock": HINT_LOCK[step],
             },

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import orjson
 
 _READY = """FROM job j
-    WHERE j.state = 'available' AND j.step = %(step)s AND j.priority >= %(min_priority)s
+    WHERE j.state = 'available' AND j.step = %(step)s AND j.priority >= %(min_priority)s AND j.rescues <= %(max_rescues)s
       AND (j.deadline IS NULL OR j.deadline > nightdesk_now())"""
 
 FAIR_ORDER = f"""

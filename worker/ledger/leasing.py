@@ -11,12 +11,19 @@ from schemas.completion import Completion
 from schemas.generation import Recheck
 from schemas.job import JobRequest
 from schemas.prompt import Correction, Prompt
-from schemas.states import HeldReason, Step
-from tasks.ports import Advance, Leased, LeaseKey, Purpose, StoredCompletion
-from tasks.rescue import ABANDONED_AFTER
+from schemas.states import Step
+from tasks.ports import (
+    ANY_RESCUES,
+    Advance,
+    Leased,
+    LeaseKey,
+    LeaseRoom,
+    Purpose,
+    StoredCompletion,
+)
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_ORDER
-from worker.ledger.locking import LOCK_LEASED, lock_batches
+from worker.ledger.locking import LOCK_LEASED
 
 PURPOSES = {
     Step.GENERATE: [Purpose.GENERATE.value, Purpose.REASK.value, Purpose.CORRECT.value],
@@ -25,13 +32,23 @@ PURPOSES = {
 }
 """Which attempts count towards a step's limits."""
 
-_TAKE = """,
-taken AS (
+RISK = "CASE WHEN rescues > 0 THEN least(1, 4.0 ^ rescues / 256) ELSE 0 END"
+"""``tasks.ports.risk_of``; a contract test compares the bounds of both."""
+
+_TAKE = f""",
+chosen AS (
+    SELECT id FROM (
+        SELECT id, request_bytes, rescues, sum(request_bytes) OVER before AS bytes, sum({RISK}) OVER before AS risk
+        FROM candidate WINDOW before AS (ORDER BY place ROWS UNBOUNDED PRECEDING)
+    ) c
+    -- The first one fits whatever its size: the biggest job has its turn, too.
+    WHERE (bytes <= %(max_bytes)s OR bytes = request_bytes) AND (rescues = 0 OR risk <= %(max_risk)s)
+), taken AS (
     UPDATE job j
     SET state = 'running', lease_token = %(token)s, lease_until = nightdesk_now() + %(lease_for)s, worker = %(worker)s,
         started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
     WHERE j.id = ANY (ARRAY(SELECT id FROM chosen))
-    RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at,
+    RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues, j.request_bytes,
               j.started_at, j.available_at, j.limited_ms, j.deadline, j.cost_usd, j.correction, j.recheck
 )
 SELECT t.*, nightdesk_now() AS now, b.not_before, b.max_cost_usd, r.request, a.*, w.*, v.*
@@ -63,12 +80,15 @@ LEFT JOIN LATERAL (
 
 _LEASE_HINTED = (
     """
-WITH chosen AS (
-    SELECT id FROM job
+WITH locked AS (
+    SELECT id, priority, request_bytes, rescues FROM job
     WHERE id = ANY(%(ids)b::uuid[]) AND state = 'available' AND step = %(step)s
       AND (deadline IS NULL OR deadline > nightdesk_now()) AND priority >= %(min_priority)s
+      AND rescues <= %(max_rescues)s
     ORDER BY priority DESC, id LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
+), candidate AS (
+    SELECT *, row_number() OVER (ORDER BY priority DESC, id) AS place FROM locked
 )"""
     + _TAKE
 )
@@ -76,8 +96,8 @@ WITH chosen AS (
 _LEASE_IDLE = (
     FAIR_ORDER
     + """,
-chosen AS (
-    SELECT j.id FROM job j
+candidate AS (
+    SELECT j.id, j.request_bytes, j.rescues, array_position(ARRAY(SELECT id FROM fair), j.id) AS place FROM job j
     WHERE j.id = ANY (ARRAY(SELECT id FROM fair)) AND j.state = 'available' AND j.step = %(step)s
     FOR UPDATE OF j SKIP LOCKED
 )"""
@@ -111,6 +131,7 @@ WITH moved AS (
                          WHEN %(limited)s THEN coalesce(j.limited_ms, 0)
                              + 1000 * extract(epoch FROM nightdesk_now() - j.available_at + %(delay)s)
                          ELSE j.limited_ms END,
+                     rescues = CASE WHEN (j.step, j.round) <> (%(step)s, %(round)s) THEN 0 ELSE j.rescues END,
                      lease_token = NULL, lease_until = NULL, worker = NULL
     WHERE j.id = %(id)s AND j.lease_token = %(token)s AND j.state = 'running'
       AND NOT EXISTS (SELECT FROM attempt a
@@ -125,86 +146,8 @@ WITH moved AS (
 SELECT id FROM moved
 """
 
-# In a statement before the rescue, so that it sees every attempt that was opened before a lock was got.
-_LOCK_LOST = """
-SELECT FROM job
-WHERE state = 'running' AND lease_until < nightdesk_now() AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
-ORDER BY id LIMIT %(limit)s
-FOR NO KEY UPDATE SKIP LOCKED
-"""
-
-_RESCUE = (
-    """
-WITH lost AS (
-    SELECT id, run, lease_token, worker FROM job
-    WHERE state = 'running' AND lease_until < nightdesk_now() AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
-    ORDER BY id LIMIT %(limit)s
-    FOR UPDATE SKIP LOCKED
-), cut AS (
-    UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'unknown', cost_usd = a.reserved_usd
-    FROM lost l WHERE a.job_id = l.id AND a.lease_token = l.lease_token AND a.closed_at IS NULL
-    RETURNING a.job_id, a.reserved_usd
-), charged AS (
-    SELECT job_id, sum(reserved_usd) AS usd FROM cut GROUP BY job_id
-), due AS (
-    SELECT j.batch_id, sum(c.usd) AS usd FROM charged c JOIN job j ON j.id = c.job_id GROUP BY j.batch_id
-), paying AS ("""
-    + lock_batches("SELECT batch_id FROM due WHERE usd <> 0")
-    + """
-), paid AS (
-    UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd, spent_usd = b.spent_usd + d.usd
-    FROM paying p JOIN due d ON d.batch_id = p.id
-    WHERE b.id = p.id
-), freed AS (
-    UPDATE job j
-    SET state = CASE WHEN %(reason)s::text IS NOT NULL AND c.job_id IS NOT NULL THEN 'scheduled' ELSE 'available' END,
-        held_reason = CASE WHEN c.job_id IS NOT NULL THEN %(reason)s::text END,
-        available_at = nightdesk_now(), hinted_at = NULL, cost_usd = j.cost_usd + coalesce(c.usd, 0),
-        lease_token = NULL, lease_until = NULL, worker = NULL
-    FROM lost l LEFT JOIN charged c ON c.job_id = l.id
-    WHERE j.id = l.id
-    RETURNING j.id, j.run, j.state
-), noted AS (
-    INSERT INTO job_event (job_id, run, kind, actor, detail)
-    SELECT f.id, f.run, 'rescue', 'dispatch', jsonb_build_object('from_worker', l.worker, 'to', f.state)
-    FROM freed f JOIN lost l ON l.id = f.id
-)
-SELECT id FROM freed
-"""
-)
-
-# A job that was cancelled or expired has no lease to run out: what its worker left open when it died is found by time.
-_CLOSE_ABANDONED = (
-    """
-WITH lost AS (
-    SELECT a.id, j.id AS job_id FROM attempt a JOIN job j ON j.id = a.job_id
-    WHERE a.closed_at IS NULL AND a.provider_batch_id IS NULL AND j.finished_at < nightdesk_now() - %(grace)s
-      AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
-    ORDER BY j.id LIMIT %(limit)s
-    FOR UPDATE OF j, a SKIP LOCKED
-), cut AS (
-    UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'unknown', cost_usd = a.reserved_usd
-    FROM lost l WHERE a.id = l.id
-    RETURNING a.job_id, a.reserved_usd
-), charged AS (
-    UPDATE job j SET cost_usd = j.cost_usd + c.usd
-    FROM (SELECT job_id, sum(reserved_usd) AS usd FROM cut GROUP BY job_id) c
-    WHERE j.id = c.job_id
-    RETURNING j.batch_id, c.usd
-), due AS (
-    SELECT batch_id, sum(usd) AS usd FROM charged GROUP BY batch_id
-), paying AS ("""
-    + lock_batches("SELECT batch_id FROM due")
-    + """
-)
-UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd, spent_usd = b.spent_usd + d.usd
-FROM paying p JOIN due d ON d.batch_id = p.id
-WHERE b.id = p.id
-"""
-)
-
-RESCUE_LOCK = 0x6E64_7265
-"""Advisory lock key: one process rescues at a time."""
+_NO_BOUND = 2**53
+"""More bytes, and more risk, than any lease brings."""
 
 
 class Leasing:
@@ -222,6 +165,7 @@ class Leasing:
         *,
         ids: Sequence[UUID] | None = None,
         min_priority: int | None = None,
+        room: LeaseRoom | None = None,
     ) -> list[Leased]:
         """See ``tasks.ports.Ledger.lease``."""
         parameters = {
@@ -234,6 +178,9 @@ class Leasing:
             "answering": PURPOSES[Step.GENERATE],
             "judging": step is not Step.GENERATE,
             "min_priority": -32768 if min_priority is None else min_priority,
+            "max_bytes": room.request_bytes if room else _NO_BOUND,
+            "max_risk": room.risk if room else _NO_BOUND,
+            "max_rescues": room.max_rescues if room else ANY_RESCUES,
         }
         if ids is None:
             rows = await self._db.rows(_LEASE_IDLE, {**parameters, "shares": self._shares})
@@ -268,14 +215,6 @@ class Leasing:
             "correction": advance.correction.model_dump_json() if advance.correction else None,
         }
         return bool(await self._db.rows(_DEFER, parameters))
-
-    async def rescue(self, limit: int, unknown_reason: HeldReason | None) -> list[UUID]:
-        """See ``tasks.ports.Ledger.rescue``."""
-        reason = unknown_reason.value if unknown_reason else None
-        which = {"limit": limit, "lock": RESCUE_LOCK}
-        rows = await self._db.rows(_RESCUE, {**which, "reason": reason}, first=(_LOCK_LOST, which))
-        await self._db.rows(_CLOSE_ABANDONED, {"limit": limit, "grace": ABANDONED_AFTER, "lock": RESCUE_LOCK})
-        return [row.id for row in rows]
 
 
 def _keys(leases: Sequence[LeaseKey]) -> dict[str, list[UUID]]:
@@ -319,6 +258,8 @@ def _leased(row: Any, token: UUID) -> Leased:
         recheck=recheck,
         judged=_stored(row.judged_id, row.judged_parsed, row.judged_prompt, row.judged_timing_ms),
         started_ago_ms=_ms(row.now - row.started_at),
+        rescues=row.rescues,
+        request_bytes=row.request_bytes,
     )
 
 

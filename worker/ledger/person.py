@@ -33,7 +33,7 @@ _LOCK_FINAL = (
 _RETRY = f"""
 WITH again AS (
     UPDATE job j
-    SET state = 'scheduled', run = j.run + 1, round = 0, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL,
+    SET state = 'scheduled', run = j.run + 1, round = 0, rescues = 0, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL,
         step = CASE WHEN r.request ->> 'response' IS NULL THEN 'generate'
                     WHEN {_WANTS_LOCAL} THEN 'local' ELSE 'check' END,
         -- A deadline that has passed would expire the new run at once.
@@ -52,7 +52,7 @@ SELECT id FROM again
 _RECHECK = f"""
 WITH again AS (
     UPDATE job j
-    SET state = 'scheduled', run = j.run + 1, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL,
+    SET state = 'scheduled', run = j.run + 1, rescues = 0, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL,
         -- What the recheck names goes before what the job's config says; NULL: it names no checkers.
         step = CASE WHEN coalesce(%(local)s::boolean, {_WANTS_LOCAL}) THEN 'local' ELSE 'check' END,
         deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,

@@ -18,6 +18,7 @@ from worker.ledger.locating import Locating
 from worker.ledger.person import PersonVerbs
 from worker.ledger.presence import Presence
 from worker.ledger.reading import Reading
+from worker.ledger.rescuing import Rescuing
 from worker.ledger.schema_version import require_current
 from worker.ledger.sharing import SharingVerbs
 from worker.ledger.submission import Submission
@@ -26,6 +27,7 @@ from worker.ledger.submission import Submission
 class PostgresLedger(
     Submission,
     Leasing,
+    Rescuing,
     Attempts,
     SharingVerbs,
     Finals,

@@ -58,12 +58,12 @@ SELECT count(*) AS jobs FROM (
 """
 
 _COPY_JOBS = """
-COPY job (id, batch_id, position, custom_id, message_id, tenant, idempotency_key, state, step, priority,
+COPY job (id, batch_id, position, custom_id, message_id, tenant, idempotency_key, state, step, request_bytes, priority,
           scheduled_at, available_at, deadline, created_at)
 FROM STDIN (FORMAT BINARY)
 """
 _JOB_TYPES = [
-    "uuid", "uuid", "int4", "text", "text", "text", "text", "text", "text", "int2",
+    "uuid", "uuid", "int4", "text", "text", "text", "text", "text", "text", "int4", "int2",
     "timestamptz", "timestamptz", "timestamptz", "timestamptz",
 ]  # fmt: skip
 
@@ -241,7 +241,7 @@ async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequenc
                 available.append(job.id)
             await copy.write_row((
                 job.id, batch.id, job.position, job.custom_id, job.message_id, job.tenant, job.idempotency_key,
-                JobState.AVAILABLE.value if ready else JobState.SCHEDULED.value, job.step.value, job.priority,
+                JobState.AVAILABLE.value if ready else JobState.SCHEDULED.value, job.step.value, len(job.request), job.priority,
                 now if ready else due, now if ready else None, job.deadline or batch.deadline, now,
             ))  # fmt: skip
     async with cursor.copy(_COPY_REQUESTS) as copy:

@@ -87,6 +87,10 @@ job = Table(
     Column("run", SmallInteger, nullable=False, server_default=text("1")),
     Column("round", SmallInteger, nullable=False, server_default=text("0")),
     Column("held_reason", Text),
+    # Workers lost over this step and round: the job may be the cause.
+    Column("rescues", SmallInteger, nullable=False, server_default=text("0")),
+    # Of the stored request, so that a lease adds up what it brings without reading it.
+    Column("request_bytes", Integer, nullable=False),
     Column("priority", SmallInteger, nullable=False, server_default=text("0")),
     Column("scheduled_at", _INSTANT, nullable=False),
     Column("available_at", _INSTANT),

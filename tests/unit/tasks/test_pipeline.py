@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -10,8 +11,9 @@ import pytest
 
 from schemas.states import JobState, Step
 from tasks import pipeline
+from tasks.load import Load, Suspicion
 from tasks.pipeline import Feed
-from tasks.ports import Leased, LeaseKey, Room
+from tasks.ports import Leased, LeaseKey, LeaseRoom, Room
 from tests.builders import make_batch, make_jobs, make_request
 from worker.ledger.memory import MemoryLedger
 
@@ -33,7 +35,12 @@ class Works:
     """A feed whose jobs run until they are let go; counts the leases it takes."""
 
     def __init__(
-        self, *, slots: int = 40, free: bool = True, permitted: Callable[[], Room | None] = lambda: None
+        self,
+        *,
+        slots: int = 40,
+        free: bool = True,
+        permitted: Callable[[], Room | None] = lambda: None,
+        load: Load | None = None,
     ) -> None:
         self.ledger = MemoryLedger()
         self.keys = Keys()
@@ -54,7 +61,7 @@ class Works:
         self.ledger.lease = counted  # type: ignore[method-assign]
         self.feed = Feed(
             Step.GENERATE, slots=slots, worker="w", lease_for=timedelta(seconds=60),
-            ledger=self.ledger, keeper=self.keys, run=self._run, permitted=permitted,
+            ledger=self.ledger, keeper=self.keys, run=self._run, permitted=permitted, load=load,
         )  # fmt: skip
 
     async def _run(self, job: Leased) -> None:
@@ -347,3 +354,68 @@ def test_urgent_jobs_are_found_while_every_message_waits_for_slots() -> None:
         await works.feed.drain(timedelta(seconds=1))
 
     run(story())
+
+
+# ---- bytes and risk --------------------------------------------------------------------------------------------
+
+
+def test_slots_stay_free_rather_than_take_more_bytes() -> None:
+    async def story() -> None:
+        load = Load(max_bytes=30_000)
+        works = Works(free=False, load=load)
+        ids = await works.submit(12, context=["x" * 8_000])
+        works.feed.start()
+        hinted = asyncio.create_task(works.feed.admit(ids, urgent=False))
+
+        await works.until_ran(2)
+        # A message that finds no room is let go in the end: nothing more was taken until then.
+        await hinted
+        assert (len(works.ran), load.room(urgent=False)) == (works.feed.in_use, None)
+        assert works.feed.in_use <= 4
+
+        works.gate.set()
+        await works.until_ran(12)
+        await works.feed.drain(timedelta(seconds=5))
+        assert sorted(works.ran) == sorted(ids)
+
+    run(story())
+
+
+def test_a_job_bigger_than_all_bytes_runs_alone() -> None:
+    async def story() -> None:
+        works = Works(load=Load(max_bytes=1_000))
+        ids = await works.submit(3, context=["x" * 8_000])
+        works.feed.start()
+
+        await works.until_ran(3)
+
+        await works.feed.drain(timedelta(seconds=5))
+        assert [count for count, _ in works.leases if count] == [1, 1, 1]
+        assert sorted(works.ran) == sorted(ids)
+
+    run(story())
+
+
+def test_suspects_of_two_steps_do_not_run_together() -> None:
+    suspicion = Suspicion()
+    generating, checking = Load(1_000, suspicion), Load(1_000, suspicion)
+    suspect = replace(leased_of(), rescues=4, request_bytes=10)
+
+    generating.hold(suspect)
+
+    room = checking.room(urgent=False)
+    assert room is not None
+    assert (room.risk, room.max_rescues, room.request_bytes) == (0.0, 0, 900)
+    generating.release(suspect)
+    assert checking.room(urgent=False) == LeaseRoom(900, 1.0)
+    assert checking.room(urgent=True) == LeaseRoom(1_000, 1.0)
+
+
+def leased_of() -> Leased:
+    async def lease() -> Leased:
+        works = Works()
+        await works.submit(1)
+        (job,) = await works.ledger.lease(Step.GENERATE, "w", timedelta(seconds=60), 1, ids=None)
+        return job
+
+    return asyncio.run(lease())

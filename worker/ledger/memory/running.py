@@ -15,11 +15,13 @@ from tasks.ports import (
     HeardQuery,
     Leased,
     LeaseKey,
+    LeaseRoom,
     NewAttempt,
     NewlyHeard,
     Opened,
     Purpose,
     StoredCompletion,
+    risk_of,
 )
 from worker.ledger.memory.tables import OK, PURPOSES, UNKNOWN, AttemptRow, JobRow
 from worker.ledger.memory.twins import MemoryTwins
@@ -41,6 +43,7 @@ class MemoryRunning(MemoryTwins):
         *,
         ids: Sequence[UUID] | None = None,
         min_priority: int | None = None,
+        room: LeaseRoom | None = None,
     ) -> list[Leased]:
         """Take available jobs of a step, under one new token."""
         now, token = self._now(), uuid4()
@@ -52,10 +55,11 @@ class MemoryRunning(MemoryTwins):
             and job.step is step
             and not job.past_deadline(now)
             and (min_priority is None or job.new.priority >= min_priority)
+            and (room is None or job.rescues <= room.max_rescues)
         ]
         if ids is None:
             free.sort(key=lambda job: (-job.new.priority, job.order))
-        taken = free[:limit]
+        taken = _fitting(free[:limit], room)
         for job in taken:
             self._move(job, JobState.RUNNING, "lease")
             job.token, job.lease_until, job.worker = token, now + lease_for, worker
@@ -97,6 +101,8 @@ class MemoryRunning(MemoryTwins):
             recheck=job.recheck,
             judged=None if job.step is Step.GENERATE else _stored(job, job.winner(job.run, job.round, Purpose.JUDGE)),
             started_ago_ms=(now - (job.started_at or now)) / _MS,
+            rescues=job.rescues,
+            request_bytes=len(job.new.request),
         )
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
@@ -136,7 +142,7 @@ class MemoryRunning(MemoryTwins):
 
     def _advance(self, job: JobRow, advance: Advance, verb: str) -> None:
         if (job.step, job.round) != (advance.step, advance.round):
-            job.limited_ms = 0.0
+            job.limited_ms, job.rescues = 0.0, 0
         elif advance.limited:
             job.limited_ms += (self._now() - job.available_at + advance.delay) / _MS
         job.step, job.round = advance.step, advance.round
@@ -241,6 +247,19 @@ class MemoryRunning(MemoryTwins):
             job.records[job.run] = final.record.model_copy(update={"created_at": self._now()})
             written.add(final.job_id)
         return written
+
+
+def _fitting(jobs: Sequence[JobRow], room: LeaseRoom | None) -> list[JobRow]:
+    """Those of the jobs, in order, that a lease has room for."""
+    if room is None:
+        return list(jobs)
+    fitting, weight, risk = [], 0, 0.0
+    for position, job in enumerate(jobs):
+        weight += len(job.new.request)
+        risk += risk_of(job.rescues)
+        if (not position or weight <= room.request_bytes) and (not job.rescues or risk <= room.risk):
+            fitting.append(job)
+    return fitting
 
 
 def _asked(job: JobRow) -> JobRequest:

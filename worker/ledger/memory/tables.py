@@ -84,6 +84,7 @@ class JobRow:
     step: Step
     run: int = 1
     round: int = 0
+    rescues: int = 0
     correction: Correction | None = None
     recheck: Recheck | None = None
     limited_ms: float = 0.0

@@ -11,7 +11,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import Recheck
 from schemas.record import GenerationRecord, RecordStatus
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import ClosedAttempt, JobView
+from tasks.ports import LAST_RESCUES, MAX_RESCUES, ClosedAttempt, JobView
 from tasks.rescue import ABANDONED_AFTER
 from worker.ledger.memory.reading import job_view
 from worker.ledger.memory.running import MemoryRunning, latest_answer
@@ -115,7 +115,7 @@ class MemoryUpkeep(MemoryRunning):
         ready = sum(job.state is JobState.AVAILABLE and job.step is step for job in self._jobs.values())
         return min(ready, at_most)
 
-    async def rescue(self, limit: int, unknown_reason: HeldReason | None) -> list[UUID]:
+    async def rescue(self, limit: int, unknown_reason: HeldReason | None, max_rescues: int = MAX_RESCUES) -> list[UUID]:
         """Take jobs whose lease ran out from their holders."""
         now = self._now()
         stale = [
@@ -124,6 +124,10 @@ class MemoryUpkeep(MemoryRunning):
             if job.state is JobState.RUNNING and job.lease_until is not None and job.lease_until < now
         ][:limit]
         for job in stale:
+            if _is_over(job, unknown_reason, max_rescues):
+                self._give_up(job)
+                continue
+            job.rescues += 1
             worker, reason = job.worker, self._close_as_unknown(job, unknown_reason)
             if reason is None:
                 self._move(job, JobState.AVAILABLE, "rescue")
@@ -137,6 +141,15 @@ class MemoryUpkeep(MemoryRunning):
                     if attempt.closed_at is None:
                         self._close_one_as_unknown(job, attempt)
         return [job.new.id for job in stale]
+
+    def _give_up(self, job: JobRow) -> None:
+        earlier = {event["detail"]["from_worker"] for event in job.events if event["kind"] == "rescue"}
+        workers = ", ".join(sorted(earlier | {job.worker or "?"}))
+        message = (
+            f"its worker was lost {job.rescues + 1} times while it had this job, which may be the cause ({workers})"
+        )
+        self._end(job, JobState.FAILED, "rescue", Failure(kind=FailureKind.WORKER_LOST, message=message))
+        self._note(job, "given_up", "dispatch")
 
     def _close_as_unknown(self, job: JobRow, reason: HeldReason | None) -> HeldReason | None:
         """Close the open attempts of the lost lease; the reason to hold the job for, if there was any."""
@@ -225,7 +238,7 @@ class MemoryUpkeep(MemoryRunning):
 
     def _begin_anew(self, job: JobRow) -> None:
         now = self._now()
-        job.run, job.correction, job.limited_ms = job.run + 1, None, 0.0
+        job.run, job.correction, job.limited_ms, job.rescues = job.run + 1, None, 0.0, 0
         job.due_at = job.scheduled_at = now
         job.outcome = job.started_at = job.finished_at = job.published_at = None
         if job.past_deadline(now):
@@ -266,6 +279,15 @@ class MemoryUpkeep(MemoryRunning):
         """Change a batch's ceiling and release the jobs held for it."""
         self._batch(batch_id).max_cost_usd = max_cost_usd
         self._release(self._of_batch(batch_id), HeldReason.BUDGET, actor)
+
+
+def _is_over(job: JobRow, unknown_reason: HeldReason | None, max_rescues: int) -> bool:
+    """Whether a job whose lease ran out is not taken up again."""
+    if job.rescues < max_rescues or (unknown_reason is not None and job.open_attempts(job.token)):
+        return False
+    if job.rescues >= max_rescues + LAST_RESCUES:
+        return True
+    return job.step is Step.GENERATE and not job.round and latest_answer(job, None) is None
 
 
 def _urgency(job: JobRow) -> tuple[datetime, int]:

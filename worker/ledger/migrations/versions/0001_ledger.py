@@ -70,6 +70,8 @@ CREATE TABLE job (
     run SMALLINT DEFAULT 1 NOT NULL,
     round SMALLINT DEFAULT 0 NOT NULL,
     held_reason TEXT,
+    rescues SMALLINT DEFAULT 0 NOT NULL,
+    request_bytes INTEGER NOT NULL,
     priority SMALLINT DEFAULT 0 NOT NULL,
     scheduled_at TIMESTAMP WITH TIME ZONE NOT NULL,
     available_at TIMESTAMP WITH TIME ZONE,

@@ -1,0 +1,217 @@
+"""Bounds: the bytes and the risk that a lease brings, and how often a job is taken up again whose worker was lost."""
+
+from datetime import timedelta
+
+import pytest
+
+from schemas.failure import FailureKind
+from schemas.states import HeldReason, JobState, Step
+from tasks.ports import ANY_RESCUES, LAST_RESCUES, LeaseRoom, Ledger, risk_of
+from tests.builders import closed_ok, later, lease_key, make_batch, make_request, to_check
+from tests.contract.conftest import Clock
+from tests.contract.driving import (
+    ACTOR,
+    LEASE,
+    checking,
+    generate,
+    open_one,
+    state,
+    submit,
+    submit_and_take,
+    submit_many,
+    take,
+    take_one,
+    view,
+)
+from worker.ledger.postgres import PostgresLedger
+
+EASY = LeaseRoom(1_000_000_000)
+
+
+async def lose(ledger: Ledger, clock: Clock, times: int = 1, step: Step = Step.GENERATE, most: int = 100) -> None:
+    """Lease whatever is available and lose its worker, so often."""
+    for number in range(times):
+        await ledger.lease(step, f"w{number}", LEASE, 100)
+        await clock.advance(2 * LEASE)
+        await ledger.rescue(100, None, most)
+
+
+# ---- bytes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("idle", [False, True])
+async def test_a_lease_brings_no_more_bytes_than_there_is_room_for(ledger: Ledger, *, idle: bool) -> None:
+    requests = [make_request(f"{n}?", context=["x" * 1_000]) for n in range(6)]
+    receipt = await submit(ledger, *requests)
+    size = (await take_one(ledger, receipt.job_ids[0])).request_bytes
+    ids = None if idle else receipt.job_ids
+
+    two = await ledger.lease(Step.GENERATE, "w1", LEASE, 10, ids=ids, room=LeaseRoom(2 * size + 10))
+    rest = await ledger.lease(Step.GENERATE, "w1", LEASE, 10, ids=ids, room=LeaseRoom(10 * size))
+
+    assert [one.job_id for one in two] == list(receipt.job_ids[1:3])
+    assert [one.job_id for one in rest] == list(receipt.job_ids[3:])
+    assert size == len(requests[0].model_dump_json())
+
+
+async def test_a_job_bigger_than_the_room_comes_alone(ledger: Ledger) -> None:
+    big, small = make_request("big?", context=["x" * 5_000], priority=1), make_request("small?")
+    receipt = await submit(ledger, small, big)
+
+    (first,) = await ledger.lease(Step.GENERATE, "w1", LEASE, 10, room=LeaseRoom(1_000))
+    (second,) = await ledger.lease(Step.GENERATE, "w1", LEASE, 10, room=LeaseRoom(1_000))
+
+    assert (first.job_id, second.job_id) == (receipt.job_ids[1], receipt.job_ids[0])
+
+
+async def test_tenants_take_turns_however_few_bytes_fit(ledger: Ledger) -> None:
+    for tenant in ("a", "b"):
+        await submit_many(ledger, 3, make_batch(tenant), context=["x" * 4_000])
+
+    tenants = [
+        [one.tenant for one in await ledger.lease(Step.GENERATE, "w1", LEASE, 10, room=LeaseRoom(14_000))]
+        for _ in range(3)
+    ]
+
+    if isinstance(ledger, PostgresLedger):
+        assert [sorted(some) for some in tenants] == [["a", "b"]] * 3
+    assert sum(map(len, tenants)) == 6
+
+
+# ---- risk ------------------------------------------------------------------------------------------------------
+
+
+def test_risk_grows_until_a_job_runs_with_no_other_suspect() -> None:
+    assert [risk_of(rescues) for rescues in range(7)] == [0, 1 / 64, 1 / 16, 1 / 4, 1, 1, 1]
+    assert [LeaseRoom(1, risk).max_rescues for risk in (0, 1 / 64, 0.1, 0.5, 1)] == [0, 1, 2, 3, ANY_RESCUES]
+
+
+@pytest.mark.parametrize("idle", [False, True])
+async def test_suspects_come_in_ever_smaller_groups(ledger: Ledger, clock: Clock, *, idle: bool) -> None:
+    receipt = await submit_many(ledger, 80)
+    ids = None if idle else receipt.job_ids
+    groups = []
+    for _ in range(5):
+        leased = await ledger.lease(Step.GENERATE, "w1", LEASE, 100, ids=ids, room=EASY)
+        groups.append(len(leased))
+        await ledger.hand_back([lease_key(one) for one in leased])
+        await lose(ledger, clock)
+
+    assert groups == [80, 64, 16, 4, 1]
+
+
+async def test_suspects_do_not_keep_others_back(ledger: Ledger, clock: Clock) -> None:
+    suspects = await submit_many(ledger, 3)
+    await lose(ledger, clock, 4)
+    fresh = await submit_many(ledger, 2, make_batch())
+
+    without = await ledger.lease(Step.GENERATE, "w1", LEASE, 1, room=LeaseRoom(1_000_000, risk=0.5))
+    both = await ledger.lease(Step.GENERATE, "w1", LEASE, 10, room=EASY)
+
+    assert [one.job_id for one in without] == [fresh.job_ids[0]]
+    assert {one.job_id for one in both} == {suspects.job_ids[0], fresh.job_ids[1]}
+    assert {one.rescues for one in both} == {0, 4}
+
+
+# ---- an end to rescues -----------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_loses_its_worker_again_and_again_fails_with_its_history(ledger: Ledger, clock: Clock) -> None:
+    (job_id,) = (await submit(ledger)).job_ids
+    await lose(ledger, clock, 3, most=2)
+
+    failed = await view(ledger, job_id)
+    detail = await ledger.job_detail(job_id)
+
+    assert failed.state is JobState.FAILED
+    assert failed.record is not None
+    assert failed.record.failure is not None
+    assert failed.record.failure.kind is FailureKind.WORKER_LOST
+    assert "lost 3 times" in failed.record.failure.message
+    assert "(w0, w1, w2)" in failed.record.failure.message
+    assert [event["kind"] for event in detail.events] == ["rescue", "rescue", "given_up"]
+    assert await ledger.unpublished(10, timedelta(0)) != []
+
+
+async def test_what_it_left_open_is_closed_and_paid_for(ledger: Ledger, clock: Clock) -> None:
+    (job_id,) = (await submit(ledger)).job_ids
+    await lose(ledger, clock, 1, most=1)
+    await open_one(ledger, await take_one(ledger, job_id))
+    await clock.advance(2 * LEASE)
+    await ledger.rescue(10, None, 1)
+    await clock.advance(2 * LEASE)
+    await ledger.rescue(10, None, 1)
+
+    detail = await ledger.job_detail(job_id)
+
+    assert detail.view.state is JobState.FAILED
+    assert [row["outcome"] for row in detail.attempts] == ["unknown"]
+
+
+async def test_by_policy_a_job_whose_call_is_unknown_is_held_however_often(ledger: Ledger, clock: Clock) -> None:
+    (job_id,) = (await submit(ledger)).job_ids
+    await lose(ledger, clock, 2, most=2)
+    await open_one(ledger, await take_one(ledger, job_id))
+    await clock.advance(2 * LEASE)
+
+    await ledger.rescue(10, HeldReason.UNKNOWN_OUTCOME, 2)
+
+    assert (await view(ledger, job_id)).held_reason == HeldReason.UNKNOWN_OUTCOME
+
+
+async def test_an_answer_that_was_paid_for_comes_back_to_a_worker_first(ledger: Ledger, clock: Clock) -> None:
+    leased = await checking(ledger)
+    await ledger.hand_back([lease_key(leased)])
+    await lose(ledger, clock, 2, Step.CHECK, most=1)
+
+    again = await take_one(ledger, leased.job_id, Step.CHECK)
+    assert (again.rescues, again.stored is not None) == (2, True)
+    await ledger.hand_back([lease_key(again)])
+    await lose(ledger, clock, LAST_RESCUES, Step.CHECK, most=1)
+
+    assert await state(ledger, leased.job_id) is JobState.FAILED
+
+
+async def test_a_late_answer_is_not_given_up_with_its_job(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await clock.advance(2 * LEASE)
+    await ledger.rescue(10, None, 1)
+    await ledger.close_attempts([closed_ok(leased, attempt, then=to_check(leased))])
+
+    await lose(ledger, clock, 1, most=1)
+
+    assert await state(ledger, leased.job_id) is JobState.AVAILABLE
+
+
+@pytest.mark.parametrize("how", ["step", "round", "run"])
+async def test_rescues_are_counted_anew(ledger: Ledger, clock: Clock, how: str) -> None:
+    (job_id,) = (await submit(ledger)).job_ids
+    await lose(ledger, clock, 2)
+    leased = await take_one(ledger, job_id)
+    assert leased.rescues == 2
+    step = Step.GENERATE
+    if how == "step":
+        await generate(ledger, leased)
+        step = Step.CHECK
+    elif how == "round":
+        await ledger.defer(lease_key(leased), later(leased, round=1))
+        await clock.advance(LEASE)
+        await ledger.promote(10)
+    else:
+        await ledger.cancel([job_id], ACTOR)
+        await ledger.retry([job_id], ACTOR)
+        await ledger.promote(10)
+
+    assert (await take_one(ledger, job_id, step)).rescues == 0
+
+
+async def test_a_job_that_waits_keeps_its_count(ledger: Ledger, clock: Clock) -> None:
+    (job_id,) = (await submit(ledger)).job_ids
+    await lose(ledger, clock, 2)
+    leased = await take_one(ledger, job_id)
+    await ledger.defer(lease_key(leased), later(leased))
+    await clock.advance(LEASE)
+    await ledger.promote(10)
+
+    assert [one.rescues for one in await take(ledger, [job_id])] == [2]

@@ -1,0 +1,187 @@
+"""Takes jobs away from workers that died, and gives up a job that loses one worker after the other."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from schemas.failure import FailureKind
+from schemas.states import HeldReason, JobState
+from tasks.ports import LAST_RESCUES, MAX_RESCUES
+from tasks.rescue import ABANDONED_AFTER
+from worker.ledger.closing import closing_statement
+from worker.ledger.database import Database
+from worker.ledger.locking import lock_batches
+from worker.ledger.pages import isolate, paged
+from worker.ledger.quarantine import NOT_IN_QUARANTINE, quarantine_for
+
+# An answer that was paid for is not thrown away: the worker that takes such a job next ends it with the answer. One that dies
+# of that, too, is given up in the end.
+_IS_OVER = """(
+    rescues >= %(max_rescues)s
+    AND (rescues >= %(max_rescues)s + %(last_rescues)s
+         OR (step = 'generate' AND round = 0
+             AND NOT EXISTS (SELECT FROM completion c WHERE c.job_id = j.id AND c.run = j.run AND c.round = 0
+                                                        AND c.purpose <> 'judge' AND c.won)))
+    -- What is to be held is held: a person decides.
+    AND NOT (%(reason)s::text IS NOT NULL
+             AND EXISTS (SELECT FROM attempt a
+                         WHERE a.job_id = j.id AND a.lease_token = j.lease_token AND a.closed_at IS NULL))
+)"""
+
+_LOST = f"""
+SELECT j.id FROM job j
+WHERE j.state = 'running' AND j.lease_until < nightdesk_now() AND {NOT_IN_QUARANTINE}
+ORDER BY j.id LIMIT %(limit)s
+"""
+
+# In a statement before the rescue, so that it sees every attempt that was opened before a lock was got.
+_LOCK_LOST = """
+SELECT FROM job
+WHERE id = ANY(%(ids)b::uuid[]) AND state = 'running' AND lease_until < nightdesk_now()
+  AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
+ORDER BY id
+FOR NO KEY UPDATE SKIP LOCKED
+"""
+
+_RESCUE = (
+    """
+WITH lost AS (
+    SELECT id, run, lease_token, worker, """
+    + _IS_OVER
+    + """ AS over FROM job j
+    WHERE id = ANY(%(ids)b::uuid[]) AND state = 'running' AND lease_until < nightdesk_now()
+      AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
+    ORDER BY id
+    FOR UPDATE SKIP LOCKED
+), cut AS (
+    UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'unknown', cost_usd = a.reserved_usd
+    FROM lost l WHERE a.job_id = l.id AND a.lease_token = l.lease_token AND a.closed_at IS NULL AND NOT l.over
+    RETURNING a.job_id, a.reserved_usd
+), charged AS (
+    SELECT job_id, sum(reserved_usd) AS usd FROM cut GROUP BY job_id
+), due AS (
+    SELECT j.batch_id, sum(c.usd) AS usd FROM charged c JOIN job j ON j.id = c.job_id GROUP BY j.batch_id
+), paying AS ("""
+    + lock_batches("SELECT batch_id FROM due WHERE usd <> 0")
+    + """
+), paid AS (
+    UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd, spent_usd = b.spent_usd + d.usd
+    FROM paying p JOIN due d ON d.batch_id = p.id
+    WHERE b.id = p.id
+), freed AS (
+    UPDATE job j
+    SET state = CASE WHEN %(reason)s::text IS NOT NULL AND c.job_id IS NOT NULL THEN 'scheduled' ELSE 'available' END,
+        held_reason = CASE WHEN c.job_id IS NOT NULL THEN %(reason)s::text END, rescues = j.rescues + 1,
+        available_at = nightdesk_now(), hinted_at = NULL, cost_usd = j.cost_usd + coalesce(c.usd, 0),
+        lease_token = NULL, lease_until = NULL, worker = NULL
+    FROM lost l LEFT JOIN charged c ON c.job_id = l.id
+    WHERE j.id = l.id AND NOT l.over
+    RETURNING j.id, j.run, j.state
+), noted AS (
+    INSERT INTO job_event (job_id, run, kind, actor, detail)
+    SELECT f.id, f.run, 'rescue', 'dispatch', jsonb_build_object('from_worker', l.worker, 'to', f.state)
+    FROM freed f JOIN lost l ON l.id = f.id
+)
+SELECT id, over FROM lost
+"""
+)
+
+_GIVE_UP = closing_statement(
+    """
+SELECT id FROM job j
+WHERE id = ANY(%(ids)b::uuid[]) AND state = 'running' AND lease_until < nightdesk_now() AND """
+    + _IS_OVER
+    + """ ORDER BY id FOR UPDATE""",
+    message="""(
+        SELECT format('its worker was lost %%s times while it had this job, which may be the cause (%%s). See what those '
+                      'workers logged last; once it is mended, retry the job', j.rescues + 1,
+                      string_agg(DISTINCT lost.by, ', '))
+        FROM job j CROSS JOIN LATERAL (
+            SELECT e.detail ->> 'from_worker' AS by FROM job_event e
+            WHERE e.job_id = j.id AND e.run = j.run AND e.kind = 'rescue'
+            UNION SELECT j.worker
+        ) lost
+        WHERE j.id = ended.id GROUP BY j.rescues)""",
+)
+
+# A job that was cancelled or expired has no lease to run out: what its worker left open when it died is found by time.
+_ABANDONED = f"""
+SELECT DISTINCT j.id FROM attempt a JOIN job j ON j.id = a.job_id
+WHERE a.closed_at IS NULL AND a.provider_batch_id IS NULL AND j.finished_at < nightdesk_now() - %(grace)s
+  AND {NOT_IN_QUARANTINE}
+ORDER BY j.id LIMIT %(limit)s
+"""
+
+_CLOSE_ABANDONED = (
+    """
+WITH lost AS (
+    SELECT a.id, j.id AS job_id FROM attempt a JOIN job j ON j.id = a.job_id
+    WHERE j.id = ANY(%(ids)b::uuid[]) AND a.closed_at IS NULL AND a.provider_batch_id IS NULL
+      AND j.finished_at < nightdesk_now() - %(grace)s AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
+    ORDER BY j.id
+    FOR UPDATE OF j, a SKIP LOCKED
+), cut AS (
+    UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'unknown', cost_usd = a.reserved_usd
+    FROM lost l WHERE a.id = l.id
+    RETURNING a.job_id, a.reserved_usd
+), charged AS (
+    UPDATE job j SET cost_usd = j.cost_usd + c.usd
+    FROM (SELECT job_id, sum(reserved_usd) AS usd FROM cut GROUP BY job_id) c
+    WHERE j.id = c.job_id
+    RETURNING j.batch_id, c.usd
+), due AS (
+    SELECT batch_id, sum(usd) AS usd FROM charged GROUP BY batch_id
+), paying AS ("""
+    + lock_batches("SELECT batch_id FROM due")
+    + """
+)
+UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd, spent_usd = b.spent_usd + d.usd
+FROM paying p JOIN due d ON d.batch_id = p.id
+WHERE b.id = p.id
+"""
+)
+
+RESCUE_LOCK = 0x6E64_7265
+"""Advisory lock key: one process rescues at a time."""
+
+_RESCUING = "rescue"
+
+_GIVEN_UP = {
+    "state": JobState.FAILED.value,
+    "event": "given_up",
+    "actor": "dispatch",
+    "kind": FailureKind.WORKER_LOST.value,
+}
+"""How a job ends whose worker was lost too often."""
+
+
+class Rescuing:
+    """The rescue verb of the PostgreSQL ledger."""
+
+    _db: Database
+
+    async def rescue(self, limit: int, unknown_reason: HeldReason | None, max_rescues: int = MAX_RESCUES) -> list[UUID]:
+        """See ``tasks.ports.Ledger.rescue``."""
+        bounds = {
+            "reason": unknown_reason.value if unknown_reason else None,
+            "max_rescues": max_rescues,
+            "last_rescues": LAST_RESCUES,
+            "lock": RESCUE_LOCK,
+        }
+        duty = {"limit": limit, "duty": _RESCUING, "grace": ABANDONED_AFTER}
+        lost = [row.id for row in await self._db.rows(_LOST, duty)]
+        taken = await self._isolated(_RESCUE, lost, bounds)
+        await self._isolated(_GIVE_UP, [row.id for row in taken if row.over], {**bounds, **_GIVEN_UP})
+        abandoned = [row.id for row in await self._db.rows(_ABANDONED, duty)]
+        await self._isolated(_CLOSE_ABANDONED, abandoned, {"lock": RESCUE_LOCK, "grace": ABANDONED_AFTER})
+        return [row.id for row in taken]
+
+    async def _isolated(self, statement: str, job_ids: Sequence[UUID], parameters: dict[str, Any]) -> list[Any]:
+        """Run a statement for jobs in pages; one that can't be changed keeps back no other."""
+
+        async def change(ids: Sequence[UUID]) -> list[Any]:
+            given = {**parameters, "ids": list(ids)}
+            return await self._db.rows(statement, given, first=(_LOCK_LOST, given) if statement is _RESCUE else None)
+
+        refuse = quarantine_for(self._db, _RESCUING)
+        return [row for page in paged(job_ids) for row in await isolate(page, change, refuse)]
