@@ -1,4 +1,4 @@
-"""What the adapters over HTTP have in common: plan a call, make it once through the maker's SDK, read what came."""
+"""Common part of the adapters over HTTP: plan a call, make it once through the vendor's SDK, parse the answer."""
 
 import asyncio
 import hashlib
@@ -28,27 +28,27 @@ CONNECT_S = 10.0
 """Seconds to wait for a connection; the SDKs' own is 5, too little for a burst of hundreds of new TLS connections."""
 
 MOST_CONNECTIONS = 20_000
-"""As many as the most slots a process may have: the slots limit the calls, never the pool."""
+"""Upper bound of a process's slots: the slots limit the calls, never the pool."""
 
 NO_KEY = "none"
-"""Sent as the key to a server that wants none; the SDKs refuse to work without."""
+"""Placeholder key for a server that needs none; the SDKs refuse to work without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a configured provider is, and how it is to be asked.
+    """Address and options of a configured provider.
 
     Attributes:
-        name: what it is called in settings and jobs.
-        base_url: as the SDK takes it.
-        api_key: or None for a server that wants none.
-        model: of jobs that name none.
-        json_schema: the server enforces a JSON schema; without it the model is asked for running text with markers.
-        service_tier: sent as it is; None: the provider's default.
-        official: the maker's own endpoint as the SDK's environment variables describe it, organisation included.
-        answer_protocol: of jobs that name none; None: what the adapter serves best.
-        takes: sampling parameters that the server knows beyond its protocol's.
-        drops: parameters that it does not know.
+        name: in settings and jobs.
+        base_url: in the form of the SDK.
+        api_key: None for a server that needs none.
+        model: default of jobs that name none.
+        json_schema: the server enforces a JSON schema; without it the model writes running text with markers.
+        service_tier: passed on unchanged; None: the provider's default.
+        official: the vendor's own endpoint as the SDK's environment variables describe it, organisation included.
+        answer_protocol: default of jobs that name none; None: the adapter's best.
+        takes: sampling parameters of the server beyond its protocol's.
+        drops: parameters of the protocol that the server does not know.
     """
 
     name: str
@@ -67,26 +67,26 @@ class Target:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no message may contain."""
+        """Strings that no message may contain."""
         return tuple(filter(None, (self.api_key, urlsplit(self.base_url).password)))
 
 
 @dataclass(slots=True)
 class Draft:
-    """What an adapter makes of a request: the body in two halves, and what did not make it into the body."""
+    """A request for one provider: the body in two halves, and the parameters that it leaves out."""
 
     content: dict[str, Any]
-    """Messages and schemas: long, and known from the job's record anyway."""
+    """Messages and schemas: long, and in the job's record anyway."""
     parameters: dict[str, Any]
-    """Everything else that is sent; stored with the snapshot."""
+    """All other parts of the body; stored with the snapshot."""
     dropped: dict[str, str]
     notes: dict[str, Any] = field(default_factory=dict)
-    """Stored with the parameters, not sent: what is to be known of the content."""
+    """Facts about the content, stored with the parameters and not sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A provider's answer as it came, its JSON, and whether reading it took replacements."""
+    """A provider's raw answer with its JSON; ``damaged``: decoding replaced bytes."""
 
     call: Call
     response: httpx2.Response
@@ -97,7 +97,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What an adapter finds in an answer."""
+    """Parsed fields of an answer."""
 
     text: str
     finish_reason: FinishReason
@@ -109,11 +109,11 @@ class Reading:
 
 
 SHAPELESS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What reading a value of an unknown shape raises."""
+"""Exceptions of reading a value of an unknown shape."""
 
 
 class SdkClient(Protocol):
-    """The part of ``AsyncOpenAI`` and ``AsyncAnthropic`` that is used: their documented raw requests."""
+    """The documented raw requests of ``AsyncOpenAI`` and ``AsyncAnthropic``."""
 
     async def post(self, path: str, *, cast_to: Any, content: bytes, options: Any) -> Any:
         """Send one request with the SDK's credentials, headers and errors."""
@@ -149,7 +149,7 @@ class Adapter(ABC):
     def chosen(
         self, config: GenerationConfig, best: AnswerProtocol, serves: tuple[AnswerProtocol, ...]
     ) -> AnswerProtocol:
-        """The protocol that the job asks for, else the one of the settings, else ``best``; see ``protocols``."""
+        """Choose the job's protocol, else that of the settings, else ``best``; see ``protocols``."""
         return chosen(config, best, serves, self.target.answer_protocol, self.failures)
 
     def model_of(self, config: GenerationConfig) -> str | None:
@@ -162,11 +162,11 @@ class Adapter(ABC):
 
     @abstractmethod
     def read(self, received: Received) -> Reading:
-        """Find the answer in what was received; raises ``ProviderError`` or what missing keys raise."""
+        """Parse an answer; raises ``ProviderError``, or ``SHAPELESS`` for missing keys."""
 
     @abstractmethod
     def translate(self, error: Exception) -> ProviderError:
-        """Turn what the SDK raised, or let escape, into our error."""
+        """Translate an exception of the SDK, or one that escapes it, into ours."""
 
     # ---- planning ----
 
@@ -207,8 +207,8 @@ class Adapter(ABC):
 
     def _lane(self, config: GenerationConfig) -> Lane:
         if config.lane not in {Lane.STANDARD, Lane.AUTO}:
-            told = f"does not serve the lane {config.lane.value!r} here: use 'standard' or 'auto'"
-            raise self.failures.error(FailureKind.CONFIGURATION, told)
+            reason = f"does not serve the lane {config.lane.value!r} here: use 'standard' or 'auto'"
+            raise self.failures.error(FailureKind.CONFIGURATION, reason)
         return Lane.STANDARD
 
     # ---- calling ----
@@ -226,7 +226,7 @@ class Adapter(ABC):
         return self.answered(self.received(call, response))
 
     def answered(self, received: Received) -> Answered:
-        """Read what was received."""
+        """Parse a received answer into a completion."""
         try:
             return Answered(received.raw, self.completion(received, self.read(received)))
         except ProviderError:
@@ -239,7 +239,7 @@ class Adapter(ABC):
         await self.client.close()
 
     def received(self, call: Call, response: httpx2.Response) -> Received:
-        """The JSON of an answer fetched whole."""
+        """Decode the JSON of an answer fetched whole."""
         raw = response.content
         try:
             value, damaged = _loads(raw)
@@ -251,7 +251,7 @@ class Adapter(ABC):
         return Received(call, response, raw, value, damaged)
 
     def completion(self, received: Received, reading: Reading) -> Completion:
-        """What was read, with what is known of the call."""
+        """Combine parsed fields and the call into a completion."""
         call = received.call
         text, changed = storable(reading.text)
         refusal = storable(reading.refusal)[0] if reading.refusal is not None else None
@@ -289,7 +289,7 @@ class Adapter(ABC):
 
 
 def options_of(call: Call) -> dict[str, Any]:
-    """What the SDK is to know of a request beside its body."""
+    """Request options of the SDK beside the body."""
     timeout = httpx2.Timeout(call.timeout_s, connect=min(call.timeout_s, CONNECT_S))
     # A redirect would send the request a second time, perhaps to someone else.
     headers = {"content-type": "application/json"}
@@ -309,15 +309,15 @@ def _loads(raw: bytes) -> tuple[Any, bool]:
 
 
 def storable(text: str) -> tuple[str, bool]:
-    """The text with what a database cannot keep replaced, one for one, so that offsets stay; whether any was."""
+    """Replace characters that a database cannot keep, one for one, so that offsets stay; also returns True if any was."""
     if not UNSTORABLE.search(text):
         return text, False
     return UNSTORABLE.sub("\ufffd", text), True
 
 
-def sampling_given(config: GenerationConfig) -> dict[str, Any]:
-    """The sampling settings that the job asks for, by name."""
-    given: dict[str, Any] = {"temperature": config.temperature}
+def sampling_of(config: GenerationConfig) -> dict[str, Any]:
+    """Sampling settings of a job, by name."""
+    values: dict[str, Any] = {"temperature": config.temperature}
     if config.sampling is not None:
-        given |= config.sampling.model_dump(mode="json")
-    return {name: value for name, value in given.items() if value is not None}
+        values |= config.sampling.model_dump(mode="json")
+    return {name: value for name, value in values.items() if value is not None}

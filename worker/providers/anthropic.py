@@ -21,7 +21,7 @@ from worker.providers.adapter import (
     Received,
     SdkClient,
     Target,
-    sampling_given,
+    sampling_of,
 )
 from worker.providers.streaming import Collector, StreamingAdapter
 
@@ -40,9 +40,9 @@ EFFORTS = frozenset({"low", "medium", "high", "xhigh", "max"})
 """Of ``output_config.effort`` in anthropic 2.12."""
 
 # One class of characters first: the search then skips over all others at once.
-_CUT = re.compile(r"[.!?…。！？\n](?:(?<=[。！？\n])|[\"'”’)\]]*\s)\s*(?=[^\sa-z])")  # noqa: RUF001 - full-width stops
+_BOUNDARY = re.compile(r"[.!?…。！？\n](?:(?<=[。！？\n])|[\"'”’)\]]*\s)\s*(?=[^\sa-z])")  # noqa: RUF001 - full-width stops
 _LEAST_PIECE = 20
-"""Characters; what is shorter (a heading, an abbreviation's end) goes with the piece after it."""
+"""Characters; a shorter piece (a heading, an abbreviation's end) goes with the one after it."""
 
 
 class Anthropic(StreamingAdapter):
@@ -104,15 +104,15 @@ class Anthropic(StreamingAdapter):
             # What Anthropic's schemas lack (minimum, pattern) goes into descriptions.
             return anthropic.transform_schema(schema)
         except (TypeError, ValueError, AttributeError) as error:
-            told = f"can't take this JSON schema: {error}"
-            raise self.failures.error(FailureKind.INVALID_REQUEST, told) from None
+            problem = f"can't take this JSON schema: {error}"
+            raise self.failures.error(FailureKind.INVALID_REQUEST, problem) from None
 
     def read(self, received: Received) -> Reading:
         """Put the text blocks together; each block's citations are those of its place in the text."""
         value = received.value
         if value.get("type") == "error":
             raise self.failures.in_answer(received.response, value)
-        shown = _shown(received.call.prompt, received.call.request)
+        block_numbers = _block_numbers(received.call.prompt, received.call.request)
         text = ""
         citations: list[NativeCitation] = []
         for block in value["content"]:
@@ -120,9 +120,9 @@ class Anthropic(StreamingAdapter):
                 continue
             start, text = len(text), text + block["text"]
             citations.extend(
-                NativeCitation(start=start, end=len(text), source_number=number, quote=one.get("cited_text") or "")
-                for one in block.get("citations") or ()
-                if (number := _number(one, shown)) is not None
+                NativeCitation(start=start, end=len(text), source_number=number, quote=citation.get("cited_text") or "")
+                for citation in block.get("citations") or ()
+                if (number := _number(citation, block_numbers)) is not None
             )
         usage = value.get("usage") or {}
         stop = value.get("stop_reason")
@@ -168,7 +168,7 @@ def _build_client(target: Target) -> SdkClient:
 
 
 def _add_sampling(draft: Draft, config: GenerationConfig) -> None:
-    for name, value in sampling_given(config).items():
+    for name, value in sampling_of(config).items():
         if name == "stop":
             draft.parameters["stop_sequences"] = value
         else:
@@ -179,12 +179,12 @@ def _add_sampling(draft: Draft, config: GenerationConfig) -> None:
 
 
 def _numbers(prompt: Prompt) -> dict[int, int]:
-    """The number that the model sees of each source index."""
+    """Number in the prompt of each source index."""
     return {index: number for number, index in enumerate(prompt.snapshot.shown, start=1)}
 
 
-def _shown(prompt: Prompt, request: JobRequest) -> list[int]:
-    """The source number of each ``search_result`` block, in the order of the request."""
+def _block_numbers(prompt: Prompt, request: JobRequest) -> list[int]:
+    """Source number of each ``search_result`` block, in the order of the request."""
     numbers = _numbers(prompt)
     return [
         numbers[part.source_index]
@@ -230,24 +230,24 @@ def pieces(text: str) -> list[str]:
     A citation quotes whole pieces. The cuts are rough on purpose: the exact sentence splitter takes 0.6 ms for a
     source of 2.5 KB, this takes an eighth of it, and a cut at an abbreviation only makes a quote shorter or longer.
     """
-    found: list[str] = []
+    parts: list[str] = []
     start = 0
     # Every piece needs a word: the API refuses blocks of white space alone.
     first, last = len(text) - len(text.lstrip()), len(text.rstrip())
-    for cut in _CUT.finditer(text, first):
-        if cut.end() - max(start, first) >= _LEAST_PIECE and cut.end() < last:
-            found.append(text[start : cut.end()])
-            start = cut.end()
-    found.append(text[start:])
-    return found
+    for boundary in _BOUNDARY.finditer(text, first):
+        if boundary.end() - max(start, first) >= _LEAST_PIECE and boundary.end() < last:
+            parts.append(text[start : boundary.end()])
+            start = boundary.end()
+    parts.append(text[start:])
+    return parts
 
 
-def _number(citation: dict[str, Any], shown: list[int]) -> int | None:
-    """The source that a citation is of; None for a kind of citation that we never gave the sources for."""
+def _number(citation: dict[str, Any], block_numbers: list[int]) -> int | None:
+    """Source number of a citation; None for a kind of citation other than of our blocks."""
     index = citation.get("search_result_index")
     if citation.get("type") != "search_result_location" or not isinstance(index, int):
         return None
-    return shown[index] if 0 <= index < len(shown) else None
+    return block_numbers[index] if 0 <= index < len(block_numbers) else None
 
 
 # ---- streaming -------------------------------------------------------------------------------------------------
@@ -274,19 +274,19 @@ class MessageEvents:
                 self.body["content"].append(block)
                 return block.get("text") or "" if block.get("type") == "text" else ""
             case "content_block_delta":
-                return _grown(self._blocks[event["index"]], event["delta"])
+                return _append(self._blocks[event["index"]], event["delta"])
             case "message_delta":
                 self.body.update(event.get("delta") or {})
-                # Cumulative; what it does not tell again stands as the start told it.
-                told = {name: value for name, value in (event.get("usage") or {}).items() if value is not None}
-                self.body["usage"] = {**(self.body.get("usage") or {}), **told}
+                # Cumulative; a field that is not repeated keeps its first value.
+                usage = {name: value for name, value in (event.get("usage") or {}).items() if value is not None}
+                self.body["usage"] = {**(self.body.get("usage") or {}), **usage}
             case "message_stop":
                 self.complete = self.body.get("stop_reason") is not None
         return ""
 
 
-def _grown(block: dict[str, Any], delta: dict[str, Any]) -> str:
-    """Add a delta to its block; the text it brought. Thinking and signatures are no part of the answer."""
+def _append(block: dict[str, Any], delta: dict[str, Any]) -> str:
+    """Add a delta to its block and return its text. Thinking and signatures are no part of the answer."""
     if delta.get("type") == "text_delta":
         block["text"] = (block.get("text") or "") + delta["text"]
         return str(delta["text"])
@@ -298,18 +298,18 @@ def _grown(block: dict[str, Any], delta: dict[str, Any]) -> str:
 # ---- reading ---------------------------------------------------------------------------------------------------
 
 
-def _usage(given: dict[str, Any]) -> Usage | None:
-    """Anthropic counts what was read from the cache and written to it apart from the input tokens; we count all."""
-    if given.get("input_tokens") is None:
+def _usage(fields: dict[str, Any]) -> Usage | None:
+    """Parse usage; Anthropic counts cache reads and writes apart from the input tokens, we include them."""
+    if fields.get("input_tokens") is None:
         return None
-    read = given.get("cache_read_input_tokens") or 0
-    written = given.get("cache_creation_input_tokens") or 0
+    read = fields.get("cache_read_input_tokens") or 0
+    cache_writes = fields.get("cache_creation_input_tokens") or 0
     return Usage(
-        input_tokens=given["input_tokens"] + read + written,
-        output_tokens=given.get("output_tokens") or 0,
+        input_tokens=fields["input_tokens"] + read + cache_writes,
+        output_tokens=fields.get("output_tokens") or 0,
         cached_input_tokens=read,
-        cache_write_tokens=written,
-        reasoning_tokens=(given.get("output_tokens_details") or {}).get("thinking_tokens") or 0,
+        cache_write_tokens=cache_writes,
+        reasoning_tokens=(fields.get("output_tokens_details") or {}).get("thinking_tokens") or 0,
     )
 
 

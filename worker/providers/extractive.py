@@ -20,10 +20,10 @@ from tasks.text.evidence import content_words, index_sentences, metadata_words
 from tasks.text.sentences import Span, words
 
 MODEL = "extractive-2"
-"""Changes whenever the same job would be answered differently."""
+"""Version of the rules; changes whenever an answer could."""
 
 LEAST_COVERAGE = 0.35
-"""Share of the question's words, by weight, that a sentence with its neighbours must hold; below it we abstain."""
+"""Share of the question's words, by weight, that a sentence with its neighbours must hold; below it the provider abstains."""
 WITHIN_BEST = 0.6
 """A further sentence is quoted when it scores at least this share of the best one."""
 MOST_SENTENCES = 3
@@ -36,7 +36,7 @@ _NEIGHBOUR = 0.5
 _TITLE = 0.7
 """Credit for a word of the question that stands only in a neighbouring sentence, or only in the source's metadata."""
 _EXPECTED = 0.15
-"""Bonus, as a share, for a sentence that holds the kind of thing asked for."""
+"""Bonus, as a share, for a sentence with the expected kind of thing (a number, a name)."""
 
 _SATURATION = 1.2
 _LENGTH_SHARE = 0.3
@@ -56,7 +56,7 @@ _ASKING = frozenset(
     "long often far old much many name names called tell mean means happen happens happened say says did does get got year"
     " wie viel viele lange oft wann wer welche welcher welches".split()
 )
-"""Words that shape a question and need not stand in its answer."""
+"""Words that shape a question and rarely stand in its answer."""
 
 
 class Extractive:
@@ -64,7 +64,7 @@ class Extractive:
 
     Args:
         latency_s: seconds to wait before each answer, to rehearse a slow provider.
-        name: under which name it is configured.
+        name: in settings and jobs.
     """
 
     def __init__(self, latency_s: float = 0.0, name: str = "extractive") -> None:
@@ -82,9 +82,9 @@ class Extractive:
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """Describe the call; the hash covers the question and every word shown."""
-        shown = [(part.source_index, part.start, part.end) for part in _shown(prompt)]
+        spans = [(part.source_index, part.start, part.end) for part in _source_parts(prompt)]
         body = orjson.dumps(
-            {"model": MODEL, "query": request.query, "prompt": prompt.snapshot.sha256, "sources": shown},
+            {"model": MODEL, "query": request.query, "prompt": prompt.snapshot.sha256, "sources": spans},
             option=orjson.OPT_SORT_KEYS,
         )
         return Call(
@@ -111,9 +111,9 @@ class Extractive:
                 await asyncio.sleep(self._latency_s)
             return await answering
         answered = await answering
-        words_said = _SAID.findall(_spoken(answered))
-        for word in words_said:
-            await asyncio.sleep(self._latency_s / len(words_said))
+        pieces = _STREAM_PIECE.findall(_stream_text(answered))
+        for word in pieces:
+            await asyncio.sleep(self._latency_s / len(pieces))
             listener.on_text(word)
         return answered
 
@@ -123,8 +123,8 @@ class Extractive:
 
 
 def answer(call: Call) -> Answered:
-    """The whole answer of a call. Pure."""
-    request, parts = call.request, _shown(call.prompt)
+    """Answer a call. Pure."""
+    request, parts = call.request, _source_parts(call.prompt)
     chosen = choose(request, parts)
     language = request.config.language or ""
     segments = [
@@ -133,9 +133,11 @@ def answer(call: Call) -> Answered:
     ] or [{"text": _not_answered(language), "citations": []}]
     raw = orjson.dumps({"sufficient": bool(chosen), "segments": segments})
     text = raw.decode()
-    asked = sum(len(request.context[part.source_index].content[part.start : part.end].split()) for part in parts)
+    context_words = sum(
+        len(request.context[part.source_index].content[part.start : part.end].split()) for part in parts
+    )
     usage = Usage(
-        input_tokens=_tokens(asked + len(request.query.split())),
+        input_tokens=_tokens(context_words + len(request.query.split())),
         output_tokens=_tokens(sum(len(str(segment["text"]).split()) for segment in segments)),
     )
     snapshot = ProviderSnapshot(
@@ -160,11 +162,11 @@ def answer(call: Call) -> Answered:
     return Answered(raw=raw, completion=completion)
 
 
-_SAID = re.compile(r"\s*\S+")
+_STREAM_PIECE = re.compile(r"\s*\S+")
 
 
-def _spoken(answered: Answered) -> str:
-    """What a listener hears: the sentences with the numbers of their sources, not the JSON they are kept in."""
+def _stream_text(answered: Answered) -> str:
+    """Text for a listener: the sentences with the numbers of their sources, not the JSON of the raw answer."""
     segments = orjson.loads(answered.raw)["segments"]
     return " ".join(
         " ".join([segment["text"], *(f"[{citation['source']}]" for citation in segment["citations"])])
@@ -184,12 +186,12 @@ def _not_answered(language: str) -> str:
 
 
 def _dropped(config: GenerationConfig) -> dict[str, str]:
-    """The parameters that a model would get, and why they were not sent."""
+    """Model parameters that it leaves out, with the reason."""
     reason = "the extractive provider has no such parameter"
-    given = {"temperature": config.temperature, "reasoning_effort": config.reasoning_effort, "model": config.model}
+    parameters = {"temperature": config.temperature, "reasoning_effort": config.reasoning_effort, "model": config.model}
     if config.sampling is not None:
-        given |= config.sampling.model_dump()
-    dropped = {key: reason for key, value in given.items() if value is not None}
+        parameters |= config.sampling.model_dump()
+    dropped = {key: reason for key, value in parameters.items() if value is not None}
     if config.output_schema is not None:
         dropped["output_schema"] = "it quotes sentences and fills no schema"
     if config.answer_protocol not in {None, AnswerProtocol.SEGMENTS}:
@@ -197,8 +199,8 @@ def _dropped(config: GenerationConfig) -> dict[str, str]:
     return dropped
 
 
-def _shown(prompt: Prompt) -> list[SourcePart]:
-    """The sources as shown, by number."""
+def _source_parts(prompt: Prompt) -> list[SourcePart]:
+    """Sources of the prompt, by number."""
     spans: dict[int, SourcePart] = {}
     for message in prompt.snapshot.messages:
         for part in message.parts:
@@ -233,13 +235,13 @@ class _Sentence:
 
 
 def choose(request: JobRequest, parts: Sequence[SourcePart]) -> list[Pick]:
-    """The sentences to quote, best first; empty when none fits the question."""
-    found = words(request.query)
-    asked = content_words(word for word in found if word not in _ASKING) or content_words(found)
-    sentences = _sentences(request, parts, asked)
-    if not asked or not sentences:
+    """Choose the sentences to quote, best first; empty when none fits the question."""
+    tokens = words(request.query)
+    query = content_words(word for word in tokens if word not in _ASKING) or content_words(tokens)
+    sentences = _sentences(request, parts, query)
+    if not query or not sentences:
         return []
-    weights = _weights(asked, sentences)
+    weights = _weights(query, sentences)
     total = sum(weights.values())
     average = sum(sentence.span.end - sentence.span.start for sentence in sentences) / len(sentences)
     expected = _expected(request.query)
@@ -259,14 +261,14 @@ def choose(request: JobRequest, parts: Sequence[SourcePart]) -> list[Pick]:
 
 
 def _expected(query: str) -> re.Pattern[str] | None:
-    """What the answer to a question of this form usually holds."""
+    """Pattern of the thing that an answer to this form of question usually holds."""
     if _QUANTITY.search(query):
         return _DIGIT
     return _NAME if _PERSON.search(query) else None
 
 
 def _is_quotable(sentence: _Sentence, text: str, *, is_only: bool) -> bool:
-    """Whether a sentence touches the question and states something: no heading, no question."""
+    """True if a sentence touches the question and states something: no heading, no question."""
     if not sentence.words and (not sentence.beside or text.startswith("|")):
         return False
     if len(text.split()) < LEAST_WORDS and text.isascii() and not is_only:
@@ -274,36 +276,36 @@ def _is_quotable(sentence: _Sentence, text: str, *, is_only: bool) -> bool:
     return not text.rstrip(" \"')”").endswith("?")
 
 
-def _sentences(request: JobRequest, parts: Sequence[SourcePart], asked: frozenset[str]) -> list[_Sentence]:
-    """All shown sentences, with the words asked for in them, beside them, and in their source's metadata."""
+def _sentences(request: JobRequest, parts: Sequence[SourcePart], query: frozenset[str]) -> list[_Sentence]:
+    """All sentences of the prompt, with the query's words in them, beside them, and in their source's metadata."""
     sentences: list[_Sentence] = []
     for number, part in enumerate(parts, start=1):
         source = request.context[part.source_index]
         index = index_sentences(source.content)
-        title = content_words(metadata_words(source.metadata)) & asked if source.metadata else frozenset[str]()
-        held: list[set[str]] = [set() for _ in index.spans]
-        for word, positions in index.postings(asked).items():
+        title = content_words(metadata_words(source.metadata)) & query if source.metadata else frozenset[str]()
+        matches: list[set[str]] = [set() for _ in index.spans]
+        for word, positions in index.postings(query).items():
             for position in positions:
-                held[position].add(word)
+                matches[position].add(word)
         for position, span in enumerate(index.spans):
             if part.start <= span.start and span.end <= part.end:
-                beside = held[max(0, position - 1)] | held[min(len(held) - 1, position + 1)]
-                sentences.append(_Sentence(number, span, held[position], beside, title))
+                beside = matches[max(0, position - 1)] | matches[min(len(matches) - 1, position + 1)]
+                sentences.append(_Sentence(number, span, matches[position], beside, title))
     return sentences
 
 
-def _weights(asked: frozenset[str], sentences: Sequence[_Sentence]) -> dict[str, float]:
-    """BM25's inverse frequency of each word asked for; a word that stands nowhere weighs as much as the mean of them.
+def _weights(query: frozenset[str], sentences: Sequence[_Sentence]) -> dict[str, float]:
+    """BM25's inverse frequency of each word of the query; an absent word weighs as much as the mean of the others.
 
-    With its full weight, one word that the sources put differently would silence the answer.
+    With its full weight, one word that the sources paraphrase would silence the answer.
     """
     weights = {}
-    for word in asked:
+    for word in query:
         frequency = sum(word in sentence.words for sentence in sentences)
         if frequency:
             weights[word] = 1 + math.log(1 + (len(sentences) - frequency + 0.5) / (frequency + 0.5))
     mean = sum(weights.values()) / len(weights) if weights else 1.0
-    return {word: weights.get(word, mean) for word in asked}
+    return {word: weights.get(word, mean) for word in query}
 
 
 def _credit(sentence: _Sentence, weights: dict[str, float]) -> float:
@@ -323,10 +325,10 @@ def _best(picks: list[Pick]) -> list[Pick]:
     fitting = [pick for pick in ranked if pick.coverage >= LEAST_COVERAGE]
     if not fitting:
         return []
-    kept: list[Pick] = []
+    best: list[Pick] = []
     for pick in fitting:
-        if pick.score < fitting[0].score * WITHIN_BEST or len(kept) == MOST_SENTENCES:
+        if pick.score < fitting[0].score * WITHIN_BEST or len(best) == MOST_SENTENCES:
             break
-        if all(pick.text != other.text for other in kept):
-            kept.append(pick)
-    return kept
+        if all(pick.text != other.text for other in best):
+            best.append(pick)
+    return best

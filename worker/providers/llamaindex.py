@@ -1,4 +1,4 @@
-"""Call any LLM class of LlamaIndex: whatever its integrations reach, without an adapter of ours (extra ``llamaindex``)."""
+"""Call any LLM class of LlamaIndex, and so every server of its integrations (extra ``llamaindex``)."""
 
 import asyncio
 import hashlib
@@ -19,16 +19,16 @@ from schemas.prompt import Prompt
 from tasks.answers.reading import UNSTORABLE
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Call, Listener
-from worker.providers.adapter import sampling_given
+from worker.providers.adapter import sampling_of
 from worker.providers.failures import Failures
 from worker.providers.protocols import chosen
 
 SDK = f"llama-index-core {metadata.version('llama-index-core')}"
 
-_DECIDED_BY_CLASS = "given to the class in 'options' of its settings, not with a call"
+_DECIDED_BY_CLASS = "set for the class in 'options' of its settings, not with a call"
 
-_UNTOLD = "unknown"
-"""What a class that names no model says of itself (``LLMMetadata``)."""
+_NO_MODEL = "unknown"
+"""Model name of a class that names none (``LLMMetadata``)."""
 
 _FINISH = {
     "stop": FinishReason.STOP,
@@ -53,7 +53,7 @@ def connect(
     """Build the LLM that the settings name.
 
     Args:
-        name: what the provider is called in settings and jobs.
+        name: of the provider in settings and jobs.
         path: ``package.module:Name`` of a class or factory.
         options: its arguments.
         api_key: handed over as ``api_key``; None: the class finds its own.
@@ -63,15 +63,15 @@ def connect(
 
     Raises: ConfigurationError naming what is missing or refused.
     """
-    given = {**options, **({"api_key": api_key} if api_key else {}), **({"model": model} if model else {})}
+    arguments = {**options, **({"api_key": api_key} if api_key else {}), **({"model": model} if model else {})}
     failures = Failures(name, (api_key,) if api_key else ())
     try:
-        llm = _factory(path)(**given)
+        llm = _factory(path)(**arguments)
     except ConfigurationError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a class does not like of its arguments
-        told = failures.error(FailureKind.CONFIGURATION, f"can't build {path}: {type(error).__name__}: {error}")
-        raise ConfigurationError(str(told)) from None
+    except Exception as error:  # noqa: BLE001 - a class may raise anything about its arguments
+        reason = failures.error(FailureKind.CONFIGURATION, f"can't build {path}: {type(error).__name__}: {error}")
+        raise ConfigurationError(str(reason)) from None
     if not isinstance(llm, LLM):
         raise ConfigurationError(f"the provider {name!r}: {path} made a {type(llm).__name__}, which is no LLM")
     return LlamaIndex(name, llm, failures, json_schema=json_schema, answer_protocol=answer_protocol)
@@ -85,8 +85,8 @@ def _factory(path: str) -> Callable[..., Any]:
         raise ConfigurationError(f"can't find {path!r} ({error}); it is written 'package.module:Name'") from None
     if not callable(factory):
         raise ConfigurationError(f"{path!r} is neither a class nor a factory")
-    made: Callable[..., Any] = factory
-    return made
+    typed: Callable[..., Any] = factory
+    return typed
 
 
 class LlamaIndex:
@@ -116,19 +116,19 @@ class LlamaIndex:
 
     def model_of(self, config: GenerationConfig) -> str | None:  # noqa: ARG002 - the port's signature
         """See ``tasks.ports.Provider``; it is built with one."""
-        told = self._llm.metadata.model_name
-        return None if told == _UNTOLD else told
+        model = self._llm.metadata.model_name
+        return None if model == _NO_MODEL else model
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """See ``tasks.ports.Provider``; the body is the messages, for the class alone knows what goes on its wire."""
         config = request.config
         if config.lane not in {Lane.STANDARD, Lane.AUTO}:
-            told = f"does not serve the lane {config.lane.value!r}: use 'standard' or 'auto'"
-            raise self._failures.error(FailureKind.CONFIGURATION, told)
+            reason = f"does not serve the lane {config.lane.value!r}: use 'standard' or 'auto'"
+            raise self._failures.error(FailureKind.CONFIGURATION, reason)
         model = self.model_of(config)
         if config.model not in {None, model}:
-            told = f"is built with one model and can't call {config.model!r}: name that in its settings"
-            raise self._failures.error(FailureKind.CONFIGURATION, told)
+            reason = f"is built with one model and can't call {config.model!r}: name that in its settings"
+            raise self._failures.error(FailureKind.CONFIGURATION, reason)
         contents = [source.content for source in request.context]
         messages = [{"role": role, "content": text} for role, text in prompt.snapshot.texts(contents)]
         body = orjson.dumps({"model": model, "messages": messages})
@@ -161,8 +161,8 @@ class LlamaIndex:
         try:
             return self._answered(call, response)
         except (AttributeError, TypeError, ValueError) as error:
-            told = f"answered with an unknown shape ({type(error).__name__}: {error})"
-            raise self._failures.error(FailureKind.BAD_ANSWER, told) from None
+            reason = f"answered with an unknown shape ({type(error).__name__}: {error})"
+            raise self._failures.error(FailureKind.BAD_ANSWER, reason) from None
 
     async def _chat(self, messages: list[ChatMessage]) -> ChatResponse:
         if isinstance(self._llm, CustomLLM):
@@ -178,15 +178,15 @@ class LlamaIndex:
         response = getattr(error, "response", None)
         if isinstance(getattr(response, "status_code", None), int) and hasattr(response, "headers"):
             return self._failures.of_status(response, getattr(error, "body", None) or str(error))  # type: ignore[arg-type]
-        known = self._failures.of_connection(error)
-        if known.kind is not FailureKind.INTERNAL:
-            return known
-        told = f"broke off the call: {type(error).__name__}: {error}"
-        return self._failures.error(FailureKind.UNKNOWN_OUTCOME, told)
+        failure = self._failures.of_connection(error)
+        if failure.kind is not FailureKind.INTERNAL:
+            return failure
+        reason = f"broke off the call: {type(error).__name__}: {error}"
+        return self._failures.error(FailureKind.UNKNOWN_OUTCOME, reason)
 
     def _answered(self, call: Call, response: ChatResponse) -> Answered:
-        said = response.message.content or ""
-        text = UNSTORABLE.sub("\ufffd", said)
+        content = response.message.content or ""
+        text = UNSTORABLE.sub("\ufffd", content)
         raw = _plain(response.raw)
         returned = raw.get("model")
         snapshot = ProviderSnapshot(
@@ -204,19 +204,19 @@ class LlamaIndex:
             text=text,
             finish_reason=_finish_reason(response, raw),
             protocol=call.protocol,
-            sanitised=text != said,
+            sanitised=text != content,
             usage=_usage(raw.get("usage")),
             cost_usd=None,
             snapshot=snapshot,
         )
-        return Answered(json.dumps({"text": said, "raw": raw}).encode(), completion)
+        return Answered(json.dumps({"text": content, "raw": raw}).encode(), completion)
 
 
 def _dropped(config: GenerationConfig, prompt: Prompt) -> dict[str, str]:
-    given: dict[str, Any] = {**sampling_given(config), "max_tokens": config.max_tokens}
+    parameters: dict[str, Any] = {**sampling_of(config), "max_tokens": config.max_tokens}
     if config.reasoning_effort is not None:
-        given["reasoning_effort"] = config.reasoning_effort
-    dropped = dict.fromkeys(given, _DECIDED_BY_CLASS)
+        parameters["reasoning_effort"] = config.reasoning_effort
+    dropped = dict.fromkeys(parameters, _DECIDED_BY_CLASS)
     if prompt.snapshot.protocol is AnswerProtocol.SEGMENTS:
         dropped["response_format"] = "nothing enforces a schema: the form is asked for in words"
     if config.stream:
@@ -225,7 +225,7 @@ def _dropped(config: GenerationConfig, prompt: Prompt) -> dict[str, str]:
 
 
 def _plain(raw: Any) -> dict[str, Any]:
-    """What the class kept of the provider's own answer, as JSON values."""
+    """Provider's own answer as JSON values, as far as the class keeps it."""
     if hasattr(raw, "model_dump"):
         raw = raw.model_dump(mode="json")
     if not isinstance(raw, Mapping):
@@ -236,19 +236,19 @@ def _plain(raw: Any) -> dict[str, Any]:
 
 
 def _finish_reason(response: ChatResponse, raw: Mapping[str, Any]) -> FinishReason:
-    """Where the integrations put it; many say nothing, and then an answer that came is taken as ended."""
+    """Finish reason from the places of the integrations; without one an answer counts as complete."""
     choices = raw.get("choices")
     first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    told = first.get("finish_reason") or raw.get("stop_reason") or response.additional_kwargs.get("finish_reason")
-    return FinishReason.STOP if told is None else _FINISH.get(str(told).lower(), FinishReason.OTHER)
+    reason = first.get("finish_reason") or raw.get("stop_reason") or response.additional_kwargs.get("finish_reason")
+    return FinishReason.STOP if reason is None else _FINISH.get(str(reason).lower(), FinishReason.OTHER)
 
 
-def _usage(given: Any) -> Usage | None:
-    """Token counts in the words of OpenAI or Anthropic."""
-    if not isinstance(given, Mapping):
+def _usage(fields: Any) -> Usage | None:
+    """Parse token counts by the field names of OpenAI or Anthropic."""
+    if not isinstance(fields, Mapping):
         return None
-    sent = given.get("prompt_tokens", given.get("input_tokens"))
-    if not isinstance(sent, int):
+    prompt = fields.get("prompt_tokens", fields.get("input_tokens"))
+    if not isinstance(prompt, int):
         return None
-    received = given.get("completion_tokens", given.get("output_tokens"))
-    return Usage(input_tokens=sent, output_tokens=received if isinstance(received, int) else 0)
+    answer = fields.get("completion_tokens", fields.get("output_tokens"))
+    return Usage(input_tokens=prompt, output_tokens=answer if isinstance(answer, int) else 0)

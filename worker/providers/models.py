@@ -1,4 +1,4 @@
-"""What we know of models by name: the defaults, and who takes which parameter. An unknown model is passed through."""
+"""Models by name: the defaults, and the sampling rules of each. An unknown model is passed through."""
 
 import re
 
@@ -14,13 +14,13 @@ _SAMPLING_WITHOUT_REASONING = (5, 1)
 
 
 def why_no_sampling(model: str, reasoning_effort: str | None) -> str | None:
-    """Why an OpenAI model takes no temperature or top_p with this effort; None: it does, or the model is unknown."""
+    """Reason for an OpenAI model to refuse temperature and top_p with this effort; None: it takes them, or is unknown."""
     if _O_SERIES.match(model):
         return "reasoning models of the o series take no sampling parameters"
-    found = _GPT.match(model)
-    if not found:
+    name = _GPT.match(model)
+    if not name:
         return None
-    version = (int(found[1]), int(found[2] or 0))
+    version = (int(name[1]), int(name[2] or 0))
     if version < (5, 0):
         return None
     if version < _SAMPLING_WITHOUT_REASONING:

@@ -10,7 +10,7 @@ from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from tasks.context.prefix import stable_prefix
 from tasks.errors import ProviderError
-from worker.providers.adapter import Draft, Reading, Received, Target, sampling_given
+from worker.providers.adapter import Draft, Reading, Received, Target, sampling_of
 from worker.providers.models import why_no_sampling
 from worker.providers.openai_sdk import SDK, build_client, is_strict, translate
 from worker.providers.streaming import Collector, StreamingAdapter
@@ -40,7 +40,7 @@ class OpenAI(StreamingAdapter):
         return self.chosen(config, best, (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS))
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
-        """A Responses body; nothing is kept at OpenAI (``store``)."""
+        """Write a Responses body; OpenAI keeps nothing (``store``)."""
         config = request.config
         contents = [source.content for source in request.context]
         draft = Draft(
@@ -52,7 +52,7 @@ class OpenAI(StreamingAdapter):
             draft.parameters["prompt_cache_key"] = prefix.key
         if config.reasoning_effort is not None:
             draft.parameters["reasoning"] = {"effort": config.reasoning_effort}
-        for name, value in sampling_given(config).items():
+        for name, value in sampling_of(config).items():
             why = _HAS_NOT
             if name in {"temperature", "top_p"}:
                 why = why_no_sampling(model, config.reasoning_effort) or ""
@@ -102,7 +102,7 @@ _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed
 
 
 class ResponseEvents:
-    """The events of a streamed response: the last one holds the whole of it.
+    """Collector of a streamed response, whose last event holds the whole of it.
 
     Source: OpenAI's API reference, "Responses streaming" (openai 3.54).
     """
@@ -133,15 +133,15 @@ def _finish_reason(value: dict[str, Any]) -> FinishReason:
             return FinishReason.INTERRUPTED
 
 
-def usage_of(given: dict[str, Any] | None) -> Usage | None:
-    """What a Responses or Decisions call used; OpenAI's input tokens include the cached ones, as ours do."""
-    if not given:
+def usage_of(fields: dict[str, Any] | None) -> Usage | None:
+    """Parse the usage of a Responses or Decisions call; OpenAI's input tokens include the cached ones, as ours do."""
+    if not fields:
         return None
-    details = given.get("input_tokens_details") or {}
+    details = fields.get("input_tokens_details") or {}
     return Usage(
-        input_tokens=given["input_tokens"],
-        output_tokens=given["output_tokens"],
+        input_tokens=fields["input_tokens"],
+        output_tokens=fields["output_tokens"],
         cached_input_tokens=details.get("cached_tokens") or 0,
         cache_write_tokens=details.get("cache_write_tokens") or 0,
-        reasoning_tokens=(given.get("output_tokens_details") or {}).get("reasoning_tokens") or 0,
+        reasoning_tokens=(fields.get("output_tokens_details") or {}).get("reasoning_tokens") or 0,
     )

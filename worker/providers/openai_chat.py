@@ -11,7 +11,7 @@ from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from tasks.context.prefix import stable_prefix
 from tasks.errors import ProviderError
-from worker.providers.adapter import Draft, Reading, Received, Target, sampling_given
+from worker.providers.adapter import Draft, Reading, Received, Target, sampling_of
 from worker.providers.models import why_no_sampling
 from worker.providers.openai_sdk import SDK, build_client, is_strict, translate
 from worker.providers.streaming import Collector, StreamingAdapter
@@ -29,7 +29,7 @@ _FINISH = {
     None: FinishReason.INTERRUPTED,
     "": FinishReason.INTERRUPTED,
 }
-"""OpenAI's words, and those that servers use in their place."""
+"""OpenAI's finish reasons, and those of other servers."""
 
 
 class OpenAIChat(StreamingAdapter):
@@ -50,7 +50,7 @@ class OpenAIChat(StreamingAdapter):
         return self.chosen(config, best, (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS))
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
-        """A chat completions body."""
+        """Write a chat completions body."""
         config = request.config
         contents = [source.content for source in request.context]
         limit = "max_completion_tokens" if self._at_openai else "max_tokens"
@@ -62,11 +62,11 @@ class OpenAIChat(StreamingAdapter):
         if self._at_openai and (prefix := stable_prefix(prompt)).pays:
             draft.parameters["prompt_cache_key"] = prefix.key
         if config.stream:
-            # Without it the price of a streamed answer is never told.
+            # Without it a streamed answer comes without usage.
             draft.parameters["stream_options"] = {"include_usage": True}
         if config.reasoning_effort is not None:
             draft.parameters["reasoning_effort"] = config.reasoning_effort
-        for name, value in sampling_given(config).items():
+        for name, value in sampling_of(config).items():
             unknown = name == "top_k" and name not in self.target.takes
             why = "chat completions have no such parameter" if unknown else ""
             if name in {"temperature", "top_p"}:
@@ -123,7 +123,7 @@ class ChatChunks:
 
     @property
     def complete(self) -> bool:
-        """Whether a reason to stop came; a server that breaks off sends none."""
+        """True once a finish reason came; a server that breaks off sends none."""
         return bool(self._reason)
 
     @property
@@ -134,8 +134,8 @@ class ChatChunks:
 
     def add(self, event: dict[str, Any]) -> str:
         """See ``Collector.add``."""
-        told = {name: event[name] for name in ("id", "model", "service_tier", "usage") if event.get(name)}
-        self._body.update(told)
+        fields = {name: event[name] for name in ("id", "model", "service_tier", "usage") if event.get(name)}
+        self._body.update(fields)
         piece = ""
         for choice in event.get("choices") or ():
             if choice.get("index"):
@@ -157,15 +157,15 @@ def _text(content: Any) -> str:
     return content or ""
 
 
-def _usage(given: dict[str, Any] | None) -> Usage | None:
-    """Prompt tokens include the cached ones, as ours do; servers leave out what they don't count."""
-    if not given or given.get("prompt_tokens") is None:
+def _usage(fields: dict[str, Any] | None) -> Usage | None:
+    """Parse usage; prompt tokens include the cached ones, as ours do; servers leave out uncounted fields."""
+    if not fields or fields.get("prompt_tokens") is None:
         return None
-    details = given.get("prompt_tokens_details") or {}
+    details = fields.get("prompt_tokens_details") or {}
     return Usage(
-        input_tokens=given["prompt_tokens"],
-        output_tokens=given.get("completion_tokens") or 0,
+        input_tokens=fields["prompt_tokens"],
+        output_tokens=fields.get("completion_tokens") or 0,
         cached_input_tokens=details.get("cached_tokens") or 0,
         cache_write_tokens=details.get("cache_write_tokens") or 0,
-        reasoning_tokens=(given.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0,
+        reasoning_tokens=(fields.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0,
     )

@@ -11,7 +11,7 @@ from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from tasks.errors import ProviderError
-from worker.providers.adapter import Adapter, Draft, Reading, Received, Target, sampling_given
+from worker.providers.adapter import Adapter, Draft, Reading, Received, Target, sampling_of
 from worker.providers.openai import usage_of
 from worker.providers.openai_sdk import SDK, build_client, translate
 
@@ -36,10 +36,10 @@ class OpenAIDecisions(Adapter):
         raise self._only_judges()
 
     def _only_judges(self) -> ProviderError:
-        told = (
+        problem = (
             "gives probabilities and writes no answers: name it as a judge (NIGHTDESK_JUDGE), and another provider here"
         )
-        return self.failures.error(FailureKind.CONFIGURATION, told)
+        return self.failures.error(FailureKind.CONFIGURATION, problem)
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """A body of ``decisions.create``; questions are named by their number, so that answers find them."""
@@ -47,44 +47,46 @@ class OpenAIDecisions(Adapter):
         if not questions:
             raise self._only_judges()
         if len(questions) > MOST_QUESTIONS:
-            told = f"takes {MOST_QUESTIONS} questions a call, not {len(questions)}"
-            raise self.failures.error(FailureKind.CONFIGURATION, told)
+            problem = f"takes {MOST_QUESTIONS} questions a call, not {len(questions)}"
+            raise self.failures.error(FailureKind.CONFIGURATION, problem)
         contents = [source.content for source in request.context]
-        asked = [
+        predicates = [
             {"type": "predicate", "name": str(number), "instructions": text}
             for number, text in enumerate(questions, start=1)
         ]
-        spoken = [{"type": "message", "role": role, "content": text} for role, text in prompt.snapshot.texts(contents)]
+        messages = [
+            {"type": "message", "role": role, "content": text} for role, text in prompt.snapshot.texts(contents)
+        ]
         not_sent: dict[str, Any] = {
-            **sampling_given(request.config),
+            **sampling_of(request.config),
             "reasoning_effort": request.config.reasoning_effort,
             "service_tier": self._tier,
         }
         return Draft(
-            content={"input": spoken, "questions": asked},
+            content={"input": messages, "questions": predicates},
             parameters={"model": model},
             dropped={name: _HAS_NOT for name, value in not_sent.items() if value is not None},
             notes={"questions": f"{len(questions)}, of the type predicate"},
         )
 
     def read(self, received: Received) -> Reading:
-        """Put the answers in the form of the port; a call of which every question was declined is a refusal."""
+        """Convert the answers to the form of the port; a call with every question declined is a refusal."""
         value = received.value
         if value.get("error"):
             raise self.failures.in_answer(received.response, value)
         answers = value["answers"]
         if not isinstance(answers, list):
             raise TypeError("answers is no list")
-        asked = len(received.call.prompt.snapshot.questions)
-        found = [
+        count = len(received.call.prompt.snapshot.questions)
+        entries = [
             read
             for at, answer in enumerate(answers)
-            if (number := _number(answer.get("name"), at, whole=len(answers) == asked)) is not None
+            if (number := _number(answer.get("name"), at, whole=len(answers) == count)) is not None
             and (read := _answer(number, answer)) is not None
         ]
-        refused = bool(found) and all("refused" in one for one in found)
+        refused = bool(entries) and all("refused" in entry for entry in entries)
         return Reading(
-            text=orjson.dumps({"answers": found}).decode(),
+            text=orjson.dumps({"answers": entries}).decode(),
             finish_reason=FinishReason.REFUSAL if refused else FinishReason.STOP,
             model=value.get("model"),
             usage=usage_of(value.get("usage")),
@@ -102,14 +104,14 @@ class OpenAIDecisions(Adapter):
 
 
 def _number(name: object, at: int, *, whole: bool) -> int | None:
-    """Whose answer it is: by the name that came back, else by its place if there is one for each question."""
+    """Question number of an answer: by its name, else by its position if every question has an answer."""
     if name is None:
         return at + 1 if whole else None
     return int(name) if isinstance(name, str) and name.isascii() and name.isdigit() else None
 
 
 def _answer(number: int, answer: dict[str, Any]) -> dict[str, Any] | None:
-    """An answer in the form of the port; whether its figure is a probability is for who asked to say."""
+    """Convert an answer to the form of the port; the reader checks that its figure is a probability."""
     match answer.get("type"):
         case "predicate":
             return {"question": number, "probability": answer.get("probability")}

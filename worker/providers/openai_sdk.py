@@ -1,4 +1,4 @@
-"""The openai SDK as both of its adapters use it: the client, its errors, and what its strict schemas allow."""
+"""Common use of the openai SDK: the client, its errors, and the rules of strict schemas."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ SDK = f"openai {openai.__version__}"
 
 
 def build_client(target: Target) -> SdkClient:
-    """A client that never retries, over aiohttp: the default transport's pool slows down with the calls in flight."""
+    """Build a client that never retries, over aiohttp: the default transport's pool slows down with the calls in flight."""
     # Organisation and project of the environment are for OpenAI itself, not for other servers.
     elsewhere: dict[str, Any] = {"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()}
     client: SdkClient = openai.AsyncOpenAI(
@@ -43,7 +43,7 @@ def translate(error: Exception, failures: Failures) -> ProviderError:
 
 
 def is_strict(schema: Any) -> bool:
-    """Whether a schema fits OpenAI's strict mode: every object closed, and all its properties required.
+    """True if a schema fits OpenAI's strict mode: every object closed, and all its properties required.
 
     Source: OpenAI's guide to structured outputs, "supported schemas" (2026-11).
     """

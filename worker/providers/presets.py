@@ -1,4 +1,4 @@
-"""What is known of servers that speak OpenAI's chat completions: a preset each, whose every value can be overridden."""
+"""Presets of servers that speak OpenAI's chat completions; settings override every value."""
 
 from typing import Any
 
@@ -22,16 +22,16 @@ for it; what the others serve is the operator's choice. Sources: each project's 
 """
 
 
-def with_preset(given: dict[str, Any]) -> dict[str, Any]:
-    """Fill in what a preset says and the settings don't; raises ``ValueError`` naming the presets there are."""
-    name = given.get("preset")
+def with_preset(settings: dict[str, Any]) -> dict[str, Any]:
+    """Fill in the values of a preset that the settings lack; raises ``ValueError`` naming the presets."""
+    name = settings.get("preset")
     if name is None:
-        return given
+        return settings
     preset = PRESETS.get(name) if isinstance(name, str) else None
     if preset is None:
         raise ValueError(f"there is no such preset; there is {', '.join(sorted(PRESETS))}")
     values = {"kind": "openai_chat", **preset}
-    if given.get("base_url") not in {None, preset["base_url"]}:
+    if settings.get("base_url") not in {None, preset["base_url"]}:
         # A key is for the address it was made for; another one has to be named.
         values.pop("api_key_env", None)
-    return {**values, **given}
+    return {**values, **settings}

@@ -1,4 +1,4 @@
-"""Chooses the form in which a model is asked to answer, among those its adapter has."""
+"""Choose the answer protocol of a job among those of the adapter."""
 
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol, GenerationConfig
@@ -12,27 +12,27 @@ def chosen(
     preferred: AnswerProtocol | None,
     failures: Failures,
 ) -> AnswerProtocol:
-    """The answer protocol of a job.
+    """Choose the answer protocol of a job.
 
     Args:
-        config: the job's; a protocol named there goes before all else.
-        best: what the adapter serves best for it.
-        serves: what the adapter has at all.
+        config: the job's; a protocol in it has precedence.
+        best: the adapter's best protocol for it.
+        serves: all protocols of the adapter.
         preferred: the settings' choice for this provider; gives way to a job's ``output_schema``.
         failures: of the provider.
 
-    Raises: ProviderError (configuration) for a protocol that the adapter has not, or that can't carry the object.
+    Raises: ProviderError (configuration) for a protocol that the adapter lacks, or that can't carry the object.
     """
-    asked = config.answer_protocol
-    if asked is None:
+    protocol = config.answer_protocol
+    if protocol is None:
         if preferred is None or config.output_schema is not None:
             return best
-        asked = preferred
-    if asked not in serves:
-        has = ", ".join(f"'{protocol.value}'" for protocol in serves)
-        told = f"has no answer protocol '{asked.value}'; it has {has}: change answer_protocol"
-        raise failures.error(FailureKind.CONFIGURATION, told)
-    if config.output_schema is not None and asked is not AnswerProtocol.SEGMENTS:
-        told = f"can't return the object of output_schema with answer_protocol '{asked.value}': use 'segments'"
-        raise failures.error(FailureKind.CONFIGURATION, told)
-    return asked
+        protocol = preferred
+    if protocol not in serves:
+        available = ", ".join(f"'{served.value}'" for served in serves)
+        problem = f"has no answer protocol '{protocol.value}'; it has {available}: change answer_protocol"
+        raise failures.error(FailureKind.CONFIGURATION, problem)
+    if config.output_schema is not None and protocol is not AnswerProtocol.SEGMENTS:
+        problem = f"can't return the object of output_schema with answer_protocol '{protocol.value}': use 'segments'"
+        raise failures.error(FailureKind.CONFIGURATION, problem)
+    return protocol

@@ -1,4 +1,4 @@
-"""What the adapters over HTTP have in common when an answer is streamed: hear its events, keep what came when it breaks."""
+"""Common part of streaming adapters: collect the events of an answer, and keep the received part of a broken one."""
 
 import asyncio
 from abc import abstractmethod
@@ -17,16 +17,16 @@ from worker.providers.failures import request_id
 EVENT_STREAM = "text/event-stream"
 
 _OF_THE_WIRE = frozenset({"content-encoding", "content-length", "transfer-encoding"})
-"""Headers that say how the bytes travelled; of those kept they are no longer true."""
+"""Headers about the transfer, which do not hold for the stored bytes."""
 
 
 class EventStream(Protocol):
-    """The part of ``openai.AsyncStream`` and ``anthropic.AsyncStream`` that is used: the events as JSON values."""
+    """Events of ``openai.AsyncStream`` and ``anthropic.AsyncStream`` as JSON values."""
 
     response: httpx2.Response
 
     def __aiter__(self) -> AsyncIterator[object]:
-        """The values of the events, in order; raises the SDK's errors, and what escapes it."""
+        """Iterate over the events in order; raises the SDK's errors, and errors that escape it."""
         ...
 
     async def close(self) -> None:
@@ -35,20 +35,20 @@ class EventStream(Protocol):
 
 
 class Collector(Protocol):
-    """Puts the events of one stream together into the body that the same answer fetched whole would have had."""
+    """Builds the body of an answer from its events, in the form of the same answer fetched whole."""
 
     @property
     def body(self) -> dict[str, Any]:
-        """The body as far as it came."""
+        """The body so far."""
         ...
 
     @property
     def complete(self) -> bool:
-        """Whether the stream said that the answer is at its end."""
+        """True once the stream marked the end of the answer."""
         ...
 
     def add(self, event: dict[str, Any]) -> str:
-        """Take the next event; the answer's text in it, or nothing. Raises what missing keys raise."""
+        """Add the next event and return its text, or nothing. Raises ``SHAPELESS`` for missing keys."""
         ...
 
 
@@ -62,7 +62,7 @@ class Recording(httpx2.AsyncByteStream):
         response.stream = self
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """The bytes as they come."""
+        """Iterate over the bytes in order of arrival."""
         assert isinstance(self._stream, httpx2.AsyncByteStream)
         async for piece in self._stream:
             self._bytes += piece
@@ -74,20 +74,20 @@ class Recording(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
     def response(self) -> httpx2.Response:
-        """The response with what came of its body, to be read like one fetched whole."""
+        """Response with the body so far, in the form of one fetched whole."""
         headers = [(name, value) for name, value in self._response.headers.multi_items() if name not in _OF_THE_WIRE]
         return httpx2.Response(self._response.status_code, headers=headers, content=bytes(self._bytes))
 
 
 class StreamingAdapter(Adapter):
-    """An adapter that also streams, through the maker's own stream class."""
+    """An adapter that also streams, through the vendor's own stream class."""
 
     stream_class: ClassVar[Any]
     """The SDK's public stream, of plain JSON values."""
 
     @abstractmethod
     def collector(self) -> Collector:
-        """What puts the events of a stream together, so that ``read`` reads streamed answers, too."""
+        """Make a collector of a stream's events, so that ``read`` parses streamed answers, too."""
 
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:
         """See ``tasks.ports.Provider``."""
@@ -111,7 +111,7 @@ class StreamingAdapter(Adapter):
 
 
 class Streaming:
-    """One streamed call: hears the events, keeps the bytes, and knows what came when it breaks.
+    """One streamed call: reads the events, keeps the bytes, and has the received part when it breaks.
 
     Its total time is bounded like that of any call, so a stall is, too.
     """
@@ -122,35 +122,35 @@ class Streaming:
         self._listener = listener
         self._events = adapter.collector()
         self._recording: Recording | None = None
-        self._heard: list[str] = []
+        self._texts: list[str] = []
         if listener is not None:
             listener.so_far = self._so_far
 
     async def answer(self) -> Answered:
-        """The whole answer; raises ``ProviderError``, also for a stream that ends without saying so."""
+        """Fetch the whole answer; raises ``ProviderError``, also for a stream without an end mark."""
         try:
             async with asyncio.timeout(self._call.timeout_s):
                 stream = await self._adapter.open(self._call)
                 self._recording = Recording(stream.response)
                 try:
-                    whole = await self._hear(stream)
+                    whole = await self._read_events(stream)
                 finally:
                     await stream.close()
         except ProviderError:
             raise
         except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
             if not self._events.complete:
-                raise self._translated(error) from None
-            # All of the answer is here and paid for; only the end of the connection is not.
+                raise self._translate(error) from None
+            # The whole answer is here and paid for; only the end of the connection is missing.
             whole = self._received()
         answered = self._adapter.answered(whole)
-        rest = answered.completion.text.removeprefix("".join(self._heard))
-        if len(rest) + sum(map(len, self._heard)) == len(answered.completion.text):
-            # What a server puts into the last event alone.
-            self._tell(rest)
+        rest = answered.completion.text.removeprefix("".join(self._texts))
+        if len(rest) + sum(map(len, self._texts)) == len(answered.completion.text):
+            # Some servers put text into the last event alone.
+            self._emit(rest)
         return answered
 
-    async def _hear(self, stream: EventStream) -> Received:
+    async def _read_events(self, stream: EventStream) -> Received:
         response = stream.response
         if not response.headers.get("content-type", "").startswith(EVENT_STREAM):
             # A server that knows no streams answers whole.
@@ -158,47 +158,47 @@ class Streaming:
             return self._adapter.received(self._call, response)
         async for event in stream:
             if not isinstance(event, dict):
-                raise self._adapter.failures.bad_answer(self._came(), "an event that is no object")
+                raise self._adapter.failures.bad_answer(self._received_response(), "an event that is no object")
             try:
-                self._tell(storable(self._events.add(event))[0])
+                self._emit(storable(self._events.add(event))[0])
             except SHAPELESS as error:
-                told = f"an event of an unknown shape ({type(error).__name__})"
-                raise self._adapter.failures.bad_answer(self._came(), told) from None
+                problem = f"an event of an unknown shape ({type(error).__name__})"
+                raise self._adapter.failures.bad_answer(self._received_response(), problem) from None
         if not self._events.complete:
-            told = "broke off its answer: the stream ended without saying so"
+            problem = "broke off its answer: the stream ended without an end mark"
             raise self._adapter.failures.error(
-                FailureKind.UNKNOWN_OUTCOME, told, response.headers, status_code=response.status_code
+                FailureKind.UNKNOWN_OUTCOME, problem, response.headers, status_code=response.status_code
             )
         return self._received()
 
-    def _tell(self, text: str) -> None:
+    def _emit(self, text: str) -> None:
         if text:
-            self._heard.append(text)
+            self._texts.append(text)
             if self._listener is not None:
                 self._listener.on_text(text)
 
-    def _came(self) -> httpx2.Response:
+    def _received_response(self) -> httpx2.Response:
         assert self._recording is not None
         return self._recording.response()
 
     def _received(self) -> Received:
-        response = self._came()
+        response = self._received_response()
         return Received(self._call, response, response.content, self._events.body, damaged=False)
 
-    def _translated(self, error: Exception) -> ProviderError:
-        """An error before the first event is one of any call; later it is one of this stream."""
+    def _translate(self, error: Exception) -> ProviderError:
+        """Translate an error: before the first event as of any call, later as of this stream."""
         failures = self._adapter.failures
         if self._recording is None:
             return self._adapter.translate(error)
         body = getattr(error, "body", None)
         if body is not None:
-            return failures.in_answer(self._came(), body)
+            return failures.in_answer(self._received_response(), body)
         translated = self._adapter.translate(error)
-        translated.provider_request_id = translated.provider_request_id or request_id(self._came().headers)
+        translated.provider_request_id = translated.provider_request_id or request_id(self._received_response().headers)
         return translated
 
     def _so_far(self) -> Answered | None:
-        """What came, as an interrupted answer without a price; None before the first byte."""
+        """Received part as an interrupted answer without a price; None before the first byte."""
         if self._recording is None:
             return None
         received = self._received()
@@ -206,7 +206,7 @@ class Streaming:
             return None
         model = received.value.get("model")
         reading = Reading(
-            text="".join(self._heard),
+            text="".join(self._texts),
             finish_reason=FinishReason.INTERRUPTED,
             model=model if isinstance(model, str) else None,
             usage=None,
