@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test lint format types imports check-tests test-debian test-llamaindex test-onnx test-local-llm bench bench-idle eval bench-prompt limits faults soak audit clean
+.PHONY: help install demo test lint format types imports check-quick check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-idle eval bench-prompt limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,10 +26,15 @@ $(VENV)/.developing: $(VENV)/.installed
 demo: $(VENV)/.installed ## answer the example questions, with everything that takes started and stopped
 	@$(BIN)/nightdesk demo
 
-test: lint check-tests ## everything that must hold before a change lands
+test: check-quick ## everything that must hold before a change lands
+	@$(MAKE) --no-print-directory check-rest
 
-check-tests: $(VENV)/.developing
-	$(BIN)/python -m pytest
+# Unit tests compute and wait for nothing: a process per core, so the third would only start.
+check-quick: lint ## lint and unit tests: most mistakes show here, in a minute
+	$(BIN)/python -m pytest -n 2 tests/unit
+
+check-rest: $(VENV)/.developing ## all other tests
+	$(BIN)/python -m pytest --ignore=tests/unit
 
 lint: $(VENV)/.developing ## style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ import sys
 
 from tests.acceptance.cli_home import Ended
 from tests.acceptance.conftest import REPOSITORY, System, questions
+from tests.patience import stretched
 
 
 def doctor(system: System, *options: str) -> Ended:
@@ -16,7 +17,7 @@ def doctor(system: System, *options: str) -> Ended:
         env=system.environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=stretched(60),
         check=False,
     )
     return Ended(done.returncode, done.stdout, done.stderr)
@@ -50,7 +51,7 @@ def test_a_killed_worker_is_missed(system: System) -> None:
     worker = system.start_worker()
     system.until(lambda: checks(system) == [], what="health")
     os.killpg(worker.pid, signal.SIGKILL)
-    worker.wait(10)
+    worker.wait(stretched(10))
 
     assert checks(system) == ["workers"]
     assert doctor(system, "--ping").code == 1

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from tests.acceptance.conftest import System
+from tests.patience import stretched
 from tests.providers import KEY
 from tests.stub.judge import JUDGE
 from tests.stub.server import Stub, running_stub
@@ -54,7 +55,7 @@ def test_equal_claims_of_a_batch_are_asked_about_once_by_all_workers(system: Sys
     first = system.start_worker(judge="openai", provider="extractive")
     system.until_final(1)
     first.send_signal(signal.SIGTERM)
-    first.wait(30)
+    first.wait(stretched(30))
     assert len(stub.asked) == 1
 
     # A process that never asked: it has it from the ledger.

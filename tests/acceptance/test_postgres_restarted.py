@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tests.acceptance.conftest import System, questions
+from tests.patience import stretched, until
 from worker import local
 from worker.ledger.migrate import migrate
 
@@ -38,16 +39,14 @@ def crash(home: Path) -> None:
     pid = local.status(home).postgres.pid
     assert pid is not None
     os.kill(pid, 9)
-    deadline = time.monotonic() + 20
-    while local.status(home).postgres.running and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert until(lambda: not local.status(home).postgres.running, 20)
 
 
 @pytest.mark.parametrize("away_s", [0.0, 4.0])
 def test_answers_that_came_while_the_database_was_away_are_not_paid_for_again(desk: Desk, away_s: float) -> None:
     desk.submit(questions(60))
     # A lease outlives the outage, so that whoever holds it can still write.
-    desk.start_worker(slots=20, extractive_latency_s=1.0, lease_s=20)
+    desk.start_worker(slots=20, extractive_latency_s=1.0, lease_s=stretched(20))
     desk.until(lambda: desk.one("SELECT count(*) FROM attempt WHERE outcome = 'ok'") >= 5, what="answers")
     desk.until(lambda: desk.one("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="calls")
     crash(desk.home)
@@ -79,7 +78,7 @@ def test_a_worker_told_to_stop_while_the_database_is_away_ends_in_time(desk: Des
     crash(desk.home)
     worker.terminate()
 
-    worker.wait(40)
+    worker.wait(stretched(40))
 
     local.start(desk.home)
     desk.start_worker(slots=20)
@@ -88,7 +87,7 @@ def test_a_worker_told_to_stop_while_the_database_is_away_ends_in_time(desk: Des
 
 def test_answers_outlive_a_worker_that_dies_while_the_database_is_away(desk: Desk) -> None:
     desk.submit(questions(20))
-    worker = desk.start_worker(slots=20, extractive_latency_s=2.0, lease_s=30)
+    worker = desk.start_worker(slots=20, extractive_latency_s=2.0, lease_s=stretched(30))
     desk.until(lambda: desk.one("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 10, what="calls")
     crash(desk.home)
     called = desk.until(lambda: _spooled(desk), within_s=30, what="a spool")
@@ -97,10 +96,10 @@ def test_answers_outlive_a_worker_that_dies_while_the_database_is_away(desk: Des
         time.sleep(0.05)
     called = _spooled(desk)
     worker.kill()
-    worker.wait(10)
+    worker.wait(stretched(10))
 
     local.start(desk.home)
-    desk.start_worker(slots=20, lease_s=30)
+    desk.start_worker(slots=20, lease_s=stretched(30))
     desk.until(lambda: _count(desk) >= 20, within_s=120, what="all final")
 
     assert called >= 10

@@ -11,6 +11,7 @@ from celery import Celery
 from celery.result import AsyncResult
 
 from tests.acceptance.conftest import System, questions
+from tests.patience import stretched
 
 JOBS = 120
 
@@ -26,7 +27,7 @@ def test_jobs_finish_and_every_result_answers_after_flushall(system: System) -> 
     system.until_final(JOBS)
 
     app = Celery(broker=system.redis_url, backend=system.redis_url)
-    results = [AsyncResult(str(job_id), app=app).get(timeout=30) for job_id in job_ids]
+    results = [AsyncResult(str(job_id), app=app).get(timeout=stretched(30)) for job_id in job_ids]
     assert [result["state"] for result in results] == ["completed"] * JOBS
     assert [result["job_id"] for result in results] == [str(job_id) for job_id in job_ids]
     # Nothing was paid for again.
@@ -56,9 +57,9 @@ PRODUCER = textwrap.dedent("""
     app = Celery(broker=sys.argv[1], backend=sys.argv[1])
     job_id = "0192f0c1-2d3e-7abc-8def-0123456789ab"
     job = {"job_id": job_id, "query": "When does the desk open its doors?", "context": ["The desk opens its doors at nine."]}
-    answer = app.send_task("nightdesk.submit", args=[[job, {"query": ""}]], queue="submit").get(timeout=60)
-    result = AsyncResult(job_id, app=app).get(timeout=60)
-    polled = app.send_task("nightdesk.poll", args=[[job_id]], queue="submit").get(timeout=60)
+    answer = app.send_task("nightdesk.submit", args=[[job, {"query": ""}]], queue="submit").get(timeout=stretched(60))
+    result = AsyncResult(job_id, app=app).get(timeout=stretched(60))
+    polled = app.send_task("nightdesk.poll", args=[[job_id]], queue="submit").get(timeout=stretched(60))
     ours = sorted({name.partition(".")[0] for name in sys.modules} & {"worker", "tasks", "schemas"})
     print(json.dumps({"answer": answer, "result": result, "polled": polled, "ours": ours}))
 """)

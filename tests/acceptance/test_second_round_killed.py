@@ -6,6 +6,7 @@ import signal
 from typing import Any
 
 from tests.acceptance.conftest import System
+from tests.patience import stretched
 from tests.stub import faults
 from tests.stub.server import running_stub
 
@@ -37,7 +38,7 @@ def test_the_next_worker_goes_on_with_the_second_round(system: System) -> None:
         killed = system.start_worker(provider="mine", providers=mine)
         system.until(lambda: len(stub.asked) == 2, what="the second call")
         os.killpg(killed.pid, signal.SIGKILL)
-        killed.wait(10)
+        killed.wait(stretched(10))
 
         system.start_worker(provider="mine", providers=mine)
         system.until_final(1)

@@ -4,6 +4,7 @@ import os
 import signal
 
 from tests.acceptance.conftest import System, questions
+from tests.patience import stretched
 
 JOBS = 60
 
@@ -15,7 +16,7 @@ def test_another_worker_finishes_what_a_killed_one_began(system: System) -> None
     system.until(lambda: system.one("SELECT count(*) FROM attempt WHERE outcome = 'ok'") >= 10, what="answers")
     system.until(lambda: system.one("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="open calls")
     os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait(10)
+    killed.wait(stretched(10))
     cut_off = system.one("SELECT count(*) FROM attempt WHERE closed_at IS NULL")
     assert cut_off >= 1
 
@@ -36,7 +37,7 @@ def test_no_job_with_a_stored_answer_is_called_again(system: System) -> None:
     killed = system.start_worker("generate", slots=30, extractive_latency_s=0.2)
     system.until(lambda: system.one("SELECT count(*) FROM completion") >= 20, what="answers")
     os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait(10)
+    killed.wait(stretched(10))
     answered = [row[0] for row in system.rows("SELECT job_id FROM completion")]
 
     system.start_worker(slots=30)

@@ -94,7 +94,7 @@ class Ground(System):
         """End a worker as a power cut would, if it has not ended by itself."""
         with suppress(ProcessLookupError):
             os.killpg(worker.pid, signal.SIGKILL)
-        worker.wait(10)
+        worker.wait()
 
     # ---- moments to wait for ----
 
@@ -151,14 +151,11 @@ class Ground(System):
     def freeze(self, name: str) -> Callable[[], None]:
         """Stop a server's processes without closing a connection; returns what thaws them."""
         server = getattr(local.status(self.home), name)
-        family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
-        for process in family:
-            process.suspend()
+        frozen = [process for process in family(server.pid) if unless_ended(process.suspend)]
 
         def thaw() -> None:
-            for process in family:
-                if process.is_running():
-                    process.resume()
+            for process in frozen:
+                unless_ended(process.resume)
 
         return thaw
 
@@ -179,8 +176,7 @@ class Ground(System):
 
     def connects_from(self, worker: subprocess.Popen[bytes], port: int) -> bool:
         """Whether this port is the worker's own end of a connection."""
-        family = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
-        return any(one.laddr.port == port for process in family for one in process.net_connections("tcp"))
+        return any(port in ports_of(process) for process in family(worker.pid))
 
     def cut_connections(self) -> None:
         """Cut every connection to the database."""
@@ -285,6 +281,33 @@ def deadline(seconds: float) -> Callable[[], bool]:
     """True once so many seconds have passed."""
     ends = time.monotonic() + seconds
     return lambda: time.monotonic() >= ends
+
+
+def family(pid: int) -> Iterator[psutil.Process]:
+    """A process, then those below it: they are listed once the first was dealt with, so a stopped one starts no more.
+
+    Raises: NoSuchProcess when the first is gone; of the others any may end at any moment.
+    """
+    first = psutil.Process(pid)
+    yield first
+    yield from first.children(recursive=True)
+
+
+def unless_ended(act: Callable[[], object]) -> bool:
+    """Act on a process; False when it ended before."""
+    try:
+        act()
+    except psutil.NoSuchProcess:
+        return False
+    return True
+
+
+def ports_of(process: psutil.Process) -> set[int]:
+    """The process's own ends of its TCP connections; none once it ended."""
+    try:
+        return {connection.laddr.port for connection in process.net_connections("tcp")}
+    except psutil.NoSuchProcess:
+        return set()
 
 
 @contextmanager

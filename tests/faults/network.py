@@ -3,12 +3,13 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import psutil
 
-from tests.faults.ground import Account, Ground
+from tests.faults.ground import Account, Ground, family, unless_ended
 from tests.faults.listing import JOBS, NotPossibleHere, experiment
 from tests.faults.proxy import running_proxy
 from worker import local
@@ -46,29 +47,34 @@ def postgres_half_open(here: Ground) -> Account:
 def no_room(here: Ground, name: str) -> Iterator[None]:
     """Let no file of a server grow."""
     server = getattr(local.status(here.home), name)
-    family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
-    limit_files(family, str(NO_ROOM_BYTES))
-    yield
-    limit_files([process for process in family if process.is_running()], "unlimited")
+    limited = limit_files(family(server.pid), str(NO_ROOM_BYTES))
+    try:
+        yield
+    finally:
+        limit_files(limited, "unlimited")
 
 
-def limit_files(family: list[psutil.Process], limit: str) -> None:
-    """Set the soft limit of file sizes, as the user whose processes these are."""
+def limit_files(processes: Iterable[psutil.Process], limit: str) -> list[psutil.Process]:
+    """Set the soft limit of file sizes, as the user whose processes these are; returns those that had not ended."""
     prlimit = shutil.which("prlimit")
     if prlimit is None:
         raise NotPossibleHere("there is no prlimit")
-    for process in family:
-        done = subprocess.run(
-            [prlimit, "--pid", str(process.pid), f"--fsize={limit}:"],
-            # Both must be the process's own where root may not do everything.
-            user=process.uids().real if os.getuid() == 0 else None,
-            group=process.gids().real if os.getuid() == 0 else None,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode and process.is_running():
-            raise NotPossibleHere(f"a limit can't be set: {done.stderr.strip()}")
+    return [process for process in processes if unless_ended(partial(_limit, prlimit, process, limit))]
+
+
+def _limit(prlimit: str, process: psutil.Process, limit: str) -> None:
+    done = subprocess.run(
+        [prlimit, "--pid", str(process.pid), f"--fsize={limit}:"],
+        # Both must be the process's own where root may not do everything.
+        user=process.uids().real if os.getuid() == 0 else None,
+        group=process.gids().real if os.getuid() == 0 else None,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # An unreaped process is listed, and takes no limit.
+    if done.returncode and process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        raise NotPossibleHere(f"a limit can't be set: {done.stderr.strip()}")
 
 
 @experiment("PostgreSQL's disk is full for 10 s")

@@ -11,6 +11,7 @@ from celery.result import AsyncResult
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
+from tests.patience import stretched
 from tests.servers import Servers
 from worker.doorbell import CeleryDoorbell, ring
 from worker.settings import Settings
@@ -49,9 +50,9 @@ def test_a_result_is_found_by_a_stock_client_until_it_is_forgotten(redis_url: st
     async def work(doorbell: CeleryDoorbell) -> None:
         await doorbell.publish([(job_id, b'{"state": "failed", "response": "none"}')])
         # A failed job returns as well: get() never raises or hangs.
-        assert AsyncResult(str(job_id), app=app).get(timeout=5)["state"] == "failed"
+        assert AsyncResult(str(job_id), app=app).get(timeout=stretched(5))["state"] == "failed"
         await doorbell.publish([(job_id, b'{"state": "completed"}')])
-        assert AsyncResult(str(job_id), app=app).get(timeout=5) == {"state": "completed"}
+        assert AsyncResult(str(job_id), app=app).get(timeout=stretched(5)) == {"state": "completed"}
         await doorbell.forget([job_id])
         assert AsyncResult(str(job_id), app=app).state == "PENDING"
 

@@ -13,11 +13,12 @@ import pytest
 from schemas.states import Step
 from tasks.ports import LeaseKey
 from tests.builders import make_batch, make_jobs, make_request
+from tests.patience import stretched, until
 from worker import keeper as module
 from worker.keeper import LeaseKeeper
 from worker.ledger.postgres import PostgresLedger
 
-LEASE = timedelta(seconds=0.8)
+LEASE = timedelta(seconds=stretched(0.8))
 
 
 class Loop:
@@ -59,10 +60,7 @@ def seconds_left(database_url: str, job_id: UUID) -> float:
 
 
 def eventually(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert until(true, 10)
 
 
 def started(database_url: str, loop: Loop, dead: Callable[[], None] | None = None) -> LeaseKeeper:
@@ -88,7 +86,7 @@ def test_whoever_holds_a_lease_that_is_gone_is_told(database_url: str, loop: Loo
         connection.execute("UPDATE job SET lease_token = gen_random_uuid()")
     keeper.hold(key, told.set)
 
-    assert told.wait(10)
+    assert told.wait(stretched(10))
     asyncio.run(keeper.stop())
 
 
@@ -103,7 +101,7 @@ def test_a_lease_is_surely_held_while_it_was_confirmed_or_renewed_lately(databas
 
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("UPDATE job SET lease_token = gen_random_uuid()")
-    assert lost.wait(10)
+    assert lost.wait(stretched(10))
     assert not keeper.surely_held(key, long_ago)
     asyncio.run(keeper.stop())
 
@@ -112,9 +110,7 @@ def test_a_released_lease_is_not_renewed(database_url: str, loop: Loop) -> None:
     keeper, key = started(database_url, loop), leased(database_url)
     keeper.hold(key, lambda: None)
     keeper.release(key)
-    deadline = time.monotonic() + 10
-    while seconds_left(database_url, key.job_id) > 0 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: seconds_left(database_url, key.job_id) <= 0, 10)
     assert seconds_left(database_url, key.job_id) <= 0
     asyncio.run(keeper.stop())
 
@@ -127,12 +123,10 @@ def test_a_loop_that_is_dead_does_not_keep_its_leases(
     keeper, key = started(database_url, loop, dead=dead.set), leased(database_url)
     keeper.hold(key, lambda: None)
     frozen = threading.Event()
-    loop.loop.call_soon_threadsafe(frozen.wait, 15)
-    deadline = time.monotonic() + 10
-    while seconds_left(database_url, key.job_id) > 0 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    loop.loop.call_soon_threadsafe(frozen.wait, stretched(15))
+    until(lambda: seconds_left(database_url, key.job_id) <= 0, 10)
     left = seconds_left(database_url, key.job_id)
-    told = dead.wait(10)
+    told = dead.wait(stretched(10))
     frozen.set()
     asyncio.run(keeper.stop())
 
@@ -143,8 +137,5 @@ def test_a_loop_that_is_dead_does_not_keep_its_leases(
 
 def test_the_keeper_waits_for_a_database_that_is_away(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     keeper = started("postgresql://nobody@127.0.0.1:1/none", loop)
-    deadline = time.monotonic() + 30
-    while "leases could not be renewed" not in caplog.text and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert "leases could not be renewed" in caplog.text
+    assert until(lambda: "leases could not be renewed" in caplog.text, 30)
     asyncio.run(keeper.stop())

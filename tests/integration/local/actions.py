@@ -14,6 +14,7 @@ import psutil
 import psycopg
 import redis
 
+from tests.patience import stretched
 from worker.local import Endpoints, LocalOptions, status
 from worker.local.polling import poll
 
@@ -66,7 +67,7 @@ def pids(home: Path) -> dict[str, int]:
 def kill(pid: int) -> None:
     process = psutil.Process(pid)
     process.kill()
-    assert poll(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 10.0)
+    assert poll(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, stretched(10.0))
 
 
 def start_elsewhere(
@@ -84,7 +85,7 @@ def start_elsewhere(
 
 def finish(process: "subprocess.Popen[str]") -> frozenset[str]:
     """Wait for a process of ``start_elsewhere`` and return the names it printed."""
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=stretched(60))
     assert process.returncode == 0
     return frozenset(output.strip().split(",")) - {""}
 
@@ -118,6 +119,6 @@ def as_user(uid: int, gid: int, work: Callable[[], str]) -> str:
 def interrupt(process: "subprocess.Popen[str]") -> None:
     """Kill a process the hard way, and collect it."""
     process.send_signal(signal.SIGKILL)
-    process.wait(timeout=10)
+    process.wait(timeout=stretched(10))
     assert process.stdout is not None
     process.stdout.close()
