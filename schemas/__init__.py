@@ -1,8 +1,8 @@
-"""The nouns of Nightdesk: frozen pydantic models and enums of the wire contract; imports nothing else of ours.
+"""The nouns of Nightdesk: frozen pydantic models and enums of the wire contract, without imports from other packages.
 
-``job`` and ``batch`` come in, ``generation`` says how to answer, ``prompt`` and ``completion`` are what goes to and
-comes from a provider, ``answer`` and ``grounding`` are what is made of it, ``record`` is what is kept and returned,
-``failure`` is what went wrong, ``states`` is the life of a job.
+``job`` and ``batch`` are the input, ``generation`` is the configuration of an answer, ``prompt`` and ``completion`` are
+the request to a provider and its response, ``answer`` and ``grounding`` are the answer and its check, ``record`` is
+the audit record and the result, ``failure`` is an error, ``states`` is the life of a job.
 """
 
 CONTRACT_VERSION = 1

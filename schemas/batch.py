@@ -1,4 +1,4 @@
-"""A batch: jobs submitted together, and what can be said of them as a whole."""
+"""A batch: jobs from one submission, with their joint options, counts and cost."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -12,7 +12,7 @@ from schemas.states import JobState, Outcome
 
 
 class BatchRequest(Contract):
-    """What a producer may say of a batch; submitting the same ``key`` again returns the same jobs by position."""
+    """The options of a batch; another submission with the same ``key`` returns the same jobs by position."""
 
     key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     name: Annotated[str, Field(max_length=256)] | None = None

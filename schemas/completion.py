@@ -1,4 +1,4 @@
-"""What a paid call returned: the answer as received, its usage, and the snapshot of the provider."""
+"""The result of a paid call: the raw answer, its usage, and the snapshot of the provider."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -12,7 +12,7 @@ from schemas.generation import AnswerProtocol
 
 
 class FinishReason(StrEnum):
-    """Why the model stopped, in one vocabulary for all providers."""
+    """The reason that the model stopped, in one vocabulary for all providers."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -25,7 +25,7 @@ class FinishReason(StrEnum):
 
 
 class Usage(Contract):
-    """Tokens of one call, in one meaning for all providers: ``input_tokens`` is everything sent, cached included."""
+    """Tokens of one call, with one meaning for all providers: ``input_tokens`` includes cached tokens."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -38,7 +38,7 @@ class Usage(Contract):
 
 
 class SharedFrom(Contract):
-    """Whose answer was taken instead of making a call: that of another job, of the same tenant, for the same request."""
+    """The origin of a shared answer: another job of the same tenant with an identical request."""
 
     job_id: UUID
     attempt_id: UUID = Field(description="the call that was made and paid for")
@@ -46,7 +46,7 @@ class SharedFrom(Contract):
 
 
 class ProviderSnapshot(Contract):
-    """What was asked of a provider and what came back, enough to explain and repeat the call. Holds no secret."""
+    """The request to a provider and its response, enough to explain and repeat the call; contains no secret."""
 
     provider: str
     model_asked: str | None = None
@@ -56,21 +56,23 @@ class ProviderSnapshot(Contract):
     lane: str = "standard"
     protocol: AnswerProtocol | None = None
     fallback_from: tuple[str, ...] = Field(
-        default=(), description="'provider: kind of failure' of those asked before it in this turn"
+        default=(), description="'provider: kind of failure' of the earlier providers in the fallback chain"
     )
     endpoint: str | None = Field(default=None, description="host and path, without credentials or query")
     request_id: str | None = None
     parameters_sent: dict[str, Any] = Field(default_factory=dict)
-    parameters_dropped: dict[str, str] = Field(default_factory=dict, description="parameter: why it was not sent")
+    parameters_dropped: dict[str, str] = Field(
+        default_factory=dict, description="parameter: reason that it was not sent"
+    )
     sdk: str | None = Field(default=None, description="name and version")
     rate_limits: dict[str, str] = Field(default_factory=dict, description="rate-limit headers as received")
     shared_from: SharedFrom | None = Field(
-        default=None, description="no call was made for this job; request id, model and tier returned are of that one"
+        default=None, description="origin of a shared answer; request id, model and tier returned are those of its call"
     )
 
 
 class NativeCitation(Contract):
-    """A citation in the provider's own form, in terms of the answer text and the shown sources."""
+    """A citation in the provider's own form, with positions in the answer and source numbers of the prompt."""
 
     start: int
     end: int
@@ -79,7 +81,7 @@ class NativeCitation(Contract):
 
 
 class Completion(Contract):
-    """One answer of a provider, parsed just enough to know its text, why it stopped, and what it used."""
+    """One answer of a provider, parsed only for its text, its finish reason and its usage."""
 
     text: str
     finish_reason: FinishReason

@@ -1,4 +1,4 @@
-"""What went wrong: the failure kinds and the stored failure."""
+"""Failures: their kinds and their stored form."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -7,14 +7,14 @@ from schemas.base import Contract
 
 
 class FailureKind(StrEnum):
-    """Why an attempt or a job failed; the retry policy decides by this alone."""
+    """The cause of a failed attempt or job; the retry policy depends on this alone."""
 
     RATE_LIMITED = "rate_limited"
-    """429: later, without spending an attempt."""
+    """429: the job tries again later, without spending an attempt."""
     QUOTA = "quota"
-    """Quota or spend limit: the lane pauses, the jobs are kept."""
+    """Quota or spend limit: the lane pauses, the jobs wait."""
     OVERLOADED = "overloaded"
-    """The provider said it is too busy, before doing the work."""
+    """The provider refused for overload before doing any work."""
     UNAVAILABLE = "unavailable"
     """Connection refused or no route: the request was never sent."""
     UNKNOWN_OUTCOME = "unknown_outcome"
@@ -27,12 +27,12 @@ class FailureKind(StrEnum):
     NOT_FOUND = "not_found"
     """Unknown model or endpoint."""
     BAD_ANSWER = "bad_answer"
-    """An answer came that is not of the provider's protocol."""
+    """The answer does not follow the provider's protocol."""
     REFUSED = "refused"
     MISSING_CITATIONS = "missing_citations"
     """Fewer citations than ``min_citations``, with ``missing_citations: failed``."""
     UNSTORABLE = "unstorable"
-    """The database cannot keep this row."""
+    """The database cannot store this row."""
     BUDGET = "budget"
     CONFIGURATION = "configuration"
     ATTEMPTS_SPENT = "attempts_spent"
@@ -41,11 +41,11 @@ class FailureKind(StrEnum):
     WORKER_LOST = "worker_lost"
     """Its worker died or stopped renewing again and again: the job may be the cause."""
     INTERNAL = "internal"
-    """A defect of ours; the message carries the exception."""
+    """A defect of Nightdesk; the message contains the exception."""
 
 
 class Failure(Contract):
-    """One failure as it is stored with the attempt or the job."""
+    """One failure, stored with the attempt or the job."""
 
     kind: FailureKind
     message: str

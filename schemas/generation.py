@@ -1,4 +1,4 @@
-"""How an answer is to be made: the caller's configuration of one generation, with its defaults."""
+"""The caller's configuration of one answer, with its defaults."""
 
 from enum import StrEnum
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from schemas.structured import READY_MADE
 
 
 class GenerationMode(StrEnum):
-    """What kind of answer the model is asked for."""
+    """The kind of answer that the prompt requests."""
 
     SIMPLE = "simple"
     GROUNDED = "grounded"
@@ -24,7 +24,7 @@ class GenerationMode(StrEnum):
 
 
 class OutputFormat(StrEnum):
-    """The shape of the rendered answer; ``auto`` is decided from intent or query."""
+    """The format of the rendered answer; ``auto`` depends on the intent or the query."""
 
     PLAIN = "plain"
     MARKDOWN = "markdown"
@@ -36,7 +36,7 @@ class OutputFormat(StrEnum):
 
 
 class CitationStyle(StrEnum):
-    """How the renderer writes a citation into the answer."""
+    """The style of citations in the answer."""
 
     SOURCE = "source"
     """``[Source 1]``"""
@@ -51,7 +51,7 @@ class CitationStyle(StrEnum):
 
 
 class OnUngrounded(StrEnum):
-    """What happens to an answer whose claims are not all supported, when grounding is required."""
+    """The treatment of an answer with unsupported claims if grounding is required."""
 
     FLAG = "flag"
     REDACT = "redact"
@@ -60,14 +60,14 @@ class OnUngrounded(StrEnum):
 
 
 class MissingCitations(StrEnum):
-    """What becomes of an answer with fewer citations than ``min_citations``."""
+    """The outcome of an answer with fewer citations than ``min_citations``."""
 
     PARTIAL = "partial"
     FAILED = "failed"
 
 
 class Lane(StrEnum):
-    """How the provider is called."""
+    """The way to call the provider."""
 
     STANDARD = "standard"
     BACKGROUND = "background"
@@ -85,7 +85,7 @@ class CheckerName(StrEnum):
 
 
 class AnswerProtocol(StrEnum):
-    """The canonical form in which the model is asked to answer."""
+    """The canonical form that the prompt requests from the model."""
 
     SEGMENTS = "segments"
     """JSON: segments of text with source numbers and verbatim quotes."""
@@ -96,7 +96,7 @@ class AnswerProtocol(StrEnum):
 
 
 class FallbackMessages(Contract):
-    """Texts shown instead of an answer; None takes Nightdesk's own."""
+    """Texts in place of an answer; None uses Nightdesk's own."""
 
     no_evidence: str | None = None
     abstained: str | None = None
@@ -106,7 +106,7 @@ class FallbackMessages(Contract):
 
 
 class Sampling(Contract):
-    """Sampling parameters beyond temperature; sent where the provider has them, else recorded as dropped."""
+    """Sampling parameters besides temperature; sent if the provider has them, else recorded as dropped."""
 
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=1)] | None = None
@@ -115,21 +115,21 @@ class Sampling(Contract):
 
 
 class GenerationConfig(Contract):
-    """How one job is answered and checked. An unknown key is an error, so that a typo is never silently ignored."""
+    """The configuration of the answer and the check of one job; an unknown key is an error, so that no typo is ignored."""
 
-    mode: GenerationMode = Field(default=GenerationMode.GROUNDED, description="what kind of answer is asked for")
+    mode: GenerationMode = Field(default=GenerationMode.GROUNDED, description="kind of answer")
     output_format: OutputFormat = Field(default=OutputFormat.MARKDOWN, description="shape of the rendered answer")
-    citation_style: CitationStyle = Field(default=CitationStyle.NUMBERED, description="how a citation is written")
+    citation_style: CitationStyle = Field(default=CitationStyle.NUMBERED, description="style of citations")
     include_citations: bool = Field(default=True, description="show citation markers in the answer")
     min_citations: Annotated[int, Field(ge=0, le=100)] = Field(
         default=1, description="fewer citations: see missing_citations; needs include_citations"
     )
     missing_citations: MissingCitations = Field(
-        default=MissingCitations.PARTIAL, description="what fewer than min_citations make of the job"
+        default=MissingCitations.PARTIAL, description="outcome of a job with fewer than min_citations"
     )
     require_grounding: bool = Field(default=True, description="claims without support change the outcome")
     on_ungrounded: OnUngrounded = Field(
-        default=OnUngrounded.FLAG, description="what happens to an answer with claims without support"
+        default=OnUngrounded.FLAG, description="treatment of an answer with unsupported claims"
     )
     ungrounded_appendix: bool = Field(
         default=True, description="flagged claims are also listed under the answer; never in JSON or a table"
@@ -140,11 +140,10 @@ class GenerationConfig(Contract):
         default=(),
         description="providers tried next, in order, as 'provider' or 'provider:model'; none: from the settings",
     )
-    lane: Lane = Field(default=Lane.STANDARD, description="how the provider is called")
+    lane: Lane = Field(default=Lane.STANDARD, description="way of calling the provider")
     answer_protocol: AnswerProtocol | None = Field(
         default=None,
-        description="form in which the model is asked to answer; none: what the provider serves best. An "
-        "output_schema needs segments",
+        description="form of the model's answer; none: the best one of the provider. An output_schema needs segments",
     )
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = Field(default=1024, description="most tokens of the answer")
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
@@ -155,28 +154,28 @@ class GenerationConfig(Contract):
     stream: bool = Field(default=False, description="publish tokens as they come")
     share: bool = Field(
         default=True,
-        description="where the settings let the tenant share answers: take that of an identical request, and give this "
-        "one to others; false: a call of its own",
+        description="use the answer of an identical request, and offer this answer to others, if the settings allow it "
+        "for the tenant; false: always a call",
     )
     output_schema: dict[str, Any] | Annotated[str, Field(json_schema_extra={"enum": [*READY_MADE]})] | None = Field(
         default=None,
-        description="JSON Schema of an object that goes with the answer, or AnswerWithSources or ComparisonResult",
+        description="JSON Schema of an object beside the answer, or AnswerWithSources or ComparisonResult",
     )
     min_sources: Annotated[int, Field(ge=0)] = Field(default=1, description="fewer sources: abstain without a call")
     min_relevance: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.4, description="least mean of the relevance scores given; without scores the rule does not apply"
+        default=0.4, description="least mean of the relevance scores; without scores the rule does not apply"
     )
     max_context_tokens: Annotated[int, Field(ge=100)] = Field(
         default=8000, description="sources beyond it are trimmed at a sentence end or left out, with a warning"
     )
     max_response_length: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="characters; a longer answer is asked for once more, then cut at a sentence end"
+        default=None, description="characters; a longer answer gets a second round, then it is cut at a sentence end"
     )
     language: str | None = Field(default=None, description="of the answer; none: that of the query")
-    role: str | None = Field(default=None, description="who answers: a role and its tone")
-    audience: str | None = Field(default=None, description="for whom the answer is written")
+    role: str | None = Field(default=None, description="role and tone of the answer")
+    audience: str | None = Field(default=None, description="readers of the answer")
     plain_language: bool = Field(default=False, description="short sentences, everyday words, terms explained")
-    style: str | None = Field(default=None, description="how the reader wants answers written, in words")
+    style: str | None = Field(default=None, description="the reader's wishes for the wording, in words")
     fallback_messages: FallbackMessages | None = Field(
         default=None, description="texts for no_evidence, abstained, rejected, failed, refused; none: Nightdesk's own"
     )
@@ -188,8 +187,8 @@ class GenerationConfig(Contract):
     )
     judge: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
-        description="who judges where the layer 'judge' runs, as 'provider' or 'provider:model': another model than the "
-        "one that answers; none: from the settings",
+        description="model for the layer 'judge', as 'provider' or 'provider:model', different from the model that "
+        "answers; none: from the settings",
     )
     max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(default=4, description="spent failures per step")
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = Field(default=60.0, description="seconds a call may take")
@@ -198,7 +197,7 @@ class GenerationConfig(Contract):
 
     @property
     def check_step(self) -> Step:
-        """The step that checks the answer: where the local model is wanted, the one whose workers have it."""
+        """The step that checks the answer: the one of workers with the local model if a checker needs it."""
         return Step.LOCAL if CheckerName.LOCAL in self.checkers else Step.CHECK
 
     @field_validator("output_schema")
@@ -210,16 +209,16 @@ class GenerationConfig(Contract):
 
 
 class Recheck(Contract):
-    """With what a stored answer is checked again; what is None stays as the job's config says."""
+    """The options for another check of a stored answer; None keeps the value of the job's config."""
 
     checkers: tuple[CheckerName, ...] | None = None
     judge: Annotated[str, Field(min_length=1)] | None = None
     id: UUID | None = Field(
         default=None,
-        description="of the command; what a judge says is shared among the jobs of one command, and with none other",
+        description="id of the command; the jobs of one command share cached judge verdicts, other jobs do not",
     )
 
     def applied(self, config: GenerationConfig) -> GenerationConfig:
         """The config of the check."""
-        given = {"checkers": self.checkers, "judge": self.judge}
-        return config.model_copy(update={name: value for name, value in given.items() if value is not None})
+        overrides = {"checkers": self.checkers, "judge": self.judge}
+        return config.model_copy(update={name: value for name, value in overrides.items() if value is not None})

@@ -1,4 +1,4 @@
-"""What the check found: claims, their verdicts and evidence, and the scores of the whole answer."""
+"""The result of the check: claims with verdicts and evidence, and the scores of the whole answer."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -10,13 +10,13 @@ from schemas.base import Contract
 
 
 class Verdict(StrEnum):
-    """What the check says of one claim."""
+    """The verdict of the check on one claim."""
 
     SUPPORTED = "supported"
     CONTRADICTED = "contradicted"
     UNSUPPORTED = "unsupported"
     NOT_CHECKABLE = "not_checkable"
-    """A question, a greeting, a word about the sources: nothing to check."""
+    """Nothing to check: a question, a greeting, a remark about the sources."""
     UNCHECKED = "unchecked"
     """Checkable, but no checker gave a verdict; never counted as supported."""
 
@@ -25,7 +25,7 @@ Score = Annotated[float, Field(ge=0, le=1)]
 
 
 class Evidence(Contract):
-    """The span of a source that supports or contradicts a claim; ``[start, end)`` in code points of its content."""
+    """A span ``[start, end)`` of a source that supports or contradicts a claim, in code points of its content."""
 
     source_index: int = Field(ge=0)
     start: int = Field(ge=0)
@@ -34,7 +34,7 @@ class Evidence(Contract):
 
 
 class HeardFrom(Contract):
-    """The call in which a judge said its word, when it was not asked again for this answer."""
+    """The earlier call that gave a cached judge verdict."""
 
     job_id: UUID
     attempt_id: UUID
@@ -42,7 +42,7 @@ class HeardFrom(Contract):
 
 
 class JudgeWord(Contract):
-    """What a judge itself said of a claim, before it was weighed against what the other layers found."""
+    """A judge's own verdict on a claim, before fusion with the other layers."""
 
     verdict: Verdict = Field(
         description="of one that gives a probability: supported from one half on, else unsupported"
@@ -62,10 +62,10 @@ class Claim(Contract):
     miscited: bool = Field(default=False, description="supported, but only by a source that the claim does not cite")
     evidence: tuple[Evidence, ...] = ()
     checker: str | None = Field(default=None, description="the layer that decided")
-    judge: JudgeWord | None = Field(default=None, description="what the judge said, if its word counted")
+    judge: JudgeWord | None = Field(default=None, description="the judge's own verdict, if it counted")
     reason: str = ""
     heard_from: HeardFrom | None = Field(
-        default=None, description="the judge's word was heard before in this batch; this job paid nothing for it"
+        default=None, description="source of a cached judge verdict; this job paid nothing for it"
     )
 
 
@@ -83,5 +83,5 @@ class Grounding(Contract):
     )
     claims: tuple[Claim, ...] = ()
     checkers: dict[str, str] = Field(default_factory=dict, description="layer: version that ran")
-    failed_checkers: dict[str, str] = Field(default_factory=dict, description="layer: why it gave no verdict")
+    failed_checkers: dict[str, str] = Field(default_factory=dict, description="layer: reason that it gave no verdict")
     counts: dict[Verdict, int] = Field(default_factory=dict)

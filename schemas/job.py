@@ -1,4 +1,4 @@
-"""What a producer hands in for one job: the question, its sources and its config."""
+"""The submission of one job: the question, its sources and its config."""
 
 from typing import Annotated, Any
 from uuid import NAMESPACE_URL, uuid5
@@ -10,7 +10,7 @@ from schemas.generation import GenerationConfig
 from schemas.metadata import Metadata
 
 SOURCE_NAMESPACE = uuid5(NAMESPACE_URL, "nightdesk:source")
-"""Namespace of the ids derived from a source's content (UUIDv5)."""
+"""Namespace of the ids from a source's content (UUIDv5)."""
 
 MAX_SOURCES = 2_000
 MAX_SOURCE_CHARACTERS = 1_000_000
@@ -22,9 +22,9 @@ MAX_RESPONSE_CHARACTERS = 1_000_000
 MAX_SOURCE_ID_CHARACTERS = 2_048
 """Ids of chunks and documents may be URLs."""
 MAX_REQUEST_BYTES = 16_000_000
-"""Of a job as a whole, as the JSON that is stored: more than any model can read."""
+"""Largest job as stored JSON: more than any model can read."""
 MAX_LINE_BYTES = 4 * MAX_REQUEST_BYTES
-"""Of a job as a line of a file: characters escaped as \\uXXXX take up to three times their bytes as stored."""
+"""Largest job as a line of a file: characters in the form \\uXXXX take up to three times their stored bytes."""
 
 SHOWN_METADATA = (
     "title",
@@ -37,18 +37,18 @@ SHOWN_METADATA = (
     "document_type",
     "date",
 )
-"""The only metadata keys of a source that a model is shown."""
+"""The only metadata keys of a source in the prompt."""
 
 
 Turn = Annotated[str, Field(max_length=MAX_TURN_CHARACTERS)]
-"""What one side of a conversation said."""
+"""The text of one side of a conversation."""
 
 
 class SourceContext(Contract):
-    """One retrieved chunk given with the job.
+    """One retrieved chunk of the job.
 
-    Ids that are not given are derived from the content (UUIDv5), so the same chunk has the same id in every job.
-    Unknown keys (a plain ``title`` beside ``content`` is usual) go to ``metadata``.
+    A missing id is derived from the content (UUIDv5), so the same chunk has the same id in every job. Unknown keys (a
+    plain ``title`` beside ``content`` is usual) go to ``metadata``.
     """
 
     content: Annotated[str, Field(min_length=1, max_length=MAX_SOURCE_CHARACTERS)]
@@ -65,14 +65,14 @@ class SourceContext(Contract):
             value = {"content": value}
         if not isinstance(value, dict):
             return value
-        known = {key: value[key] for key in value if key in cls.model_fields}
+        fields = {key: value[key] for key in value if key in cls.model_fields}
         extra = {key: value[key] for key in value if key not in cls.model_fields}
-        if extra and isinstance(known.get("metadata", {}), dict):
-            known["metadata"] = {**extra, **known.get("metadata", {})}
+        if extra and isinstance(fields.get("metadata", {}), dict):
+            fields["metadata"] = {**extra, **fields.get("metadata", {})}
         for key in ("chunk_id", "document_id"):
-            if isinstance(known.get(key), int):
-                known[key] = str(known[key])
-        return known
+            if isinstance(fields.get(key), int):
+                fields[key] = str(fields[key])
+        return fields
 
     @model_validator(mode="after")
     def _derive_ids(self) -> "SourceContext":
@@ -88,7 +88,7 @@ class SourceContext(Contract):
 class JobRequest(Contract):
     """One question with its sources and config; the immutable request of a job.
 
-    With ``response`` the job is *check-only*: generation is skipped, ``query`` is optional, and the given answer is
+    With ``response`` the job is *check-only*: generation is skipped, ``query`` is optional, and the supplied answer is
     checked. Unknown top-level keys go to ``metadata``.
     """
 
@@ -123,9 +123,9 @@ class JobRequest(Contract):
         extra = unknown_keys(value)
         if not extra or not isinstance(value.get("metadata", {}), dict):
             return value
-        known = {key: value[key] for key in value if key in cls.model_fields}
-        known["metadata"] = {**{key: value[key] for key in extra}, **value.get("metadata", {})}
-        return known
+        fields = {key: value[key] for key in value if key in cls.model_fields}
+        fields["metadata"] = {**{key: value[key] for key in extra}, **value.get("metadata", {})}
+        return fields
 
     @field_validator("context", mode="before")
     @classmethod
@@ -137,17 +137,15 @@ class JobRequest(Contract):
     @model_validator(mode="after")
     def _query_unless_check_only(self) -> "JobRequest":
         if self.response is None and not self.query.strip():
-            raise ValueError(
-                "'query' is missing or empty (only a check-only job, one with 'response', may leave it out)"
-            )
+            raise ValueError("'query' is missing or empty (only a check-only job, one with 'response', may omit it)")
         return self
 
     @property
     def check_only(self) -> bool:
-        """Whether the answer was given and only the check runs."""
+        """True if the request supplies the answer, so that only the check runs."""
         return self.response is not None
 
 
 def unknown_keys(raw: dict[str, Any]) -> list[str]:
-    """The top-level keys of a raw request that are not of the contract and so go to ``metadata``, in their order."""
+    """The top-level keys of a raw request outside the contract, in order; they go to ``metadata``."""
     return [key for key in raw if key not in JobRequest.model_fields]

@@ -1,4 +1,4 @@
-"""Metadata as a producer hands it in: any JSON object, as long as it is small and flat enough to be carried along."""
+"""Metadata of a job: any JSON object of limited size and depth."""
 
 import json
 from typing import Annotated, Any
@@ -6,10 +6,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 MAX_METADATA_CHARACTERS = 100_000
-"""As JSON; it is stored with each job and returned with each result."""
+"""Most characters of JSON; each job stores it and each result returns it."""
 
 MAX_METADATA_LEVELS = 32
-"""Objects and lists inside each other; deeper ones break parsers further on."""
+"""Deepest nesting of objects and lists; deeper nesting breaks parsers downstream."""
 
 
 def _bounded(metadata: dict[str, Any]) -> dict[str, Any]:

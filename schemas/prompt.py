@@ -1,4 +1,4 @@
-"""What a model is shown: rendered messages that refer to the request's sources, and their proof by hash."""
+"""The prompt: rendered messages that refer to the request's sources, with a hash as proof."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from schemas.generation import AnswerProtocol
 
 
 class Role(StrEnum):
-    """Who speaks in a message."""
+    """The speaker of a message."""
 
     SYSTEM = "system"
     USER = "user"
@@ -27,7 +27,7 @@ class TextPart(Contract):
 
 
 class SourcePart(Contract):
-    """A span of one of the request's sources, referred to instead of repeated. ``[start, end)`` in code points."""
+    """A reference to a span ``[start, end)`` of one of the request's sources, in code points."""
 
     type: Literal["source"] = "source"
     source_index: Annotated[int, Field(ge=0)]
@@ -36,13 +36,13 @@ class SourcePart(Contract):
 
 
 class Message(Contract):
-    """One message in order of its parts."""
+    """One message as a sequence of parts."""
 
     role: Role
     parts: tuple[Annotated[TextPart | SourcePart, Field(discriminator="type")], ...]
 
     def text(self, contents: Sequence[str]) -> str:
-        """The exact text, with the sources' spans put in.
+        """The exact text, with the text of each source span.
 
         Args:
             contents: the contents of the request's sources, by ``source_index``.
@@ -54,18 +54,18 @@ class Message(Contract):
 
 
 class LeftOutReason(StrEnum):
-    """Why a source was not shown."""
+    """The reason that the prompt omits a source."""
 
     DUPLICATE = "duplicate"
-    """It says the same words as another."""
+    """It has the same words as another source."""
     NEAR_DUPLICATE = "near_duplicate"
-    """It says nothing that another does not."""
+    """It adds nothing to another source."""
     BUDGET = "budget"
     """``max_context_tokens`` was reached."""
 
 
 class LeftOut(Contract):
-    """A source that was given and not shown; ``of`` is the ``source_index`` of the shown one that it repeats."""
+    """A source that the prompt omits; ``of`` is the ``source_index`` of the source that it repeats."""
 
     source_index: Annotated[int, Field(ge=0)]
     reason: LeftOutReason
@@ -73,7 +73,7 @@ class LeftOut(Contract):
 
 
 class Flag(StrEnum):
-    """What a source holds that imitates the prompt or steers the model."""
+    """A kind of text that imitates the prompt or steers the model."""
 
     SOURCE_TAG = "source_tag"
     """A tag that opens or closes a source, also disguised."""
@@ -92,18 +92,18 @@ class Flag(StrEnum):
 
 
 class SourceFlag(Contract):
-    """What was found in a shown source."""
+    """A finding in a source of the prompt."""
 
     source_index: Annotated[int, Field(ge=0)]
     kind: Flag
 
 
 class MessagesSnapshot(Contract):
-    """The exact messages sent, storable without repeating the sources, proven by ``sha256``.
+    """The exact messages of a call, without repeating the sources; ``sha256`` proves them.
 
-    ``shown`` maps the source number the model sees (position + 1) to the ``source_index`` of the request. Tokens are
-    those of the whole prompt and of the sources in it, counted by the tokenizer named or by an ``estimate``.
-    ``questions`` are sent beside the messages to a provider that gives a probability for each; the hash covers them.
+    ``shown`` maps the source number in the prompt (position + 1) to the ``source_index`` of the request. The tokens are
+    those of the whole prompt and of its sources; ``counted_by`` names the tokenizer or ``estimate``. ``questions`` go
+    beside the messages to a provider that returns a probability for each; the hash covers them.
     """
 
     messages: tuple[Message, ...]
@@ -122,14 +122,14 @@ class MessagesSnapshot(Contract):
         return [(message.role, message.text(contents)) for message in self.messages]
 
     def proves(self, contents: Sequence[str]) -> bool:
-        """Whether the messages put together from these sources are the ones that were sent."""
+        """Tells whether the messages with these sources are the messages of the call."""
         return hash_messages(self.texts(contents), self.questions) == self.sha256
 
 
 def hash_messages(texts: Sequence[tuple[Role, str]], questions: Sequence[str] = ()) -> str:
-    """SHA-256 (hex) over roles and texts, each preceded by its length in bytes so that no two lists collide.
+    """SHA-256 (hex) over roles and texts, each after its length in bytes so that no two lists collide.
 
-    Questions follow the messages, as if a role of that name had asked them.
+    Questions follow the messages like messages with the role ``question``.
     """
     digest = hashlib.sha256()
     spoken = [(role.value, text) for role, text in texts] + [("question", text) for text in questions]
@@ -141,26 +141,28 @@ def hash_messages(texts: Sequence[tuple[Role, str]], questions: Sequence[str] = 
 
 
 class Correction(Contract):
-    """Why a job is asked again, kept with the job so that the next round can say so to the model and to the record.
+    """The reason for a second round, stored with the job for the next prompt and for the record.
 
-    After a round that made nothing better the job goes back to the round before, with ``given_up`` saying why.
+    If the second round brings no improvement, the job returns to the first round; ``given_up`` is the reason.
     """
 
     purpose: Literal["reask", "correct"] = Field(description="the form was not met, or claims were not supported")
-    problems: tuple[str, ...] = Field(
-        default=(), description="what is wrong with the answer before, each in a sentence"
+    problems: tuple[str, ...] = Field(default=(), description="problems of the first answer, each in a sentence")
+    previous: str = Field(default="", description="raw text of the first answer")
+    parsed: bool = Field(default=True, description="the first answer followed its protocol and was complete")
+    violations: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="number of violations of the schema by its object"
     )
-    previous: str = Field(default="", description="that answer as the model gave it")
-    parsed: bool = Field(default=True, description="it was of its protocol, and whole")
-    violations: Annotated[int, Field(ge=0)] = Field(default=0, description="where its object breaks its schema")
     supported: Annotated[int, Field(ge=0)] = Field(default=0, description="its claims with support")
     ungrounded: Annotated[int, Field(ge=0)] = Field(default=0, description="its claims without support")
-    age_ms: Annotated[float, Field(ge=0)] = Field(default=0.0, description="the job's age when it was asked again")
+    age_ms: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="the job's age at the start of the second round"
+    )
     given_up: str | None = None
 
 
 class Prompt(Contract):
-    """A rendered prompt: which template in which version, and its messages."""
+    """A rendered prompt: the name and version of its template, and its messages."""
 
     name: str
     version: str
@@ -170,8 +172,8 @@ class Prompt(Contract):
         default=None,
         exclude=True,
         repr=False,
-        description="of a reply in JSON; only while it is asked for, never stored",
+        description="schema of a JSON reply; only during the call, never stored",
     )
     pairs: tuple[str, ...] = Field(
-        default=(), description="of a judge's question: the SHA-256 of each claim with its evidence, in their order"
+        default=(), description="of a judge request: the SHA-256 of each claim with its evidence, in order"
     )

@@ -1,4 +1,4 @@
-"""The constants of the answer's quality and sufficiency, each with where its figure comes from."""
+"""The constants of the answer's quality and sufficiency, each with the origin of its value."""
 
 from typing import Annotated, Any
 
@@ -13,14 +13,14 @@ Words = Annotated[int, Field(ge=0, le=10_000)]
 
 
 def _constant(default: float, description: str, origin: str) -> Any:
-    """A constant; its origin says whether the figure of the first design was kept, and if not, why."""
+    """A constant; its origin tells whether the value of the first design stays, with the reason for a change."""
     return Field(default=default, description=description, json_schema_extra={"origin": origin})
 
 
 class QualityConstants(Contract):
-    """What ``answer_quality`` and ``sufficient_context`` are reckoned with; a job may change any of them.
+    """The constants of ``answer_quality`` and ``sufficient_context``; a job may change any of them.
 
-    Weights are relative: they are divided by the sum of those whose component is known.
+    Weights are relative: each is divided by the sum of the weights of the available components.
     """
 
     relevance_weight: Weight = _constant(0.5, "weight of the relevance of the cited sources", "kept")
@@ -31,7 +31,9 @@ class QualityConstants(Contract):
     agreement_weight: Weight = _constant(0.2, "weight of the agreement of the sources", "kept")
     enough_sources: Annotated[int, Field(ge=1, le=100)] = _constant(3, "sources used that count in full", "kept")
     no_source_factor: Share = _constant(
-        0.0, "what an answer that uses no source gets for their number", "replaced (0.5): nothing used, nothing earned"
+        0.0,
+        "value of the number of sources for an answer without sources",
+        "replaced (0.5): nothing used, nothing earned",
     )
     single_source_agreement: Share = _constant(
         0.8, "agreement of a claim that one source alone supports", "kept: it was the figure for every answer"

@@ -1,4 +1,4 @@
-"""What is kept and returned: the audit record of a final job and the result a producer polls."""
+"""The audit record of a final job, and the result that a producer polls."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -18,7 +18,7 @@ from schemas.states import JobState, Outcome
 
 
 class RecordStatus(StrEnum):
-    """The seeds' three-way status of a record."""
+    """The three-way status of a record."""
 
     SUCCESS = "success"
     PARTIAL = "partial"
@@ -26,10 +26,10 @@ class RecordStatus(StrEnum):
 
 
 class TimingMs(Contract):
-    """Where a job's time went, in milliseconds.
+    """The time of a job by phase, in milliseconds.
 
-    ``total`` runs from acceptance to the final write; ``persist`` is what is left of it after all others: the
-    ledger's commits and the hand-overs between processes. The four waits stand apart from the work.
+    ``total`` runs from acceptance to the final write. ``persist`` is the remainder after all other phases: the
+    ledger's commits and the transfers between processes. The four waits are separate from the work.
     """
 
     queue: float = Field(default=0.0, description="waiting for a worker, both steps")
@@ -37,16 +37,16 @@ class TimingMs(Contract):
     llm: float = Field(default=0.0, description="the winning call")
     postprocess: float = 0.0
     check: float = 0.0
-    persist: float = Field(default=0.0, description="what is left of the total: commits, hand-overs, holds")
+    persist: float = Field(default=0.0, description="remainder of the total: commits, transfers, holds")
     total: float = 0.0
     retry_wait: float = Field(default=0.0, description="failed attempts and the backoff after them")
     limiter_wait: float = Field(default=0.0, description="waiting for permits, with a lease or sent away")
-    share_wait: float = Field(default=0.0, description="until the answer of an identical request could be taken")
+    share_wait: float = Field(default=0.0, description="waiting for the answer of an identical request")
     provider_batch_wait: float = 0.0
 
 
 class Quality(Contract):
-    """The documented heuristics beside the check, and what a person should know about the answer."""
+    """The documented heuristics beside the check, and the warnings for a person."""
 
     answer_quality: float | None = Field(default=None, ge=0, le=1)
     sufficient_context: bool | None = None
@@ -75,7 +75,7 @@ class GenerationRecord(Contract):
     provider_snapshot: ProviderSnapshot | None = None
     output_raw: str | None = None
     output_structured: dict[str, Any] | None = None
-    canonical: CanonicalAnswer | None = Field(default=None, description="what the answer was rendered from")
+    canonical: CanonicalAnswer | None = Field(default=None, description="canonical form of the answer")
     answer: str = ""
     output_format: OutputFormat
     citations: tuple[Citation, ...] = ()
@@ -90,7 +90,7 @@ class GenerationRecord(Contract):
 
 
 class JobResult(Contract):
-    """What a producer gets for a job, final or not. All positions are half-open, in Unicode code points."""
+    """The result of a job, final or not. All positions are half-open, in Unicode code points."""
 
     job_id: UUID
     custom_id: str | None = None
@@ -120,10 +120,10 @@ class JobResult(Contract):
     usage: Usage | None = None
     cost_usd: Usd | None = Field(default=None, description="of all calls; null where the price of one is unknown")
     prompt_version: str | None = Field(default=None, description="of the template whose answer this is")
-    shared_from: UUID | None = Field(default=None, description="the job whose answer was taken: no call was made")
+    shared_from: UUID | None = Field(default=None, description="origin of a shared answer; this job made no call")
     latency_ms: float | None = Field(default=None, description="from acceptance to the final write")
     timing_ms: TimingMs | None = None
     provider_snapshot: ProviderSnapshot | None = None
     failure: Failure | None = None
-    metadata: dict[str, Any] = Field(default_factory=dict, description="as handed in")
+    metadata: dict[str, Any] = Field(default_factory=dict, description="metadata of the request")
     truncated: bool = Field(default=False, description="the compact form was cut to fit; poll for the whole")

@@ -4,10 +4,10 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """Where a job is; a job is in exactly one state."""
+    """The state of a job; a job is in exactly one state."""
 
     SCHEDULED = "scheduled"
-    """Accepted; not before ``scheduled_at``, or held (``held_reason``). Dispatch or a release moves it on."""
+    """Accepted; waits until ``scheduled_at``, or on hold (``held_reason``). Dispatch or a release moves it on."""
     AVAILABLE = "available"
     """Ready for its step, waiting for a worker's lease."""
     RUNNING = "running"
@@ -15,7 +15,7 @@ class JobState(StrEnum):
     PENDING = "pending"
     """Parked inside a provider batch or a background response; the collector moves it on."""
     COMPLETED = "completed"
-    """Final; ``outcome`` says the quality."""
+    """Final; ``outcome`` is the quality."""
     FAILED = "failed"
     """Final; attempts are spent or the error was terminal; the failure is stored."""
     CANCELLED = "cancelled"
@@ -25,12 +25,12 @@ class JobState(StrEnum):
 
 
 class Step(StrEnum):
-    """What a job goes through: first ``generate`` (unless its answer was given), then one of the two checks."""
+    """A step of a job: first ``generate`` (unless the request supplies the answer), then one of the two checks."""
 
     GENERATE = "generate"
     CHECK = "check"
     LOCAL = "local"
-    """The check of a job that wants the local model: leased only by workers that have one."""
+    """The check with the local model; only workers with a local model lease it."""
 
 
 class Outcome(StrEnum):
@@ -45,7 +45,7 @@ class Outcome(StrEnum):
 
 
 class HeldReason(StrEnum):
-    """Why a scheduled job waits for a person or a change instead of a time."""
+    """The reason that a scheduled job waits for a person or a change instead of a time."""
 
     BUDGET = "budget"
     BATCH_PAUSED = "batch_paused"
@@ -81,4 +81,4 @@ TRANSITIONS: dict[tuple[JobState, JobState], frozenset[str]] = {
     (_S.CANCELLED, _S.SCHEDULED): frozenset({"retry"}),
     (_S.EXPIRED, _S.SCHEDULED): frozenset({"retry"}),
 }
-"""Every permitted edge with the ledger verbs that may take it; a missing pair is forbidden."""
+"""Every permitted edge with the ledger verbs that may use it; a missing pair is forbidden."""

@@ -1,4 +1,4 @@
-"""Ready-made objects beside the answer: what ``output_schema`` may name instead of giving a JSON Schema."""
+"""Ready-made objects beside the answer, which ``output_schema`` may name in place of a JSON Schema."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -38,17 +38,17 @@ READY_MADE: Mapping[str, type[Contract]] = {model.__name__: model for model in (
 """The objects by the name that ``output_schema`` takes."""
 
 DERIVED: Mapping[str, frozenset[str]] = {AnswerWithSources.__name__: frozenset({"answer", "sources_used"})}
-"""Fields that are made from the answer itself; a model is not asked for them."""
+"""Fields that Nightdesk derives from the answer itself; the prompt does not request them."""
 
 
-def asked_for(output_schema: dict[str, Any] | str | None) -> dict[str, Any] | None:
-    """The JSON Schema a model is asked to satisfy; of a ready-made object only what is not made from the answer."""
-    return _asked_of(output_schema) if isinstance(output_schema, str) else output_schema
+def requested_schema(output_schema: dict[str, Any] | str | None) -> dict[str, Any] | None:
+    """The JSON Schema that the prompt requests; for a ready-made object without its derived fields."""
+    return _schema_of(output_schema) if isinstance(output_schema, str) else output_schema
 
 
 @cache
-def _asked_of(name: str) -> dict[str, Any]:
-    """Closed, and all its properties required: as OpenAI's strict mode and Anthropic's output format want it."""
+def _schema_of(name: str) -> dict[str, Any]:
+    """A closed schema with all properties required, for OpenAI's strict mode and Anthropic's output format."""
     whole = READY_MADE[name].model_json_schema()
     properties = {
         key: {word: value for word, value in shape.items() if word != "title"}

@@ -8,7 +8,7 @@ from typing import Any
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import SHOWN_METADATA, JobRequest, SourceContext
 from schemas.prompt import Correction, Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
-from schemas.structured import asked_for
+from schemas.structured import requested_schema
 from tasks.answers.objects import embedded
 from tasks.answers.render import resolve_format
 from tasks.context.hostile import WORD_JOINER, attribute, chat_tokens, defused, flags, unused_tag
@@ -55,7 +55,7 @@ ANSWER_SCHEMA: dict[str, Any] = {
 
 def answer_schema(config: GenerationConfig) -> dict[str, Any]:
     """The JSON Schema of a SEGMENTS answer; ``config.output_schema`` becomes the schema of its key ``data``."""
-    requested = asked_for(config.output_schema)
+    requested = requested_schema(config.output_schema)
     if requested is None:
         return ANSWER_SCHEMA
     data, definitions = embedded(requested, "data")
@@ -235,7 +235,7 @@ def _variables(
     slots: Slots,
 ) -> dict[str, Any]:
     config = request.config
-    requested = asked_for(config.output_schema)
+    requested = requested_schema(config.output_schema)
     schema = json.dumps(requested, ensure_ascii=False) if requested is not None else None
     return {
         "protocol": protocol.value,

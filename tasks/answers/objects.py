@@ -14,7 +14,7 @@ import orjson
 
 from schemas.answer import Citation
 from schemas.generation import GenerationConfig
-from schemas.structured import DERIVED, asked_for
+from schemas.structured import DERIVED, requested_schema
 from tasks.answers.reading import UNSTORABLE
 from tasks.errors import InputError
 
@@ -70,7 +70,7 @@ def violations(config: GenerationConfig, data: Mapping[str, Any] | None) -> tupl
         config: without an ``output_schema`` there are no violations.
         data: the parsed object of the answer; None without one.
     """
-    schema = asked_for(config.output_schema)
+    schema = requested_schema(config.output_schema)
     if schema is None:
         return ()
     own = _own(config, data) if data is not None else None

@@ -1,10 +1,10 @@
 """Runs a real PostgreSQL and a real Valkey under a home directory, without Docker, root or any set-up.
 
-``start(home)`` returns their URLs, ``stop(home)`` ends them, ``status(home)`` looks, ``remove(home)`` deletes them.
-The modules, from the outside in: ``servers`` (these four), ``launch`` (make one run and answer), ``postgres`` and
-``valkey`` (what is particular to each, seen through ``server``), ``process`` (detached, recognised again),
-``binaries`` and ``account`` (which program, as whom), ``home`` (paths, passwords, lock), ``ports``, ``files``,
-``polling``; ``options`` go in, ``report`` and ``errors`` come out.
+``start(home)`` returns their URLs, ``stop(home)`` ends them, ``status(home)`` inspects them, ``remove(home)`` deletes
+them. The modules, from the outside in: ``servers`` (these four functions), ``launch`` (starts one server and waits for
+its answer), ``postgres`` and ``valkey`` (the two implementations of ``server``), ``process`` (detached processes and
+their identity), ``binaries`` and ``account`` (the program and its account), ``home`` (paths, passwords, lock),
+``ports``, ``files``, ``polling``; ``options`` are the input, ``report`` and ``errors`` the output.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
-"""Decides which operating system account the servers run under, and tells what that account can reach.
+"""Chooses the operating system account of the servers, and tests its access to directories.
 
-PostgreSQL refuses to run as root. So root hands the servers to an account without rights, and anybody else runs them
-as himself. No account is ever created and no permission on an existing path is ever widened.
+PostgreSQL refuses to run as root. Root therefore runs the servers under an account without rights; any other user runs
+them under the own account. No account is ever created and no permission on an existing path is ever widened.
 """
 
 import os
@@ -20,7 +20,7 @@ _UNPRIVILEGED = "nobody"
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The account the servers run under; ``switch`` says whether the caller has to change to it."""
+    """The account of the servers; ``switch`` is True if the caller must change to it."""
 
     uid: int
     gid: int
@@ -28,17 +28,17 @@ class Account:
 
     @property
     def name(self) -> str:
-        """The account's name, or its number when it has none."""
+        """The account's name, or its number without a name."""
         return owner_name(self.uid)
 
     def run(
         self, command: Sequence[str | Path], *, timeout_s: float = 120.0, holding: int | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end as this account, with a clean environment, and return its output.
+        """Runs a command to its end as this account, with a clean environment, and returns its output.
 
-        The command keeps the open file ``holding``, and with it the lock on it, even when it outlives us.
+        The command inherits the open file ``holding``, and with it the lock on the file, even if it outlives the caller.
 
-        Raises: OSError when the account cannot execute it; subprocess.TimeoutExpired after ``timeout_s`` seconds.
+        Raises: OSError if the account cannot execute it; subprocess.TimeoutExpired after ``timeout_s`` seconds.
         """
         return subprocess.run(  # noqa: S603 - callers pass our own programs and paths, no shell text
             [str(part) for part in command],
@@ -58,36 +58,36 @@ class Account:
         )
 
     def can_enter(self, directory: Path) -> bool:
-        """Tell whether the account can reach a directory, by trying: modes alone do not know of ACLs or mounts."""
+        """Tells whether the account can enter a directory, by trial, because modes do not show ACLs or mounts."""
         return not self.switch or self.run(["/bin/sh", "-c", 'cd -- "$1"', "sh", directory]).returncode == 0
 
     def own(self, path: Path) -> None:
-        """Hand a file or directory that the caller has just made to the account."""
+        """Changes the owner of a new file or directory to the account."""
         if self.switch:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the servers see of the environment: nothing of ours, since they outlive us and we may hold API keys.
+        """The environment of the servers, without any variable of the caller, which may contain API keys.
 
-        It also keeps PGDATA, PGPORT and the like from steering them.
+        A clean environment also keeps PGDATA, PGPORT and the like from changing their behaviour.
         """
         return {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 
 
 def choose_account(home: Path, existing_data: Path | None, run_as: str | None) -> Account:
-    """Choose the account for a home.
+    """Chooses the account for a home.
 
-    Data that exists decides: whoever owns it runs the servers. Then ``run_as``, then the owner of home.
+    The owner of existing data comes first, then ``run_as``, then the owner of home.
 
-    Raises: HomeError when the data belongs to somebody the caller cannot become, or the account does not exist.
+    Raises: HomeError if the data belongs to an account that the caller cannot use, or the account does not exist.
     """
-    me = os.geteuid()
+    caller = os.geteuid()
     if existing_data is not None:
         owner = existing_data.stat()
-        if me not in (0, owner.st_uid):
+        if caller not in (0, owner.st_uid):
             raise HomeError(
-                f"{existing_data} belongs to {owner_name(owner.st_uid)}, and you are {owner_name(me)}: run this as "
+                f"{existing_data} belongs to {owner_name(owner.st_uid)}, and you are {owner_name(caller)}: run this as "
                 f"{owner_name(owner.st_uid)} or root, or set NIGHTDESK_HOME to a directory of your own."
             )
         if owner.st_uid == 0:
@@ -95,14 +95,14 @@ def choose_account(home: Path, existing_data: Path | None, run_as: str | None) -
                 f"{existing_data} belongs to root, and PostgreSQL refuses to run as root: give it to the account it "
                 f"belonged to before (chown -R), or set NIGHTDESK_HOME to another directory."
             )
-        return Account(owner.st_uid, owner.st_gid, switch=me == 0)
-    if me != 0:
-        return Account(me, os.getegid(), switch=False)
+        return Account(owner.st_uid, owner.st_gid, switch=caller == 0)
+    if caller != 0:
+        return Account(caller, os.getegid(), switch=False)
     return _account_for_root(home, run_as)
 
 
 def owner_name(uid: int) -> str:
-    """Return the name of a user id, or the number when the system knows no name for it."""
+    """Returns the name of a user id, or the number if the system has no name for it."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

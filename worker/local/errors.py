@@ -1,26 +1,26 @@
-"""Names what can go wrong with the embedded servers; each message says what to do about it."""
+"""The errors of the embedded servers; each message names the remedy."""
 
 __all__ = ["BinariesError", "HomeError", "LocalServerError", "StartError", "StartTimeoutError", "StopError"]
 
 
 class LocalServerError(Exception):
-    """Any failure of the embedded PostgreSQL or Valkey; catch this one to catch them all."""
+    """The base of all errors of the embedded PostgreSQL and Valkey."""
 
 
 class BinariesError(LocalServerError):
-    """A server's program is missing, or the account the servers run under cannot execute it."""
+    """A server's program is missing, or the servers' account cannot execute it."""
 
 
 class HomeError(LocalServerError):
-    """The home directory cannot be used: wrong owner, locked for too long, secrets lost, data of another home."""
+    """The home directory is not usable: wrong owner, locked for too long, secrets lost, data of another home."""
 
 
 class StartError(LocalServerError):
-    """A server refused to start; carries the end of its log."""
+    """A server refused to start; the message includes the end of its log."""
 
 
 class StartTimeoutError(StartError):
-    """A server is alive but not ready in time; it was left running, so calling ``start`` again goes on waiting."""
+    """A server is alive but not ready in time; it keeps running, and another ``start`` continues to wait."""
 
 
 class StopError(LocalServerError):

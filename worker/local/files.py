@@ -1,8 +1,7 @@
-"""Creates the files and directories of a home so that each belongs to whoever owns the directory around it.
+"""Creates the files and directories of a home, each with the owner of the parent directory.
 
-That one rule keeps a home usable by its owner after root has worked in it, and hands the servers' own directories
-to the account they run under. Symbolic links are never followed on writing: root writes into directories that a less
-trusted account owns.
+This rule keeps a home usable for its owner after root has worked in it, and gives the servers' directories to their
+account. Writing never follows symbolic links, because root writes into directories of a less trusted account.
 """
 
 import fcntl
@@ -17,7 +16,7 @@ _LOG_LIMIT_BYTES = 16 * 1024 * 1024  # enough for weeks of an embedded server; o
 
 
 def make_directory(path: Path, mode: int) -> None:
-    """Create a directory with exactly this mode, whatever the umask; one that exists stays as it is."""
+    """Creates a directory with exactly this mode, for any umask; an existing directory stays unchanged."""
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
@@ -27,9 +26,9 @@ def make_directory(path: Path, mode: int) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file's content in one step, readable (0600) by its owner only.
+    """Replaces a file's content in one step, readable (0600) by its owner only.
 
-    The content is on disk before the name points to it, so a crash leaves the old file or the new one.
+    The content is on disk before the name points to it, so after a crash the file is either the old or the new one.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -47,7 +46,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Bring what was created or renamed in a directory to disk."""
+    """Writes the creations and renames in a directory to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -56,19 +55,19 @@ def sync_directory(path: Path) -> None:
 
 
 def open_append(path: Path) -> int:
-    """Open a log for appending and return its descriptor; a log that grew large is put aside first."""
+    """Opens a log for appending and returns its descriptor; a large log is renamed first."""
     if path.exists() and path.stat().st_size > _LOG_LIMIT_BYTES:
         path.replace(path.with_name(f"{path.name}.1"))
     return _open_owned(path, os.O_WRONLY | os.O_APPEND)
 
 
 def open_lock(path: Path) -> int:
-    """Open a file that is only ever locked, never read, and return its descriptor."""
+    """Opens a lock file, which has no content, and returns its descriptor."""
     return _open_owned(path, os.O_RDWR)
 
 
 def try_lock(descriptor: int) -> bool:
-    """Take an exclusive lock on an open file, or tell that somebody has it."""
+    """Takes an exclusive lock on an open file; returns False if another process has it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -77,7 +76,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def tail(path: Path, lines: int = 20) -> str:
-    """Return the last lines of a text file, or an empty string when there is none."""
+    """Returns the last lines of a text file, or an empty string without a file."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)

@@ -1,7 +1,7 @@
-"""Lays out a home directory: where the servers' data, logs, ports and passwords are, and the lock around them.
+"""Lays out a home directory: the paths of data, logs, ports and passwords, and the lock around them.
 
 Under ``home/local``: ``lock``, ``secrets.json``, ``ports.json``, ``logs/``, one ``*.guard`` per server, and ``data``,
-which is a directory, or a symbolic link when the account the servers run under cannot reach home (a home under /root).
+which is a directory, or a symbolic link if the servers' account cannot reach home (a home under /root).
 """
 
 import json
@@ -21,13 +21,13 @@ from worker.local.polling import poll
 __all__ = ["Home", "Passwords"]
 
 _DATA_NAMES = ("postgres", "valkey")
-# Passing through is allowed, looking around is not: the servers' account must get to its own directory below.
+# Others may pass through but not list: the servers' account must reach its own directory below.
 _PASS_THROUGH = 0o711
 
 
 @dataclass(frozen=True, slots=True)
 class Passwords:
-    """The generated passwords of one home; never shown by repr, never logged."""
+    """The generated passwords of one home; neither repr nor logs contain them."""
 
     postgres_superuser: str = field(repr=False)
     postgres: str = field(repr=False)
@@ -36,7 +36,7 @@ class Passwords:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The paths of one home; building it touches nothing on disk."""
+    """The paths of one home; its construction changes nothing on disk."""
 
     root: Path
     local: Path
@@ -46,15 +46,15 @@ class Home:
 
     @classmethod
     def at(cls, home: Path) -> "Home":
-        """Return the layout for a home given in any spelling: relative, with ``~``, through symbolic links."""
+        """Returns the layout for a home in any spelling: relative, with ``~``, through symbolic links."""
         root = home.expanduser().resolve()
         local = root / "local"
         return cls(root=root, local=local, data=local / "data", logs=local / "logs", ports=local / "ports.json")
 
     def exists(self) -> bool:
-        """Tell whether servers were ever started here.
+        """Tells whether servers were ever started here.
 
-        Raises: HomeError when the caller may not look inside.
+        Raises: HomeError if the caller has no access.
         """
         try:
             present = self.local.is_dir()
@@ -65,9 +65,9 @@ class Home:
         return present
 
     def create(self) -> None:
-        """Make the directories that are missing; calling it again changes nothing.
+        """Creates the missing directories; a second call changes nothing.
 
-        Raises: HomeError when home cannot be made or written to.
+        Raises: HomeError if home cannot be created or written to.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -78,10 +78,10 @@ class Home:
 
     @contextmanager
     def lock(self, seconds: float) -> Iterator[None]:
-        """Hold the home alone, across processes and threads; the system frees it when the holder dies.
+        """Locks the home across processes and threads; the system releases the lock when its process dies.
 
-        Raises: HomeError when another process held it for ``seconds``; also in place of an OSError from the work
-        done under it, so that callers meet errors of this package only.
+        Raises: HomeError if another process has the lock for ``seconds``; also in place of an OSError inside the
+        context, so that callers get errors of this package only.
         """
         try:
             descriptor = open_lock(self.local / "lock")
@@ -100,9 +100,9 @@ class Home:
             os.close(descriptor)
 
     def passwords(self, *, create: bool = True) -> Passwords:
-        """Return the passwords of this home, by default generating and storing them (0600) on first use.
+        """Returns the passwords of this home; by default generates and stores them (0600) on first use.
 
-        Raises: HomeError when there are none, or they are gone although the data they open is still there.
+        Raises: HomeError if there are none, or if they are missing while their data exists.
         """
         path = self.local / "secrets.json"
         try:
@@ -110,24 +110,24 @@ class Home:
         except FileNotFoundError:
             if not create or (self.data / "postgres").is_dir():
                 raise HomeError(
-                    f"{path} is gone, but the database it opens is still there: restore that file from a copy, or "
-                    f"stop the servers and delete {self.local} to begin anew, without the data."
+                    f"{path} is missing, but its database is still there: restore that file from a copy, or stop the "
+                    f"servers and delete {self.local} to begin again, without the data."
                 ) from None
         except PermissionError as error:
             raise self._not_ours(error) from error
         except (ValueError, TypeError):
             raise HomeError(
                 f"{path} is damaged: restore it from a copy, or stop the servers and delete {self.local} to begin "
-                f"anew, without the data."
+                f"again, without the data."
             ) from None
         fresh = {name: secrets.token_urlsafe(24) for name in ("postgres_superuser", "postgres", "valkey")}
         write_atomically(path, json.dumps(fresh))
         return Passwords(**fresh)
 
     def prepare_data(self, options: LocalOptions) -> Account:
-        """Find or make the data directory and return the account that owns what is in it.
+        """Finds or creates the data directory and returns the account of its content.
 
-        Raises: HomeError when the account can no longer reach the data, or the data is that of another home.
+        Raises: HomeError if the account can no longer reach the data, or if the data belongs to another home.
         """
         existing = next((self.data / name for name in _DATA_NAMES if (self.data / name).is_dir()), None)
         account = choose_account(self.root, existing, options.run_as)
@@ -142,7 +142,7 @@ class Home:
         return account
 
     def data_directory(self, name: str, account: Account) -> Path:
-        """Make one server's own directory (0700, owned by the account) if missing, and return its real path."""
+        """Creates one server's own directory (0700, owned by the account) if missing, and returns its real path."""
         path = self.data.resolve() / name
         if not path.is_dir():
             make_directory(path, 0o700)
@@ -150,16 +150,16 @@ class Home:
         return path
 
     def _place_data(self, account: Account, shared_root: Path) -> None:
-        """Put the data under home when the account can get there, else under ``shared_root`` with a link to it."""
+        """Creates the data under home if the account can reach it, else under ``shared_root`` with a link to it."""
         if self.data.is_symlink():
             raise HomeError(
-                f"{self.data} points to {self.data.readlink()}, which is gone: bring it back (is a disk not "
-                f"mounted?), or remove {self.local} to begin anew."
+                f"{self.data} points to {self.data.readlink()}, which is missing: restore it (is a disk not "
+                f"mounted?), or remove {self.local} to begin again."
             )
         make_directory(self.data, _PASS_THROUGH if account.switch else 0o700)
         if account.can_enter(self.data):
             return
-        # A random part in the name: a home removed and made again must not fall onto the data of the old one.
+        # A random part in the name: a home that is removed and created again must not get the data of the old one.
         target = shared_root / "homes" / f"{self.root.name or 'root'}-{secrets.token_hex(6)}"
         try:
             shared_root.parent.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ class Home:
         self.data.symlink_to(target)
 
     def _check_belongs_here(self) -> None:
-        """Refuse data that another, still existing home points to: a copied home must not share live files."""
+        """Refuses data that another existing home points to: a copied home must not share live files."""
         if not self.data.is_symlink():
             return
         note = self.data.resolve() / "home"

@@ -1,4 +1,4 @@
-"""Makes one server run and answer, whatever it was doing before: running, crashed, half started, or never there."""
+"""Makes one server run and answer from any state before: running, crashed, half started, or never started."""
 
 import logging
 
@@ -18,14 +18,14 @@ __all__ = ["ensure_running"]
 _log = logging.getLogger(__name__)
 
 _PORT_TRIES = 3
-"""Starts of one server before giving up on finding a port that nobody takes in the meantime."""
+"""Most starts of one server if other programs take its port each time."""
 _PORT_LOSS_S = 2.0
-"""A server that cannot have its port ends in far less than this, on a slow machine too."""
+"""Seconds; a server that loses its port ends much sooner, on a slow machine too."""
 
 
 def ensure_running(server: Server, place: Home, account: Account, deadline: float) -> bool:
-    """Make one server run and answer; tell whether this call started it."""
-    # With the guard held and no server to be seen, one is being born (its starter died) or its children are dying.
+    """Makes one server run and answer; returns True if this call started it."""
+    # A locked guard without a visible server: a server is starting (its starter died), or its children are ending.
     running = poll(lambda: find(server.identity) or guard_is_free(server.identity), seconds_left(deadline))
     if isinstance(running, psutil.Process):
         port = remembered_port(place.ports, server.name)
@@ -48,7 +48,7 @@ def ensure_running(server: Server, place: Home, account: Account, deadline: floa
 
 
 def _await_answer(server: Server, process: psutil.Process | None, port: int, deadline: float, *, fresh: bool) -> bool:
-    """Wait until a server answers; False when it was started just now and ended because its port was taken."""
+    """Waits until a server answers; False for a new server that ended because another program has its port."""
 
     def look() -> str | None:
         if process is None or not is_alive(process):
@@ -58,7 +58,7 @@ def _await_answer(server: Server, process: psutil.Process | None, port: int, dea
     try:
         outcome = poll(look, seconds_left(deadline))
     except StartError:
-        # Another program may have taken the port and refused our password; ours then ends in a moment.
+        # Another program may have the port and refuse the password; the new server then ends in a moment.
         if not fresh or not poll(lambda: process is None or not is_alive(process), _PORT_LOSS_S):
             raise
         outcome = "ended"
@@ -69,8 +69,8 @@ def _await_answer(server: Server, process: psutil.Process | None, port: int, dea
         return False
     log_end = f"The end of {server.log}:\n{tail(server.log)}"
     if outcome == "ended" or process is None:
-        raise StartError(f"{server.name} ended while starting. Mend what its log names, then start again. {log_end}")
+        raise StartError(f"{server.name} ended while starting. Fix the cause in its log, then start again. {log_end}")
     raise StartTimeoutError(
         f"{server.name} (process {process.pid}) does not answer on {LOOPBACK}:{port} yet. If it is recovering after a "
-        f"crash, start again to go on waiting. {log_end}"
+        f"crash, start again to continue to wait. {log_end}"
     )

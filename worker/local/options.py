@@ -1,4 +1,4 @@
-"""Holds what a caller may change about the embedded servers; every value has a default that works."""
+"""The options of the embedded servers; every default works."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +10,15 @@ __all__ = ["LocalOptions"]
 class LocalOptions:
     """Choices for ``start``; the defaults suit a developer's machine and a container alike.
 
-    ``run_as`` and ``shared_root`` count only when the caller is root, and only until the data exists: afterwards
-    the servers run as the owner of their data, where it is.
+    ``run_as`` and ``shared_root`` apply only if the caller is root, and only until the data exists. After that the
+    servers run as the owner of their data, in its place.
     """
 
     run_as: str | None = None
-    """Account the servers run under; None is the owner of home, or ``nobody`` when that is root."""
+    """The servers' account; None means the owner of home, or ``nobody`` if that is root."""
     shared_root: Path = Path("/var/lib/nightdesk")
-    """Where data and programs go when that account cannot reach home or the installed wheels."""
+    """Directory for data and programs if that account cannot reach home or the installed wheels."""
     start_s: float = 60.0
-    """Seconds a start may take in all: waiting for another start, then for each server to answer."""
+    """Most seconds of a start in all: waiting for another start, then for each server's answer."""
     stop_s: float = 30.0
-    """Seconds both servers together may take to end."""
+    """Most seconds for both servers to end."""

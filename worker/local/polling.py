@@ -1,4 +1,4 @@
-"""Waits for something that gives no signal of its own, always with a deadline."""
+"""Waits for a condition that sends no signal, always with a deadline."""
 
 import time
 from collections.abc import Callable
@@ -6,24 +6,24 @@ from typing import TypeVar
 
 __all__ = ["poll", "seconds_left"]
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
-_PAUSE_S = 0.02  # short beside a server's start (0.1 s and up), long beside one look (a millisecond)
+_PAUSE_S = 0.02  # short compared with a server's start (0.1 s and up), long compared with one check (a millisecond)
 
 
-def poll(look: Callable[[], _Found], seconds: float) -> _Found:
-    """Call ``look`` until it returns something true or ``seconds`` have passed; return its last answer.
+def poll(look: Callable[[], _Result], seconds: float) -> _Result:
+    """Calls ``look`` until it returns a true value or ``seconds`` have passed; returns the last value.
 
-    It looks at least once. What ``look`` raises passes through.
+    ``look`` runs at least once; its exceptions propagate.
     """
     deadline = time.monotonic() + seconds
     while True:
-        found = look()
-        if found or time.monotonic() >= deadline:
-            return found
+        result = look()
+        if result or time.monotonic() >= deadline:
+            return result
         time.sleep(_PAUSE_S)
 
 
 def seconds_left(deadline: float) -> float:
-    """Return the seconds until a deadline on the monotonic clock, never less than 0."""
+    """Returns the seconds until a deadline on the monotonic clock, never less than 0."""
     return max(0.0, deadline - time.monotonic())

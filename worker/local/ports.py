@@ -1,4 +1,4 @@
-"""Chooses a loopback port per server once, remembers it, and chooses again only when somebody else has taken it."""
+"""Chooses a loopback port per server once, stores it, and chooses again only if another program has it."""
 
 import json
 import secrets
@@ -11,34 +11,34 @@ from worker.local.files import write_atomically
 __all__ = ["LOOPBACK", "claim_port", "is_free", "remembered_port"]
 
 LOOPBACK = "127.0.0.1"
-# Below every usual range for outgoing connections (Linux 32768 and up, macOS and IANA 49152 and up): a port from
-# that range can be taken by any client while the server is down, and polling it can even connect to itself.
+# Below every usual range for outgoing connections (Linux 32768 and up, macOS and IANA 49152 and up): any client can
+# occupy a port of that range while the server is down, and a poll of it can even connect to itself.
 _PORTS = range(20_000, 30_000)
 _TRIES = 200
 
 
 def remembered_port(file: Path, name: str) -> int | None:
-    """Return the port last chosen for a server, or None when it never had one."""
+    """Returns the last port of a server, or None if it never had one."""
     port = _read(file).get(name)
     return port if isinstance(port, int) else None
 
 
 def claim_port(file: Path, name: str) -> int:
-    """Return the remembered port when it is free, else choose another and remember that.
+    """Returns the stored port if it is free, else chooses and stores another.
 
-    Nothing holds the port until the server listens, so a server can still find it taken; then call this again.
+    Nothing reserves the port until the server listens, so the server may still lose it; the caller then calls again.
 
-    Raises: HomeError when no free port is found.
+    Raises: HomeError without a free port.
     """
-    known = _read(file)
-    port = known.get(name)
+    ports = _read(file)
+    port = ports.get(name)
     if isinstance(port, int) and is_free(port):
         return port
-    taken = set(known.values())
+    used = set(ports.values())
     for _ in range(_TRIES):
         port = _PORTS.start + secrets.randbelow(len(_PORTS))
-        if port not in taken and is_free(port):
-            write_atomically(file, json.dumps({**known, name: port}))
+        if port not in used and is_free(port):
+            write_atomically(file, json.dumps({**ports, name: port}))
             return port
     raise HomeError(
         f"No free port between {_PORTS.start} and {_PORTS.stop - 1} on {LOOPBACK} after {_TRIES} tries: see what "
@@ -47,9 +47,9 @@ def claim_port(file: Path, name: str) -> int:
 
 
 def is_free(port: int) -> bool:
-    """Tell whether a server could listen on this loopback port now."""
+    """Tells whether a server can listen on this loopback port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As the servers do it: connections of an earlier run that still linger do not count as taken.
+        # The servers set it too: lingering connections of an earlier run do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -60,7 +60,7 @@ def is_free(port: int) -> bool:
 
 def _read(file: Path) -> dict[str, object]:
     try:
-        known = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):  # a lost or damaged note costs a new port, nothing more
+        ports = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):  # a lost or damaged file costs a new port, nothing more
         return {}
-    return known if isinstance(known, dict) else {}
+    return ports if isinstance(ports, dict) else {}

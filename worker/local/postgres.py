@@ -92,7 +92,7 @@ class PostgresServer:
 
     @property
     def identity(self) -> Identity:
-        """How its process is recognised."""
+        """The identity of its process."""
         return Identity(
             program="postgres",
             argument=str(self.directory),
@@ -105,13 +105,13 @@ class PostgresServer:
         return self.directory.with_name("postgres.password")
 
     def prepare(self, port: int, account: Account, guard: int) -> None:
-        """Make the data directory if it is missing and write the configuration.
+        """Creates the data directory if it is missing and writes the configuration.
 
-        An initdb that outlives a killed start goes on writing; holding the guard, it makes the next start wait.
+        An initdb that outlives a killed start continues to write; it holds the guard, so the next start waits.
 
-        Raises: StartError when initdb fails.
+        Raises: StartError if initdb fails.
         """
-        self._password_file.unlink(missing_ok=True)  # left by a start that was killed
+        self._password_file.unlink(missing_ok=True)  # from a killed start
         if not (self.directory / "PG_VERSION").exists():
             self._initialise(account, guard)
         self._drop_misleading_pid_file()
@@ -119,21 +119,21 @@ class PostgresServer:
         write_atomically(self.directory / "pg_hba.conf", _HBA)
 
     def command(self) -> list[str]:
-        """Return the command line that runs it in the foreground."""
+        """Returns the command line that runs it in the foreground."""
         return [str(self.program), "-D", str(self.directory)]
 
     def answers(self, port: int) -> bool:
-        """Tell whether it takes connections; False while it starts or recovers.
+        """Tells whether it accepts connections; False while it starts or recovers.
 
-        Raises: StartError when it refuses the password.
+        Raises: StartError if it refuses the password.
         """
         try:
             self._connect(port).close()
         except psycopg.OperationalError as error:
-            # libpq hands no error code out of a failed connection; the server's messages are set to English.
+            # libpq gives no error code for a failed connection; the server's messages are in English.
             if "password authentication failed" in str(error):
                 raise StartError(
-                    f"What listens on {LOOPBACK}:{port} refuses the password of this home: either it is another "
+                    f"The server on {LOOPBACK}:{port} refuses the password of this home: either it is another "
                     f"server, or secrets.json does not belong to this data. Stop and start the servers of this home; "
                     f"if that does not help, restore secrets.json."
                 ) from error
@@ -141,20 +141,20 @@ class PostgresServer:
         return True
 
     def settle(self, port: int) -> None:
-        """Make the role and the database if they are missing.
+        """Creates the role and the database if they are missing.
 
-        Raises: StartError when the server does not let us.
+        Raises: StartError if the server refuses.
         """
         try:
             with self._connect(port) as connection:
                 if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone() is None:
-                    # Hashed here: a statement that fails or is slow stands in the log, word for word.
-                    hashed = connection.pgconn.encrypt_password(
+                    # Only the hash goes into the statement, because the log contains failed and slow statements.
+                    password_hash = connection.pgconn.encrypt_password(
                         self.password.encode(), ROLE.encode(), b"scram-sha-256"
                     ).decode()
                     connection.execute(
                         sql.SQL("CREATE ROLE {} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD {}").format(
-                            sql.Identifier(ROLE), sql.Literal(hashed)
+                            sql.Identifier(ROLE), sql.Literal(password_hash)
                         )
                     )
                 if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone() is None:
@@ -165,7 +165,7 @@ class PostgresServer:
             raise StartError(f"The database '{DATABASE}' cannot be made: {error}. See {self.log}.") from error
 
     def _connect(self, port: int) -> psycopg.Connection[tuple[Any, ...]]:
-        # What PG* variables could turn against a plain loopback connection is given explicitly.
+        # Explicit values for every PG* variable that could change a plain loopback connection.
         return psycopg.connect(
             host=LOOPBACK,
             hostaddr=LOOPBACK,
@@ -173,7 +173,7 @@ class PostgresServer:
             user=SUPERUSER,
             password=self.superuser_password,
             dbname="postgres",
-            connect_timeout=2,  # the least libpq takes; a program that took our port may accept and say nothing
+            connect_timeout=2,  # the least for libpq; a foreign program on the port may accept and never answer
             sslmode="disable",
             gssencmode="disable",
             options="",
@@ -181,24 +181,24 @@ class PostgresServer:
         )
 
     def _initialise(self, account: Account, guard: int) -> None:
-        """Make the data directory aside and move it into place when it is complete and on disk."""
+        """Creates the data directory under another name and renames it when it is complete and on disk."""
         draft = self.directory.with_name("postgres.new")
         password_file = self._password_file
-        shutil.rmtree(draft, ignore_errors=True)  # left by a start that was killed
+        shutil.rmtree(draft, ignore_errors=True)  # from a killed start
         make_directory(draft, 0o700)
         account.own(draft)
         try:
-            # A file, not a pipe: the account could not open a pipe of ours by the name /dev/stdin.
+            # A file, not a pipe: the account cannot open the caller's pipe by the name /dev/stdin.
             write_atomically(password_file, self.superuser_password)
             account.own(password_file)
-            done = account.run([self.initdb, "-D", draft, *_initdb_options(password_file)], holding=guard)
+            result = account.run([self.initdb, "-D", draft, *_initdb_options(password_file)], holding=guard)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise StartError(f"{self.initdb} cannot be run as '{account.name}': {error}.") from error
         finally:
             password_file.unlink(missing_ok=True)
-        if done.returncode != 0:
+        if result.returncode != 0:
             raise StartError(
-                f"initdb failed: {done.stderr.strip() or done.stdout.strip()}\nFree some disk space or choose another "
+                f"initdb failed: {result.stderr.strip() or result.stdout.strip()}\nFree some disk space or choose another "
                 f"NIGHTDESK_HOME. An account without a name in the system's user list cannot run it at all: use "
                 f"NIGHTDESK_DATABASE_URL there."
             )
@@ -206,12 +206,12 @@ class PostgresServer:
         sync_directory(self.directory.parent)
 
     def _drop_misleading_pid_file(self) -> None:
-        """Remove a pid file that would make PostgreSQL take something else for the old server, and refuse to start.
+        """Removes a pid file that makes PostgreSQL refuse to start because of an unrelated process.
 
-        It does so for any process of its own account with that number: after a container's restart the low numbers
-        are all in use again. And for a zombie: in a container whose first process collects none, a killed server stays
-        one. The caller holds the guard, so no child of the old server is left either. A number that nobody has is
-        left to PostgreSQL.
+        PostgreSQL refuses for any process of its own account with that number: after a container's restart the low
+        numbers are in use again. It also refuses for a zombie: in a container whose first process collects none, a
+        killed server stays one. The caller holds the guard, so no child of the old server lives. PostgreSQL itself
+        handles a number without a process.
         """
         file = self.identity.pid_file
         try:
@@ -231,18 +231,18 @@ def _initdb_options(password_file: Path) -> list[str]:
         f"--pwfile={password_file}",
         "--auth=scram-sha-256",
         "--encoding=UTF8",
-        # Sorts by code point and knows every letter's case, the same on every machine and after every upgrade of
-        # the system: an index never becomes wrong under it.
+        # Sorts by code point and has the case of every letter, the same on every machine and after every upgrade of
+        # the system, so an index stays correct.
         "--locale=C",
         "--locale-provider=builtin",
         "--builtin-locale=C.UTF-8",
         "--no-instructions",
-        # The default sync stays: without it a power cut after the first start could take the database along.
+        # The default sync stays: without it a power cut after the first start can destroy the database.
     ]
 
 
 def _serves_something_else(command: list[str], directory: Path) -> bool:
-    """Tell whether a command line is surely not that of a PostgreSQL on this data, however it was started."""
+    """Tells whether a command line certainly belongs to something else than a PostgreSQL on this data."""
     if not command or Path(command[0]).name != "postgres":
         return True
     named = Path(command[command.index("-D") + 1]) if "-D" in command[:-1] else Path()

@@ -1,10 +1,10 @@
-"""Starts a server that outlives us, recognises it again later, and ends it: always this home's own, never by name.
+"""Starts a server that outlives its caller, identifies it later, and ends it: only this home's server, never by name.
 
-Two things tell a server of ours. Its command line names a path that only this home has: a process id found in a stale
-file may belong to anybody by now, and the command line is readable without rights over the process (the program's path
-and working directory are not: a container's root usually lacks the capability to see them). And its guard: a file that
-we lock and that the server inherits open, so the lock is free only when the server and its children are gone, even if
-we died before anybody noted an id.
+Two things identify a server. First, its command line contains a path that only this home has. The process id in a stale
+file may belong to any process by now, but the command line is readable without rights over the process (unlike the
+program's path and working directory, which a container's root usually cannot see). Second, its guard: a file that the
+caller locks and the server inherits open. The lock is free only when the server and its children have ended, even if
+the caller died before it stored a process id.
 """
 
 import os
@@ -24,32 +24,31 @@ from worker.local.polling import poll
 
 __all__ = ["Identity", "find", "guard_is_free", "guarded", "is_alive", "send_signal", "spawn"]
 
-# The shell puts the server into the background and ends, so the server is nobody's child: no zombie is left to a
-# parent that does not wait, and no signal meant for the parent's group arrives.
+# The shell starts the server in the background and ends, so the server is no child of the caller: it never becomes a
+# zombie of a parent that does not wait, and gets no signal for the parent's process group.
 _DETACH = '"$@" >&2 & echo $!'
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How one server of one home is recognised."""
+    """The identity of one server of one home."""
 
     program: str
     """File name of its program."""
     argument: str
     """An argument of its command line that no other home's server has."""
     pid_file: Path
-    """Written by the server; its first line is the process id."""
+    """The server's own file; its first line is the process id."""
     guard: Path
-    """Locked as long as the server or a child of it lives."""
+    """A file that is locked as long as the server or a child of it lives."""
 
 
 def find(identity: Identity) -> psutil.Process | None:
-    """Return the running server of this home, or None.
+    """Returns the running server of this home, or None.
 
-    A pid file that is missing, stale or overtaken by a foreign process does not mislead it: when the guard is held
-    all the same, the process table is searched.
+    With a missing or stale pid file and a locked guard, the process table is searched.
     """
-    pid = _noted_pid(identity.pid_file)
+    pid = _recorded_pid(identity.pid_file)
     if pid is not None:
         process = _matching(identity, pid)
         if process is not None:
@@ -61,7 +60,7 @@ def find(identity: Identity) -> psutil.Process | None:
 
 
 def guard_is_free(identity: Identity) -> bool:
-    """Tell whether neither the server nor any child of it lives."""
+    """Tells whether neither the server nor any child of it lives."""
     if not identity.guard.exists():
         return True
     descriptor = open_lock(identity.guard)
@@ -72,7 +71,7 @@ def guard_is_free(identity: Identity) -> bool:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Tell whether a process still runs; one that ended and waits to be collected does not."""
+    """Tells whether a process still runs; a zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -80,9 +79,9 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def send_signal(process: psutil.Process, number: signal.Signals) -> None:
-    """Send a signal, unless the process is gone; a process id that was given to another one is never hit.
+    """Sends a signal unless the process has ended; another process with the same id never gets it.
 
-    Raises: HomeError when the caller has no right to.
+    Raises: HomeError if the caller has no right to.
     """
     try:
         process.send_signal(number)
@@ -94,18 +93,18 @@ def send_signal(process: psutil.Process, number: signal.Signals) -> None:
 
 @contextmanager
 def guarded(identity: Identity, seconds: float) -> Iterator[int]:
-    """Hold a server's guard and yield its descriptor, for ``spawn`` to hand on.
+    """Locks a server's guard and yields its descriptor for ``spawn``.
 
-    Children of a killed server need a moment to notice; this waits for them, so that two generations never share
-    the data.
+    It waits for the children of a killed server, which end a moment later, so that two generations never share the
+    data.
 
-    Raises: HomeError when something still holds it after ``seconds``.
+    Raises: HomeError if another process still holds the guard after ``seconds``.
     """
     descriptor = open_lock(identity.guard)
     try:
         if not poll(lambda: try_lock(descriptor), seconds):
             raise HomeError(
-                f"A process left by an earlier {identity.program} still holds {identity.guard}: find it "
+                f"A process of an earlier {identity.program} still holds {identity.guard}: find it "
                 f"(fuser {identity.guard}), end it, then try again."
             )
         yield descriptor
@@ -114,14 +113,14 @@ def guarded(identity: Identity, seconds: float) -> Iterator[int]:
 
 
 def spawn(command: Sequence[str], account: Account, log: Path, guard: int) -> psutil.Process | None:
-    """Start a command in a session of its own, writing to ``log``, holding the guard; return at once.
+    """Starts a command in its own session, with its output in ``log`` and with the guard, and returns at once.
 
-    Returns: its process, or None when it ended before it could be looked at.
-    Raises: StartError when it could not be started at all.
+    Returns: its process, or None if it has already ended.
+    Raises: StartError if it cannot be started at all.
     """
     descriptor = open_append(log)
     try:
-        done = subprocess.run(  # noqa: S603 - the shell text is constant, the command goes in as arguments
+        result = subprocess.run(  # noqa: S603 - the shell text is constant, the command goes in as arguments
             ["/bin/sh", "-c", _DETACH, "sh", *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -136,7 +135,7 @@ def spawn(command: Sequence[str], account: Account, log: Path, guard: int) -> ps
             group=account.gid if account.switch else None,
             extra_groups=() if account.switch else None,
         )
-        return psutil.Process(int(done.stdout))
+        return psutil.Process(int(result.stdout))
     except psutil.NoSuchProcess:
         return None
     except (OSError, subprocess.CalledProcessError) as error:
@@ -148,7 +147,7 @@ def spawn(command: Sequence[str], account: Account, log: Path, guard: int) -> ps
         os.close(descriptor)
 
 
-def _noted_pid(pid_file: Path) -> int | None:
+def _recorded_pid(pid_file: Path) -> int | None:
     try:
         pid = int(pid_file.read_text(encoding="ascii", errors="replace").split("\n", 1)[0])
     except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""States what the public functions hand back: the servers' addresses and how they are."""
+"""The results of the public functions: the servers' addresses and their status."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,35 +8,35 @@ __all__ = ["Endpoints", "LocalStatus", "ServerStatus"]
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where the servers of a home listen; the URLs contain passwords, so repr leaves them out."""
+    """The URLs of the servers of a home; they contain passwords, so repr omits them."""
 
     database_url: str = field(repr=False)
     """``postgresql://...`` as the role ``nightdesk``, which owns the database ``nightdesk`` and is no superuser."""
     redis_url: str = field(repr=False)
     """``redis://...``, database 0."""
     started: frozenset[str]
-    """Which of ``postgres`` and ``valkey`` this call started; the others were running already."""
+    """Names of the servers (``postgres``, ``valkey``) that this call started; the others were running already."""
     admin_database_url: str = field(repr=False)
-    """As the superuser, in the maintenance database ``postgres``: for backups and for making further databases."""
+    """URL of the superuser for the maintenance database ``postgres``, for backups and for more databases."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """One server as seen from outside."""
+    """The status of one server."""
 
     running: bool
     answering: bool
-    """Whether it serves clients; False with ``running`` while it starts or recovers."""
+    """True if it serves clients; False with ``running`` while it starts or recovers."""
     pid: int | None
     port: int | None
-    """The port it listens on, or last listened on; None when it never did."""
+    """Its current or last port; None if it never had one."""
     data: Path
     log: Path
 
 
 @dataclass(frozen=True, slots=True)
 class LocalStatus:
-    """Both servers of a home."""
+    """The status of both servers of a home."""
 
     home: Path
     postgres: ServerStatus
@@ -44,5 +44,5 @@ class LocalStatus:
 
     @property
     def running(self) -> bool:
-        """Whether both run and answer."""
+        """True if both run and answer."""
         return self.postgres.answering and self.valkey.answering

@@ -1,4 +1,4 @@
-"""States what starting and stopping ask of a server; PostgreSQL and Valkey each answer it in their own module."""
+"""The interface of a server for starting and stopping; PostgreSQL and Valkey each implement it in their own module."""
 
 import signal
 from pathlib import Path
@@ -19,35 +19,35 @@ class Server(Protocol):
 
     @property
     def identity(self) -> Identity:
-        """How its process is recognised."""
+        """The identity of its process."""
 
     @property
     def log(self) -> Path:
-        """The file its output goes to."""
+        """The file with its output."""
 
     @property
     def stop_signal(self) -> signal.Signals:
         """The signal that makes it save everything and end without waiting for its clients."""
 
     def prepare(self, port: int, account: Account, guard: int) -> None:
-        """Make the data if it is missing and write the configuration; called only while the server is down.
+        """Creates the data if it is missing and writes the configuration; called only while the server is down.
 
-        Programs it runs on the data hold the guard, so that nobody else begins while one is left over.
+        Programs that it runs on the data hold the guard, so that no other start begins before they end.
 
         Raises: LocalServerError.
         """
 
     def command(self) -> list[str]:
-        """Return the command line that runs it in the foreground."""
+        """Returns the command line that runs it in the foreground."""
 
     def answers(self, port: int) -> bool:
-        """Tell whether it serves clients now; False while it starts or recovers.
+        """Tells whether it serves clients now; False while it starts or recovers.
 
-        Raises: LocalServerError when waiting longer cannot help, such as a refused password.
+        Raises: LocalServerError if a longer wait cannot help, for example after a refused password.
         """
 
     def settle(self, port: int) -> None:
-        """Make what clients expect to find in it, if it is missing; called each time it has begun to answer.
+        """Creates the objects that clients expect in it if they are missing; called each time it begins to answer.
 
         Raises: LocalServerError.
         """

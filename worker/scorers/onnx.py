@@ -1,4 +1,4 @@
-"""Runs a cross-encoder in ONNX form, with its tokenizer, on the CPU: the extra ``onnx``."""
+"""Runs a cross-encoder in ONNX form with its tokenizer on the CPU; needs the extra ``onnx``."""
 
 import hashlib
 import re
@@ -20,13 +20,14 @@ KNOWN_INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "deco
 class OnnxScorer:
     """Implements ``tasks.ports.ClaimScorer``.
 
-    Its version is a digest of all files, so that records tell one export from another.
+    The version is a digest of all files, so that records tell one export from another.
 
     Args:
-        directory: holds model.onnx (with its weights beside it, if they are apart), tokenizer.json and perhaps nightdesk.json.
-        threads: for one computation.
+        directory: contains model.onnx (with separate weights beside it, if any), tokenizer.json and optionally
+            nightdesk.json.
+        threads: threads of one computation.
 
-    Raises ``ConfigurationError`` for a directory that is no such model.
+    Raises ``ConfigurationError`` for a directory without such a model.
     """
 
     def __init__(self, directory: Path, *, threads: int = 1) -> None:
@@ -42,13 +43,13 @@ class OnnxScorer:
         except Exception as error:
             # Both libraries raise bare exceptions of their own.
             raise ConfigurationError(f"NIGHTDESK_LOCAL_MODEL: {directory} can't be loaded: {error}") from error
-        self._inputs = {one.name: one.type for one in self._session.get_inputs()}
+        self._inputs = {entry.name: entry.type for entry in self._session.get_inputs()}
         if unknown := self._inputs.keys() - KNOWN_INPUTS:
             raise ConfigurationError(
-                f"NIGHTDESK_LOCAL_MODEL: the model wants {', '.join(sorted(unknown))}; what can be given is"
+                f"NIGHTDESK_LOCAL_MODEL: the model needs {', '.join(sorted(unknown))}; the supported inputs are"
                 f" {', '.join(sorted(KNOWN_INPUTS))}"
             )
-        # Cut and padded here: a file's own settings would cut the claim.
+        # This class truncates and pads by itself, because the tokenizer's own settings truncate the claim.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         special = [token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special]
@@ -63,7 +64,7 @@ class OnnxScorer:
         self._try_out()
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """See ``ClaimScorer``; pairs of like length are computed together, so that little is padded."""
+        """Implements ``ClaimScorer.score``; pairs of similar length share a batch, so that padding is short."""
         encoded = [self._encode(evidence, claim) for evidence, claim in pairs]
         order = sorted(range(len(pairs)), key=lambda at: len(encoded[at].ids))
         scores = [0.0] * len(pairs)
@@ -74,7 +75,7 @@ class OnnxScorer:
         return scores
 
     def _try_out(self) -> None:
-        """One pair, so that a card that does not fit its model is found at the start and not in every job."""
+        """Scores one pair, so that a card that does not fit its model fails at the start and not in every job."""
         try:
             (score,) = self.score([("The desk opens at nine.", "It opens at nine.")])
         except Exception as error:
@@ -85,8 +86,8 @@ class OnnxScorer:
     # ---- text to tokens ----
 
     def _encode(self, evidence: str, claim: str) -> Encoding:
-        """Both texts as tokens; the end of the evidence is left out as far as the model could not read all."""
-        # A source is not to end itself, or begin the claim, by spelling out a control token.
+        """Both texts as tokens; the evidence is truncated to the model's length."""
+        # A source must not end itself, or begin the claim, with a control token.
         evidence, claim = self._special.sub(" ", evidence), self._special.sub(" ", claim)
         encoding = self._joined(evidence, claim)
         excess = len(encoding.ids) - self._card.max_length
@@ -107,21 +108,21 @@ class OnnxScorer:
     # ---- tokens to scores ----
 
     def _run(self, encoded: Sequence[Encoding]) -> list[float]:
-        width = max(len(one.ids) for one in encoded)
-        fed = {
-            "input_ids": _padded([one.ids for one in encoded], width, self._padding),
-            "attention_mask": _padded([one.attention_mask for one in encoded], width, 0),
-            "token_type_ids": _padded([one.type_ids for one in encoded], width, 0),
+        width = max(len(encoding.ids) for encoding in encoded)
+        tensors = {
+            "input_ids": _padded([encoding.ids for encoding in encoded], width, self._padding),
+            "attention_mask": _padded([encoding.attention_mask for encoding in encoded], width, 0),
+            "token_type_ids": _padded([encoding.type_ids for encoding in encoded], width, 0),
             "decoder_input_ids": np.full((len(encoded), 1), self._card.decoder_start, dtype=np.int64),
         }
-        given = {name: fed[name].astype(_dtype(kind)) for name, kind in self._inputs.items()}
-        found = np.asarray(self._session.run(None, given)[0], dtype=np.float64)
+        inputs = {name: tensors[name].astype(_dtype(kind)) for name, kind in self._inputs.items()}
+        output = np.asarray(self._session.run(None, inputs)[0], dtype=np.float64)
         if self._card.output is Output.LABELS:
-            rows = found.reshape(len(encoded), -1)
+            rows = output.reshape(len(encoded), -1)
         elif self._card.output is Output.FIRST_TOKEN:
-            rows = found[:, 0, :]
+            rows = output[:, 0, :]
         else:
-            return [self._least(found[at], one) for at, one in enumerate(encoded)]
+            return [self._least(output[at], encoding) for at, encoding in enumerate(encoded)]
         return [float(value) for value in self._odds(rows)]
 
     def _least(self, rows: Any, encoding: Encoding) -> float:
@@ -135,24 +136,24 @@ class OnnxScorer:
         positive = rows[:, self._card.positive]
         if self._card.negative is not None:
             return positive - rows[:, self._card.negative]
-        others = np.delete(rows, self._card.positive, axis=1)
-        most = others.max(axis=1)
-        return positive - most - np.log(np.exp(others - most[:, None]).sum(axis=1))
+        negatives = np.delete(rows, self._card.positive, axis=1)
+        most = negatives.max(axis=1)
+        return positive - most - np.log(np.exp(negatives - most[:, None]).sum(axis=1))
 
 
 def _options(threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # Threads that wait by spinning would take the CPU from the worker's loop.
+    # Spinning threads take the CPU from the worker's loop.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
 
 
 def _around_claim(rest: str) -> tuple[str, str | None]:
-    """The text between evidence and claim and after it; None: the claim is a text of its own."""
-    between, found, after = rest.partition("{claim}")
-    return between, after if found else None
+    """The text between evidence and claim and the text after the claim; None: the claim is a separate text."""
+    between, placeholder, after = rest.partition("{claim}")
+    return between, after if placeholder else None
 
 
 def _padded(rows: Sequence[Sequence[int]], width: int, padding: int) -> Any:

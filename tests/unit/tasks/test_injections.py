@@ -90,7 +90,7 @@ def test_no_forged_citation_survives(hostile: Injection, protocol: AnswerProtoco
     places = set()
     for citation in processed.citations:
         source = request.context[citation.source_index]
-        assert citation.source_index in processed.shown
+        assert citation.source_index in processed.shown_sources
         assert processed.response[citation.start_pos : citation.end_pos] == f"[{citation.rank}]"
         assert citation.verified == bool(citation.quoted_text)
         assert citation.chunk_id == source.chunk_id

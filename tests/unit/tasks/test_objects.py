@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from schemas.answer import Citation
 from schemas.generation import GenerationConfig
-from schemas.structured import READY_MADE, AnswerWithSources, asked_for
+from schemas.structured import READY_MADE, AnswerWithSources, requested_schema
 from tasks.answers.objects import MAX_SCHEMA_BYTES, check_schema, completed, embedded, violations
 from tasks.errors import InputError
 from tasks.prompt import answer_schema
@@ -130,7 +130,7 @@ def test_ready_made_objects_fit_the_strict_modes(name: str) -> None:
     whole = answer_schema(config(name))
 
     assert is_strict(whole)
-    asked = asked_for(name)
+    asked = requested_schema(name)
     assert asked is not None
     assert set(asked["properties"]) <= set(READY_MADE[name].model_fields)
     check_schema(config(asked))
