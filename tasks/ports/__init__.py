@@ -25,7 +25,9 @@ from tasks.ports.rows import (
     NewBatch,
     NewJob,
     NewlyHeard,
+    OnPage,
     Opened,
+    Page,
     Purpose,
     Receipt,
     Shared,
@@ -34,6 +36,7 @@ from tasks.ports.rows import (
     StoredAnswer,
     StoredCompletion,
     Wanted,
+    no_page,
     risk_of,
 )
 from tasks.ports.scorer import ClaimScorer
@@ -65,7 +68,9 @@ __all__ = [
     "NewJob",
     "NewlyHeard",
     "NotNow",
+    "OnPage",
     "Opened",
+    "Page",
     "Permit",
     "Provider",
     "Providers",
@@ -84,6 +89,7 @@ __all__ = [
     "Unlimited",
     "Wanted",
     "Why",
+    "no_page",
     "risk_of",
     "wired",
 ]

@@ -24,10 +24,12 @@ from tasks.ports.rows import (
     NewBatch,
     NewJob,
     NewlyHeard,
+    OnPage,
     Opened,
     Receipt,
     Shared,
     Wanted,
+    no_page,
 )
 
 MAX_RESCUES = 5
@@ -39,7 +41,7 @@ LAST_RESCUES = 2
 
 
 class Ledger(Protocol):
-    """The truth about jobs. Every verb is one transaction; list verbs are the unit of group commit.
+    """The truth about jobs. Every verb but a person's is one transaction; list verbs are the unit of group commit.
 
     All raise ``LedgerUnavailable`` when the database can't be reached.
     """
@@ -180,20 +182,27 @@ class Ledger(Protocol):
         """
         ...
 
-    # a person's verbs
-    async def cancel(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
+    # a person's verbs: they go through many jobs in pages, each a short transaction of its own, and tell ``on_page`` of each.
+    # One that ends midway has done whole pages; the same call again does the rest. A job whose row makes the statement
+    # fail keeps no other from being changed: it is logged and stands in its page as refused.
+    async def cancel(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
         """Cancel jobs that are not final, with a record; returns the ids changed."""
         ...
 
-    async def cancel_batch(self, batch_id: UUID, actor: str) -> list[UUID]:
-        """Cancel all jobs of a batch that are not final."""
+    async def cancel_batch(self, batch_id: UUID, actor: str, on_page: OnPage = no_page) -> list[UUID]:
+        """Cancel all jobs of a batch that are not final; raises ``NotFound``.
+
+        The batch is marked first: until the last page is done no job of it is leased.
+        """
         ...
 
-    async def retry(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
+    async def retry(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
         """Start a new run of final jobs whose content is not erased; returns the ids changed."""
         ...
 
-    async def recheck(self, job_ids: Sequence[UUID], recheck: Recheck, actor: str) -> list[UUID]:
+    async def recheck(
+        self, job_ids: Sequence[UUID], recheck: Recheck, actor: str, on_page: OnPage = no_page
+    ) -> list[UUID]:
         """Start a new run of completed or failed jobs that have an answer (not an erased one), at its check.
 
         Nothing is generated. The answer is the latest one of the round that the job ended in, or the one given with the job. Returns the ids
@@ -201,12 +210,15 @@ class Ledger(Protocol):
         """
         ...
 
-    async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str) -> int:
+    async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str, on_page: OnPage = no_page) -> int:
         """Release held jobs of a batch (or all) that are held for this reason; returns how many."""
         ...
 
-    async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool) -> int:
-        """Pause a batch (holds its scheduled and available jobs) or resume it (releases them); returns how many."""
+    async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool, on_page: OnPage = no_page) -> int:
+        """Pause a batch (holds its scheduled and available jobs) or resume it (releases them); returns how many.
+
+        Raises ``NotFound``.
+        """
         ...
 
     async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:

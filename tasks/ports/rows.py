@@ -1,5 +1,6 @@
 """The values that pass through the ledger: what is submitted, leased, attempted, finished and read."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -71,6 +72,29 @@ class Receipt:
     job_ids: tuple[UUID, ...]
     existing: frozenset[int] = frozenset()
     available: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of the jobs that a person's verb goes through, committed by themselves.
+
+    Attributes:
+        jobs: jobs looked at.
+        changed: the ids of those that were changed.
+        refused: why some can't be changed: their rows make the statement fail.
+    """
+
+    jobs: int
+    changed: Sequence[UUID]
+    refused: Mapping[UUID, str] = field(default_factory=dict)
+
+
+OnPage = Callable[[Page], None]
+"""Takes note of each page once it is committed."""
+
+
+def no_page(page: Page) -> None:
+    """Take no note."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import pytest
 from schemas.failure import FailureKind
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
-from tasks.ports import Ledger, Opened
+from tasks.ports import Ledger, Opened, Page
 from tests.builders import (
     closed_error,
     later,
@@ -116,6 +116,65 @@ async def test_a_batch_is_cancelled_as_a_whole(ledger: Ledger, clock: Clock) -> 
     assert await ledger.cancel_batch(batch.id, ACTOR) == []
 
 
+class Killed(Exception):
+    """What ends a verb between two pages."""
+
+
+def kill(page: Page) -> None:
+    """End the verb after its first page."""
+    raise Killed
+
+
+async def test_a_big_batch_is_cancelled_page_by_page(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 1_100)
+    pages: list[Page] = []
+
+    cancelled = await ledger.cancel_batch(receipt.batch_id, ACTOR, pages.append)
+
+    assert set(cancelled) == set(receipt.job_ids)
+    assert [page.jobs for page in pages] == [500, 500, 100]
+    assert [job_id for page in pages for job_id in page.changed] == cancelled
+
+
+async def test_a_cancel_that_ends_midway_is_finished_by_the_next_one(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 600)
+    with pytest.raises(Killed):
+        await ledger.cancel_batch(receipt.batch_id, ACTOR, kill)
+
+    cancelled = await ledger.cancel_batch(receipt.batch_id, ACTOR)
+
+    assert len(cancelled) == 100
+    assert set(await states(ledger, receipt.job_ids)) == {JobState.CANCELLED}
+
+
+async def test_no_job_of_a_batch_is_leased_while_it_is_cancelled(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 600)
+    stranger = await submit(ledger)
+    with pytest.raises(Killed):
+        await ledger.cancel_batch(receipt.batch_id, ACTOR, kill)
+    left = [one.job_id for one in await ledger.views(receipt.job_ids) if one.state is JobState.AVAILABLE]
+    assert len(left) == 100
+
+    assert await take(ledger, left[:10]) == []
+    leased = await ledger.lease(Step.GENERATE, "w1", LEASE, 50)
+
+    # The lease finished the cancel: what stood in its way held nobody else up.
+    assert [one.job_id for one in leased] == list(stranger.job_ids)
+    assert set(await states(ledger, receipt.job_ids)) == {JobState.CANCELLED}
+    events = (await ledger.job_detail(left[0])).events
+    assert [(event["kind"], event["actor"]) for event in events] == [("cancel", ACTOR)]
+
+
+async def test_a_cancelled_batch_runs_again_after_a_retry(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 2)
+    await ledger.cancel_batch(receipt.batch_id, ACTOR)
+
+    await ledger.retry(receipt.job_ids, ACTOR)
+    await ledger.promote(10)
+
+    assert len(await take(ledger, receipt.job_ids)) == 2
+
+
 # ---- retry -----------------------------------------------------------------------------------------------------
 
 
@@ -181,6 +240,16 @@ async def test_many_jobs_are_retried_at_once(ledger: Ledger) -> None:
     assert set(await ledger.retry([one.job_id for one in leased], ACTOR)) == {one.job_id for one in leased}
 
 
+async def test_more_jobs_than_a_page_are_retried(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 510)
+    await ledger.cancel(receipt.job_ids, ACTOR)
+    pages: list[Page] = []
+
+    assert set(await ledger.retry(receipt.job_ids, ACTOR, pages.append)) == set(receipt.job_ids)
+
+    assert [len(page.changed) for page in pages] == [500, 10]
+
+
 async def test_a_retried_check_is_a_check_again(ledger: Ledger) -> None:
     receipt = await submit(ledger, make_request("", response="It is ready."))
     await finish(ledger, await take_one(ledger, receipt.job_ids[0], Step.CHECK))
@@ -218,6 +287,25 @@ async def test_a_release_is_for_its_reason(ledger: Ledger) -> None:
     assert await ledger.release(None, HeldReason.LANE_PAUSED, ACTOR) == 0
     events = (await ledger.job_detail(lane.job_id)).events
     assert ACTOR in [event["actor"] for event in events]
+
+
+@pytest.mark.parametrize("everywhere", ["one batch", "all"])
+async def test_more_jobs_than_a_page_are_held_and_released(ledger: Ledger, everywhere: str) -> None:
+    batches = [await submit_many(ledger, number) for number in (510, 2)]
+    for receipt in batches:
+        await ledger.pause_batch(receipt.batch_id, ACTOR, paused=True)
+    pages: list[Page] = []
+
+    if everywhere == "all":
+        assert await ledger.release(None, HeldReason.BATCH_PAUSED, ACTOR, pages.append) == 512
+        assert sum(len(page.changed) for page in pages) == 512
+        # A release is not the end of the pause: held again for it.
+        assert (await ledger.batch_status(batches[0].batch_id)).held == {HeldReason.BATCH_PAUSED: 510}
+    else:
+        released = await ledger.pause_batch(batches[0].batch_id, ACTOR, paused=False, on_page=pages.append)
+        assert released == sum(len(page.changed) for page in pages) == 510
+        assert set(await states(ledger, batches[0].job_ids)) == {JobState.AVAILABLE}
+        assert set(await states(ledger, batches[1].job_ids)) == {JobState.SCHEDULED}
 
 
 async def test_a_release_can_be_for_one_batch(ledger: Ledger) -> None:

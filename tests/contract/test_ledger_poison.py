@@ -8,16 +8,19 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from schemas.generation import Recheck
 from schemas.states import JobState
+from tasks.ports import Page
+from tests.builders import make_request
 from tests.contract.conftest import Clock, Subject
-from tests.contract.driving import HOUR, LEASE, SECOND, states, submit_many, take
+from tests.contract.driving import ACTOR, HOUR, LEASE, SECOND, finished, states, submit_many, take
 from worker.ledger.postgres import PostgresLedger
 
 pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 
 _RAISE = """
 CREATE FUNCTION raise_poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'poison'; END $$;
-CREATE TRIGGER poison BEFORE UPDATE ON job FOR EACH ROW WHEN (OLD.id IN ({ids})) EXECUTE FUNCTION raise_poison()
+CREATE TRIGGER poison BEFORE UPDATE OR DELETE ON job FOR EACH ROW WHEN (OLD.id IN ({ids})) EXECUTE FUNCTION raise_poison()
 """
 _HEAL = "DROP TRIGGER poison ON job; DROP FUNCTION raise_poison"
 
@@ -134,3 +137,63 @@ async def test_a_job_that_cannot_be_rescued_keeps_no_other_from_it(
     after = JobState.AVAILABLE if max_rescues else JobState.FAILED
     assert await states(ledger, ids) == [after] * 4 + [JobState.RUNNING] + [after] * 4
     assert quarantined(postgres_database_url) == {ids[4]: ("rescue", 1)}
+
+
+# ---- a person's verbs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["cancel", "cancel_batch"])
+async def test_a_job_that_cannot_be_cancelled_keeps_no_other_from_it(
+    ledger: PostgresLedger, postgres_database_url: str, verb: str
+) -> None:
+    receipt = await submit_many(ledger, 7)
+    bad = receipt.job_ids[2]
+    occupy_record(postgres_database_url, bad)
+    pages: list[Page] = []
+
+    if verb == "cancel":
+        cancelled = await ledger.cancel(receipt.job_ids, ACTOR, pages.append)
+    else:
+        cancelled = await ledger.cancel_batch(receipt.batch_id, ACTOR, pages.append)
+
+    assert set(cancelled) == {*receipt.job_ids} - {bad}
+    assert [list(page.refused) for page in pages] == [[bad]]
+    assert "generation_record_pkey" in pages[0].refused[bad]
+    if verb == "cancel_batch":
+        # It is no more called than the others.
+        assert await take(ledger, [bad]) == []
+
+
+@pytest.mark.parametrize("verb", ["retry", "recheck", "erase", "delete"])
+async def test_a_final_job_that_cannot_be_changed_keeps_no_other_from_it(
+    ledger: PostgresLedger, postgres_database_url: str, verb: str
+) -> None:
+    ids = [await finished(ledger, make_request(f"Question {n}?")) for n in range(5)]
+    poison(postgres_database_url, [ids[3]])
+    pages: list[Page] = []
+
+    if verb == "retry":
+        changed = await ledger.retry(ids, ACTOR, pages.append)
+    elif verb == "recheck":
+        changed = await ledger.recheck(ids, Recheck(), ACTOR, pages.append)
+    elif verb == "erase":
+        changed = list(await ledger.erase(ids, ACTOR, pages.append))
+    else:
+        changed = list((await ledger.delete(ids, pages.append)).runs)
+
+    assert set(changed) == {*ids} - {ids[3]}
+    assert {job_id: why for page in pages for job_id, why in page.refused.items()} == {ids[3]: "poison"}
+    heal(postgres_database_url)
+    assert await ledger.violations() == []
+
+
+async def test_a_held_job_that_cannot_be_released_keeps_no_other_from_it(
+    ledger: PostgresLedger, postgres_database_url: str
+) -> None:
+    receipt = await submit_many(ledger, 5)
+    await ledger.pause_batch(receipt.batch_id, ACTOR, paused=True)
+    poison(postgres_database_url, receipt.job_ids[:1])
+
+    assert await ledger.pause_batch(receipt.batch_id, ACTOR, paused=False) == 4
+
+    assert await states(ledger, receipt.job_ids) == [JobState.SCHEDULED] + [JobState.AVAILABLE] * 4

@@ -1,6 +1,13 @@
 """Ends jobs without a worker: the part that cancelling and expiring share, each with its audit record."""
 
+from collections.abc import AsyncIterator, Sequence
+from uuid import UUID
+
 from schemas import CONTRACT_VERSION
+from schemas.failure import FailureKind
+from tasks.ports import OnPage
+from worker.ledger.database import Database
+from worker.ledger.pages import change_by, change_pages
 
 
 def closing_statement(which: str, *, message: str = "%(message)s::text") -> str:
@@ -34,3 +41,20 @@ WITH chosen AS ({which}
 )
 SELECT id FROM ended
 """
+
+
+_CANCEL = closing_statement("""
+    SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NULL ORDER BY id FOR NO KEY UPDATE
+""")
+
+
+async def cancel_pages(db: Database, pages: AsyncIterator[Sequence[UUID]], actor: str, on_page: OnPage) -> list[UUID]:
+    """Cancel those jobs of some pages that are not final; returns their ids."""
+    parameters = {
+        "state": "cancelled",
+        "event": "cancel",
+        "actor": actor,
+        "message": f"cancelled by {actor}",
+        "kind": FailureKind.CANCELLED.value,
+    }
+    return await change_pages(pages, change_by(db, _CANCEL, parameters), on_page)

@@ -1,6 +1,5 @@
 """The duties of dispatch: promote what is due, expire what is late, choose what is hinted."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -9,7 +8,7 @@ from schemas.states import Step
 from worker.ledger.closing import closing_statement
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_ORDER
-from worker.ledger.pages import isolate, paged
+from worker.ledger.pages import change_by, isolate, paged
 from worker.ledger.presence import PRESENT_FOR
 from worker.ledger.quarantine import NOT_IN_QUARANTINE, quarantine_for
 
@@ -113,11 +112,8 @@ class Dispatching:
     async def expire(self, limit: int) -> list[UUID]:
         """See ``tasks.ports.Ledger.expire``."""
         late = [row.id for row in await self._db.rows(_LATE, {"limit": limit, "duty": _EXPIRING})]
-        refuse = quarantine_for(self._db, _EXPIRING)
-        return [job_id for page in paged(late) for job_id in await isolate(page, self._expire, refuse)]
-
-    async def _expire(self, job_ids: Sequence[UUID]) -> list[UUID]:
-        return [row.id for row in await self._db.rows(_EXPIRE, {"ids": list(job_ids), **_EXPIRED})]
+        change, refuse = change_by(self._db, _EXPIRE, _EXPIRED), quarantine_for(self._db, _EXPIRING)
+        return [job_id for page in paged(late) for job_id in await isolate(page, change, refuse)]
 
     async def take_hints(self, step: Step, depth: int, limit: int, again_after: timedelta) -> list[tuple[UUID, int]]:
         """See ``tasks.ports.Ledger.take_hints``."""

@@ -1,18 +1,18 @@
 """Removes the content of final jobs for good, or the jobs altogether, and finds those that are old enough."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from enum import Enum
+from typing import Any
 from uuid import UUID
 
 from schemas.states import JobState
 from tasks.erase import TOMBSTONE_HASH, TOMBSTONE_JSON
+from tasks.ports import OnPage, no_page
 from worker.ledger.database import Database
-
-PAGE = 500
-"""Jobs a transaction: some 100 ms, and no lock is held for longer."""
+from worker.ledger.pages import PAGE_ROWS, change_pages, each_page
 
 # A closing that has such a lock may have stored an answer that a statement begun before its commit doesn't see.
 _LOCK = "SELECT FROM job WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
@@ -125,15 +125,25 @@ class Kept:
     erased: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Deleted:
     """What was deleted: runs by job, and the sums that stood in the rows."""
 
-    runs: dict[UUID, int]
+    runs: dict[UUID, int] = field(default_factory=dict)
     attempts: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: Decimal = Decimal(0)
+
+    def add(self, rows: Sequence[Any]) -> None:
+        """Add the rows of one statement; each bears the sums of all of them."""
+        for row in rows[:1]:
+            self.attempts += row.attempts
+            self.input_tokens += int(row.input_tokens)
+            self.output_tokens += int(row.output_tokens)
+        for row in rows:
+            self.runs[row.id] = row.run
+            self.cost_usd += row.cost_usd
 
 
 class Sealed(Enum):
@@ -149,34 +159,36 @@ class Erasing:
 
     _db: Database
 
-    async def erase(self, job_ids: Sequence[UUID], actor: str) -> dict[UUID, int]:
-        """Remove the content of jobs that are final, in one transaction; returns the last run of those changed."""
-        parameters = {
-            "ids": list(job_ids),
-            "actor": actor,
-            "request": TOMBSTONE_JSON.decode(),
-            "hash": TOMBSTONE_HASH,
-        }
-        return {row.id: row.run for row in await self._db.rows(_ERASE, parameters, first=(_LOCK, parameters))}
+    async def erase(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> dict[UUID, int]:
+        """Remove the content of jobs that are final, page by page; returns the last run of those changed."""
+        parameters = {"actor": actor, "request": TOMBSTONE_JSON.decode(), "hash": TOMBSTONE_HASH}
+        runs: dict[UUID, int] = {}
+
+        async def change(ids: Sequence[UUID]) -> list[UUID]:
+            page = {**parameters, "ids": list(ids)}
+            erased = {row.id: row.run for row in await self._db.rows(_ERASE, page, first=(_LOCK, page))}
+            runs.update(erased)
+            return list(erased)
+
+        await change_pages(each_page(job_ids), change, on_page)
+        return runs
 
     async def unheard(self, job_ids: Sequence[UUID]) -> int:
         """How many calls of these jobs are open or ended unknown: their answers may lie on the disk of a worker."""
         (row,) = await self._db.rows(_UNHEARD, {"ids": list(job_ids)})
         return int(row.calls)
 
-    async def delete(self, job_ids: Sequence[UUID]) -> Deleted:
-        """Delete jobs that are final and have no call open, with all that hangs on them, in one transaction."""
-        rows = await self._db.rows(_DELETE, {"ids": list(job_ids)})
-        if not rows:
-            return Deleted({})
-        first = rows[0]
-        return Deleted(
-            {row.id: row.run for row in rows},
-            first.attempts,
-            int(first.input_tokens),
-            int(first.output_tokens),
-            sum((row.cost_usd for row in rows), Decimal(0)),
-        )
+    async def delete(self, job_ids: Sequence[UUID], on_page: OnPage = no_page) -> Deleted:
+        """Delete jobs that are final and have no call open, page by page, with all that hangs on them."""
+        deleted = Deleted()
+
+        async def change(ids: Sequence[UUID]) -> list[UUID]:
+            rows = await self._db.rows(_DELETE, {"ids": list(ids)})
+            deleted.add(rows)
+            return [row.id for row in rows]
+
+        await change_pages(each_page(job_ids), change, on_page)
+        return deleted
 
     async def seal(self, batch_id: UUID) -> Sealed:
         """Remove key, name and defaults of a batch none of whose jobs has content left."""
@@ -187,11 +199,11 @@ class Erasing:
         """All jobs of a batch, page by page in the order of their positions."""
         after = -1
         while True:
-            parameters = {"batch_id": batch_id, "after": after, "older_than": older_than, "page": PAGE}
+            parameters = {"batch_id": batch_id, "after": after, "older_than": older_than, "page": PAGE_ROWS}
             rows = await self._db.rows(_PAGE, parameters)
             if rows:
                 yield [Kept(row.id, row.run, JobState(row.state), bool(row.due), row.erased) for row in rows]
-            if len(rows) < PAGE:
+            if len(rows) < PAGE_ROWS:
                 return
             after = rows[-1].position
 
@@ -201,11 +213,11 @@ class Erasing:
         while True:
             found = await self._db.rows(
                 _BATCHES,
-                {"tenant": tenant, "older_than": older_than, "rows": rows, "page": PAGE, "after": after,
+                {"tenant": tenant, "older_than": older_than, "rows": rows, "page": PAGE_ROWS, "after": after,
                  "after_id": after_id},
             )  # fmt: skip
             for row in found:
                 yield row.id
-            if len(found) < PAGE:
+            if len(found) < PAGE_ROWS:
                 return
             after, after_id = found[-1].created_at, found[-1].id

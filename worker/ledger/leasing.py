@@ -20,10 +20,13 @@ from tasks.ports import (
     LeaseRoom,
     Purpose,
     StoredCompletion,
+    no_page,
 )
+from worker.ledger.closing import cancel_pages
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_ORDER
 from worker.ledger.locking import LOCK_LEASED
+from worker.ledger.pages import each_page
 
 PURPOSES = {
     Step.GENERATE: [Purpose.GENERATE.value, Purpose.REASK.value, Purpose.CORRECT.value],
@@ -51,7 +54,7 @@ chosen AS (
     RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues, j.request_bytes,
               j.started_at, j.available_at, j.limited_ms, j.deadline, j.cost_usd, j.correction, j.recheck
 )
-SELECT t.*, nightdesk_now() AS now, b.not_before, b.max_cost_usd, r.request, a.*, w.*, v.*
+SELECT t.*, nightdesk_now() AS now, b.not_before, b.max_cost_usd, b.cancelling_by, r.request, a.*, w.*, v.*
 FROM taken t
 JOIN batch b ON b.id = t.batch_id
 JOIN job_request r ON r.job_id = t.id
@@ -149,6 +152,9 @@ SELECT id FROM moved
 _NO_BOUND = 2**53
 """More bytes, and more risk, than any lease brings."""
 
+CANCEL_ROUNDS = 10
+"""Leases in a row that may bring nothing but jobs of batches that are being cancelled: so these hold nobody up for long."""
+
 
 class Leasing:
     """The lease verbs of the PostgreSQL ledger."""
@@ -168,7 +174,7 @@ class Leasing:
         room: LeaseRoom | None = None,
     ) -> list[Leased]:
         """See ``tasks.ports.Ledger.lease``."""
-        parameters = {
+        parameters: dict[str, Any] = {
             "step": step.value,
             "worker": worker,
             "lease_for": lease_for,
@@ -183,10 +189,23 @@ class Leasing:
             "max_rescues": room.max_rescues if room else ANY_RESCUES,
         }
         if ids is None:
-            rows = await self._db.rows(_LEASE_IDLE, {**parameters, "shares": self._shares})
+            statement, parameters = _LEASE_IDLE, {**parameters, "shares": self._shares}
         else:
-            rows = await self._db.rows(_LEASE_HINTED, {**parameters, "ids": list(ids)})
+            statement, parameters = _LEASE_HINTED, {**parameters, "ids": list(ids)}
+        rows: list[Any] = []
+        for _ in range(CANCEL_ROUNDS):
+            taken = await self._db.rows(statement, parameters)
+            rows = await self._cancel_leased(taken)
+            if rows or not taken:
+                break
         return sorted((_leased(row, token) for row in rows), key=lambda job: (-job.priority, job.job_id))
+
+    async def _cancel_leased(self, rows: list[Any]) -> list[Any]:
+        """Cancel the jobs of batches whose cancel is under way, or ended midway; returns the other rows."""
+        for actor in {row.cancelling_by for row in rows if row.cancelling_by is not None}:
+            ids = [row.id for row in rows if row.cancelling_by == actor]
+            await cancel_pages(self._db, each_page(ids), actor, no_page)
+        return [row for row in rows if row.cancelling_by is None]
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
         """See ``tasks.ports.Ledger.renew``."""

@@ -1,5 +1,6 @@
 """Runs a change over many jobs in pages: each page is a short transaction, and one bad row never stops the others."""
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
@@ -7,7 +8,10 @@ from uuid import UUID
 import psycopg
 
 from tasks.errors import Unstorable
+from tasks.ports import OnPage, Page
 from worker.ledger.database import Database
+
+log = logging.getLogger(__name__)
 
 PAGE_ROWS = 500
 """Jobs a transaction. Closing that many takes some 100 ms: no other statement waits longer for their locks."""
@@ -57,14 +61,49 @@ async def isolate(ids: Sequence[UUID], change: Change[Row], refuse: Refuse) -> l
     return first + await isolate(ids[middle:], change, refuse)
 
 
+async def each_page(ids: Sequence[UUID]) -> AsyncIterator[Sequence[UUID]]:
+    """Give the pages of ids that are at hand in the form in which ``walk`` finds them."""
+    for page in paged(ids):
+        yield page
+
+
+def change_by(db: Database, statement: str, parameters: Mapping[str, Any]) -> Change[UUID]:
+    """Make a change from a statement that takes ``ids`` and returns the ids it changed."""
+
+    async def change(job_ids: Sequence[UUID]) -> list[UUID]:
+        return [row.id for row in await db.rows(statement, {**parameters, "ids": list(job_ids)})]
+
+    return change
+
+
+async def change_pages(pages: AsyncIterator[Sequence[UUID]], change: Change[UUID], on_page: OnPage) -> list[UUID]:
+    """Change jobs page by page for a person; returns those changed. Jobs that can't be are logged and told of."""
+    changed: list[UUID] = []
+    async for ids in pages:
+        refused: dict[UUID, str] = {}
+        done = await isolate(ids, change, _refuse_into(refused))
+        changed += done
+        on_page(Page(len(ids), done, refused))
+    return changed
+
+
+def _refuse_into(refused: dict[UUID, str]) -> Refuse:
+    async def refuse(job_id: UUID, error: Exception) -> None:
+        refused[job_id] = reason(error)
+        log.error("job %s can't be changed: %s", job_id, refused[job_id])
+
+    return refuse
+
+
 def row_at_fault(error: Exception) -> bool:
     """Tell an error that one row can cause, so that the others are worth a try without it."""
     return isinstance(error, Unstorable) or isinstance(error.__cause__ or error, _DRIVER_ERRORS)
 
 
 def reason(error: Exception) -> str:
-    """The first line of an error: what a log or a person needs."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """The first line of what the database said: what a log or a person needs."""
+    said = error.__cause__ or error
+    return (str(said).strip().splitlines() or [type(said).__name__])[0]
 
 
 async def walk(

@@ -1,37 +1,32 @@
 """What a person does to jobs and batches: cancel, retry, pause, release, and change a budget."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from psycopg import AsyncConnection
-
-from schemas.failure import FailureKind
 from schemas.generation import CheckerName, Recheck
 from schemas.states import HeldReason
 from tasks.errors import NotFound
-from worker.ledger.closing import closing_statement
-from worker.ledger.database import TRANSACTION_S, Database
+from tasks.ports import OnPage, Page, no_page
+from worker.ledger.closing import cancel_pages
+from worker.ledger.database import Database
+from worker.ledger.pages import change_by, change_pages, each_page, walk
 
-_CANCEL = closing_statement(
-    " SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NULL ORDER BY id FOR UPDATE"
-)
-_CANCEL_BATCH = closing_statement(
-    " SELECT id FROM job WHERE batch_id = %(batch_id)s AND finished_at IS NULL ORDER BY id FOR UPDATE"
-)
-_NOTE_BATCH_CANCELLED = """
-UPDATE batch SET cancelled_at = coalesce(cancelled_at, nightdesk_now()) WHERE id = %(batch_id)s RETURNING id
+# From here on a lease that meets a job of the batch cancels it: nothing of it is called any more.
+_BEGIN_CANCEL = """
+UPDATE batch SET cancelled_at = coalesce(cancelled_at, nightdesk_now()), cancelling_by = %(actor)s
+WHERE id = %(batch_id)s RETURNING id
 """
+_END_CANCEL = "UPDATE batch SET cancelling_by = NULL WHERE id = %(batch_id)s AND cancelling_by = %(actor)s"
 
 _WANTS_LOCAL = """(r.request #> '{config,checkers}') @> '["local"]'"""
 
-_LOCK_FINAL = (
-    "SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NOT NULL ORDER BY id FOR NO KEY UPDATE"
-)
-
 _RETRY = f"""
-WITH again AS (
+WITH chosen AS (
+    SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NOT NULL AND erased_at IS NULL
+    ORDER BY id FOR NO KEY UPDATE
+), again AS (
     UPDATE job j
     SET state = 'scheduled', run = j.run + 1, round = 0, rescues = 0, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL,
         step = CASE WHEN r.request ->> 'response' IS NULL THEN 'generate'
@@ -41,7 +36,7 @@ WITH again AS (
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
         correction = NULL, recheck = NULL
     FROM job_request r
-    WHERE j.id = ANY (ARRAY({_LOCK_FINAL})) AND j.finished_at IS NOT NULL AND j.erased_at IS NULL AND r.job_id = j.id
+    WHERE j.id = ANY (ARRAY(SELECT id FROM chosen)) AND r.job_id = j.id
     RETURNING j.id, j.run
 ), noted AS (
     INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'retry', %(actor)s FROM again
@@ -50,7 +45,10 @@ SELECT id FROM again
 """
 
 _RECHECK = f"""
-WITH again AS (
+WITH chosen AS (
+    SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND state IN ('completed', 'failed') AND erased_at IS NULL
+    ORDER BY id FOR NO KEY UPDATE
+), again AS (
     UPDATE job j
     SET state = 'scheduled', run = j.run + 1, rescues = 0, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL,
         -- What the recheck names goes before what the job's config says; NULL: it names no checkers.
@@ -59,7 +57,7 @@ WITH again AS (
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
         correction = NULL, recheck = %(recheck)s::jsonb
     FROM job_request r
-    WHERE j.id = ANY (ARRAY({_LOCK_FINAL})) AND j.state IN ('completed', 'failed') AND j.erased_at IS NULL AND r.job_id = j.id
+    WHERE j.id = ANY (ARRAY(SELECT id FROM chosen)) AND r.job_id = j.id
       AND (r.request ->> 'response' IS NOT NULL
            OR EXISTS (SELECT FROM completion c WHERE c.job_id = j.id AND c.run <= j.run AND c.round = j.round
                                                  AND c.purpose <> 'judge' AND c.won))
@@ -71,120 +69,142 @@ WITH again AS (
 SELECT id FROM again
 """
 
-_RELEASE = """
-WITH freed AS (
+# After the jobs, as everywhere: a pause or the end of one waits until this page is committed, and so misses no job of it.
+_BATCHES = """batches AS (
+    SELECT b.id, b.paused FROM batch b WHERE b.id = ANY (ARRAY(SELECT batch_id FROM chosen)) ORDER BY b.id FOR SHARE
+)"""
+
+_RELEASE = f"""
+WITH chosen AS (
+    SELECT id, batch_id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND held_reason = %(reason)s
+    ORDER BY id FOR NO KEY UPDATE
+), {_BATCHES}, freed AS (
     UPDATE job j
     SET state = CASE WHEN b.paused OR j.scheduled_at > nightdesk_now() THEN 'scheduled' ELSE 'available' END,
         -- In a batch that is paused a job goes on only when the batch does.
         held_reason = CASE WHEN b.paused THEN 'batch_paused' END,
         available_at = nightdesk_now(), hinted_at = NULL
-    FROM batch b
-    WHERE b.id = j.batch_id AND j.id = ANY (ARRAY(
-        SELECT id FROM job
-        WHERE state = 'scheduled' AND held_reason = %(reason)s AND (%(batch_id)s::uuid IS NULL OR batch_id = %(batch_id)s)
-        ORDER BY id FOR NO KEY UPDATE))
+    FROM chosen c JOIN batches b ON b.id = c.batch_id
+    WHERE j.id = c.id
     RETURNING j.id, j.run
 ), noted AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
     SELECT id, run, 'release', %(actor)s, jsonb_build_object('held_reason', %(reason)s::text) FROM freed
 )
-SELECT count(*) AS jobs FROM freed
+SELECT id FROM freed
 """
 
-_PAUSE = "UPDATE batch SET paused = %(paused)s WHERE id = %(batch_id)s RETURNING id"
-
-_HOLD_BATCH = """
-WITH held AS (
+_HOLD = f"""
+WITH chosen AS (
+    SELECT id, batch_id FROM job
+    WHERE id = ANY(%(ids)b::uuid[]) AND held_reason IS NULL AND state IN ('available', 'scheduled')
+    ORDER BY id FOR NO KEY UPDATE
+), {_BATCHES}, held AS (
     UPDATE job j SET state = 'scheduled', held_reason = 'batch_paused', hinted_at = NULL
-    WHERE j.id = ANY (ARRAY(
-        SELECT id FROM job
-        WHERE batch_id = %(batch_id)s AND held_reason IS NULL AND state IN ('available', 'scheduled')
-        ORDER BY id FOR NO KEY UPDATE))
+    FROM chosen c JOIN batches b ON b.id = c.batch_id AND b.paused
+    WHERE j.id = c.id
     RETURNING j.id, j.run
 ), noted AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
     SELECT id, run, 'hold', %(actor)s, jsonb_build_object('held_reason', 'batch_paused') FROM held
 )
-SELECT count(*) AS jobs FROM held
+SELECT id FROM held
 """
+
+_PAUSE = "UPDATE batch SET paused = %(paused)s WHERE id = %(batch_id)s RETURNING id"
 
 _SET_BUDGET = "UPDATE batch SET max_cost_usd = %(max_cost_usd)s WHERE id = %(batch_id)s RETURNING id"
 
+# Every job of a batch is read, so that a page costs the same wherever the jobs to change are.
+_OF_BATCH = """
+SELECT id, position, finished_at IS NULL AS active FROM job
+WHERE batch_id = %(batch_id)s AND position > %(after_position)s ORDER BY position LIMIT %(page)s
+"""
+_FIRST_POSITION = {"position": -1}
+
+_HELD_OF_BATCH = """
+SELECT id FROM job WHERE held_reason = %(reason)s AND batch_id = %(batch_id)s AND id > %(after_id)s
+ORDER BY id LIMIT %(page)s
+"""
+_HELD_OF_ALL = """
+SELECT id, batch_id FROM job WHERE held_reason = %(reason)s AND (batch_id, id) > (%(after_batch_id)s, %(after_id)s)
+ORDER BY batch_id, id LIMIT %(page)s
+"""
+_FIRST_ID = UUID(int=0)
+
 
 class PersonVerbs:
-    """A person's verbs of the PostgreSQL ledger."""
+    """A person's verbs of the PostgreSQL ledger: pages of ``PAGE_ROWS`` jobs, each a transaction of its own."""
 
     _db: Database
 
-    async def cancel(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
+    async def cancel(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
         """See ``tasks.ports.Ledger.cancel``."""
-        rows = await self._db.rows(_CANCEL, {"ids": list(job_ids), **_cancelled_by(actor)})
-        return [row.id for row in rows]
+        return await cancel_pages(self._db, each_page(job_ids), actor, on_page)
 
-    async def cancel_batch(self, batch_id: UUID, actor: str) -> list[UUID]:
+    async def cancel_batch(self, batch_id: UUID, actor: str, on_page: OnPage = no_page) -> list[UUID]:
         """See ``tasks.ports.Ledger.cancel_batch``; raises ``NotFound``."""
-        parameters = {"batch_id": batch_id, **_cancelled_by(actor)}
-        await self._change_batch(_NOTE_BATCH_CANCELLED, {"batch_id": batch_id})
-        return [row.id for row in await self._db.rows(_CANCEL_BATCH, parameters, within_s=TRANSACTION_S)]
+        batch = {"batch_id": batch_id, "actor": actor}
+        await self._change_batch(_BEGIN_CANCEL, batch)
+        refused: set[UUID] = set()
 
-    async def retry(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
+        def watch(page: Page) -> None:
+            refused.update(page.refused)
+            on_page(page)
+
+        cancelled = await cancel_pages(self._db, self._active(batch_id), actor, watch)
+        if not refused:
+            await self._db.rows(_END_CANCEL, batch)
+        return cancelled
+
+    async def retry(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
         """See ``tasks.ports.Ledger.retry``."""
-        rows = await self._db.rows(_RETRY, {"ids": list(job_ids), "actor": actor})
-        return [row.id for row in rows]
+        return await change_pages(each_page(job_ids), change_by(self._db, _RETRY, {"actor": actor}), on_page)
 
-    async def recheck(self, job_ids: Sequence[UUID], recheck: Recheck, actor: str) -> list[UUID]:
+    async def recheck(
+        self, job_ids: Sequence[UUID], recheck: Recheck, actor: str, on_page: OnPage = no_page
+    ) -> list[UUID]:
         """See ``tasks.ports.Ledger.recheck``."""
         parameters = {
-            "ids": list(job_ids),
             "recheck": recheck.model_dump_json(),
             "local": None if recheck.checkers is None else CheckerName.LOCAL in recheck.checkers,
             "actor": actor,
         }
-        return [row.id for row in await self._db.rows(_RECHECK, parameters)]
+        return await change_pages(each_page(job_ids), change_by(self._db, _RECHECK, parameters), on_page)
 
-    async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str) -> int:
+    async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str, on_page: OnPage = no_page) -> int:
         """See ``tasks.ports.Ledger.release``. With jobs held for it every paused lane goes on, to be paused anew if need be."""
-        async with self._db.connection() as connection, connection.transaction():
-            if reason is HeldReason.LANE_PAUSED:
-                await connection.execute("DELETE FROM lane_pause")
-            return await _release(connection, batch_id, reason, actor)
+        if reason is HeldReason.LANE_PAUSED:
+            await self._db.rows("DELETE FROM lane_pause")
+        change = change_by(self._db, _RELEASE, {"reason": reason.value, "actor": actor})
+        return len(await change_pages(self._held(batch_id, reason), change, on_page))
 
-    async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool) -> int:
+    async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool, on_page: OnPage = no_page) -> int:
         """See ``tasks.ports.Ledger.pause_batch``; raises ``NotFound``."""
         await self._change_batch(_PAUSE, {"batch_id": batch_id, "paused": paused})
-        async with self._db.connection() as connection, connection.transaction():
-            if not paused:
-                return await _release(connection, batch_id, HeldReason.BATCH_PAUSED, actor)
-            return await _count(connection, _HOLD_BATCH, {"batch_id": batch_id, "actor": actor})
+        if not paused:
+            return await self.release(batch_id, HeldReason.BATCH_PAUSED, actor, on_page)
+        return len(await change_pages(self._active(batch_id), change_by(self._db, _HOLD, {"actor": actor}), on_page))
 
     async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:
         """See ``tasks.ports.Ledger.set_budget``; raises ``NotFound``."""
-        parameters = {"batch_id": batch_id, "max_cost_usd": max_cost_usd}
-        await self._change_batch(_SET_BUDGET, parameters)
-        async with self._db.connection() as connection, connection.transaction():
-            await _release(connection, batch_id, HeldReason.BUDGET, actor)
+        await self._change_batch(_SET_BUDGET, {"batch_id": batch_id, "max_cost_usd": max_cost_usd})
+        await self.release(batch_id, HeldReason.BUDGET, actor)
 
     async def _change_batch(self, statement: str, parameters: dict[str, Any]) -> None:
         """Change a batch in a transaction of its own: its row is never locked while jobs are waited for."""
         if not await self._db.rows(statement, parameters):
             raise NotFound(f"no batch {parameters['batch_id']}")
 
+    async def _active(self, batch_id: UUID) -> AsyncIterator[list[UUID]]:
+        async for rows in walk(self._db, _OF_BATCH, {"batch_id": batch_id}, _FIRST_POSITION):
+            yield [row.id for row in rows if row.active]
 
-async def _release(connection: AsyncConnection[Any], batch_id: UUID | None, reason: HeldReason, actor: str) -> int:
-    return await _count(connection, _RELEASE, {"batch_id": batch_id, "reason": reason.value, "actor": actor})
-
-
-async def _count(connection: AsyncConnection[Any], statement: str, parameters: dict[str, Any]) -> int:
-    row = await (await connection.execute(statement, parameters)).fetchone()
-    assert row is not None
-    return int(row.jobs)
-
-
-def _cancelled_by(actor: str) -> dict[str, str]:
-    return {
-        "state": "cancelled",
-        "event": "cancel",
-        "actor": actor,
-        "message": f"cancelled by {actor}",
-        "kind": FailureKind.CANCELLED.value,
-    }
+    async def _held(self, batch_id: UUID | None, reason: HeldReason) -> AsyncIterator[list[UUID]]:
+        if batch_id is None:
+            pages = walk(self._db, _HELD_OF_ALL, {"reason": reason.value}, {"batch_id": _FIRST_ID, "id": _FIRST_ID})
+        else:
+            parameters = {"reason": reason.value, "batch_id": batch_id}
+            pages = walk(self._db, _HELD_OF_BATCH, parameters, {"id": _FIRST_ID})
+        async for rows in pages:
+            yield [row.id for row in rows]

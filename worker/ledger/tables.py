@@ -62,14 +62,13 @@ batch = Table(
     Column("pruned_usd", _MONEY, nullable=False, server_default=text("0")),
     Column("paused", Boolean, nullable=False, server_default=text("false")),
     Column("cancelled_at", _INSTANT),
-    # From the beginning of a cancel until its last page: nothing of the batch is leased.
-    Column("cancelling", Boolean, nullable=False, server_default=text("false")),
+    # The person who cancels, until the last page is done: a lease that meets a job of the batch cancels it, too.
+    Column("cancelling_by", Text),
     Column("defaults", JSONB, nullable=False, server_default=text("'{}'")),
     Column("erased_at", _INSTANT),
     CheckConstraint("reserved_usd >= 0", name="reserved_not_negative"),
     Index("batch_key", "tenant", "key", unique=True, postgresql_where=text("key IS NOT NULL")),
     Index("batch_newest", text("created_at DESC")),
-    Index("batch_cancelling", "id", postgresql_where=text("cancelling")),
 )
 
 job = Table(

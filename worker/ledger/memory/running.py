@@ -48,6 +48,9 @@ class MemoryRunning(MemoryTwins):
         """Take available jobs of a step, under one new token."""
         now, token = self._now(), uuid4()
         jobs = list(self._jobs.values()) if ids is None else self._found(ids)
+        for job in jobs:
+            if job.state is JobState.AVAILABLE and job.step is step and job.batch.cancelling_by is not None:
+                self._cancel([job], job.batch.cancelling_by)
         free = [
             job
             for job in jobs

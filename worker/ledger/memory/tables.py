@@ -45,6 +45,8 @@ class BatchRow:
     spent_usd: Decimal = Decimal(0)
     paused: bool = False
     cancelled_at: datetime | None = None
+    cancelling_by: str | None = None
+    """The person who cancels, until the last page is done."""
 
 
 @dataclass(slots=True)

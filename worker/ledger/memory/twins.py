@@ -6,10 +6,11 @@ from datetime import datetime
 from schemas.completion import FinishReason
 from tasks.ports import ShareTerms
 from tasks.sharing import MOST_FAILED
-from worker.ledger.memory.tables import OK, UNKNOWN, AttemptRow, JobRow, MemoryTables
+from worker.ledger.memory.closing import MemoryClosing
+from worker.ledger.memory.tables import OK, UNKNOWN, AttemptRow, JobRow
 
 
-class MemoryTwins(MemoryTables):
+class MemoryTwins(MemoryClosing):
     """What may be shared, as in Postgres."""
 
     def _twins(self, job: JobRow, terms: ShareTerms) -> Iterator[AttemptRow]:

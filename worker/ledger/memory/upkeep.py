@@ -1,21 +1,20 @@
 """What dispatch and people do in the in-memory ledger: publish, promote, expire, hint, rescue, cancel, retry, hold."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import count
 from uuid import UUID
 
-from schemas import CONTRACT_VERSION
 from schemas.failure import Failure, FailureKind
 from schemas.generation import Recheck
-from schemas.record import GenerationRecord, RecordStatus
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import LAST_RESCUES, MAX_RESCUES, ClosedAttempt, JobView
+from tasks.ports import LAST_RESCUES, MAX_RESCUES, ClosedAttempt, JobView, OnPage, Page, no_page
 from tasks.rescue import ABANDONED_AFTER
 from worker.ledger.memory.reading import job_view
 from worker.ledger.memory.running import MemoryRunning, latest_answer
 from worker.ledger.memory.tables import UNKNOWN, AttemptRow, JobRow
+from worker.ledger.pages import PAGE_ROWS
 
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
@@ -173,47 +172,25 @@ class MemoryUpkeep(MemoryRunning):
 
     # a person's verbs
 
-    async def cancel(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
+    async def cancel(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
         """Cancel jobs that are not final."""
-        return self._cancel(self._found(job_ids), actor)
+        return _by_page(self._found(job_ids), lambda jobs: self._cancel(jobs, actor), on_page)
 
-    async def cancel_batch(self, batch_id: UUID, actor: str) -> list[UUID]:
+    async def cancel_batch(self, batch_id: UUID, actor: str, on_page: OnPage = no_page) -> list[UUID]:
         """Cancel all jobs of a batch that are not final."""
         batch = self._batch(batch_id)
         batch.cancelled_at = batch.cancelled_at or self._now()
-        return self._cancel(self._of_batch(batch_id), actor)
+        batch.cancelling_by = actor
+        cancelled = _by_page(self._of_batch(batch_id), lambda jobs: self._cancel(jobs, actor), on_page)
+        batch.cancelling_by = None
+        return cancelled
 
-    def _cancel(self, jobs: Sequence[JobRow], actor: str) -> list[UUID]:
-        active = [job for job in jobs if job.active]
-        for job in active:
-            failure = Failure(kind=FailureKind.CANCELLED, message=f"cancelled by {actor}")
-            self._end(job, JobState.CANCELLED, "cancel", failure)
-            self._note(job, "cancel", actor)
-        return [job.new.id for job in active]
-
-    def _end(self, job: JobRow, state: JobState, verb: str, failure: Failure) -> None:
-        """Finish a job without an answer, with the least record."""
-        now, request = self._now(), job.request
-        self._move(job, state, verb)
-        job.records[job.run] = GenerationRecord(
-            job_id=job.new.id,
-            run=job.run,
-            tenant=job.new.tenant,
-            message_id=job.message_id,
-            retrieval_record_id=request.retrieval_record_id,
-            trace_id=request.trace_id,
-            request_id=request.request_id,
-            contract_version=CONTRACT_VERSION,
-            output_format=request.config.output_format,
-            status=RecordStatus.FAILED,
-            error_message=failure.message,
-            failure=failure.model_copy(update={"at": now}),
-            created_at=now,
-        )
-
-    async def retry(self, job_ids: Sequence[UUID], actor: str) -> list[UUID]:
+    async def retry(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
         """Start a new run of final jobs; a deadline that has passed is dropped."""
-        final = [job for job in self._found(job_ids) if job.final]
+        return _by_page(self._found(job_ids), lambda jobs: self._retry(jobs, actor), on_page)
+
+    def _retry(self, jobs: Sequence[JobRow], actor: str) -> list[UUID]:
+        final = [job for job in jobs if job.final]
         for job in final:
             self._move(job, JobState.SCHEDULED, "retry")
             job.round, job.step, job.recheck = 0, job.new.step, None
@@ -221,11 +198,16 @@ class MemoryUpkeep(MemoryRunning):
             self._note(job, "retry", actor)
         return [job.new.id for job in final]
 
-    async def recheck(self, job_ids: Sequence[UUID], recheck: Recheck, actor: str) -> list[UUID]:
+    async def recheck(
+        self, job_ids: Sequence[UUID], recheck: Recheck, actor: str, on_page: OnPage = no_page
+    ) -> list[UUID]:
         """Start a new run of jobs that have an answer, at its check."""
+        return _by_page(self._found(job_ids), lambda jobs: self._recheck(jobs, recheck, actor), on_page)
+
+    def _recheck(self, jobs: Sequence[JobRow], recheck: Recheck, actor: str) -> list[UUID]:
         chosen = [
             job
-            for job in self._found(job_ids)
+            for job in jobs
             if job.state in {JobState.COMPLETED, JobState.FAILED}
             and (job.request.check_only or latest_answer(job, job.run) is not None)
         ]
@@ -244,27 +226,29 @@ class MemoryUpkeep(MemoryRunning):
         if job.past_deadline(now):
             job.deadline = None
 
-    async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str) -> int:
+    async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str, on_page: OnPage = no_page) -> int:
         """Release held jobs of a batch (or all) that are held for this reason."""
         jobs = list(self._jobs.values()) if batch_id is None else self._of_batch(batch_id)
-        return self._release(jobs, reason, actor)
+        return len(_by_page(jobs, lambda page: self._release(page, reason, actor), on_page))
 
-    def _release(self, jobs: Sequence[JobRow], reason: HeldReason, actor: str) -> int:
+    def _release(self, jobs: Sequence[JobRow], reason: HeldReason, actor: str) -> list[UUID]:
         held = [job for job in jobs if job.state is JobState.SCHEDULED and job.held_reason is reason]
         for job in held:
             job.held_reason = HeldReason.BATCH_PAUSED if job.batch.paused else None
             if job.held_reason is None and job.scheduled_at <= self._now():
                 self._move(job, JobState.AVAILABLE, "release")
             self._note(job, "release", actor, reason=reason)
-        return len(held)
+        return [job.new.id for job in held]
 
-    async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool) -> int:
+    async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool, on_page: OnPage = no_page) -> int:
         """Hold a batch's waiting jobs that are not held yet, or release those held by a pause."""
         batch = self._batch(batch_id)
         batch.paused = paused
-        jobs = self._of_batch(batch_id)
         if not paused:
-            return self._release(jobs, HeldReason.BATCH_PAUSED, actor)
+            return await self.release(batch_id, HeldReason.BATCH_PAUSED, actor, on_page)
+        return len(_by_page(self._of_batch(batch_id), lambda jobs: self._hold(jobs, actor), on_page))
+
+    def _hold(self, jobs: Sequence[JobRow], actor: str) -> list[UUID]:
         waiting = [
             job for job in jobs if job.state in {JobState.SCHEDULED, JobState.AVAILABLE} and job.held_reason is None
         ]
@@ -273,7 +257,7 @@ class MemoryUpkeep(MemoryRunning):
                 self._move(job, JobState.SCHEDULED, "hold")
             job.held_reason = HeldReason.BATCH_PAUSED
             self._note(job, "hold", actor, held_reason=job.held_reason)
-        return len(waiting)
+        return [job.new.id for job in waiting]
 
     async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:
         """Change a batch's ceiling and release the jobs held for it."""
@@ -288,6 +272,17 @@ def _is_over(job: JobRow, unknown_reason: HeldReason | None, max_rescues: int) -
     if job.rescues >= max_rescues + LAST_RESCUES:
         return True
     return job.step is Step.GENERATE and not job.round and latest_answer(job, None) is None
+
+
+def _by_page(jobs: Sequence[JobRow], change: Callable[[Sequence[JobRow]], list[UUID]], on_page: OnPage) -> list[UUID]:
+    """Change jobs page by page; returns the ids changed."""
+    changed: list[UUID] = []
+    for at in range(0, len(jobs), PAGE_ROWS):
+        page = jobs[at : at + PAGE_ROWS]
+        done = change(page)
+        changed += done
+        on_page(Page(len(page), done))
+    return changed
 
 
 def _urgency(job: JobRow) -> tuple[datetime, int]:

@@ -27,7 +27,7 @@ CREATE TABLE batch (
     pruned_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
     paused BOOLEAN DEFAULT false NOT NULL,
     cancelled_at TIMESTAMP WITH TIME ZONE,
-    cancelling BOOLEAN DEFAULT false NOT NULL,
+    cancelling_by TEXT,
     defaults JSONB DEFAULT '{}' NOT NULL,
     erased_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT batch_pkey PRIMARY KEY (id),
@@ -37,8 +37,6 @@ CREATE TABLE batch (
 CREATE UNIQUE INDEX batch_key ON batch (tenant, key) WHERE key IS NOT NULL;
 
 CREATE INDEX batch_newest ON batch (created_at DESC);
-
-CREATE INDEX batch_cancelling ON batch (id) WHERE cancelling;
 
 CREATE TABLE provider_batch (
     id UUID NOT NULL,
