@@ -5,6 +5,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from time import monotonic
 
@@ -17,6 +18,18 @@ log = logging.getLogger(__name__)
 RENEWALS_PER_LEASE = 4
 """A lease survives three renewals that fail."""
 
+PATIENCE = 0.2
+"""Share of the time between two renewals that a connection may take to answer."""
+
+LEAST_PATIENCE_S = 1.0
+"""A busy server may take so long."""
+
+AGAIN_S = 0.5
+"""Seconds between a renewal that failed and the next try."""
+
+CONNECTIONS = 2
+"""Renewals go over them by turns: when one is silent, the other one is open and was used a moment ago."""
+
 STALLED_LEASES = 3
 """A loop that gave no sign of life for so many lease times is dead: its leases are no longer renewed."""
 
@@ -24,9 +37,9 @@ STALLED_LEASES = 3
 class LeaseKeeper:
     """Keeps leases by one batched UPDATE per quarter of a lease.
 
-    It has its own thread and connection, so that a loop that stalls for seconds does not lose all leases at once;
-    and it watches the loop's heartbeat, so that a loop that is dead does not keep them for ever: ``dead`` is then
-    called, on the keeper's thread.
+    It has its own thread, loop and connections, so that a loop that stalls for seconds, or a connection that goes silent,
+    does not lose all leases at once; and it watches the loop's heartbeat, so that a loop that is dead does not keep them
+    for ever: ``dead`` is then called, on the keeper's thread.
     """
 
     def __init__(
@@ -44,7 +57,10 @@ class LeaseKeeper:
         self._silences = 0
         self._held: dict[LeaseKey, Callable[[], None]] = {}
         self._lock = threading.Lock()
-        self._stop = threading.Event()
+        self._every_s = lease_for.total_seconds() / RENEWALS_PER_LEASE
+        self._stopping = False
+        self._own_loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
         self._alive_at = monotonic()
         self._renewed_at = -math.inf
         self._thread = threading.Thread(target=self._run, name="lease keeper", daemon=True)
@@ -56,7 +72,9 @@ class LeaseKeeper:
 
     async def stop(self) -> None:
         """Stop renewing and wait for the thread, the loop going on."""
-        self._stop.set()
+        self._stopping = True
+        with suppress(RuntimeError):  # it has ended already
+            self._own_loop.call_soon_threadsafe(self._stop.set)
         await asyncio.to_thread(self._thread.join)
 
     def hold(self, key: LeaseKey, lost: Callable[[], None]) -> None:
@@ -78,41 +96,62 @@ class LeaseKeeper:
 
     def _beat(self) -> None:
         self._alive_at = monotonic()
-        if not self._stop.is_set():
+        if not self._stopping:
             self._loop.call_later(1.0, self._beat)
 
     def _run(self) -> None:
-        every = self._lease_for.total_seconds() / RENEWALS_PER_LEASE
-        with asyncio.Runner() as runner:
-            ledger = PostgresLedger(self._url, connections=1)
-            opened = False
-            while not self._stop.wait(every):
-                try:
-                    if not opened:
-                        runner.run(ledger.open())
-                        opened = True
-                    self._renew(runner, ledger)
-                except NightdeskError as error:
-                    log.warning("leases could not be renewed: %s", error)
-                    if not opened:
-                        # A pool that failed to open can't be opened again.
-                        ledger = PostgresLedger(self._url, connections=1)
-            if opened:
-                runner.run(ledger.close())
+        try:
+            self._own_loop.run_until_complete(self._keep())
+        finally:
+            self._own_loop.close()
 
-    def _renew(self, runner: asyncio.Runner, ledger: PostgresLedger) -> None:
-        if monotonic() - self._alive_at > STALLED_LEASES * self._lease_for.total_seconds():
-            log.critical("the event loop gave no sign of life for %d lease times: leases lapse", STALLED_LEASES)
-            self._silences += 1
-            # Not at once: a process that was frozen as a whole thaws thread by thread.
-            if self._silences > 1 and self._dead is not None:
-                self._dead()
-            return
-        self._silences = 0
+    async def _keep(self) -> None:
+        ledger: PostgresLedger | None = None
+        pause_s = self._every_s
+        while not await self._stopped_within(pause_s):
+            pause_s = self._every_s
+            try:
+                if self._loop_lives():
+                    ledger = ledger or await self._connect()
+                    await self._renew(ledger)
+            except NightdeskError as error:
+                log.warning("leases could not be renewed: %s", error)
+                pause_s = min(AGAIN_S, self._every_s)
+            except Exception:
+                # The leases of the whole process hang on this thread: it goes on whatever happens.
+                log.exception("renewing leases broke")
+                pause_s = min(AGAIN_S, self._every_s)
+        if ledger is not None:
+            await ledger.close()
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await self._stop.wait()
+        return False
+
+    async def _connect(self) -> PostgresLedger:
+        patience_s = max(LEAST_PATIENCE_S, PATIENCE * self._every_s)
+        ledger = PostgresLedger(self._url, connections=CONNECTIONS, patience_s=patience_s)
+        await ledger.open()
+        return ledger
+
+    def _loop_lives(self) -> bool:
+        if monotonic() - self._alive_at <= STALLED_LEASES * self._lease_for.total_seconds():
+            self._silences = 0
+            return True
+        log.critical("the event loop gave no sign of life for %d lease times: leases lapse", STALLED_LEASES)
+        self._silences += 1
+        # Not at once: a process that was frozen as a whole thaws thread by thread.
+        if self._silences > 1 and self._dead is not None:
+            self._dead()
+        return False
+
+    async def _renew(self, ledger: PostgresLedger) -> None:
         with self._lock:
             keys = list(self._held)
         asked_at = monotonic()
-        lost = runner.run(ledger.renew(keys, self._lease_for))
+        lost = await ledger.renew(keys, self._lease_for)
         for key in keys:
             if key.job_id in lost:
                 self._tell(key)

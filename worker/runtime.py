@@ -35,6 +35,7 @@ from tasks.submit import new_batch, submit
 from worker.doorbell import CeleryDoorbell
 from worker.gate import SubmitGate
 from worker.keeper import LeaseKeeper
+from worker.ledger.database import HOT_S
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.postgres import PostgresLedger
 from worker.limits.desk import LimitDesk
@@ -172,7 +173,7 @@ class WorkerRuntime:
         settings, stack = self._settings, self._stack
         stack.push_async_callback(providers.close)
         self._ledger = await stack.enter_async_context(
-            PostgresLedger(self._database_url, tenant_shares=settings.tenant_shares)
+            PostgresLedger(self._database_url, tenant_shares=settings.tenant_shares, statement_s=HOT_S)
         )
         self._doorbell = CeleryDoorbell(
             self._app, self._redis_url, key_prefix=settings.key_prefix, results_kept_s=settings.results_kept_s

@@ -178,6 +178,14 @@ class Ground(System):
         """Whether this port is the worker's own end of a connection."""
         return any(port in ports_of(process) for process in family(worker.pid))
 
+    def renewing(self) -> set[int]:
+        """The client's ports of the sessions whose last statement renewed leases."""
+        found = self.rows(
+            "SELECT client_port FROM pg_stat_activity WHERE query LIKE '%%UPDATE job j SET lease_until%%' "
+            "AND pid <> pg_backend_pid() AND client_port > 0"
+        )
+        return {int(port) for (port,) in found}
+
     def cut_connections(self) -> None:
         """Cut every connection to the database."""
         self.admin(

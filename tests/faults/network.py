@@ -9,7 +9,7 @@ from functools import partial
 
 import psutil
 
-from tests.faults.ground import Account, Ground, family, unless_ended
+from tests.faults.ground import SLOTS, Account, Ground, family, unless_ended
 from tests.faults.listing import JOBS, NotPossibleHere, experiment
 from tests.faults.proxy import running_proxy
 from worker import local
@@ -41,6 +41,23 @@ def postgres_half_open(here: Ground) -> Account:
         here.mended()
         # The worker waits a minute for an answer before it hangs up.
         return here.account(JOBS, within_s=240)
+
+
+@experiment("the lease renewer's connections go silent, one after the other", jobs=SLOTS, latency_s=15)
+def renewer_silent(here: Ground) -> Account:
+    with running_proxy(here.database_url) as proxy:
+        here.work(database_url=proxy.url, lease_s=6)
+        here.until_calling(SLOTS // 2)
+        silent: set[int] = set()
+        for _ in range(2):
+            silent.add(here.until(lambda: next(iter(here.renewing() - silent), None), what="another renewal"))
+            for port in silent:
+                proxy.silence(port)
+        here.mended()
+        account = here.account(SLOTS)
+    assert here.count("job_event WHERE kind = 'rescue'") == 0, "one silent connection costs no lease"
+    assert account.unknown == 0
+    return account
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 import random
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psycopg
 
@@ -41,6 +43,79 @@ def postgres_away_and_worker_killed(here: Ground) -> Account:
     here.mended()
     here.work(lease_s=30)
     return here.account(JOBS)
+
+
+@contextmanager
+def read_only(here: Ground) -> Iterator[None]:
+    """Let PostgreSQL take no writes on any connection, old or new, as a primary that became a standby."""
+    here.admin("ALTER SYSTEM SET default_transaction_read_only = on")
+    here.admin("SELECT pg_reload_conf()")
+    try:
+        yield
+    finally:
+        here.admin("ALTER SYSTEM RESET default_transaction_read_only")
+        here.admin("SELECT pg_reload_conf()")
+
+
+def answers_wait(here: Ground) -> None:
+    """Wait for answers that the provider gave and the ledger does not have."""
+    here.until(lambda: sum(here.stub.answered.values()) > here.count("completion") + 5, what="answers in memory")
+
+
+@experiment("PostgreSQL read-only for 10 s, as in a failover", quick=True, latency_s=2.0)
+def window_without_writes(here: Ground) -> Account:
+    here.work(lease_s=30)
+    here.until_calling(10)
+    with read_only(here):
+        answers_wait(here)
+        here.pause(10)
+    here.mended()
+    account = here.account(JOBS)
+    assert (account.calls, account.unknown) == (JOBS, 0), "every answer was kept"
+    return account
+
+
+@experiment("PostgreSQL read-only, a worker stopped within and started after", latency_s=2.0)
+def stopped_in_the_window(here: Ground) -> Account:
+    worker = here.work(lease_s=30, drain_s=4)
+    here.until_calling(10)
+    with read_only(here):
+        answers_wait(here)
+        worker.terminate()
+        worker.wait(60)
+        spooled = sum(len(path.read_bytes().splitlines()) for path in here.logs.glob("spool/*/*.jsonl"))
+        missing = sum(here.stub.answered.values()) - here.count("completion")
+        assert spooled >= missing > 5, f"{spooled} of {missing} answers are in the spool"
+    here.mended()
+    here.work(lease_s=30)
+    account = here.account(JOBS)
+    assert (account.calls, account.unknown) == (JOBS, 0), "every answer was kept"
+    assert not list(here.logs.glob("spool/*/*.jsonl"))
+    return account
+
+
+_LOSE = """
+CREATE SEQUENCE losses;
+GRANT USAGE ON SEQUENCE losses TO PUBLIC;
+CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF nextval('losses') <= 40 THEN RAISE deadlock_detected; END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER lose BEFORE INSERT ON completion FOR EACH ROW EXECUTE FUNCTION lose()
+"""
+
+
+@experiment("deadlocks lost forty times in a row while answers are written")
+def deadlocks_lost(here: Ground) -> Account:
+    here.rows_changed(_LOSE)
+    here.work()
+    here.until(lambda: here.count("completion") > 0, what="an answer")
+    here.mended()
+    account = here.account(JOBS)
+    assert (account.calls, account.unknown) == (JOBS, 0), "every answer was kept"
+    assert here.count("job WHERE state <> 'completed'") == 0
+    return account
 
 
 @experiment("all connections to PostgreSQL cut, five times")

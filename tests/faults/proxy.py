@@ -13,6 +13,7 @@ class Proxy:
     def __init__(self, target_url: str) -> None:
         self._parts = urlsplit(target_url)
         self._stalled = False
+        self._silent: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
         self.url = ""
@@ -29,6 +30,10 @@ class Proxy:
     def stall(self) -> None:
         """From now on nothing passes, and nobody is told; connections of this time never come back to life."""
         self._stalled = True
+
+    def silence(self, port: int) -> None:
+        """From now on nothing passes on the connection that the server knows by this client port."""
+        self._silent.add(port)
 
     def heal(self) -> None:
         """New connections pass again."""
@@ -49,14 +54,15 @@ class Proxy:
             return
         there, here = await asyncio.open_connection(self._parts.hostname, self._parts.port)
         self._writers.append(here)
+        port = here.get_extra_info("sockname")[1]
         for source, sink in ((reader, here), (there, writer)):
-            task = asyncio.get_running_loop().create_task(self._forward(source, sink))
+            task = asyncio.get_running_loop().create_task(self._forward(source, sink, port))
             self._tasks.add(task)
 
-    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, port: int) -> None:
         with suppress(ConnectionError):
             while data := await source.read(65_536):
-                if self._stalled:
+                if self._stalled or port in self._silent:
                     self.swallowed.set()
                     return
                 sink.write(data)

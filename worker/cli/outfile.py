@@ -31,6 +31,12 @@ def check_output(name: str, inputs: Sequence[str] = ()) -> None:
         raise InputError(f"{name} is an input too; the results would replace it")
 
 
+def is_replaced(name: str) -> bool:
+    """Whether the output is a file, which takes its name only when it is whole; else what is written is seen at once."""
+    path = Path(name)
+    return name != STDOUT and (path.is_file() or not path.exists())
+
+
 @contextmanager
 def writing(name: str) -> Iterator[IO[bytes]]:
     """A file to write to that takes its name only when the work on it succeeded; packed when it ends in ``.gz``.

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import IO, Any
 from uuid import UUID
 
 from schemas.batch import BatchStatus
@@ -15,11 +16,12 @@ from worker.cli.interrupts import run_interruptible
 from worker.cli.lines import Tally, write_results
 from worker.cli.messages import tell, warn
 from worker.cli.notes import Notes, load_notes
-from worker.cli.outfile import check_output, writing
+from worker.cli.outfile import check_output, is_replaced, writing
 from worker.cli.progress import Silent, progress
 from worker.cli.session import Session, session
 from worker.cli.submitting import Submission
-from worker.cli.waiting import LaneWatch, Watch, wait_until_final
+from worker.cli.waiting import LaneWatch, Watch, patiently, wait_until_final
+from worker.ledger.database import HOT_S
 from worker.ledger.presence import LaneNotice
 from worker.local import LocalServerError
 from worker.settings import Settings
@@ -122,7 +124,7 @@ def _nothing_valid(order: Order, submission: Submission, began: float) -> Report
 async def _run(desk: Session, course: _Course, told: Silent, began: float) -> Report:
     order = course.order
     watch = Watch(desk, told.note, check_only=order.check_only)
-    async with desk.ledger() as ledger:
+    async with desk.ledger(statement_s=HOT_S) as ledger:
         if course.submission is not None:
             if order.with_workers:
                 # They take a second to start; meanwhile the jobs are submitted.
@@ -131,19 +133,32 @@ async def _run(desk: Session, course: _Course, told: Silent, began: float) -> Re
         else:
             assert course.batch_id is not None
             notes = load_notes(desk.place, course.batch_id)
-            status = await ledger.batch_status(course.batch_id)
+            status = await patiently(desk, told, partial(ledger.batch_status, course.batch_id))
             if order.with_workers and status.final < status.jobs:
                 watch.staff()
         batch_id = course.batch_id
         assert batch_id is not None
         watch.lanes = LaneWatch(ledger.lane_notices, told.note)
         status = await wait_until_final(ledger, batch_id, notes.elsewhere.values(), watch, told)
-        lanes = await ledger.lane_notices() if HeldReason.LANE_PAUSED in status.held else []
-        with writing(order.output) as file:
-            tally = await write_results(file, ledger, batch_id, notes)
+        lanes = []
+        if HeldReason.LANE_PAUSED in status.held:
+            lanes = await patiently(desk, told, ledger.lane_notices)
+        tally = await _write(
+            desk, told, order.output, partial(write_results, ledger=ledger, batch_id=batch_id, notes=notes)
+        )
         if order.afterwards is not None:
             await order.afterwards(ledger, batch_id)
     return Report(batch_id, status, tally, notes, time.monotonic() - began, tuple(lanes))
+
+
+async def _write(desk: Session, told: Silent, output: str, results: Callable[[IO[bytes]], Awaitable[Tally]]) -> Tally:
+    """Write the results; a file from its beginning when the ledger goes away meanwhile."""
+
+    async def write() -> Tally:
+        with writing(output) as file:
+            return await results(file)
+
+    return await (patiently(desk, told, write) if is_replaced(output) else write())
 
 
 async def _submit(desk: Session, ledger: Ledger, course: _Course, told: Silent) -> Notes:

@@ -11,6 +11,7 @@ from worker.cli.crew import Crew, Hand, Post, checking_posts, crew_of, crews_in,
 from worker.cli.exits import WorkerFailed
 from worker.cli.messages import tell, warn
 from worker.cli.place import Place
+from worker.ledger.database import STATEMENT_S
 from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
 from worker.local.process import send_signal
@@ -35,9 +36,9 @@ class Session:
     migrated: tuple[str | None, str] | None = None
     """The schema's revision before and after, when this session brought it up to date."""
 
-    def ledger(self) -> PostgresLedger:
+    def ledger(self, *, statement_s: float = STATEMENT_S) -> PostgresLedger:
         """A ledger to be opened on the loop that uses it."""
-        return PostgresLedger(self.where.database_url)
+        return PostgresLedger(self.where.database_url, statement_s=statement_s)
 
     def restart_servers(self) -> None:
         """Start embedded servers that died; raises ``LocalServerError``."""

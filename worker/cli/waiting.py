@@ -155,18 +155,21 @@ async def _not_final(watch: Watch, ledger: Ledger, ids: list[UUID], progress: Pr
 
 
 async def patiently(session: Session, progress: Progress, look: Callable[[], Awaitable[Found]]) -> Found:
-    """Look again while the ledger is away; a restart of the database is nothing to give up for."""
-    deadline = time.monotonic() + LEDGER_PATIENCE_S
-    told = False
+    """Look again while the ledger is away; a restart of the database is nothing to give up for.
+
+    The time counts from the first refusal: before that a look may have waited on a connection that went silent, and the
+    next one has a new connection.
+    """
+    deadline: float | None = None
     while True:
         try:
             return await look()
         except LedgerUnavailable as error:
+            if deadline is None:
+                deadline = time.monotonic() + LEDGER_PATIENCE_S
+                progress.note(f"{error}; waiting for it for up to {LEDGER_PATIENCE_S:.0f} s")
             if time.monotonic() >= deadline:
                 raise
-            if not told:
-                progress.note(f"{error}; waiting for it for up to {LEDGER_PATIENCE_S:.0f} s")
-                told = True
             try:
                 await asyncio.to_thread(session.restart_servers)
             except LocalServerError as problem:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import orjson
 import psycopg
 from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import namedtuple_row
 from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
@@ -146,23 +147,41 @@ def not_permitted(error: Exception) -> LedgerError:
 class Database:
     """A pool of autocommit connections: each statement is its own transaction and one round trip."""
 
-    def __init__(self, database_url: str, *, size: int = 4) -> None:
+    def __init__(
+        self,
+        database_url: str,
+        *,
+        size: int = 4,
+        statement_s: float = STATEMENT_S,
+        patience_s: float | None = None,
+    ) -> None:
+        """Make the pool, unopened.
+
+        Args:
+            database_url: may name several hosts; the one that takes writes is used.
+            size: most connections.
+            statement_s: seconds that the answer of a statement is waited for, unless it names a time of its own.
+            patience_s: keep all connections open, and wait no longer than this for one, or for its answer.
+        """
         self.url = database_url
+        self._statement_s = statement_s if patience_s is None else patience_s
+        wait_s = POOL_WAIT.total_seconds() if patience_s is None else patience_s
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
             database_url,
-            min_size=1,
+            min_size=1 if patience_s is None else size,
             max_size=size,
             open=False,
-            timeout=POOL_WAIT.total_seconds(),
+            timeout=wait_s,
             kwargs={
                 "autocommit": True,
                 "options": SESSION_OPTIONS,
                 "connect_timeout": CONNECT_S,
-                "keepalives_idle": 10,
+                "keepalives_idle": 5,
                 "keepalives_interval": 5,
-                "keepalives_count": 3,
-                "tcp_user_timeout": 30_000,
+                "keepalives_count": 2,
+                "tcp_user_timeout": int(1000 * (HOT_S if patience_s is None else patience_s)),
                 "row_factory": namedtuple_row,
+                **_only_writable(database_url),
             },
             reconnect_timeout=5,
         )
@@ -214,7 +233,7 @@ class Database:
         parameters: Parameters = (),
         *,
         first: First | None = None,
-        within_s: float = STATEMENT_S,
+        within_s: float | None = None,
     ) -> list[Any]:
         """Run one statement and return its rows as named tuples; repeats it after a deadlock or a lost race.
 
@@ -225,7 +244,7 @@ class Database:
         """
         for remaining in reversed(range(CONFLICT_TRIES)):
             try:
-                async with self.connection(within_s) as connection:
+                async with self.connection(self._statement_s if within_s is None else within_s) as connection:
                     if first is not None:
                         return await _after(first, connection, statement, parameters)
                     cursor = await connection.execute(statement, parameters)
@@ -254,6 +273,14 @@ def _hang_up(connection: AsyncConnection[Any]) -> None:
     log.warning("PostgreSQL does not answer on a connection: hanging up")
     with socket.socket(fileno=os.dup(connection.fileno())) as own, suppress(OSError):
         own.shutdown(socket.SHUT_RDWR)
+
+
+def _only_writable(database_url: str) -> dict[str, str]:
+    """Of several hosts the one that takes writes. A single host is connected to as it is: its refusals say more."""
+    parameters = conninfo_to_dict(database_url)
+    if "," not in str(parameters.get("host") or "") or "target_session_attrs" in parameters:
+        return {}
+    return {"target_session_attrs": "read-write"}
 
 
 def _first_line(error: BaseException) -> str:

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from worker.ledger.attempts import Attempts
-from worker.ledger.database import Database
+from worker.ledger.database import STATEMENT_S, Database
 from worker.ledger.dispatching import Dispatching
 from worker.ledger.erasing import Erasing
 from worker.ledger.fairness import shares_document
@@ -47,9 +47,16 @@ class PostgresLedger(
     """
 
     def __init__(
-        self, database_url: str, *, connections: int = 4, tenant_shares: Mapping[str, float] | None = None
+        self,
+        database_url: str,
+        *,
+        connections: int = 4,
+        tenant_shares: Mapping[str, float] | None = None,
+        statement_s: float = STATEMENT_S,
+        patience_s: float | None = None,
     ) -> None:
-        self._db = Database(database_url, size=connections)
+        """See ``Database`` for the times; ``tenant_shares`` are the tenants' weights in leases."""
+        self._db = Database(database_url, size=connections, statement_s=statement_s, patience_s=patience_s)
         self._shares = shares_document(tenant_shares or {})
 
     async def open(self) -> None:
