@@ -18,7 +18,8 @@ from tasks.answers.objects import check_schema
 from tasks.canonical import canonical
 from tasks.door import read_message, refusal
 from tasks.errors import InputError, LedgerError, MessageTaken, ServiceUnavailable, Unstorable
-from tasks.ports import Ledger, NewBatch, NewJob, Receipt, wired
+from tasks.ports import Catalog, Everything, Ledger, NewBatch, NewJob, Receipt, wired
+from tasks.templates import load
 
 CHUNK_BYTES = 32_000_000
 """Of requests held at a time while a submission is read: jobs may be half as large each."""
@@ -74,7 +75,30 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
             raw = {**raw, "config": {**defaults, **(config or {})}}
     request: JobRequest = validated(JobRequest, raw)
     check_schema(request.config)
+    if not request.check_only:
+        load(request.config.prompt_name or request.config.mode.value, request.config.prompt_version)
     return request, warnings
+
+
+def check_served(request: JobRequest, catalog: Catalog, *, priced: bool) -> list[str]:
+    """Compare a request with what the installation serves.
+
+    Args:
+        request: a valid one.
+        catalog: what is served.
+        priced: whether its batch has a ceiling on cost.
+
+    Returns: warnings for the producer.
+    Raises: InputError naming the field, for what certainly can't be served.
+    """
+    found = catalog.objections(request.config, generates=not request.check_only, priced=priced)
+    for objection in found:
+        if objection.certain:
+            raise InputError(objection.message, field=objection.field)
+    return [
+        f"{objection.field}: {objection.message} (by the settings here; the workers may have others)"
+        for objection in found
+    ]
 
 
 def _kind(raw: Any) -> str:
@@ -146,8 +170,12 @@ class Submitted:
         }
 
 
-async def submit(ledger: Ledger, raw_jobs: Sequence[Any], *, batch: NewBatch) -> Submitted:
+async def submit(
+    ledger: Ledger, raw_jobs: Sequence[Any], *, batch: NewBatch, catalog: Catalog | None = None
+) -> Submitted:
     """Validate jobs that are all at hand and write the good ones; each bad one is named.
+
+    What the ``catalog`` certainly does not serve is bad, too; without one that is left to the workers.
 
     A raw job may carry its own ``job_id`` (a UUID), so that its producer can poll without waiting for the answer.
     """
@@ -160,6 +188,7 @@ async def submit(ledger: Ledger, raw_jobs: Sequence[Any], *, batch: NewBatch) ->
         try:
             job_id, rest = _own_id(raw)
             request, told = parse_request(rest, batch.defaults)
+            told += check_served(request, catalog or Everything(), priced=batch.max_cost_usd is not None)
             _unique_custom_id(request, position, seen)
             job = new_job(request, position=position, tenant=batch.tenant, job_id=job_id)
             _unique_message(job, messages)

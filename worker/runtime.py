@@ -32,6 +32,7 @@ from tasks.rescue import Rescue
 from tasks.retry import RetryPolicy
 from tasks.standin import StandIn
 from tasks.submit import new_batch, submit
+from worker.catalog import Installation
 from worker.doorbell import CeleryDoorbell
 from worker.gate import SubmitGate
 from worker.keeper import LeaseKeeper
@@ -103,6 +104,7 @@ class WorkerRuntime:
         self._redis_url = redis_url
         self._steps = steps
         self._dead = dead
+        self._catalog = Installation(settings, same_for_workers=True)
         self._providers: Callable[[], Providers] | None = None
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="event loop", daemon=True)
@@ -339,7 +341,7 @@ class WorkerRuntime:
         until = self._loop.time() + LEDGER_PATIENCE_S
         while True:
             try:
-                return (await submit(self._ledger, raw_jobs, batch=batch)).to_json()
+                return (await submit(self._ledger, raw_jobs, batch=batch, catalog=self._catalog)).to_json()
             except LedgerUnavailable:
                 if self._loop.time() >= until:
                     raise

@@ -5,6 +5,7 @@ ledger, ``Provider`` per model provider, ``ClaimScorer`` over ONNX, ``Limits`` o
 Redis, ``TokenSink`` over Redis, ``Runtime`` as a process's event loop.
 """
 
+from tasks.ports.catalog import Catalog, Everything, Objection
 from tasks.ports.ledger import LAST_RESCUES, MAX_RESCUES, Journal, Ledger
 from tasks.ports.limits import Limits, NotNow, Permit, Room, Unlimited, Why
 from tasks.ports.process import Doorbell, Runtime, TokenSink, Unheard, wired
@@ -48,9 +49,11 @@ __all__ = [
     "Advance",
     "Answered",
     "Call",
+    "Catalog",
     "ClaimScorer",
     "ClosedAttempt",
     "Doorbell",
+    "Everything",
     "FinalJob",
     "HeardBefore",
     "HeardQuery",
@@ -68,6 +71,7 @@ __all__ = [
     "NewJob",
     "NewlyHeard",
     "NotNow",
+    "Objection",
     "OnPage",
     "Opened",
     "Page",

@@ -47,7 +47,7 @@ def test_every_bad_line_is_named_and_the_good_ones_are_answered(home: Home, tmp_
         assert result["failure"]["message"] in done.err
 
 
-def test_an_unknown_provider_fails_its_job_alone(home: Home, tmp_path: Path) -> None:
+def test_an_unknown_provider_is_refused_with_its_line_and_field(home: Home, tmp_path: Path) -> None:
     lines = [question(0, config={"provider": "nobody"}), question(1)]
     out = tmp_path / "out.jsonl"
 
@@ -55,8 +55,9 @@ def test_an_unknown_provider_fails_its_job_alone(home: Home, tmp_path: Path) -> 
 
     assert done.code == 1
     failed, answered = read_lines(out)
-    assert failed["failure"]["kind"] == "configuration"
-    assert "no provider 'nobody' is configured; there is anthropic, extractive, gemini" in failed["failure"]["message"]
+    assert failed["job_id"] is None, "no worker had to find out"
+    told = "line 1: config.provider: no provider 'nobody' is configured; there is anthropic, extractive, gemini"
+    assert told in failed["failure"]["message"]
     assert answered["outcome"] == "answered"
 
 
@@ -65,7 +66,7 @@ def test_a_missing_key_is_named(home: Home, tmp_path: Path) -> None:
 
     done = home.run("run", write_lines(tmp_path / "in.jsonl", [question(0)]), "-o", out, provider="openai")
 
-    assert done.code == 1
+    assert done.code == 2
+    assert "nothing was submitted" in done.err
     failure = read_lines(out)[0]["failure"]
-    assert failure["kind"] == "configuration"
     assert "the provider 'openai' needs a key: set OPENAI_API_KEY" in failure["message"]

@@ -22,8 +22,8 @@ from schemas.job import MAX_LINE_BYTES
 from schemas.states import Step
 from tasks.errors import InputError
 from tasks.given import as_check_only
-from tasks.ports import NewBatch, NewJob
-from tasks.submit import new_job, parse_request
+from tasks.ports import Catalog, Everything, NewBatch, NewJob
+from tasks.submit import check_served, new_job, parse_request
 
 STDIN = "-"
 _BOM = b"\xef\xbb\xbf"
@@ -65,6 +65,8 @@ class Intake:
     """Told of each bad line as it is met."""
     check_only: bool = False
     """Each line holds an answer to check."""
+    catalog: Catalog = field(default_factory=Everything)
+    """What the installation serves."""
     lines: int = 0
     accepted: int = 0
     bad: list[BadLine] = field(default_factory=list)
@@ -102,6 +104,7 @@ class Intake:
         if self.check_only:
             raw = as_check_only(raw)
         request, warnings = parse_request(raw, self.batch.defaults)
+        warnings += check_served(request, self.catalog, priced=self.batch.max_cost_usd is not None)
         job = new_job(request, position=position, tenant=self.batch.tenant)
         for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):
             if value is not None:

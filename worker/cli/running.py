@@ -97,7 +97,14 @@ def run_batch(settings: Settings, order: Order) -> Report:
     check_output(order.output, order.files)
     submission = None
     if order.resume is None:
-        submission = Submission(order.files, order.said, settings, strict=order.strict, check_only=order.check_only)
+        submission = Submission(
+            order.files,
+            order.said,
+            settings,
+            strict=order.strict,
+            check_only=order.check_only,
+            with_workers=order.with_workers,
+        )
         if submission.empty:
             return _nothing_valid(order, submission, began)
     course = _Course(order, submission, order.resume)

@@ -9,13 +9,14 @@ from schemas.states import Step
 from tasks.errors import BrokerUnavailable, InputError
 from tasks.ports import Ledger, NewBatch, NewJob, Receipt
 from tasks.submit import chunked, new_batch
+from worker.catalog import Installation
 from worker.cli.intake import SMALL, BadLine, Intake, check_files
 from worker.cli.messages import warn
 from worker.cli.notes import Notes
 from worker.cli.place import Place
 from worker.doorbell import ring
 from worker.settings import Settings
-from worker.wiring import Endpoints
+from worker.wiring import Endpoints, embedded
 
 CHUNK = 500
 """Jobs held in memory and copied at a time."""
@@ -50,13 +51,24 @@ class Submission:
     """Files on their way into the ledger. Making one reads the first lines, so gross errors cost no server."""
 
     def __init__(
-        self, files: list[str], said: dict[str, str], settings: Settings, *, strict: bool, check_only: bool = False
+        self,
+        files: list[str],
+        said: dict[str, str],
+        settings: Settings,
+        *,
+        strict: bool,
+        check_only: bool = False,
+        with_workers: bool = False,
     ) -> None:
         check_files(files)
         self.batch: NewBatch = new_batch(
             dict(said), tenant=settings.tenant, max_queued=settings.most_queued(settings.tenant)
         )
-        self.intake = Intake(files, self.batch, strict=strict, bad_line=self._tell, check_only=check_only)
+        # With servers of somebody else's the workers may be anywhere, with other providers and keys.
+        catalog = Installation(settings, same_for_workers=with_workers or embedded(settings))
+        self.intake = Intake(
+            files, self.batch, strict=strict, bad_line=self._tell, check_only=check_only, catalog=catalog
+        )
         self._chunks = chunked(self.intake.jobs(), CHUNK)
         self._first = next(self._chunks, None)
         if not self.intake.lines:

@@ -28,8 +28,8 @@ LOST_TO_TELL = 3
 
 FIRST_CALLS = 4
 FIRST_CALLS_S = 2.0
-"""Calls at once of a model that has not answered yet, and for how long: a refusal comes within a moment, and a slow
-answer must not keep the others waiting."""
+"""Calls at once of a model that has not answered yet; twice as many after so long, and again and again: a refusal comes
+soon, and slow answers must not keep the others waiting for long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Trial:
 
     def __init__(self) -> None:
         self._calls = 0
-        self._ends = 0.0
+        self._began: float | None = None
         self._over = asyncio.Event()
 
     @property
@@ -56,18 +56,17 @@ class Trial:
         return self._over.is_set()
 
     async def admit(self) -> None:
-        """Return when a call may go: at once for the first few, else when the trial is over."""
-        now = monotonic()
-        if self.over:
-            return
-        if self._calls < FIRST_CALLS:
-            self._ends = self._ends or now + FIRST_CALLS_S
-            self._calls += 1
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, self._ends - now)):
-                await self._over.wait()
-        self.end()
+        """Return when a call may go: at once for the first few, else when more may, or the trial is over."""
+        while not self.over:
+            now = monotonic()
+            began = self._began = now if self._began is None else self._began
+            steps = int((now - began) / FIRST_CALLS_S)
+            if self._calls < FIRST_CALLS << min(steps, 32):
+                self._calls += 1
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(began + (steps + 1) * FIRST_CALLS_S - now):
+                    await self._over.wait()
 
     def end(self) -> None:
         """Let all calls go."""

@@ -29,6 +29,13 @@ OFFICIAL = {
 }
 """The SDKs' variables and base URLs (openai 3.54, anthropic 2.12)."""
 
+VENDORS = {
+    ProviderKind.OPENAI: "openai",
+    ProviderKind.OPENAI_DECISIONS: "openai-decisions",
+    ProviderKind.ANTHROPIC: "anthropic",
+}
+"""Whose list prices apply, in the words of ``genai-prices``; of the others the base URL says it."""
+
 DEFAULTS = (ProviderKind.OPENAI, ProviderKind.ANTHROPIC)
 """Who answers where no provider is set: the first whose key is there."""
 
@@ -133,6 +140,47 @@ class ConfiguredProviders:
         given = self._known.get(name)
         return given is not None and given.kind is ProviderKind.OPENAI_DECISIONS
 
+    # ---- what a door asks, without building anyone ----
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all providers there are."""
+        return sorted(self._known)
+
+    def kind_of(self, name: str) -> ProviderKind | None:
+        """How a provider is spoken to; None: there is no such provider."""
+        given = self._known.get(name)
+        return None if given is None else given.kind
+
+    def missing_key(self, name: str) -> str | None:
+        """The variable that should hold a provider's key and does not; None: nothing is missing."""
+        given = self._known[name]
+        variable = self._key_variable(given)
+        return variable if variable is not None and not self._environment.get(variable) else None
+
+    def model_of(self, name: str, model: str | None) -> str | None:
+        """The model that a provider answers with when this one is asked for."""
+        return model or self._model(name, self._known[name])
+
+    def needs_model(self, name: str) -> bool:
+        """Whether a provider has no model of its own."""
+        given = self._known[name]
+        named = given.kind not in {ProviderKind.EXTRACTIVE, ProviderKind.LLAMAINDEX}
+        return named and self._model(name, given) is None
+
+    def has_price(self, name: str, model: str | None) -> bool:
+        """Whether the cost of a call is known beforehand."""
+        given = self._known[name]
+        model = self.model_of(name, model)
+        if given.kind is ProviderKind.EXTRACTIVE:
+            return True
+        if given.kind is ProviderKind.LLAMAINDEX or model is None:
+            return False
+        # The tables of prices take a moment to load, and most batches have no ceiling.
+        prices = import_module("worker.providers.prices").Prices(VENDORS.get(given.kind), self._base_url(name, given))
+        tier = None if given.kind is ProviderKind.OPENAI_DECISIONS else given.service_tier
+        return prices.reserve_usd(model, 1, 1, tier) is not None
+
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
         """See ``tasks.ports.Providers``."""
         first = Turn(config.provider or self.default, config.model)
@@ -187,11 +235,8 @@ class ConfiguredProviders:
         return provider
 
     def _key(self, name: str, given: ProviderSettings) -> str | None:
-        variable = given.api_key_env
-        if variable is None and given.base_url is None:
-            variable = KEY_OF.get(given.kind)
+        variable = self._key_variable(given)
         if variable is None:
-            # A server of one's own; the key of OpenAI or Anthropic is never sent to another address.
             return None
         key = self._environment.get(variable)
         if not key:
@@ -199,6 +244,16 @@ class ConfiguredProviders:
         if key != key.strip() or not key.isprintable():
             raise ConfigurationError(f"{variable} holds white space or a line break around the key")
         return key
+
+    @staticmethod
+    def _key_variable(given: ProviderSettings) -> str | None:
+        """The variable with a provider's key; none for a server of one's own.
+
+        The key of OpenAI or Anthropic is never sent to another address.
+        """
+        if given.api_key_env is not None or given.base_url is not None:
+            return given.api_key_env
+        return KEY_OF.get(given.kind)
 
     def _base_url(self, name: str, given: ProviderSettings) -> str:
         if given.base_url is not None:

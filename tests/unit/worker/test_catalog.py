@@ -1,0 +1,95 @@
+"""What a door refuses because the installation does not serve it, by line and field, and what it only warns of."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.generation import GenerationConfig
+from tasks.errors import InputError
+from tasks.submit import check_served, parse_request
+from worker.catalog import Installation
+from worker.cli.submitting import Submission
+from worker.settings import ProviderSettings, Settings
+
+LOCAL = {"local": ProviderSettings.model_validate({"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1"})}
+KEYS = {"OPENAI_API_KEY": "sk-1"}
+
+
+def installed(*, same: bool = True, **settings: Any) -> Installation:
+    return Installation(Settings(providers=LOCAL, **settings), same_for_workers=same, environment=KEYS)
+
+
+def fields(catalog: Installation, *, generates: bool = True, priced: bool = False, **config: Any) -> list[str]:
+    found = catalog.objections(GenerationConfig(**config), generates=generates, priced=priced)
+    return [objection.field for objection in found]
+
+
+@pytest.mark.parametrize(
+    ("config", "priced", "expected"),
+    [
+        ({}, False, []),
+        ({"provider": "openai", "model": "gpt-of-tomorrow"}, False, []),
+        ({"provider": "opanai"}, False, ["config.provider"]),
+        ({"provider": "anthropic"}, False, ["config.provider"]),
+        ({"provider": "openai_decisions"}, False, ["config.provider"]),
+        ({"provider": "local"}, False, ["config.model"]),
+        ({"provider": "local", "model": "m"}, False, []),
+        ({"provider": "local", "model": "m"}, True, ["config.model"]),
+        ({"provider": "openai"}, True, []),
+        ({"provider": "openai", "model": "gpt-of-tomorrow"}, True, ["config.model"]),
+        ({"provider": "extractive"}, True, []),
+        ({"fallbacks": ("openai", "nobody:m")}, False, ["config.fallbacks.1"]),
+        ({"fallbacks": ("local:m",)}, True, ["config.fallbacks.0"]),
+        ({"lane": "background"}, False, ["config.lane"]),
+        ({"lane": "provider_batch"}, False, ["config.lane"]),
+        ({"lane": "auto"}, False, []),
+        ({"judge": "nobody", "checkers": ("judge",)}, False, ["config.judge"]),
+        ({"judge": "nobody"}, False, []),
+        ({"judge": "extractive", "checkers": ("judge",)}, False, ["config.judge"]),
+        ({"judge": "local:m", "checkers": ("judge",)}, True, ["config.judge"]),
+    ],
+)
+def test_what_is_not_served_is_named_by_its_field(config: dict[str, Any], priced: bool, expected: list[str]) -> None:  # noqa: FBT001
+    assert fields(installed(), priced=priced, **config) == expected
+
+
+def test_a_check_only_job_needs_no_provider() -> None:
+    assert fields(installed(), generates=False, provider="opanai", lane="background") == []
+
+
+def test_where_workers_have_other_settings_only_lanes_are_certain() -> None:
+    catalog = installed(same=False)
+    request, _ = parse_request({"query": "A?", "config": {"provider": "theirs"}})
+    (warning,) = check_served(request, catalog, priced=True)
+    assert warning.startswith("config.provider: no provider 'theirs' is configured")
+    assert fields(catalog, provider="anthropic") == [], "the key is where the workers are"
+    assert fields(catalog, priced=True) == [], "nobody knows their default"
+    request, _ = parse_request({"query": "A?", "config": {"lane": "background"}})
+    with pytest.raises(InputError) as refused:
+        check_served(request, catalog, priced=False)
+    assert refused.value.field == "config.lane"
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [({"prompt_name": "poem"}, "config.prompt_name"), ({"prompt_version": "999"}, "config.prompt_version")],
+)
+def test_a_prompt_that_does_not_exist_is_refused_at_the_door(config: dict[str, str], field: str) -> None:
+    with pytest.raises(InputError) as refused:
+        parse_request({"query": "A?", "config": config})
+    assert refused.value.field == field
+    parse_request({"response": "It is so.", "config": config})
+
+
+def test_a_file_names_the_line_and_the_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "in.jsonl"
+    jobs = [{"query": "A?"}, {"query": "B?", "config": {"provider": "opanai"}}]
+    path.write_text("\n".join(map(json.dumps, jobs)))
+    submission = Submission([str(path)], {}, Settings(provider="extractive"), strict=False)
+    assert not submission.empty
+    (bad,) = submission.intake.bad
+    assert (bad.position, bad.place) == (1, f"{path}, line 2")
+    assert "config.provider: no provider 'opanai' is configured; there is anthropic, extractive" in bad.message
+    assert bad.message in capsys.readouterr().err
