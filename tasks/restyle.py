@@ -4,13 +4,14 @@ from schemas.generation import CitationStyle, OutputFormat
 from schemas.grounding import Claim, Verdict
 from schemas.job import JobRequest
 from schemas.record import GenerationRecord, JobResult
-from schemas.states import Outcome
+from schemas.states import JobState, Outcome
 from tasks.amend import with_appendix
 from tasks.answers.render import Extras, Rendered
 from tasks.finish import result_of
 from tasks.ports import JobView
 from tasks.postprocess import Processed, rerender
 from tasks.text.sentences import Span
+from tasks.texts import without_answer
 
 RENDERED = frozenset({Outcome.ANSWERED, Outcome.PARTIAL})
 """Outcomes with a rendered answer; the other outcomes have fixed texts."""
@@ -66,7 +67,7 @@ def _with_text(
     )
     return result.model_copy(
         update={
-            "response": response,
+            "response": response if response.strip() else without_answer(request, JobState.COMPLETED),
             "output_format": after.output_format,
             "citations": after.citations,
             "claims": claims or (),
