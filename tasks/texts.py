@@ -125,7 +125,7 @@ ENDED: Mapping[str, Mapping[JobState, str]] = {
         JobState.COMPLETED: "كانت إجابة النموذج عن هذا السؤال فارغة. جرّب إعادة صياغة السؤال أو أعد تقديمه.",
     },
 }
-"""Texts of jobs that ended without a word, by their final state; a failed one has its text in ``MESSAGES``."""
+"""Texts of final jobs with an empty answer, by state; a failed job has its text in ``MESSAGES``."""
 
 _NAMES = {
     name: code
@@ -169,7 +169,7 @@ def fallback(request: JobRequest, kind: str) -> str:
 
 
 def without_answer(request: JobRequest, state: JobState) -> str:
-    """The text of a job that ended in this state with an empty answer: the caller's own for a failure, or ours."""
+    """The text of a job that ended in this state with an empty answer: the caller's own for a failure, or the default."""
     own = request.config.fallback_messages
     if own is not None and own.failed:
         return own.failed

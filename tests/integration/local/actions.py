@@ -1,4 +1,4 @@
-"""What the tests do to the servers from outside: talk to them, kill them, start them from other processes."""
+"""Actions of the tests on the servers: queries, kills, and starts from other processes."""
 
 import os
 import signal

@@ -36,15 +36,15 @@ def servers_run_as(home: Path) -> set[int]:
 
 
 @as_root
-def test_root_runs_them_as_nobody_without_groups(running_home: Path, options: LocalOptions) -> None:
+def test_root_runs_them_under_the_account_nobody_without_groups(running_home: Path, options: LocalOptions) -> None:
     store(start(running_home, options), "a")
     assert servers_run_as(running_home) == {pwd.getpwnam("nobody").pw_uid}
     for pid in pids(running_home).values():
         lines = Path(f"/proc/{pid}/status").read_text().splitlines() if sys.platform == "linux" else []
         assert [line.split()[1:] for line in lines if line.startswith("Groups:")] in ([[]], [])
         with suppress(psutil.AccessDenied):  # a container's root may lack the capability to look
-            known = {"PATH", "LC_ALL", "TZ", "PWD", "OLDPWD", "SHLVL", "_", "PGDATA", "PG_GRANDPARENT_PID"}
-            assert set(psutil.Process(pid).environ()) <= known
+            allowed = {"PATH", "LC_ALL", "TZ", "PWD", "OLDPWD", "SHLVL", "_", "PGDATA", "PG_GRANDPARENT_PID"}
+            assert set(psutil.Process(pid).environ()) <= allowed
 
 
 @as_root

@@ -115,8 +115,8 @@ def test_a_start_killed_at_any_moment_can_be_repeated(home: Path, options: Local
     endpoints = start(home, options)
     store(endpoints, "a")
     assert stored(endpoints) == (["a"], ["a"])
-    mine = [process for process in psutil.process_iter() if _names(process, home / "local")]
-    assert {process.pid for process in mine} == set(pids(home).values())
+    processes = [process for process in psutil.process_iter() if _names(process, home / "local")]
+    assert {process.pid for process in processes} == set(pids(home).values())
 
 
 def test_starts_at_once_make_one_pair_of_servers(home: Path, options: LocalOptions) -> None:

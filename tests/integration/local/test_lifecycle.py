@@ -83,13 +83,13 @@ def test_one_missing_server_is_started_alone(running_home: Path, options: LocalO
 
 
 def test_two_homes_side_by_side(new_home: Callable[[str], Path], options: LocalOptions) -> None:
-    one, two = new_home("one"), new_home("two")
-    first, second = start(one, options), start(two, options)
+    home, other_home = new_home("one"), new_home("two")
+    first, second = start(home, options), start(other_home, options)
     store(first, "of one")
     store(second, "of two")
     assert stored(first) == (["of one"], ["of one"])
     assert stored(second) == (["of two"], ["of two"])
-    stop(one, options)
+    stop(home, options)
     assert stored(second) == (["of two"], ["of two"])
 
 
@@ -127,11 +127,11 @@ def test_both_are_durable(running_home: Path, options: LocalOptions) -> None:
         assert query(endpoints.database_url, f"SHOW {setting}") == [("on",)]
     assert query(endpoints.database_url, "SELECT lower('ÄÖ'), upper('é')") == [("äö", "É")]
     with valkey(endpoints.redis_url) as client:
-        wanted = {"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction"}
-        assert {name: client.config_get(name)[name] for name in wanted} == wanted
+        settings = {"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction"}
+        assert {name: client.config_get(name)[name] for name in settings} == settings
 
 
-def test_both_want_the_password_and_nobody_else_learns_it(running_home: Path, options: LocalOptions) -> None:
+def test_both_require_the_password_and_no_other_account_can_read_it(running_home: Path, options: LocalOptions) -> None:
     endpoints = start(running_home, options)
     now = status(running_home)
     with pytest.raises(psycopg.OperationalError, match="password"):
@@ -150,7 +150,7 @@ def test_both_want_the_password_and_nobody_else_learns_it(running_home: Path, op
         assert not [path for path in files if secret.encode() in path.read_bytes()]
 
 
-def test_lost_passwords_are_said_and_do_not_prevent_stopping(home: Path, options: LocalOptions) -> None:
+def test_lost_passwords_are_reported_and_do_not_prevent_stopping(home: Path, options: LocalOptions) -> None:
     start(home, options)
     (home / "local" / "secrets.json").unlink()
     with pytest.raises(HomeError, match=r"restore that file"):

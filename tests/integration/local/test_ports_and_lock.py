@@ -17,7 +17,7 @@ def listener(port: int) -> Iterator[None]:
         yield
 
 
-def test_a_taken_port_is_given_up_for_another(running_home: Path, options: LocalOptions) -> None:
+def test_a_used_port_is_replaced_by_another(running_home: Path, options: LocalOptions) -> None:
     store(start(running_home, options), "a")
     before = status(running_home)
     stop(running_home, options)
@@ -59,21 +59,21 @@ def test_a_port_lost_between_looking_and_listening(
 def test_a_port_lost_to_another_home(
     new_home: Callable[[str], Path], options: LocalOptions, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = new_home("one"), new_home("two")
-    start(one, options)
-    taken = getattr(status(one), name).port
-    start(two, options)
-    stop(two, options)
-    note = two / "local" / "ports.json"
-    other = getattr(status(two), name).port
-    note.write_text(note.read_text().replace(str(other), str(taken)))
+    home, other_home = new_home("one"), new_home("two")
+    start(home, options)
+    used_port = getattr(status(home), name).port
+    start(other_home, options)
+    stop(other_home, options)
+    note = other_home / "local" / "ports.json"
+    other = getattr(status(other_home), name).port
+    note.write_text(note.read_text().replace(str(other), str(used_port)))
     real = ports.is_free
     looks = iter([True])  # free at first sight only
 
-    monkeypatch.setattr(ports, "is_free", lambda port: next(looks, False) if port == taken else real(port))
-    assert start(two, options).started == {"postgres", "valkey"}
-    assert getattr(status(two), name).port not in {taken, other}
-    assert getattr(status(one), name).port == taken
+    monkeypatch.setattr(ports, "is_free", lambda port: next(looks, False) if port == used_port else real(port))
+    assert start(other_home, options).started == {"postgres", "valkey"}
+    assert getattr(status(other_home), name).port not in {used_port, other}
+    assert getattr(status(home), name).port == used_port
 
 
 def test_a_damaged_note_of_ports_costs_new_ports_only(running_home: Path, options: LocalOptions) -> None:
@@ -89,11 +89,11 @@ def test_the_wait_for_another_start_ends(running_home: Path, options: LocalOptio
 
 
 def test_a_copied_home_gets_a_life_of_its_own(new_home: Callable[[str], Path], options: LocalOptions) -> None:
-    one, two = new_home("one"), new_home("two")
-    store(start(one, options), "a")
-    stop(one, options)
-    _copy_with_owners(one, two)
-    first, second = start(one, options), start(two, options)
+    home, other_home = new_home("one"), new_home("two")
+    store(start(home, options), "a")
+    stop(home, options)
+    _copy_with_owners(home, other_home)
+    first, second = start(home, options), start(other_home, options)
     store(second, "b")
     assert stored(first) == (["a"], ["a"])
     assert stored(second) == (["a", "b"], ["a", "b"])

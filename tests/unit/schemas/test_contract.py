@@ -1,4 +1,4 @@
-"""The wire contract: frozen, closed, published as JSON Schema, and read back as it was written."""
+"""The wire contract: frozen, closed, available as JSON Schema, and stable in a round trip."""
 
 import pytest
 from hypothesis import given

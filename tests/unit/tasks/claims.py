@@ -1,4 +1,4 @@
-"""Our own sentences with a label each, by kind: what the lexical check must get right, and what it is known to miss."""
+"""Labelled sentences by kind: those that the lexical check must judge right, and those that it is expected to miss."""
 # ruff: noqa: RUF001 - text of other scripts is meant
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ MAKTABA = "تفتح المكتبة أبوابها من الساعة التاسع
 
 
 class Case(NamedTuple):
-    """A claim about sources; ``missed``: known to be judged wrongly, because words alone don't tell."""
+    """A claim about sources; ``missed`` marks one that the lexical check judges wrongly, because words are not enough."""
 
     kind: str
     sources: tuple[str, ...]

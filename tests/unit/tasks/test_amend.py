@@ -1,4 +1,4 @@
-"""What a policy does to a checked answer: shorter, listed, hidden, failed; and that every offset still fits."""
+"""Amendments of a checked answer by its policy: shortened, listed, hidden, failed, always with exact offsets."""
 
 from dataclasses import replace
 from time import monotonic
@@ -56,7 +56,7 @@ def test_json_stays_json() -> None:
 
 
 @pytest.mark.parametrize(("policy", "outcome"), [("flag", Outcome.PARTIAL), ("reject", Outcome.REJECTED)])
-def test_a_given_answer_stays_as_it_stands(policy: str, outcome: Outcome) -> None:
+def test_a_supplied_answer_stays_unchanged(policy: str, outcome: Outcome) -> None:
     config = {"max_response_length": 5, "on_ungrounded": policy}
     request = JobRequest(context=({"content": SOURCE},), response=f"{GOOD} {BAD}", config=config)
     final = examine(leased_for_check(request, ""), monotonic())
@@ -93,7 +93,7 @@ def test_a_rejected_answer_is_not_shown_but_kept() -> None:
     assert own.record.answer == "Ask a person."
 
 
-def test_missing_citations_fail_the_job_when_that_is_asked_for() -> None:
+def test_missing_citations_fail_the_job_if_the_config_requires_it() -> None:
     text = "The night desk opens at nine in the evening."
     final = examined(text, missing_citations="failed")
 
@@ -132,44 +132,44 @@ def assert_offsets_hold(answer: CheckedAnswer) -> None:
 
 
 def test_a_long_answer_is_cut_at_a_sentence_end_and_says_so() -> None:
-    kept, told = amend(checked(f"{GOOD} {FOUR} {BAD}", max_response_length=110))
+    shorter, amendments = amend(checked(f"{GOOD} {FOUR} {BAD}", max_response_length=110))
 
-    assert kept.processed.response == f"{GOOD} {FOUR}"
-    assert told == ("the answer was cut at a sentence end from 164 to at most 110 characters",)
-    assert told[0] in kept.processed.warnings
-    assert [warning for warning in kept.processed.warnings if "at most 110 wanted" in warning] == []
-    assert kept.grounding is not None
-    assert len(kept.grounding.claims) == 2
-    assert_offsets_hold(kept)
+    assert shorter.processed.response == f"{GOOD} {FOUR}"
+    assert amendments == ("the answer was cut at a sentence end from 164 to at most 110 characters",)
+    assert amendments[0] in shorter.processed.warnings
+    assert [warning for warning in shorter.processed.warnings if "at most 110 wanted" in warning] == []
+    assert shorter.grounding is not None
+    assert len(shorter.grounding.claims) == 2
+    assert_offsets_hold(shorter)
 
 
 def test_a_first_sentence_that_is_too_long_is_cut_at_a_word() -> None:
-    kept, told = amend(checked(f"{GOOD} {BAD}", max_response_length=30))
+    shorter, amendments = amend(checked(f"{GOOD} {BAD}", max_response_length=30))
 
-    assert kept.processed.response == "The night desk opens at [1]…"
-    assert "within its first sentence" in told[0]
-    assert_offsets_hold(kept)
+    assert shorter.processed.response == "The night desk opens at [1]…"
+    assert "within its first sentence" in amendments[0]
+    assert_offsets_hold(shorter)
 
 
 def test_what_can_not_be_cut_stays_whole_and_says_so() -> None:
-    kept, told = amend(checked(GOOD, max_response_length=3))
+    unchanged, amendments = amend(checked(GOOD, max_response_length=3))
 
-    assert kept.processed.response == GOOD
-    assert told == ("the answer could not be cut to 3 characters",)
+    assert unchanged.processed.response == GOOD
+    assert amendments == ("the answer could not be cut to 3 characters",)
 
 
 @pytest.mark.parametrize(("output_format", "limit"), [("json", 160), ("table", 110), ("steps", 70)])
 def test_forms_lose_whole_items(output_format: str, limit: int) -> None:
-    kept, told = amend(checked(f"{GOOD} {FOUR}", output_format=output_format, max_response_length=limit))
+    shorter, amendments = amend(checked(f"{GOOD} {FOUR}", output_format=output_format, max_response_length=limit))
 
-    response = kept.processed.response
+    response = shorter.processed.response
     assert len(response) <= limit
-    assert "sentence end" in told[0]
+    assert "sentence end" in amendments[0]
     assert "Port Lune" not in response
     if output_format == "json":
         assert len(orjson.loads(response)["answer"]) == 1
-        assert kept.processed.structured == orjson.loads(response)
-    assert_offsets_hold(kept)
+        assert shorter.processed.structured == orjson.loads(response)
+    assert_offsets_hold(shorter)
 
 
 SENTENCES = st.lists(
@@ -196,16 +196,16 @@ def test_any_answer_is_cut_to_its_length_with_exact_offsets(
         max_response_length=limit,
         on_ungrounded=policy,
     )
-    kept, told = amend(answer)
+    shorter, amendments = amend(answer)
 
-    fits = len(kept.processed.response) <= limit
-    assert fits or any("could not be cut" in one for one in told)
-    assert not any("cut" in one for one in told) or len(answer.processed.response) > limit
-    response = kept.processed.response
-    for citation in kept.processed.citations:
+    fits = len(shorter.processed.response) <= limit
+    assert fits or any("could not be cut" in amendment for amendment in amendments)
+    assert not any("cut" in amendment for amendment in amendments) or len(answer.processed.response) > limit
+    response = shorter.processed.response
+    for citation in shorter.processed.citations:
         assert citation.quoted_text == SOURCE[citation.source_start or 0 : citation.source_end or 0]
         assert 0 <= citation.start_pos <= citation.end_pos <= len(response)
-    for claim in kept.grounding.claims if kept.grounding else ():
+    for claim in shorter.grounding.claims if shorter.grounding else ():
         assert claim.text == response[claim.start_pos : claim.end_pos]
     if output_format is OutputFormat.JSON:
         orjson.loads(response)

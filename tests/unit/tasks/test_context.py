@@ -1,4 +1,4 @@
-"""Packing: what is shown of many sources, in which order, and what the record says of the rest."""
+"""Packing: the selection and order of sources in the prompt, and the omitted sources in the record."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 from typing import Any
@@ -26,15 +26,15 @@ def snapshot(context: Any, **config: Any) -> MessagesSnapshot:
     return render(request, AnswerProtocol.SEGMENTS).snapshot
 
 
-def left(*told: tuple[int, str, int | None]) -> tuple[LeftOut, ...]:
-    return tuple(LeftOut(source_index=index, reason=LeftOutReason(why), of=of) for index, why, of in told)
+def omitted(*omissions: tuple[int, str, int | None]) -> tuple[LeftOut, ...]:
+    return tuple(LeftOut(source_index=index, reason=LeftOutReason(why), of=of) for index, why, of in omissions)
 
 
 # ---- order -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("scores", "shown"),
+    ("scores", "order"),
     [
         ([None, None, None], (0, 1, 2)),
         ([0.2, 0.9, 0.5], (1, 2, 0)),
@@ -43,9 +43,9 @@ def left(*told: tuple[int, str, int | None]) -> tuple[LeftOut, ...]:
         ([-1.0, 0.0, None], (1, 0, 2)),
     ],
 )
-def test_the_most_relevant_comes_first_and_ties_stay(scores: list[float | None], shown: tuple[int, ...]) -> None:
+def test_the_most_relevant_comes_first_and_ties_stay(scores: list[float | None], order: tuple[int, ...]) -> None:
     context = [{"content": f"Source number {n}.", "relevance_score": score} for n, score in enumerate(scores)]
-    assert snapshot(context).shown == shown
+    assert snapshot(context).shown == order
 
 
 def grouped(*groups: tuple[str, float]) -> list[dict[str, Any]]:
@@ -58,9 +58,9 @@ def grouped(*groups: tuple[str, float]) -> list[dict[str, Any]]:
 def test_each_sub_query_keeps_its_best_source_however_weak() -> None:
     context = grouped(("a", 0.9), ("a", 0.8), ("a", 0.7), ("b", 0.2), ("c", 0.1))
     room_for_three = 3 * estimate(context[0]["content"]) + 5
-    found = snapshot(context, max_context_tokens=room_for_three)
-    assert found.shown == (0, 3, 4)
-    assert found.left_out == left((1, "budget", None), (2, "budget", None))
+    packed = snapshot(context, max_context_tokens=room_for_three)
+    assert packed.shown == (0, 3, 4)
+    assert packed.left_out == omitted((1, "budget", None), (2, "budget", None))
 
 
 def test_sub_queries_are_merged_by_relevance_and_named_once() -> None:
@@ -73,7 +73,7 @@ def test_sub_queries_are_merged_by_relevance_and_named_once() -> None:
     assert body.endswith("Parts to cover in one answer:\n- a\n- b\nQuestion: All?")
 
 
-def test_without_sub_queries_nothing_is_said_of_parts() -> None:
+def test_a_prompt_without_sub_queries_lists_no_parts() -> None:
     request = JobRequest(query="All?", context=["One."])
     body = render(request, AnswerProtocol.SEGMENTS).snapshot.texts(["One."])[-1][1]
     assert body.endswith("</source>\n\nQuestion: All?")
@@ -84,11 +84,11 @@ def test_aggregation_asks_for_points_and_renders_them() -> None:
     rules = render(request, AnswerProtocol.SEGMENTS).snapshot.messages[0].text([])
     assert "Merge what all sources say into one list" in rules
     assert resolve_format(request).value == "bullets"
-    asked = request.model_copy(update={"config": GenerationConfig(output_format="table")})
-    assert resolve_format(asked).value == "table"
+    table_request = request.model_copy(update={"config": GenerationConfig(output_format="table")})
+    assert resolve_format(table_request).value == "table"
 
 
-def test_plain_language_and_style_are_asked_for() -> None:
+def test_the_prompt_requests_plain_language_and_style() -> None:
     request = JobRequest(
         query="All?", context=["x"], config=GenerationConfig(plain_language=True, style="dry, no adjectives")
     )
@@ -106,9 +106,9 @@ def test_plain_language_and_style_are_asked_for() -> None:
     ids=["same", "case", "lines", "margins", "spacing"],
 )
 def test_the_same_words_are_shown_once(other: str) -> None:
-    found = snapshot([LEASE, other])
-    assert found.shown == (0,)
-    assert found.left_out == left((1, "duplicate", 0))
+    packed = snapshot([LEASE, other])
+    assert packed.shown == (0,)
+    assert packed.left_out == omitted((1, "duplicate", 0))
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_the_same_words_are_shown_once(other: str) -> None:
     ],
 )
 def test_what_adds_nothing_is_shown_once(other: str) -> None:
-    found = snapshot([LEASE, other])
-    assert found.left_out == left((1, "near_duplicate", 0))
+    packed = snapshot([LEASE, other])
+    assert packed.left_out == omitted((1, "near_duplicate", 0))
 
 
 @pytest.mark.parametrize(
@@ -138,16 +138,16 @@ def test_what_adds_nothing_is_shown_once(other: str) -> None:
     ids=["figure", "digits", "negation", "name", "more", "other"],
 )
 def test_what_differs_in_what_matters_is_shown(other: str) -> None:
-    found = snapshot([LEASE, other])
-    assert found.shown == (0, 1)
-    assert found.left_out == ()
+    packed = snapshot([LEASE, other])
+    assert packed.shown == (0, 1)
+    assert packed.left_out == ()
 
 
 def test_the_same_words_of_two_products_are_two_sources() -> None:
     context = [{"content": LEASE, "product_name": name} for name in ("Basic", "Premium", "Basic")]
-    found = snapshot(context)
-    assert found.shown == (0, 1)
-    assert found.left_out == left((2, "duplicate", 0))
+    packed = snapshot(context)
+    assert packed.shown == (0, 1)
+    assert packed.left_out == omitted((2, "duplicate", 0))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_the_same_words_of_two_products_are_two_sources() -> None:
     ],
 )
 def test_repetitions_are_found_in_other_scripts(text: str) -> None:
-    assert snapshot([text, "Etwas anderes.", f"{text}\n"]).left_out == left((2, "duplicate", 0))
+    assert snapshot([text, "Etwas anderes.", f"{text}\n"]).left_out == omitted((2, "duplicate", 0))
 
 
 def test_the_more_relevant_of_two_is_kept_and_citations_point_at_it() -> None:
@@ -181,16 +181,16 @@ def test_the_more_relevant_of_two_is_kept_and_citations_point_at_it() -> None:
 
 def test_what_does_not_fit_is_named_and_the_last_is_cut_at_a_sentence_end() -> None:
     context = [f"{'ABCD'[n]} is said in a sentence here, number {n}. " * 12 for n in range(4)]
-    found = snapshot(context, max_context_tokens=200)
-    parts = [part for part in found.messages[-1].parts if isinstance(part, SourcePart)]
-    assert found.shown == (0, 1)
+    packed = snapshot(context, max_context_tokens=200)
+    parts = [part for part in packed.messages[-1].parts if isinstance(part, SourcePart)]
+    assert packed.shown == (0, 1)
     assert context[1][: parts[1].end].endswith("number 1.")
-    assert found.left_out == left((2, "budget", None), (3, "budget", None))
-    assert found.source_tokens is not None
-    assert 100 < found.source_tokens <= 200
-    assert found.prompt_tokens is not None
-    assert found.prompt_tokens > found.source_tokens
-    assert found.counted_by == ESTIMATE
+    assert packed.left_out == omitted((2, "budget", None), (3, "budget", None))
+    assert packed.source_tokens is not None
+    assert 100 < packed.source_tokens <= 200
+    assert packed.prompt_tokens is not None
+    assert packed.prompt_tokens > packed.source_tokens
+    assert packed.counted_by == ESTIMATE
 
 
 def test_repetitions_do_not_spend_the_budget() -> None:

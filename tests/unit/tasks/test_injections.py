@@ -1,4 +1,4 @@
-"""Hostile sources: no forged source, message or citation comes of them, even if the model does what they say."""
+"""Hostile sources: they forge no source, message or citation, even if the model obeys them."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import json
@@ -22,13 +22,13 @@ EACH = pytest.mark.parametrize("hostile", INJECTIONS, ids=lambda hostile: hostil
 PROTOCOLS = pytest.mark.parametrize("protocol", AnswerProtocol)
 
 
-def asked(hostile: Injection) -> JobRequest:
+def request_with(hostile: Injection) -> JobRequest:
     return JobRequest(query="What does it cost?", context=[hostile.source, *HONEST])
 
 
 def obeyed(hostile: Injection, protocol: AnswerProtocol, *, copied: bool) -> Processed:
-    """What becomes of the answer of a model that does as the source says, or copies it whole."""
-    request = asked(hostile)
+    """The processed answer of a model that obeys the source, or copies it whole."""
+    request = request_with(hostile)
     says = hostile.source if copied else hostile.says
     native: tuple[NativeCitation, ...] = ()
     match protocol:
@@ -56,7 +56,7 @@ def test_there_are_enough_of_them_and_each_kind_is_there() -> None:
 def test_the_prompt_keeps_one_opening_and_one_closing_tag_a_source(
     hostile: Injection, protocol: AnswerProtocol
 ) -> None:
-    request = asked(hostile)
+    request = request_with(hostile)
     snapshot = render(request, protocol).snapshot
     contents = [source.content for source in request.context]
     texts = snapshot.texts(contents)
@@ -69,23 +69,23 @@ def test_the_prompt_keeps_one_opening_and_one_closing_tag_a_source(
 
 
 @EACH
-def test_what_was_tried_is_in_the_record_and_told(hostile: Injection) -> None:
-    request = asked(hostile)
+def test_injections_are_recorded_and_give_warnings(hostile: Injection) -> None:
+    request = request_with(hostile)
     prompt = render(request, AnswerProtocol.SEGMENTS)
     assert {flag.kind for flag in prompt.snapshot.flags if flag.source_index == 0} >= hostile.flags
     assert {flag.source_index for flag in prompt.snapshot.flags} <= {0}
     completion = make_completion("x")
-    told = [
+    warnings = [
         text for text in postprocess(request, prompt, completion).warnings if text.startswith("context[0] holds text")
     ]
-    assert len(told) == bool(hostile.flags - {Flag.MARKER})
+    assert len(warnings) == bool(hostile.flags - {Flag.MARKER})
 
 
 @EACH
 @PROTOCOLS
 @pytest.mark.parametrize("copied", [False, True], ids=["obeys", "copies"])
 def test_no_forged_citation_survives(hostile: Injection, protocol: AnswerProtocol, copied: bool) -> None:  # noqa: FBT001
-    request = asked(hostile)
+    request = request_with(hostile)
     processed = obeyed(hostile, protocol, copied=copied)
     places = set()
     for citation in processed.citations:
@@ -107,8 +107,8 @@ def test_no_forged_citation_survives(hostile: Injection, protocol: AnswerProtoco
 
 @pytest.mark.parametrize("protocol", [AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS])
 def test_a_bracket_copied_with_its_words_is_the_sources_own(protocol: AnswerProtocol) -> None:
-    hostile = next(one for one in INJECTIONS if one.name == "marks itself")
-    request = asked(hostile)
+    hostile = next(injection for injection in INJECTIONS if injection.name == "marks itself")
+    request = request_with(hostile)
     text = hostile.source
     if protocol is AnswerProtocol.SEGMENTS:
         text = json.dumps({"sufficient": True, "segments": [{"text": text, "citations": []}]})
@@ -138,9 +138,9 @@ def test_chat_tokens_are_taken_apart_and_all_else_stays_verbatim() -> None:
     )
     for protocol in (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS):
         snapshot = render(request, protocol).snapshot
-        shown = "".join(text for _, text in snapshot.texts([content]))
-        assert not re.search(r"<\|im_|</s>|\[INST\]", shown)
-        assert content in shown.replace("\u2060", "")
+        text = "".join(text for _, text in snapshot.texts([content]))
+        assert not re.search(r"<\|im_|</s>|\[INST\]", text)
+        assert content in text.replace("\u2060", "")
         assert snapshot.proves([content])
     whole = render(request, AnswerProtocol.NATIVE).snapshot
     assert content in whole.texts([content])[-1][1]

@@ -1,4 +1,4 @@
-"""An answer in each language: read, cited, located and checked, with a true claim, a false one and exact offsets."""
+"""One answer per language through parsing, citing and checking: a true claim, a false claim and exact offsets."""
 # ruff: noqa: RUF001 - other scripts are meant
 
 import pytest
@@ -56,16 +56,16 @@ CASES = {
 
 @pytest.mark.parametrize("code", CASES)
 @pytest.mark.parametrize("named", [True, False])
-def test_claims_are_told_apart_and_positions_are_exact(code: str, *, named: bool) -> None:
+def test_claims_get_the_right_verdicts_and_exact_positions(code: str, *, named: bool) -> None:
     source, true, wrong_number, made_up = CASES[code]
-    said = (true, wrong_number, made_up)
+    sentences = (true, wrong_number, made_up)
     config = {"language": code} if named else {}
-    request = JobRequest(query="?", context=("Something else.", source), response=" ".join(said).replace("[1]", "[2]"), config=config)  # fmt: skip
+    request = JobRequest(query="?", context=("Something else.", source), response=" ".join(sentences).replace("[1]", "[2]"), config=config)  # fmt: skip
     processed = postprocess(request, None, None)
     grounding = ground(request, processed)
 
     assert [processed.response[claim.start_pos : claim.end_pos] for claim in grounding.claims] == [
-        sentence.replace("[1]", "[2]") for sentence in said
+        sentence.replace("[1]", "[2]") for sentence in sentences
     ]
     assert [claim.verdict for claim in grounding.claims] == [
         Verdict.SUPPORTED,

@@ -1,4 +1,4 @@
-"""The lexical layer: its verdicts on sentences of our own, its model file, its features, and how its parts add up."""
+"""The lexical layer: its verdicts on the project's own sentences, its model file, its features and their sum."""
 # ruff: noqa: RUF001 - typographic characters are meant
 
 import json
@@ -67,13 +67,13 @@ def test_the_fixture_is_of_all_kinds_and_mostly_judged_rightly() -> None:
         ("Whales never follow ferries.", "it denies something, and the best place in the sources does not"),
     ],
 )
-def test_reasons_are_told_in_words(claim: str, reason: str) -> None:
-    found = only(claim, FERRY)
-    assert found.verdict is Verdict.UNSUPPORTED
+def test_verdicts_have_reasons_in_words(claim: str, reason: str) -> None:
+    result = only(claim, FERRY)
+    assert result.verdict is Verdict.UNSUPPORTED
     if "holds 0%" in reason:
-        assert "the best place" in found.reason or "none of its words" in found.reason
+        assert "the best place" in result.reason or "none of its words" in result.reason
     else:
-        assert reason in found.reason
+        assert reason in result.reason
 
 
 def test_a_number_that_only_an_uncited_source_holds_makes_a_miscitation() -> None:
@@ -102,20 +102,20 @@ def test_a_number_that_only_an_uncited_source_holds_makes_a_miscitation() -> Non
     ],
 )
 def test_numbers_are_found_however_they_are_written(source: str, claim: str, absent: tuple[str, ...]) -> None:
-    said = read_claim(claim)
-    search = SourceSearch(JobRequest(response="x", context=(source,)).context, said.content)
-    assert measure(search, said).numbers_absent == absent
+    claim_words = read_claim(claim)
+    search = SourceSearch(JobRequest(response="x", context=(source,)).context, claim_words.content)
+    assert measure(search, claim_words).numbers_absent == absent
 
 
 # ---- windows and indexes ----
 
 
 def test_a_window_never_reaches_from_one_source_into_the_next() -> None:
-    said = read_claim("Zebras juggle marbles loudly.")
+    claim_words = read_claim("Zebras juggle marbles loudly.")
     sources = JobRequest(response="x", context=("Zebras juggle.", "Marbles roll loudly.")).context
-    found = measure(SourceSearch(sources, said.content), said)
-    assert found.features.recall == pytest.approx(0.5, abs=0.05)
-    assert measure(SourceSearch(sources, said.content), said, {0, 1}).features.recall == 1.0
+    measured = measure(SourceSearch(sources, claim_words.content), claim_words)
+    assert measured.features.recall == pytest.approx(0.5, abs=0.05)
+    assert measure(SourceSearch(sources, claim_words.content), claim_words, {0, 1}).features.recall == 1.0
 
 
 def test_indexes_are_the_same_read_or_kept() -> None:
@@ -182,20 +182,22 @@ def test_more_support_never_lowers_the_probability() -> None:
         ("Whales sing.", False),
     ],
 )
-def test_a_claim_that_stands_there_word_for_word_is_surer(claim: str, verbatim: bool) -> None:  # noqa: FBT001
-    said = read_claim(claim)
-    found = measure(SourceSearch(JobRequest(response="x", context=(MUSEUM, FERRY)).context, said.content), said)
-    assert found.features.verbatim is verbatim
+def test_a_verbatim_claim_has_a_higher_probability(claim: str, verbatim: bool) -> None:  # noqa: FBT001
+    claim_words = read_claim(claim)
+    measured = measure(
+        SourceSearch(JobRequest(response="x", context=(MUSEUM, FERRY)).context, claim_words.content), claim_words
+    )
+    assert measured.features.verbatim is verbatim
     model = shipped()
-    assert (model.log_odds(found.features) == VERBATIM) is verbatim
+    assert (model.log_odds(measured.features) == VERBATIM) is verbatim
     sure = model.probability(Features(1.0, 0, 2.0, 0))
-    assert (model.probability(found.features) > sure + 0.05) is verbatim
+    assert (model.probability(measured.features) > sure + 0.05) is verbatim
 
 
 def test_word_for_word_counts_only_in_one_place() -> None:
-    said = read_claim("Zebras juggle marbles loudly.")
+    claim_words = read_claim("Zebras juggle marbles loudly.")
     sources = JobRequest(response="x", context=("Zebras juggle.", "Marbles loudly.")).context
-    assert not measure(SourceSearch(sources, said.content), said, {0, 1}).features.verbatim
+    assert not measure(SourceSearch(sources, claim_words.content), claim_words, {0, 1}).features.verbatim
 
 
 def test_a_model_for_other_features_is_refused() -> None:
@@ -224,7 +226,7 @@ def test_a_calibration_changes_verdicts_and_the_version() -> None:
     assert ground(request, processed).claims[0].verdict is Verdict.SUPPORTED
 
 
-def test_a_process_can_be_told_to_use_a_calibration() -> None:
+def test_a_setting_selects_a_calibration() -> None:
     before = CHECKERS[CheckerName.LEXICAL]
     try:
         use_calibration(calibration())

@@ -1,4 +1,4 @@
-"""From completions of every protocol to answers whose citations point at words that exist."""
+"""Answers from completions of every protocol, with citations that point at existing words."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import json
@@ -125,7 +125,7 @@ def test_a_quote_that_is_not_there_is_never_invented() -> None:
     assert any("does not stand in the source [1]" in warning for warning in processed.warnings)
 
 
-def test_a_quote_of_another_source_says_where_it_stands() -> None:
+def test_a_quote_of_another_source_names_that_source() -> None:
     processed = process(complete(segments(("Dogs need consent.", [(1, "Dogs need the")]))))
     assert not processed.citations[0].verified
     assert any("stands in context[1]" in warning for warning in processed.warnings)
@@ -154,7 +154,7 @@ def test_numbers_follow_the_prompt_and_not_the_request() -> None:
     assert any("1 of 2 sources were left out" in warning for warning in processed.warnings)
 
 
-def test_an_object_asked_for_is_structured_and_missed_when_absent() -> None:
+def test_a_requested_object_is_structured_and_reported_when_missing() -> None:
     request = ask(output_schema={"type": "object"})
     with_data = process(complete(segments(("Rent may rise.", [(1, "Rent")]), data={"rises": True})), request)
     assert with_data.structured == {"rises": True}
@@ -169,14 +169,14 @@ def test_json_format_is_structured_as_the_response() -> None:
     assert [statement.citations for statement in processed.statements] == [(0,), (1,)]
 
 
-def test_what_cannot_be_stored_is_replaced_and_said() -> None:
+def test_unstorable_characters_are_replaced_with_a_warning() -> None:
     text = '{"sufficient": true, "segments": [{"text": "Rent\\u0000 \\ud800 may rise.", "citations": []}]}'
     processed = process(complete(text))
     processed.response.encode()
     assert "\x00" not in processed.response
 
 
-def test_too_long_and_too_few_are_said() -> None:
+def test_excess_length_and_missing_citations_give_warnings() -> None:
     processed = process(complete(segments(("Rent may rise.", []))), ask(max_response_length=5, min_citations=2))
     assert any("at most 5 wanted" in warning for warning in processed.warnings)
     assert any("at least 2 wanted" in warning for warning in processed.warnings)
@@ -271,7 +271,7 @@ def test_native_citations_become_segments() -> None:
 # ---- check-only --------------------------------------------------------------------------------------------------
 
 
-def test_a_given_answer_stays_as_it_is_and_its_own_markers_are_found() -> None:
+def test_a_supplied_answer_stays_unchanged_and_its_markers_are_found() -> None:
     text = "Dogs need consent (Source: Act). Rent may rise [Source 2] once.\n\nReferences:\n1. Act\n2. Rules"
     request = JobRequest(response=text, context=CONTEXT)
     processed = postprocess(request, None, None)
@@ -281,7 +281,7 @@ def test_a_given_answer_stays_as_it_is_and_its_own_markers_are_found() -> None:
     assert len(processed.statements) == 2
 
 
-def test_a_given_answers_wrong_number_belongs_to_its_statement() -> None:
+def test_an_unknown_number_in_a_supplied_answer_belongs_to_its_statement() -> None:
     processed = postprocess(JobRequest(response="Rent may rise [5]. Dogs too [1].", context=CONTEXT), None, None)
     assert [(statement.citations, statement.unknown) for statement in processed.statements] == [((), (5,)), ((0,), ())]
 
@@ -297,7 +297,7 @@ def test_a_given_answers_wrong_number_belongs_to_its_statement() -> None:
         max_size=12,
     )
 )
-def test_any_given_answer_is_read_with_exact_positions(pieces: list[str]) -> None:
+def test_any_supplied_answer_is_parsed_with_exact_positions(pieces: list[str]) -> None:
     text = "".join(pieces).encode("utf-8", "replace").decode()
     request = JobRequest(response=text, context=CONTEXT)
     processed = postprocess(request, None, None)
@@ -313,7 +313,7 @@ def test_any_given_answer_is_read_with_exact_positions(pieces: list[str]) -> Non
 @pytest.mark.parametrize(
     "output_format", [OutputFormat.MARKDOWN, OutputFormat.STEPS, OutputFormat.JSON, OutputFormat.TABLE]
 )
-def test_redacting_takes_a_sentence_out_and_renders_anew(output_format: OutputFormat) -> None:
+def test_redaction_removes_a_sentence_and_renders_again(output_format: OutputFormat) -> None:
     request = ask(output_format=output_format)
     processed = process(complete(GOOD), request)
     first = processed.statements[0]
@@ -331,7 +331,7 @@ def test_redacting_a_sentence_of_a_longer_segment_keeps_the_rest() -> None:
     assert redact(request, processed, [(second.start, second.end)]).response == "Rent may rise [1]."
 
 
-def test_redacting_a_given_answer_cuts_the_text() -> None:
+def test_redaction_of_a_supplied_answer_cuts_its_text() -> None:
     request = JobRequest(response="Rent may rise [1]. It doubles [2]. Dogs need consent [2].", context=CONTEXT)
     processed = postprocess(request, None, None)
     second = processed.statements[1]
@@ -378,8 +378,8 @@ def test_a_quote_found_is_equal_to_its_place_but_for_normalisation(before: str, 
     if quote.strip():
         assert span is not None
     if span is not None:
-        found = comparable(content[span.start : span.end])
-        assert found in {comparable(quote.strip()), comparable(quote.strip().strip(" \t\n\"'“”„‘’«».,;:…"))}
+        located = comparable(content[span.start : span.end])
+        assert located in {comparable(quote.strip()), comparable(quote.strip().strip(" \t\n\"'“”„‘’«».,;:…"))}
 
 
 @given(TYPED, TYPED)
@@ -396,19 +396,19 @@ def test_code_keeps_its_brackets_and_footnotes_are_no_part_of_an_answer() -> Non
     processed = process(complete(text, AnswerProtocol.MARKERS))
     assert processed.response == text
     assert len(processed.citations) == 1
-    given = ask(CONTEXT).model_copy(
+    request = ask(CONTEXT).model_copy(
         update={"response": "Rent may rise.¹ Dogs need consent.²\n\n¹ Act, p. 14  \n² House rules"}
     )
-    checked = postprocess(given, None, None)
+    checked = postprocess(request, None, None)
     assert [citation.source_index for citation in checked.citations] == [0, 1]
     assert len(checked.statements) == 2
 
 
-def test_a_form_that_cannot_be_put_right_is_told_and_a_given_answer_is_not_judged_by_its_form() -> None:
+def test_an_irreparable_format_is_reported_except_for_supplied_answers() -> None:
     broken = "| a | b |\n| --- | --- |\n| 1 | 2 | Rent may rise [1] |"
     assert "more cells" in str(process(complete(broken, AnswerProtocol.MARKERS)).format_problem)
-    given = ask(CONTEXT).model_copy(update={"response": broken})
-    assert postprocess(given, None, None).format_problem is None
+    request = ask(CONTEXT).model_copy(update={"response": broken})
+    assert postprocess(request, None, None).format_problem is None
 
 
 def test_code_in_an_answer_with_native_citations_keeps_its_indices() -> None:

@@ -1,4 +1,4 @@
-"""Prompts of random Unicode: they stay as they are, and no shortcut in building them changes what is found."""
+"""Prompts of random Unicode: they stay byte for byte the same, and no shortcut changes the findings."""
 # ruff: noqa: RUF001 - full-width and invisible characters are the point
 
 import hashlib
@@ -92,9 +92,11 @@ def test_prompts_of_random_texts_stay_byte_for_byte(seed: int) -> None:
         request = _request(draw)
         prompt = render(request, draw.choice(list(AnswerProtocol)))
         assert rerender(request, prompt) == prompt
-        found = prompt.snapshot
-        left_out = [(one.source_index, one.reason.value, one.of) for one in found.left_out]
-        digest.update(repr((found.sha256, found.shown, left_out, found.prompt_tokens, found.source_tokens)).encode())
+        snapshot = prompt.snapshot
+        left_out = [(omission.source_index, omission.reason.value, omission.of) for omission in snapshot.left_out]
+        digest.update(
+            repr((snapshot.sha256, snapshot.shown, left_out, snapshot.prompt_tokens, snapshot.source_tokens)).encode()
+        )
     assert digest.hexdigest()[:16] == AS_BEFORE[seed]
 
 
@@ -123,9 +125,9 @@ def test_the_quick_look_at_all_sources_misses_nothing(contents: list[str]) -> No
         if any(mark in text for mark in hostile._HIDING) or re.search("[\U000e0000-\U000e0fff]", text):
             kinds.append(Flag.HIDDEN)
         expected += [SourceFlag(source_index=index, kind=kind) for kind in kinds]
-    shown = dict(enumerate(contents))
-    found = hostile.flags(shown, {index: searchable(text) for index, text in shown.items()})
-    assert list(found) == expected
+    by_index = dict(enumerate(contents))
+    flags = hostile.flags(by_index, {index: searchable(text) for index, text in by_index.items()})
+    assert list(flags) == expected
 
 
 @given(
@@ -140,7 +142,7 @@ def test_words_are_found_wherever_they_stand(words: list[str], text: str) -> Non
 
 @given(st.text(st.characters(exclude_categories=()), min_size=1, max_size=40))
 def test_tokens_are_the_same_when_characters_were_counted_before(text: str) -> None:
-    shown = ShownSources()
-    shown.add(0, text, {})
-    assert shown.beyond_ascii[0] == sum(not character.isascii() for character in text)
-    assert quarter_tokens(text, shown.beyond_ascii[0]) == quarter_tokens(text)
+    selection = ShownSources()
+    selection.add(0, text, {})
+    assert selection.beyond_ascii[0] == sum(not character.isascii() for character in text)
+    assert quarter_tokens(text, selection.beyond_ascii[0]) == quarter_tokens(text)

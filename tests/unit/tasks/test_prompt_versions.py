@@ -1,4 +1,4 @@
-"""Versions: what was sent once can be rendered again, byte for byte, by the template of its time."""
+"""Versions: an old prompt renders again byte for byte with the template of its version."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Answer quality and sufficiency: their formulas, what they may never do, and the words they are told in."""
+"""Answer quality and sufficiency: their formulas, their invariants and their wording."""
 # ruff: noqa: RUF001 - other scripts are meant
 
 from dataclasses import replace
@@ -28,7 +28,7 @@ def sources(first: float | None = None, second: float | None = None) -> list[dic
 
 
 def assessed(text: str, query: str = "May the rent rise?", context: Any = None, **config: Any) -> Assessment:
-    """The assessment of a given answer, checked by the real checkers."""
+    """The assessment of a supplied answer, checked by the real checkers."""
     context = sources(0.9, 0.7) if context is None else context
     request = JobRequest(query=query, context=context, response=text, config=GenerationConfig(**config))
     processed = postprocess(request, None, None)
@@ -36,9 +36,9 @@ def assessed(text: str, query: str = "May the rent rise?", context: Any = None, 
 
 
 def quality(text: str, **changes: Any) -> float:
-    found = assessed(text, **changes).answer_quality
-    assert found is not None
-    return found
+    value = assessed(text, **changes).answer_quality
+    assert value is not None
+    return value
 
 
 # ---- the formula ---------------------------------------------------------------------------------------------------
@@ -88,9 +88,9 @@ SIGNALS = st.builds(
 
 @given(SIGNALS, st.floats(0, 1), st.floats(0, 1))
 def test_it_stays_within_its_range_and_rises_with_what_speaks_for_the_answer(
-    signals: Signals, one: float, other: float
+    signals: Signals, first: float, other: float
 ) -> None:
-    less, more = sorted((one, other))
+    less, more = sorted((first, other))
     assert 0 <= score(signals) <= 1
     for part in ("relevance", "coverage", "agreement"):
         assert score(replace(signals, **{part: less})) <= score(replace(signals, **{part: more})), part
@@ -131,8 +131,10 @@ def test_a_strongly_uncertain_phrase_never_raises_the_quality_and_never_suffices
 
 
 @given(ANSWERS, st.floats(-3, 3), st.floats(-3, 3), SHARES)
-def test_more_relevance_never_lowers_the_quality(text: str, one: float, other: float, second: float | None) -> None:
-    less, more = (assessed(text, context=sources(first, second)).answer_quality for first in sorted((one, other)))
+def test_more_relevance_never_lowers_the_quality(
+    text: str, relevance: float, other: float, second: float | None
+) -> None:
+    less, more = (assessed(text, context=sources(first, second)).answer_quality for first in sorted((relevance, other)))
     assert less is None or (more is not None and 0 <= less <= more <= 1)
 
 
@@ -145,7 +147,7 @@ def measured(text: str, context: Any, **config: Any) -> Signals:
     return measure(request, processed, ground(request, processed), processed.response, DEFAULTS)
 
 
-def test_relevance_is_of_the_sources_used_else_of_all_given_else_unknown() -> None:
+def test_relevance_is_of_the_used_sources_else_of_all_sources_else_unknown() -> None:
     pets = "Dogs need the written consent of the landlord [2]."
     assert measured(pets, sources(0.2, 0.8)).relevance == 0.8
     assert measured(pets, sources(0.2, None)).relevance == 0.2
@@ -182,19 +184,19 @@ def test_agreement(claims: list[tuple[Verdict, tuple[int, ...]]], expected: floa
         query="q", context=sources(), response="Dogs bark. Cats purr."[: 11 if len(claims) == 1 else 99]
     )
     processed = postprocess(request, None, None)
-    made = tuple(
+    checked_claims = tuple(
         Claim(
             text="x",
             start_pos=0,
             end_pos=1,
             verdict=verdict,
-            evidence=tuple(Evidence(source_index=index, start=0, end=1) for index in held),
+            evidence=tuple(Evidence(source_index=index, start=0, end=1) for index in sources_of_claim),
         )
-        for verdict, held in claims
+        for verdict, sources_of_claim in claims
     )
-    grounding = Grounding(grounding_score=None, claims=made)
-    found = measure(request, processed, grounding, processed.response, DEFAULTS).agreement
-    assert found == (expected if expected is None else pytest.approx(expected))
+    grounding = Grounding(grounding_score=None, claims=checked_claims)
+    agreement = measure(request, processed, grounding, processed.response, DEFAULTS).agreement
+    assert agreement == (expected if expected is None else pytest.approx(expected))
 
 
 @pytest.mark.parametrize(
@@ -237,9 +239,9 @@ def test_words_are_counted_in_every_script(text: str, count: int) -> None:
     ],
 )
 def test_sufficiency(text: str, changes: dict[str, Any], why: str | None) -> None:
-    found = assessed(text, **changes)
-    assert found.sufficient is (why is None), found.remarks
-    assert found.remarks[-1] == "the sources suffice" if why is None else why in found.remarks[-1]
+    assessment = assessed(text, **changes)
+    assert assessment.sufficient is (why is None), assessment.remarks
+    assert assessment.remarks[-1] == "the sources suffice" if why is None else why in assessment.remarks[-1]
 
 
 def test_without_an_answer_there_is_no_quality_and_nothing_suffices() -> None:
@@ -287,7 +289,7 @@ def test_every_constant_says_what_it_is_and_where_its_figure_comes_from() -> Non
 # ---- in words ------------------------------------------------------------------------------------------------------
 
 
-def told(text: str, reasons: tuple[str, ...] = (), **changes: Any) -> str:
+def paragraph(text: str, reasons: tuple[str, ...] = (), **changes: Any) -> str:
     request = JobRequest(query="May the rent rise?", context=sources(0.9, 0.7), response=text, **changes)
     processed = postprocess(request, None, None)
     grounding = None if processed.abstained else ground(request, processed)
@@ -295,15 +297,15 @@ def told(text: str, reasons: tuple[str, ...] = (), **changes: Any) -> str:
 
 
 def test_the_reasoning_is_a_paragraph_a_person_can_read() -> None:
-    assert told(GOOD) == (
+    assert paragraph(GOOD) == (
         "Every checkable claim is supported by a source. Relevance 0.80; 2 of 2 sentences rest on a source; 2 sources used;"
         " agreement 0.80; 1 exact figure; 19 words. Quality 0.86; the sources suffice."
     )
-    assert told(f"{GOOD} Elephants possibly wear hats.", ("1 of 3 claims are not supported",)) == (
+    assert paragraph(f"{GOOD} Elephants possibly wear hats.", ("1 of 3 claims are not supported",)) == (
         "1 of 3 claims are not supported. Relevance 0.80; 2 of 3 sentences rest on a source; 2 sources used;"
         " agreement 0.80; uncertain wording ('possibly'); 22 words. Quality 0.58; the sources suffice."
     )
-    assert told("The sources do not say.", ("the model says that the sources do not answer",)) == (
+    assert paragraph("The sources do not say.", ("the model says that the sources do not answer",)) == (
         "The model says that the sources do not answer."
     )
-    assert told("").startswith("There is no claim to check")
+    assert paragraph("").startswith("There is no claim to check")

@@ -1,4 +1,4 @@
-"""Quotes in random texts: they are found where their plain definition, character by character, finds them."""
+"""Quotes in random texts: the fast search agrees with a plain search character by character."""
 # ruff: noqa: RUF001 - typographic, full-width and invisible characters are the point
 
 import unicodedata
@@ -32,7 +32,7 @@ _TEXT = st.one_of(
 
 def clusters(text: str) -> list[tuple[str, Span]]:
     """Each base with its combining marks, in its comparable form; of a run of white space only the first."""
-    found: list[tuple[str, Span]] = []
+    result: list[tuple[str, Span]] = []
     position = 0
     after_space = False
     while position < len(text):
@@ -41,19 +41,19 @@ def clusters(text: str) -> list[tuple[str, Span]]:
             end += 1
         key = _key(text[position:end])
         if key and not (key == " " and after_space):
-            found.append((key, Span(position, end)))
+            result.append((key, Span(position, end)))
         after_space = key == " " or (after_space and not key)
         position = end
-    return found
+    return result
 
 
-def places(wanted: str, content: str) -> list[Span]:
+def places(key_to_find: str, content: str) -> list[Span]:
     pieces = clusters(content)
     return [
         Span(pieces[first][1].start, pieces[last][1].end)
         for first in range(len(pieces))
         for last in range(first, len(pieces))
-        if "".join(key for key, _ in pieces[first : last + 1]) == wanted
+        if "".join(key for key, _ in pieces[first : last + 1]) == key_to_find
     ]
 
 

@@ -1,4 +1,4 @@
-"""Rendering: every style and format, with markers exactly where they are said to be."""
+"""Rendering: every style and format, with markers exactly at their recorded positions."""
 # ruff: noqa: RUF001 - full-width characters are meant
 
 import json
@@ -129,7 +129,7 @@ def shape(style: CitationStyle, output_format: OutputFormat, rank: int, label: s
 @given(
     SEGMENTS, st.sampled_from(CitationStyle), st.sampled_from([f for f in OutputFormat if f is not OutputFormat.AUTO])
 )
-def test_each_marker_stands_exactly_where_it_is_said_to(
+def test_each_mark_is_the_exact_span_of_its_marker(
     segments: list[Segment], style: CitationStyle, output_format: OutputFormat
 ) -> None:
     rendered = render(answer(*segments), style, output_format, LABELS)
@@ -142,8 +142,8 @@ def test_each_marker_stands_exactly_where_it_is_said_to(
         )
         assert mark.start >= position
         position = mark.end
-    wanted = {(index, c.source) for index, part in enumerate(segments) for c in part.citations}
-    assert {(mark.segment, mark.source) for mark in rendered.marks} == wanted
+    citations = {(index, c.source) for index, part in enumerate(segments) for c in part.citations}
+    assert {(mark.segment, mark.source) for mark in rendered.marks} == citations
     for piece in rendered.pieces:
         assert 0 <= piece.start < piece.end <= piece.reach <= len(rendered.text)
     if output_format is OutputFormat.JSON:
@@ -152,16 +152,16 @@ def test_each_marker_stands_exactly_where_it_is_said_to(
 
 @given(SEGMENTS)
 def test_running_text_is_the_segments_and_the_markers_and_nothing_else(segments: list[Segment]) -> None:
-    written = "".join(part.text for part in segments)
+    text = "".join(part.text for part in segments)
     # A block of code that nobody closed is closed: that is a repair, with a test of its own.
-    assume("```" not in written and "~~~" not in written)
+    assume("```" not in text and "~~~" not in text)
     rendered = render(answer(*segments), CitationStyle.NUMBERED, OutputFormat.MARKDOWN, LABELS)
     bare = "".join(
         character
         for position, character in enumerate(rendered.text)
         if not any(mark.start <= position < mark.end for mark in rendered.marks)
     )
-    assert re.sub(r"\s", "", bare) == re.sub(r"\s", "", written)
+    assert re.sub(r"\s", "", bare) == re.sub(r"\s", "", text)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_nested_list_keeps_its_levels_and_its_items_keep_their_sentences() -> 
     )
 
 
-def test_what_leads_in_to_a_table_stands_above_it() -> None:
+def test_introductory_lines_come_above_a_table() -> None:
     parts = (segment("# Fees\nAt night:\n"), segment("It is 4 EUR.", 1), segment("\n\nOr else:\n- None.", 2))
     assert listed(OutputFormat.TABLE, *parts) == (
         "# Fees\n\nAt night:\n\n| Statement | Sources |\n| --- | --- |\n"
@@ -228,9 +228,9 @@ def test_a_table_of_the_model_is_kept_for_a_table_and_its_heads_are_no_statement
         "Compared:\n\n| What | A | B |\n| :-- | --- | --- |\n| fee | 4 EUR [1] | 5 EUR [2] |\n"
         "| due | May \\| June | July |\n\nNothing else is known [1]."
     )
-    said = "".join(rendered.text[piece.start : piece.end] for piece in rendered.pieces)
-    assert "What" not in said
-    assert "fee" in said
+    statements = "".join(rendered.text[piece.start : piece.end] for piece in rendered.pieces)
+    assert "What" not in statements
+    assert "fee" in statements
     assert listed(OutputFormat.BULLETS, *parts).splitlines()[2:] == [
         "- What | A | B",
         "- fee | 4 EUR [1] | 5 EUR [2]",
@@ -261,7 +261,7 @@ def test_code_survives_in_markdown_and_its_markers_stand_behind_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "plain"),
+    ("markdown", "plain"),
     [
         ("**Four *or* five** euros, __not__ `x`", "Four or five euros, not x"),
         ("2*3*4 and snake_case_name and 2**3", "2*3*4 and snake_case_name and 2**3"),
@@ -270,8 +270,8 @@ def test_code_survives_in_markdown_and_its_markers_stand_behind_it() -> None:
         ("| a | b |\n| --- | --- |\n| 1 | 2 |", "| a | b |\n| 1 | 2 |"),
     ],
 )
-def test_plain_text_keeps_every_word_and_no_mark_up(written: str, plain: str) -> None:
-    assert listed(OutputFormat.PLAIN, segment(written)) == plain
+def test_plain_text_keeps_every_word_and_no_mark_up(markdown: str, plain: str) -> None:
+    assert listed(OutputFormat.PLAIN, segment(markdown)) == plain
 
 
 @pytest.mark.parametrize(
@@ -295,9 +295,9 @@ def test_plain_text_keeps_every_word_and_no_mark_up(written: str, plain: str) ->
         ('{"answer": [{"text": 1}]}', OutputFormat.JSON, "no list 'answer'"),
     ],
 )
-def test_a_form_that_is_broken_is_told(text: str, output_format: OutputFormat, problem: str | None) -> None:
-    told = format_problem(text, output_format)
-    assert told is None if problem is None else problem in str(told)
+def test_a_broken_format_is_reported(text: str, output_format: OutputFormat, problem: str | None) -> None:
+    message = format_problem(text, output_format)
+    assert message is None if problem is None else problem in str(message)
 
 
 def test_a_marker_makes_no_link_with_what_follows_it() -> None:

@@ -1,4 +1,4 @@
-"""What holds for any answer, in every style and format: exact places, the same citations, the same words, valid forms."""
+"""Properties of any rendered answer in every style and format: exact positions, same citations and words, valid form."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from tasks.answers.styles import Label
 from tasks.answers.validity import format_problem
 from tasks.text.sentences import Span
 
-FORMATS = [one for one in OutputFormat if one is not OutputFormat.AUTO]
+FORMATS = [format_ for format_ in OutputFormat if format_ is not OutputFormat.AUTO]
 COMBINATIONS = list(product(CitationStyle, FORMATS))
 NASTY = Label("A [b](http://x.test) *c* | d\\ `e` <i> &amp; (2024)", "§ 1 > x_y > _z_", article=5, page="3, 4")
 LABELS = [
@@ -30,13 +30,13 @@ SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
 FORM = ["- ", "* ", "\n- ", "\n  - ", "\n1. ", "\n2. ", "| a | b |", "\n| --- | --- |\n", "|", "```", "\n```\n", "~~~"]
 MARKS = ["# ", "> ", "**", "*", "_", "`", "(x)", "\\", '"', "=", "---", "\n===\n", "<b>", "[x]"]
-OTHERS = ["fee", "4 EUR", "3.", "1.", "\n\n", "\n", "\t", " ", ".", "。", ":", "\u2028", "\x1f", "\x01"]
+OTHER_PIECES = ["fee", "4 EUR", "3.", "1.", "\n\n", "\n", "\t", " ", ".", "。", ":", "\u2028", "\x1f", "\x01"]
 SCRIPTS = ["费用为四欧元", "رسوم", "a\u0301", "\U0001f469\u200d\U0001f680"]
-WORDS = st.sampled_from([*FORM, *MARKS, *OTHERS, *SCRIPTS])
+WORDS = st.sampled_from([*FORM, *MARKS, *OTHER_PIECES, *SCRIPTS])
 TEXT = st.lists(st.one_of(WORDS, st.text(st.characters(codec="utf-8"), max_size=4)), max_size=7).map("".join)
 ANSWERS = st.lists(
     st.builds(
-        lambda text, sources: Segment(text=text, citations=tuple(SegmentCitation(source=one) for one in sources)),
+        lambda text, sources: Segment(text=text, citations=tuple(SegmentCitation(source=source) for source in sources)),
         TEXT,
         st.lists(st.integers(1, 12), max_size=3),
     ),
@@ -52,8 +52,10 @@ def spans(rendered: Rendered) -> list[Span]:
     return [Span(mark.start, mark.end) for mark in rendered.marks]
 
 
-def wanted(answer: CanonicalAnswer) -> list[tuple[int, int]]:
-    pairs = [(index, one.source) for index, segment in enumerate(answer.segments) for one in segment.citations]
+def expected_citations(answer: CanonicalAnswer) -> list[tuple[int, int]]:
+    pairs = [
+        (index, citation.source) for index, segment in enumerate(answer.segments) for citation in segment.citations
+    ]
     return list(dict.fromkeys(pairs))
 
 
@@ -62,18 +64,21 @@ def wanted(answer: CanonicalAnswer) -> list[tuple[int, int]]:
 def test_marks_are_exact_and_the_same_in_every_style_and_format(answer: CanonicalAnswer) -> None:
     for style, output_format in COMBINATIONS:
         rendered = render(answer, style, output_format, LABELS)
-        assert [(mark.segment, mark.source) for mark in rendered.marks] == wanted(answer), (style, output_format)
+        assert [(mark.segment, mark.source) for mark in rendered.marks] == expected_citations(answer), (
+            style,
+            output_format,
+        )
         end = 0
         for mark in rendered.marks:
             assert end <= mark.start < mark.end <= rendered.body or output_format is OutputFormat.JSON
             end = mark.end
-            shown = rendered.text[mark.start : mark.end]
+            marker_text = rendered.text[mark.start : mark.end]
             if output_format is not OutputFormat.JSON and style is CitationStyle.INLINE:
-                assert shown.startswith("(Source: ")
-                assert shown.endswith(")")
-                assert "\n" not in shown
+                assert marker_text.startswith("(Source: ")
+                assert marker_text.endswith(")")
+                assert "\n" not in marker_text
             else:
-                assert int(re.sub(r"\D", "", shown.translate(SUPERSCRIPTS))) == mark.rank
+                assert int(re.sub(r"\D", "", marker_text.translate(SUPERSCRIPTS))) == mark.rank
 
 
 @settings(max_examples=60, deadline=None)
@@ -82,13 +87,13 @@ def test_without_its_markers_an_answer_is_the_answer_without_markers(answer: Can
     for style, output_format in COMBINATIONS:
         if output_format is OutputFormat.JSON:
             continue
-        shown = render(answer, style, output_format, LABELS)
+        rendered = render(answer, style, output_format, LABELS)
         bare = render(answer, style, output_format, LABELS, show_markers=False)
-        stripped = strip_markers(shown.text[: shown.body], spans(shown))
+        stripped = strip_markers(rendered.text[: rendered.body], spans(rendered))
         # Superscripts of one place have a comma between them, and "(" after a marker a space before it.
         pattern = r"[\s,]+" if style is CitationStyle.FOOTNOTE else r"\s+"
         assert re.sub(pattern, "", stripped) == re.sub(pattern, "", bare.text), (style, output_format)
-        assert [(m.segment, m.source, m.rank) for m in shown.marks] == [
+        assert [(m.segment, m.source, m.rank) for m in rendered.marks] == [
             (m.segment, m.source, m.rank) for m in bare.marks
         ]
 
@@ -99,11 +104,11 @@ def test_every_word_is_kept_in_its_order_and_found_again(answer: CanonicalAnswer
     text = "".join(segment.text.replace("\r\n", "\n").replace("\r", "\n") for segment in answer.segments)
     for output_format in FORMATS:
         rendered = render(answer, CitationStyle.NUMBERED, output_format, LABELS)
-        written = "".join(
+        words = "".join(
             rendered.text[run.at : run.until] for run in rendered.runs if run.end - run.start == run.until - run.at
         )
         if "](" not in text and "```" not in text and "~~~" not in text:
-            assert letters(written) == letters(text), output_format
+            assert letters(words) == letters(text), output_format
         position = 0
         for run in rendered.runs:
             assert position <= run.at <= run.until <= len(rendered.text)
@@ -123,10 +128,10 @@ def test_every_word_is_kept_in_its_order_and_found_again(answer: CanonicalAnswer
 def test_what_is_made_of_segments_is_always_valid(answer: CanonicalAnswer, style: CitationStyle) -> None:
     words = bool(letters("".join(segment.text for segment in answer.segments)))
     parsed = json.loads(render(answer, style, OutputFormat.JSON, LABELS).text)
-    assert all(set(one) == {"text", "citations"} for one in parsed["answer"])
-    cited = [rank for one in parsed["answer"] for rank in one["citations"]]
+    assert all(set(entry) == {"text", "citations"} for entry in parsed["answer"])
+    cited = [rank for entry in parsed["answer"] for rank in entry["citations"]]
     assert set(cited) == {source["number"] for source in parsed["sources"]}
-    assert len(cited) == len(wanted(answer))
+    assert len(cited) == len(expected_citations(answer))
     table = render(answer, style, OutputFormat.TABLE, LABELS)
     body = table.text[: table.body]
     assert format_problem(body, OutputFormat.TABLE) is None
@@ -157,7 +162,7 @@ def test_a_title_cannot_break_the_form(style: CitationStyle, output_format: Outp
     if output_format is OutputFormat.JSON:
         assert json.loads(rendered.text)["sources"][0]["title"] == NASTY.name
         return
-    shown = "".join(
+    text = "".join(
         t.content for token in MARKDOWN.parse(rendered.text) for t in token.children or () if t.type == "text"
     )
     if output_format is not OutputFormat.PLAIN and style in {
@@ -165,4 +170,4 @@ def test_a_title_cannot_break_the_form(style: CitationStyle, output_format: Outp
         CitationStyle.ENDNOTE,
         CitationStyle.FOOTNOTE,
     }:
-        assert str(NASTY) in shown
+        assert str(NASTY) in text

@@ -1,4 +1,4 @@
-"""Rendering stored answers anew: what comes out is what a job asked for in that style would have got."""
+"""Restyling stored answers: the result equals that of a job with the target style from the start."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ from tasks.restyle import RENDERED, restyled
 from tests.unit.tasks.test_check import leased_for_check
 from tests.unit.tasks.test_render_properties import ANSWERS
 
-FORMATS = [one for one in OutputFormat if one is not OutputFormat.AUTO]
+FORMATS = [format_ for format_ in OutputFormat if format_ is not OutputFormat.AUTO]
 CONTEXT = (
     {"content": "The night desk opens at nine. It closes at four.", "title": "Hours [2024] | *all*", "page": 3},
     {"content": "费用为四欧元。The fee is 4 EUR.", "metadata": {"section_hierarchy": ["Fees", "Night"]}},
@@ -52,15 +52,15 @@ The night desk opens at **nine** [1].
 def view(text: str, protocol: AnswerProtocol = AnswerProtocol.SEGMENTS, **config: Any) -> JobView:
     request = JobRequest(query="When does the desk open?", context=CONTEXT, config=config)
     # As if the model had been asked again in vain: this answer is the last.
-    asked = Correction(purpose="reask", given_up="it was no better")
-    job = replace(leased_for_check(request, text, protocol=protocol), correction=asked)
+    correction = Correction(purpose="reask", given_up="it was no better")
+    job = replace(leased_for_check(request, text, protocol=protocol), correction=correction)
     final = examine(job, monotonic())
     assert isinstance(final, FinalJob)
     return view_of_final(job, final, datetime(2026, 1, 1, tzinfo=UTC))
 
 
 @pytest.mark.parametrize(("text", "protocol"), [(SEGMENTS, AnswerProtocol.SEGMENTS), (RUNNING, AnswerProtocol.MARKERS)])
-def test_from_any_style_to_any_other_is_as_if_asked_for(text: str, protocol: AnswerProtocol) -> None:
+def test_restyling_equals_rendering_in_the_target_style(text: str, protocol: AnswerProtocol) -> None:
     combinations = list(product(CitationStyle, FORMATS))
     views = {
         (s, f): view(text, protocol, citation_style=s, output_format=f, ungrounded_appendix=False)
@@ -71,20 +71,20 @@ def test_from_any_style_to_any_other_is_as_if_asked_for(text: str, protocol: Ans
         (CitationStyle.NUMBERED, OutputFormat.TABLE),
         (CitationStyle.INLINE, OutputFormat.JSON),
     ]
-    for start, wanted in product(starts, combinations):
-        moved, direct = restyled(views[start], *wanted), result_of(views[wanted])
-        assert (moved.response, moved.citations) == (direct.response, direct.citations), (start, wanted)
+    for start, target in product(starts, combinations):
+        moved, direct = restyled(views[start], *target), result_of(views[target])
+        assert (moved.response, moved.citations) == (direct.response, direct.citations), (start, target)
         assert (moved.output_format, moved.structured) == (direct.output_format, direct.structured)
         for claim in moved.claims:
             assert moved.response[claim.start_pos : claim.end_pos] == claim.text
-        if start[1] is wanted[1]:
+        if start[1] is target[1]:
             places = [(claim.start_pos, claim.end_pos, claim.verdict) for claim in moved.claims]
             assert places == [(claim.start_pos, claim.end_pos, claim.verdict) for claim in direct.claims]
 
 
 @settings(max_examples=40, deadline=None)
 @given(ANSWERS, st.sampled_from(CitationStyle), st.sampled_from(CitationStyle), st.sampled_from(FORMATS))
-def test_any_answer_is_as_if_asked_for_and_its_claims_keep_their_words(
+def test_restyling_any_answer_equals_rendering_it_and_claims_keep_their_words(
     answer: CanonicalAnswer, before: CitationStyle, after: CitationStyle, output_format: OutputFormat
 ) -> None:
     text = answer.model_dump_json()
@@ -96,16 +96,18 @@ def test_any_answer_is_as_if_asked_for_and_its_claims_keep_their_words(
         return
     assert (moved.response, moved.citations) == (result_of(direct).response, result_of(direct).citations)
     checked = [claim for claim in result_of(start).claims if claim.verdict is not Verdict.NOT_CHECKABLE]
-    kept = [claim for claim in moved.claims if claim.verdict is not Verdict.NOT_CHECKABLE]
-    assert [(claim.verdict, claim.evidence) for claim in kept] == [(claim.verdict, claim.evidence) for claim in checked]
+    checkable = [claim for claim in moved.claims if claim.verdict is not Verdict.NOT_CHECKABLE]
+    assert [(claim.verdict, claim.evidence) for claim in checkable] == [
+        (claim.verdict, claim.evidence) for claim in checked
+    ]
     for claim in moved.claims:
         assert moved.response[claim.start_pos : claim.end_pos] == claim.text
 
 
 def test_verdicts_and_evidence_stay_with_their_words() -> None:
-    first = result_of(given := view(SEGMENTS))
+    first = result_of(job_view := view(SEGMENTS))
     for style, output_format in product(CitationStyle, FORMATS):
-        moved = restyled(given, style, output_format)
+        moved = restyled(job_view, style, output_format)
         assert [claim.verdict for claim in moved.claims] == [claim.verdict for claim in first.claims]
         assert [claim.evidence for claim in moved.claims] == [claim.evidence for claim in first.claims]
         assert "opens at nine" in moved.claims[0].text
@@ -120,61 +122,61 @@ def test_a_table_of_the_models_own_keeps_its_columns() -> None:
 
 
 def test_the_list_of_sources_is_there_once_and_the_score_has_its_own_name() -> None:
-    given = view(SEGMENTS, ungrounded_appendix=False)
-    numbered = restyled(given, with_sources=True).response
+    job_view = view(SEGMENTS, ungrounded_appendix=False)
+    numbered = restyled(job_view, with_sources=True).response
     assert numbered.endswith(
         "**Sources:**\n\n- [1] Hours \\[2024\\] \\| \\*all\\*, p. 3\n- [2] source 2 - Fees > Night"
     )
     for style in CitationStyle:
-        with_list = restyled(given, style, with_sources=True).response
+        with_list = restyled(job_view, style, with_sources=True).response
         assert with_list.count("source 2 - Fees") == (2 if style is CitationStyle.INLINE else 1) + (
             style is CitationStyle.INLINE
         )
-    assert given.record is not None
-    quality = given.record.quality.model_copy(update={"answer_quality": 0.87})
-    assert given.record.grounding is not None
-    assert given.record.grounding.confidence is not None
-    told = f"\n\n*Confidence: {given.record.grounding.confidence:.1%}*"
-    assert restyled(given, with_confidence=True).response.endswith(told)
-    uncalibrated = given.record.grounding.model_copy(update={"confidence": None})
-    changed = given.record.model_copy(update={"quality": quality, "grounding": uncalibrated})
-    scored = JobView(**{**_fields(given), "record": changed})
+    assert job_view.record is not None
+    quality = job_view.record.quality.model_copy(update={"answer_quality": 0.87})
+    assert job_view.record.grounding is not None
+    assert job_view.record.grounding.confidence is not None
+    line = f"\n\n*Confidence: {job_view.record.grounding.confidence:.1%}*"
+    assert restyled(job_view, with_confidence=True).response.endswith(line)
+    uncalibrated = job_view.record.grounding.model_copy(update={"confidence": None})
+    changed = job_view.record.model_copy(update={"quality": quality, "grounding": uncalibrated})
+    scored = JobView(**{**_fields(job_view), "record": changed})
     assert restyled(scored, with_confidence=True).response.endswith("\n\n*Answer quality: 87.0%*")
     assert restyled(scored, None, OutputFormat.PLAIN, with_confidence=True).response.endswith(
         "\n\nAnswer quality: 87.0%"
     )
     as_json = json.loads(restyled(scored, None, OutputFormat.JSON, with_confidence=True).response)
     assert as_json["answer_quality"] == 0.87
-    assert given.record.grounding is not None
-    sure = given.record.grounding.model_copy(update={"confidence": 0.5})
+    assert job_view.record.grounding is not None
+    sure = job_view.record.grounding.model_copy(update={"confidence": 0.5})
     confident = JobView(**{**_fields(scored), "record": scored.record.model_copy(update={"grounding": sure})})  # type: ignore[union-attr]
     assert restyled(confident, with_confidence=True).response.endswith("\n\n*Confidence: 50.0%*")
 
 
-def _fields(given: JobView) -> dict[str, Any]:
-    return {name: getattr(given, name) for name in JobView.__dataclass_fields__}
+def _fields(job_view: JobView) -> dict[str, Any]:
+    return {name: getattr(job_view, name) for name in JobView.__dataclass_fields__}
 
 
 def test_what_was_not_rendered_comes_back_as_it_is() -> None:
     abstained = view(json.dumps({"sufficient": False, "segments": []}))
     assert abstained.outcome is Outcome.ABSTAINED
     assert restyled(abstained, CitationStyle.INLINE, OutputFormat.JSON) == result_of(abstained)
-    given = view(SEGMENTS)
-    assert given.record is not None
-    old = JobView(**{**_fields(given), "record": given.record.model_copy(update={"canonical": None})})
-    told = restyled(old, CitationStyle.INLINE)
-    assert told.response == result_of(old).response
-    assert "no canonical form" in told.warnings[-1]
+    job_view = view(SEGMENTS)
+    assert job_view.record is not None
+    old = JobView(**{**_fields(job_view), "record": job_view.record.model_copy(update={"canonical": None})})
+    result = restyled(old, CitationStyle.INLINE)
+    assert result.response == result_of(old).response
+    assert "no canonical form" in result.warnings[-1]
 
 
-def test_a_given_answer_is_kept() -> None:
+def test_a_supplied_answer_is_not_restyled() -> None:
     request = JobRequest(context=CONTEXT, response="The night desk opens at nine [1].")
     job = leased_for_check(request, "")
     final = examine(job, monotonic())
     assert isinstance(final, FinalJob)
-    told = restyled(view_of_final(job, final, datetime.now(UTC)), CitationStyle.FOOTNOTE)
-    assert told.response == request.response
-    assert "kept as it stands" in told.warnings[-1]
+    result = restyled(view_of_final(job, final, datetime.now(UTC)), CitationStyle.FOOTNOTE)
+    assert result.response == request.response
+    assert "kept as it stands" in result.warnings[-1]
 
 
 def test_claims_that_were_not_verified_stay_listed_where_a_list_can_stand() -> None:

@@ -1,4 +1,4 @@
-"""Sentences with exact offsets, and words as they are compared."""
+"""Sentences with exact offsets, and normalised words."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tasks.text.sentences import BREAK, number, sentence_spans, words, words_of_spans
 
 
-def cut(text: str, language: str = "en") -> list[str]:
+def split(text: str, language: str = "en") -> list[str]:
     return [text[start:end] for start, end in sentence_spans(text, language)]
 
 
@@ -74,13 +74,13 @@ def cut(text: str, language: str = "en") -> list[str]:
     ],
 )
 def test_sentences(text: str, expected: list[str]) -> None:
-    assert cut(text) == expected
+    assert split(text) == expected
 
 
 @pytest.mark.parametrize("language", ["en", "de", "es", "fr", "zh", "ar", "ja"])
 def test_a_language_named_changes_no_sentence_of_another(language: str) -> None:
     text = "Dr. Müller zahlt 3,5 %. ¿Cuándo? 押金为500元。可以吗？ هل هذا صحيح؟ نعم."
-    assert cut(text, language) == [
+    assert split(text, language) == [
         "Dr. Müller zahlt 3,5 %.",
         "¿Cuándo?",
         "押金为500元。",
@@ -92,7 +92,7 @@ def test_a_language_named_changes_no_sentence_of_another(language: str) -> None:
 
 def test_wrapped_lines_are_joined_and_short_ones_are_not() -> None:
     wrapped = "This line is rather long and is wrapped by its writer somewhere in the\nmiddle. Short line\nAnother"
-    assert cut(wrapped) == [wrapped[: wrapped.index(" Short")], "Short line", "Another"]
+    assert split(wrapped) == [wrapped[: wrapped.index(" Short")], "Short line", "Another"]
 
 
 MIXED = st.text(
@@ -139,8 +139,8 @@ def test_words(text: str, expected: list[str]) -> None:
 @given(MIXED)
 def test_words_never_hold_separators_and_agree_by_sentence(text: str) -> None:
     spans = sentence_spans(text)
-    found = words(text)
-    assert all(word and not any(character.isspace() for character in word) for word in found)
+    tokens = words(text)
+    assert all(word and not any(character.isspace() for character in word) for word in tokens)
     flat, numbers = words_of_spans(text, spans)
     pieces: list[list[str]] = [[]]
     for word in flat:
@@ -148,8 +148,8 @@ def test_words_never_hold_separators_and_agree_by_sentence(text: str) -> None:
             pieces.append([])
         else:
             pieces[-1].append(word)
-    for position, written in numbers:
-        pieces[position].append(written)
+    for position, numeral in numbers:
+        pieces[position].append(numeral)
     assert len(pieces) == max(1, len(spans))
     for (start, end), piece in zip(spans, pieces, strict=False):
         spelled = [number(word) if "0" <= word[0] <= "9" else word for word in piece]

@@ -1,4 +1,4 @@
-"""The texts shown where there is no answer, and the language they are in."""
+"""The texts in place of an answer, and their language."""
 # ruff: noqa: RUF001 - other scripts are meant
 
 import pytest
@@ -149,7 +149,7 @@ def test_without_a_word_or_letter_that_tells_it_is_english(question: str) -> Non
         "",
     ],
 )
-def test_another_language_is_never_taken_for_a_known_one_and_is_told_in_english(question: str) -> None:
+def test_an_unsupported_language_gets_english_texts(question: str) -> None:
     assert language_of(question) not in MESSAGES
     assert fallback(JobRequest(query=question, response=""), "failed") == MESSAGES["en"].failed
 
@@ -188,7 +188,7 @@ def test_every_text_says_what_is_wrong_and_then_what_to_do(kind: str) -> None:
         (GenerationConfig(fallback_messages=FallbackMessages(failed="Llámenos.")), "Las fuentes"),
     ],
 )
-def test_the_callers_text_goes_first_then_the_language_asked_for_then_the_querys(
+def test_texts_come_from_the_caller_then_in_the_configured_language_then_in_the_querys(
     config: GenerationConfig, begins: str
 ) -> None:
     request = JobRequest(query="¿Cuánto cuesta el pasaporte?", config=config)
@@ -196,13 +196,13 @@ def test_the_callers_text_goes_first_then_the_language_asked_for_then_the_querys
 
 
 def test_a_refusal_has_the_callers_text_for_a_failure_unless_it_has_its_own() -> None:
-    def told(**own: str) -> str:
+    def refusal(**own: str) -> str:
         config = GenerationConfig(fallback_messages=FallbackMessages(**own))
         return fallback(JobRequest(query="Can it fail?", config=config), "refused")
 
-    assert told(failed="Call us.") == "Call us."
-    assert told(failed="Call us.", refused="Ask anew.") == "Ask anew."
-    assert told(abstained="No.") == MESSAGES["en"].refused
+    assert refusal(failed="Call us.") == "Call us."
+    assert refusal(failed="Call us.", refused="Ask anew.") == "Ask anew."
+    assert refusal(abstained="No.") == MESSAGES["en"].refused
 
 
 def test_names_and_tags_of_languages() -> None:

@@ -1,4 +1,4 @@
-"""Prompt versions side by side: a job keeps its version, and many jobs keep the proportions."""
+"""Prompt experiments: a job keeps its version, and many jobs keep the proportions."""
 
 from collections import Counter
 from uuid import UUID, uuid5
@@ -43,7 +43,7 @@ def test_only_a_job_that_names_no_version_takes_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompts", "told"),
+    ("prompts", "problem"),
     [
         ({"grounde": {"1": 1}}, "no prompt 'grounde'; there are"),
         ({"grounded": {"1": 1, "99": 1}}, "prompt 'grounded' has no version '99'; there are 1, 2"),
@@ -51,8 +51,8 @@ def test_only_a_job_that_names_no_version_takes_part() -> None:
         ({"grounded": {"1": 0}}, "greater than 0"),
     ],
 )
-def test_what_can_not_be_tried_is_refused_at_start(prompts: dict[str, dict[str, float]], told: str) -> None:
+def test_what_can_not_be_tried_is_refused_at_start(prompts: dict[str, dict[str, float]], problem: str) -> None:
     with pytest.raises(ConfigurationError, match="NIGHTDESK_PROMPTS") as caught:
         load_settings(prompts=prompts)
-    assert told in str(caught.value)
+    assert problem in str(caught.value)
     assert "config." not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Denials, courtesies, uncertainty and figures, as each language words them."""
+"""Denials, courtesies, uncertainty and figures in each language."""
 # ruff: noqa: RUF001 - other scripts are meant
 
 import pytest
