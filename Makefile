@@ -88,7 +88,7 @@ bench-prompt: $(VENV)/.developing ## tokens of a prompt beside its sources, and 
 faults: $(VENV)/.developing ## break things on purpose and count what is lost or called twice (some fourteen minutes)
 	@$(BIN)/python -m tests.faults
 
-soak: $(VENV)/.developing ## 10,000 jobs while everything dies at random: some twelve minutes (SOAK="--jobs 600 --seconds 60")
+soak: $(VENV)/.developing ## 10,000 jobs in 200 batches with a ceiling while everything dies at random: some twelve minutes (SOAK="--jobs 600 --seconds 60")
 	@$(BIN)/python -m tests.faults.soak $(SOAK)
 
 audit: $(VENV)/.installed ## ask the public advisory database about every pinned dependency (needs the network)

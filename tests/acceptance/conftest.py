@@ -71,11 +71,13 @@ class System:
         """What a worker wrote."""
         return (self.logs / f"worker-{number}.log").read_text()
 
-    def submit(self, raw_jobs: list[dict[str, Any]], **batch: Any) -> tuple[UUID, list[UUID]]:
+    def submit(
+        self, raw_jobs: list[dict[str, Any]], *, tenant: str = "default", **batch: Any
+    ) -> tuple[UUID, list[UUID]]:
         """Write jobs to the ledger; no hint is sent, dispatch or an idle claim finds them."""
 
         async def work(ledger: Ledger) -> tuple[UUID, list[UUID]]:
-            submitted = await submit(ledger, raw_jobs, batch=new_batch(batch, tenant="default"))
+            submitted = await submit(ledger, raw_jobs, batch=new_batch(batch, tenant=tenant))
             assert submitted.refused == ()
             assert submitted.receipt is not None
             return submitted.receipt.batch_id, [job_id for job_id in submitted.job_ids if job_id]

@@ -52,7 +52,11 @@ class Proxy:
         self._writers.append(writer)
         if self._stalled:
             return
-        there, here = await asyncio.open_connection(self._parts.hostname, self._parts.port)
+        try:
+            there, here = await asyncio.open_connection(self._parts.hostname, self._parts.port)
+        except OSError:
+            writer.close()
+            return
         self._writers.append(here)
         port = here.get_extra_info("sockname")[1]
         for source, sink in ((reader, here), (there, writer)):
@@ -67,7 +71,8 @@ class Proxy:
                     return
                 sink.write(data)
                 await sink.drain()
-            sink.close()
+        # Also after a reset: only what was stalled may stay open in silence.
+        sink.close()
 
 
 @contextmanager

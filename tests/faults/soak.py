@@ -22,13 +22,23 @@ from genai_prices import Usage, calc_price
 from tasks.errors import LedgerUnavailable
 from tests.acceptance.conftest import REPOSITORY, questions
 from tests.faults.ground import SLOTS, Account, Ground, ground
+from tests.faults.proxy import Proxy, running_proxy
 from tests.stub import faults
 from tests.stub.answers import USAGE
 from worker.cli.exits import UNREACHABLE
 from worker.process import BROKEN_EXIT
 
 PORTIONS = 40
-"""Submissions that the jobs come in, evenly over the time: faults meet jobs in every state to the end."""
+"""Times at which jobs come in, evenly over the whole: faults meet jobs in every state to the end."""
+
+TENANTS = 5
+"""Each hands in a batch at each of these times, with a ceiling on its cost: 200 batches in all."""
+
+CEILING_USD = 2
+"""For each job, more than its calls can be charged at worst: money is counted, no job is held."""
+
+SILENT_S = 10.0
+"""The longest wait for a connection to send something into the silence."""
 
 PAUSE_S = (0.5, 6.0)
 """Between two faults, least and most."""
@@ -63,8 +73,13 @@ class Soak:
     chance: random.Random
     portions: list[list[dict[str, Any]]]
     told: Callable[[str], None]
+    postgres: Proxy
+    redis: Proxy
+    """What the workers connect through."""
     done: Counter[str] = field(default_factory=Counter)
     submitted: int = 0
+    deadlocks: int = 0
+    """Counted by servers that were killed since: a killed PostgreSQL forgets its statistics."""
 
     def run(self, seconds: float) -> None:
         """Submit and break for so long; at the end everything runs and all is submitted."""
@@ -84,14 +99,20 @@ class Soak:
 
     def _submit(self) -> None:
         """A producer's submission: its key makes trying again harmless."""
-        key = f"soak-{self.submitted}"
+        portion = self.portions[self.submitted]
+        for number in range(TENANTS):
+            if jobs := portion[number::TENANTS]:
+                self._submit_batch(jobs, f"tenant-{number}")
+        self.submitted += 1
+
+    def _submit_batch(self, jobs: list[dict[str, Any]], tenant: str) -> None:
+        key, ceiling = f"soak-{self.submitted}", CEILING_USD * len(jobs)
         while True:
             try:
-                self.here.submit(self.portions[self.submitted], key=key)
+                self.here.submit(jobs, tenant=tenant, key=key, max_cost_usd=ceiling)
             except LedgerUnavailable:
                 self.here.restart()
                 continue
-            self.submitted += 1
             return
 
     def _supervise(self) -> None:
@@ -104,7 +125,7 @@ class Soak:
                 self.workers[at] = self._worker()
 
     def _worker(self) -> subprocess.Popen[bytes]:
-        return self.here.work(lease_s=LEASE_S)
+        return self.here.work(lease_s=LEASE_S, database_url=self.postgres.url, redis_url=self.redis.url)
 
     def _break(self, started: float) -> None:
         kinds: list[tuple[Callable[[], None], int]] = [
@@ -114,7 +135,10 @@ class Soak:
             (self.redis_killed, 2),
             (self.redis_emptied, 2),
             (self.postgres_killed, 3),
+            (self.postgres_read_only, 3),
             (self.connections_cut, 3),
+            (self.connections_to_postgres_silent, 3),
+            (self.connections_to_redis_silent, 2),
             (self.the_provider_fails, 8),
         ]
         fault = self.chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
@@ -155,6 +179,7 @@ class Soak:
             client.flushall()
 
     def postgres_killed(self) -> None:
+        self.deadlocks += count_deadlocks(self.here)
         self.here.crash("postgres")
         self.here.pause(self.chance.uniform(0, 4))
         self.here.restart()
@@ -162,8 +187,36 @@ class Soak:
     def connections_cut(self) -> None:
         self.here.cut_connections()
 
+    def postgres_read_only(self) -> None:
+        """Every session refuses to write, as on a primary that became a standby."""
+        self.here.admin("ALTER SYSTEM SET default_transaction_read_only = on")
+        self.here.admin("SELECT pg_reload_conf()")
+        try:
+            self.here.pause(self.chance.uniform(1, 2 * LEASE_S))
+        finally:
+            self.here.admin("ALTER SYSTEM RESET default_transaction_read_only")
+            self.here.admin("SELECT pg_reload_conf()")
+
+    def connections_to_postgres_silent(self) -> None:
+        self._silence(self.postgres)
+
+    def connections_to_redis_silent(self) -> None:
+        self._silence(self.redis)
+
+    def _silence(self, proxy: Proxy) -> None:
+        """Forward nothing on the connections that are used next, and close none of them; new ones work."""
+        proxy.swallowed.clear()
+        proxy.stall()
+        proxy.swallowed.wait(SILENT_S)
+        proxy.heal()
+
     def the_provider_fails(self) -> None:
         self.here.stub.then(*[self.chance.choice(PROVIDER_FAULTS)() for _ in range(self.chance.randint(1, 12))])
+
+
+def count_deadlocks(here: Ground) -> int:
+    """Deadlocks that PostgreSQL found since it was started."""
+    return int(here.one("SELECT sum(deadlocks) FROM pg_stat_database"))
 
 
 # ---- the end -------------------------------------------------------------------------------------------------------
@@ -275,14 +328,18 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory(prefix="nightdesk-soak-") as folder,
         ground(Path(folder), 0, latency_s=latency_s, lean=True) as here,
+        running_proxy(here.database_url) as postgres,
+        running_proxy(here.redis_url) as redis,
     ):
-        soak = Soak(here, random.Random(given.seed), [jobs[at::portions] for at in range(portions)], told)
+        waves = [jobs[at::portions] for at in range(portions)]
+        soak = Soak(here, random.Random(given.seed), waves, told, postgres, redis)
         soak.run(given.seconds)
         here.mended()
         account = here.account(given.jobs, within_s=600)
         runs = here.one("SELECT count(*) FROM generation_record")
         states = dict(here.rows("SELECT state, count(*) FROM job GROUP BY state"))
         left_open = here.count("attempt WHERE closed_at IS NULL")
+        soak.deadlocks += count_deadlocks(here)
         return _told(told, soak, account, count_money(here), broken_invariants(here), runs, states, left_open)
 
 
@@ -311,9 +368,10 @@ def _told(
         f"answers given but never heard {money.unheard} ({money.unheard_usd} USD), {money.uncovered} of them not covered "
         f"by an unknown outcome; {money.worst} unknown outcomes; charged at worst {money.worst_usd} USD"
     )
+    told(f"batches {soak.here.count('batch')}, with a ceiling each; deadlocks {soak.deadlocks}")
     told(f"invariants: {'; '.join(broken) or 'all hold'}")
     told(f"recovery after the last fault {account.recovery_s:.1f} s")
-    kept = account.kept and money.agrees and not broken and left_open == 0 and runs == account.jobs
+    kept = account.kept and money.agrees and not broken and left_open == soak.deadlocks == 0 and runs == account.jobs
     told("the promises were kept" if kept else "A PROMISE WAS BROKEN")
     return 0 if kept else 1
 
