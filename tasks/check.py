@@ -38,9 +38,12 @@ from tasks.policy import (
     regression_reason,
 )
 from tasks.poll import job_ids as read_ids
-from tasks.ports import Advance, FinalJob, Journal, Leased, LeaseKey, Ledger, wired
+from tasks.ports import MAX_RESCUES, Advance, FinalJob, Journal, Leased, LeaseKey, Ledger, wired
 from tasks.postprocess import Processed, postprocess
 from tasks.quality import assess, reasoning
+from tasks.rescue import worker_lost
+from tasks.text.evidence import shared_indexes
+from tasks.time_limit import TimeLimit, within
 
 log = logging.getLogger(__name__)
 
@@ -232,6 +235,10 @@ class Check:
     """None: there is no judge in this process, as if none was configured."""
     bundle: int = CHECK_BUNDLE
     """Jobs that are thought about in one hop at most."""
+    limit: TimeLimit = field(default_factory=TimeLimit)
+    """Of each part of a check on the CPU thread."""
+    max_rescues: int = MAX_RESCUES
+    """Lost workers after which an answer is not checked any more."""
     _thinking: CpuBatcher = field(init=False)
 
     def __post_init__(self) -> None:
@@ -242,7 +249,8 @@ class Check:
         leased_at = monotonic()
         decides = self.judging is not None and self.judging.decides(job)
         think = partial(read_and_look, job, leased_at, decides=decides)
-        first = await self._thinking.do(partial(_safely, job, leased_at, think))
+        limit = self._limit_of(job)
+        first = await self._thinking.do(partial(_safely, job, leased_at, think, limit))
         if not isinstance(first, ToJudge):
             await self._settle(job, first)
             return
@@ -255,9 +263,13 @@ class Check:
             question, heard, cost = asked
             first = replace(first, question=question)
         first.clock.check += (monotonic() - started) * 1000
-        result = await self._thinking.do(partial(_safely, job, leased_at, partial(judged, first, heard)))
+        result = await self._thinking.do(partial(_safely, job, leased_at, partial(judged, first, heard), limit))
         assert not isinstance(result, ToJudge)
         await self._settle(replace(job, cost_usd=job.cost_usd + cost), result)
+
+    def _limit_of(self, job: Leased) -> TimeLimit:
+        """The time for a job's check: none for one that ends its workers, so that its answer is kept."""
+        return TimeLimit(0, worker_lost(job).message) if job.rescues > self.max_rescues else self.limit
 
     async def _asked(self, judging: Judging, job: Leased, question: Question) -> tuple[Question, Heard, Decimal] | None:
         try:
@@ -294,10 +306,13 @@ def _advance(job: Leased, result: Again | Back) -> Advance:
     return Advance(JobState.SCHEDULED, Step.GENERATE, job.round + 1, event=event, correction=result.correction)
 
 
-def _safely(job: Leased, leased_at: float, think: Callable[[], Result | ToJudge]) -> Result | ToJudge:
+def _safely(job: Leased, leased_at: float, think: Callable[[], Result | ToJudge], limit: TimeLimit) -> Result | ToJudge:
     """One broken job fails alone, with its paid answer kept in the ledger; the others of its bundle go on."""
+    if job.round and not limit.seconds:
+        return Back(f"the second answer was not checked: {limit.message}")
     try:
-        return think()
+        with within(limit), shared_indexes():
+            return think()
     except Exception as error:
         log.exception("job %s broke in check", job.job_id)
         if job.round:

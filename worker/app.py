@@ -69,6 +69,12 @@ def _transport(settings: Settings) -> dict[str, Any]:
         "socket_connect_timeout": 5,
         "socket_keepalive": True,
         "health_check_interval": 10,
+        # A submission is acknowledged after its commit: of a worker that died meanwhile another one takes it so much later. One
+        # that takes longer is done twice, and found the second time by the id of its message. Steps acknowledge at once.
+        "visibility_timeout": settings.visibility_timeout_s,
+        # Looked for every third time: a tenth of the timeout later at most.
+        "unacked_restore_interval": min(10.0, settings.visibility_timeout_s / 30),
+        "unacked_restore_throttle": 3,
         # kombu's default of 10 connections breaks under as many threads.
         "max_connections": settings.threads + 20,
     }

@@ -32,6 +32,7 @@ from tasks.rescue import Rescue
 from tasks.retry import RetryPolicy
 from tasks.standin import StandIn
 from tasks.submit import new_batch, submit
+from tasks.time_limit import TimeLimit
 from worker.catalog import Installation
 from worker.doorbell import CeleryDoorbell
 from worker.gate import SubmitGate
@@ -295,7 +296,16 @@ class WorkerRuntime:
             JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s),
             limits=limits,
         )
-        return Check(self._ledger, journal, self._cpu, final=self._final, judging=judging, bundle=bundle)
+        return Check(
+            self._ledger,
+            journal,
+            self._cpu,
+            final=self._final,
+            judging=judging,
+            bundle=bundle,
+            limit=TimeLimit(settings.check_timeout_s),
+            max_rescues=settings.max_rescues,
+        )
 
     def _dispatch(self) -> Dispatch:
         settings = self._settings

@@ -24,6 +24,7 @@ from tasks.load import MAX_BYTES_IN_FLIGHT
 from tasks.ports import MAX_RESCUES
 from tasks.sharing import SharePolicy
 from tasks.templates import load
+from tasks.time_limit import CHECK_TIMEOUT_S
 from worker.providers.presets import with_preset
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -235,6 +236,11 @@ class Settings(BaseSettings):
         description="bytes of requests that a process holds at once, shared evenly by its steps; where jobs are big, slots "
         "stay free rather than memory run out. A process takes some three times as much beside its 150 MB",
     )
+    check_timeout_s: Seconds = Field(
+        default=CHECK_TIMEOUT_S,
+        description="seconds that a check may compute, before the judge is asked and after; the claims it did not get to stay "
+        "`unchecked` and the job ends as partial",
+    )
     max_rescues: Annotated[int, Field(ge=1, le=1_000)] = Field(
         default=MAX_RESCUES,
         description="how often a job is taken up again whose worker died or stopped renewing, in the same step; then it fails "
@@ -242,6 +248,10 @@ class Settings(BaseSettings):
     )
     lease_s: Seconds = Field(default=60.0, description="how long a lease lasts; renewed at a quarter of it")
     tick_s: Seconds = Field(default=1.0, description="pace of the dispatch duties")
+    visibility_timeout_s: Annotated[float, Field(ge=1)] = Field(
+        default=300.0,
+        description="seconds after which another worker takes a submission over Redis whose worker died before its commit",
+    )
     drain_s: Seconds = Field(default=70.0, description="how long running calls may end after SIGTERM")
     results_kept_s: Seconds = Field(default=86_400.0, description="how long the result backend keeps a result")
     hold_unknown: bool = Field(

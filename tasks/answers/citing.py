@@ -10,6 +10,7 @@ from tasks.answers.styles import scalar, section_path
 from tasks.text.evidence import SourceSearch, content_words
 from tasks.text.quotes import locate
 from tasks.text.sentences import Span, words
+from tasks.time_limit import OutOfTime, ensure_time
 
 SNIPPET_CHARACTERS = 150
 DECENT_MATCH = 0.35
@@ -48,12 +49,15 @@ def locate_citations(
         for reference in answer.segments[mark.segment].citations:
             if reference.source != mark.source:
                 continue
-            if reference.quote.strip():
-                place = locate(reference.quote, source.content)
-                if place is None:
+            place = None
+            try:
+                ensure_time()
+                if not reference.quote.strip():
+                    place = places.of(mark.start, source_index)
+                elif (place := locate(reference.quote, source.content)) is None:
                     warnings.append(_not_there(reference, mark.rank, request, source_indexes))
-            else:
-                place = places.of(mark.start, source_index)
+            except OutOfTime as error:
+                warnings.append(f"not all citations were looked up in their sources: {error}")
             citations.append(_citation(source, source_index, mark, place))
     return citations, warnings
 

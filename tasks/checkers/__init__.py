@@ -32,6 +32,7 @@ from tasks.ports.scorer import ClaimScorer
 from tasks.postprocess import Processed
 from tasks.text.sentences import Span
 from tasks.text.statements import Statement, why_not_checkable
+from tasks.time_limit import OutOfTime, ensure_time
 
 __all__ = [
     "CheckInput",
@@ -132,6 +133,9 @@ def question_of(layers: Layers, *, decides: bool = False) -> Question | None:
     try:
         left = undecided(layers.claims, layers.findings)
         return pose(layers.request, layers.claims, left, decides=decides) if left else None
+    except OutOfTime as error:
+        layers.failed[CheckerName.JUDGE.value] = str(error)
+        return None
     except Exception as error:
         logger.exception("no question could be put to the judge")
         layers.failed[CheckerName.JUDGE.value] = f"{type(error).__name__}: {error}"
@@ -149,7 +153,11 @@ def conclude(layers: Layers, question: Question | None, heard: Heard) -> Groundi
     processed, findings, failed, versions = layers.processed, layers.findings, layers.failed, layers.versions
     if question is not None:
         lexical = without_judge(findings)
-        judged, failure = verdicts(layers.request, layers.claims, lexical, question, heard, weights=WEIGHTS)
+        try:
+            judged, failure = verdicts(layers.request, layers.claims, lexical, question, heard, weights=WEIGHTS)
+        except OutOfTime as error:
+            heard = Heard(heard.judge, failure=str(error))
+            judged, failure = verdicts(layers.request, layers.claims, lexical, question, heard, weights=WEIGHTS)
         findings = {**findings, CheckerName.JUDGE: judged}
         if failure is not None:
             failed = {**failed, CheckerName.JUDGE.value: failure}
@@ -208,9 +216,13 @@ def _run(
             failed[name.value] = MISSING.get(name, "not available in this version")
             continue
         try:
+            ensure_time()
             found = checker.check(replace(answer, found=findings))
             if len(found) != len(answer.claims):
                 raise ValueError(f"{len(found)} findings for {len(answer.claims)} claims")  # noqa: TRY301 - one policy
+        except OutOfTime as error:
+            failed[name.value] = str(error)
+            continue
         except Exception as error:
             # The policy: a paid answer is not thrown away because its check broke; the record says which layer did.
             logger.exception("checker %s failed", name.value)

@@ -16,6 +16,7 @@ from tasks.errors import ConfigurationError
 from tasks.ports.scorer import ClaimScorer
 from tasks.text.evidence import SourceSearch, content_words
 from tasks.text.sentences import Span, words
+from tasks.time_limit import ensure_time
 
 SURELY_UNSUPPORTED = 0.12
 SURELY_SUPPORTED = 0.71
@@ -28,6 +29,10 @@ OF_CITED = 2
 
 CHARACTERS_PER_TOKEN = 3
 """Fewer than of any tokenizer of a European language, so that a passage rarely has to be cut by the model."""
+
+SCORE_PAIRS = 64
+"""Pairs that the model scores between two looks at the time: a few seconds of a large model."""
+
 HEAD_CHARACTERS = 1_000
 """Beginning of a source, read where no word of a claim stands in any source: it may be in another language."""
 
@@ -83,7 +88,7 @@ class Local:
             for at, chosen_passages in chosen
             for passage in chosen_passages
         ]
-        logits = list(self._scorer.score(pairs)) if pairs else []
+        logits = [logit for some in _batches(pairs) for logit in self._scorer.score(some)]
         if len(logits) != len(pairs) or not all(map(math.isfinite, logits)):
             raise ValueError(
                 f"{self._scorer.name} gave {len(logits)} scores for {len(pairs)} pairs, or not finite ones"
@@ -149,6 +154,13 @@ class Passage:
 class _ScoredPassage:
     passage: Passage
     logit: float
+
+
+def _batches(pairs: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, str]]]:
+    """Cut the pairs so that the model stops soon after the time of the check is up."""
+    for start in range(0, len(pairs), SCORE_PAIRS):
+        ensure_time()
+        yield pairs[start : start + SCORE_PAIRS]
 
 
 _GAP = re.compile(r"\s+(?=[.,;:!?])|\s+(?=\s)")

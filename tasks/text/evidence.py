@@ -7,7 +7,9 @@ with a whole source, because a whole source contains the words of almost any sta
 import math
 import sys
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,6 +18,7 @@ from schemas.job import SHOWN_METADATA, SourceContext
 from tasks.text.numerals import NUMBER_WORDS, is_among, numbers_in
 from tasks.text.passages import passage_spans
 from tasks.text.sentences import BREAK, Span, number, sentence_spans, words, words_of_spans
+from tasks.time_limit import ensure_time
 
 WINDOW = 3
 """Passages per window: a statement often combines a sentence with the previous sentence, which names the subject."""
@@ -211,6 +214,34 @@ class Match:
     window: int
 
 
+_SHARED: ContextVar[dict[str, "SourceIndex"] | None] = ContextVar("indexes of one check", default=None)
+
+
+@contextmanager
+def shared_indexes() -> Iterator[None]:
+    """Index each long source once for all searches of the block; short ones are cached anyway."""
+    token = _SHARED.set({})
+    try:
+        yield
+    finally:
+        _SHARED.reset(token)
+
+
+def _index_in_time(content: str) -> "SourceIndex":
+    ensure_time()
+    shared = _SHARED.get()
+    if shared is None or len(content) <= _CACHED_CHARACTERS:
+        return index_source(content)
+    if content not in shared:
+        shared[content] = _index(content)
+    return shared[content]
+
+
+def _postings_in_time(index: "SourceIndex", vocabulary: frozenset[str]) -> dict[str, list[int]]:
+    ensure_time()
+    return index.postings(vocabulary)
+
+
 class SourceSearch:
     """A search over the sources of one answer for the words of a fixed vocabulary.
 
@@ -221,12 +252,12 @@ class SourceSearch:
 
     def __init__(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> None:
         self._sources = sources
-        self._indexes = [index_source(source.content) for source in sources]
+        self._indexes = [_index_in_time(source.content) for source in sources]
         self._titles = [
             content_words(metadata_words(source.metadata)) if source.metadata else _NO_WORDS for source in sources
         ]
         searched = frozenset(vocabulary) | {NEGATION}
-        self._postings = [index.postings(searched) for index in self._indexes]
+        self._postings = [_postings_in_time(index, searched) for index in self._indexes]
         self.weights = self._weigh(vocabulary)
 
     def _weigh(self, vocabulary: Collection[str]) -> dict[str, float]:
@@ -264,10 +295,12 @@ class SourceSearch:
         if any(self.holds(value, scope) for value in values):
             return True
         # Not part of the index, because it is rare: only a number that no source has in the same digits gets here.
-        return any(
-            is_among(values, _numbers_in(self._sources[source].content), self._sources[source].content)
-            for source in self._within(scope)
-        )
+        return any(self._states_number(values, source) for source in self._within(scope))
+
+    def _states_number(self, values: Collection[str], source: int) -> bool:
+        ensure_time()
+        content = self._sources[source].content
+        return is_among(values, _numbers_in(content), content)
 
     def denies(self, match: Match) -> bool:
         """Tells whether a match's window contains a negation."""
@@ -306,6 +339,7 @@ class SourceSearch:
 
         Words in the source's metadata count for each of its windows.
         """
+        ensure_time()
         weights = self._counted(statement, source_index)
         if not weights:
             return None

@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from tasks.text.sentences import Span
+from tasks.time_limit import ensure_time
 
 _ALIKE = str.maketrans(
     {
@@ -150,6 +151,7 @@ def _elided(quote: str, content: str) -> Span | None:
         return None
     start = end = -1
     for part in parts:
+        ensure_time()
         offset = max(end, 0)
         place = locate(part, content[offset:])
         if place is None:

@@ -52,11 +52,14 @@ class System:
         }
         return {**os.environ, **ours}
 
+    program: tuple[str, ...] = ("-m", "worker.cli")
+    """Arguments of Python that make it the command ``nightdesk``."""
+
     def start_worker(self, queues: str = "generate,check,submit", **settings: object) -> subprocess.Popen[bytes]:
         """Start a worker process and return at once: jobs wait for it, it never has to be waited for."""
         log = (self.logs / f"worker-{len(self.workers)}.log").open("wb")
         worker = subprocess.Popen(
-            [sys.executable, "-m", "worker.cli", "worker", "--queues", queues],
+            [sys.executable, *self.program, "worker", "--queues", queues],
             cwd=REPOSITORY,
             env=self.environment(**settings),
             stdout=log,

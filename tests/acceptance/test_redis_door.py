@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from celery import Celery
 from celery.result import AsyncResult
@@ -80,6 +81,25 @@ def test_a_message_that_is_wrong_as_a_whole_is_answered(system: System, producer
         assert told in error["message"]
     assert system.one("SELECT count(*) FROM batch") == 0
     assert send(producer, [JOB]).get(timeout=stretched(60))["errors"] == []
+
+
+def test_a_submission_whose_worker_was_killed_is_taken_by_another(system: System, producer: Celery) -> None:
+    first = system.start_worker(visibility_timeout_s=2)
+    with psycopg.connect(system.database_url) as connection:
+        # The first worker waits here, with the message not acknowledged.
+        connection.execute("LOCK TABLE batch IN EXCLUSIVE MODE")
+        answer = send(producer, [JOB])
+        system.until(
+            lambda: system.one("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'batch'::regclass"),
+            what="a submission that waits",
+        )
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait(10)
+    system.start_worker(visibility_timeout_s=2)
+
+    assert len(answer.get(timeout=60)["job_ids"]) == 1
+    system.until_final(1)
+    assert system.one("SELECT count(*) FROM job") == 1
 
 
 def test_messages_wait_in_redis_while_postgres_is_away(tmp_path: Path) -> None:

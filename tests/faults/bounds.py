@@ -8,8 +8,10 @@ from typing import Any
 
 import psutil
 
+from tests.acceptance.conftest import questions
 from tests.faults.ground import Account, Ground
-from tests.faults.listing import experiment
+from tests.faults.listing import JOBS, experiment
+from tests.faults.poisoned import POISON
 
 BIG_JOBS = 120
 MOST_RSS_MB = 700
@@ -75,3 +77,66 @@ def big_jobs(here: Ground) -> Account:
         account = here.account(BIG_JOBS, within_s=600)
     assert largest[0] < MOST_RSS_MB, f"the worker took {largest[0]:.0f} MB"
     return account.noting(f"the worker took {largest[0]:.0f} MB")
+
+
+# ---- jobs that end their worker --------------------------------------------------------------------------------
+
+BESIDE = 40
+
+
+def with_a_poisoned_job(here: Ground, place: str) -> Account:
+    """Run jobs of which one ends its worker in some place, start a new worker after each, and count."""
+    here.program = ("-m", "tests.faults.poisoned", place)
+    jobs = questions(BESIDE + 1)
+    jobs[BESIDE // 2]["query"] += f" {POISON}"
+    here.submit(jobs)
+    here.mended()
+    ended = 0
+    worker = here.work()
+
+    def settled() -> bool:
+        nonlocal worker, ended
+        if worker.poll() is not None:
+            ended += 1
+            worker = here.work()
+        return here.done()
+
+    here.until(settled, within_s=300, what="an end of all jobs, the poisoned one too")
+    account = here.settled(here.account(BESIDE + 1))
+    assert here.count("job WHERE state <> 'completed'") == (1 if place == "prompt" else 0)
+    return account.noting(f"it ended {ended} workers")
+
+
+@experiment("a job that kills its worker before its first attempt, each time", jobs=0)
+def poisoned_prompt(here: Ground) -> Account:
+    account = with_a_poisoned_job(here, "prompt")
+    failed = here.one("SELECT failure ->> 'kind' FROM generation_record WHERE status = 'failed'")
+    assert failed == "worker_lost", failed
+    return account
+
+
+@experiment("a job that kills its worker in its check, each time", jobs=0)
+def poisoned_check(here: Ground) -> Account:
+    account = with_a_poisoned_job(here, "check")
+    assert here.count("job WHERE outcome = 'partial'") == 1, "its answer was paid for"
+    return account
+
+
+# ---- checks without end ----------------------------------------------------------------------------------------
+
+LONG_CHECKS = 3
+
+
+@experiment("checks without end, and small ones behind them")
+def endless_checks(here: Ground) -> Account:
+    texts = [long_text(number, 400_000) for number in range(8)]
+    sentences = [sentence for text in texts for sentence in text.split(". ")[:40]]
+    answer = " ".join(f"{sentence} [{at // 40 + 1}]." for at, sentence in enumerate(sentences))[:60_000]
+    for number in range(LONG_CHECKS):
+        here.submit([{"context": texts, "response": answer, "priority": 5}], key=f"long{number}")
+    here.work(check_timeout_s=0.5)
+    here.mended()
+    account = here.account(LONG_CHECKS + JOBS, within_s=240)
+    unchecked = here.count("job WHERE outcome = 'partial' AND priority = 5")
+    assert unchecked == LONG_CHECKS, f"{unchecked} of {LONG_CHECKS} ended as partial"
+    return account

@@ -1,0 +1,50 @@
+"""Bounds the time of a check: its loops over claims, citations and sources ask whether time is left."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from time import monotonic
+
+CHECK_TIMEOUT_S = 5.0
+"""Default: an answer to 20 KB of sources takes a thousandth of it, one to 2 MB about a half."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """How long a check may take, and what its record says when it took longer; 0 s: nothing is searched at all."""
+
+    seconds: float = CHECK_TIMEOUT_S
+    reason: str = ""
+
+    @property
+    def message(self) -> str:
+        """The reason, which names the setting unless there is another one."""
+        return self.reason or (
+            f"it took longer than {self.seconds:g} s (NIGHTDESK_CHECK_TIMEOUT_S); give fewer or shorter sources,"
+            " or raise it and recheck"
+        )
+
+
+class OutOfTime(Exception):
+    """The check took longer than it may."""
+
+
+_END: ContextVar[tuple[float, str] | None] = ContextVar("end of the check", default=None)
+
+
+@contextmanager
+def within(limit: TimeLimit) -> Iterator[None]:
+    """Bound what is done in the block; the block ends by itself, nothing cuts it off."""
+    token = _END.set((monotonic() + limit.seconds, limit.message))
+    try:
+        yield
+    finally:
+        _END.reset(token)
+
+
+def ensure_time() -> None:
+    """Raise ``OutOfTime`` if the time of the block is up; without a limit there is always time."""
+    end = _END.get()
+    if end is not None and monotonic() >= end[0]:
+        raise OutOfTime(end[1])

@@ -1,0 +1,116 @@
+"""The time limit of a check: an answer whose check takes too long ends as partial, unchecked, and soon."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from schemas.grounding import Verdict
+from schemas.job import JobRequest
+from schemas.states import JobState, Outcome
+from tasks.check import Check, read_and_look
+from tasks.ports import FinalJob, JobView
+from tasks.time_limit import OutOfTime, TimeLimit, ensure_time, within
+from tests.faults.bounds import long_text
+from tests.unit.tasks.test_check import GOOD, leased_for_check, request_with
+from worker.ledger.journal import LedgerJournal
+from worker.ledger.memory import MemoryLedger
+
+TEXTS = [long_text(number, 200_000) for number in range(4)]
+
+
+def long_answer(sentences: int, quoted: str) -> str:
+    """An answer whose sentences stand in the sources, each with a marker; ``quoted`` spoils a word of each."""
+    lines = []
+    for number in range(sentences):
+        source = number % len(TEXTS)
+        line = TEXTS[source].split(". ")[15 * number + 5].replace(" ba ", quoted)
+        lines.append(f"{line} [{source + 1}].")
+    return " ".join(lines)
+
+
+def checked(ledger: MemoryLedger, job: Any, **options: Any) -> JobView:
+    async def story() -> JobView:
+        journal = LedgerJournal(ledger)
+        with ThreadPoolExecutor(1) as cpu:
+            await Check(ledger, journal, cpu, lambda *_: None, **options).run(job)
+        await journal.close()
+        (view,) = await ledger.views([job.job_id])
+        return view
+
+    return asyncio.run(story())
+
+
+def test_without_a_limit_there_is_always_time() -> None:
+    ensure_time()
+    with within(TimeLimit(60)):
+        ensure_time()
+        with within(TimeLimit(0, "no time")), pytest.raises(OutOfTime, match="no time"):
+            ensure_time()
+        ensure_time()
+
+
+@pytest.mark.parametrize("quoted", [" ba ", " xyz "])
+def test_a_check_without_end_ends_as_partial_with_its_claims_unchecked(quoted: str) -> None:
+    ledger = MemoryLedger()
+    request = JobRequest(context=TEXTS, response=long_answer(100, quoted))  # type: ignore[arg-type]
+    job = leased_for_check(request, "", ledger)
+
+    view = checked(ledger, job, limit=TimeLimit(0.01))
+
+    assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
+    assert view.record is not None
+    assert view.record.grounding is not None
+    assert {claim.verdict for claim in view.record.grounding.claims} <= {Verdict.UNCHECKED, Verdict.NOT_CHECKABLE}
+    assert "NIGHTDESK_CHECK_TIMEOUT_S" in view.record.grounding.failed_checkers["lexical"]
+    assert view.record.answer == request.response
+    assert any("not all citations were looked up" in warning for warning in view.record.quality.warnings)
+
+
+def test_the_limit_is_kept_to_within_the_longest_single_search() -> None:
+    request = JobRequest(context=TEXTS, response=long_answer(100, " ba "))  # type: ignore[arg-type]
+    job = leased_for_check(request, "")
+    started = monotonic()
+    read_and_look(job, started)
+    whole = monotonic() - started
+
+    started = monotonic()
+    with within(TimeLimit(whole / 10)):
+        read_and_look(job, started)
+
+    assert monotonic() - started < whole / 2
+
+
+def test_an_answer_that_ends_its_workers_is_kept_unchecked() -> None:
+    ledger = MemoryLedger()
+    job = replace(leased_for_check(request_with(), GOOD, ledger), rescues=6)
+
+    view = checked(ledger, job)
+
+    assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
+    assert view.record is not None
+    assert view.record.grounding is not None
+    assert "lost 6 times" in view.record.grounding.failed_checkers["lexical"]
+    assert view.record.output_raw == GOOD
+
+
+def test_a_judge_is_not_asked_when_the_time_is_up() -> None:
+    job = leased_for_check(request_with(checkers=["lexical", "judge"]), GOOD)
+
+    with within(TimeLimit(0, "no time")):
+        final = read_and_look(job, monotonic())
+
+    assert isinstance(final, FinalJob)
+    assert final.outcome is Outcome.PARTIAL
+    assert final.record.grounding is not None
+    assert final.record.grounding.failed_checkers == {"lexical": "no time", "judge": "no time"}
+
+
+def test_a_second_answer_that_ends_its_workers_gives_way_to_the_first() -> None:
+    ledger = MemoryLedger()
+    job = replace(leased_for_check(request_with(), GOOD, ledger), rescues=6, round=1)
+
+    assert checked(ledger, job).state is JobState.SCHEDULED
