@@ -36,12 +36,13 @@ check-quick: lint ## lint and unit tests: most mistakes show here, in a minute
 check-rest: $(VENV)/.developing ## all other tests
 	$(BIN)/python -m pytest --ignore=tests/unit
 
-lint: $(VENV)/.developing ## style, types and the direction of imports
+lint: $(VENV)/.developing ## style, types, the direction of imports, clear names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy docs/*.py
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.language
 
 format: $(VENV)/.developing ## let ruff format everything
 	$(BIN)/ruff check --fix .

@@ -132,8 +132,8 @@ def hash_messages(texts: Sequence[tuple[Role, str]], questions: Sequence[str] = 
     Questions follow the messages like messages with the role ``question``.
     """
     digest = hashlib.sha256()
-    spoken = [(role.value, text) for role, text in texts] + [("question", text) for text in questions]
-    for role, text in spoken:
+    entries = [(role.value, text) for role, text in texts] + [("question", text) for text in questions]
+    for role, text in entries:
         for field in (role.encode(), text.encode()):
             digest.update(len(field).to_bytes(8, "big"))
             digest.update(field)

@@ -26,7 +26,7 @@ class AnswerWithSources(Contract):
 
 
 class ComparisonResult(Contract):
-    """What is compared, point by point; goes with the mode ``comparison``."""
+    """A comparison point by point, for the mode ``comparison``."""
 
     similarities: tuple[str, ...] = Field(description="what the sources say alike")
     differences: tuple[str, ...] = Field(description="where they differ")

@@ -41,28 +41,28 @@ __all__ = [
 
 
 def start(home: Path, options: LocalOptions | None = None) -> Endpoints:
-    """Start what is not running of a home's servers; see ``servers.start``."""
+    """Starts what is not running of a home's servers; see ``servers.start``."""
     endpoints: Endpoints = _servers().start(home, options)
     return endpoints
 
 
 def stop(home: Path, options: LocalOptions | None = None) -> frozenset[str]:
-    """Stop the servers of a home; see ``servers.stop``."""
+    """Stops the servers of a home; see ``servers.stop``."""
     stopped: frozenset[str] = _servers().stop(home, options)
     return stopped
 
 
 def status(home: Path) -> LocalStatus:
-    """Look at the servers of a home without changing anything; see ``servers.status``."""
-    seen: LocalStatus = _servers().status(home)
-    return seen
+    """Returns the status of a home's servers without any change; see ``servers.status``."""
+    report: LocalStatus = _servers().status(home)
+    return report
 
 
 def remove(home: Path, options: LocalOptions | None = None) -> None:
-    """Stop the servers of a home and delete their data; see ``servers.remove``."""
+    """Stops the servers of a home and delete their data; see ``servers.remove``."""
     _servers().remove(home, options)
 
 
 def _servers() -> Any:
-    # Both servers' clients come with it, and the help needs only the errors of this package.
+    # Imported on demand: it loads both servers' clients, and the help needs only this package's errors.
     return import_module("worker.local.servers")

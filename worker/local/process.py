@@ -161,5 +161,5 @@ def _matching(identity: Identity, pid: int) -> psutil.Process | None:
         command = process.cmdline()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return None
-    ours = bool(command) and Path(command[0]).name == identity.program and identity.argument in command[1:]
-    return process if ours and is_alive(process) else None
+    matches = bool(command) and Path(command[0]).name == identity.program and identity.argument in command[1:]
+    return process if matches and is_alive(process) else None
