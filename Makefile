@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test lint format types imports check-quick check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-idle eval bench-prompt limits faults soak audit clean
+.PHONY: help install demo test lint format types imports check-quick check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-idle bench-cancelling eval bench-prompt limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -72,6 +72,9 @@ bench: $(VENV)/.developing ## throughput and CPU per job, on this machine
 
 bench-idle: $(VENV)/.developing ## CPU and commits of two workers with nothing to do (three minutes)
 	$(BIN)/python -m bench.idle
+
+bench-cancelling: $(VENV)/.developing ## the slowest lease renewal while 200,000 jobs of another tenant are cancelled
+	$(BIN)/python -m bench.cancelling
 
 $(VENV)/.evaluating: $(VENV)/.installed
 	$(PIP_INSTALL) --editable '.[eval]'

@@ -66,6 +66,9 @@ class Silent:
     def status(self, status: BatchStatus) -> None:
         """Nothing."""
 
+    def pages(self, verb: str, jobs: int, total: int | None) -> None:
+        """Nothing."""
+
     def note(self, message: str) -> None:
         """Write it."""
         tell(message)
@@ -95,6 +98,11 @@ class Lines(Silent):
         self._rate.update(status.final)
         if self._due():
             tell(f"{status.final} of {status.jobs} final{_pace(self._rate, status)}: {counts_of(status)}")
+
+    def pages(self, verb: str, jobs: int, total: int | None) -> None:
+        """Show how many jobs a command has gone through."""
+        if self._due():
+            tell(f"{verb}: {jobs}{'' if total is None else f' of {total}'} jobs so far")
 
 
 def _pace(rate: Rate, status: BatchStatus) -> str:
@@ -137,6 +145,10 @@ class Bar(Silent):
             pace=_pace(self._rate, status).removeprefix(", "),
             counts=counts_of(status),
         )
+
+    def pages(self, verb: str, jobs: int, total: int | None) -> None:
+        """Show how many jobs a command has gone through."""
+        self._progress.update(self._task, description=verb, total=total, completed=jobs, counts=f"{jobs} jobs")
 
 
 @contextmanager

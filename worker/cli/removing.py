@@ -1,6 +1,5 @@
 """Removes content wherever Nightdesk put it: the ledger, Redis, the notes and the spool of this home."""
 
-import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -8,9 +7,9 @@ from uuid import UUID
 
 from tasks.errors import BrokerUnavailable
 from worker.cli.actor import actor
-from worker.cli.messages import tell, warn
+from worker.cli.messages import warn
 from worker.cli.notes import drop_notes
-from worker.cli.progress import LINE_EVERY_S
+from worker.cli.paging import Paging
 from worker.cli.session import Session
 from worker.doorbell import CeleryDoorbell, ring
 from worker.ledger.erasing import Deleted, Kept, Sealed
@@ -26,29 +25,27 @@ class Removal:
     desk: Session
     ledger: PostgresLedger
     doorbell: CeleryDoorbell
+    course: Paging
     erased: int = 0
     deleted: list[Deleted] = field(default_factory=list)
     sealed: int = 0
     unheard: int = 0
     """Calls of erased jobs whose answers may lie on the disk of another worker."""
     redis_missed: bool = False
-    _told: float = field(default_factory=time.monotonic)
 
     async def erase(self, jobs: Iterable[Kept]) -> None:
         """Erase final jobs; what is published of them is forgotten also where the ledger had erased them before."""
         runs = {job.job_id: job.run for job in jobs}
-        changed = await self.ledger.erase(list(runs), actor())
+        changed = await self.ledger.erase(list(runs), actor(), self.course.add)
         self.erased += len(changed)
         self.unheard += await self.ledger.unheard(list(runs))
         await self._forget({**runs, **changed})
-        self._tell(f"{self.erased} jobs erased so far")
 
     async def delete(self, jobs: Iterable[Kept]) -> None:
         """Delete final jobs with all their rows."""
-        done = await self.ledger.delete([job.job_id for job in jobs])
+        done = await self.ledger.delete([job.job_id for job in jobs], self.course.add)
         self.deleted.append(done)
         await self._forget(done.runs)
-        self._tell(f"{sum(len(one.runs) for one in self.deleted)} jobs deleted so far")
 
     async def seal(self, batch_id: UUID) -> None:
         """Remove what a batch says of itself, once none of its jobs says anything."""
@@ -71,15 +68,10 @@ class Removal:
                 "job ended. 'nightdesk erase' again, when it is back, removes them at once"
             )
 
-    def _tell(self, message: str) -> None:
-        if time.monotonic() - self._told >= LINE_EVERY_S:
-            self._told = time.monotonic()
-            tell(message)
-
 
 @asynccontextmanager
-async def removal(desk: Session) -> AsyncIterator[Removal]:
+async def removal(desk: Session, course: Paging) -> AsyncIterator[Removal]:
     """A removal; at its end the answers that dead workers left on disk here are written, or dropped where erased."""
     async with desk.ledger() as ledger, ring(desk.settings, desk.where.redis_url) as doorbell:
-        yield Removal(desk, ledger, doorbell)
+        yield Removal(desk, ledger, doorbell, course)
         await replay(Spool(spool_folder(desk.settings.home, desk.where.database_url)), ledger)

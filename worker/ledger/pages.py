@@ -90,7 +90,7 @@ async def change_pages(pages: AsyncIterator[Sequence[UUID]], change: Change[UUID
 def _refuse_into(refused: dict[UUID, str]) -> Refuse:
     async def refuse(job_id: UUID, error: Exception) -> None:
         refused[job_id] = reason(error)
-        log.error("job %s can't be changed: %s", job_id, refused[job_id])
+        log.warning("job %s can't be changed: %s", job_id, refused[job_id])
 
     return refuse
 

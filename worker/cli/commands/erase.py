@@ -18,6 +18,8 @@ from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.interrupts import run_interruptible
 from worker.cli.messages import tell
 from worker.cli.output import write_json
+from worker.cli.paging import Paging, paging
+from worker.cli.progress import progress
 from worker.cli.removing import Removal, removal
 from worker.cli.session import Session, session
 from worker.ledger.erasing import Kept
@@ -88,7 +90,9 @@ def command(
     with session(load_settings(), writes=False) as desk:
         count = run_interruptible(_looked_at(desk, scope, cancel=cancel))
         _confirm(count, yes=yes)
-        done, left = run_interruptible(_erase(desk, scope, cancel=cancel))
+        with progress(quiet=False) as shown, paging("erased", shown, again="The same command takes the rest") as course:
+            course.total = count
+            done, left = run_interruptible(_erase(desk, scope, course, cancel=cancel))
     if as_json:
         write_json({"erased": done.erased, "not_final": left, "batches": done.sealed, "unheard_calls": done.unheard})
     else:
@@ -102,7 +106,7 @@ def command(
             )
         if left:
             tell(f"{left} jobs came meanwhile and are not final: erase again")
-    return INCOMPLETE if left or done.redis_missed else OK
+    return INCOMPLETE if left or done.redis_missed or course.refused else OK
 
 
 def _confirm(count: int, *, yes: bool) -> None:
@@ -133,9 +137,9 @@ async def _looked_at(desk: Session, scope: Scope, *, cancel: bool) -> int:
     return count
 
 
-async def _erase(desk: Session, scope: Scope, *, cancel: bool) -> tuple[Removal, int]:
+async def _erase(desk: Session, scope: Scope, course: Paging, *, cancel: bool) -> tuple[Removal, int]:
     left = 0
-    async with removal(desk) as remove:
+    async with removal(desk, course) as remove:
         last: UUID | None = None
         async for batch_id, jobs in scope.pages(remove.ledger):
             if last not in {None, batch_id}:
@@ -144,8 +148,8 @@ async def _erase(desk: Session, scope: Scope, *, cancel: bool) -> tuple[Removal,
             active = {job.job_id for job in jobs if job.state not in FINAL_STATES}
             if active and cancel:
                 # What ended by itself meanwhile is final all the same.
-                await remove.ledger.cancel(sorted(active), actor())
-                active = set()
+                await remove.ledger.cancel(sorted(active), actor(), lambda page: course.refused.update(page.refused))
+                active &= course.refused.keys()
             left += len(active)
             await remove.erase(job for job in jobs if job.job_id not in active)
         if last is not None:

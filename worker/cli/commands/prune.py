@@ -16,6 +16,8 @@ from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.interrupts import run_interruptible
 from worker.cli.messages import tell
 from worker.cli.output import write_json
+from worker.cli.paging import Paging, paging
+from worker.cli.progress import progress
 from worker.cli.removing import Removal, removal
 from worker.cli.session import Session, session
 from worker.ledger.erasing import Kept
@@ -82,19 +84,23 @@ def command(
     if batch is not None and tenant is not None:
         raise InputError("give --batch or --tenant, not both")
     old = Old(age(older_than), options.batch_id(batch) if batch else None, tenant, rows)
-    with session(load_settings(), writes=False) as desk:
-        told, missed = run_interruptible(_count(desk, old) if dry_run else _prune(desk, old))
+    verb = "deleted" if rows else "erased"
+    with (
+        session(load_settings(), writes=False) as desk,
+        progress(quiet=False) as shown,
+        paging(verb, shown, again="The same command takes the rest") as course,
+    ):
+        told, missed = run_interruptible(_count(desk, old) if dry_run else _prune(desk, old, course))
     if as_json:
         write_json(asdict(told))
     else:
-        verb = ("would be " if dry_run else "") + ("deleted" if rows else "erased")
-        tell(f"{told.jobs} jobs of {told.batches} batches {verb}")
+        tell(f"{told.jobs} jobs of {told.batches} batches {'would be ' if dry_run else ''}{verb}")
         if rows and not dry_run:
             tell(
                 f"in their rows stood {told.attempts} attempts, {told.input_tokens} input and {told.output_tokens} "
                 f"output tokens, {told.cost_usd} USD; each batch keeps what it cost"
             )
-    return INCOMPLETE if missed else OK
+    return INCOMPLETE if missed or course.refused else OK
 
 
 def age(text: str) -> timedelta:
@@ -115,9 +121,9 @@ async def _count(desk: Session, old: Old) -> tuple[Told, bool]:
     return told, False
 
 
-async def _prune(desk: Session, old: Old) -> tuple[Told, bool]:
+async def _prune(desk: Session, old: Old, course: Paging) -> tuple[Told, bool]:
     batches = set()
-    async with removal(desk) as remove:
+    async with removal(desk, course) as remove:
         async for batch_id, jobs in old.pages(remove.ledger):
             if not jobs:
                 await remove.seal(batch_id)

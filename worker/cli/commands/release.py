@@ -10,9 +10,12 @@ from schemas.states import HeldReason
 from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.actor import actor
+from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.interrupts import run_interruptible
 from worker.cli.messages import tell
 from worker.cli.output import write_json
+from worker.cli.paging import Paging, paging
+from worker.cli.progress import progress
 from worker.cli.session import Session, session
 from worker.settings import load_settings
 
@@ -27,17 +30,24 @@ def command(
     ] = None,
     as_json: options.Json = False,
 ) -> int:
-    """Let held jobs of a batch go on, with a new ceiling on cost if one is given."""
+    """Let held jobs of a batch go on, with a new ceiling on cost if one is given.
+
+    Goes through them in pages; ended midway, the same command releases the rest.
+    """
     batch_id = options.batch_id(batch)
     ceiling = None if max_cost_usd is None else _amount(max_cost_usd)
     reasons = list(HeldReason) if reason is None else [reason]
-    with session(load_settings(), writes=False) as desk:
-        released = run_interruptible(_release(desk, batch_id, reasons, ceiling))
+    with (
+        session(load_settings(), writes=False) as desk,
+        progress(quiet=False) as shown,
+        paging("released", shown, again=f"'nightdesk release {batch_id}' releases the rest") as course,
+    ):
+        released = run_interruptible(_release(desk, batch_id, reasons, ceiling, course))
     if as_json:
         write_json({"batch_id": str(batch_id), "released": released})
     else:
         tell(f"{released} jobs released; workers take them from here")
-    return 0
+    return INCOMPLETE if course.refused else OK
 
 
 def _amount(text: str) -> Decimal:
@@ -50,16 +60,19 @@ def _amount(text: str) -> Decimal:
     return amount
 
 
-async def _release(desk: Session, batch_id: UUID, reasons: list[HeldReason], ceiling: Decimal | None) -> int:
+async def _release(
+    desk: Session, batch_id: UUID, reasons: list[HeldReason], ceiling: Decimal | None, course: Paging
+) -> int:
     """How many jobs of the batch are no longer held."""
     async with desk.ledger() as ledger:
         before = await ledger.batch_status(batch_id)
+        course.total = sum(count for reason, count in before.held.items() if reason in reasons)
         if ceiling is not None:
             await ledger.set_budget(batch_id, ceiling, actor())
         for reason in reasons:
             if reason is HeldReason.BATCH_PAUSED and before.paused:
-                await ledger.pause_batch(batch_id, actor(), paused=False)
+                await ledger.pause_batch(batch_id, actor(), paused=False, on_page=course.add)
             else:
-                await ledger.release(batch_id, reason, actor())
+                await ledger.release(batch_id, reason, actor(), course.add)
         after = await ledger.batch_status(batch_id)
     return sum(before.held.values()) - sum(after.held.values())

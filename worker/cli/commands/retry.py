@@ -1,68 +1,87 @@
 """``nightdesk retry``: a new run of jobs that are final."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from typing import Annotated
 from uuid import UUID
 
 import typer
 
 from schemas.states import FINAL_STATES, JobState
-from tasks.errors import BrokerUnavailable, InputError, NotFound
+from tasks.errors import InputError, NotFound
 from tasks.poll import job_ids
 from tasks.ports import JobView
 from worker.cli import options
 from worker.cli.actor import actor
+from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.interrupts import run_interruptible
-from worker.cli.messages import tell, warn
+from worker.cli.messages import tell
+from worker.cli.old_results import old_results
 from worker.cli.output import write_json
+from worker.cli.paging import Paging, paging
+from worker.cli.progress import progress
 from worker.cli.session import Session, session
-from worker.doorbell import ring
+from worker.ledger.pages import paged
+from worker.ledger.postgres import PostgresLedger
 from worker.settings import load_settings
 
-AT_ONCE = 500
-"""Jobs retried in one statement."""
+_AGAIN = FINAL_STATES - {JobState.COMPLETED}
+
+MOST_SHOWN = 3
+"""Ids that a message repeats."""
 
 
 def command(
     batch_or_jobs: Annotated[list[str], typer.Argument(metavar="BATCH|JOB", help="A batch's id, or ids of jobs.")],
     as_json: options.Json = False,
 ) -> int:
-    """Run final jobs again: the jobs named, or those of a batch that failed, were cancelled or expired."""
+    """Run final jobs again: the jobs named, or those of a batch that failed, were cancelled or expired.
+
+    Goes through them in pages; ended midway, the same command takes the rest.
+    """
     ids = job_ids(batch_or_jobs)
-    with session(load_settings(), writes=False) as desk:
-        again = run_interruptible(_retry(desk, ids))
+    again = f"'nightdesk retry {' '.join(map(str, ids[:MOST_SHOWN]))}{' ...' if len(ids) > MOST_SHOWN else ''}' takes the rest"
+    with (
+        session(load_settings(), writes=False) as desk,
+        progress(quiet=False) as shown,
+        paging("retried", shown, again=again) as course,
+    ):
+        retried = run_interruptible(_retry(desk, ids, course))
     if as_json:
-        write_json({"retried": [str(job_id) for job_id in again]})
+        refused = {str(job_id): why for job_id, why in course.refused.items()}
+        write_json({"retried": [str(job_id) for job_id in retried], "refused": refused})
     else:
-        tell(f"{len(again)} jobs start a new run")
-    return 0
+        tell(f"{len(retried)} jobs start a new run")
+    return INCOMPLETE if course.refused else OK
 
 
-async def _retry(desk: Session, ids: list[UUID]) -> list[UUID]:
-    async with desk.ledger() as ledger:
-        found = await ledger.views(ids)
-        if len(found) == len(ids):
-            _refuse_erased(found)
-            chosen = ids
-        elif len(ids) == 1:
-            await ledger.batch_status(ids[0])
-            chosen = [
-                view.job_id
-                async for view in ledger.batch_views(ids[0])
-                if view.state in FINAL_STATES - {JobState.COMPLETED} and view.erased_at is None
-            ]
-        else:
-            missing = set(ids) - {view.job_id for view in found}
-            raise NotFound(f"no job {', '.join(map(str, sorted(missing)))}")
-        again: list[UUID] = []
-        for at in range(0, len(chosen), AT_ONCE):
-            again += await ledger.retry(chosen[at : at + AT_ONCE], actor())
-    try:
-        async with ring(desk.settings, desk.where.redis_url) as doorbell:
-            await doorbell.forget(again)
-    except BrokerUnavailable as error:
-        warn(f"{error}; until the new run ends the result backend may still answer with the old one")
-    return again
+async def _retry(desk: Session, ids: list[UUID], course: Paging) -> list[UUID]:
+    retried: list[UUID] = []
+    async with desk.ledger() as ledger, old_results(desk) as old:
+        async for page in _chosen(ledger, ids, course):
+            again = await ledger.retry(page, actor(), course.add)
+            await old.delete(again)
+            retried += again
+    return retried
+
+
+async def _chosen(ledger: PostgresLedger, ids: list[UUID], course: Paging) -> AsyncIterator[Sequence[UUID]]:
+    """The jobs to retry, page by page: those named, or those of a batch that did not complete; raises ``NotFound``."""
+    found = await ledger.views(ids)
+    if len(found) == len(ids):
+        _refuse_erased(found)
+        course.total = len(ids)
+        for page in paged(ids):
+            yield page
+    elif len(ids) == 1:
+        status = await ledger.batch_status(ids[0])
+        course.total = sum(status.states.get(state, 0) for state in _AGAIN)
+        async for jobs in ledger.kept_jobs(ids[0], timedelta(0)):
+            if page := [job.job_id for job in jobs if job.state in _AGAIN and not job.erased]:
+                yield page
+    else:
+        missing = set(ids) - {view.job_id for view in found}
+        raise NotFound(f"no job {', '.join(map(str, sorted(missing)))}")
 
 
 def _refuse_erased(found: Sequence[JobView]) -> None:
