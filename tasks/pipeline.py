@@ -106,6 +106,8 @@ class Feed:
         """What the jobs of this step that run here hold."""
         self._let_go = False
         """The ledger holds jobs whose messages were let go."""
+        self._backlog = False
+        """The last lease without a hint found jobs: there may be more."""
         self._nothing_found = BACKLOG_LOOK
         self._urgent_looked = float("-inf")
         self._reserved = min(max(1, int(slots * URGENT_SHARE)), slots - 1)
@@ -163,6 +165,8 @@ class Feed:
 
     async def _lease_once(self) -> None:
         """Wait for work and slots, lease once, and start what was leased."""
+        # Before anything is looked at: a change from here on ends the wait below.
+        self._wake.clear()
         permitted = self._permitted()
         if permitted is not None:
             await self._lease_permitted(permitted)
@@ -181,14 +185,12 @@ class Feed:
                 # Every thread may wait with a hint of bulk jobs, and none be left to bring the hint of an urgent one.
                 self._start(await self._lease(urgent_room, min_priority=1))
             if not ids:
-                await self._woken(URGENT_LOOK if self._bulk else IDLE_CLAIM)
+                await self._awaken(URGENT_LOOK if self._bulk else IDLE_CLAIM)
         elif bulk_room:
             jobs = await self._lease(bulk_room)
             self._let_go &= len(jobs) == bulk_room
             self._start(jobs)
-            if jobs:
-                # There is a backlog that nobody hinted: go on at once.
-                self._wake.set()
+            self._backlog = bool(jobs)
         elif urgent_room:
             self._start(await self._lease(urgent_room, min_priority=1))
 
@@ -200,7 +202,6 @@ class Feed:
         """
         while self._bulk:
             self._bulk.popleft().done.set()
-        self._wake.clear()
         free_urgent, free_bulk = self._room()
         urgent_room, bulk_room = min(free_urgent, permitted.urgent), min(free_bulk, permitted.bulk)
         if ids := self._next_ids(urgent_room, 0):
@@ -238,14 +239,15 @@ class Feed:
     async def _asked(self) -> bool:
         """Whether hints wait; returns False when it is time to look without one."""
         urgent_room, bulk_room = self._room()
-        if not (self._urgent or self._bulk or (self._let_go and bulk_room)):
+        if not (self._urgent or self._bulk or (self._unhinted and bulk_room)):
             # The hint of an urgent job may wait at another worker that has no slot for it.
-            await self._woken(URGENT_LOOK if urgent_room and not bulk_room else IDLE_CLAIM)
+            await self._awaken(URGENT_LOOK if urgent_room and not bulk_room else IDLE_CLAIM)
         return bool(self._urgent or self._bulk)
 
-    async def _woken(self, within: timedelta) -> None:
-        self._wake.clear()
-        await self._awaken(within)
+    @property
+    def _unhinted(self) -> bool:
+        """The ledger is known, or likely, to hold jobs without a message."""
+        return self._let_go or self._backlog
 
     async def _awaken(self, within: timedelta) -> None:
         with suppress(TimeoutError):
@@ -254,7 +256,7 @@ class Feed:
     async def _gather(self) -> None:
         """Give freed slots a moment to gather, so that a lease is worth its round trip."""
         _, room = self._room()
-        if (self._bulk or self._let_go) and not self._urgent and 0 < room < min(GATHER, self.slots // 4):
+        if (self._bulk or self._unhinted) and not self._urgent and 0 < room < min(GATHER, self.slots // 4):
             await self._sleep(GATHER_WAIT)
 
     def _next_ids(self, urgent_room: int, bulk_room: int) -> list[UUID]:

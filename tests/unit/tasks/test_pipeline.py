@@ -11,6 +11,7 @@ import pytest
 
 from schemas.states import JobState, Step
 from tasks import pipeline
+from tasks.errors import LedgerError
 from tasks.load import Load, Suspicion
 from tasks.pipeline import Feed
 from tasks.ports import Leased, LeaseKey, LeaseRoom, Room
@@ -419,3 +420,69 @@ def leased_of() -> Leased:
         return job
 
     return asyncio.run(lease())
+
+
+def test_a_slot_that_is_freed_during_a_look_for_urgent_jobs_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("IDLE_CLAIM", "URGENT_LOOK", "HINT_PATIENCE"):
+        monkeypatch.setattr(pipeline, name, timedelta(seconds=60))
+
+    async def story() -> None:
+        works = Works(slots=40, free=False)
+        ids = await works.submit(50)
+        lease = works.ledger.lease
+
+        async def freeing(*arguments: Any, **more: Any) -> list[Leased]:
+            if more["min_priority"] is not None:
+                works.gate.set()
+                while works.feed.in_use:
+                    await asyncio.sleep(0)
+            return await lease(*arguments, **more)
+
+        works.ledger.lease = freeing  # type: ignore[method-assign]
+        works.feed.start()
+        await works.feed.admit(ids[:38], urgent=False)
+        await works.until_ran(38)
+        waiting = asyncio.create_task(works.feed.admit(ids[38:], urgent=False))
+        await works.until_ran(50)
+        await waiting
+        await works.feed.drain(timedelta(seconds=1))
+
+    run(story())
+
+
+def test_a_backlog_that_was_not_hinted_is_taken_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "IDLE_CLAIM", timedelta(seconds=60))
+    monkeypatch.setattr(pipeline, "LEASE_ROWS", 10)
+
+    async def story() -> None:
+        works = Works(slots=40, free=False)
+        await works.submit(50)
+        works.feed.start()
+        await asyncio.sleep(0)
+        works.feed.nudge()
+        await works.until_ran(38)
+        works.gate.set()
+        await works.feed.drain(timedelta(seconds=1))
+
+    run(story())
+
+
+class Failing(MemoryLedger):
+    """A ledger that can't take leases back, for a reason nobody knows."""
+
+    async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
+        raise LedgerError("a statement kept losing to others")
+
+
+def test_a_drain_ends_although_leases_can_not_be_handed_back() -> None:
+    async def story() -> None:
+        works = Works(slots=4, free=False)
+        works.ledger.hand_back = Failing().hand_back  # type: ignore[method-assign]
+        ids = await works.submit(3)
+        works.feed.start()
+        await works.feed.admit(ids, urgent=False)
+        await works.until_ran(3)
+
+        assert await works.feed.drain(timedelta(0)) == 3
+
+    run(story())
