@@ -14,6 +14,9 @@ from kombu.exceptions import KombuError
 from kombu.transport.redis import Channel
 from redis import asyncio as redis
 from redis.asyncio.client import Pipeline
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from schemas.states import Step
@@ -36,6 +39,12 @@ CANARY = "nightdesk:canary"
 PUBLISH_KEYS = 100
 """Results a round trip."""
 
+ANSWER_S = 2.0
+"""Seconds that Redis may take for one thing. All of them may be lost, so nothing waits long for any."""
+
+REST_S = 2.0
+"""Seconds after a failure in which nothing more is tried: a silent server would hold up everything once more."""
+
 
 class CeleryDoorbell:
     """``tasks.ports.Doorbell``; belongs to the event loop it is used on."""
@@ -45,18 +54,37 @@ class CeleryDoorbell:
         self._prefix = key_prefix
         self._expires_s = int(results_kept_s)
         self._redis = redis.Redis.from_url(
-            redis_url, socket_timeout=10, socket_connect_timeout=5, socket_keepalive=True, health_check_interval=10
+            redis_url,
+            socket_timeout=ANSWER_S,
+            socket_connect_timeout=ANSWER_S,
+            socket_keepalive=True,
+            health_check_interval=10,
+            # A connection of before a restart is made anew; a silent one is not waited for again.
+            retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
         )
+        self._rests_until = float("-inf")
         # Celery's producer blocks; one thread is enough for some hundred messages a second.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="doorbell")
 
     async def hint(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool = False) -> None:
         """Send a hint message."""
         arguments = [[str(job_id) for job_id in job_ids], urgent]
+        async with self._answering("a hint could not be sent"):
+            # A send that did not begin in time is taken back; one that did ends by its own socket timeout.
+            async with asyncio.timeout(ANSWER_S):
+                await asyncio.wrap_future(self._thread.submit(self._send, step, arguments, urgent))
+
+    @asynccontextmanager
+    async def _answering(self, problem: str) -> AsyncIterator[None]:
+        """Translate errors of Redis, and refuse at once for a while after one."""
+        clock = asyncio.get_running_loop().time
+        if clock() < self._rests_until:
+            raise BrokerUnavailable(f"{problem}: Redis did not answer a moment ago")
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._send, step, arguments, urgent)
+            yield
         except (RedisError, KombuError, OSError) as error:
-            raise BrokerUnavailable(f"a hint could not be sent: {error}") from error
+            self._rests_until = clock() + REST_S
+            raise BrokerUnavailable(f"{problem}: {str(error) or 'no answer in time'}") from error
 
     def _send(self, step: Step, arguments: list[Any], urgent: bool) -> None:  # noqa: FBT001 - passed by position to a thread
         self._app.send_task(
@@ -74,7 +102,7 @@ class CeleryDoorbell:
         async with self._redis.pipeline(transaction=False) as pipe:
             for key in (step.value, f"{step.value}{PRIORITY_SEPARATOR}{BULK}"):
                 pipe.llen(f"{self._prefix}{key}")
-            return sum(await _execute(pipe))
+            return sum(await self._execute(pipe))
 
     async def publish(self, results: Sequence[tuple[UUID, bytes]]) -> None:
         """Write results as Celery's backend would: the key of the task, and a message to whoever waits for it.
@@ -88,7 +116,7 @@ class CeleryDoorbell:
                     key, value = self._key(job_id), self._meta(job_id, result)
                     pipe.set(key, value, ex=self._expires_s)
                     pipe.publish(key, value)
-                await _execute(pipe)
+                await self._execute(pipe)
 
     def _key(self, job_id: UUID) -> bytes:
         # The backend itself puts the global key prefix before it.
@@ -117,7 +145,7 @@ class CeleryDoorbell:
         if job_ids:
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.delete(*(self._key(job_id) for job_id in job_ids))
-                await _execute(pipe)
+                await self._execute(pipe)
 
     async def lost_its_data(self) -> bool:
         """Whether the canary is missing or from before a restart.
@@ -133,19 +161,24 @@ class CeleryDoorbell:
         run_id, _ = await self._canary()
         async with self._redis.pipeline(transaction=False) as pipe:
             pipe.set(f"{self._prefix}{CANARY}", run_id)
-            await _execute(pipe)
+            await self._execute(pipe)
 
     async def _canary(self) -> tuple[bytes, bytes | None]:
         async with self._redis.pipeline(transaction=False) as pipe:
             pipe.info("server")
             pipe.get(f"{self._prefix}{CANARY}")
-            info, seen = await _execute(pipe)
+            info, seen = await self._execute(pipe)
         return info["run_id"].encode(), seen
 
+    async def _execute(self, pipe: Pipeline) -> list[Any]:
+        async with self._answering("Redis can't be reached"):
+            answers: list[Any] = await pipe.execute()
+        return answers
+
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; a send that a silent Redis holds is not waited for."""
         await self._redis.aclose()
-        self._thread.shutdown(wait=True)
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 @asynccontextmanager
@@ -161,10 +194,3 @@ async def ring(settings: Settings, redis_url: str) -> AsyncIterator[CeleryDoorbe
         yield doorbell
     finally:
         await doorbell.close()
-
-
-async def _execute(pipe: Pipeline) -> list[Any]:
-    try:
-        return await pipe.execute()
-    except (RedisError, OSError) as error:
-        raise BrokerUnavailable(f"Redis can't be reached: {error}") from error

@@ -11,8 +11,10 @@ from celery.result import AsyncResult
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
+from tests.faults.proxy import running_proxy
 from tests.patience import stretched
 from tests.servers import Servers
+from worker import doorbell as module
 from worker.doorbell import CeleryDoorbell, ring
 from worker.settings import Settings
 
@@ -72,10 +74,39 @@ def test_an_emptied_redis_is_noticed_until_it_is_remembered_again(redis_url: str
     ringing(redis_url, work)
 
 
-def test_a_redis_that_is_away_is_said_to_be() -> None:
+def test_a_redis_that_is_away_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REST_S", 0.0)
+
     async def work(doorbell: CeleryDoorbell) -> None:
         for asked in (doorbell.hint(Step.CHECK, [uuid4()]), doorbell.publish([(uuid4(), b"{}")]), doorbell.remember()):
             with pytest.raises(BrokerUnavailable):
                 await asked
 
     ringing("redis://127.0.0.1:1/0", work)
+
+
+def test_nothing_waits_long_for_a_redis_that_is_silent(redis_url: str) -> None:
+    async def work(doorbell: CeleryDoorbell) -> None:
+        await doorbell.hint(Step.CHECK, [uuid4()])
+        await doorbell.remember()
+        proxy.stall()
+        asked: list[Awaitable[object]] = [doorbell.hint(Step.CHECK, [uuid4()]) for _ in range(1000)]
+        asked += [doorbell.publish([(uuid4(), b"{}")]), doorbell.waiting(Step.CHECK)]
+        async with asyncio.timeout(3 * module.ANSWER_S):
+            refused = await asyncio.gather(*asked, return_exceptions=True)
+        assert {type(error) for error in refused} == {BrokerUnavailable}
+
+        proxy.heal()
+        deadline = asyncio.get_running_loop().time() + 60
+        while True:
+            # Celery's own connection is given up after its socket timeout.
+            try:
+                await doorbell.hint(Step.CHECK, [uuid4()])
+                break
+            except BrokerUnavailable:
+                assert asyncio.get_running_loop().time() < deadline
+                await asyncio.sleep(0.2)
+        assert await doorbell.waiting(Step.CHECK) >= 2
+
+    with running_proxy(redis_url) as proxy:
+        ringing(proxy.url, work)

@@ -434,8 +434,8 @@ def test_a_slot_that_is_freed_during_a_look_for_urgent_jobs_is_used_at_once(monk
         async def freeing(*arguments: Any, **more: Any) -> list[Leased]:
             if more["min_priority"] is not None:
                 works.gate.set()
-                while works.feed.in_use:
-                    await asyncio.sleep(0)
+                await asyncio.wait(works.feed._running)
+                await asyncio.sleep(0)
             return await lease(*arguments, **more)
 
         works.ledger.lease = freeing  # type: ignore[method-assign]

@@ -1,0 +1,40 @@
+"""Every connection to PostgreSQL goes silent under ``nightdesk run``: it goes on over new ones and ends well."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.acceptance.cli_home import question, read_lines, write_lines
+from tests.acceptance.conftest import REPOSITORY, System
+from tests.faults.proxy import running_proxy
+
+JOBS = 40
+
+
+def test_run_outlives_connections_that_go_silent(system: System, tmp_path: Path) -> None:
+    questions = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(JOBS)])
+    answers = tmp_path / "answers.jsonl"
+    with running_proxy(system.database_url) as proxy, (tmp_path / "run.err").open("wb") as err:
+        environment = system.environment(
+            database_url=proxy.url, provider="extractive", extractive_latency_s=1.0, slots=10, lease_s=60
+        )
+        run = subprocess.Popen(
+            [sys.executable, "-m", "worker.cli", "run", str(questions), "-o", str(answers)],
+            cwd=REPOSITORY,
+            env={**os.environ, **environment},
+            stderr=err,
+        )
+        try:
+            system.until(
+                lambda: system.one("SELECT count(*) FROM job WHERE finished_at IS NOT NULL") > 5, what="finals"
+            )
+            proxy.silence_all()
+            code = run.wait(180)
+        finally:
+            run.kill()
+    said = (tmp_path / "run.err").read_text()
+    assert code == 0, said
+    assert "waiting for it" in said
+    assert [result["state"] for result in read_lines(answers)] == ["completed"] * JOBS
+    assert system.one("SELECT count(*) FROM attempt") == JOBS, "nothing was called again"
