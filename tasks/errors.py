@@ -4,6 +4,7 @@ NightdeskError
 ├── InputError                 a request is refused at the door; names the field and what to do
 │   ├── IdempotencyConflict    same key, different request
 │   ├── MessageTaken           another job has this message id
+│   ├── JobsRefused            nothing of a submission is accepted; names each job at fault
 │   └── QueueFull              the tenant has as many jobs waiting as it may
 ├── ConfigurationError         a setting is missing or wrong; names it
 ├── NotFound                   no such job or batch
@@ -16,7 +17,13 @@ NightdeskError
 └── ProviderError              a call failed; carries a ``FailureKind``; only adapters raise it
 """
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from schemas.failure import FailureKind
+
+if TYPE_CHECKING:
+    from tasks.ports.rows import Refused
 
 
 class NightdeskError(Exception):
@@ -48,6 +55,20 @@ class MessageTaken(InputError):
         else:
             said = f"{message_id!r} is the message id of another job of the tenant, or its id; choose another"
         super().__init__(said, field="job_id" if own_id else "message_id")
+
+
+class JobsRefused(InputError):
+    """Nothing of a submission is accepted: all its jobs are refused, or one is and all or none were asked for.
+
+    Attributes:
+        refused: each job at fault.
+    """
+
+    def __init__(self, refused: "Sequence[Refused]") -> None:
+        first = refused[0]
+        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        super().__init__(first.message.removeprefix(f"{first.field}: ") + more, field=first.field)
+        self.refused = tuple(refused)
 
 
 class QueueFull(InputError):

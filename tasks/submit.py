@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -16,22 +17,14 @@ from schemas.job import JobRequest, unknown_keys
 from schemas.states import Step
 from tasks.answers.objects import check_schema
 from tasks.canonical import canonical
+from tasks.conflicts import own_id_key
 from tasks.door import read_message, refusal
-from tasks.errors import InputError, LedgerError, MessageTaken, ServiceUnavailable, Unstorable
-from tasks.ports import Catalog, Everything, Ledger, NewBatch, NewJob, Receipt, wired
+from tasks.errors import InputError, JobsRefused, LedgerError, MessageTaken, ServiceUnavailable, Unstorable
+from tasks.ports import Catalog, Everything, Ledger, NewBatch, NewJob, Receipt, Refused, wired
 from tasks.templates import load
 
 CHUNK_BYTES = 32_000_000
 """Of requests held at a time while a submission is read: jobs may be half as large each."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """One job that was not accepted: its position among those handed in, and why."""
-
-    position: int
-    message: str
-    field: str | None = None
 
 
 def validated(model: type["BaseModel"], raw: Any) -> Any:
@@ -111,7 +104,7 @@ def new_job(request: JobRequest, *, position: int, tenant: str, job_id: UUID | N
     stored, request_hash = canonical(request)
     key = request.idempotency_key
     if key is None and job_id is not None:
-        key = f"job:{job_id}"
+        key = own_id_key(job_id)
     return NewJob(
         id=job_id or uuid7(),
         position=position,
@@ -201,11 +194,20 @@ async def submit(
             refused.append(Refused(position, f"can't be read: {error}"))
     if not jobs:
         return Submitted(None, (None,) * len(raw_jobs), tuple(refused), tuple(warnings))
-    receipt = await ledger.submit(batch, [jobs])
-    ids: list[UUID | None] = [None] * len(raw_jobs)
-    for job, job_id in zip(jobs, receipt.job_ids, strict=True):
-        ids[job.position] = job_id
-    return Submitted(receipt, tuple(ids), tuple(refused), tuple(warnings))
+    try:
+        receipt = await ledger.submit(batch, [jobs])
+    except JobsRefused as error:
+        return Submitted(None, (None,) * len(raw_jobs), _by_position(refused, error.refused), tuple(warnings))
+    found = receipt.ids_by_position(job.position for job in jobs)
+    ids = tuple(found.get(position) for position in range(len(raw_jobs)))
+    if receipt.nothing_new:
+        batches = ", ".join(f"{batch_id} ({count})" for batch_id, count in receipt.holders.items())
+        warnings.append(f"nothing is new: all jobs are known by their idempotency key or id, in the batches {batches}")
+    return Submitted(receipt, ids, _by_position(refused, receipt.refused), tuple(warnings))
+
+
+def _by_position(*refused: Iterable[Refused]) -> tuple[Refused, ...]:
+    return tuple(sorted(chain.from_iterable(refused), key=lambda one: one.position))
 
 
 def _own_id(raw: Any) -> tuple[UUID | None, Any]:

@@ -47,13 +47,15 @@ class Ledger(Protocol):
     """
 
     # submission
-    async def submit(self, batch: NewBatch, chunks: Iterable[Sequence[NewJob]]) -> Receipt:
-        """Write a batch and its jobs, all or none.
+    async def submit(self, batch: NewBatch, chunks: Iterable[Sequence[NewJob]], *, strict: bool = False) -> Receipt:
+        """Write a batch with the jobs that can be written, in one transaction; the others are refused by name.
 
-        A known ``batch.key`` writes nothing and returns the old jobs. Raises ``IdempotencyConflict`` when an
-        idempotency key (or the batch key's jobs) names a different request, ``InputError`` for a duplicate
-        ``custom_id`` or ``message_id``,
-        ``QueueFull`` when the tenant would have more than ``batch.max_queued`` jobs that are not final.
+        Refused is a job whose idempotency key names a different request, or whose ``custom_id`` (of the batch),
+        ``message_id`` (of the tenant) or id another job has. With ``strict``, or where nothing else is left, nothing
+        is written: raises ``JobsRefused``. Where every job is known by its own key no batch is written.
+
+        A known ``batch.key`` writes nothing and returns the old jobs; raises ``IdempotencyConflict`` when these are
+        other jobs. Raises ``QueueFull`` when the tenant would have more than ``batch.max_queued`` jobs that are not final.
         """
         ...
 

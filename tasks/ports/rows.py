@@ -1,6 +1,6 @@
 """The values that pass through the ledger: what is submitted, leased, attempted, finished and read."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -60,18 +60,52 @@ class NewJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
-    """What a submission wrote or found: ``job_ids`` by position; ``created`` is False where the batch key was known.
+class Refused:
+    """One job that was not accepted: its position among those handed in, and why."""
 
-    ``existing`` are the positions (of the jobs handed in) whose idempotency key already named a job; their ids in
-    ``job_ids`` are the old ones. ``available`` are the ids that may run now, for hinting.
+    position: int
+    message: str
+    field: str | None = None
+    custom_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a submission wrote or found.
+
+    Attributes:
+        batch_id: the batch that was written, or was there before; where all jobs were known by their own keys, and so
+            nothing was written, the batch that holds most of them.
+        created: whether a batch was written.
+        job_ids: of the jobs that were not refused, in the order handed in.
+        existing: positions of those whose idempotency key already named a job; their ids are the old ones.
+        elsewhere: positions of those whose job stands in another batch, or at another position.
+        available: ids that may run now, for hinting.
+        refused: jobs that bring an id which another job has; the others were taken without them.
+        submitted_at: when the batch was written first, where its key was known.
+        holders: number of known jobs by the other batch that holds them.
     """
 
     batch_id: UUID
     created: bool
     job_ids: tuple[UUID, ...]
     existing: frozenset[int] = frozenset()
+    elsewhere: frozenset[int] = frozenset()
     available: tuple[UUID, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    submitted_at: datetime | None = None
+    holders: Mapping[UUID, int] = field(default_factory=dict)
+
+    @property
+    def nothing_new(self) -> bool:
+        """Whether every job was known by its own key, so that there is no batch of these jobs."""
+        return not self.created and self.submitted_at is None
+
+    def ids_by_position(self, positions: Iterable[int]) -> dict[int, UUID]:
+        """The ids of the jobs handed in at these positions, in this order, without those refused."""
+        refused = {one.position for one in self.refused}
+        taken = [position for position in positions if position not in refused]
+        return dict(zip(taken, self.job_ids, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

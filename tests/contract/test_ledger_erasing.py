@@ -19,7 +19,7 @@ from schemas.record import Quality
 from schemas.states import JobState, Step
 from tasks.dispatch import publish
 from tasks.erase import TOMBSTONE
-from tasks.errors import IdempotencyConflict
+from tasks.errors import JobsRefused
 from tasks.finish import result_of
 from tasks.ports import Advance, JobView, Leased, NewAttempt
 from tests.builders import (
@@ -324,7 +324,7 @@ async def test_a_job_is_erased_though_another_has_its_id_as_message_id(ledger: P
 async def test_keys_are_forgotten_with_the_content(ledger: PostgresLedger) -> None:
     batch = make_batch(key="k")
     first = await submit(ledger, make_request("A?", idempotency_key="i", message_id="m"), batch=batch)
-    with pytest.raises(IdempotencyConflict):
+    with pytest.raises(JobsRefused):
         await submit(ledger, make_request("B?", idempotency_key="i"))
     await ledger.cancel(first.job_ids, ACTOR)
     await ledger.erase(first.job_ids, ACTOR)

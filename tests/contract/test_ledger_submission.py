@@ -1,16 +1,19 @@
 """Submission: all or none, ids by position, and what a repeated key means."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
 from schemas.job import SourceContext
 from schemas.states import JobState, Step
-from tasks.errors import IdempotencyConflict, InputError, NotFound
+from tasks.errors import IdempotencyConflict, JobsRefused, NotFound
 from tasks.ports import Ledger, NewJob
 from tests.builders import make_batch, make_config, make_job, make_jobs, make_request
-from tests.contract.conftest import Clock
+from tests.contract.conftest import Clock, Subject
 from tests.contract.driving import HOUR, SECOND, finished, states, submit, submit_many, take, take_one, view
+from tests.postgres import make_postgres_ledger
 
 
 async def test_ids_are_by_position_over_all_chunks(ledger: Ledger) -> None:
@@ -183,17 +186,94 @@ async def test_a_known_idempotency_key_returns_the_old_job(ledger: Ledger) -> No
     assert (await view(ledger, old.job_ids[0])).batch_id == old.batch_id
 
 
-async def test_a_known_idempotency_key_with_another_request_writes_nothing(ledger: Ledger) -> None:
+@pytest.mark.parametrize("chunks", [1, 3])
+async def test_one_job_whose_key_is_taken_is_named_and_the_others_are_written(ledger: Ledger, chunks: int) -> None:
+    old = await submit(ledger, make_request("A?", idempotency_key="a"))
+    batch = make_batch()
+    jobs = make_jobs(
+        make_request("B?"), make_request("changed", idempotency_key="a", custom_id="c"), make_request("C?")
+    )
+
+    receipt = await ledger.submit(batch, [jobs] if chunks == 1 else [[job] for job in jobs])
+
+    (refused,) = receipt.refused
+    assert (refused.position, refused.field, refused.custom_id) == (1, "idempotency_key", "c")
+    assert f"'a' was used before for job {old.job_ids[0]} with a different request" in refused.message
+    assert receipt.job_ids == (jobs[0].id, jobs[2].id)
+    assert receipt.ids_by_position(range(3)) == {0: jobs[0].id, 2: jobs[2].id}
+    assert (await ledger.batch_status(batch.id)).jobs == 2
+
+
+async def test_all_or_none_writes_nothing_where_one_job_is_refused(ledger: Ledger) -> None:
     await submit(ledger, make_request("A?", idempotency_key="a"))
     batch = make_batch()
     jobs = make_jobs(make_request("B?"), make_request("changed", idempotency_key="a"))
 
-    with pytest.raises(IdempotencyConflict):
-        await ledger.submit(batch, [jobs[:1], jobs[1:]])
+    with pytest.raises(JobsRefused) as refused:
+        await ledger.submit(batch, [jobs[:1], jobs[1:]], strict=True)
 
+    assert [one.position for one in refused.value.refused] == [1]
+    assert refused.value.field == "idempotency_key"
     assert await ledger.views([job.id for job in jobs]) == []
     with pytest.raises(NotFound):
         await ledger.batch_status(batch.id)
+
+
+async def test_where_every_job_is_refused_nothing_is_written(ledger: Ledger) -> None:
+    await submit(ledger, make_request("A?", idempotency_key="a"))
+    batch = make_batch()
+    with pytest.raises(JobsRefused):
+        await submit(ledger, make_request("changed", idempotency_key="a"), batch=batch)
+    with pytest.raises(NotFound):
+        await ledger.batch_status(batch.id)
+
+
+async def test_where_every_job_is_known_there_is_no_empty_batch(ledger: Ledger) -> None:
+    first = await submit(ledger, *(make_request(f"{n}?", idempotency_key=str(n)) for n in range(3)))
+    second = await submit(ledger, make_request("3?", idempotency_key="3"))
+    batch = make_batch(key="again")
+
+    receipt = await submit(ledger, *(make_request(f"{n}?", idempotency_key=str(n)) for n in range(4)), batch=batch)
+
+    assert (receipt.created, receipt.nothing_new) == (False, True)
+    assert receipt.job_ids == (*first.job_ids, *second.job_ids)
+    assert receipt.holders == {first.batch_id: 3, second.batch_id: 1}
+    assert receipt.batch_id == first.batch_id
+    assert {one.batch_id for one in await ledger.batches(9)} == {first.batch_id, second.batch_id}
+
+
+async def test_a_batch_handed_in_again_says_when_it_was_first(ledger: Ledger) -> None:
+    first = await submit(ledger, make_request("A?"), batch=make_batch(key="k"))
+    again = await submit(ledger, make_request("A?"), batch=make_batch(key="k"))
+    assert (first.submitted_at, again.nothing_new) == (None, False)
+    assert again.submitted_at == (await ledger.batch_status(first.batch_id)).created_at
+
+
+async def test_what_a_batch_refused_it_refuses_again_when_it_is_handed_in_again(ledger: Ledger) -> None:
+    await submit(ledger, make_request("A?", idempotency_key="a"))
+    requests = (make_request("B?"), make_request("changed", idempotency_key="a"), make_request("C?"))
+    first = await submit(ledger, *requests, batch=make_batch(key="k"))
+
+    again = await submit(ledger, *requests, batch=make_batch(key="k"))
+
+    assert (again.created, again.batch_id, again.job_ids) == (False, first.batch_id, first.job_ids)
+    assert again.refused == first.refused
+    with pytest.raises(JobsRefused):
+        await ledger.submit(make_batch(key="k"), [make_jobs(*requests)], strict=True)
+
+
+@pytest.mark.parametrize("chunks", [1, 2])
+async def test_an_own_id_that_another_job_has_is_named_as_such(ledger: Ledger, chunks: int) -> None:
+    old = make_job(make_request("A?"))
+    await ledger.submit(make_batch(), [[old]])
+    same = replace(make_job(make_request("B?"), position=1), id=old.id)
+    key = replace(make_job(make_request("C?"), position=2), id=old.id, idempotency_key=f"job:{old.id}")
+    jobs = [make_job(), same, key]
+
+    receipt = await ledger.submit(make_batch(), [jobs] if chunks == 1 else [jobs[:2], jobs[2:]])
+
+    assert [(one.position, one.field) for one in receipt.refused] == [(1, "job_id"), (2, "job_id")]
+    assert receipt.job_ids == (jobs[0].id,)
 
 
 async def test_an_idempotency_key_belongs_to_its_tenant(ledger: Ledger) -> None:
@@ -225,18 +305,15 @@ async def test_an_idempotency_key_twice_in_a_submission_is_one_job(ledger: Ledge
 # ---- what is refused -------------------------------------------------------------------------------------------
 
 
-async def test_a_custom_id_twice_in_a_batch_is_refused(ledger: Ledger) -> None:
+@pytest.mark.parametrize("chunks", [1, 2])
+async def test_a_custom_id_twice_in_a_batch_is_refused(ledger: Ledger, chunks: int) -> None:
     jobs = make_jobs(make_request("A?", custom_id="same"), make_request("B?", custom_id="same"))
-    batch = make_batch()
 
-    with pytest.raises(InputError) as refused:
-        await ledger.submit(batch, [jobs])
+    receipt = await ledger.submit(make_batch(), [jobs] if chunks == 1 else [jobs[:1], jobs[1:]])
 
-    assert not isinstance(refused.value, IdempotencyConflict)
-    assert "custom_id" in (refused.value.field or "")
-    assert await ledger.views([job.id for job in jobs]) == []
-    with pytest.raises(NotFound):
-        await ledger.batch_status(batch.id)
+    (refused,) = receipt.refused
+    assert (refused.position, refused.field) == (1, "custom_id")
+    assert receipt.job_ids == (jobs[0].id,)
 
 
 async def test_a_custom_id_may_return_in_another_batch(ledger: Ledger) -> None:
@@ -248,11 +325,10 @@ async def test_a_message_id_twice_in_a_tenant_is_refused(ledger: Ledger) -> None
     await submit(ledger, make_request("A?", message_id="m-1"))
     jobs = make_jobs(make_request("B?"), make_request("C?", message_id="m-1"))
 
-    with pytest.raises(InputError) as refused:
-        await ledger.submit(make_batch(), [jobs])
+    receipt = await ledger.submit(make_batch(), [jobs])
 
-    assert "message_id" in (refused.value.field or "")
-    assert await ledger.views([job.id for job in jobs]) == []
+    assert [(one.position, one.field) for one in receipt.refused] == [(1, "message_id")]
+    assert receipt.job_ids == (jobs[0].id,)
     assert (await submit(ledger, make_request("C?", message_id="m-1"), batch=make_batch("other"))).created
 
 
@@ -265,12 +341,13 @@ async def test_a_message_id_that_is_the_id_of_another_job_is_refused(ledger: Led
     if first != "neither":
         await ledger.submit(make_batch(), [chunks.pop(0)])
 
-    with pytest.raises(InputError) as refused:
-        await ledger.submit(make_batch(), chunks)
+    # With a job of its own, so that the other one is refused alone.
+    receipt = await ledger.submit(make_batch(), [[make_job(position=9)], *chunks])
 
     # The field that its producer sent: a job without a message id is known by its own id.
-    assert refused.value.field == ("job_id" if first == "message" else "message_id")
-    assert str(job.id) in str(refused.value)
+    (refused,) = receipt.refused
+    assert refused.field == ("job_id" if first == "message" else "message_id")
+    assert str(job.id) in refused.message
 
 
 async def test_a_job_with_a_message_id_leaves_its_own_id_free(ledger: Ledger, clock: Clock) -> None:
@@ -306,3 +383,21 @@ async def test_chunks_may_be_made_while_they_are_read(ledger: Ledger) -> None:
 
     assert len(set(receipt.job_ids)) == 20
     assert len(await take(ledger, receipt.job_ids)) == 20
+
+
+@pytest.mark.parametrize("subject", ["postgres"], indirect=True)
+async def test_of_two_submissions_of_the_same_jobs_at_once_one_finds_those_of_the_other(
+    subject: Subject, postgres_database_url: str
+) -> None:
+    def stream() -> Iterator[Sequence[NewJob]]:
+        for n in range(20):
+            yield [make_job(make_request(f"{n}?", idempotency_key=str(n)), position=n)]
+
+    async with make_postgres_ledger(postgres_database_url) as other:
+        first, second = await asyncio.gather(
+            subject.ledger.submit(make_batch(), stream()), other.submit(make_batch(), stream())
+        )
+
+    assert sorted([first.created, second.created]) == [False, True]
+    assert first.job_ids == second.job_ids
+    assert len(set(first.job_ids)) == 20

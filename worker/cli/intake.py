@@ -8,8 +8,10 @@ import stat
 import sys
 import tempfile
 import zlib
+from array import array
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +24,7 @@ from schemas.job import MAX_LINE_BYTES
 from schemas.states import Step
 from tasks.errors import InputError
 from tasks.given import as_check_only
-from tasks.ports import Catalog, Everything, NewBatch, NewJob
+from tasks.ports import Catalog, Everything, NewBatch, NewJob, Refused
 from tasks.submit import check_served, new_job, parse_request
 
 STDIN = "-"
@@ -74,6 +76,10 @@ class Intake:
     first: dict[UUID, Step] = field(default_factory=dict)
     """The first ``SMALL`` jobs and the step they begin with."""
     _taken: dict[tuple[str, str], str] = field(default_factory=dict)
+    _numbers: "array[int]" = field(default_factory=lambda: array("L"))
+    """Line number in its file, by position."""
+    _starts: list[int] = field(default_factory=list)
+    """Position of each file's first line."""
 
     def jobs(self) -> Iterator[NewJob]:
         """Read and validate everything once; bad lines are noted and skipped.
@@ -81,10 +87,12 @@ class Intake:
         Raises: InputError when a file can't be read, and at the end in strict mode when a line was bad.
         """
         for name in self.files:
+            self._starts.append(self.lines)
             for number, line in read_lines(name):
                 position = self.lines
                 self.lines += 1
-                place = f"{shown(name)}, line {number}"
+                self._numbers.append(number)
+                place = self.place_of(position)
                 try:
                     job = self._job(line, position, place)
                 except InputError as error:
@@ -98,6 +106,17 @@ class Intake:
                     yield job
         if self.strict and self.bad:
             raise InputError(f"{len(self.bad)} of {self.lines} lines are not valid; nothing was submitted (--strict)")
+
+    def place_of(self, position: int) -> str:
+        """The file and line of a position that was read."""
+        name = self.files[bisect_right(self._starts, position) - 1]
+        return f"{shown(name)}, line {self._numbers[position]}"
+
+    def refuse(self, refused: Iterable[Refused]) -> None:
+        """Take back jobs that were read as valid, and that the ledger refused."""
+        for one in refused:
+            self.accepted -= 1
+            self._refuse(BadLine(one.position, self.place_of(one.position), one.message, one.custom_id))
 
     def _job(self, line: bytes | None, position: int, place: str) -> NewJob:
         raw = parsed(line)

@@ -20,7 +20,7 @@ from worker.cli.outfile import check_output, is_replaced, writing
 from worker.cli.progress import Silent, progress
 from worker.cli.session import Session, session
 from worker.cli.submitting import Submission
-from worker.cli.waiting import LaneWatch, Watch, patiently, wait_until_final
+from worker.cli.waiting import LaneWatch, Watch, patiently, wait_for_jobs, wait_until_final
 from worker.ledger.database import HOT_S
 from worker.ledger.presence import LaneNotice
 from worker.local import LocalServerError
@@ -63,7 +63,7 @@ class Report:
     @property
     def exit_code(self) -> int:
         """See ``exits``."""
-        if self.batch_id is None:
+        if self.batch_id is None and not self.notes.elsewhere:
             return BAD_INPUT
         return OK if self.tally.all_well else INCOMPLETE
 
@@ -83,6 +83,8 @@ class _Course:
                 f"The jobs of batch {self.batch_id} stay in the ledger, those that are done too. Go on with: "
                 f"nightdesk run --resume {self.batch_id} -o {self.order.output}"
             )
+        if self.submission is not None and self.submission.receipt is not None:
+            return "The jobs stay in the ledger, those that are done too. The same command finds them again."
         if self.submission is not None:
             return f"Nothing was submitted, unless 'nightdesk status {self.submission.batch.id}' knows of it."
         return ""
@@ -140,20 +142,23 @@ async def _run(desk: Session, course: _Course, told: Silent, began: float) -> Re
         else:
             assert course.batch_id is not None
             notes = load_notes(desk.place, course.batch_id)
-            status = await patiently(desk, told, partial(ledger.batch_status, course.batch_id))
-            if order.with_workers and status.final < status.jobs:
+            found = await patiently(desk, told, partial(ledger.batch_status, course.batch_id))
+            if order.with_workers and found.final < found.jobs:
                 watch.staff()
         batch_id = course.batch_id
-        assert batch_id is not None
         watch.lanes = LaneWatch(ledger.lane_notices, told.note)
-        status = await wait_until_final(ledger, batch_id, notes.elsewhere.values(), watch, told)
+        status: BatchStatus | None = None
+        if batch_id is None:
+            await wait_for_jobs(ledger, notes.elsewhere.values(), watch, told)
+        else:
+            status = await wait_until_final(ledger, batch_id, notes.elsewhere.values(), watch, told)
         lanes = []
-        if HeldReason.LANE_PAUSED in status.held:
+        if status is not None and HeldReason.LANE_PAUSED in status.held:
             lanes = await patiently(desk, told, ledger.lane_notices)
         tally = await _write(
             desk, told, order.output, partial(write_results, ledger=ledger, batch_id=batch_id, notes=notes)
         )
-        if order.afterwards is not None:
+        if order.afterwards is not None and batch_id is not None:
             await order.afterwards(ledger, batch_id)
     return Report(batch_id, status, tally, notes, time.monotonic() - began, tuple(lanes))
 
@@ -170,9 +175,9 @@ async def _write(desk: Session, told: Silent, output: str, results: Callable[[IO
 
 async def _submit(desk: Session, ledger: Ledger, course: _Course, told: Silent) -> Notes:
     assert course.submission is not None
-    accepted, receipt = await course.submission.write(ledger, desk.place, told.submitting)
+    accepted = await course.submission.write(ledger, desk.place, told.submitting)
     course.batch_id = accepted.batch_id
     if not course.order.quiet:
-        tell(f"batch {accepted.batch_id}: {accepted.said}")
-    await course.submission.hint(receipt, desk.settings, desk.where)
+        tell(accepted.said)
+    await course.submission.hint(desk.settings, desk.where)
     return accepted.notes

@@ -1,12 +1,13 @@
 """Submits files as one batch, and wakes the workers when it is small."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import chain
 from uuid import UUID
 
 from schemas.states import Step
-from tasks.errors import BrokerUnavailable, InputError
+from tasks.errors import BrokerUnavailable, InputError, JobsRefused
 from tasks.ports import Ledger, NewBatch, NewJob, Receipt
 from tasks.submit import chunked, new_batch
 from worker.catalog import Installation
@@ -27,24 +28,38 @@ MOST_TOLD = 20
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A submission that is in the ledger."""
+    """What became of a submission."""
 
-    batch_id: UUID
+    batch_id: UUID | None
+    """None: no batch was written, because no job was new, or none was accepted."""
     created: bool
-    """False: the key was known, these are the jobs of then."""
     jobs: int
     notes: Notes
+    submitted_at: datetime | None = None
+    """When the batch was submitted first, where its key was known."""
+    holders: Mapping[UUID, int] = field(default_factory=dict)
+    """Number of jobs known from before, by the batch that holds them."""
 
     @property
     def said(self) -> str:
         """For people."""
-        jobs = f"{self.jobs} {'job' if self.jobs == 1 else 'jobs'}"
-        told = f"{jobs} submitted" if self.created else f"{jobs}, submitted before with this key"
-        if self.notes.elsewhere:
-            told += f"; {len(self.notes.elsewhere)} of them known from before by their idempotency key"
+        jobs = f"{self.jobs:,} {'job' if self.jobs == 1 else 'jobs'}"
+        held = ", ".join(f"{batch_id} ({count:,})" for batch_id, count in self.holders.items())
+        if self.submitted_at is not None:
+            at = f"{self.submitted_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+            said = f"batch {self.batch_id} was submitted before, at {at}: {jobs}, nothing new"
+        elif self.created:
+            said = f"batch {self.batch_id}: {jobs} submitted"
+            if self.notes.elsewhere:
+                said += f"; {len(self.notes.elsewhere):,} of them known from before by their idempotency key"
+                said += f", in {held}" if held else ""
+        elif self.jobs:
+            said = f"nothing new: {jobs} known from before by their idempotency key, in {held}; no batch was made"
+        else:
+            said = "nothing was submitted"
         if self.notes.bad:
-            told += f"; {len(self.notes.bad)} lines were not valid"
-        return told
+            said += f"; {len(self.notes.bad):,} lines were not valid"
+        return said
 
 
 class Submission:
@@ -69,6 +84,8 @@ class Submission:
         self.intake = Intake(
             files, self.batch, strict=strict, bad_line=self._tell, check_only=check_only, catalog=catalog
         )
+        self.receipt: Receipt | None = None
+        """Of the ledger, once something was written or found."""
         self._chunks = chunked(self.intake.jobs(), CHUNK)
         self._first = next(self._chunks, None)
         if not self.intake.lines:
@@ -86,8 +103,8 @@ class Submission:
         elif count == MOST_TOLD + 1:
             warn("more lines are not valid; they are no longer told one by one")
 
-    async def write(self, ledger: Ledger, place: Place, progress: Callable[[int], None]) -> tuple[Accepted, Receipt]:
-        """Write the batch, all good lines or none, and the notes beside it.
+    async def write(self, ledger: Ledger, place: Place, progress: Callable[[int], None]) -> Accepted:
+        """Write the batch with all lines that can be accepted (with ``strict`` all or none), and the notes beside it.
 
         Args:
             ledger: where to.
@@ -100,28 +117,39 @@ class Submission:
             progress(self.intake.accepted)
             return jobs
 
-        receipt = await ledger.submit(self.batch, map(counted, chain([self._first], self._chunks)))
+        strict = self.intake.strict
+        try:
+            receipt = await ledger.submit(self.batch, map(counted, chain([self._first], self._chunks)), strict=strict)
+        except JobsRefused as error:
+            self.intake.refuse(error.refused)
+            if strict:
+                raise InputError(
+                    f"{len(error.refused)} of {self.intake.lines} lines can't be accepted; nothing was submitted (--strict)"
+                ) from error
+            return Accepted(None, created=False, jobs=0, notes=Notes(tuple(self.intake.bad)))
         for warning, count in self.intake.warnings.items():
             warn(f"{warning} ({count} {'job' if count == 1 else 'jobs'})")
-        notes = Notes(tuple(self.intake.bad), self._elsewhere(receipt))
-        notes.save(place, receipt.batch_id)
-        return Accepted(receipt.batch_id, receipt.created, len(receipt.job_ids), notes), receipt
+        elsewhere = self._elsewhere(receipt)
+        self.intake.refuse(receipt.refused)
+        notes = Notes(tuple(sorted(self.intake.bad, key=lambda bad: bad.position)), elsewhere)
+        batch_id = None if receipt.nothing_new else receipt.batch_id
+        if batch_id is not None:
+            notes.save(place, batch_id)
+        self.receipt = receipt
+        return Accepted(batch_id, receipt.created, len(receipt.job_ids), notes, receipt.submitted_at, receipt.holders)
 
     def _elsewhere(self, receipt: Receipt) -> dict[int, UUID]:
         """Position and id of the jobs that are not rows of this batch."""
-        if not receipt.created or not receipt.existing:
+        if not receipt.elsewhere:
             return {}
-        refused = {bad.position for bad in self.intake.bad}
-        positions = (position for position in range(self.intake.lines) if position not in refused)
-        return {
-            position: job_id
-            for position, job_id in zip(positions, receipt.job_ids, strict=True)
-            if position in receipt.existing
-        }
+        bad = {line.position for line in self.intake.bad}
+        found = receipt.ids_by_position(position for position in range(self.intake.lines) if position not in bad)
+        return {position: found[position] for position in receipt.elsewhere}
 
-    async def hint(self, receipt: Receipt, settings: Settings, where: Endpoints) -> None:
+    async def hint(self, settings: Settings, where: Endpoints) -> None:
         """Wake the workers for a small submission; without Redis they find it by themselves a little later."""
-        if not 0 < len(receipt.available) <= SMALL:
+        receipt = self.receipt
+        if receipt is None or not 0 < len(receipt.available) <= SMALL:
             return
         try:
             async with ring(settings, where.redis_url) as doorbell:

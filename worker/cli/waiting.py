@@ -142,6 +142,16 @@ async def wait_until_final(
         await asyncio.sleep(min(max(pause, FASTEST_LOOK_S), SLOWEST_LOOK_S))
 
 
+async def wait_for_jobs(ledger: Ledger, job_ids: Iterable[UUID], watch: Watch, progress: Progress) -> None:
+    """Return when none of these jobs, of any batch, can move by itself."""
+    moving = list(dict.fromkeys(job_ids))
+    while moving := await _not_final(watch, ledger, moving, progress):
+        watch.look()
+        if watch.lanes is not None:
+            await patiently(watch.session, progress, watch.lanes.look)
+        await asyncio.sleep(FASTEST_LOOK_S)
+
+
 async def _not_final(watch: Watch, ledger: Ledger, ids: list[UUID], progress: Progress) -> list[UUID]:
     """The jobs that can still move; looks only as far as the first few that can."""
     moving: list[UUID] = []

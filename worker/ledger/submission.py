@@ -1,4 +1,4 @@
-"""Writes batches and their jobs: all or none, by COPY, with idempotency kept by unique indexes."""
+"""Writes batches and their jobs in one transaction, by COPY; what another job has already is kept out by unique indexes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ import psycopg
 from psycopg import AsyncConnection
 
 from schemas.states import JobState
-from tasks.errors import IdempotencyConflict, InputError, MessageTaken, QueueFull
+from tasks.conflicts import Holder, Present, Sorted, sort
+from tasks.errors import IdempotencyConflict, JobsRefused, QueueFull
 from tasks.ports import NewBatch, NewJob, Receipt
 from worker.ledger.database import CONFLICT_TRIES, Database
 
@@ -23,16 +24,25 @@ RETURNING nightdesk_now() AS now
 """
 
 _JOBS_OF_KEY = """
-SELECT b.id AS batch_id, j.id, j.position, r.request_hash
+SELECT b.id AS batch_id, b.created_at, j.id, j.position, r.request_hash
 FROM batch b LEFT JOIN job j ON j.batch_id = b.id LEFT JOIN job_request r ON r.job_id = j.id
 WHERE b.tenant = %s AND b.key = %s
 ORDER BY j.position
 """
 
-_JOBS_OF_IDEMPOTENCY_KEYS = """
-SELECT j.idempotency_key, j.id, r.request_hash
+# One look for all ids that the jobs of a chunk bring, each by its unique index.
+_PRESENT = """
+SELECT 'key' AS what, j.idempotency_key AS value, j.id, j.batch_id, r.request_hash
 FROM job j JOIN job_request r ON r.job_id = j.id
-WHERE j.tenant = %s AND j.idempotency_key = ANY(%s)
+WHERE j.tenant = %(tenant)s AND j.idempotency_key = ANY(%(keys)s::text[])
+UNION ALL
+SELECT 'custom_id', custom_id, id, batch_id, NULL FROM job
+WHERE batch_id = %(batch_id)s AND custom_id = ANY(%(custom_ids)s::text[])
+UNION ALL
+SELECT 'message_id', coalesce(message_id, id::text), id, batch_id, NULL FROM job
+WHERE tenant = %(tenant)s AND coalesce(message_id, id::text) = ANY(%(message_ids)s::text[]) AND erased_at IS NULL
+UNION ALL
+SELECT 'job_id', NULL, id, batch_id, NULL FROM job WHERE id = ANY(%(job_ids)s::uuid[])
 """
 
 _LOCK_TENANT = "SELECT pg_advisory_xact_lock(hashtextextended('nightdesk:queued:' || %s, 0))"
@@ -72,85 +82,105 @@ _REQUEST_TYPES = ["uuid", "bytea", "bytea", "int2"]
 _JSONB_VERSION = b"\x01"
 """What precedes the JSON text in PostgreSQL's binary form of jsonb; so the bytes go through as they are."""
 
-_UNIQUE_FIELDS = {"job_custom_id": "custom_id", "job_pkey": "job_id"}
-"""Unique indexes of what a caller chooses, and the field to name when one is violated."""
-
 
 class Submission:
     """The submitting verb of the PostgreSQL ledger."""
 
     _db: Database
 
-    async def submit(self, batch: NewBatch, chunks: Iterable[Sequence[NewJob]]) -> Receipt:
-        """See ``tasks.ports.Ledger.submit``. ``chunks`` is read once, chunk by chunk, inside the transaction.
-
-        A repeated try after a lost race needs the chunks again, so only a list or tuple of them is tried again.
-        """
-        repeatable = isinstance(chunks, list | tuple)
-        for remaining in reversed(range(CONFLICT_TRIES if repeatable else 1)):
-            try:
-                async with self._db.connection() as connection, connection.transaction():
-                    return await _write(connection, batch, chunks)
-            except psycopg.errors.UniqueViolation as error:
-                _explain_unique(error)
-                if not remaining:
-                    raise IdempotencyConflict(
-                        "another submission with the same idempotency keys is being written now; submit again"
-                    ) from error
-        raise AssertionError("unreachable")
+    async def submit(self, batch: NewBatch, chunks: Iterable[Sequence[NewJob]], *, strict: bool = False) -> Receipt:
+        """See ``tasks.ports.Ledger.submit``. ``chunks`` is read once, chunk by chunk, inside the transaction."""
+        async with self._db.connection() as connection, connection.transaction() as transaction:
+            receipt = await _write(connection, batch, chunks, strict=strict)
+            if receipt.nothing_new:
+                # The batch would be empty.
+                raise psycopg.Rollback(transaction)
+        return receipt
 
 
-def _explain_unique(error: psycopg.errors.UniqueViolation) -> None:
-    """Raise what the caller did wrong; return where another submission merely was quicker with the same keys."""
-    field = _UNIQUE_FIELDS.get(error.diag.constraint_name or "")
-    if field is not None:
-        detail = (error.diag.message_detail or "").removeprefix("Key ")
-        scope = {"custom_id": "in the batch", "job_id": "in the ledger"}[field]
-        raise InputError(f"must be unique {scope}: {detail}", field=field) from error
-
-
-def _refuse_taken_message(error: psycopg.errors.UniqueViolation, jobs: Sequence[NewJob]) -> None:
-    """Name the job and its field when the message id of one of these jobs is that of another job; else return."""
-    if error.diag.constraint_name != "job_message_id":
-        return
-    detail = error.diag.message_detail or ""
-    for job in reversed(jobs):
-        if f"=({job.tenant}, {job.record_message_id})" in detail:
-            raise MessageTaken(job.record_message_id, own_id=job.message_id is None) from error
-
-
-async def _write(connection: AsyncConnection[Any], batch: NewBatch, chunks: Iterable[Sequence[NewJob]]) -> Receipt:
+async def _write(
+    connection: AsyncConnection[Any], batch: NewBatch, chunks: Iterable[Sequence[NewJob]], *, strict: bool
+) -> Receipt:
     parameters = (
         batch.id, batch.key, batch.name, batch.tenant, batch.not_before, batch.deadline, batch.max_cost_usd,
         orjson.dumps(batch.defaults).decode(),
     )  # fmt: skip
     written = await (await connection.execute(_INSERT_BATCH, parameters)).fetchone()
     if written is None:
-        return await _known_batch(connection, batch, chunks)
+        return await _known_batch(connection, batch, chunks, strict=strict)
     room = await _room(connection, batch)
-    ids: list[UUID] = []
-    existing: set[int] = set()
+    all_jobs = Sorted()
     available: list[UUID] = []
+    fresh = 0
     for chunk in chunks:
-        known = await _known_jobs(connection, batch.tenant, chunk)
-        fresh = []
-        for job in chunk:
-            # A key that stands twice in one chunk names one job, too.
-            old_id = _same(known, job)
-            ids.append(old_id or job.id)
-            if old_id is not None:
-                existing.add(job.position)
-                continue
-            fresh.append(job)
-            if job.idempotency_key is not None:
-                known[job.idempotency_key] = (job.id, job.request_hash)
-        room.take(len(fresh))
+        sorted_jobs, ready = await _write_chunk(connection, batch, chunk, room, written.now)
+        all_jobs.extend(sorted_jobs)
+        available.extend(ready)
+        fresh += len(sorted_jobs.fresh)
+    if all_jobs.refused and (strict or not all_jobs.ids):
+        raise JobsRefused(all_jobs.refused)
+    created = fresh > 0 or not all_jobs.existing
+    return Receipt(
+        batch.id if created else all_jobs.holders.most_common(1)[0][0],
+        created=created,
+        job_ids=tuple(all_jobs.ids),
+        existing=frozenset(all_jobs.existing),
+        elsewhere=frozenset(all_jobs.existing),
+        available=tuple(available),
+        refused=tuple(all_jobs.refused),
+        holders=dict(all_jobs.holders),
+    )
+
+
+async def _write_chunk(
+    connection: AsyncConnection[Any], batch: NewBatch, chunk: Sequence[NewJob], room: "_Room", now: Any
+) -> tuple[Sorted, list[UUID]]:
+    """Write what of a chunk is new; looks again at all its ids where another job has one after all."""
+    for remaining in reversed(range(CONFLICT_TRIES)):
+        everything = remaining < CONFLICT_TRIES - 1
+        present = await _present(connection, batch.tenant, batch.id, chunk, everything=everything)
+        sorted_jobs = sort(chunk, present, batch.id)
+        room.check(len(sorted_jobs.fresh))
         try:
-            available.extend(await _copy(connection, batch, fresh, written.now))
+            # A savepoint: what was written of other chunks stays.
+            async with connection.transaction():
+                available = await _copy(connection, batch, sorted_jobs.fresh, now)
         except psycopg.errors.UniqueViolation as error:
-            _refuse_taken_message(error, fresh)
-            raise
-    return Receipt(batch.id, created=True, job_ids=tuple(ids), existing=frozenset(existing), available=tuple(available))
+            if not remaining:
+                raise IdempotencyConflict(
+                    "another submission with the same ids is being written now; submit again"
+                ) from error
+            continue
+        room.taken += len(sorted_jobs.fresh)
+        return sorted_jobs, available
+    raise AssertionError("unreachable")
+
+
+async def _present(
+    connection: AsyncConnection[Any], tenant: str, batch_id: UUID, jobs: Sequence[NewJob], *, everything: bool
+) -> Present:
+    """What the ledger holds of the ids of jobs: those that their producers chose, or all (``everything``)."""
+    given: dict[str, Any] = {
+        "keys": [job.idempotency_key for job in jobs if job.idempotency_key is not None],
+        "custom_ids": [job.custom_id for job in jobs if job.custom_id is not None],
+        "message_ids": [job.record_message_id for job in jobs if everything or job.message_id is not None],
+        "job_ids": [job.id for job in jobs] if everything else [],
+    }
+    present = Present()
+    if not any(given.values()):
+        return present
+    found = await connection.execute(_PRESENT, {**given, "tenant": tenant, "batch_id": batch_id})
+    for row in await found.fetchall():
+        match row.what:
+            case "key":
+                present.keys[row.value] = Holder(row.id, row.batch_id, row.request_hash)
+            case "custom_id":
+                present.custom_ids.add(row.value)
+            case "message_id":
+                present.message_ids.add(row.value)
+            case _:
+                present.job_ids.add(row.id)
+    return present
 
 
 @dataclass(slots=True)
@@ -162,10 +192,9 @@ class _Room:
     present: int = 0
     taken: int = 0
 
-    def take(self, jobs: int) -> None:
-        """Raises ``QueueFull``."""
-        self.taken += jobs
-        if self.cap is not None and jobs and self.present + self.taken > self.cap:
+    def check(self, jobs: int) -> None:
+        """Raise ``QueueFull`` where there is no room for so many more."""
+        if self.cap is not None and jobs and self.present + self.taken + jobs > self.cap:
             raise QueueFull(self.tenant, self.cap, self.present)
 
 
@@ -180,51 +209,41 @@ async def _room(connection: AsyncConnection[Any], batch: NewBatch) -> _Room:
 
 
 async def _known_batch(
-    connection: AsyncConnection[Any], batch: NewBatch, chunks: Iterable[Sequence[NewJob]]
+    connection: AsyncConnection[Any], batch: NewBatch, chunks: Iterable[Sequence[NewJob]], *, strict: bool
 ) -> Receipt:
+    """The receipt of a batch that was submitted before; the jobs must be the same ones."""
     rows = await (await connection.execute(_JOBS_OF_KEY, (batch.tenant, batch.key))).fetchall()
     by_position = {row.position: row for row in rows if row.id is not None}
     jobs = list(chain.from_iterable(chunks))
-    # Jobs that the first submission found by their own key stand in other batches.
-    elsewhere = await _known_jobs(connection, batch.tenant, [job for job in jobs if job.position not in by_position])
+    # Jobs that the first submission found by their own key stand in other batches, and those it refused nowhere.
+    outside = [job for job in jobs if job.position not in by_position]
     batch_id = rows[0].batch_id
-    ids: list[UUID] = []
-    for job in jobs:
-        row = by_position.pop(job.position, None)
-        old_id = _same(elsewhere, job) if row is None else row.id
-        if old_id is None or (row is not None and row.request_hash != job.request_hash):
-            break
-        ids.append(old_id)
-    if len(ids) != len(jobs) or by_position:
+    present = await _present(connection, batch.tenant, batch_id, outside, everything=True)
+    others = sort(outside, present, batch_id)
+    inside = [job for job in jobs if job.position in by_position]
+    same = all(by_position[job.position].request_hash == job.request_hash for job in inside)
+    if others.fresh or not same or len(inside) != len(by_position):
         raise IdempotencyConflict(
             f"batch key {batch.key!r} was used before with other jobs; use a new key", field="key"
         )
-    return Receipt(batch_id, created=False, job_ids=tuple(ids), existing=frozenset(job.position for job in jobs))
-
-
-_Known = dict[str, tuple[UUID, bytes]]
-"""Jobs by their idempotency key: id and hash of the request."""
-
-
-def _same(known: _Known, job: NewJob) -> UUID | None:
-    """The id of the job that a job's key already names; raises ``IdempotencyConflict`` when it is another request."""
-    if job.idempotency_key is None or job.idempotency_key not in known:
-        return None
-    job_id, request_hash = known[job.idempotency_key]
-    if request_hash != job.request_hash:
-        raise IdempotencyConflict(
-            f"{job.idempotency_key!r} was used before for job {job_id} with a different request",
-            field="idempotency_key",
-        )
-    return job_id
-
-
-async def _known_jobs(connection: AsyncConnection[Any], tenant: str, jobs: Sequence[NewJob]) -> _Known:
-    keys = [job.idempotency_key for job in jobs if job.idempotency_key is not None]
-    if not keys:
-        return {}
-    rows = await (await connection.execute(_JOBS_OF_IDEMPOTENCY_KEYS, (tenant, keys))).fetchall()
-    return {row.idempotency_key: (row.id, row.request_hash) for row in rows}
+    if others.refused and strict:
+        raise JobsRefused(others.refused)
+    refused = {one.position for one in others.refused}
+    old_ids = iter(others.ids)
+    return Receipt(
+        batch_id,
+        created=False,
+        job_ids=tuple(
+            by_position[job.position].id if job.position in by_position else next(old_ids)
+            for job in jobs
+            if job.position not in refused
+        ),
+        existing=frozenset(job.position for job in jobs if job.position not in refused),
+        elsewhere=frozenset(others.existing),
+        refused=tuple(others.refused),
+        submitted_at=rows[0].created_at,
+        holders=dict(others.holders),
+    )
 
 
 async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequence[NewJob], now: Any) -> list[UUID]:

@@ -8,8 +8,8 @@ import pytest
 
 from schemas.states import Step
 from tasks.canonical import canonical
-from tasks.errors import IdempotencyConflict, InputError
-from tasks.submit import new_batch, new_job, parse_request, submit
+from tasks.errors import InputError
+from tasks.submit import Submitted, new_batch, new_job, parse_request, submit
 from worker.ledger.memory import MemoryLedger
 
 GOOD: dict[str, Any] = {"query": "When?", "context": ["It happens at noon."]}
@@ -158,8 +158,28 @@ def test_an_own_id_can_be_submitted_again_but_not_for_something_else() -> None:
         return await submit(ledger, [{**second, "job_id": job_id}], batch=new_batch(None, tenant="t"))
 
     assert [str(known) for known in asyncio.run(twice(GOOD)).job_ids] == [job_id]
-    with pytest.raises(IdempotencyConflict, match="different request"):
-        asyncio.run(twice({**GOOD, "query": "Where?"}))
+    other = asyncio.run(twice({**GOOD, "query": "Where?"}))
+    (refused,) = other.refused
+    assert (refused.position, refused.field) == (0, "job_id"), "the field that was sent"
+    assert "with a different request" in refused.message
+
+
+def test_one_job_in_conflict_refuses_no_other() -> None:
+    ledger, job_id = MemoryLedger(), str(uuid4())
+
+    async def story() -> tuple[Submitted, Submitted]:
+        await submit(ledger, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
+        many = [{**GOOD, "query": f"When is {n}?"} for n in range(100)]
+        many[40]["job_id"] = job_id
+        mixed = await submit(ledger, many, batch=new_batch(None, tenant="t"))
+        return mixed, await submit(ledger, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
+
+    mixed, again = asyncio.run(story())
+    assert [(one.position, one.field) for one in mixed.refused] == [(40, "job_id")]
+    assert [position for position, known in enumerate(mixed.job_ids) if known is None] == [40]
+    assert [str(known) for known in again.job_ids] == [job_id]
+    assert not again.to_json()["created"]
+    assert "nothing is new" in again.warnings[0]
 
 
 def test_an_id_that_is_no_uuid_is_refused() -> None:

@@ -36,26 +36,31 @@ def command(
     if as_json:
         write_json(_json(accepted))
     else:
-        write_line(str(accepted.batch_id))
-        tell(f"batch {accepted.batch_id}: {accepted.said}")
+        for batch_id in [accepted.batch_id] if accepted.batch_id else accepted.holders:
+            write_line(str(batch_id))
+        tell(accepted.said)
         if embedded(settings) and not works:
             tell("no worker runs: 'nightdesk up' starts them")
+    if not accepted.jobs:
+        return BAD_INPUT
     return INCOMPLETE if accepted.notes.bad else OK
 
 
 async def _submit(desk: Session, submission: Submission) -> Accepted:
     async with desk.ledger() as ledger:
-        accepted, receipt = await submission.write(ledger, desk.place, lambda _: None)
-    await submission.hint(receipt, desk.settings, desk.where)
+        accepted = await submission.write(ledger, desk.place, lambda _: None)
+    await submission.hint(desk.settings, desk.where)
     return accepted
 
 
 def _json(accepted: Accepted) -> dict[str, object]:
     return {
-        "batch_id": str(accepted.batch_id),
+        "batch_id": str(accepted.batch_id) if accepted.batch_id else None,
         "created": accepted.created,
         "jobs": accepted.jobs,
+        "submitted_at": accepted.submitted_at.isoformat() if accepted.submitted_at else None,
         "known_before": len(accepted.notes.elsewhere),
+        "held_by": {str(batch_id): count for batch_id, count in accepted.holders.items()},
         "invalid_lines": [
             {"position": bad.position, "where": bad.place, "message": bad.message} for bad in accepted.notes.bad
         ],

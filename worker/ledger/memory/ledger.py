@@ -11,7 +11,8 @@ from uuid import UUID
 from schemas.batch import BatchStatus
 from schemas.job import JobRequest
 from schemas.states import JobState
-from tasks.errors import IdempotencyConflict, InputError, MessageTaken, NotFound, QueueFull
+from tasks.conflicts import Holder, Present, sort
+from tasks.errors import IdempotencyConflict, JobsRefused, NotFound, QueueFull
 from tasks.ports import JobDetail, JobView, Ledger, NewBatch, NewJob, Receipt
 from worker.ledger.memory.reading import batch_status, job_detail, job_view
 from worker.ledger.memory.sharing import MemorySharing
@@ -24,32 +25,69 @@ class MemoryLedger(MemorySharing, MemoryUpkeep, Ledger):
 
     # submission
 
-    async def submit(self, batch: NewBatch, chunks: Iterable[Sequence[NewJob]]) -> Receipt:
-        """Write a batch and its jobs, all or none; everything is looked at before anything is written."""
-        jobs = sorted((job for chunk in chunks for job in chunk), key=lambda job: job.position)
+    async def submit(self, batch: NewBatch, chunks: Iterable[Sequence[NewJob]], *, strict: bool = False) -> Receipt:
+        """Write a batch with the jobs that can be written; everything is looked at before anything is written."""
+        jobs = [job for chunk in chunks for job in chunk]
         known = self._known_batch(batch)
         if known is not None:
-            return _same_batch(known, jobs)
-        old = self._already_named(jobs)
-        new = [job for job in jobs if job.position not in old]
-        self._refuse_duplicates(new)
-        self._refuse_too_many(batch, len(new))
-        row = BatchRow(
-            new=batch,
-            created_at=self._now(),
-            max_cost_usd=batch.max_cost_usd,
-            job_ids=tuple(old.get(job.position, job.id) for job in jobs),
-            hashes=tuple(job.request_hash for job in jobs),
-        )
-        rows = [self._accepted(row, job, order) for order, job in enumerate(new, start=len(self._jobs))]
-        self._batches[batch.id] = row
+            return self._same_batch(known, jobs, strict=strict)
+        done = sort(jobs, self._present(batch.tenant, batch.id), batch.id)
+        if done.refused and (strict or not done.ids):
+            raise JobsRefused(done.refused)
+        self._refuse_too_many(batch, len(done.fresh))
+        created = bool(done.fresh) or not done.existing
+        row = BatchRow(new=batch, created_at=self._now(), max_cost_usd=batch.max_cost_usd)
+        rows = [self._accepted(row, job, order) for order, job in enumerate(done.fresh, start=len(self._jobs))]
+        if created:
+            self._batches[batch.id] = row
         self._jobs.update((job.new.id, job) for job in rows)
         return Receipt(
-            batch_id=batch.id,
-            created=True,
-            job_ids=row.job_ids,
-            existing=frozenset(old),
+            batch_id=batch.id if created else done.holders.most_common(1)[0][0],
+            created=created,
+            job_ids=tuple(done.ids),
+            existing=frozenset(done.existing),
+            elsewhere=frozenset(done.existing),
             available=tuple(job.new.id for job in rows if job.state is JobState.AVAILABLE),
+            refused=tuple(done.refused),
+            holders=dict(done.holders),
+        )
+
+    def _present(self, tenant: str, batch_id: UUID) -> Present:
+        present = Present(job_ids=set(self._jobs))
+        for row in self._jobs.values():
+            if row.batch.new.id == batch_id and row.new.custom_id is not None:
+                present.custom_ids.add(row.new.custom_id)
+            if row.new.tenant == tenant:
+                present.message_ids.add(row.message_id)
+                if row.new.idempotency_key is not None:
+                    holder = Holder(row.new.id, row.batch.new.id, row.new.request_hash)
+                    present.keys[row.new.idempotency_key] = holder
+        return present
+
+    def _same_batch(self, known: BatchRow, jobs: Sequence[NewJob], *, strict: bool) -> Receipt:
+        """The receipt of a batch that was submitted before; the jobs must be the same ones."""
+        batch_id = known.new.id
+        rows = {row.new.position: row.new for row in self._of_batch(batch_id)}
+        outside = [job for job in jobs if job.position not in rows]
+        others = sort(outside, self._present(known.new.tenant, batch_id), batch_id)
+        inside = [job for job in jobs if job.position in rows]
+        same = all(rows[job.position].request_hash == job.request_hash for job in inside)
+        if others.fresh or not same or len(inside) != len(rows):
+            raise IdempotencyConflict(f"{known.new.key!r} was used before with different jobs", field="key")
+        if others.refused and strict:
+            raise JobsRefused(others.refused)
+        refused = {one.position for one in others.refused}
+        taken = [job for job in jobs if job.position not in refused]
+        old_ids = iter(others.ids)
+        return Receipt(
+            batch_id=batch_id,
+            created=False,
+            job_ids=tuple(rows[job.position].id if job.position in rows else next(old_ids) for job in taken),
+            existing=frozenset(job.position for job in taken),
+            elsewhere=frozenset(others.existing),
+            refused=tuple(others.refused),
+            submitted_at=known.created_at,
+            holders=dict(others.holders),
         )
 
     def _known_batch(self, batch: NewBatch) -> BatchRow | None:
@@ -58,45 +96,10 @@ class MemoryLedger(MemorySharing, MemoryUpkeep, Ledger):
         same = (row for row in self._batches.values() if (row.new.tenant, row.new.key) == (batch.tenant, batch.key))
         return next(same, None)
 
-    def _already_named(self, jobs: Sequence[NewJob]) -> dict[int, UUID]:
-        """The ids of jobs that their idempotency key names already, by position in this submission."""
-        named = {(row.new.tenant, row.new.idempotency_key): row.new for row in self._jobs.values()}
-        old: dict[int, UUID] = {}
-        for job in jobs:
-            if job.idempotency_key is None:
-                continue
-            first = named.setdefault((job.tenant, job.idempotency_key), job)
-            if first is job:
-                continue
-            if first.request_hash != job.request_hash:
-                raise IdempotencyConflict(
-                    f"{job.idempotency_key!r} was used before with a different request",
-                    field="idempotency_key",
-                )
-            old[job.position] = first.id
-        return old
-
     def _refuse_too_many(self, batch: NewBatch, jobs: int) -> None:
         present = sum(job.active and job.new.tenant == batch.tenant for job in self._jobs.values())
         if batch.max_queued is not None and jobs and present + jobs > batch.max_queued:
             raise QueueFull(batch.tenant, batch.max_queued, present)
-
-    def _refuse_duplicates(self, jobs: Sequence[NewJob]) -> None:
-        custom_ids: set[str] = set()
-        message_ids = {(row.new.tenant, row.message_id) for row in self._jobs.values()}
-        job_ids = set(self._jobs)
-        for job in jobs:
-            message = (job.tenant, job.record_message_id)
-            if job.id in job_ids:
-                raise InputError(f"{job.id} is the id of another job", field="job_id")
-            if job.custom_id in custom_ids:
-                raise InputError(f"{job.custom_id!r} stands twice in the batch", field="custom_id")
-            if message in message_ids:
-                raise MessageTaken(job.record_message_id, own_id=job.message_id is None)
-            job_ids.add(job.id)
-            message_ids.add(message)
-            if job.custom_id is not None:
-                custom_ids.add(job.custom_id)
 
     def _accepted(self, batch: BatchRow, job: NewJob, order: int) -> JobRow:
         now = self._now()
@@ -144,11 +147,3 @@ class MemoryLedger(MemorySharing, MemoryUpkeep, Ledger):
     async def server_age(self) -> timedelta:
         """How long this ledger exists, by its clock."""
         return self._now() - self._started_at
-
-
-def _same_batch(known: BatchRow, jobs: Sequence[NewJob]) -> Receipt:
-    """The receipt of a batch that was submitted before; the jobs must be the same ones."""
-    if tuple(job.request_hash for job in jobs) != known.hashes:
-        raise IdempotencyConflict(f"{known.new.key!r} was used before with different jobs", field="key")
-    positions = frozenset(job.position for job in jobs)
-    return Receipt(batch_id=known.new.id, created=False, job_ids=known.job_ids, existing=positions)

@@ -34,13 +34,11 @@ def wall_clock() -> datetime:
 
 @dataclass(slots=True)
 class BatchRow:
-    """A batch; ``job_ids`` and ``hashes`` are by position and include jobs found by their idempotency key."""
+    """A batch and its money."""
 
     new: NewBatch
     created_at: datetime
     max_cost_usd: Decimal | None
-    job_ids: tuple[UUID, ...]
-    hashes: tuple[bytes, ...]
     reserved_usd: Decimal = Decimal(0)
     spent_usd: Decimal = Decimal(0)
     paused: bool = False

@@ -1,0 +1,112 @@
+"""Files that the ledger takes in part, knows already, or refuses: what is written, and what people are told."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.errors import InputError
+from worker.cli.lines import write_results
+from worker.cli.place import Place
+from worker.cli.submitting import Accepted, Submission
+from worker.ledger.memory import MemoryLedger
+from worker.settings import Settings
+
+
+class Door:
+    """A ledger, and files that are handed in to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ledger = MemoryLedger()
+        self.folder = folder
+        self.count = 0
+
+    def hand_in(self, *jobs: dict[str, Any], strict: bool = False, **said: str) -> Accepted:
+        self.count += 1
+        path = self.folder / f"{self.count}.jsonl"
+        # A blank line before each, so that line and position are never the same number.
+        path.write_text("".join(f"\n{json.dumps(job)}\n" for job in jobs))
+        submission = Submission([str(path)], said, Settings(provider="extractive"), strict=strict)
+        return asyncio.run(submission.write(self.ledger, Place(self.folder / "home"), lambda _: None))
+
+    def output(self, accepted: Accepted) -> list[dict[str, Any]]:
+        path = self.folder / "out.jsonl"
+        with path.open("wb") as file:
+            asyncio.run(write_results(file, self.ledger, accepted.batch_id, accepted.notes))
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Door:
+    return Door(tmp_path)
+
+
+def keyed(number: int, query: str | None = None) -> dict[str, Any]:
+    return {"query": query or f"Question {number}?", "idempotency_key": str(number), "custom_id": f"c{number}"}
+
+
+def test_one_line_in_conflict_is_named_and_the_others_are_taken(door: Door, capsys: pytest.CaptureFixture[str]) -> None:
+    first = door.hand_in(keyed(7))
+    accepted = door.hand_in(*(keyed(n, "changed" if n == 7 else None) for n in range(10)))
+
+    assert (accepted.created, accepted.jobs, len(accepted.notes.bad)) == (True, 9, 1)
+    (bad,) = accepted.notes.bad
+    assert (bad.position, bad.custom_id) == (7, "c7")
+    assert bad.place.endswith("2.jsonl, line 16")
+    told = f"line 16: idempotency_key: '7' was used before for job {next(iter(door.ledger._jobs))}"
+    assert told in capsys.readouterr().err
+    assert accepted.said.endswith("9 jobs submitted; 1 lines were not valid")
+    lines = door.output(accepted)
+    assert [line["position"] for line in lines] == list(range(10))
+    assert [line["state"] for line in lines] == ["available"] * 7 + ["failed"] + ["available"] * 2
+    assert first.batch_id != accepted.batch_id
+
+
+def test_all_or_none_takes_nothing_where_one_line_is_in_conflict(door: Door) -> None:
+    door.hand_in(keyed(1))
+    with pytest.raises(InputError, match=r"1 of 3 lines can't be accepted; nothing was submitted"):
+        door.hand_in(keyed(0), keyed(1, "changed"), keyed(2), strict=True)
+    assert len(asyncio.run(door.ledger.batches(9))) == 1
+
+
+def test_a_file_whose_jobs_are_all_known_makes_no_batch_and_says_where_they_are(door: Door) -> None:
+    first = door.hand_in(keyed(0), keyed(1))
+    second = door.hand_in(keyed(2))
+
+    again = door.hand_in(keyed(2), keyed(0), keyed(1))
+
+    assert (again.batch_id, again.created, again.jobs) == (None, False, 3)
+    assert again.said == (
+        f"nothing new: 3 jobs known from before by their idempotency key, in {second.batch_id} (1), {first.batch_id} (2); "
+        "no batch was made"
+    )
+    assert len(asyncio.run(door.ledger.batches(9))) == 2
+    assert [line["query"] for line in door.output(again)] == ["Question 2?", "Question 0?", "Question 1?"]
+
+
+def test_a_batch_handed_in_again_says_that_it_was_there(door: Door) -> None:
+    jobs = [keyed(0), {"query": "B?"}]
+    first = door.hand_in(*jobs, key="night")
+    again = door.hand_in(*jobs, key="night")
+
+    assert again.batch_id == first.batch_id
+    assert again.said.startswith(f"batch {first.batch_id} was submitted before, at 20")
+    assert again.said.endswith("UTC: 2 jobs, nothing new")
+    assert len(door.output(again)) == 2
+
+
+def test_a_batch_handed_in_again_still_knows_the_lines_that_other_batches_hold(door: Door) -> None:
+    door.hand_in(keyed(5))
+    first = door.hand_in(keyed(4), keyed(5), keyed(6), key="night")
+    again = door.hand_in(keyed(4), keyed(5), keyed(6), key="night")
+    assert first.notes.elsewhere == again.notes.elsewhere
+    assert [line["query"] for line in door.output(again)] == ["Question 4?", "Question 5?", "Question 6?"]
+
+
+def test_where_every_line_is_in_conflict_nothing_is_submitted(door: Door) -> None:
+    door.hand_in(keyed(0))
+    refused = door.hand_in(keyed(0, "changed"))
+    assert (refused.batch_id, refused.jobs, len(refused.notes.bad)) == (None, 0, 1)
+    assert refused.said == "nothing was submitted; 1 lines were not valid"
