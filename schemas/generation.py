@@ -218,7 +218,7 @@ class Recheck(Contract):
         description="id of the command; the jobs of one command share cached judge verdicts, other jobs do not",
     )
 
-    def applied(self, config: GenerationConfig) -> GenerationConfig:
+    def apply(self, config: GenerationConfig) -> GenerationConfig:
         """The config of the check."""
         overrides = {"checkers": self.checkers, "judge": self.judge}
         return config.model_copy(update={name: value for name, value in overrides.items() if value is not None})

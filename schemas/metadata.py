@@ -12,7 +12,7 @@ MAX_METADATA_LEVELS = 32
 """Deepest nesting of objects and lists; deeper nesting breaks parsers downstream."""
 
 
-def _bounded(metadata: dict[str, Any]) -> dict[str, Any]:
+def _check_bounds(metadata: dict[str, Any]) -> dict[str, Any]:
     levels = 0
     inside: list[Any] = [metadata] if metadata else []
     while inside:
@@ -29,5 +29,5 @@ def _bounded(metadata: dict[str, Any]) -> dict[str, Any]:
     return metadata
 
 
-Metadata = Annotated[dict[str, Any], AfterValidator(_bounded)]
+Metadata = Annotated[dict[str, Any], AfterValidator(_check_bounds)]
 """A JSON object within both limits."""

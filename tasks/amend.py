@@ -7,7 +7,7 @@ from schemas.generation import OnUngrounded, OutputFormat
 from schemas.grounding import Grounding, Verdict
 from schemas.job import JobRequest
 from tasks.checkers import ground
-from tasks.policy import CheckedAnswer, is_too_long, quoted, ungrounded
+from tasks.policy import CheckedAnswer, claim_text, is_too_long, ungrounded_claims
 from tasks.postprocess import Processed, redact, render_again
 from tasks.texts import not_verified
 
@@ -31,11 +31,11 @@ def amend(answer: CheckedAnswer) -> tuple[CheckedAnswer, tuple[str, ...]]:
         return answer, ()
     config = answer.job.request.config
     amendments: list[str] = []
-    claims = ungrounded(answer.grounding)
+    claims = ungrounded_claims(answer.grounding)
     if claims and config.require_grounding and config.on_ungrounded is OnUngrounded.REDACT:
         shorter = redact(answer.job.request, answer.processed, [(claim.start_pos, claim.end_pos) for claim in claims])
         removed = tuple(f"removed, without support: {claim.text}" for claim in claims)
-        answer = _checked(answer, replace(shorter, warnings=(*shorter.warnings, *removed)))
+        answer = _check(answer, replace(shorter, warnings=(*shorter.warnings, *removed)))
         amendments.append("sentences without support were removed")
     if is_too_long(answer) and config.max_response_length is not None:
         answer, amendment = _shorten(answer, config.max_response_length)
@@ -45,8 +45,8 @@ def amend(answer: CheckedAnswer) -> tuple[CheckedAnswer, tuple[str, ...]]:
 
 def with_warnings(processed: Processed, grounding: Grounding | None) -> Processed:
     """The answer with a warning for each unsupported claim."""
-    claims = ungrounded(grounding)
-    warnings = [f"{_LABELS[claim.verdict]}: {quoted(claim, processed)}" for claim in claims[:MAX_WARNED]]
+    claims = ungrounded_claims(grounding)
+    warnings = [f"{_LABELS[claim.verdict]}: {claim_text(claim, processed)}" for claim in claims[:MAX_WARNED]]
     if len(claims) > MAX_WARNED:
         warnings.append(f"{len(claims) - MAX_WARNED} more claims are not supported or not checked")
     return replace(processed, warnings=(*processed.warnings, *warnings))
@@ -57,16 +57,16 @@ def with_appendix(request: JobRequest, processed: Processed, grounding: Groundin
 
     All offsets stay, because the list comes last. A supplied answer, JSON and tables get no list.
     """
-    claims, config = ungrounded(grounding), request.config
+    claims, config = ungrounded_claims(grounding), request.config
     flags = config.require_grounding and config.on_ungrounded in {OnUngrounded.FLAG, OnUngrounded.RETRY}
     appends = flags and config.ungrounded_appendix and processed.output_format in _LISTED_IN
     if not claims or not appends or request.check_only:
         return processed.response
-    items = "".join(f"\n- {quoted(claim, processed)}" for claim in claims)
+    items = "".join(f"\n- {claim_text(claim, processed)}" for claim in claims)
     return f"{processed.response}\n\n---\n{not_verified(request)}{items}"
 
 
-def _checked(answer: CheckedAnswer, processed: Processed) -> CheckedAnswer:
+def _check(answer: CheckedAnswer, processed: Processed) -> CheckedAnswer:
     return replace(answer, processed=processed, grounding=ground(answer.job.request, processed))
 
 
@@ -95,7 +95,7 @@ def _shorten(answer: CheckedAnswer, limit: int) -> tuple[CheckedAnswer, str]:
         return answer, f"the answer could not be cut to {limit} characters"
     # The warning about the length no longer applies.
     warnings = [warning for warning in fitting.warnings if f"at most {limit} wanted" not in warning]
-    return _checked(answer, replace(fitting, warnings=(*warnings, amendment))), amendment
+    return _check(answer, replace(fitting, warnings=(*warnings, amendment))), amendment
 
 
 def _first_words(request: JobRequest, whole: Processed, limit: int) -> Processed | None:

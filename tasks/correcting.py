@@ -3,7 +3,7 @@
 from schemas.job import JobRequest
 from schemas.prompt import Correction, Message, Prompt, Role, TextPart, hash_messages
 from schemas.states import JobState
-from tasks.context.hostile import defused
+from tasks.context.hostile import defuse
 from tasks.ports import Advance, Leased
 from tasks.templates import Slots, fill, load_part
 
@@ -36,7 +36,7 @@ def with_correction(prompt: Prompt, request: JobRequest, correction: Correction 
     """
     if correction is None:
         return prompt
-    slots = Slots(defused)
+    slots = Slots(defuse)
     variables = {
         "purpose": correction.purpose,
         "problems": [slots.add(problem) for problem in correction.problems],
@@ -46,7 +46,7 @@ def with_correction(prompt: Prompt, request: JobRequest, correction: Correction 
         for role, pieces in fill(load_part(TEMPLATE, VERSION), slots, variables)
     ]
     # Providers refuse a message without text.
-    if previous := defused(correction.previous[:MAX_PREVIOUS_CHARACTERS]).strip():
+    if previous := defuse(correction.previous[:MAX_PREVIOUS_CHARACTERS]).strip():
         added.insert(0, Message(role=Role.ASSISTANT, parts=(TextPart(text=previous),)))
     messages = (*prompt.snapshot.messages, *added)
     contents = [source.content for source in request.context]

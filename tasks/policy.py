@@ -49,12 +49,12 @@ class Decision:
     failure: Failure | None = None
 
 
-def ungrounded(grounding: Grounding | None) -> list[Claim]:
+def ungrounded_claims(grounding: Grounding | None) -> list[Claim]:
     """The claims without support, including the unchecked ones."""
     return [claim for claim in grounding.claims if claim.verdict in UNGROUNDED] if grounding else []
 
 
-def quoted(claim: Claim, processed: Processed) -> str:
+def claim_text(claim: Claim, processed: Processed) -> str:
     """The text of a claim on one line, without citation markers."""
     bare = strip_markers(processed.response, processed.markers)[claim.start_pos : claim.end_pos]
     words = " ".join(bare.split())
@@ -81,8 +81,8 @@ def another_round(answer: CheckedAnswer) -> Correction | None:
     named: tuple[str, ...] = ()
     if config.require_grounding and config.on_ungrounded is OnUngrounded.RETRY:
         # An unchecked claim is no fault of the answer.
-        claims = [claim for claim in ungrounded(answer.grounding) if claim.verdict is not Verdict.UNCHECKED]
-        named = tuple(f'"{quoted(claim, processed)}"' for claim in claims[:MAX_NAMED])
+        claims = [claim for claim in ungrounded_claims(answer.grounding) if claim.verdict is not Verdict.UNCHECKED]
+        named = tuple(f'"{claim_text(claim, processed)}"' for claim in claims[:MAX_NAMED])
     if not faults and not named:
         return None
     grounding = answer.grounding
@@ -93,7 +93,7 @@ def another_round(answer: CheckedAnswer) -> Correction | None:
         parsed=processed.parsed,
         violations=len(processed.violations),
         supported=grounding.counts.get(Verdict.SUPPORTED, 0) if grounding else 0,
-        ungrounded=len(ungrounded(grounding)),
+        ungrounded=len(ungrounded_claims(grounding)),
     )
 
 
@@ -130,7 +130,7 @@ def regression_reason(answer: CheckedAnswer) -> str | None:
         return "the model then gave no answer" if before.supported else None
     if processed.parsed and not before.parsed and processed.response.strip():
         return None
-    count = len(ungrounded(answer.grounding))
+    count = len(ungrounded_claims(answer.grounding))
     worse = {
         "the second answer was empty": not processed.response.strip(),
         "the second answer was not in the form asked for": before.parsed and not processed.parsed,
@@ -171,7 +171,7 @@ def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tupl
         return Decision(Outcome.ABSTAINED, (f"{speaker} says that the sources do not answer",))
     reasons = [*_of_the_form(answer), *_of_the_check(answer)]
     config = answer.job.request.config
-    if config.require_grounding and config.on_ungrounded is OnUngrounded.REJECT and ungrounded(answer.grounding):
+    if config.require_grounding and config.on_ungrounded is OnUngrounded.REJECT and ungrounded_claims(answer.grounding):
         return Decision(Outcome.REJECTED, tuple(reasons))
     reasons.extend(amendments)
     if not remaining.statements and amendments:
@@ -208,6 +208,6 @@ def _of_the_check(answer: CheckedAnswer) -> Iterator[str]:
         return
     for name, why in grounding.failed_checkers.items():
         yield f"the check '{name}' gave no verdict: {why}"
-    if answer.job.request.config.require_grounding and (count := len(ungrounded(grounding))):
+    if answer.job.request.config.require_grounding and (count := len(ungrounded_claims(grounding))):
         checkable = sum(claim.verdict is not Verdict.NOT_CHECKABLE for claim in grounding.claims)
         yield f"{count} of {checkable} claims are not supported"

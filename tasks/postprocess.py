@@ -13,8 +13,8 @@ from schemas.job import JobRequest
 from schemas.prompt import Flag, LeftOutReason, Prompt, SourcePart
 from tasks.answers.citing import locate_citations
 from tasks.answers.markers import Marker
-from tasks.answers.objects import completed, violations
-from tasks.answers.reading import UNSTORABLE, Read, read_completion, read_given
+from tasks.answers.objects import complete_object, violations
+from tasks.answers.reading import UNSTORABLE, ParsedAnswer, parse_completion, parse_supplied
 from tasks.answers.render import Extras, Rendered, render, resolve_format, strip_markers
 from tasks.answers.styles import label, name_of
 from tasks.answers.validity import format_problem
@@ -68,9 +68,9 @@ def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completi
     """
     shown_sources = prompt.snapshot.shown if prompt else tuple(range(len(request.context)))
     if completion is None:
-        read = read_given(request.response or "", [name_of(request.context[index]) for index in shown_sources])
+        read = parse_supplied(request.response or "", [name_of(request.context[index]) for index in shown_sources])
     else:
-        read = read_completion(
+        read = parse_completion(
             completion, len(shown_sources), [request.context[index].content for index in shown_sources]
         )
     return _assemble(request, read, shown_sources, list(_notes(request, prompt, completion)))
@@ -88,11 +88,15 @@ def rerender(request: JobRequest, answer: CanonicalAnswer, shown_sources: tuple[
         shown_sources: the source index of each source number - 1.
         extras: the parts after the answer.
     """
-    return _assemble(request, Read(answer), shown_sources, (), extras)
+    return _assemble(request, ParsedAnswer(answer), shown_sources, (), extras)
 
 
 def _assemble(
-    request: JobRequest, read: Read, shown_sources: tuple[int, ...], notes: Sequence[str], extras: Extras | None = None
+    request: JobRequest,
+    read: ParsedAnswer,
+    shown_sources: tuple[int, ...],
+    notes: Sequence[str],
+    extras: Extras | None = None,
 ) -> Processed:
     """Renders the parsed answer (a supplied answer stays unchanged) and locates its citations."""
     answer, output_format = read.answer, resolve_format(request)
@@ -111,7 +115,7 @@ def _assemble(
         request, answer, rendered, shown_sources, sentences=sentences, markers=markers
     )
     broken = () if request.check_only else violations(request.config, read.data)
-    structured = _structured(request, read, rendered.text, output_format, citations)
+    structured = _object_of(request, read, rendered.text, output_format, citations)
     abstained = not answer.sufficient and not citations
     cites = bool(markers) or not request.check_only
     shortfalls = () if abstained else _shortfalls(request, rendered.text, citations, cites=cites)
@@ -192,7 +196,7 @@ def _shortfalls(request: JobRequest, text: str, citations: Sequence[Citation], *
 def _notes(request: JobRequest, prompt: Prompt | None, completion: Completion | None) -> Iterator[str]:
     """Warnings from the call: omitted sources, a fallback, a truncated answer, replaced characters."""
     if prompt is not None:
-        yield from _left_out(request, prompt)
+        yield from _omissions(request, prompt)
     if completion is not None:
         if before := completion.snapshot.fallback_from:
             yield f"answered by the fallback {completion.snapshot.provider} after {', '.join(before)}"
@@ -202,7 +206,7 @@ def _notes(request: JobRequest, prompt: Prompt | None, completion: Completion | 
             yield "characters that cannot be stored were replaced"
 
 
-def _left_out(request: JobRequest, prompt: Prompt) -> Iterator[str]:
+def _omissions(request: JobRequest, prompt: Prompt) -> Iterator[str]:
     snapshot = prompt.snapshot
     total, shown_count = len(request.context), len(snapshot.shown)
     repeated = [omission for omission in snapshot.left_out if omission.reason is not LeftOutReason.BUDGET]
@@ -228,14 +232,14 @@ def _left_out(request: JobRequest, prompt: Prompt) -> Iterator[str]:
         yield f"context[{index}] holds text that may be meant to steer the model: {', '.join(flag_kinds)}"
 
 
-def _structured(
-    request: JobRequest, read: Read, text: str, output_format: OutputFormat, citations: Sequence[Citation]
+def _object_of(
+    request: JobRequest, read: ParsedAnswer, text: str, output_format: OutputFormat, citations: Sequence[Citation]
 ) -> dict[str, Any] | None:
     """The object beside the answer; an object that violates its schema is paid for and returned as well."""
     if request.check_only:
         return None
     if request.config.output_schema is not None:
-        return completed(request.config, read.data, text, citations)
+        return complete_object(request.config, read.data, text, citations)
     if output_format is OutputFormat.JSON:
         parsed: dict[str, Any] = orjson.loads(text)
         return parsed
@@ -256,12 +260,12 @@ def redact(request: JobRequest, processed: Processed, spans: Sequence[tuple[int,
     removed = set(spans)
     out = [(statement.start, statement.end) in removed for statement in processed.statements]
     if request.check_only:
-        read = read_given(_without_statements(processed, out), [name_of(source) for source in request.context])
+        read = parse_supplied(_without_statements(processed, out), [name_of(source) for source in request.context])
     else:
         segments = [
             reduced
             for segment, place in zip(processed.canonical.segments, processed.segments, strict=True)
-            if (reduced := _reduced(segment, place, processed, out)) is not None
+            if (reduced := _without_removed(segment, place, processed, out)) is not None
         ]
         answer = CanonicalAnswer(segments=tuple(segments), sufficient=processed.canonical.sufficient)
         return render_again(request, processed, answer)
@@ -271,7 +275,9 @@ def redact(request: JobRequest, processed: Processed, spans: Sequence[tuple[int,
 def render_again(request: JobRequest, processed: Processed, answer: CanonicalAnswer) -> Processed:
     """Renders a model's answer with another canonical form; its object and warnings stay."""
     data = processed.structured if request.config.output_schema is not None else None
-    shorter = _assemble(request, Read(answer, processed.parsed, data), processed.shown_sources, processed.warnings)
+    shorter = _assemble(
+        request, ParsedAnswer(answer, processed.parsed, data), processed.shown_sources, processed.warnings
+    )
     return replace(shorter, abstained=processed.abstained)
 
 
@@ -287,7 +293,7 @@ def _without_statements(processed: Processed, out: Sequence[bool]) -> str:
     return "".join([*parts, processed.response[position:]]).rstrip()
 
 
-def _reduced(segment: Segment, place: Span, processed: Processed, out: Sequence[bool]) -> Segment | None:
+def _without_removed(segment: Segment, place: Span, processed: Processed, out: Sequence[bool]) -> Segment | None:
     """A segment without the removed sentences; None if all are removed."""
     statements = [
         (statement, is_out)

@@ -9,9 +9,9 @@ from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import SHOWN_METADATA, JobRequest, SourceContext
 from schemas.prompt import Correction, Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
 from schemas.structured import requested_schema
-from tasks.answers.objects import embedded
+from tasks.answers.objects import embed_schema
 from tasks.answers.render import resolve_format
-from tasks.context.hostile import WORD_JOINER, attribute, chat_tokens, defused, flags, unused_tag
+from tasks.context.hostile import WORD_JOINER, attribute, chat_tokens, defuse, flags, unused_tag
 from tasks.context.order import sub_queries
 from tasks.context.pack import pack
 from tasks.correcting import with_correction
@@ -58,7 +58,7 @@ def answer_schema(config: GenerationConfig) -> dict[str, Any]:
     requested = requested_schema(config.output_schema)
     if requested is None:
         return ANSWER_SCHEMA
-    data, definitions = embedded(requested, "data")
+    data, definitions = embed_schema(requested, "data")
     return {
         **ANSWER_SCHEMA,
         "required": [*ANSWER_SCHEMA["required"], "data"],
@@ -93,7 +93,7 @@ def render(request: JobRequest, protocol: AnswerProtocol, model: str | None = No
         protocol=protocol,
         sha256=hash_messages([(message.role, message.text(contents)) for message in messages]),
         left_out=packed.left_out,
-        flags=flags({index: contents[index] for index in shown_parts}, packed.searchable),
+        flags=flags({index: contents[index] for index in shown_parts}, packed.search_texts),
         prompt_tokens=packed.source_tokens + packed.counter.count("".join(texts)),
         source_tokens=packed.source_tokens,
         counted_by=packed.counter.name,
@@ -124,7 +124,7 @@ def rerender(request: JobRequest, prompt: Prompt, correction: Correction | None 
     template = load(prompt.name, prompt.version)
     if template.sha256 != prompt.template_sha256:
         raise InputError(f"prompt {prompt.name!r} of version {prompt.version!r} is not the one that was recorded")
-    shown_parts, tag = _as_recorded(snapshot)
+    shown_parts, tag = _recorded_parts(snapshot)
     messages = _messages(request, snapshot.protocol, template, shown_parts, tag or _unused_tag(request, shown_parts))
     again = prompt.model_copy(update={"snapshot": snapshot.model_copy(update={"messages": messages})})
     again = with_correction(again, request, correction)
@@ -140,7 +140,7 @@ def _reply_schema(request: JobRequest, protocol: AnswerProtocol) -> dict[str, An
     return answer_schema(request.config) if protocol is AnswerProtocol.SEGMENTS else None
 
 
-def _as_recorded(snapshot: MessagesSnapshot) -> tuple[dict[int, list[str | SourcePart]], str | None]:
+def _recorded_parts(snapshot: MessagesSnapshot) -> tuple[dict[int, list[str | SourcePart]], str | None]:
     """The recorded parts of each source, in the order of their numbers, and their tag; the tag is None without sources."""
     shown_parts: dict[int, list[str | SourcePart]] = {}
     tag = None
@@ -172,14 +172,14 @@ def _messages(
     shown_parts: Mapping[int, Sequence[str | SourcePart]],
     tag: str,
 ) -> tuple[Message, ...]:
-    slots = Slots(defused if _defuses(template) else None)
+    slots = Slots(defuse if _defuses(template) else None)
     variables = _variables(request, protocol, shown_parts, slots)
     history = slots.add(_History(_turns(request.conversation_history))) if request.conversation_history else ""
     messages: list[Message] = []
     for role, pieces in fill(template, slots, {**variables, "tag": tag, "history": history}):
         earlier = [turn for piece in pieces if isinstance(piece, _History) for turn in piece.turns]
         messages.append(_message(Role(role), [piece for piece in pieces if not isinstance(piece, _History)]))
-        messages.extend(_message(role, [defused(text) if _defuses(template) else text]) for role, text in earlier)
+        messages.extend(_message(role, [defuse(text) if _defuses(template) else text]) for role, text in earlier)
     return tuple(messages)
 
 
@@ -252,7 +252,7 @@ def _variables(
         "query": slots.add(request.query),
         "sub_queries": [slots.add(query) for query in sub_queries(request.context)],
         "sources": [
-            {"number": number, "about": slots.add(_about(request.context[index])), "words": slots.add(words)}
+            {"number": number, "about": slots.add(_attributes(request.context[index])), "words": slots.add(words)}
             for number, (index, words) in enumerate(shown_parts.items(), start=1)
         ],
     }
@@ -270,7 +270,7 @@ def _unused_tag(request: JobRequest, indexes: Iterable[int]) -> str:
     return unused_tag("source", [*texts, *sub_queries(request.context)])
 
 
-def _about(source: SourceContext) -> str:
+def _attributes(source: SourceContext) -> str:
     """The metadata for the prompt as attributes, without characters that can end the tag."""
     about = ""
     for key in SHOWN_METADATA:

@@ -87,7 +87,7 @@ def assess(request: JobRequest, processed: Processed, grounding: Grounding | Non
     quality = score(signals, constants)
     gaps = tuple(_gaps(request, processed, grounding, text=text, signals=signals, constants=constants))
     suffices = "the sources suffice" if not gaps else f"the sources do not suffice: {'; '.join(gaps)}"
-    remarks = (*_described(signals, grounding), f"quality {quality:.2f}", suffices)
+    remarks = (*_describe(signals, grounding), f"quality {quality:.2f}", suffices)
     return Assessment(quality, not gaps, remarks)
 
 
@@ -144,7 +144,7 @@ def measure(
     """Measures an answer; ``text`` is its response without citation markers."""
     must_cite = bool(processed.markers) or (request.config.include_citations and not request.check_only)
     rests_on = [
-        _cited(processed, statement.citations) if must_cite else _supporting(claim)
+        _cited_sources(processed, statement.citations) if must_cite else _supporting_sources(claim)
         for claim, statement in zip(grounding.claims, processed.statements, strict=True)
     ]
     checkable = [position for position, claim in enumerate(grounding.claims) if _is_checkable(claim)]
@@ -167,13 +167,13 @@ def _is_checkable(claim: Claim) -> bool:
     return claim.verdict is not Verdict.NOT_CHECKABLE
 
 
-def _cited(processed: Processed, positions: Iterable[int]) -> frozenset[int]:
+def _cited_sources(processed: Processed, positions: Iterable[int]) -> frozenset[int]:
     """The sources that a sentence cites with a located passage."""
     citations = [processed.citations[position] for position in positions]
     return frozenset(citation.source_index for citation in citations if citation.source_start is not None)
 
 
-def _supporting(claim: Claim) -> frozenset[int]:
+def _supporting_sources(claim: Claim) -> frozenset[int]:
     """The sources that support a claim; they replace citations if none are required."""
     if claim.verdict is not Verdict.SUPPORTED:
         return frozenset()
@@ -197,7 +197,7 @@ def _agreement(
         if claim.verdict is Verdict.CONTRADICTED:
             values.append(0.0)
         elif claim.verdict is Verdict.SUPPORTED:
-            sources = _supporting(claim) | cited
+            sources = _supporting_sources(claim) | cited
             values.append(1.0 if len(sources) > 1 else constants.single_source_agreement)
     return sum(values) / len(values) if values else None
 
@@ -218,16 +218,16 @@ def _gaps(
     if not processed.canonical.sufficient:
         yield "the answer says so itself"
     if signals.strong:
-        yield f"strongly uncertain wording ({_quoted(signals.strong)})"
+        yield f"strongly uncertain wording ({_quote_phrases(signals.strong)})"
     query_words = word_count(request.query)
     scores = [source.relevance_score for source in request.context if source.relevance_score is not None]
     least = _least_relevance(query_words, constants)
     if scores and (mean := sum(scores) / len(scores)) < least:
-        yield f"the mean relevance of all sources is {mean:.2f}, below {least:.2f} for a question of {_counted(query_words, 'word')}"
+        yield f"the mean relevance of all sources is {mean:.2f}, below {least:.2f} for a question of {_count_of(query_words, 'word')}"
     factual = is_factual(request.query)
     fewest = constants.factual_min_words if factual else constants.default_min_words
     if signals.length < fewest:
-        yield f"{_counted(signals.length, 'word')}, at least {fewest} make an answer to {'a factual' if factual else 'such a'} question"
+        yield f"{_count_of(signals.length, 'word')}, at least {fewest} make an answer to {'a factual' if factual else 'such a'} question"
     if not _addresses(request.query, text, grounding, constants):
         yield "the answer does not take up the question"
 
@@ -253,28 +253,28 @@ def _addresses(query: str, text: str, grounding: Grounding, constants: QualityCo
 # ---- in words ----------------------------------------------------------------------------------------------------
 
 
-def _described(signals: Signals, grounding: Grounding) -> Iterable[str]:
+def _describe(signals: Signals, grounding: Grounding) -> Iterable[str]:
     if signals.relevance is not None:
         yield f"relevance {signals.relevance:.2f}"
     if signals.coverage is not None:
         checkable = sum(map(_is_checkable, grounding.claims))
         yield f"{round(signals.coverage * checkable)} of {checkable} sentences rest on a source"
-    yield _counted(signals.sources_used, "source") + " used"
+    yield _count_of(signals.sources_used, "source") + " used"
     if signals.agreement is not None:
         yield f"agreement {signals.agreement:.2f}"
     # Strong uncertainty is one of the gaps.
     if signals.moderate and not signals.strong:
-        yield f"uncertain wording ({_quoted(signals.moderate)})"
+        yield f"uncertain wording ({_quote_phrases(signals.moderate)})"
     if signals.figures and not (signals.moderate or signals.strong):
-        yield _counted(signals.figures, "exact figure")
-    yield _counted(signals.length, "word")
+        yield _count_of(signals.figures, "exact figure")
+    yield _count_of(signals.length, "word")
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_of(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _quoted(phrases: Sequence[str]) -> str:
+def _quote_phrases(phrases: Sequence[str]) -> str:
     named = ", ".join(f"'{phrase}'" for phrase in phrases[:_NAMED_PHRASES])
     return f"{named} and {len(phrases) - _NAMED_PHRASES} more" if len(phrases) > _NAMED_PHRASES else named
 

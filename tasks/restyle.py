@@ -17,7 +17,7 @@ RENDERED = frozenset({Outcome.ANSWERED, Outcome.PARTIAL})
 """Outcomes with a rendered answer; the other outcomes have fixed texts."""
 
 
-def restyled(
+def restyle(
     view: JobView,
     style: CitationStyle | None = None,
     output_format: OutputFormat | None = None,
@@ -41,9 +41,9 @@ def restyled(
     if record is None or view.outcome not in RENDERED:
         return result
     if view.request.check_only:
-        return _unchanged(result, "an answer that was given is kept as it stands, not rendered in another style")
+        return _with_warning(result, "an answer that was given is kept as it stands, not rendered in another style")
     if record.canonical is None or record.messages_snapshot is None:
-        return _unchanged(result, "the record of this answer has no canonical form to render another style from")
+        return _with_warning(result, "the record of this answer has no canonical form to render another style from")
     config, first = view.request.config, record.output_format
     if output_format in {None, OutputFormat.AUTO}:
         output_format = first
@@ -52,7 +52,7 @@ def restyled(
     shown_sources = record.messages_snapshot.shown
     after = rerender(restyled_request, record.canonical, shown_sources, extras)
     before = rerender(_with(view.request, config.citation_style, first), record.canonical, shown_sources, Extras())
-    return _with_text(result, record, restyled_request, after, _moved(result.claims, before, after, record))
+    return _with_text(result, record, restyled_request, after, _map_claims(result.claims, before, after, record))
 
 
 def _with_text(
@@ -77,7 +77,7 @@ def _with_text(
     )
 
 
-def _unchanged(result: JobResult, why: str) -> JobResult:
+def _with_warning(result: JobResult, why: str) -> JobResult:
     return result.model_copy(update={"warnings": (*result.warnings, why)})
 
 
@@ -97,7 +97,7 @@ def _score(result: JobResult) -> tuple[str, float] | None:
 # ---- claims in the new text ------------------------------------------------------------------------------------
 
 
-def _moved(
+def _map_claims(
     claims: tuple[Claim, ...], before: Processed, after: Processed, record: GenerationRecord
 ) -> tuple[Claim, ...] | None:
     """The claims with their positions in the new text, mapped through the canonical answer of both texts.

@@ -113,10 +113,10 @@ def resolve_format(request: JobRequest) -> OutputFormat:
         return requested
     if request.intent and (by_intent := _FORMAT_OF_INTENT.get(request.intent.strip().lower())):
         return by_intent
-    return _first_match(request.query, _ASKS_FOR) or _implied(request)
+    return _first_match(request.query, _ASKS_FOR) or _implied_format(request)
 
 
-def _implied(request: JobRequest) -> OutputFormat:
+def _implied_format(request: JobRequest) -> OutputFormat:
     if request.config.mode is GenerationMode.COMPARISON:
         return OutputFormat.TABLE
     return _first_match(request.query, _IS_ANSWERED_BY) or OutputFormat.MARKDOWN

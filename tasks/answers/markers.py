@@ -106,11 +106,11 @@ def own_brackets(text: str, markers: Sequence[Marker], sources: Sequence[str]) -
 
 def _numbers_of(match: re.Match[str], titles: Sequence[str]) -> tuple[int, ...]:
     if (title := match["title"]) is not None:
-        name = _plain(title)
+        name = _normal_title(title)
         return tuple(
             number
             for number, source_title in enumerate(titles, start=1)
-            if source_title and name.startswith(_plain(source_title))
+            if source_title and name.startswith(_normal_title(source_title))
         )[:1]
     if (raised := match["raised"]) is not None:
         return tuple(int(unicodedata.normalize("NFKC", part)) for part in re.findall(r"[¹²³⁰⁴-⁹]+", raised))
@@ -127,7 +127,7 @@ _ESCAPE = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
 """A backslash escape of Markdown."""
 
 
-def _plain(title: str) -> str:
+def _normal_title(title: str) -> str:
     return " ".join(_ESCAPE.sub("", title).split()).casefold()
 
 

@@ -73,7 +73,7 @@ def violations(config: GenerationConfig, data: Mapping[str, Any] | None) -> tupl
     schema = requested_schema(config.output_schema)
     if schema is None:
         return ()
-    own = _own(config, data) if data is not None else None
+    own = _requested_fields(config, data) if data is not None else None
     if own is None:
         return (f"the object asked for by output_schema is missing, or nested more than {MAX_LEVELS} levels deep",)
     try:
@@ -89,14 +89,14 @@ def violations(config: GenerationConfig, data: Mapping[str, Any] | None) -> tupl
     )
 
 
-def completed(
+def complete_object(
     config: GenerationConfig, data: Mapping[str, Any] | None, response: str, citations: Sequence[Citation]
 ) -> dict[str, Any] | None:
     """The object of the result: for a ready-made schema, with the fields that derive from the answer itself."""
-    own = _own(config, data) if data is not None else None
+    own = _requested_fields(config, data) if data is not None else None
     if own is None:
         return None
-    derived = _derived(config)
+    derived = _derived_fields(config)
     if "answer" in derived:
         own = {"answer": response, **own}
     if "sources_used" in derived:
@@ -104,7 +104,7 @@ def completed(
     return own
 
 
-def embedded(schema: Mapping[str, Any], key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def embed_schema(schema: Mapping[str, Any], key: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A schema rewritten as the property ``key`` of an outer schema, and the definitions for the outer root.
 
     References start at the root of the outer schema: the definitions move there, other references get a longer path.
@@ -112,7 +112,7 @@ def embedded(schema: Mapping[str, Any], key: str) -> tuple[dict[str, Any], dict[
     moved = {name: schema[name] for name in _DEFINITIONS if isinstance(schema.get(name), dict)}
     inner = {name: value for name, value in schema.items() if name not in moved and name not in {"$schema", "$id"}}
     root = f"#/properties/{key}"
-    return _referring(inner, root), _referring(moved, root)
+    return _rebase_references(inner, root), _rebase_references(moved, root)
 
 
 # ---- schemas ---------------------------------------------------------------------------------------------------
@@ -123,11 +123,11 @@ def _document(schema: Mapping[str, Any]) -> bytes:
 
 
 def _validator(document: bytes) -> Any:
-    return _compiled(hashlib.sha256(document).digest(), document)
+    return _compile(hashlib.sha256(document).digest(), document)
 
 
 @lru_cache(maxsize=256)
-def _compiled(digest: bytes, document: bytes) -> Any:  # noqa: ARG001 - the digest alone would do as the key
+def _compile(digest: bytes, document: bytes) -> Any:  # noqa: ARG001 - the digest alone would do as the key
     schema = orjson.loads(document)
     schema.setdefault("$schema", _DIALECT)
     return jsonschema_rs.validator_for(schema, offline=True, pattern_options=_PATTERNS, mask="the value")
@@ -141,7 +141,7 @@ def _types(schema: Mapping[str, Any]) -> Sequence[Any]:
 def _check_references(schema: Mapping[str, Any]) -> None:
     """Refuses references that leave the schema, and references that multiply beyond the bound."""
     # A nested "$id" changes the base of "#/...".
-    nested = [value for inner in schema.values() for value in _named(inner, ("$id",)) if isinstance(value, str)]
+    nested = [value for inner in schema.values() for value in _values_of(inner, ("$id",)) if isinstance(value, str)]
     for reference in (*nested, *_references(schema)):
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             problem = f"refers to {_short(str(reference))!r}; only references within it ('#/...') are followed"
@@ -155,16 +155,16 @@ def _check_references(schema: Mapping[str, Any]) -> None:
 
 def _references(schema: Any) -> list[Any]:
     """All references of a schema, including the dynamic ones, which are refused."""
-    return _named(schema, ("$ref", "$dynamicRef", "$recursiveRef"))
+    return _values_of(schema, ("$ref", "$dynamicRef", "$recursiveRef"))
 
 
-def _named(value: Any, names: Sequence[str]) -> list[Any]:
+def _values_of(value: Any, names: Sequence[str]) -> list[Any]:
     if isinstance(value, list):
-        return [match for inner in value for match in _named(inner, names)]
+        return [nested for inner in value for nested in _values_of(inner, names)]
     if not isinstance(value, dict):
         return []
     own = [value[name] for name in names if name in value]
-    return own + [match for inner in value.values() for match in _named(inner, names)]
+    return own + [nested for inner in value.values() for nested in _values_of(inner, names)]
 
 
 def _applications(schema: Mapping[str, Any], reference: str, costs: dict[str, int]) -> int:
@@ -201,12 +201,12 @@ def _target(schema: Mapping[str, Any], reference: str) -> Any:
     return place
 
 
-def _referring(value: Any, root: str) -> Any:
+def _rebase_references(value: Any, root: str) -> Any:
     if isinstance(value, list):
-        return [_referring(inner, root) for inner in value]
+        return [_rebase_references(inner, root) for inner in value]
     if not isinstance(value, dict):
         return value
-    changed = {name: _referring(inner, root) for name, inner in value.items()}
+    changed = {name: _rebase_references(inner, root) for name, inner in value.items()}
     reference = value.get("$ref")
     if isinstance(reference, str) and not reference.startswith(tuple(f"#/{name}/" for name in _DEFINITIONS)):
         changed["$ref"] = root + reference.removeprefix("#")
@@ -216,13 +216,13 @@ def _referring(value: Any, root: str) -> Any:
 # ---- values ----------------------------------------------------------------------------------------------------
 
 
-def _derived(config: GenerationConfig) -> frozenset[str]:
+def _derived_fields(config: GenerationConfig) -> frozenset[str]:
     return DERIVED.get(config.output_schema, frozenset()) if isinstance(config.output_schema, str) else frozenset()
 
 
-def _own(config: GenerationConfig, data: Mapping[str, Any]) -> dict[str, Any] | None:
+def _requested_fields(config: GenerationConfig, data: Mapping[str, Any]) -> dict[str, Any] | None:
     """The fields requested from the model, in storable form; None if they are nested too deeply."""
-    derived = _derived(config)
+    derived = _derived_fields(config)
     try:
         return {name: value for name, value in _storable(data, MAX_LEVELS).items() if name not in derived}
     except _TooDeep:

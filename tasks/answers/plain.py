@@ -30,24 +30,24 @@ def without_markdown(text: str) -> list[Edit]:
         first = text.find("\n", block.start, block.end) + 1
         if not first:
             first = block.start + len(block.unclosed)
-        edits.append(_deleted(remaining, block.start, first))
+        edits.append(_delete(remaining, block.start, first))
         if not block.unclosed and (last := text.rfind("\n", first, block.end)) >= first - 1:
-            edits.append(_deleted(remaining, max(last, first), block.end))
-    edits += [_deleted(remaining, match.start(), match.end()) for match in _LINES.finditer("".join(remaining))]
+            edits.append(_delete(remaining, max(last, first), block.end))
+    edits += [_delete(remaining, match.start(), match.end()) for match in _LINES.finditer("".join(remaining))]
     for pattern in (_CODE, _LINK, *(_STARS, _LINES_UNDER) * _NESTED):
         for match in pattern.finditer("".join(remaining)):
-            edits += [_deleted(remaining, *match.span(1)), _deleted(remaining, *match.span(3))]
-    return list(_apart(edit for edit in edits if edit.start < edit.end))
+            edits += [_delete(remaining, *match.span(1)), _delete(remaining, *match.span(3))]
+    return list(_without_overlap(edit for edit in edits if edit.start < edit.end))
 
 
-def _deleted(remaining: list[str], start: int, end: int) -> Edit:
+def _delete(remaining: list[str], start: int, end: int) -> Edit:
     """A deletion; its characters become blanks, so that later patterns still match the text around it."""
     for place in range(start, end):
         remaining[place] = "\n" if remaining[place] == "\n" else "\x00"
     return Edit(start, end, "")
 
 
-def _apart(edits: Iterable[Edit]) -> Iterable[Edit]:
+def _without_overlap(edits: Iterable[Edit]) -> Iterable[Edit]:
     end = 0
     for edit in sorted(edits, key=lambda edit: edit.start):
         if edit.start >= end:

@@ -11,7 +11,7 @@ from schemas.completion import Completion, NativeCitation
 from schemas.generation import AnswerProtocol
 from tasks.answers.markers import Marker, cut_segments, find_markers, own_brackets, references_start
 from tasks.answers.rendered import Mark, Piece, Rendered
-from tasks.answers.segments import read_segments
+from tasks.answers.segments import parse_segments
 from tasks.text.sentences import sentence_spans
 from tasks.text.statements import why_not_checkable
 from tasks.text.wording import is_denial, is_next_step
@@ -22,7 +22,7 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ParsedAnswer:
     """An answer in canonical form, with the result of parsing it.
 
     Attributes:
@@ -42,7 +42,7 @@ class Read:
     unknown: tuple[Marker, ...] = ()
 
 
-def read_completion(completion: Completion, source_count: int, sources: Sequence[str] = ()) -> Read:
+def parse_completion(completion: Completion, source_count: int, sources: Sequence[str] = ()) -> ParsedAnswer:
     """Parses a model's answer by its protocol.
 
     Args:
@@ -52,31 +52,33 @@ def read_completion(completion: Completion, source_count: int, sources: Sequence
     """
     text = UNSTORABLE.sub("\ufffd", completion.text)
     if completion.protocol is AnswerProtocol.SEGMENTS:
-        if (read := read_segments(text)) is not None:
+        if (read := parse_segments(text)) is not None:
             answer, warnings = _clean_segments(read.answer, source_count, sources)
-            return Read(answer, read.complete, read.data, (*read.repairs, *warnings))
-        running = _read_markers(text, source_count, sources)
+            return ParsedAnswer(answer, read.complete, read.data, (*read.repairs, *warnings))
+        running = _parse_markers(text, source_count, sources)
         warning = "the answer is not the JSON object asked for; it was read as running text"
         return replace(running, parsed=False, warnings=(warning, *running.warnings))
     if completion.protocol is AnswerProtocol.NATIVE:
-        return _read_native(text, completion.native_citations, source_count)
-    return _read_markers(text, source_count, sources)
+        return _parse_native(text, completion.native_citations, source_count)
+    return _parse_markers(text, source_count, sources)
 
 
 _COPIED = "{} bracket(s) in the answer were copied from a source and cite nothing; they were taken out"
 
 
-def _read_markers(text: str, source_count: int, sources: Sequence[str] = ()) -> Read:
+def _parse_markers(text: str, source_count: int, sources: Sequence[str] = ()) -> ParsedAnswer:
     text, sufficient = _without_none(text)
     text = text[: references_start(text)].rstrip()
-    markers, copied = _citing(text, sources)
+    markers, copied = _find_citing_markers(text, sources)
     segments = cut_segments(text, markers, source_count)
     answer = CanonicalAnswer(segments=segments, sufficient=sufficient and not _only_hedges(segments))
     warnings = (_COPIED.format(copied),) if copied else ()
-    return Read(answer, warnings=(*_unknown_warning((n for m in markers for n in m.numbers), source_count), *warnings))
+    return ParsedAnswer(
+        answer, warnings=(*_unknown_warning((n for m in markers for n in m.numbers), source_count), *warnings)
+    )
 
 
-def _citing(text: str, sources: Sequence[str]) -> tuple[list[Marker], int]:
+def _find_citing_markers(text: str, sources: Sequence[str]) -> tuple[list[Marker], int]:
     """The markers of a text, without numbers if copied from a source, and the number of copies."""
     markers = find_markers(text)
     own = own_brackets(text, markers, sources) if markers and sources else set()
@@ -110,7 +112,7 @@ def _clean_segments(
         text = UNSTORABLE.sub("\ufffd", segment.text)
         citations = [citation for citation in segment.citations if 1 <= citation.source <= source_count]
         named.extend(citation.source for citation in segment.citations)
-        markers, copied = _citing(text, sources)
+        markers, copied = _find_citing_markers(text, sources)
         if markers:
             all_copied += copied
             pieces = cut_segments(text, markers, source_count)
@@ -125,7 +127,7 @@ def _clean_segments(
     return cleaned, (*_unknown_warning(named, source_count), *warnings)
 
 
-def _read_native(text: str, native: Sequence[NativeCitation], source_count: int) -> Read:
+def _parse_native(text: str, native: Sequence[NativeCitation], source_count: int) -> ParsedAnswer:
     whole = len(text)
     text, sufficient = _without_none(text)
     moved = whole - len(text)
@@ -147,7 +149,9 @@ def _read_native(text: str, native: Sequence[NativeCitation], source_count: int)
             segments.append(Segment(text=_without_brackets(text, piece_start, boundary, markers), citations=citations))
         piece_start = max(piece_start, boundary)
     answer = CanonicalAnswer(segments=tuple(segments), sufficient=sufficient and not _only_hedges(segments))
-    return Read(answer, warnings=_unknown_warning((citation.source_number for citation in native), source_count))
+    return ParsedAnswer(
+        answer, warnings=_unknown_warning((citation.source_number for citation in native), source_count)
+    )
 
 
 def _without_brackets(text: str, start: int, end: int, markers: Sequence[Marker]) -> str:
@@ -177,7 +181,7 @@ def _unknown_warning(numbers: Iterable[int], source_count: int) -> tuple[str, ..
 # ---- the answer of a check-only job ----------------------------------------------------------------------------
 
 
-def read_given(text: str, titles: Sequence[str]) -> Read:
+def parse_supplied(text: str, titles: Sequence[str]) -> ParsedAnswer:
     """Parses a supplied answer without changing it: its own markers are the rendered ones.
 
     Args:
@@ -203,7 +207,7 @@ def read_given(text: str, titles: Sequence[str]) -> Read:
                 position += 1
     pieces = (Piece(0, body, body),) if body else ()
     unknown = tuple(marker for marker in markers if any(not 1 <= number <= source_count for number in marker.numbers))
-    return Read(
+    return ParsedAnswer(
         CanonicalAnswer(segments=segments, sufficient=not _only_hedges(segments)),
         warnings=_unknown_warning([number for marker in markers for number in marker.numbers], source_count),
         rendered=Rendered(text, tuple(marks), pieces),

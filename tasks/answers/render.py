@@ -64,7 +64,7 @@ def render(
     writer = Writer(flow, style, labels, show_markers=show_markers, markdown=markdown)
     if output_format is OutputFormat.JSON:
         _write_json(writer, extras)
-        return writer.finished(writer.position)
+        return writer.finish(writer.position)
     if output_format is OutputFormat.TABLE:
         _write_table(writer)
     elif output_format in {OutputFormat.BULLETS, OutputFormat.STEPS}:
@@ -80,13 +80,13 @@ def render(
         name, score = extras.score
         line = f"{name}: {score:.1%}"
         writer.write(f"\n\n*{line}*" if markdown else f"\n\n{line}")
-    return writer.finished(body)
+    return writer.finish(body)
 
 
 # ---- running text ----------------------------------------------------------------------------------------------
 
 
-def _trimmed(text: str) -> tuple[int, int]:
+def _text_bounds(text: str) -> tuple[int, int]:
     return len(text) - len(text.lstrip()), len(text.rstrip())
 
 
@@ -108,7 +108,7 @@ def _write_markdown(writer: Writer) -> None:
 def _copy_markdown(writer: Writer, *stops: int) -> dict[int, int]:
     """Writes the text unchanged, with markers inside a block of code moved behind it; returns the stops' positions."""
     text = writer.flow.text
-    position, end = _trimmed(text)
+    position, end = _text_bounds(text)
     blocks = list(fenced_blocks(text))
     writer.postpone((block.start, block.end) for block in blocks)
     edges = {edge for block in blocks for edge in (block.start, block.end)}
@@ -119,7 +119,7 @@ def _copy_markdown(writer: Writer, *stops: int) -> dict[int, int]:
         if block is not None and stop in {block.end, end}:
             if block.unclosed:
                 writer.write(f"\n{block.unclosed}")
-            if writer.waiting(block.end):
+            if writer.has_pending(block.end):
                 writer.write("\n")
                 writer.marks_until(block.end)
         positions[stop] = writer.position
@@ -130,7 +130,7 @@ def _copy_markdown(writer: Writer, *stops: int) -> dict[int, int]:
 
 def _write_plain(writer: Writer) -> None:
     text = writer.flow.text
-    start, end = _trimmed(text)
+    start, end = _text_bounds(text)
     edits = [edit for edit in without_markdown(text) if start <= edit.start and edit.end <= end]
     # The line break before a deleted last line is trailing white space now.
     while edits and edits[-1].end == end and not edits[-1].text:
@@ -148,7 +148,7 @@ def _write_items(writer: Writer, *, numbered: bool) -> None:
     count = 0
     before: Kind | None = None
     width = 2
-    for item, until in _followed(cut_items(writer.flow), writer.flow):
+    for item, until in _with_marker_ends(cut_items(writer.flow), writer.flow):
         if before is not None:
             apart = item.kind is not Kind.POINT or before is Kind.LEAD
             writer.write("\n\n" if apart else "\n")
@@ -165,7 +165,7 @@ def _write_items(writer: Writer, *, numbered: bool) -> None:
         before = item.kind
 
 
-def _followed(items: Sequence[Item], flow: Flow) -> list[tuple[Item, int]]:
+def _with_marker_ends(items: Sequence[Item], flow: Flow) -> list[tuple[Item, int]]:
     """Each item with the end of its markers: the last position before the next item's words."""
     ends = [*(item.start - 1 for item in items[1:]), len(flow.text)]
     return [(item, ends[position]) for position, item in enumerate(items)]
@@ -177,7 +177,7 @@ def _write_table(writer: Writer) -> None:
         _write_markdown(writer)
         return
     text = writer.flow.text
-    followed = _followed(cut_items(writer.flow), writer.flow)
+    followed = _with_marker_ends(cut_items(writer.flow), writer.flow)
     if not followed:
         return
     above = next((count for count, (item, _) in enumerate(followed) if item.kind is Kind.POINT), 0)
@@ -221,7 +221,7 @@ def _write_json(writer: Writer, extras: Extras) -> None:
     """Writes ``{"answer": [{"text", "citations": [rank]}], "sources": [{"number", "title", ...}]}``; markers are ranks."""
     text = writer.flow.text
     writer.write('{"answer": [')
-    for count, (item, until) in enumerate(_followed(cut_items(writer.flow), writer.flow)):
+    for count, (item, until) in enumerate(_with_marker_ends(cut_items(writer.flow), writer.flow)):
         writer.write(', {"text": "' if count else '{"text": "')
         start = writer.position
         writer.copy(item.start, item.end, _as_string(text, item.start, item.end), marks=False)

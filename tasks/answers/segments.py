@@ -23,7 +23,7 @@ _NO_SPACE_AFTER = frozenset("([{„“‘«")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAnswer:
+class ParsedSegments:
     """A parsed answer: ``complete`` is False if a part was lost, ``repairs`` names each repair."""
 
     answer: CanonicalAnswer
@@ -32,7 +32,7 @@ class ReadAnswer:
     repairs: tuple[str, ...]
 
 
-def read_segments(text: str) -> ReadAnswer | None:
+def parse_segments(text: str) -> ParsedSegments | None:
     """Parses a SEGMENTS answer; None if the text contains no such object."""
     repairs: list[str] = []
     raw = _load(text, repairs)
@@ -46,8 +46,8 @@ def read_segments(text: str) -> ReadAnswer | None:
     if lost:
         repairs.append(f"{lost} segment(s) without text were left out")
     data = raw.get("data")
-    answer = CanonicalAnswer(segments=_joined(segments), sufficient=raw.get("sufficient") is not False)
-    return ReadAnswer(answer, data if isinstance(data, dict) else None, complete and not lost, tuple(repairs))
+    answer = CanonicalAnswer(segments=_join(segments), sufficient=raw.get("sufficient") is not False)
+    return ParsedSegments(answer, data if isinstance(data, dict) else None, complete and not lost, tuple(repairs))
 
 
 def _load(text: str, repairs: list[str]) -> dict[str, Any] | None:
@@ -143,7 +143,7 @@ def _source_number(value: Any) -> int | None:
     return int(digits.group()) if digits else None
 
 
-def _joined(segments: list[Segment]) -> tuple[Segment, ...]:
+def _join(segments: list[Segment]) -> tuple[Segment, ...]:
     """The segments with the white space between them added to their texts."""
     joined: list[Segment] = []
     before = ""

@@ -97,7 +97,7 @@ def marker(style: CitationStyle, rank: int, source: Label, *, markdown: bool) ->
         case CitationStyle.SOURCE:
             return f"[Source {rank}]"
         case CitationStyle.INLINE:
-            return f"(Source: {escaped(str(source)) if markdown else source})"
+            return f"(Source: {escape_markdown(str(source)) if markdown else source})"
         case CitationStyle.FOOTNOTE:
             return str(rank).translate(SUPERSCRIPTS)
         case _:
@@ -106,11 +106,11 @@ def marker(style: CitationStyle, rank: int, source: Label, *, markdown: bool) ->
 
 def reference(style: CitationStyle, rank: int, source: Label, *, markdown: bool) -> str:
     """The line of a source in the list of sources; it begins with the marker."""
-    named = escaped(str(source)) if markdown else str(source)
+    named = escape_markdown(str(source)) if markdown else str(source)
     lead = f"[{rank}]" if style is CitationStyle.INLINE else marker(style, rank, source, markdown=markdown)
     return f"{lead} {named}"
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Markdown that displays exactly this text."""
     return _MARKUP.sub(lambda match: f"\\{match.group()}", text)

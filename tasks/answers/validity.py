@@ -117,7 +117,7 @@ def _of_table(text: str) -> str | None:
         return "the rows of the table do not have the same number of cells"
     block_types = {token.type for token in tokens if token.level == 0 and token.nesting >= 0}
     unknown = block_types - {"table_open", "paragraph_open", "heading_open", "inline"}
-    return f"beside the table it has a {_named(unknown)}" if unknown else None
+    return f"beside the table it has a {_block_name(unknown)}" if unknown else None
 
 
 def tables(text: str, tokens: Sequence[Token] | None = None) -> list[list[list[str]]]:
@@ -157,7 +157,7 @@ def _of_list(text: str, *, numbered: bool) -> str | None:
         if token.level == 0 and token.nesting >= 0:
             lists += token.type == list_type
             if token.type not in {list_type, "paragraph_open", "heading_open"}:
-                return f"beside the list it has a {_named({token.type})}"
+                return f"beside the list it has a {_block_name({token.type})}"
         if token.type == "list_item_open" and token.level == 1:
             numbers.append(token.info)
     if not lists:
@@ -167,5 +167,5 @@ def _of_list(text: str, *, numbered: bool) -> str | None:
     return None
 
 
-def _named(types: set[str]) -> str:
+def _block_name(types: set[str]) -> str:
     return min(types).removesuffix("_open").replace("_", " ")

@@ -100,7 +100,7 @@ class Writer:
         while self._pending and self._pending[-1].position <= position:
             self._mark(self._pending.pop(), shape, separator)
 
-    def waiting(self, position: int) -> bool:
+    def has_pending(self, position: int) -> bool:
         """Tells whether a marker up to this position is pending."""
         return bool(self._pending) and self._pending[-1].position <= position
 
@@ -151,7 +151,7 @@ class Writer:
         else:
             self.write("\n\nSources:\n" + "\n".join(lines))
 
-    def finished(self, body: int) -> Rendered:
+    def finish(self, body: int) -> Rendered:
         """The rendered answer; ``body`` is the end of the answer itself."""
         rendered = Rendered("".join(self._parts), tuple(self._marks), tuple(self._pieces), runs=tuple(self._runs))
         places = tuple(self._place(rendered, start, end) for start, end in self.flow.bounds)

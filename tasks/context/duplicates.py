@@ -42,7 +42,7 @@ _DECISIVE = re.compile(
 _AS_WRITTEN = re.compile(r"[^\W\d_]+")
 
 
-def searchable(text: str) -> str:
+def search_text(text: str) -> str:
     """A text in lower case with ``?`` for each character beyond ASCII: ten times as fast as the real lower case."""
     return text.lower() if text.isascii() else text.encode("ascii", "replace").decode().lower()
 
@@ -51,8 +51,8 @@ class ShownSources:
     """The sources of the prompt so far; each new source is compared with them."""
 
     def __init__(self) -> None:
-        self.searchable: dict[int, str] = {}
-        """The contents in the form of ``searchable``, by source index."""
+        self.search_texts: dict[int, str] = {}
+        """The contents in the form of ``search_text``, by source index."""
         self.beyond_ascii: dict[int, int] = {}
         """Number of characters beyond ASCII, by source index."""
         self._plain: dict[int, str] = {}
@@ -68,7 +68,7 @@ class ShownSources:
 
         Returns: the index of the repeated source, and True for an exact repetition; None if the source was added.
         """
-        folded = searchable(content)
+        folded = search_text(content)
         replaced = 0 if content.isascii() else folded.count("?")
         is_foreign = replaced > _FOREIGN * len(content)
         plain = (content.lower() if is_foreign else folded).replace("\n", " ")
@@ -82,7 +82,7 @@ class ShownSources:
         for other in candidates[:_MOST_COMPARED]:
             if (exactly := self._compare(content, tokens, other)) is not None:
                 return other, exactly
-        self.searchable[index] = folded
+        self.search_texts[index] = folded
         self.beyond_ascii[index] = replaced - content.count("?") if replaced else 0
         self._plain[index] = plain
         self._sources[index] = content, metadata
@@ -93,7 +93,7 @@ class ShownSources:
 
     def remove(self, index: int) -> None:
         """Removes a source that does not fit into the prompt."""
-        for place in (self.searchable, self.beyond_ascii, self._plain, self._pieces, self._sources, self._words):
+        for place in (self.search_texts, self.beyond_ascii, self._plain, self._pieces, self._sources, self._words):
             place.pop(index, None)
 
     def _cut_up(self, plain: str) -> set[str]:

@@ -11,18 +11,18 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from schemas.prompt import Flag, SourceFlag
-from tasks.text.among import Among
+from tasks.text.among import WordSearch
 
 _INVISIBLE = "\u00ad\u180e\u200b\u2060\u2061\u2062\u2063\u2064\ufeff"
 _BIDI = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _HIDING = "\u200b\u2060\u202d\u202e\u2066"
 """Characters that hide or reorder text, without the joiners and direction marks that scripts and emoji need."""
 _ALL_INVISIBLE = _INVISIBLE + _BIDI + "\u200c\u200d"
-_HIDES = Among(*_HIDING)
-_BREAKS = Among(*_ALL_INVISIBLE)
-_WIDENS = Among(*"ａｅｉｏＡＥＩＯ")
+_HIDES = WordSearch(*_HIDING)
+_BREAKS = WordSearch(*_ALL_INVISIBLE)
+_WIDENS = WordSearch(*"ａｅｉｏＡＥＩＯ")
 """Every Latin word of a command or a chat role contains one of these if it is written in full width."""
-_MAY_BE_LESS = Among("&lt", "&#")
+_MAY_BE_LESS = WordSearch("&lt", "&#")
 _SOURCE_TAG = re.compile(r"<[\s/]*sources?\d*\b")
 _TURN = re.compile(
     r"(?:^|\n)[ \t#*\[({<|/_-]{0,8}(?:system(?: (?:prompt|message|note|override))?|assistant)\s{0,2}[\])}>|*_]{0,3}:"
@@ -64,21 +64,21 @@ _Look = Callable[[str, str], bool]
 _Check = tuple[Flag, _Look, Callable[[str], bool]]
 
 
-def flags(contents: Mapping[int, str], searchable: Mapping[int, str]) -> tuple[SourceFlag, ...]:
+def flags(contents: Mapping[int, str], search_texts: Mapping[int, str]) -> tuple[SourceFlag, ...]:
     """Flags for text that imitates the prompt, by source in the order of the prompt.
 
     Args:
         contents: contents by source index.
-        searchable: the same in lower case, with ``?`` for each character beyond ASCII.
+        search_texts: the same in lower case, with ``?`` for each character beyond ASCII.
     """
     # Nearly all jobs have no such text, so one search over all texts together comes first.
     foreign = "\n".join([text for text in contents.values() if not text.isascii()])
-    plain = "\n".join([searchable[index] for index in contents])
+    plain = "\n".join([search_texts[index] for index in contents])
     hidden = foreign != "" and _is_hidden(foreign)
     disguised = foreign != "" and (_BREAKS(foreign) or _WIDENS(foreign))
     if disguised:
         # Invisible characters may split words, or the letters may be in full width.
-        foreign = _as_read(foreign)
+        foreign = _plain_form(foreign)
         plain += foreign
     suspects: list[_Check] = [check for check in _CHECKS if check[1](plain, foreign)]
     if disguised:
@@ -86,7 +86,7 @@ def flags(contents: Mapping[int, str], searchable: Mapping[int, str]) -> tuple[S
         suspects = [(kind, _always, check) for kind, _, check in suspects]
     result: list[SourceFlag] = []
     for index, text in contents.items() if suspects or hidden else ():
-        kinds = list(_kinds(text, searchable[index], suspects))
+        kinds = list(_kinds(text, search_texts[index], suspects))
         if hidden and _is_hidden(text):
             kinds.append(Flag.HIDDEN)
         result += [SourceFlag(source_index=index, kind=kind) for kind in kinds]
@@ -94,12 +94,12 @@ def flags(contents: Mapping[int, str], searchable: Mapping[int, str]) -> tuple[S
 
 
 def _kinds(text: str, plain: str, suspects: Iterable[_Check]) -> Iterator[Flag]:
-    """The kinds of suspect text in one source; ``plain`` is its searchable text."""
+    """The kinds of suspect text in one source; ``plain`` is its search text."""
     foreign = "" if text.isascii() else text
     read = ""
     for kind, looks, check in suspects:
         if looks(plain, foreign):
-            read = read or (_as_read(foreign) if foreign else plain)
+            read = read or (_plain_form(foreign) if foreign else plain)
             if check(read):
                 yield kind
 
@@ -114,10 +114,10 @@ def may_hold_tag(text: str) -> bool:
 
 
 def _holds_tag(text: str) -> bool:
-    return may_hold_tag(text) and _SOURCE_TAG.search(undisguised(text)) is not None
+    return may_hold_tag(text) and _SOURCE_TAG.search(undisguise(text)) is not None
 
 
-def undisguised(text: str) -> str:
+def undisguise(text: str) -> str:
     """A text in lower case without disguise: entities resolved, full-width forms plain, invisible characters removed."""
     if "&" in text:
         text = html.unescape(text)
@@ -131,7 +131,7 @@ def unused_tag(name: str, texts: Iterable[str]) -> str:
     everything = "\n".join(texts)
     if not may_hold_tag(everything):
         return name
-    everything = undisguised(everything)
+    everything = undisguise(everything)
     tag, attempt = name, 1
     while re.search(rf"<[\s/]*{tag}", everything):
         attempt += 1
@@ -158,7 +158,7 @@ def _visible(text: str) -> str:
     return text
 
 
-def _as_read(text: str) -> str:
+def _plain_form(text: str) -> str:
     """A text in lower case without invisible characters, followed by its plain form if it has full-width letters."""
     text = _visible(text)
     return (f"{text}\n{unicodedata.normalize('NFKC', text)}" if _WIDENS(text) else text).lower()
@@ -194,16 +194,16 @@ def _takes_turn(text: str) -> bool:
     return _near(_TURN_WORDS, _TURN, text)
 
 
-_LOOKS_COMMANDING = Among(*_COMMAND_WORDS)
-_LOOKS_COMMANDING_ABROAD = Among(*_FOREIGN_COMMAND_WORDS)
-_LOOKS_LIKE_TURN = Among(
+_LOOKS_COMMANDING = WordSearch(*_COMMAND_WORDS)
+_LOOKS_COMMANDING_ABROAD = WordSearch(*_FOREIGN_COMMAND_WORDS)
+_LOOKS_LIKE_TURN = WordSearch(
     patterns=(
         r"(?:system|assistant)(?: prompt| message| note| override)?[\s\x1c-\x1f?]{0,2}[\])}>|*_]{0,3}:",
         r"[<\[{(]{1,2}/?\|?(?:system|assistant)\|?[>\]})]{1,2}",
     )
 )
 """The part of ``_TURN`` from its word on, with ``?`` for white space beyond ASCII."""
-_LOOKS_LIKE_ANSWER = Among('"segments"')
+_LOOKS_LIKE_ANSWER = WordSearch('"segments"')
 
 _CHECKS: tuple[_Check, ...] = (
     (Flag.SOURCE_TAG, lambda plain, foreign: may_hold_tag(plain) or "＜" in foreign, _holds_tag),
@@ -241,7 +241,7 @@ def chat_tokens(text: str) -> list[int]:
     return [match.start() + 1 for match in _CHAT_TOKEN.finditer(text)]
 
 
-def defused(text: str) -> str:
+def defuse(text: str) -> str:
     """A text with its chat tokens disabled."""
     for place in reversed(chat_tokens(text)):
         text = text[:place] + WORD_JOINER + text[place:]

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from schemas.job import SourceContext
 
 
-def ranked(sources: Sequence[SourceContext]) -> list[int]:
+def rank_sources(sources: Sequence[SourceContext]) -> list[int]:
     """The indexes of the sources, best first.
 
     Sources with a relevance score come first, by falling score; ties and sources without a score stay in the order of

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from schemas.job import JobRequest, SourceContext
 from schemas.prompt import LeftOut, LeftOutReason, SourcePart
 from tasks.context.duplicates import ShownSources
-from tasks.context.order import by_relevance, ranked
+from tasks.context.order import by_relevance, rank_sources
 from tasks.context.tokens import ESTIMATED, Counter, exact_counter, quarter_tokens
 from tasks.text.sentences import sentence_spans
 
@@ -20,7 +20,7 @@ _TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class SourceSelection:
     """The selection of sources for a prompt.
 
     Attributes:
@@ -28,17 +28,17 @@ class Packed:
         left_out: the omitted sources, by index, each with its reason.
         source_tokens: tokens of the parts.
         counter: the token counter.
-        searchable: the whole contents of the sources in the prompt in the form of ``duplicates.searchable``, by index.
+        search_texts: the whole contents of the sources in the prompt in the form of ``duplicates.search_text``, by index.
     """
 
     parts: tuple[SourcePart, ...]
     left_out: tuple[LeftOut, ...]
     source_tokens: int
     counter: Counter
-    searchable: Mapping[int, str]
+    search_texts: Mapping[int, str]
 
 
-def pack(request: JobRequest, model: str | None = None) -> Packed:
+def pack(request: JobRequest, model: str | None = None) -> SourceSelection:
     """Selects sources within ``max_context_tokens``, counted with the tokenizer of ``model`` if there is one."""
     sources = request.context
     budget = request.config.max_context_tokens
@@ -49,7 +49,7 @@ def pack(request: JobRequest, model: str | None = None) -> Packed:
     remaining = budget * 4 if counter is ESTIMATED else budget
     total = remaining
     full = False
-    for index in ranked(sources):
+    for index in rank_sources(sources):
         content = sources[index].content
         if full:
             left_out.append(LeftOut(source_index=index, reason=LeftOutReason.BUDGET))
@@ -63,7 +63,7 @@ def pack(request: JobRequest, model: str | None = None) -> Packed:
         end = len(content)
         if cost > remaining:
             full = True
-            end, cost = _trimmed(content, cost, remaining, counter)
+            end, cost = _trim(content, cost, remaining, counter)
             if end < _LEAST_TRIMMED and (parts or not end):
                 selection.remove(index)
                 left_out.append(LeftOut(source_index=index, reason=LeftOutReason.BUDGET))
@@ -71,12 +71,12 @@ def pack(request: JobRequest, model: str | None = None) -> Packed:
         parts[index] = SourcePart(source_index=index, start=0, end=end)
         remaining -= cost
     used = total - remaining
-    return Packed(
+    return SourceSelection(
         parts=tuple(parts[index] for index in by_relevance(sources, list(parts))),
         left_out=tuple(sorted(left_out, key=lambda omission: omission.source_index)),
         source_tokens=-(-used // 4) if counter is ESTIMATED else used,
         counter=counter,
-        searchable=selection.searchable,
+        search_texts=selection.search_texts,
     )
 
 
@@ -93,7 +93,7 @@ def _cost(content: str, counter: Counter, beyond_ascii: int | None = None) -> in
     return quarter_tokens(content, beyond_ascii) if counter is ESTIMATED else counter.count(content)
 
 
-def _trimmed(content: str, cost: int, budget: int, counter: Counter) -> tuple[int, int]:
+def _trim(content: str, cost: int, budget: int, counter: Counter) -> tuple[int, int]:
     """The end and the cost of a source trimmed to the remaining budget."""
     limit = len(content) * budget // cost
     for _ in range(_TRIES):

@@ -54,12 +54,12 @@ def exact_counter(model: str | None) -> Counter | None:
     """The tokenizer of an OpenAI model if the extra ``tokens`` is installed; None otherwise."""
     name = (model or "").rpartition("/")[2].lower()
     if _CL100K.match(name):
-        return _installed("cl100k_base")
-    return _installed("o200k_base") if _O200K.match(name) else None
+        return _load_vocabulary("cl100k_base")
+    return _load_vocabulary("o200k_base") if _O200K.match(name) else None
 
 
 @cache
-def _installed(vocabulary: str) -> Counter | None:
+def _load_vocabulary(vocabulary: str) -> Counter | None:
     """Loads a vocabulary once per process (45 ms, some 60 MB) from the package, without a download."""
     try:
         openai = import_module("rs_bpe.bpe").openai

@@ -58,7 +58,7 @@ def load_inner(name: str, version: str | None = None) -> PromptTemplate:
         raise InputError(
             f"no template {name!r} in version {version or 'any'}; there are {', '.join(versions) or 'none'}"
         )
-    return _compiled(name, version or max(versions, key=_version_key))
+    return _compile(name, version or max(versions, key=_version_key))
 
 
 def _version_key(version: str) -> tuple[int, ...]:
@@ -75,12 +75,12 @@ def load(name: str, version: str | None) -> PromptTemplate:
             f"prompt {name!r} has no version {version!r}; there are {', '.join(versions)}",
             field="config.prompt_version",
         )
-    return _compiled(name, version or versions[-1])
+    return _compile(name, version or versions[-1])
 
 
 def load_part(name: str, version: str) -> PromptTemplate:
     """Loads one version of a template that is no prompt by itself (its name begins with ``_``)."""
-    return _compiled(name, version)
+    return _compile(name, version)
 
 
 @cache
@@ -96,7 +96,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 @cache
-def _compiled(name: str, version: str) -> PromptTemplate:
+def _compile(name: str, version: str) -> PromptTemplate:
     file = f"{name}@{version}.j2"
     digest = hashlib.sha256()
     pending = [file]
@@ -135,15 +135,15 @@ def fill(template: PromptTemplate, slots: Slots, variables: Mapping[str, Any]) -
 
     The template opens a message with ``message("system")`` or ``message("user")``; white space around it is dropped.
     """
-    laid_out = _laid_out(template, orjson.dumps(variables))
+    laid_out = _lay_out(template, orjson.dumps(variables))
     return [
-        (role, _stripped([slots.values[piece] if isinstance(piece, int) else piece for piece in pieces]))
+        (role, _strip([slots.values[piece] if isinstance(piece, int) else piece for piece in pieces]))
         for role, pieces in laid_out
     ]
 
 
 @lru_cache(maxsize=512)
-def _laid_out(template: PromptTemplate, variables: bytes) -> tuple[tuple[str, tuple[str | int, ...]], ...]:
+def _lay_out(template: PromptTemplate, variables: bytes) -> tuple[tuple[str, tuple[str | int, ...]], ...]:
     """The messages as (role, pieces); a piece is literal text or the number of a slot.
 
     The result contains no value from outside, only marks, so that the jobs of one configuration share it: the engine
@@ -162,7 +162,7 @@ def _laid_out(template: PromptTemplate, variables: bytes) -> tuple[tuple[str, tu
     return tuple((role, tuple(pieces)) for role, pieces in messages)
 
 
-def _stripped(pieces: list[Any]) -> list[Any]:
+def _strip(pieces: list[Any]) -> list[Any]:
     if pieces and isinstance(pieces[0], str):
         pieces[0] = pieces[0].lstrip()
     if pieces and isinstance(pieces[-1], str):

@@ -8,7 +8,7 @@ _AT_ONCE = 10
 """Words per pattern; for more than ten single characters Rust builds a set and uses no vector instructions."""
 
 
-class Among:
+class WordSearch:
     """A case-sensitive search for any of several words.
 
     Rust's regular expressions search for several words at once with vector instructions, and pydantic, a dependency

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from schemas.job import SHOWN_METADATA, SourceContext
-from tasks.text.numerals import NUMBER_WORDS, is_among, numbers_in
+from tasks.text.numerals import NUMBER_WORDS, contains_number, numbers_in
 from tasks.text.passages import passage_spans
 from tasks.text.sentences import BREAK, Span, number, sentence_spans, words, words_of_spans
 from tasks.time_limit import ensure_time
@@ -160,14 +160,14 @@ def index_sentences(content: str) -> SourceIndex:
 
 
 def _index(content: str) -> SourceIndex:
-    return _read(content, passage_spans(content))
+    return _index_spans(content, passage_spans(content))
 
 
 def _index_sentences(content: str) -> SourceIndex:
-    return _read(content, tuple(sentence_spans(content)))
+    return _index_spans(content, tuple(sentence_spans(content)))
 
 
-def _read(content: str, spans: tuple[Span, ...]) -> SourceIndex:
+def _index_spans(content: str, spans: tuple[Span, ...]) -> SourceIndex:
     tokens, numbers = words_of_spans(content, spans)
     return SourceIndex(
         spans, tuple(map(_STEMS.__getitem__, tokens)), tuple([(piece, _STEMS[number]) for piece, number in numbers])
@@ -300,7 +300,7 @@ class SourceSearch:
     def _states_number(self, values: Collection[str], source: int) -> bool:
         ensure_time()
         content = self._sources[source].content
-        return is_among(values, _numbers_in(content), content)
+        return contains_number(values, _numbers_in(content), content)
 
     def denies(self, match: Match) -> bool:
         """Tells whether a match's window contains a negation."""
@@ -340,7 +340,7 @@ class SourceSearch:
         Words in the source's metadata count for each of its windows.
         """
         ensure_time()
-        weights = self._counted(statement, source_index)
+        weights = self._window_weights(statement, source_index)
         if not weights:
             return None
         most = max(weights.values()) - _EQUAL
@@ -350,7 +350,7 @@ class SourceSearch:
         score = weights[window] + (self.weight(titled - self._in_window(titled, match)) if titled else 0.0)
         return Match(source_index, min(1.0, score / self.weight(statement)), window)
 
-    def _counted(self, statement: frozenset[str], source_index: int) -> dict[int, float]:
+    def _window_weights(self, statement: frozenset[str], source_index: int) -> dict[int, float]:
         """The weight of the statement's words in each window with any of them, by the window's first passage."""
         postings = self._postings[source_index]
         weights: dict[int, float] = {}
@@ -369,7 +369,7 @@ class SourceSearch:
         """The best windows of one source without overlap, best first; words in its metadata do not count."""
         total = self.weight(statement)
         matches: list[Match] = []
-        counted = self._counted(statement, source_index)
+        counted = self._window_weights(statement, source_index)
         for start, weight in sorted(counted.items(), key=lambda window: (-round(window[1], 6), window[0])):
             if len(matches) == most:
                 break

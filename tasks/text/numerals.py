@@ -70,7 +70,7 @@ def numbers_in(text: str) -> frozenset[str]:
     return frozenset(values)
 
 
-def is_among(values: Collection[str], numbers: frozenset[str], text: str) -> bool:
+def contains_number(values: Collection[str], numbers: frozenset[str], text: str) -> bool:
     """Tells whether a text has a number, by any of its readings: among its numbers, rounded, or in words."""
     if not numbers.isdisjoint(values) or any(rounds_to(value, numbers) for value in values):
         return True

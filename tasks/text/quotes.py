@@ -37,7 +37,7 @@ def locate(quote: str, content: str) -> Span | None:
     A quote with an ellipsis matches if its parts are in the source in order and near each other. The earliest match
     wins.
 
-    Returns: a trimmed span of ``content``; ``comparable`` of both sides is equal (without an ellipsis). None without a
+    Returns: a trimmed span of ``content``; ``comparison_form`` of both sides is equal (without an ellipsis). None without a
         match, or for a quote without words.
     """
     quote = quote.strip()
@@ -46,16 +46,20 @@ def locate(quote: str, content: str) -> Span | None:
     start = content.find(quote)
     if start >= 0:
         return Span(start, start + len(quote))
-    return _tolerant(quote, content) or _tolerant(quote.strip(_AROUND), content) or _elided(quote, content)
+    return (
+        _locate_tolerantly(quote, content)
+        or _locate_tolerantly(quote.strip(_AROUND), content)
+        or _locate_elided(quote, content)
+    )
 
 
-def comparable(text: str) -> str:
+def comparison_form(text: str) -> str:
     """The normal form for comparing quotes: NFKC, case-folded, with plain quotation marks, dashes and spaces."""
-    return _read(text).text.strip(" ")
+    return _comparable(text).text.strip(" ")
 
 
-def _tolerant(quote: str, content: str) -> Span | None:
-    key = comparable(quote)
+def _locate_tolerantly(quote: str, content: str) -> Span | None:
+    key = comparison_form(quote)
     if not key:
         return None
     if content.isascii():
@@ -64,7 +68,7 @@ def _tolerant(quote: str, content: str) -> Span | None:
         if "  " not in lowered:
             start = lowered.find(key)
             return Span(start, start + len(key)) if start >= 0 else None
-    source = _cached_read(content) if len(content) <= _LONGEST_CACHED else _read(content)
+    source = _cached_comparable(content) if len(content) <= _LONGEST_CACHED else _comparable(content)
     position = source.text.find(key)
     while position >= 0:
         if (place := source.place_of(position, position + len(key))) is not None:
@@ -74,7 +78,7 @@ def _tolerant(quote: str, content: str) -> Span | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _Comparable:
     """A text in its comparable form: the joined keys of its clusters (a base character with its combining marks).
 
     In a run of white space all keys but the first are empty. ``keeps_offsets`` means that each key is one character.
@@ -97,7 +101,7 @@ class _Read:
         return Span(before, before + sum(map(len, self.clusters[first : last + 1])))
 
 
-def _read(text: str) -> _Read:
+def _comparable(text: str) -> _Comparable:
     characters = set(text)
     marks = "".join(filter(unicodedata.combining, characters))
     clusters = re.findall(f"(?s).[{re.escape(marks)}]*", text) if marks else list(text)
@@ -113,12 +117,12 @@ def _read(text: str) -> _Read:
             elif key:
                 was_space = key == " "
         joined = "".join(keys)
-    return _Read(clusters, keys, joined, keeps_offsets)
+    return _Comparable(clusters, keys, joined, keeps_offsets)
 
 
 _LONGEST_CACHED = 8_000
 """Longest source whose comparable form is cached: an answer quotes the same few sources."""
-_cached_read = lru_cache(maxsize=32)(_read)
+_cached_comparable = lru_cache(maxsize=32)(_comparable)
 
 
 class _Keys(dict[str, str]):
@@ -145,7 +149,7 @@ def _key(cluster: str) -> str:
     )
 
 
-def _elided(quote: str, content: str) -> Span | None:
+def _locate_elided(quote: str, content: str) -> Span | None:
     parts = [part for part in _ELISION.split(quote) if part.strip(_AROUND)]
     if len(parts) < 2 or any(" " not in part.strip() for part in parts):  # noqa: PLR2004 - at least one ellipsis
         return None

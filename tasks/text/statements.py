@@ -32,7 +32,7 @@ _LONGEST_LEAD_IN = 15
 _CLOSING = " \"'”’»)*_"
 
 
-def bare(text: str) -> str:
+def without_list_marker(text: str) -> str:
     """The sentence without its list marker."""
     marker = _LIST_MARKER.match(text)
     return text[marker.end() :] if marker else text
@@ -49,6 +49,6 @@ def why_not_checkable(text: str) -> str | None:
         ("the lead-in to what follows", lambda: ending in {":", "："} and len(stripped.split()) <= _LONGEST_LEAD_IN),
         ("a courtesy", lambda: is_courtesy(stripped)),
         (DENIAL, lambda: is_denial(stripped)),
-        ("no word of content", lambda: not content_words(words(bare(stripped)))),
+        ("no word of content", lambda: not content_words(words(without_list_marker(stripped)))),
     )
     return next((reason for reason, applies in reasons if applies()), None)

@@ -21,7 +21,7 @@ from schemas.record import JobResult
 from schemas.states import Outcome
 from tasks.finish import result_of
 from tasks.ports import JobView, Ledger
-from tasks.restyle import restyled
+from tasks.restyle import restyle
 from tests.acceptance.conftest import REPOSITORY, System
 from tests.gate import assert_citations, assert_gate, assert_marker
 from tests.providers import KEY
@@ -223,7 +223,7 @@ def assert_restyled_over_the_command_line(system: System, batch_id: str, views: 
     lines = [JobResult.model_validate_json(line) for line in told.stdout.splitlines()]
     assert len(lines) == len(views)
     for view, line in zip(views, lines, strict=True):
-        moved = restyled(view, CitationStyle.ENDNOTE, OutputFormat.TABLE, with_sources=True)
+        moved = restyle(view, CitationStyle.ENDNOTE, OutputFormat.TABLE, with_sources=True)
         assert (line.response, line.citations, line.claims) == (moved.response, moved.citations, moved.claims)
         assert line.response.count("**Sources:**") == 1
         assert_citations(line, view.request)

@@ -23,7 +23,7 @@ from worker.cli.exits import WorkerFailed
 from worker.cli.place import Place
 from worker.local.files import open_append, tail, write_atomically
 from worker.local.polling import poll
-from worker.local.process import Identity, guard_is_free, guarded, is_alive, send_signal
+from worker.local.process import Identity, guard_is_free, hold_guard, is_alive, send_signal
 from worker.settings import Settings
 from worker.wiring import embedded
 
@@ -142,7 +142,7 @@ class Crew:
         command = [
             sys.executable, "-m", "worker.cli", "worker", "--queues", ",".join(post.queues), "--record", str(record),
         ]  # fmt: skip
-        with guarded(_identity(record), GUARD_S) as guard:
+        with hold_guard(_identity(record), GUARD_S) as guard:
             # Known before it is born: if we die in between, the guard leads from the record to the process.
             _note(record, 0, post.queues, passing=passing, settings=self.fingerprint)
             pid = self._spawn(command, self.log(post.name), guard)

@@ -10,7 +10,7 @@ from schemas.record import JobResult
 from tasks.errors import InputError
 from tasks.finish import result_of
 from tasks.ports import JobView
-from tasks.restyle import restyled
+from tasks.restyle import restyle
 
 Style = Annotated[
     CitationStyle | None,
@@ -45,7 +45,7 @@ class Styling:
         """The result of a job, rendered anew when anything is asked for."""
         if self == Styling():
             return result_of(view)
-        return restyled(
+        return restyle(
             view,
             self.style,
             self.output_format,

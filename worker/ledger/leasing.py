@@ -244,7 +244,7 @@ def _leased(row: Any, token: UUID) -> Leased:
     request = JobRequest.model_validate(row.request)
     recheck = Recheck.model_validate(row.recheck) if row.recheck is not None else None
     if recheck is not None:
-        request = request.model_copy(update={"config": recheck.applied(request.config)})
+        request = request.model_copy(update={"config": recheck.apply(request.config)})
     # A later run counts from its own beginning; the first from acceptance, or from when it was due.
     due = request.scheduled_at or row.not_before or row.created_at
     accepted = row.started_at if row.run > 1 else max(row.created_at, due)

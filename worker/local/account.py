@@ -61,7 +61,7 @@ class Account:
         """Tells whether the account can enter a directory, by trial, because modes do not show ACLs or mounts."""
         return not self.switch or self.run(["/bin/sh", "-c", 'cd -- "$1"', "sh", directory]).returncode == 0
 
-    def own(self, path: Path) -> None:
+    def chown(self, path: Path) -> None:
         """Changes the owner of a new file or directory to the account."""
         if self.switch:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)

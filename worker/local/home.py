@@ -146,7 +146,7 @@ class Home:
         path = self.data.resolve() / name
         if not path.is_dir():
             make_directory(path, 0o700)
-            account.own(path)
+            account.chown(path)
         return path
 
     def _place_data(self, account: Account, shared_root: Path) -> None:

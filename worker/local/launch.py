@@ -9,8 +9,8 @@ from worker.local.errors import HomeError, StartError, StartTimeoutError
 from worker.local.files import tail
 from worker.local.home import Home
 from worker.local.polling import poll, seconds_left
-from worker.local.ports import LOOPBACK, claim_port, is_free, remembered_port
-from worker.local.process import find, guard_is_free, guarded, is_alive, spawn
+from worker.local.ports import LOOPBACK, claim_port, is_free, stored_port
+from worker.local.process import find, guard_is_free, hold_guard, is_alive, spawn
 from worker.local.server import Server
 
 __all__ = ["ensure_running"]
@@ -28,7 +28,7 @@ def ensure_running(server: Server, place: Home, account: Account, deadline: floa
     # A locked guard without a visible server: a server is starting (its starter died), or its children are ending.
     running = poll(lambda: find(server.identity) or guard_is_free(server.identity), seconds_left(deadline))
     if isinstance(running, psutil.Process):
-        port = remembered_port(place.ports, server.name)
+        port = stored_port(place.ports, server.name)
         if port is None:
             raise HomeError(
                 f"{server.name} runs (process {running.pid}) but {place.ports} does not say on which port: stop the "
@@ -37,7 +37,7 @@ def ensure_running(server: Server, place: Home, account: Account, deadline: floa
         _await_answer(server, running, port, deadline, fresh=False)
         return False
     for _ in range(_PORT_TRIES):
-        with guarded(server.identity, seconds_left(deadline)) as guard:
+        with hold_guard(server.identity, seconds_left(deadline)) as guard:
             port = claim_port(place.ports, server.name)
             server.prepare(port, account, guard)
             process = spawn(server.command(), account, server.log, guard)

@@ -8,7 +8,7 @@ from pathlib import Path
 from worker.local.errors import HomeError
 from worker.local.files import write_atomically
 
-__all__ = ["LOOPBACK", "claim_port", "is_free", "remembered_port"]
+__all__ = ["LOOPBACK", "claim_port", "is_free", "stored_port"]
 
 LOOPBACK = "127.0.0.1"
 # Below every usual range for outgoing connections (Linux 32768 and up, macOS and IANA 49152 and up): any client can
@@ -17,7 +17,7 @@ _PORTS = range(20_000, 30_000)
 _TRIES = 200
 
 
-def remembered_port(file: Path, name: str) -> int | None:
+def stored_port(file: Path, name: str) -> int | None:
     """Returns the last port of a server, or None if it never had one."""
     port = _read(file).get(name)
     return port if isinstance(port, int) else None

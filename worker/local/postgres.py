@@ -186,11 +186,11 @@ class PostgresServer:
         password_file = self._password_file
         shutil.rmtree(draft, ignore_errors=True)  # from a killed start
         make_directory(draft, 0o700)
-        account.own(draft)
+        account.chown(draft)
         try:
             # A file, not a pipe: the account cannot open the caller's pipe by the name /dev/stdin.
             write_atomically(password_file, self.superuser_password)
-            account.own(password_file)
+            account.chown(password_file)
             result = account.run([self.initdb, "-D", draft, *_initdb_options(password_file)], holding=guard)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise StartError(f"{self.initdb} cannot be run as '{account.name}': {error}.") from error

@@ -22,7 +22,7 @@ from worker.local.errors import HomeError, StartError
 from worker.local.files import open_append, open_lock, try_lock
 from worker.local.polling import poll
 
-__all__ = ["Identity", "find", "guard_is_free", "guarded", "is_alive", "send_signal", "spawn"]
+__all__ = ["Identity", "find", "guard_is_free", "hold_guard", "is_alive", "send_signal", "spawn"]
 
 # The shell starts the server in the background and ends, so the server is no child of the caller: it never becomes a
 # zombie of a parent that does not wait, and gets no signal for the parent's process group.
@@ -50,12 +50,12 @@ def find(identity: Identity) -> psutil.Process | None:
     """
     pid = _recorded_pid(identity.pid_file)
     if pid is not None:
-        process = _matching(identity, pid)
+        process = _process_of(identity, pid)
         if process is not None:
             return process
     if guard_is_free(identity):
         return None
-    candidates = (_matching(identity, pid) for pid in psutil.pids())
+    candidates = (_process_of(identity, pid) for pid in psutil.pids())
     return next((process for process in candidates if process is not None), None)
 
 
@@ -92,7 +92,7 @@ def send_signal(process: psutil.Process, number: signal.Signals) -> None:
 
 
 @contextmanager
-def guarded(identity: Identity, seconds: float) -> Iterator[int]:
+def hold_guard(identity: Identity, seconds: float) -> Iterator[int]:
     """Locks a server's guard and yields its descriptor for ``spawn``.
 
     It waits for the children of a killed server, which end a moment later, so that two generations never share the
@@ -155,7 +155,7 @@ def _recorded_pid(pid_file: Path) -> int | None:
     return pid if pid > 0 else None
 
 
-def _matching(identity: Identity, pid: int) -> psutil.Process | None:
+def _process_of(identity: Identity, pid: int) -> psutil.Process | None:
     try:
         process = psutil.Process(pid)
         command = process.cmdline()

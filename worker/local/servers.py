@@ -13,7 +13,7 @@ from worker.local.home import Home, Passwords
 from worker.local.launch import ensure_running
 from worker.local.options import LocalOptions
 from worker.local.polling import poll, seconds_left
-from worker.local.ports import LOOPBACK, remembered_port
+from worker.local.ports import LOOPBACK, stored_port
 from worker.local.postgres import DATABASE, ROLE, SUPERUSER, PostgresServer
 from worker.local.process import find, is_alive, send_signal
 from worker.local.report import Endpoints, LocalStatus, ServerStatus
@@ -165,7 +165,7 @@ def _abandon(started: Sequence[Server], seconds: float) -> None:
 
 def _look(server: Server, place: Home, *, present: bool) -> ServerStatus:
     process = find(server.identity) if present else None
-    port = remembered_port(place.ports, server.name) if present else None
+    port = stored_port(place.ports, server.name) if present else None
     answering = False
     if process is not None and port is not None:
         try:
@@ -183,8 +183,8 @@ def _look(server: Server, place: Home, *, present: bool) -> ServerStatus:
 
 
 def _endpoints(place: Home, passwords: Passwords, started: frozenset[str]) -> Endpoints:
-    postgres = f"{LOOPBACK}:{remembered_port(place.ports, 'postgres')}"
-    valkey = f"{LOOPBACK}:{remembered_port(place.ports, 'valkey')}"
+    postgres = f"{LOOPBACK}:{stored_port(place.ports, 'postgres')}"
+    valkey = f"{LOOPBACK}:{stored_port(place.ports, 'valkey')}"
     return Endpoints(
         database_url=f"postgresql://{ROLE}:{passwords.postgres}@{postgres}/{DATABASE}",
         redis_url=f"redis://:{passwords.valkey}@{valkey}/0",

@@ -85,8 +85,8 @@ class ValkeyServer:
             host=LOOPBACK,
             port=port,
             password_hash=hashlib.sha256(self.password.encode()).hexdigest(),
-            directory=_quoted(self.directory),
-            pid_file=_quoted(self.identity.pid_file),
+            directory=_quote(self.directory),
+            pid_file=_quote(self.identity.pid_file),
         )
         write_atomically(self.configuration, text)
 
@@ -123,6 +123,6 @@ class ValkeyServer:
         """Does nothing, because Valkey needs no preparation."""
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

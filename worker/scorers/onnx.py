@@ -89,18 +89,18 @@ class OnnxScorer:
         """Both texts as tokens; the evidence is truncated to the model's length."""
         # A source must not end itself, or begin the claim, with a control token.
         evidence, claim = self._special.sub(" ", evidence), self._special.sub(" ", claim)
-        encoding = self._joined(evidence, claim)
+        encoding = self._join(evidence, claim)
         excess = len(encoding.ids) - self._card.max_length
         while excess > 0 and evidence:
             offsets = self._tokenizer.encode(evidence, add_special_tokens=False).offsets
             evidence = evidence[: offsets[-excess][0]] if excess < len(offsets) else ""
-            encoding = self._joined(evidence, claim)
+            encoding = self._join(evidence, claim)
             excess = len(encoding.ids) - self._card.max_length
         if excess > 0:
             encoding.truncate(self._card.max_length)
         return encoding
 
-    def _joined(self, evidence: str, claim: str) -> Encoding:
+    def _join(self, evidence: str, claim: str) -> Encoding:
         if self._after is None:
             return self._tokenizer.encode(self._before + evidence + self._between, claim)
         return self._tokenizer.encode(self._before + evidence + self._between + claim + self._after)
@@ -110,9 +110,9 @@ class OnnxScorer:
     def _run(self, encoded: Sequence[Encoding]) -> list[float]:
         width = max(len(encoding.ids) for encoding in encoded)
         tensors = {
-            "input_ids": _padded([encoding.ids for encoding in encoded], width, self._padding),
-            "attention_mask": _padded([encoding.attention_mask for encoding in encoded], width, 0),
-            "token_type_ids": _padded([encoding.type_ids for encoding in encoded], width, 0),
+            "input_ids": _pad([encoding.ids for encoding in encoded], width, self._padding),
+            "attention_mask": _pad([encoding.attention_mask for encoding in encoded], width, 0),
+            "token_type_ids": _pad([encoding.type_ids for encoding in encoded], width, 0),
             "decoder_input_ids": np.full((len(encoded), 1), self._card.decoder_start, dtype=np.int64),
         }
         inputs = {name: tensors[name].astype(_dtype(kind)) for name, kind in self._inputs.items()}
@@ -156,7 +156,7 @@ def _around_claim(rest: str) -> tuple[str, str | None]:
     return between, after if placeholder else None
 
 
-def _padded(rows: Sequence[Sequence[int]], width: int, padding: int) -> Any:
+def _pad(rows: Sequence[Sequence[int]], width: int, padding: int) -> Any:
     return np.array([[*row, *[padding] * (width - len(row))] for row in rows], dtype=np.int64)
 
 

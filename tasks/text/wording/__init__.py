@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tasks.text.among import Among
+from tasks.text.among import WordSearch
 from tasks.text.sentences import plain_arabic
 from tasks.text.wording.ar import WORDING as AR
 from tasks.text.wording.de import WORDING as DE
@@ -49,12 +49,12 @@ class _Phrases:
     """Phrases that are searched as substrings first, a hundred times faster than with the pattern for whole words."""
 
     listed: tuple[str, ...]
-    among: Among
+    search: WordSearch
     pattern: re.Pattern[str]
 
     def find(self, text: str) -> list[str]:
         """The phrases that a text contains as whole words, in order."""
-        return self.pattern.findall(text) if self.among(text) else []
+        return self.pattern.findall(text) if self.search(text) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _compile(*wordings: Wording) -> _Patterns:
     def phrases(kind: str, before: str = "", after: str = "") -> _Phrases:
         variants = {phrase for wording in wordings for phrase in getattr(wording, kind)}
         listed = tuple(sorted(map(plain_arabic, variants) if arabic else variants, key=lambda p: (-len(p), p)))
-        return _Phrases(listed, Among(*listed), re.compile(f"{before}({'|'.join(map(re.escape, listed))}){after}"))
+        return _Phrases(listed, WordSearch(*listed), re.compile(f"{before}({'|'.join(map(re.escape, listed))}){after}"))
 
     def opens(kind: str, after: str = "") -> re.Pattern[str]:
         return re.compile(f"(?:{either(p for wording in wordings for p in getattr(wording, kind)).pattern}){after}")

@@ -11,7 +11,7 @@ from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
 from schemas.prompt import Flag, Role
 from tasks.answers.markers import find_markers
-from tasks.context.hostile import undisguised
+from tasks.context.hostile import undisguise
 from tasks.postprocess import Processed, postprocess
 from tasks.prompt import render
 from tests.builders import make_completion
@@ -61,7 +61,7 @@ def test_the_prompt_keeps_one_opening_and_one_closing_tag_a_source(
     contents = [source.content for source in request.context]
     texts = snapshot.texts(contents)
     assert [role for role, _ in texts] == [Role.SYSTEM, Role.USER]
-    body = undisguised(texts[1][1].lower())
+    body = undisguise(texts[1][1].lower())
     tag = body[1 : body.index(" ")]
     assert len(re.findall(rf"<[\s/]*{tag}(?!\w)", body)) == 2 * len(contents)
     assert f"<{tag}> holds data" in texts[0][1]

@@ -28,7 +28,7 @@ def test_the_layers_say_where_a_job_is_checked() -> None:
     assert GenerationConfig().check_step is Step.CHECK
     assert GenerationConfig(checkers=READ).check_step is Step.LOCAL
     words = Recheck(checkers=(CheckerName.LEXICAL,))
-    assert words.applied(GenerationConfig(checkers=READ)).check_step is Step.CHECK
+    assert words.apply(GenerationConfig(checkers=READ)).check_step is Step.CHECK
 
 
 def test_both_rounds_and_the_way_back_are_checked_by_the_model() -> None:

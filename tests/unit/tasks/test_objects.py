@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from schemas.answer import Citation
 from schemas.generation import GenerationConfig
 from schemas.structured import READY_MADE, AnswerWithSources, requested_schema
-from tasks.answers.objects import MAX_SCHEMA_BYTES, check_schema, completed, embedded, violations
+from tasks.answers.objects import MAX_SCHEMA_BYTES, check_schema, complete_object, embed_schema, violations
 from tasks.errors import InputError
 from tasks.prompt import answer_schema
 from tasks.submit import new_batch, parse_request
@@ -114,8 +114,8 @@ def test_what_can_not_be_stored_is_replaced_or_refused() -> None:
     for _ in range(5000):
         nested = {"a": nested}
 
-    assert completed(free, {"a\x00": ["\ud800", 1]}, "", ()) == {"a\ufffd": ["\ufffd", 1]}
-    assert completed(free, nested, "", ()) is None
+    assert complete_object(free, {"a\x00": ["\ud800", 1]}, "", ()) == {"a\ufffd": ["\ufffd", 1]}
+    assert complete_object(free, nested, "", ()) is None
     assert "levels deep" in violations(free, nested)[0]
 
 
@@ -148,7 +148,7 @@ def test_an_answer_with_sources_takes_its_answer_and_sources_from_what_was_check
     chosen = config("AnswerWithSources")
 
     assert violations(chosen, data) == ()
-    result = completed(chosen, data, "The checked answer [1].", citations)
+    result = complete_object(chosen, data, "The checked answer [1].", citations)
     answer = AnswerWithSources.model_validate(result)
     assert (answer.answer, answer.sources_used, answer.confidence) == ("The checked answer [1].", (0, 2), 0.8)
 
@@ -166,6 +166,6 @@ def test_references_still_meet_their_definitions_inside_the_answers_schema() -> 
 
 def test_embedding_changes_no_schema_in_place() -> None:
     before = repr(PRICE)
-    embedded(PRICE, "data")
+    embed_schema(PRICE, "data")
 
     assert repr(PRICE) == before

@@ -13,7 +13,7 @@ from schemas.generation import AnswerProtocol, GenerationConfig, OutputFormat
 from schemas.job import JobRequest
 from tasks.postprocess import Processed, postprocess, redact
 from tasks.prompt import render
-from tasks.text.quotes import comparable, locate
+from tasks.text.quotes import comparison_form, locate
 
 RENT = "Rent may rise once a year, by 4% at most. The landlord shall give notice 60 days before."
 PETS = "Small pets — hamsters, “birds” and fish — are allowed.\nDogs need the\nlandlord's consent."
@@ -378,8 +378,8 @@ def test_a_quote_found_is_equal_to_its_place_but_for_normalisation(before: str, 
     if quote.strip():
         assert span is not None
     if span is not None:
-        located = comparable(content[span.start : span.end])
-        assert located in {comparable(quote.strip()), comparable(quote.strip().strip(" \t\n\"'“”„‘’«».,;:…"))}
+        located = comparison_form(content[span.start : span.end])
+        assert located in {comparison_form(quote.strip()), comparison_form(quote.strip().strip(" \t\n\"'“”„‘’«».,;:…"))}
 
 
 @given(TYPED, TYPED)
@@ -388,7 +388,7 @@ def test_a_located_quote_is_never_invented(quote: str, content: str) -> None:
     if span is not None:
         assert 0 <= span.start < span.end <= len(content)
         if "..." not in quote and "…" not in quote:
-            assert comparable(content[span.start : span.end]) in comparable(quote)
+            assert comparison_form(content[span.start : span.end]) in comparison_form(quote)
 
 
 def test_code_keeps_its_brackets_and_footnotes_are_no_part_of_an_answer() -> None:

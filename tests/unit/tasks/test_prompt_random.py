@@ -14,10 +14,10 @@ from schemas.generation import AnswerProtocol, GenerationConfig, GenerationMode
 from schemas.job import JobRequest
 from schemas.prompt import Flag, SourceFlag
 from tasks.context import hostile
-from tasks.context.duplicates import ShownSources, searchable
+from tasks.context.duplicates import ShownSources, search_text
 from tasks.context.tokens import quarter_tokens
 from tasks.prompt import render, rerender
-from tasks.text.among import Among
+from tasks.text.among import WordSearch
 
 _RANGES = (
     (0x20, 0x7E), (0x20, 0x7E), (0xA0, 0x24F), (0x391, 0x3A1), (0x410, 0x44F), (0x627, 0x64A), (0x4E00, 0x4EFF),
@@ -126,7 +126,7 @@ def test_the_quick_look_at_all_sources_misses_nothing(contents: list[str]) -> No
             kinds.append(Flag.HIDDEN)
         expected += [SourceFlag(source_index=index, kind=kind) for kind in kinds]
     by_index = dict(enumerate(contents))
-    flags = hostile.flags(by_index, {index: searchable(text) for index, text in by_index.items()})
+    flags = hostile.flags(by_index, {index: search_text(text) for index, text in by_index.items()})
     assert list(flags) == expected
 
 
@@ -135,9 +135,9 @@ def test_the_quick_look_at_all_sources_misses_nothing(contents: list[str]) -> No
     st.text(st.characters(exclude_categories=()), max_size=30),
 )
 def test_words_are_found_wherever_they_stand(words: list[str], text: str) -> None:
-    among = Among(*words)
-    assert among(text) == any(word in text for word in words)
-    assert among(text + words[-1])
+    search = WordSearch(*words)
+    assert search(text) == any(word in text for word in words)
+    assert search(text + words[-1])
 
 
 @given(st.text(st.characters(exclude_categories=()), min_size=1, max_size=40))

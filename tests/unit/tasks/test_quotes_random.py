@@ -6,7 +6,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.text.quotes import _key, comparable, locate
+from tasks.text.quotes import _key, comparison_form, locate
 from tasks.text.sentences import Span
 
 _TEXT = st.one_of(
@@ -65,9 +65,9 @@ def test_a_quote_is_found_at_its_first_place(content: str, data: st.DataObject) 
     quote = change(part).strip()
     if not quote or quote in content or "…" in quote or "..." in quote:
         return
-    assert comparable(quote) == "".join(key for key, _ in clusters(quote)).strip(" ")
-    expected = places(comparable(quote), content)
-    if expected and comparable(quote):
+    assert comparison_form(quote) == "".join(key for key, _ in clusters(quote)).strip(" ")
+    expected = places(comparison_form(quote), content)
+    if expected and comparison_form(quote):
         assert locate(quote, content) == expected[0]
-    elif comparable(quote.strip(" \t\n\"'“”„‟‘’«».,;:")) == comparable(quote):
+    elif comparison_form(quote.strip(" \t\n\"'“”„‟‘’«».,;:")) == comparison_form(quote):
         assert locate(quote, content) is None

@@ -20,7 +20,7 @@ from schemas.states import Outcome
 from tasks.check import examine
 from tasks.finish import result_of, view_of_final
 from tasks.ports import FinalJob, JobView
-from tasks.restyle import RENDERED, restyled
+from tasks.restyle import RENDERED, restyle
 from tests.unit.tasks.test_check import leased_for_check
 from tests.unit.tasks.test_render_properties import ANSWERS
 
@@ -72,7 +72,7 @@ def test_restyling_equals_rendering_in_the_target_style(text: str, protocol: Ans
         (CitationStyle.INLINE, OutputFormat.JSON),
     ]
     for start, target in product(starts, combinations):
-        moved, direct = restyled(views[start], *target), result_of(views[target])
+        moved, direct = restyle(views[start], *target), result_of(views[target])
         assert (moved.response, moved.citations) == (direct.response, direct.citations), (start, target)
         assert (moved.output_format, moved.structured) == (direct.output_format, direct.structured)
         for claim in moved.claims:
@@ -91,7 +91,7 @@ def test_restyling_any_answer_equals_rendering_it_and_claims_keep_their_words(
     plainly: dict[str, Any] = {"ungrounded_appendix": False}
     start = view(text, citation_style=before, **plainly)
     direct = view(text, citation_style=after, output_format=output_format, **plainly)
-    moved = restyled(start, after, output_format)
+    moved = restyle(start, after, output_format)
     if start.outcome not in RENDERED or direct.outcome not in RENDERED:
         return
     assert (moved.response, moved.citations) == (result_of(direct).response, result_of(direct).citations)
@@ -107,7 +107,7 @@ def test_restyling_any_answer_equals_rendering_it_and_claims_keep_their_words(
 def test_verdicts_and_evidence_stay_with_their_words() -> None:
     first = result_of(job_view := view(SEGMENTS))
     for style, output_format in product(CitationStyle, FORMATS):
-        moved = restyled(job_view, style, output_format)
+        moved = restyle(job_view, style, output_format)
         assert [claim.verdict for claim in moved.claims] == [claim.verdict for claim in first.claims]
         assert [claim.evidence for claim in moved.claims] == [claim.evidence for claim in first.claims]
         assert "opens at nine" in moved.claims[0].text
@@ -116,19 +116,19 @@ def test_verdicts_and_evidence_stay_with_their_words() -> None:
 
 
 def test_a_table_of_the_models_own_keeps_its_columns() -> None:
-    moved = restyled(view(RUNNING, AnswerProtocol.MARKERS), CitationStyle.FOOTNOTE, OutputFormat.TABLE)
+    moved = restyle(view(RUNNING, AnswerProtocol.MARKERS), CitationStyle.FOOTNOTE, OutputFormat.TABLE)
     assert "| What | Value |\n| --- | --- |\n| closes | at four¹ |\n| fee | 4 EUR² |" in moved.response
     assert all("What" not in claim.text for claim in moved.claims if claim.verdict != "not_checkable")
 
 
 def test_the_list_of_sources_is_there_once_and_the_score_has_its_own_name() -> None:
     job_view = view(SEGMENTS, ungrounded_appendix=False)
-    numbered = restyled(job_view, with_sources=True).response
+    numbered = restyle(job_view, with_sources=True).response
     assert numbered.endswith(
         "**Sources:**\n\n- [1] Hours \\[2024\\] \\| \\*all\\*, p. 3\n- [2] source 2 - Fees > Night"
     )
     for style in CitationStyle:
-        with_list = restyled(job_view, style, with_sources=True).response
+        with_list = restyle(job_view, style, with_sources=True).response
         assert with_list.count("source 2 - Fees") == (2 if style is CitationStyle.INLINE else 1) + (
             style is CitationStyle.INLINE
         )
@@ -137,20 +137,20 @@ def test_the_list_of_sources_is_there_once_and_the_score_has_its_own_name() -> N
     assert job_view.record.grounding is not None
     assert job_view.record.grounding.confidence is not None
     line = f"\n\n*Confidence: {job_view.record.grounding.confidence:.1%}*"
-    assert restyled(job_view, with_confidence=True).response.endswith(line)
+    assert restyle(job_view, with_confidence=True).response.endswith(line)
     uncalibrated = job_view.record.grounding.model_copy(update={"confidence": None})
     changed = job_view.record.model_copy(update={"quality": quality, "grounding": uncalibrated})
     scored = JobView(**{**_fields(job_view), "record": changed})
-    assert restyled(scored, with_confidence=True).response.endswith("\n\n*Answer quality: 87.0%*")
-    assert restyled(scored, None, OutputFormat.PLAIN, with_confidence=True).response.endswith(
+    assert restyle(scored, with_confidence=True).response.endswith("\n\n*Answer quality: 87.0%*")
+    assert restyle(scored, None, OutputFormat.PLAIN, with_confidence=True).response.endswith(
         "\n\nAnswer quality: 87.0%"
     )
-    as_json = json.loads(restyled(scored, None, OutputFormat.JSON, with_confidence=True).response)
+    as_json = json.loads(restyle(scored, None, OutputFormat.JSON, with_confidence=True).response)
     assert as_json["answer_quality"] == 0.87
     assert job_view.record.grounding is not None
     sure = job_view.record.grounding.model_copy(update={"confidence": 0.5})
     confident = JobView(**{**_fields(scored), "record": scored.record.model_copy(update={"grounding": sure})})  # type: ignore[union-attr]
-    assert restyled(confident, with_confidence=True).response.endswith("\n\n*Confidence: 50.0%*")
+    assert restyle(confident, with_confidence=True).response.endswith("\n\n*Confidence: 50.0%*")
 
 
 def _fields(job_view: JobView) -> dict[str, Any]:
@@ -160,11 +160,11 @@ def _fields(job_view: JobView) -> dict[str, Any]:
 def test_what_was_not_rendered_comes_back_as_it_is() -> None:
     abstained = view(json.dumps({"sufficient": False, "segments": []}))
     assert abstained.outcome is Outcome.ABSTAINED
-    assert restyled(abstained, CitationStyle.INLINE, OutputFormat.JSON) == result_of(abstained)
+    assert restyle(abstained, CitationStyle.INLINE, OutputFormat.JSON) == result_of(abstained)
     job_view = view(SEGMENTS)
     assert job_view.record is not None
     old = JobView(**{**_fields(job_view), "record": job_view.record.model_copy(update={"canonical": None})})
-    result = restyled(old, CitationStyle.INLINE)
+    result = restyle(old, CitationStyle.INLINE)
     assert result.response == result_of(old).response
     assert "no canonical form" in result.warnings[-1]
 
@@ -174,14 +174,14 @@ def test_a_supplied_answer_is_not_restyled() -> None:
     job = leased_for_check(request, "")
     final = examine(job, monotonic())
     assert isinstance(final, FinalJob)
-    result = restyled(view_of_final(job, final, datetime.now(UTC)), CitationStyle.FOOTNOTE)
+    result = restyle(view_of_final(job, final, datetime.now(UTC)), CitationStyle.FOOTNOTE)
     assert result.response == request.response
     assert "kept as it stands" in result.warnings[-1]
 
 
 def test_claims_that_were_not_verified_stay_listed_where_a_list_can_stand() -> None:
     for style, output_format in product(CitationStyle, FORMATS):
-        moved = restyled(view(SEGMENTS), style, output_format)
+        moved = restyle(view(SEGMENTS), style, output_format)
         _, rule, below = moved.response.rpartition("\n---\n")
         is_listed = bool(rule) and below.endswith("\n- The editor eats | pancakes daily.")
         assert is_listed is (output_format not in {OutputFormat.JSON, OutputFormat.TABLE}), (style, output_format)

@@ -269,7 +269,7 @@ def _asked(job: JobRow) -> JobRequest:
     """The request, with what a recheck changes of its config."""
     if job.recheck is None:
         return job.request
-    return job.request.model_copy(update={"config": job.recheck.applied(job.request.config)})
+    return job.request.model_copy(update={"config": job.recheck.apply(job.request.config)})
 
 
 def latest_answer(job: JobRow, up_to: int | None) -> AttemptRow | None:

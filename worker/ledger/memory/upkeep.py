@@ -213,7 +213,7 @@ class MemoryUpkeep(MemoryRunning):
         ]
         for job in chosen:
             self._move(job, JobState.SCHEDULED, "recheck")
-            job.step, job.recheck = recheck.applied(job.request.config).check_step, recheck
+            job.step, job.recheck = recheck.apply(job.request.config).check_step, recheck
             self._begin_anew(job)
             self._note(job, "recheck", actor, **recheck.model_dump(mode="json"))
         return [job.new.id for job in chosen]
