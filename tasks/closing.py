@@ -1,18 +1,14 @@
 """How the attempts of a job are closed, and where the job goes then; pure."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from schemas.batch import BatchStatus
 from schemas.failure import Failure, FailureKind
 from schemas.states import HeldReason, JobState
 from tasks.correcting import give_up
 from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, NotNow, Why
 from tasks.retry import Decision, Fail, Fallback, Hold, Retry, Snooze
-
-BUDGET_WAIT = timedelta(seconds=5)
-"""How long a job waits for other reservations of its batch to be settled before it asks for its own again."""
 
 
 def closed(job: Leased, attempt: NewAttempt, outcome: str, *, spent: bool = False, **more: Any) -> ClosedAttempt:
@@ -87,13 +83,3 @@ def not_now(job: Leased, told: NotNow, *, called: bool = False) -> Advance:
     event = None if told.why is Why.LIMIT else "hold" if held else told.why.value
     limited = not held and not called and not job.attempts
     return Advance(JobState.SCHEDULED, job.step, job.round, told.delay, held, event, limited=limited)
-
-
-def over_budget(job: Leased, batch: BatchStatus) -> Advance:
-    """Where a job waits whose batch has no room for its reservation.
-
-    While others hold reservations some of it may come back; after that only a person can add to it.
-    """
-    waits = batch.reserved_usd > 0
-    held, delay = (None, BUDGET_WAIT) if waits else (HeldReason.BUDGET, timedelta(0))
-    return Advance(JobState.SCHEDULED, job.step, job.round, delay, held, "budget")

@@ -28,6 +28,8 @@ class Pace:
     tick: timedelta = timedelta(seconds=1)
     promote_rows: int = 2_000
     expire_rows: int = 500
+    budget_rows: int = 500
+    """Jobs of a batch without money that are held in one statement: calls of the same batch wait for it, some 20 ms."""
     hint_depth: int = 2_000
     """Jobs of a step that are hinted and not yet taken, in all queues together."""
     hint_again_after: timedelta = timedelta(seconds=30)
@@ -63,6 +65,7 @@ class Dispatch:
         """Do each duty once. A failing duty is logged and does not keep the others from their turn."""
         duties: Sequence[Callable[[], Awaitable[object]]] = (
             self._promote,
+            self._settle_budgets,
             self._expire,
             self._throttle,
             self._rescue,
@@ -88,6 +91,9 @@ class Dispatch:
     async def _promote(self) -> None:
         while await self.ledger.promote(self.pace.promote_rows) == self.pace.promote_rows:
             pass
+
+    async def _settle_budgets(self) -> None:
+        await self.ledger.settle_budgets(self.pace.budget_rows)
 
     async def _expire(self) -> None:
         if expired := await self.ledger.expire(self.pace.expire_rows):

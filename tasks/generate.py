@@ -17,7 +17,7 @@ from schemas.prompt import Prompt
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
 from tasks.attempts import MAX_UNKNOWN, OVERTIME_S, failure_of, new_attempt, opened
-from tasks.closing import advance_of, closed, cost_of, cut_off, not_now, outcome_of, over_budget, spent_of
+from tasks.closing import advance_of, closed, cost_of, cut_off, not_now, outcome_of, spent_of
 from tasks.correcting import active_correction, give_up
 from tasks.errors import ConfigurationError, InputError, LedgerError, ProviderError, ServiceUnavailable, Unstorable
 from tasks.finish import Findings, completed, failed, fallback_text, total_ms
@@ -214,12 +214,9 @@ class Generate:
         elif status is Opened.TWIN:
             await self._move(job, look_again(job, timedelta(0), self.jitter()))
         elif status is Opened.OVER_BUDGET:
-            then = over_budget(job, await self.ledger.batch_status(job.batch_id))
-            if then.held_reason is not None and job.round:
-                # There is an answer already: better that than a job that waits for more money.
-                then = give_up(job, "the batch's budget was used up")
-            await self._move(job, then)
-        # LOST: someone else has the job now.
+            # There is an answer already: what money comes back is for jobs without one.
+            await self._move(job, give_up(job, "the batch's budget was used up"))
+        # LOST: someone else has the job now. HELD: it waits for money.
 
     async def _answer(
         self, job: Leased, planned: Planned, attempt: NewAttempt, watch: Stopwatch, turns: Turns, *, permit: Permit

@@ -25,7 +25,7 @@ from tasks.attempts import (
 from tasks.batching import CpuBatcher
 from tasks.checkers.answer import ClaimFinding
 from tasks.checkers.judge import NO_JUDGE, Heard, Question, as_put_before
-from tasks.closing import advance_of, closed, cost_of, cut_off, outcome_of, over_budget
+from tasks.closing import advance_of, closed, cost_of, cut_off, outcome_of
 from tasks.errors import ConfigurationError, ProviderError, Unstorable
 from tasks.hearing import Hearing
 from tasks.ports import (
@@ -205,13 +205,10 @@ class Judging:
         return None
 
     async def _not_opened(self, job: Leased, status: Opened) -> None:
-        key = LeaseKey(job.job_id, job.token)
         if status is Opened.ANSWERED:
             # An earlier call's answer came after all: the next lease brings it.
-            await self.ledger.defer(key, Advance(JobState.SCHEDULED, job.step, job.round))
-        elif status is Opened.OVER_BUDGET:
-            await self.ledger.defer(key, over_budget(job, await self.ledger.batch_status(job.batch_id)))
-        # LOST: someone else has the job now.
+            await self.ledger.defer(LeaseKey(job.job_id, job.token), Advance(JobState.SCHEDULED, job.step, job.round))
+        # LOST: someone else has the job now. HELD: it waits for money.
 
     async def _call(
         self, job: Leased, provider: Provider, call: Call, attempt: NewAttempt, permit: Permit

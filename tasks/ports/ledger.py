@@ -93,7 +93,9 @@ class Ledger(Protocol):
     async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
         """Write attempts before their calls; one status per attempt, in order. Reserves budget in the same statement.
 
-        Only under a lease that holds: of a rescue, a cancel and this, whichever comes first wins.
+        Only under a lease that holds: of a rescue, a cancel and this, whichever comes first wins. In order, what does not
+        fit into a budget leaves its room to the next; its job is held (``HELD``) until money comes back or the budget is
+        raised. A call that reserves nothing always fits.
         Of identical calls that may wait for each other (``share.wait``) one is opened, also when they come at once.
         """
         ...
@@ -169,6 +171,14 @@ class Ledger(Protocol):
         """
         ...
 
+    async def settle_budgets(self, rows: int) -> int:
+        """Let jobs go on that wait for money, as far as there is some; returns how many jobs were changed.
+
+        In a batch without money hold those that did not begin, ``rows`` at a time: no call of theirs could be paid for.
+        Closing an attempt lets jobs go on by itself; this is for what a crash left undone.
+        """
+        ...
+
     async def backlog(self, step: Step, at_most: int) -> int:
         """How many jobs are available for a step, counted up to ``at_most``."""
         ...
@@ -224,7 +234,10 @@ class Ledger(Protocol):
         ...
 
     async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:
-        """Change a batch's ceiling and release the jobs held for it."""
+        """Change a batch's ceiling and release the jobs held for it.
+
+        What it has no money for is held again.
+        """
         ...
 
     # reading

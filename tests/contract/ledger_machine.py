@@ -207,7 +207,7 @@ class LedgerMachine(RuleBasedStateMachine):
         number = 1 + len(self.model.jobs[leased.job_id].calls)
         share = self.terms if shares and leased.step is Step.GENERATE else None
         new = make_attempt(leased, reserved_usd=Decimal(usd), number=number, share=share)
-        (opened,) = self.do(self.ledger.open_attempts([new]), touched=[leased.job_id])
+        (opened,) = self.do(self.ledger.open_attempts([new]), "open_attempts", touched=[leased.job_id])
         expected, call = self.model.open(leased, new)
         assert opened is expected
         if opened is Opened.OPENED:
@@ -243,6 +243,9 @@ class LedgerMachine(RuleBasedStateMachine):
         closed = ending(call, how, cost_usd)
         advanced = self.do(self.ledger.close_attempts([closed]), "close_attempts", touched=[closed.job_id])
         assert advanced == ({closed.job_id} if self.model.close(call, closed) else set())
+        # Closing lets jobs go on where money came back; a duty says how many are changed then.
+        self.model.settle()
+        self.do(self.ledger.settle_budgets(ALL), "close_attempts", "settle_budgets", "hold")
 
     @precondition(lambda self: any(leased.step is Step.CHECK for leased in self.held()))
     @rule(pick=picks, stale=seldom, fails=seldom)

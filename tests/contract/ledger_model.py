@@ -58,6 +58,8 @@ class Job:
     step: Step = Step.GENERATE
     round: int = 0
     held: HeldReason | None = None
+    needs: Decimal | None = None
+    """What it waits for, or was let go with and has not reserved yet."""
     outcome: Outcome | None = None
     token: UUID | None = None
     lease_until: float = 0.0
@@ -107,6 +109,10 @@ class Model:
     ceilings: dict[UUID, Decimal | None] = field(default_factory=dict)
     paused: set[UUID] = field(default_factory=set)
     """Batches."""
+    least: dict[UUID, Decimal] = field(default_factory=dict)
+    """What a job of these batches needs at least, when it was last looked at."""
+    unheld: set[UUID] = field(default_factory=set)
+    """Batches whose jobs that did not begin are still to be held."""
 
     def of_batch(self, batch_id: UUID) -> list[Job]:
         """The jobs of a batch."""
@@ -158,9 +164,79 @@ class Model:
             return Opened.TWIN, call
         total = self.reserved_usd(job.batch_id) + self.spent_usd(job.batch_id) + new.reserved_usd
         if ceiling is not None and total > ceiling:
-            return Opened.OVER_BUDGET, call
+            if any(one.open and one.attempt.token == job.token for one in job.calls):
+                return Opened.OVER_BUDGET, call
+            self._wait(job, new.reserved_usd)
+            return Opened.HELD, call
+        job.needs = None
         job.calls.append(call)
         return Opened.OPENED, call
+
+    # ---- jobs that wait for money
+
+    def _wait(self, job: Job, usd: Decimal) -> None:
+        if job.batch_id not in self.least:
+            self.unheld.add(job.batch_id)
+        self.least[job.batch_id] = min(usd, self.least.get(job.batch_id, usd))
+        self._hold(job, usd)
+
+    def _hold(self, job: Job, usd: Decimal) -> None:
+        job.goes(JobState.SCHEDULED)
+        job.held, job.needs, job.due = HeldReason.BUDGET, usd, self.now
+
+    def _left(self, batch_id: UUID) -> Decimal:
+        ceiling = self.ceilings[batch_id]
+        if ceiling is None:
+            return Decimal("Infinity")
+        return ceiling - self.reserved_usd(batch_id) - self.spent_usd(batch_id)
+
+    def _unpromised(self, batch_id: UUID) -> Decimal:
+        promised = [job.needs for job in self.of_batch(batch_id) if job.active and job.held is None]
+        return self._left(batch_id) - totals(promised)
+
+    def _waiting(self, batch_id: UUID) -> list[tuple[Decimal, UUID, Job]]:
+        held = [job for job in self.of_batch(batch_id) if job.held is HeldReason.BUDGET]
+        return sorted((job.needs, job.id, job) for job in held if job.needs is not None)
+
+    def settle(self) -> int:
+        """Let jobs go on as far as there is money; hold what did not begin where there is none; how many."""
+        changed = 0
+        for batch_id in self.ceilings:
+            funded = self._fund(batch_id)
+            if not funded and batch_id in self.unheld and batch_id in self.least:
+                funded = self._hold_rest(batch_id)
+            changed += funded
+        return changed
+
+    def _fund(self, batch_id: UUID) -> int:
+        least = self.least.get(batch_id)
+        if least is None or batch_id in self.paused or self._left(batch_id) < least:
+            return 0
+        funded = 0
+        for usd, _, job in self._waiting(batch_id):
+            if usd > self._unpromised(batch_id):
+                break
+            job.goes(JobState.AVAILABLE)
+            funded += 1
+        self.least.pop(batch_id)
+        if waiting := self._waiting(batch_id):
+            self.least[batch_id] = waiting[0][0]
+        return funded
+
+    def _hold_rest(self, batch_id: UUID) -> int:
+        if self._unpromised(batch_id) >= self.least[batch_id]:
+            return 0
+        self.unheld.discard(batch_id)
+        rest = [
+            job
+            for job in self.of_batch(batch_id)
+            if (job.state, job.step, job.round, job.needs) == (JobState.AVAILABLE, Step.GENERATE, 0, None)
+        ]
+        for job in rest:
+            self._hold(job, self.least[batch_id])
+        return len(rest)
+
+    # ---- answers that are shared
 
     def _sharing(self) -> list[tuple[Job, Call]]:
         """The calls that share their answers: they are all identical here."""
@@ -190,7 +266,7 @@ class Model:
             return Sharing.UNDER_WAY if self.under_way(job) else Sharing.NONE
         job.calls.append(call)
         job.winners[call.key] = new.id
-        job.step = Step.CHECK
+        job.step, job.needs = Step.CHECK, None
         job.goes(JobState.AVAILABLE)
         return Sharing.TAKEN
 
@@ -214,6 +290,8 @@ class Model:
         """Move a running job on."""
         if job.round != then.round and then.state is JobState.SCHEDULED:
             job.correction = then.correction
+        if job.step is not then.step:
+            job.needs = None
         job.step, job.round = then.step, then.round
         if then.state is JobState.SCHEDULED:
             job.due = self.now + then.delay.total_seconds()
@@ -253,8 +331,12 @@ class Model:
 
     def release(self, reason: HeldReason, batch_id: UUID | None = None) -> int:
         """Lift this hold from all jobs, or a batch's; whether dispatch has to promote them first is left open."""
+        if reason is HeldReason.BUDGET:
+            self.unheld |= self.least.keys() & (self.ceilings.keys() if batch_id is None else {batch_id})
         held = [job for job in self.jobs.values() if job.held is reason and batch_id in {None, job.batch_id}]
         for job in held:
+            if reason is HeldReason.BUDGET:
+                job.needs = None
             # In a batch that is paused a job goes on only when the batch does.
             job.held = HeldReason.BATCH_PAUSED if job.batch_id in self.paused else None
         return len(held)
@@ -290,7 +372,7 @@ class Model:
         """Start a new run."""
         job.goes(JobState.SCHEDULED)
         job.run, job.round, job.step, job.due, job.outcome = job.run + 1, 0, job.first_step, self.now, None
-        job.correction, job.published, job.rechecks = None, False, False
+        job.correction, job.published, job.rechecks, job.needs = None, False, False, None
 
     def recheck(self, job: Job) -> bool:
         """Check the answer again in a new run; whether there is one."""
@@ -302,7 +384,7 @@ class Model:
             return False
         job.goes(JobState.SCHEDULED)
         job.run, job.step, job.due, job.outcome = job.run + 1, Step.CHECK, self.now, None
-        job.correction, job.published = None, False
+        job.correction, job.published, job.needs = None, False, None
         return True
 
 

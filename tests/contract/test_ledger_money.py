@@ -1,10 +1,11 @@
 """Money: a ceiling reserved before each call, every cost recorded once, unknown outcomes charged at worst case."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import Leased, Ledger, Opened
+from tasks.ports import Leased, Ledger, Opened, Purpose
 from tests.builders import (
     closed_error,
     closed_ok,
@@ -21,8 +22,10 @@ from tests.contract.driving import (
     ACTOR,
     LEASE,
     finish,
+    generate,
     open_one,
     state,
+    states,
     submit_many,
     take,
     take_one,
@@ -64,27 +67,30 @@ async def test_the_ceiling_is_kept_in_order_within_a_call(ledger: Ledger) -> Non
 
     opened = await ledger.open_attempts(attempts)
 
-    assert opened == [Opened.OPENED, Opened.OVER_BUDGET, Opened.OPENED, Opened.OVER_BUDGET]
+    assert opened == [Opened.OPENED, Opened.HELD, Opened.OPENED, Opened.HELD]
     assert await money(ledger, leased[0]) == (Decimal(1), 0)
     assert (await ledger.job_detail(leased[1].job_id)).attempts == ()
-    assert await state(ledger, leased[1].job_id) is JobState.RUNNING
+    waiting = await view(ledger, leased[1].job_id)
+    assert (waiting.state, waiting.held_reason) == (JobState.SCHEDULED, HeldReason.BUDGET)
 
 
 async def test_what_was_spent_counts_against_the_ceiling(ledger: Ledger) -> None:
     one, two = await leased_under(ledger, "1", number=2)
     attempt = await open_one(ledger, one, reserved_usd=Decimal("0.9"))
     refused = make_attempt(two, reserved_usd=Decimal("0.9"))
-    assert await ledger.open_attempts([refused]) == [Opened.OVER_BUDGET]
+    assert await ledger.open_attempts([refused]) == [Opened.HELD]
 
     await ledger.close_attempts([closed_ok(one, attempt, answer=make_answer(cost_usd=Decimal("0.2")))])
 
-    assert await ledger.open_attempts([refused]) == [Opened.OVER_BUDGET]
-    assert await ledger.open_attempts([make_attempt(two, reserved_usd=Decimal("0.8"))]) == [Opened.OPENED]
+    assert (await view(ledger, two.job_id)).held_reason == HeldReason.BUDGET
+    await ledger.set_budget(two.batch_id, Decimal("1.1"), ACTOR)
+    again = await take_one(ledger, two.job_id)
+    assert await ledger.open_attempts([make_attempt(again, reserved_usd=Decimal("0.9"))]) == [Opened.OPENED]
 
 
 async def test_a_ceiling_of_nothing_allows_nothing(ledger: Ledger) -> None:
     (leased,) = await leased_under(ledger, "0")
-    assert await ledger.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.000001"))]) == [Opened.OVER_BUDGET]
+    assert await ledger.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.000001"))]) == [Opened.HELD]
 
 
 async def test_without_a_ceiling_there_is_always_room(ledger: Ledger) -> None:
@@ -98,7 +104,7 @@ async def test_a_batch_does_not_pay_for_another(ledger: Ledger) -> None:
     (rich,) = await leased_under(ledger, "10")
     attempts = [make_attempt(one, reserved_usd=Decimal(1)) for one in (poor, rich)]
 
-    assert await ledger.open_attempts(attempts) == [Opened.OVER_BUDGET, Opened.OPENED]
+    assert await ledger.open_attempts(attempts) == [Opened.HELD, Opened.OPENED]
 
 
 async def test_a_refused_call_frees_its_reservation(ledger: Ledger) -> None:
@@ -128,7 +134,7 @@ async def test_more_than_was_reserved_is_recorded_as_it_is(ledger: Ledger) -> No
     await ledger.close_attempts([closed_ok(one, attempt, answer=make_answer(cost_usd=Decimal("1.5")))])
 
     assert await money(ledger, one) == (0, Decimal("1.5"))
-    assert await ledger.open_attempts([make_attempt(two, reserved_usd=Decimal("0.01"))]) == [Opened.OVER_BUDGET]
+    assert await ledger.open_attempts([make_attempt(two, reserved_usd=Decimal("0.01"))]) == [Opened.HELD]
 
 
 async def test_an_unknown_price_is_not_called_zero(ledger: Ledger) -> None:
@@ -151,7 +157,7 @@ async def test_an_unknown_outcome_is_charged_at_worst_case(ledger: Ledger) -> No
     detail = await ledger.job_detail(leased.job_id)
     assert detail.view.cost_usd == Decimal("0.7")
     assert Decimal(str(detail.attempts[0]["cost_usd"])) == Decimal("0.7")
-    assert await ledger.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.4"))]) == [Opened.OVER_BUDGET]
+    assert await ledger.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.4"))]) == [Opened.HELD]
 
 
 async def test_unknown_twice_is_charged_once(ledger: Ledger, clock: Clock) -> None:
@@ -268,3 +274,101 @@ async def test_a_lease_says_what_the_job_cost_so_far(ledger: Ledger) -> None:
 
     assert checked.max_cost_usd is None
     assert checked.cost_usd == Decimal("0.3")
+
+
+# ---- jobs that wait for money --------------------------------------------------------------------------------------
+
+
+async def held(ledger: Ledger, jobs: Sequence[Leased]) -> list[bool]:
+    """Which of the jobs wait for money."""
+    return [one.held_reason == HeldReason.BUDGET for one in await ledger.views([job.job_id for job in jobs])]
+
+
+async def test_money_that_comes_back_lets_as_many_go_on_as_it_is_enough_for(ledger: Ledger) -> None:
+    leased = await leased_under(ledger, "1", number=5)
+    attempts = [make_attempt(one, reserved_usd=Decimal("0.4")) for one in leased]
+    assert await ledger.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, *[Opened.HELD] * 3]
+
+    await ledger.close_attempts([closed_ok(leased[0], attempts[0], cost_usd=Decimal("0.1"), then=to_check(leased[0]))])
+
+    assert await held(ledger, leased) == [False, False, False, True, True]
+    # What was promised to the one is not promised again.
+    assert await ledger.settle_budgets(100) == 0
+    again = await take_one(ledger, leased[2].job_id)
+    await open_one(ledger, again, reserved_usd=Decimal("0.4"))
+    assert await ledger.settle_budgets(100) == 0
+    assert await held(ledger, leased[3:]) == [True, True]
+
+
+async def test_a_smaller_job_goes_on_before_a_bigger_one_that_does_not_fit(ledger: Ledger) -> None:
+    calling, big, small = await leased_under(ledger, "1", number=3)
+    attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
+    reservations = [make_attempt(big, reserved_usd=Decimal("0.8")), make_attempt(small, reserved_usd=Decimal("0.3"))]
+    assert await ledger.open_attempts(reservations) == [Opened.HELD, Opened.HELD]
+
+    await ledger.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.6"), then=to_check(calling))])
+
+    assert await held(ledger, [big, small]) == [True, False]
+
+
+async def test_jobs_that_did_not_begin_are_held_with_the_first_that_is_refused(ledger: Ledger) -> None:
+    batch = make_batch(max_cost_usd=Decimal("0.5"))
+    receipt = await submit_many(ledger, 7, batch=batch)
+    first, second = await take(ledger, receipt.job_ids[:2])
+    await generate(ledger, first)
+    assert await ledger.open_attempts([make_attempt(second, reserved_usd=Decimal("0.6"))]) == [Opened.HELD]
+
+    assert await ledger.settle_budgets(3) == 5
+
+    assert await ledger.settle_budgets(3) == 0
+    assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE, *[JobState.SCHEDULED] * 6]
+    assert (await ledger.batch_status(batch.id)).held == {HeldReason.BUDGET: 6}
+    await ledger.set_budget(batch.id, Decimal(5), ACTOR)
+    assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE] * 7
+
+
+async def test_a_check_that_needs_no_money_goes_on(ledger: Ledger) -> None:
+    answered, waiting = await leased_under(ledger, "0.5", number=2)
+    await generate(ledger, answered)
+    await ledger.open_attempts([make_attempt(waiting, reserved_usd=Decimal("0.6"))])
+    await ledger.settle_budgets(100)
+
+    checking = await take_one(ledger, answered.job_id, Step.CHECK)
+    await open_one(ledger, checking, reserved_usd=Decimal(0))
+    await finish(ledger, checking)
+
+
+async def test_a_second_round_does_not_wait_for_money(ledger: Ledger) -> None:
+    (leased,) = await leased_under(ledger, "0.5")
+    attempt = make_attempt(leased, Purpose.REASK, reserved_usd=Decimal("0.6"))
+
+    assert await ledger.open_attempts([attempt]) == [Opened.OVER_BUDGET]
+
+    assert await state(ledger, leased.job_id) is JobState.RUNNING
+
+
+async def test_a_promise_that_nobody_takes_is_taken_back(ledger: Ledger) -> None:
+    calling, one, two = await leased_under(ledger, "1", number=3)
+    attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
+    await ledger.open_attempts([make_attempt(job, reserved_usd=Decimal("0.5")) for job in (one, two)])
+    await ledger.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.2"), then=to_check(calling))])
+    assert await held(ledger, [one, two]) == [False, True]
+
+    await ledger.cancel([one.job_id], ACTOR)
+
+    assert await ledger.settle_budgets(100) == 1
+    assert await held(ledger, [two]) == [False]
+
+
+async def test_a_paused_batch_lets_nothing_go_on_for_money(ledger: Ledger) -> None:
+    calling, waiting = await leased_under(ledger, "1", number=2)
+    attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
+    await ledger.open_attempts([make_attempt(waiting, reserved_usd=Decimal("0.5"))])
+    await ledger.pause_batch(calling.batch_id, ACTOR, paused=True)
+    await ledger.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.1"), then=to_check(calling))])
+    assert await held(ledger, [waiting]) == [True]
+
+    await ledger.pause_batch(calling.batch_id, ACTOR, paused=False)
+
+    assert await ledger.settle_budgets(100) == 1
+    assert await held(ledger, [waiting]) == [False]

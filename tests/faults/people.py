@@ -1,5 +1,7 @@
 """Deadlines, cancels and retries that meet calls under way, and producers that say everything twice."""
 
+from decimal import Decimal
+
 from tests.acceptance.conftest import questions
 from tests.faults.ground import Account, Ground
 from tests.faults.listing import JOBS, experiment
@@ -79,3 +81,26 @@ def shared_and_killed(here: Ground) -> Account:
     assert distinct <= account.calls <= distinct + account.unknown, "each request is paid for once, or its call unknown"
     assert here.count("attempt WHERE shared_from IS NOT NULL") == distinct * (often - 1)
     return account
+
+
+@experiment("a budget used up in mid-run, and raised", jobs=0, latency_s=0.3)
+def budget_used_up(here: Ground) -> Account:
+    jobs, paid = 240, 80
+    here.submit(questions(1))
+    here.work()
+    here.until(here.done, what="the price of a job")
+    ceiling = Decimal(here.one("SELECT max(cost_usd) FROM attempt")) * paid
+    batch_id, _ = here.submit(questions(jobs), max_cost_usd=ceiling.quantize(Decimal("0.000001")))
+    here.until(
+        lambda: here.count("job WHERE held_reason IS DISTINCT FROM 'budget' AND finished_at IS NULL") == 0,
+        within_s=120,
+        what="a settled budget",
+    )
+    last = "SELECT extract(epoch FROM now() - max(opened_at)) FROM attempt"
+    assert here.one(last) < 15, "a used-up budget is settled soon after its last call"
+    # The worst case of a call is several times its cost, so the last few jobs wait for what the others give back.
+    assert here.count("job WHERE finished_at IS NOT NULL") > paid * 0.8
+    assert here.one("SELECT spent_usd + reserved_usd <= max_cost_usd FROM batch WHERE id = %s", batch_id)
+    here.mended()
+    here.ask(lambda ledger: ledger.set_budget(batch_id, None, "ada"))
+    return here.settled(here.account(jobs + 1))

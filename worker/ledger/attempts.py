@@ -1,21 +1,26 @@
 """Opens attempts before their calls and closes them after: where money, answers and progress are written."""
 
+import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 import orjson
 
 from schemas.states import JobState
+from tasks.errors import LedgerError, LedgerUnavailable
 from tasks.ports import ClosedAttempt, NewAttempt, Opened
+from worker.ledger.budgets import HAS_ROOM, fund
 from worker.ledger.database import Database
 from worker.ledger.locking import lock_batches
 from worker.ledger.sharing import SHAREABLE, UNDER_WAY, attempt_columns, first_of_each, locks_of
 
+log = logging.getLogger(__name__)
+
 _OPEN = (
     """
-WITH given AS (
+WITH RECURSIVE given AS (
     -- Known is what an earlier try wrote whose commit was not heard of.
     SELECT d.*, EXISTS (SELECT FROM attempt a WHERE a.id = d.id) AS known
     FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(batch_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[],
@@ -26,8 +31,9 @@ WITH given AS (
     AS d(id, job_id, batch_id, token, run, round, purpose, number, lane, provider, model, hash, reserve,
          share_key, share_within, share_wait, ord)
 ), ours AS (
-    SELECT d.*, EXISTS (SELECT FROM completion c WHERE c.job_id = d.job_id AND c.run = d.run AND c.round = d.round
-                                                 AND c.purpose = d.purpose AND c.won) AS answered,
+    SELECT d.*, j.needs_usd,
+           EXISTS (SELECT FROM completion c WHERE c.job_id = d.job_id AND c.run = d.run AND c.round = d.round
+                                              AND c.purpose = d.purpose AND c.won) AS answered,
            CASE WHEN d.share_key IS NULL THEN false ELSE EXISTS ("""
     + SHAREABLE
     + """) OR EXISTS ("""
@@ -44,13 +50,47 @@ WITH given AS (
         "b.id, b.max_cost_usd - b.reserved_usd - b.spent_usd AS usd",
     )
     + """
-), fit AS (
-    SELECT o.*, r.usd IS NULL OR sum(o.reserve) OVER (PARTITION BY o.batch_id ORDER BY o.ord) <= r.usd AS fits
+), asking AS (
+    SELECT o.*, r.usd AS room, sum(o.reserve) OVER (PARTITION BY o.batch_id) AS total,
+           row_number() OVER (PARTITION BY o.batch_id ORDER BY o.ord) AS place
     FROM ours o LEFT JOIN room r ON r.id = o.batch_id WHERE NOT (o.answered OR o.known OR o.twin)
+), fill AS (
+    -- Where a batch has no room for all, one after the other: what does not fit leaves its room to the next.
+    SELECT DISTINCT batch_id, room, 0::bigint AS place, NULL::uuid AS id, 0::numeric AS used, false AS fits
+    FROM asking WHERE total > room
+    UNION ALL
+    SELECT a.batch_id, f.room, a.place, a.id,
+           f.used + CASE WHEN f.used + a.reserve <= f.room THEN a.reserve ELSE 0 END,
+           a.reserve = 0 OR f.used + a.reserve <= f.room
+    FROM fill f JOIN asking a ON a.batch_id = f.batch_id AND a.place = f.place + 1
+), fit AS (
+    SELECT a.*, coalesce(f.fits, true) AS fits FROM asking a LEFT JOIN fill f ON f.id = a.id
+), refused AS (
+    -- A second round has an answer already: its worker goes on with that one.
+    SELECT f.* FROM fit f
+    WHERE NOT f.fits AND f.purpose IN ('generate', 'judge')
+      AND NOT EXISTS (SELECT FROM fit o WHERE o.job_id = f.job_id AND o.fits)
+      AND NOT EXISTS (SELECT FROM attempt a
+                      WHERE a.job_id = f.job_id AND a.lease_token = f.token AND a.closed_at IS NULL)
+), held AS (
+    UPDATE job j SET state = 'scheduled', held_reason = 'budget', needs_usd = r.reserve, scheduled_at = nightdesk_now(),
+                     hinted_at = NULL, lease_token = NULL, lease_until = NULL, worker = NULL
+    FROM refused r WHERE j.id = r.job_id
+    RETURNING j.id, j.run, j.batch_id, j.needs_usd
+), noted AS (
+    INSERT INTO job_event (job_id, run, kind, actor, detail)
+    SELECT id, run, 'budget', 'worker', jsonb_build_object('held_reason', 'budget', 'needs_usd', needs_usd) FROM held
+), begun AS (
+    -- What was promised to it is reserved now.
+    UPDATE job j SET needs_usd = NULL FROM fit f WHERE f.fits AND f.needs_usd IS NOT NULL AND j.id = f.job_id
 ), reserved AS (
-    UPDATE batch b SET reserved_usd = b.reserved_usd + s.usd
-    FROM (SELECT batch_id, sum(reserve) AS usd FROM fit WHERE fits AND reserve > 0 GROUP BY batch_id) s
-    WHERE b.id = s.batch_id
+    UPDATE batch b SET reserved_usd = b.reserved_usd + s.usd, least_needed_usd = least(b.least_needed_usd, s.least_usd),
+                       hold_from = CASE WHEN b.least_needed_usd IS NULL AND s.least_usd IS NOT NULL THEN 0
+                                        ELSE b.hold_from END
+    FROM (SELECT batch_id, coalesce(sum(reserve) FILTER (WHERE fits), 0) AS usd,
+                 min(reserve) FILTER (WHERE job_id IN (SELECT id FROM held)) AS least_usd
+          FROM fit WHERE reserve > 0 GROUP BY batch_id) s
+    WHERE b.id = s.batch_id AND (s.usd > 0 OR s.least_usd IS NOT NULL)
 ), opened AS (
     INSERT INTO attempt (id, job_id, run, round, purpose, number, lane, provider, model, request_hash, lease_token,
                          reserved_usd, share_key)
@@ -59,7 +99,8 @@ WITH given AS (
     RETURNING id
 )
 SELECT CASE WHEN p.id IS NOT NULL OR o.known THEN 'opened' WHEN d.known THEN 'stale' WHEN o.id IS NULL THEN 'lost'
-            WHEN o.answered THEN 'answered' WHEN o.twin THEN 'twin' ELSE 'over_budget' END AS status
+            WHEN o.answered THEN 'answered' WHEN o.twin THEN 'twin'
+            WHEN d.job_id IN (SELECT id FROM held) THEN 'held' ELSE 'over_budget' END AS status
 FROM given d LEFT JOIN ours o ON o.id = d.id LEFT JOIN opened p ON p.id = d.id
 ORDER BY d.ord
 """
@@ -120,6 +161,9 @@ WITH given AS (
     UPDATE batch b SET reserved_usd = b.reserved_usd - d.released, spent_usd = b.spent_usd + d.spent
     FROM paying p JOIN due d ON d.batch_id = p.id
     WHERE b.id = p.id
+    RETURNING b.id, """
+    + HAS_ROOM
+    + """ AS has_room
 ), moved AS (
     UPDATE job j
     SET cost_usd = j.cost_usd + m.spent_usd,
@@ -146,7 +190,8 @@ WITH given AS (
            jsonb_build_object('delay_s', extract(epoch FROM delay), 'held_reason', held, 'failure', failure)
     FROM moved WHERE moves AND event IS NOT NULL
 )
-SELECT id FROM moved WHERE moves
+SELECT id, false AS is_batch FROM moved WHERE moves
+UNION ALL SELECT id, true FROM paid WHERE has_room
 """
 )
 
@@ -159,18 +204,8 @@ class Attempts:
     async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
         """See ``tasks.ports.Ledger.open_attempts``."""
         first = first_of_each(attempts)
-        opened = dict(zip(first, await self._open_together([attempts[at] for at in first]), strict=True))
+        opened = dict(zip(first, await self._open([attempts[at] for at in first]), strict=True))
         return [opened.get(at, Opened.TWIN) for at in range(len(attempts))]
-
-    async def _open_together(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
-        statuses = await self._open(attempts)
-        # The statement adds up reservations in order and counts refused ones too. Those that would fit alone get
-        # their turn one by one; this happens only at the very end of a budget.
-        refused = [at for at, status in enumerate(statuses) if status is Opened.OVER_BUDGET]
-        if len(attempts) > 1:
-            for at in refused:
-                statuses[at] = (await self._open([attempts[at]]))[0]
-        return statuses
 
     async def _open(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
         if not attempts:
@@ -189,10 +224,20 @@ class Attempts:
     async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
         """See ``tasks.ports.Ledger.close_attempts``."""
         advanced: set[UUID] = set()
+        with_room: set[UUID] = set()
         for wave in _one_per_job(closed):
-            rows = await self._db.rows(_CLOSE, _closing_columns(wave))
-            advanced.update(row.id for row in rows)
+            for row in await self._db.rows(_CLOSE, _closing_columns(wave)):
+                (with_room if row.is_batch else advanced).add(row.id)
+        if with_room:
+            await self._fund(with_room)
         return advanced
+
+    async def _fund(self, batch_ids: Collection[UUID]) -> None:
+        try:
+            await fund(self._db, sorted(batch_ids))
+        except (LedgerUnavailable, LedgerError) as error:
+            # What was closed is committed, and the duty looks again within a second.
+            log.warning("jobs of %d batches that wait for money are left to dispatch: %s", len(batch_ids), error)
 
 
 def _one_per_job(closed: Sequence[ClosedAttempt]) -> Iterator[list[ClosedAttempt]]:

@@ -128,6 +128,7 @@ _DEFER = """
 WITH moved AS (
     UPDATE job j SET state = 'scheduled', step = %(step)s, round = %(round)s,
                      scheduled_at = nightdesk_now() + %(delay)s, held_reason = %(held_reason)s,
+                     needs_usd = CASE WHEN j.step = %(step)s THEN j.needs_usd END,
                      correction = CASE WHEN j.round = %(round)s THEN j.correction ELSE %(correction)s::jsonb END,
                      limited_ms = CASE
                          WHEN (j.step, j.round) <> (%(step)s, %(round)s) THEN NULL

@@ -11,6 +11,7 @@ from tasks.errors import NotFound
 from tasks.ports import OnPage, Page, no_page
 from worker.ledger.closing import cancel_pages
 from worker.ledger.database import Database
+from worker.ledger.locking import lock_batches
 from worker.ledger.pages import change_by, change_pages, each_page, walk
 
 # From here on a lease that meets a job of the batch cancels it: nothing of it is called any more.
@@ -34,7 +35,7 @@ WITH chosen AS (
         -- A deadline that has passed would expire the new run at once.
         deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
-        correction = NULL, recheck = NULL
+        correction = NULL, recheck = NULL, needs_usd = NULL
     FROM job_request r
     WHERE j.id = ANY (ARRAY(SELECT id FROM chosen)) AND r.job_id = j.id
     RETURNING j.id, j.run
@@ -55,7 +56,7 @@ WITH chosen AS (
         step = CASE WHEN coalesce(%(local)s::boolean, {_WANTS_LOCAL}) THEN 'local' ELSE 'check' END,
         deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
-        correction = NULL, recheck = %(recheck)s::jsonb
+        correction = NULL, recheck = %(recheck)s::jsonb, needs_usd = NULL
     FROM job_request r
     WHERE j.id = ANY (ARRAY(SELECT id FROM chosen)) AND r.job_id = j.id
       AND (r.request ->> 'response' IS NOT NULL
@@ -83,7 +84,8 @@ WITH chosen AS (
     SET state = CASE WHEN b.paused OR j.scheduled_at > nightdesk_now() THEN 'scheduled' ELSE 'available' END,
         -- In a batch that is paused a job goes on only when the batch does.
         held_reason = CASE WHEN b.paused THEN 'batch_paused' END,
-        available_at = nightdesk_now(), hinted_at = NULL
+        available_at = nightdesk_now(), hinted_at = NULL,
+        needs_usd = CASE WHEN %(reason)s <> 'budget' THEN j.needs_usd END
     FROM chosen c JOIN batches b ON b.id = c.batch_id
     WHERE j.id = c.id
     RETURNING j.id, j.run
@@ -92,6 +94,14 @@ WITH chosen AS (
     SELECT id, run, 'release', %(actor)s, jsonb_build_object('held_reason', %(reason)s::text) FROM freed
 )
 SELECT id FROM freed
+"""
+
+# What is refused again is held again, with the rest of its batch.
+_HOLD_AGAIN = f"""
+WITH short AS (
+    {lock_batches("SELECT id FROM batch WHERE least_needed_usd IS NOT NULL AND id = coalesce(%(batch_id)s::uuid, id)")}
+)
+UPDATE batch b SET hold_from = 0 FROM short s WHERE b.id = s.id AND b.least_needed_usd IS NOT NULL
 """
 
 _HOLD = f"""
@@ -177,7 +187,10 @@ class PersonVerbs:
         if reason is HeldReason.LANE_PAUSED:
             await self._db.rows("DELETE FROM lane_pause")
         change = change_by(self._db, _RELEASE, {"reason": reason.value, "actor": actor})
-        return len(await change_pages(self._held(batch_id, reason), change, on_page))
+        released = len(await change_pages(self._held(batch_id, reason), change, on_page))
+        if reason is HeldReason.BUDGET:
+            await self._db.rows(_HOLD_AGAIN, {"batch_id": batch_id})
+        return released
 
     async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool, on_page: OnPage = no_page) -> int:
         """See ``tasks.ports.Ledger.pause_batch``; raises ``NotFound``."""

@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from worker.ledger.attempts import Attempts
+from worker.ledger.budgets import Budgets
 from worker.ledger.database import STATEMENT_S, Database
 from worker.ledger.dispatching import Dispatching
 from worker.ledger.erasing import Erasing
@@ -29,6 +30,7 @@ class PostgresLedger(
     Leasing,
     Rescuing,
     Attempts,
+    Budgets,
     SharingVerbs,
     Finals,
     Hearing,

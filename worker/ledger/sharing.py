@@ -77,7 +77,8 @@ WITH given AS (
            prompt
     FROM taking
 ), moved AS (
-    UPDATE job j SET state = 'available', step = t.next_step, rescues = 0, held_reason = NULL, available_at = nightdesk_now(),
+    UPDATE job j SET state = 'available', step = t.next_step, rescues = 0, held_reason = NULL, needs_usd = NULL,
+                     available_at = nightdesk_now(),
                      -- The worker that writes this sends the hint itself, right after the commit.
                      hinted_at = nightdesk_now(), lease_token = NULL, lease_until = NULL, worker = NULL
     FROM taking t WHERE j.id = t.job_id

@@ -60,6 +60,10 @@ batch = Table(
     Column("spent_usd", _MONEY, nullable=False, server_default=text("0")),
     # The part of spent_usd whose attempts are no more: of jobs that were pruned.
     Column("pruned_usd", _MONEY, nullable=False, server_default=text("0")),
+    # The least that a job needs which waits for money; NULL: none waits.
+    Column("least_needed_usd", _MONEY),
+    # The position from which on jobs that did not begin are still to be held; NULL: none.
+    Column("hold_from", Integer),
     Column("paused", Boolean, nullable=False, server_default=text("false")),
     Column("cancelled_at", _INSTANT),
     # The person who cancels, until the last page is done: a lease that meets a job of the batch cancels it, too.
@@ -69,6 +73,7 @@ batch = Table(
     CheckConstraint("reserved_usd >= 0", name="reserved_not_negative"),
     Index("batch_key", "tenant", "key", unique=True, postgresql_where=text("key IS NOT NULL")),
     Index("batch_newest", text("created_at DESC")),
+    Index("batch_short", "id", postgresql_where=text("least_needed_usd IS NOT NULL")),
 )
 
 job = Table(
@@ -90,6 +95,8 @@ job = Table(
     Column("rescues", SmallInteger, nullable=False, server_default=text("0")),
     # Of the stored request, so that a lease adds up what it brings without reading it.
     Column("request_bytes", Integer, nullable=False),
+    # What it wants reserved: of a job that waits for money, or was let go and has not begun.
+    Column("needs_usd", _MONEY),
     Column("priority", SmallInteger, nullable=False, server_default=text("0")),
     Column("scheduled_at", _INSTANT, nullable=False),
     Column("available_at", _INSTANT),
@@ -154,6 +161,15 @@ job = Table(
     Index("job_due", "scheduled_at", postgresql_where=text("state = 'scheduled' AND held_reason IS NULL")),
     # In this order, so that a release walks through one reason's jobs, of one batch or of all.
     Index("job_held", "held_reason", "batch_id", "id", postgresql_where=text("held_reason IS NOT NULL")),
+    # Empty while no budget is used up.
+    Index(
+        "job_needs",
+        "batch_id",
+        "held_reason",
+        "needs_usd",
+        "id",
+        postgresql_where=text("needs_usd IS NOT NULL AND finished_at IS NULL"),
+    ),
     # Without lease_until, so that a renewal changes no index and stays on its page (HOT).
     Index("job_running", "worker", postgresql_where=text("state = 'running'")),
     Index("job_deadline", "deadline", postgresql_where=text("deadline IS NOT NULL AND finished_at IS NULL")),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -26,6 +26,7 @@ from tasks.ports import (
     Limits,
     NotNow,
     Permit,
+    StoredCompletion,
     TokenSink,
     Unheard,
     Unlimited,
@@ -34,7 +35,7 @@ from tasks.ports import (
 from tasks.retry import RetryPolicy
 from tasks.sharing import NOBODY, SharePolicy
 from tasks.trial import Variants
-from tests.builders import make_batch, make_jobs, make_request
+from tests.builders import make_batch, make_completion, make_jobs, make_prompt, make_request, new_id
 from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.memory import MemoryLedger
@@ -356,14 +357,14 @@ def test_a_ledger_that_is_away_for_a_moment_fails_no_job_and_loses_no_paid_answe
     async def story() -> None:
         provider = Scripted(answers())
         desk = Desk(Registry(provider))
-        job = await desk.lease(make_request(), max_cost_usd=Decimal("0.001"))
+        job = await desk.lease(make_request())
 
         async def away(*_: object) -> bool:
             raise LedgerUnavailable("away")
 
         real, desk.ledger.defer = desk.ledger.defer, away  # type: ignore[method-assign]
         with pytest.raises(LedgerUnavailable):
-            await desk.generate(job)
+            await desk.generate(replace(job, stored=StoredCompletion(new_id(), make_completion(), make_prompt(), {})))
 
         assert (await desk.view(job)).state is JobState.RUNNING
         desk.ledger.defer = real  # type: ignore[method-assign]

@@ -23,13 +23,14 @@ from tasks.ports import (
     StoredCompletion,
     risk_of,
 )
-from worker.ledger.memory.tables import OK, PURPOSES, UNKNOWN, AttemptRow, JobRow
+from worker.ledger.memory.budgets import MemoryBudgets
+from worker.ledger.memory.tables import OK, PURPOSES, UNKNOWN, AttemptRow, BatchRow, JobRow
 from worker.ledger.memory.twins import MemoryTwins
 
 _MS = timedelta(milliseconds=1)
 
 
-class MemoryRunning(MemoryTwins):
+class MemoryRunning(MemoryBudgets, MemoryTwins):
     """The fenced verbs, and the one that is never fenced: closing an attempt."""
 
     # leases
@@ -148,6 +149,8 @@ class MemoryRunning(MemoryTwins):
             job.limited_ms, job.rescues = 0.0, 0
         elif advance.limited:
             job.limited_ms += (self._now() - job.available_at + advance.delay) / _MS
+        if job.step is not advance.step:
+            job.needs_usd = None
         job.step, job.round = advance.step, advance.round
         if advance.state is JobState.SCHEDULED:
             job.scheduled_at = self._now() + advance.delay
@@ -173,27 +176,39 @@ class MemoryRunning(MemoryTwins):
             return Opened.ANSWERED
         if new.share is not None and (self._shareable(job, new.share) or self._under_way(job, new.share)):
             return Opened.TWIN
+        return self._reserve(job, new)
+
+    def _reserve(self, job: JobRow, new: NewAttempt) -> Opened:
         batch = job.batch
         committed = batch.reserved_usd + batch.spent_usd + new.reserved_usd
-        if batch.max_cost_usd is not None and committed > batch.max_cost_usd:
-            return Opened.OVER_BUDGET
+        if batch.max_cost_usd is not None and new.reserved_usd and committed > batch.max_cost_usd:
+            if new.purpose not in {Purpose.GENERATE, Purpose.JUDGE} or job.open_attempts(new.token):
+                return Opened.OVER_BUDGET
+            self._wait_for_money(job, new.reserved_usd)
+            return Opened.HELD
         row = AttemptRow(new=new, opened_at=self._now())
         self._attempts[new.id] = row
         job.attempts.append(row)
         batch.reserved_usd += new.reserved_usd
+        job.needs_usd = None
         return Opened.OPENED
 
     async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
         """Close attempts by id alone; move jobs on where the lease still holds."""
         advanced = set()
+        paid: dict[UUID, BatchRow] = {}
         for one in closed:
             self._close(one)
             job = self._jobs.get(one.job_id)
+            if job is not None:
+                paid[job.batch.new.id] = job.batch
             if one.then is not None and job is not None and job.held_by(one.token, one.step):
                 self._advance(job, one.then, "close_attempts")
                 if job.state is JobState.AVAILABLE:
                     job.hinted_at = self._now()  # whoever closes the attempt sends the hint right after
                 advanced.add(one.job_id)
+        for batch in paid.values():
+            self._fund(batch)
         return advanced
 
     def _close(self, closed: ClosedAttempt) -> None:

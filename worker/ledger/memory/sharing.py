@@ -55,6 +55,6 @@ class MemorySharing(MemoryRunning):
         )
         self._attempts[new.id] = row
         job.attempts.append(row)
-        job.step, job.rescues = wanted.then, 0
+        job.step, job.rescues, job.needs_usd = wanted.then, 0, None
         self._move(job, JobState.AVAILABLE, "share")
         job.hinted_at = now  # whoever takes it sends the hint right after

@@ -41,6 +41,10 @@ class BatchRow:
     max_cost_usd: Decimal | None
     reserved_usd: Decimal = Decimal(0)
     spent_usd: Decimal = Decimal(0)
+    least_needed_usd: Decimal | None = None
+    """The least that a job needs which waits for money; None: none waits."""
+    hold_from: int | None = None
+    """Not None: jobs that did not begin are still to be held."""
     paused: bool = False
     cancelled_at: datetime | None = None
     cancelling_by: str | None = None
@@ -89,6 +93,8 @@ class JobRow:
     recheck: Recheck | None = None
     limited_ms: float = 0.0
     held_reason: HeldReason | None = None
+    needs_usd: Decimal | None = None
+    """What it wants reserved: of a job that waits for money, or was let go and has not begun."""
     hinted_at: datetime | None = None
     token: UUID | None = None
     lease_until: datetime | None = None

@@ -220,7 +220,7 @@ class MemoryUpkeep(MemoryRunning):
 
     def _begin_anew(self, job: JobRow) -> None:
         now = self._now()
-        job.run, job.correction, job.limited_ms, job.rescues = job.run + 1, None, 0.0, 0
+        job.run, job.correction, job.limited_ms, job.rescues, job.needs_usd = job.run + 1, None, 0.0, 0, None
         job.due_at = job.scheduled_at = now
         job.outcome = job.started_at = job.finished_at = job.published_at = None
         if job.past_deadline(now):
@@ -232,8 +232,13 @@ class MemoryUpkeep(MemoryRunning):
         return len(_by_page(jobs, lambda page: self._release(page, reason, actor), on_page))
 
     def _release(self, jobs: Sequence[JobRow], reason: HeldReason, actor: str) -> list[UUID]:
+        for job in jobs if reason is HeldReason.BUDGET else ():
+            if job.batch.least_needed_usd is not None:
+                job.batch.hold_from = 0
         held = [job for job in jobs if job.state is JobState.SCHEDULED and job.held_reason is reason]
         for job in held:
+            if reason is HeldReason.BUDGET:
+                job.needs_usd = None
             job.held_reason = HeldReason.BATCH_PAUSED if job.batch.paused else None
             if job.held_reason is None and job.scheduled_at <= self._now():
                 self._move(job, JobState.AVAILABLE, "release")

@@ -25,6 +25,8 @@ CREATE TABLE batch (
     reserved_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
     spent_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
     pruned_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
+    least_needed_usd NUMERIC(14, 8),
+    hold_from INTEGER,
     paused BOOLEAN DEFAULT false NOT NULL,
     cancelled_at TIMESTAMP WITH TIME ZONE,
     cancelling_by TEXT,
@@ -37,6 +39,8 @@ CREATE TABLE batch (
 CREATE UNIQUE INDEX batch_key ON batch (tenant, key) WHERE key IS NOT NULL;
 
 CREATE INDEX batch_newest ON batch (created_at DESC);
+
+CREATE INDEX batch_short ON batch (id) WHERE least_needed_usd IS NOT NULL;
 
 CREATE TABLE provider_batch (
     id UUID NOT NULL,
@@ -70,6 +74,7 @@ CREATE TABLE job (
     held_reason TEXT,
     rescues SMALLINT DEFAULT 0 NOT NULL,
     request_bytes INTEGER NOT NULL,
+    needs_usd NUMERIC(14, 8),
     priority SMALLINT DEFAULT 0 NOT NULL,
     scheduled_at TIMESTAMP WITH TIME ZONE NOT NULL,
     available_at TIMESTAMP WITH TIME ZONE,
@@ -118,6 +123,8 @@ CREATE INDEX job_held ON job (held_reason, batch_id, id) WHERE held_reason IS NO
 CREATE UNIQUE INDEX job_idempotency_key ON job (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
 CREATE UNIQUE INDEX job_message_id ON job (tenant, coalesce(message_id, id::text)) WHERE erased_at IS NULL;
+
+CREATE INDEX job_needs ON job (batch_id, held_reason, needs_usd, id) WHERE needs_usd IS NOT NULL AND finished_at IS NULL;
 
 CREATE INDEX job_running ON job (worker) WHERE state = 'running';
 

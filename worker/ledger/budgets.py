@@ -1,0 +1,134 @@
+"""Shares the money of a batch among the jobs that wait for it: held when there is none, let go when some comes back.
+
+A job whose reservation was refused is held, and ``needs_usd`` says how much it wants. The batch keeps the least that any of
+its waiting jobs needs: whoever brings money back sees by that one number whether a job can go on. A job that was let go
+keeps its ``needs_usd`` until it opens its attempt, so that the same money is not promised to two.
+
+From the first refusal on, those of the batch's jobs that did not begin are held too, in pages (``hold_from`` is the position
+of the next), so that they are not leased one after the other only to be refused.
+"""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from worker.ledger.database import Database
+
+FUND_ROWS = 500
+"""Jobs that are let go in one statement: more calls than a worker begins at once."""
+
+HOLD_PAGES = 20
+"""Pages of a batch that are held a tick."""
+
+BATCHES = 100
+"""Batches that are settled a tick."""
+
+# What is promised, but not reserved yet, is spoken for.
+_ROOM = """
+CASE WHEN b.max_cost_usd IS NULL THEN 'infinity'::numeric
+     ELSE b.max_cost_usd - b.reserved_usd - b.spent_usd - coalesce((
+         SELECT sum(j.needs_usd) FROM job j
+         WHERE j.batch_id = b.id AND j.held_reason IS NULL AND j.needs_usd IS NOT NULL AND j.finished_at IS NULL), 0)
+END"""
+
+_LEAST = """(
+    SELECT j.needs_usd FROM job j
+    WHERE j.batch_id = b.id AND j.held_reason = 'budget' AND j.needs_usd IS NOT NULL AND j.finished_at IS NULL
+      AND j.id <> ALL (ARRAY(SELECT id FROM funded))
+    ORDER BY j.needs_usd LIMIT 1)"""
+
+HAS_ROOM = """
+    b.least_needed_usd IS NOT NULL AND NOT b.paused
+    AND (b.max_cost_usd IS NULL OR b.max_cost_usd - b.reserved_usd - b.spent_usd >= b.least_needed_usd)"""
+"""Of a batch ``b``: a job that waits for money may go on, unless what there is was promised to another."""
+
+# In a statement of its own: the next one sees every job that was held before the lock was got.
+_LOCK = "SELECT FROM batch WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR NO KEY UPDATE"
+
+_FUND = f"""
+WITH short AS (
+    SELECT b.id, {_ROOM} AS usd FROM batch b
+    WHERE b.id = ANY(%(ids)b::uuid[]) AND b.least_needed_usd IS NOT NULL AND NOT b.paused
+), fitting AS (
+    SELECT w.id FROM short s CROSS JOIN LATERAL (
+        SELECT n.id, sum(n.needs_usd) OVER (ORDER BY n.needs_usd, n.id) AS usd
+        FROM (SELECT j.id, j.needs_usd FROM job j
+              WHERE j.batch_id = s.id AND j.held_reason = 'budget' AND j.needs_usd <= s.usd AND j.finished_at IS NULL
+              ORDER BY j.needs_usd, j.id LIMIT %(rows)s) n
+    ) w WHERE w.usd <= s.usd
+), chosen AS (
+    SELECT id FROM job WHERE id = ANY (ARRAY(SELECT id FROM fitting)) AND held_reason = 'budget'
+    FOR NO KEY UPDATE SKIP LOCKED
+), funded AS (
+    UPDATE job SET state = 'available', held_reason = NULL, available_at = nightdesk_now(), hinted_at = NULL
+    WHERE id = ANY (ARRAY(SELECT id FROM chosen))
+    RETURNING id
+), noted AS (
+    UPDATE batch b SET least_needed_usd = {_LEAST} FROM short s WHERE b.id = s.id
+)
+SELECT count(*) AS jobs FROM funded
+"""
+
+_HOLD = f"""
+WITH short AS (
+    SELECT b.id, b.hold_from, b.least_needed_usd FROM batch b
+    WHERE b.id = ANY(%(ids)b::uuid[]) AND b.hold_from IS NOT NULL AND {_ROOM} < b.least_needed_usd
+), page AS (
+    SELECT j.id, j.position, j.state = 'available' AND j.step = 'generate' AND j.round = 0 AND j.needs_usd IS NULL AS waits
+    FROM short s CROSS JOIN LATERAL (
+        SELECT * FROM job k WHERE k.batch_id = s.id AND k.position >= s.hold_from ORDER BY k.position LIMIT %(rows)s
+    ) j
+), chosen AS (
+    SELECT id FROM job WHERE id = ANY (ARRAY(SELECT id FROM page WHERE waits)) AND state = 'available'
+    FOR NO KEY UPDATE SKIP LOCKED
+), held AS (
+    UPDATE job j SET state = 'scheduled', held_reason = 'budget', scheduled_at = nightdesk_now(), hinted_at = NULL,
+                     needs_usd = s.least_needed_usd
+    FROM short s WHERE j.id = ANY (ARRAY(SELECT id FROM chosen))
+    RETURNING j.id
+), turned AS (
+    UPDATE batch b SET hold_from = (SELECT max(position) + 1 FROM page HAVING count(*) = %(rows)s)
+    FROM short s WHERE b.id = s.id
+    RETURNING b.hold_from
+)
+SELECT (SELECT count(*) FROM held) AS jobs, (SELECT hold_from FROM turned) IS NOT NULL AS more
+"""
+
+_UNSETTLED = f"""
+SELECT b.id, b.hold_from IS NOT NULL AS holds, ({HAS_ROOM}) AS has_room FROM batch b
+WHERE b.least_needed_usd IS NOT NULL AND (b.hold_from IS NOT NULL OR {HAS_ROOM})
+ORDER BY b.id LIMIT {BATCHES}
+"""
+
+
+async def fund(db: Database, batch_ids: Sequence[UUID]) -> int:
+    """Let jobs that wait for money go on, as many as there is money for; returns how many."""
+    ids = list(batch_ids)
+    rows = await db.rows(_FUND, {"ids": ids, "rows": FUND_ROWS}, first=(_LOCK, {"ids": ids}))
+    return int(rows[0].jobs)
+
+
+async def _hold(db: Database, batch_id: UUID, rows: int) -> int:
+    """Hold the jobs of a batch without money that did not begin; returns how many."""
+    held = 0
+    for _ in range(HOLD_PAGES):
+        (page,) = await db.rows(_HOLD, {"ids": [batch_id], "rows": rows}, first=(_LOCK, {"ids": [batch_id]}))
+        held += int(page.jobs)
+        if not page.more:
+            break
+    return held
+
+
+class Budgets:
+    """The duty of the PostgreSQL ledger that settles budgets."""
+
+    _db: Database
+
+    async def settle_budgets(self, rows: int) -> int:
+        """See ``tasks.ports.Ledger.settle_budgets``."""
+        changed = 0
+        for batch in await self._db.rows(_UNSETTLED):
+            funded = await fund(self._db, [batch.id]) if batch.has_room else 0
+            changed += funded
+            if batch.holds and not funded:
+                changed += await _hold(self._db, batch.id, rows)
+        return changed
