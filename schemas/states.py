@@ -58,7 +58,7 @@ FINAL_STATES = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLE
 
 _S = JobState
 TRANSITIONS: dict[tuple[JobState, JobState], frozenset[str]] = {
-    (_S.SCHEDULED, _S.AVAILABLE): frozenset({"promote", "release", "settle_budgets"}),
+    (_S.SCHEDULED, _S.AVAILABLE): frozenset({"promote", "release", "settle_budgets", "close_attempts"}),
     (_S.SCHEDULED, _S.CANCELLED): frozenset({"cancel"}),
     (_S.SCHEDULED, _S.EXPIRED): frozenset({"expire"}),
     (_S.AVAILABLE, _S.RUNNING): frozenset({"lease"}),

@@ -114,7 +114,7 @@ class Ledger(Protocol):
     async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
         """Close attempts, store answers, charge budgets, and advance jobs; returns the job ids that advanced.
 
-        The first completion of a (run, round, purpose) wins; a later one is kept beside it. Closing again is
+        A late answer releases the job that is held because nobody knew of it. The first completion of a (run, round, purpose) wins; a later one is kept beside it. Closing again is
         harmless: only an open or ``unknown`` attempt changes.
         """
         ...

@@ -333,7 +333,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self._promote_released()
         else:
             reason = HeldReason.UNKNOWN_OUTCOME if duty == "rescue and hold" else None
-            rescued = self.do(self.ledger.rescue(ALL, reason), "rescue")
+            rescued = self.do(self.ledger.rescue(ALL, reason, ALL), "rescue")
             assert set(rescued) == self.model.rescue(reason)
             self.touched.update(self.order)
 
@@ -448,7 +448,7 @@ class LedgerMachine(RuleBasedStateMachine):
     async def _end_all(self) -> None:
         await self.clock.advance(200 * SECOND)
         await self.ledger.expire(ALL)
-        await self.ledger.rescue(ALL, None)
+        await self.ledger.rescue(ALL, None, ALL)
         for batch_id in self.batches:
             await self.ledger.pause_batch(batch_id, ACTOR, paused=False)
         for reason in HeldReason:

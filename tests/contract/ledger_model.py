@@ -273,6 +273,8 @@ class Model:
     def close(self, call: Call, closed: ClosedAttempt) -> bool:
         """Close a call, late or again; whether the job moves on."""
         job = self.jobs[call.leased.job_id]
+        if call.outcome == "unknown" and closed.outcome == "ok":
+            self.lift(job, call, closed)
         if call.outcome in {None, "unknown"}:
             worst_case = closed.outcome == "unknown"
             call.outcome, call.spent = closed.outcome, closed.spent
@@ -285,6 +287,18 @@ class Model:
             return False
         self.advance(job, closed.then)
         return True
+
+    def lift(self, job: Job, call: Call, closed: ClosedAttempt) -> None:
+        """Release a job that is held for the outcome of a call."""
+        attempt = call.attempt
+        if job.held is HeldReason.UNKNOWN_OUTCOME and (job.run, job.round, job.step) == (
+            attempt.run,
+            attempt.round,
+            closed.step,
+        ):
+            job.held = HeldReason.BATCH_PAUSED if job.batch_id in self.paused else None
+            if job.held is None:
+                job.goes(JobState.AVAILABLE)
 
     def advance(self, job: Job, then: Advance) -> None:
         """Move a running job on."""

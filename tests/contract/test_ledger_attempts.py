@@ -422,3 +422,51 @@ async def test_a_part_never_replaces_an_answer(ledger: Ledger) -> None:
         await ledger.close_attempts([close(leased, attempt, answer=part())])
 
     assert await completions(ledger, leased) == [(str(attempt.id), True, "stop", "whole")]
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_a_late_answer_releases_the_job_that_is_held_for_it(
+    ledger: Ledger, clock: Clock, *, paused: bool
+) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await clock.advance(2 * LEASE)
+    await ledger.rescue(10, HeldReason.UNKNOWN_OUTCOME)
+    await ledger.pause_batch(leased.batch_id, ACTOR, paused=paused)
+
+    assert await ledger.close_attempts([closed_ok(leased, attempt, then=to_check(leased))]) == set()
+
+    after = await view(ledger, leased.job_id)
+    if paused:
+        assert (after.state, after.held_reason) == (JobState.SCHEDULED, "batch_paused")
+        await ledger.pause_batch(leased.batch_id, ACTOR, paused=False)
+        await ledger.promote(10)
+    again = await take_one(ledger, leased.job_id)
+    assert again.stored is not None
+    kinds = [event["kind"] for event in (await ledger.job_detail(leased.job_id)).events]
+    assert kinds[:2] == ["rescue", "release"]
+
+
+@pytest.mark.parametrize("how", ["unknown", "another_run", "other_reason"])
+async def test_no_other_closing_releases_a_held_job(ledger: Ledger, clock: Clock, how: str) -> None:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await clock.advance(2 * LEASE)
+    await ledger.rescue(10, HeldReason.UNKNOWN_OUTCOME)
+    if how == "another_run":
+        await ledger.cancel([leased.job_id], ACTOR)
+        await ledger.retry([leased.job_id], ACTOR)
+        await ledger.promote(10)
+        await open_one(ledger, await take_one(ledger, leased.job_id))
+        await clock.advance(2 * LEASE)
+        await ledger.rescue(10, HeldReason.UNKNOWN_OUTCOME)
+    elif how == "other_reason":
+        await ledger.release(None, HeldReason.UNKNOWN_OUTCOME, ACTOR)
+        await ledger.pause_batch(leased.batch_id, ACTOR, paused=True)
+    held = (await view(ledger, leased.job_id)).held_reason
+
+    close = closed_unknown if how == "unknown" else closed_ok
+    await ledger.close_attempts([close(leased, attempt, then=to_check(leased))])
+
+    after = await view(ledger, leased.job_id)
+    assert (after.state, after.held_reason) == (JobState.SCHEDULED, held)

@@ -68,6 +68,24 @@ def test_check_constraints_are_those_of_the_tables(database_url: str) -> None:
     assert {name for (name,) in rows} == declared
 
 
+def test_storage_settings_are_those_of_the_tables(database_url: str) -> None:
+    declared = {
+        (table.name, name.removeprefix("toast."), name.startswith("toast."), str(value))
+        for table in metadata.tables.values()
+        for name, value in (table.dialect_options["postgresql"]["with"] or {}).items()
+    }
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute(
+            """
+            SELECT coalesce(o.relname, c.relname), split_part(p, '=', 1), o.relname IS NOT NULL, split_part(p, '=', 2)
+            FROM pg_class c LEFT JOIN pg_class o ON o.reltoastrelid = c.oid CROSS JOIN unnest(c.reloptions) p
+            WHERE coalesce(o.relnamespace, c.relnamespace) = 'public'::regnamespace AND c.relkind IN ('r', 't')
+            """
+        ).fetchall()
+
+    assert set(rows) == declared
+
+
 def test_record_table_and_schema_have_the_same_fields() -> None:
     assert {column.name for column in generation_record.columns} == set(GenerationRecord.model_fields)
 

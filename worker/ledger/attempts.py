@@ -128,6 +128,9 @@ WITH given AS (
            CASE WHEN a.closed_at IS NULL THEN a.reserved_usd ELSE 0 END AS released_usd,
            coalesce(a.cost_usd, 0) AS charged_before_usd,
            d.next_state IS NOT NULL AND j.state = 'running' AND j.lease_token = d.token AND j.step = d.step AS moves,
+           -- The answer that the job is held for.
+           a.outcome = 'unknown' AND d.outcome = 'ok' AND j.state = 'scheduled' AND j.held_reason = 'unknown_outcome'
+               AND (j.run, j.round, j.step) = (a.run, a.round, d.step) AS frees,
            -- However late an answer comes: of a job that was erased its cost is kept, and no word of it.
            j.erased_at IS NOT NULL AS erased
     FROM given d JOIN attempt a ON a.id = d.id JOIN job j ON j.id = a.job_id
@@ -167,13 +170,16 @@ WITH given AS (
 ), moved AS (
     UPDATE job j
     SET cost_usd = j.cost_usd + m.spent_usd,
-        state = CASE WHEN m.moves THEN m.next_state ELSE j.state END,
+        state = CASE WHEN m.moves THEN m.next_state WHEN m.frees AND NOT p.paused THEN 'available' ELSE j.state END,
         step = CASE WHEN m.moves THEN m.next_step ELSE j.step END,
         round = CASE WHEN m.moves THEN m.next_round ELSE j.round END,
         scheduled_at = CASE WHEN m.moves AND m.next_state = 'scheduled' THEN nightdesk_now() + m.delay
                             ELSE j.scheduled_at END,
-        held_reason = CASE WHEN m.moves THEN m.held ELSE j.held_reason END,
-        available_at = CASE WHEN m.moves AND m.next_state = 'available' THEN nightdesk_now() ELSE j.available_at END,
+        -- In a batch that is paused a job goes on only when the batch does.
+        held_reason = CASE WHEN m.moves THEN m.held WHEN m.frees AND p.paused THEN 'batch_paused'
+                           WHEN m.frees THEN NULL ELSE j.held_reason END,
+        available_at = CASE WHEN m.frees OR (m.moves AND m.next_state = 'available') THEN nightdesk_now()
+                            ELSE j.available_at END,
         limited_ms = CASE WHEN m.moves AND m.next_step <> j.step THEN NULL ELSE j.limited_ms END,
         rescues = CASE WHEN m.moves AND (m.next_step, m.next_round) <> (j.step, j.round) THEN 0 ELSE j.rescues END,
         -- The worker that writes this sends the hint itself, right after the commit.
@@ -182,13 +188,16 @@ WITH given AS (
         lease_until = CASE WHEN m.moves THEN NULL ELSE j.lease_until END,
         worker = CASE WHEN m.moves THEN NULL ELSE j.worker END
     FROM ending m
-    WHERE j.id = m.job_id AND (m.moves OR m.spent_usd <> 0)
-    RETURNING j.id, j.run, m.moves, m.event, m.delay, m.held, m.failure
+    LEFT JOIN LATERAL (SELECT paused FROM batch WHERE m.frees AND id = m.batch_id) p ON true
+    WHERE j.id = m.job_id AND (m.moves OR m.frees OR m.spent_usd <> 0)
+    RETURNING j.id, j.run, m.moves, m.frees, m.event, m.delay, m.held, m.failure
 ), noted AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
     SELECT id, run, event, 'worker',
            jsonb_build_object('delay_s', extract(epoch FROM delay), 'held_reason', held, 'failure', failure)
     FROM moved WHERE moves AND event IS NOT NULL
+    UNION ALL
+    SELECT id, run, 'release', 'worker', '{"held_reason": "unknown_outcome"}'::jsonb FROM moved WHERE frees
 )
 SELECT id, false AS is_batch FROM moved WHERE moves
 UNION ALL SELECT id, true FROM paid WHERE has_room

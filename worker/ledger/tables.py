@@ -35,6 +35,24 @@ metadata = MetaData(
 )
 
 NOW = text("nightdesk_now()")
+
+
+def _by_rows(threshold: int) -> dict[str, str]:
+    """Vacuum and statistics after so many changed rows, however many the table has."""
+    return {
+        f"autovacuum_{what}_{unit}": value
+        for what in ("vacuum", "analyze")
+        for unit, value in (("scale_factor", "0"), ("threshold", str(threshold)))
+    }
+
+
+# Storage settings; their reasons stand beside them in the migration.
+_APPENDED = {"autovacuum_vacuum_insert_scale_factor": "0.05"}
+_LARGE = {**_APPENDED, "toast.autovacuum_vacuum_scale_factor": "0.05"}
+_JOB = {"fillfactor": "80", **_by_rows(20_000)}
+_ATTEMPT = _by_rows(50_000)
+_BATCH = {"fillfactor": "50", "autovacuum_vacuum_scale_factor": "0.02", "autovacuum_vacuum_threshold": "500"}
+_BUSY = {"fillfactor": "50"}
 _MONEY = Numeric(14, 8)
 _INSTANT = DateTime(timezone=True)
 
@@ -74,6 +92,7 @@ batch = Table(
     Index("batch_key", "tenant", "key", unique=True, postgresql_where=text("key IS NOT NULL")),
     Index("batch_newest", text("created_at DESC")),
     Index("batch_short", "id", postgresql_where=text("least_needed_usd IS NOT NULL")),
+    postgresql_with=_BATCH,
 )
 
 job = Table(
@@ -180,6 +199,7 @@ job = Table(
     ),
     # Block ranges cost next to nothing to keep: only a Redis that lost its data makes anyone ask for a span of time.
     Index("job_finished", "finished_at", postgresql_using="brin"),
+    postgresql_with=_JOB,
 )
 
 job_request = Table(
@@ -189,6 +209,7 @@ job_request = Table(
     Column("request", JSONB, nullable=False),
     Column("request_hash", LargeBinary, nullable=False),
     Column("contract_version", SmallInteger, nullable=False),
+    postgresql_with=_LARGE,
 )
 
 attempt = Table(
@@ -233,6 +254,7 @@ attempt = Table(
     Index("attempt_unknown", "job_id", postgresql_where=text("outcome = 'unknown'")),
     # Empty, and never written to, while no tenant shares answers.
     Index("attempt_share_key", "share_key", postgresql_where=text("share_key IS NOT NULL")),
+    postgresql_with=_ATTEMPT,
 )
 
 completion = Table(
@@ -253,6 +275,7 @@ completion = Table(
     Index("completion_winner", "job_id", "run", "round", "purpose", unique=True, postgresql_where=text("won")),
     # As good as empty: answers that came too late, and parts of broken ones.
     Index("completion_beside", "job_id", postgresql_where=text("NOT won")),
+    postgresql_with=_LARGE,
 )
 
 heard_verdict = Table(
@@ -299,6 +322,7 @@ generation_record = Table(
     Column("created_at", _INSTANT, nullable=False, server_default=NOW),
     Column("canonical", JSONB),
     CheckConstraint("status IN ('success', 'partial', 'failed')", name="status_known"),
+    postgresql_with=_LARGE,
 )
 
 job_event = Table(
@@ -312,6 +336,7 @@ job_event = Table(
     Column("actor", Text, nullable=False),
     Column("detail", JSONB, nullable=False, server_default=text("'{}'")),
     Index("job_event_of_job", "job_id", "id"),
+    postgresql_with=_APPENDED,
 )
 
 provider_batch = Table(
@@ -339,6 +364,7 @@ worker = Table(
     Column("steps", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     # Providers to which it gets no connection: provider, since_s (Unix time) and why.
     Column("unreachable", JSONB, nullable=False, server_default=text("'[]'")),
+    postgresql_with=_BUSY,
 )
 
 lane_pause = Table(

@@ -6,7 +6,7 @@ from decimal import Decimal
 from uuid import UUID, uuid4
 
 from schemas.job import JobRequest
-from schemas.states import JobState, Step
+from schemas.states import HeldReason, JobState, Step
 from tasks.ports import (
     Advance,
     ClosedAttempt,
@@ -216,6 +216,8 @@ class MemoryRunning(MemoryBudgets, MemoryTwins):
         if row is None or row.outcome not in {None, UNKNOWN}:
             return
         job, new = self._jobs[row.new.job_id], row.new
+        if row.outcome == UNKNOWN and closed.outcome == OK:
+            self._free(job, new, closed.step)
         if row.closed_at is None:
             job.batch.reserved_usd -= new.reserved_usd
         worst_case = closed.outcome == UNKNOWN and closed.cost_usd is None
@@ -226,6 +228,16 @@ class MemoryRunning(MemoryBudgets, MemoryTwins):
         if closed.answer is not None and (row.answer is None or closed.outcome == OK):
             row.answer = closed.answer
             row.won = closed.outcome == OK and job.winner(new.run, new.round, new.purpose) is None
+
+    def _free(self, job: JobRow, attempt: NewAttempt, step: Step) -> None:
+        """Release a job that is held for the outcome of this attempt."""
+        waits_for = (job.held_reason, job.run, job.round, job.step)
+        if waits_for != (HeldReason.UNKNOWN_OUTCOME, attempt.run, attempt.round, step):
+            return
+        self._note(job, "release", "worker", reason=job.held_reason)
+        job.held_reason = HeldReason.BATCH_PAUSED if job.batch.paused else None
+        if job.held_reason is None:
+            self._move(job, JobState.AVAILABLE, "close_attempts")
 
     # what judges said
 

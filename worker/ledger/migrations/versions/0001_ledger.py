@@ -307,6 +307,20 @@ ALTER TABLE job SET (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 20000
 );
+-- Each attempt is changed once, when its call ends; the default would wait until a fifth of all calls ever made are dead rows.
+ALTER TABLE attempt SET (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000
+);
+-- Changed with every call that is paid for, and few: its versions are cleared while they fit on their page.
+ALTER TABLE batch SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+ALTER TABLE worker SET (fillfactor = 50);
+-- Written once: vacuum has only to mark their pages as visible to all, here and there and not a fifth of them at once.
+-- Of an erased job their large values are dead, which stand in tables of their own.
+ALTER TABLE job_request SET (autovacuum_vacuum_insert_scale_factor = 0.05, toast.autovacuum_vacuum_scale_factor = 0.05);
+ALTER TABLE completion SET (autovacuum_vacuum_insert_scale_factor = 0.05, toast.autovacuum_vacuum_scale_factor = 0.05);
+ALTER TABLE generation_record SET (autovacuum_vacuum_insert_scale_factor = 0.05, toast.autovacuum_vacuum_scale_factor = 0.05);
+ALTER TABLE job_event SET (autovacuum_vacuum_insert_scale_factor = 0.05);
 """
 
 
