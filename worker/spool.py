@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from schemas.failure import Failure, FailureKind
 from tasks.errors import NightdeskError, Unstorable
 from tasks.ports import ClosedAttempt, Ledger
+from worker.ledger.database import hosts_of
 from worker.local.files import make_directory, open_lock, sync_directory, try_lock
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ _ENTRY: TypeAdapter[ClosedAttempt] = TypeAdapter(ClosedAttempt)
 def spool_folder(home: Path, database_url: str) -> Path:
     """Where a home spools for one ledger: answers of one must never be replayed into another."""
     parts = urlsplit(database_url)
-    ledger = f"{parts.hostname}:{parts.port}{parts.path}?{parts.query}"
+    ledger = f"{hosts_of(database_url)}{parts.path}?{parts.query}"
     return home / "spool" / hashlib.sha256(ledger.encode()).hexdigest()[:12]
 
 

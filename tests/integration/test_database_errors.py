@@ -3,12 +3,16 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 
 from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
 from worker.ledger.database import Database
+from worker.ledger.migrate import migrate
+from worker.spool import spool_folder
 
 
 def on_database(database_url: str, work: Callable[[Database], Awaitable[None]], size: int = 1) -> None:
@@ -95,3 +99,23 @@ def test_a_lost_race_is_run_again_at_once(database_url: str) -> None:
         assert (await database.rows("SELECT third_time() AS n"))[0].n == 3
 
     on_database(database_url, work)
+
+
+def test_of_several_hosts_the_one_that_takes_writes_is_used(database_url: str, tmp_path: Path) -> None:
+    parts = urlsplit(database_url)
+    login, _, server = parts.netloc.rpartition("@")
+    several = urlunsplit(parts._replace(netloc=f"{login}@127.0.0.1:1,{server}"))
+    assert spool_folder(tmp_path, several) != spool_folder(tmp_path, database_url)
+    assert migrate(several)[0] is not None
+
+    async def work(database: Database) -> None:
+        await database.rows("DELETE FROM lane_pause")
+
+    on_database(several, work)
+
+    name = psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]
+    change(database_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    with pytest.raises(LedgerUnavailable) as refused:
+        on_database(several, work)
+    assert f"127.0.0.1:1,{server}" in str(refused.value)
+    assert login.rpartition(":")[2] not in str(refused.value)

@@ -9,7 +9,6 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 
 from schemas.record import GenerationRecord
@@ -21,7 +20,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.ledger.record_columns import RECORD_COLUMNS
 from worker.ledger.schema_version import REVISIONS, head_revision
 from worker.ledger.tables import generation_record, metadata
-from worker.ledger.upgrade import script_revisions, sqlalchemy_url
+from worker.ledger.upgrade import engine_of, script_revisions
 
 _SCRIPT = """
 from alembic import op
@@ -44,7 +43,7 @@ def next_version(tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPat
 
 
 def test_migrations_make_what_the_tables_say(database_url: str) -> None:
-    engine = create_engine(sqlalchemy_url(database_url))
+    engine = engine_of(database_url)
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": False})
         differences = compare_metadata(context, metadata)

@@ -21,6 +21,7 @@ import psutil
 import worker
 from worker.cli.exits import WorkerFailed
 from worker.cli.place import Place
+from worker.ledger.database import hosts_of
 from worker.local.files import open_append, tail, write_atomically
 from worker.local.polling import poll
 from worker.local.process import Identity, guard_is_free, hold_guard, is_alive, send_signal
@@ -302,5 +303,5 @@ def _all_records(place: Place) -> list[Path]:
 def _server_key(settings: Settings) -> str:
     assert settings.database_url is not None
     assert settings.redis_url is not None
-    parts = [urlsplit(url.get_secret_value()) for url in (settings.database_url, settings.redis_url)]
-    return hashlib.sha256(repr([(url.hostname, url.port, url.path) for url in parts]).encode()).hexdigest()[:8]
+    urls = [url.get_secret_value() for url in (settings.database_url, settings.redis_url)]
+    return hashlib.sha256(repr([(hosts_of(url), urlsplit(url).path) for url in urls]).encode()).hexdigest()[:8]

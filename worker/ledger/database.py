@@ -88,9 +88,16 @@ set_json_loads(orjson.loads)
 
 
 def safe_url(url: str) -> str:
-    """Host, port and database of a URL, without user, password or query: fit for messages."""
+    """Hosts, ports and database of a URL, without user, password or query: fit for messages."""
     parts = urlsplit(url)
+    if "," in parts.netloc:
+        return f"{hosts_of(url)}{parts.path}"
     return f"{parts.hostname or 'local socket'}:{parts.port or 5432}{parts.path}"
+
+
+def hosts_of(url: str) -> str:
+    """Hosts and ports of a URL as they stand in it: PostgreSQL's may name several."""
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def unavailable(database_url: str, error: Exception) -> LedgerUnavailable:
@@ -181,7 +188,7 @@ class Database:
                 "keepalives_count": 2,
                 "tcp_user_timeout": int(1000 * (HOT_S if patience_s is None else patience_s)),
                 "row_factory": namedtuple_row,
-                **_only_writable(database_url),
+                **only_writable(database_url),
             },
             reconnect_timeout=5,
         )
@@ -275,7 +282,7 @@ def _hang_up(connection: AsyncConnection[Any]) -> None:
         own.shutdown(socket.SHUT_RDWR)
 
 
-def _only_writable(database_url: str) -> dict[str, str]:
+def only_writable(database_url: str) -> dict[str, str]:
     """Of several hosts the one that takes writes. A single host is connected to as it is: its refusals say more."""
     parameters = conninfo_to_dict(database_url)
     if "," not in str(parameters.get("host") or "") or "target_session_attrs" in parameters:

@@ -7,11 +7,11 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine
-from sqlalchemy.engine import make_url
+from psycopg.conninfo import make_conninfo
+from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import NullPool
 
-from worker.ledger.database import CONNECT_S, not_permitted, unavailable
+from worker.ledger.database import CONNECT_S, not_permitted, only_writable, unavailable
 from worker.ledger.schema_version import refuse_newer
 
 SCRIPTS = str(files("worker.ledger") / "migrations")
@@ -21,9 +21,10 @@ MIGRATION_LOCK = 0x6E64_6D67
 """Advisory lock key: two processes that migrate at once do it one after the other."""
 
 
-def sqlalchemy_url(database_url: str) -> str:
-    """The same database for SQLAlchemy's psycopg 3 dialect; accepts ``postgres://`` and ``postgresql://``."""
-    return make_url(database_url).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+def engine_of(database_url: str) -> Engine:
+    """An engine whose connections are made by the driver itself, so that every URL of the driver's works."""
+    target = make_conninfo(database_url, connect_timeout=CONNECT_S, **only_writable(database_url))
+    return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(target), poolclass=NullPool)
 
 
 def script_revisions() -> tuple[str, ...]:
@@ -34,9 +35,7 @@ def script_revisions() -> tuple[str, ...]:
 
 def upgrade(database_url: str) -> tuple[str | None, str]:
     """Apply all missing migrations; returns the revision before and after, raises as ``migrate`` does."""
-    engine = create_engine(
-        sqlalchemy_url(database_url), poolclass=NullPool, connect_args={"connect_timeout": CONNECT_S}
-    )
+    engine = engine_of(database_url)
     try:
         with engine.begin() as connection:
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
