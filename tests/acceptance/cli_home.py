@@ -17,12 +17,11 @@ from typing import Any
 import psutil
 
 from tests import patience
+from tests.acceptance.command import REPOSITORY, Ended, run_here
 from tests.patience import stretched
 from worker import local
 from worker.cli.crew import crews_in
 from worker.cli.place import Place
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 DEADLINE_S = 90.0
 """Far more than anything here takes on a machine with a free core; a busy one has longer."""
@@ -60,8 +59,10 @@ class Home:
         self.commands.append(command)
         return command
 
-    def run(self, *arguments: str | Path, given: bytes = b"", **settings: str) -> "Ended":
-        """Run a command to its end."""
+    def run(self, *arguments: str | Path, given: bytes = b"", **settings: str) -> Ended:
+        """Run a command to its end: in this process, unless something is given on standard input."""
+        if not given:
+            return run_here(arguments, self.environment(**settings))
         done = subprocess.run(
             [sys.executable, "-m", "worker.cli", *map(str, arguments)],
             cwd=REPOSITORY,
@@ -96,18 +97,6 @@ class Home:
     def servers_run(self) -> bool:
         status = local.status(self.root)
         return status.postgres.running or status.valkey.running
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass(frozen=True)

@@ -2,25 +2,14 @@
 
 import os
 import signal
-import subprocess
-import sys
 
-from tests.acceptance.cli_home import Ended
-from tests.acceptance.conftest import REPOSITORY, System, questions
+from tests.acceptance.command import Ended, run_here
+from tests.acceptance.conftest import System, questions
 from tests.patience import stretched
 
 
 def doctor(system: System, *options: str) -> Ended:
-    done = subprocess.run(
-        [sys.executable, "-m", "worker.cli", "doctor", *options],
-        cwd=REPOSITORY,
-        env=system.environment(),
-        capture_output=True,
-        text=True,
-        timeout=stretched(60),
-        check=False,
-    )
-    return Ended(done.returncode, done.stdout, done.stderr)
+    return run_here(["doctor", *options], system.environment())
 
 
 def checks(system: System) -> list[str]:

@@ -23,6 +23,7 @@ from tasks.errors import LedgerUnavailable
 from tests.acceptance.conftest import REPOSITORY, questions
 from tests.faults.ground import SLOTS, Account, Ground, ground
 from tests.faults.proxy import Proxy, running_proxy
+from tests.patience import stretched
 from tests.stub import faults
 from tests.stub.answers import USAGE
 from worker.cli.exits import UNREACHABLE
@@ -47,7 +48,9 @@ BUSY = 0.65
 """Share of the time that the workers' slots would be taken if nothing broke; with what breaks there is always a backlog."""
 
 LEASE_S = 5
-"""Short, so that what a dead worker held is taken up before the next fault."""
+"""Short, so that what a dead worker held is taken up before the next fault; a busy machine has longer ones."""
+
+Fault = Callable[[], None]
 
 ENDS = (UNREACHABLE, BROKEN_EXIT)
 """How a worker may end by itself."""
@@ -78,12 +81,16 @@ class Soak:
     """What the workers connect through."""
     done: Counter[str] = field(default_factory=Counter)
     submitted: int = 0
+    lease_s: float = field(default_factory=lambda: round(stretched(LEASE_S), 1))
     deadlocks: int = 0
     """Counted by servers that were killed since: a killed PostgreSQL forgets its statistics."""
 
     def run(self, seconds: float) -> None:
         """Submit and break for so long; at the end everything runs and all is submitted."""
         started = time.monotonic()
+        # Each kind once, in random order; then as they come.
+        self._unseen = [kind for kind, _ in self._kinds()]
+        self.chance.shuffle(self._unseen)
         self.workers = [self._worker(), self._worker()]
         every = seconds / len(self.portions)
         while (now := time.monotonic() - started) < seconds:
@@ -125,10 +132,21 @@ class Soak:
                 self.workers[at] = self._worker()
 
     def _worker(self) -> subprocess.Popen[bytes]:
-        return self.here.work(lease_s=LEASE_S, database_url=self.postgres.url, redis_url=self.redis.url)
+        return self.here.work(lease_s=self.lease_s, database_url=self.postgres.url, redis_url=self.redis.url)
 
     def _break(self, started: float) -> None:
-        kinds: list[tuple[Callable[[], None], int]] = [
+        fault = self._unseen.pop() if self._unseen else self._draw()
+        self.told(f"{time.monotonic() - started:7.1f} s  {fault.__name__.replace('_', ' ')}")
+        fault()
+        self.done[fault.__name__.replace("_", " ")] += 1
+
+    def _draw(self) -> Fault:
+        kinds = self._kinds()
+        return self.chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
+
+    def _kinds(self) -> list[tuple[Fault, int]]:
+        """Faults and how often each comes."""
+        return [
             (self.a_worker_killed, 6),
             (self.both_workers_killed, 2),
             (self.a_worker_frozen, 2),
@@ -141,10 +159,6 @@ class Soak:
             (self.connections_to_redis_silent, 2),
             (self.the_provider_fails, 8),
         ]
-        fault = self.chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
-        self.told(f"{time.monotonic() - started:7.1f} s  {fault.__name__.replace('_', ' ')}")
-        fault()
-        self.done[fault.__name__.replace("_", " ")] += 1
 
     # ---- what breaks: each fault ends by itself ----
 
@@ -165,7 +179,7 @@ class Soak:
         """For longer than its leases, and then thawed: it finds that its jobs are another's."""
         thaw = self.here.freeze_worker(self.chance.choice(self.workers))
         try:
-            self.here.pause(self.chance.uniform(LEASE_S, 2 * LEASE_S))
+            self.here.pause(self.chance.uniform(self.lease_s, 2 * self.lease_s))
         finally:
             thaw()
 
@@ -192,7 +206,7 @@ class Soak:
         self.here.admin("ALTER SYSTEM SET default_transaction_read_only = on")
         self.here.admin("SELECT pg_reload_conf()")
         try:
-            self.here.pause(self.chance.uniform(1, 2 * LEASE_S))
+            self.here.pause(self.chance.uniform(1, 2 * self.lease_s))
         finally:
             self.here.admin("ALTER SYSTEM RESET default_transaction_read_only")
             self.here.admin("SELECT pg_reload_conf()")
