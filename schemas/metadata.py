@@ -24,7 +24,7 @@ def _check_bounds(metadata: dict[str, Any]) -> dict[str, Any]:
     size = len(json.dumps(metadata, ensure_ascii=False, default=str)) if levels else 0
     if size > MAX_METADATA_CHARACTERS:
         raise ValueError(
-            f"holds {size:,} characters of JSON, at most {MAX_METADATA_CHARACTERS:,} are taken; leave some out"
+            f"holds {size:,} characters of JSON, at most {MAX_METADATA_CHARACTERS:,} are allowed; remove some"
         )
     return metadata
 

@@ -94,7 +94,7 @@ def _shorten(answer: CheckedAnswer, limit: int) -> tuple[CheckedAnswer, str]:
     if fitting is None:
         return answer, f"the answer could not be cut to {limit} characters"
     # The warning about the length no longer applies.
-    warnings = [warning for warning in fitting.warnings if f"at most {limit} wanted" not in warning]
+    warnings = [warning for warning in fitting.warnings if f"at most {limit} allowed" not in warning]
     return _check(answer, replace(fitting, warnings=(*warnings, amendment))), amendment
 
 

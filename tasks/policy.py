@@ -167,7 +167,7 @@ def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tupl
         amendments: the amendments, in words.
     """
     if answer.processed.abstained:
-        speaker = "the model" if answer.completion is not None else "the answer given"
+        speaker = "the model" if answer.completion is not None else "the supplied answer"
         return Decision(Outcome.ABSTAINED, (f"{speaker} says that the sources do not answer",))
     reasons = [*_of_the_form(answer), *_of_the_check(answer)]
     config = answer.job.request.config
@@ -179,7 +179,7 @@ def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tupl
     # A supplied answer without citations needs none.
     must_cite = config.include_citations and (answer.completion is not None or bool(remaining.markers))
     if must_cite and len(remaining.citations) < config.min_citations:
-        shortfall = f"{len(remaining.citations)} citations, at least {config.min_citations} are asked for"
+        shortfall = f"{len(remaining.citations)} citations, at least {config.min_citations} are required"
         reasons.append(shortfall)
         if config.missing_citations is MissingCitations.FAILED:
             failure = Failure(kind=FailureKind.MISSING_CITATIONS, message=f"the answer has {shortfall}")

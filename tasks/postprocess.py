@@ -120,7 +120,7 @@ def _assemble(
     cites = bool(markers) or not request.check_only
     shortfalls = () if abstained else _shortfalls(request, rendered.text, citations, cites=cites)
     if not answer.sufficient and citations:
-        notes = (*notes, "by its own word the answer covers only a part of the question")
+        notes = (*notes, "the model says that the answer covers only a part of the question")
     return Processed(
         response=rendered.text,
         citations=tuple(citations),
@@ -188,9 +188,9 @@ def _shortfalls(request: JobRequest, text: str, citations: Sequence[Citation], *
     if not text.strip():
         yield "the answer is empty"
     elif cites and config.include_citations and len(citations) < config.min_citations:
-        yield f"{len(citations)} citation(s), at least {config.min_citations} wanted"
+        yield f"{len(citations)} citation(s), at least {config.min_citations} required"
     if not request.check_only and config.max_response_length is not None and len(text) > config.max_response_length:
-        yield f"the answer has {len(text)} characters, at most {config.max_response_length} wanted"
+        yield f"the answer has {len(text)} characters, at most {config.max_response_length} allowed"
 
 
 def _notes(request: JobRequest, prompt: Prompt | None, completion: Completion | None) -> Iterator[str]:

@@ -227,9 +227,10 @@ def _gaps(
     factual = is_factual(request.query)
     fewest = constants.factual_min_words if factual else constants.default_min_words
     if signals.length < fewest:
-        yield f"{_count_of(signals.length, 'word')}, at least {fewest} make an answer to {'a factual' if factual else 'such a'} question"
+        kind = "a factual question" if factual else "such a question"
+        yield f"{_count_of(signals.length, 'word')}; an answer to {kind} needs at least {fewest}"
     if not _addresses(request.query, text, grounding, constants):
-        yield "the answer does not take up the question"
+        yield "the answer does not address the question"
 
 
 def _least_relevance(query_words: int, constants: QualityConstants) -> float:

@@ -41,7 +41,7 @@ def restyle(
     if record is None or view.outcome not in RENDERED:
         return result
     if view.request.check_only:
-        return _with_warning(result, "an answer that was given is kept as it stands, not rendered in another style")
+        return _with_warning(result, "a supplied answer stays unchanged and is not rendered in another style")
     if record.canonical is None or record.messages_snapshot is None:
         return _with_warning(result, "the record of this answer has no canonical form to render another style from")
     config, first = view.request.config, record.output_format

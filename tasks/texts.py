@@ -18,10 +18,10 @@ MESSAGES: Mapping[str, FallbackMessages] = {
         " with it.",
         rejected="An answer was found, but the sources do not support it well enough to show it. Try to make the question more"
         " specific, or add documents that deal with it.",
-        refused="The model declined to answer this question. Try to rephrase it; if it should be answered, tell whoever runs"
-        " this service.",
+        refused="The model declined to answer this question. Try to rephrase it; if it should be answered, tell the operator"
+        " of this service.",
         failed="This question could not be answered because of a technical problem. Please try again later; if it happens"
-        " again, tell whoever runs this service.",
+        " again, tell the operator of this service.",
     ),
     "de": FallbackMessages(
         no_evidence="Zu dieser Frage wurden keine Quellen gefunden, deshalb wurde sie nicht beantwortet. Formulieren Sie sie"
@@ -142,8 +142,8 @@ _NAMES = {
 
 
 INVALID = (
-    "This could not be answered, because it is not a valid question with its sources. Put it right as the failure says,"
-    " and hand it in again."
+    "This could not be answered, because it is not a valid question with its sources. Correct it as the failure says,"
+    " and submit it again."
 )
 """The text for a line that submission refuses; in English, because the question itself may be missing."""
 

@@ -50,7 +50,7 @@ def check_schema(config: GenerationConfig) -> None:
     try:
         document = _document(schema)
         if len(document) > MAX_SCHEMA_BYTES:
-            problem = f"holds {len(document):,} bytes of JSON, at most {MAX_SCHEMA_BYTES:,} are taken"
+            problem = f"holds {len(document):,} bytes of JSON, at most {MAX_SCHEMA_BYTES:,} are allowed"
             raise InputError(problem, field=_FIELD)
         if "object" not in _types(schema):
             raise InputError('must describe an object: "type": "object"', field=_FIELD)

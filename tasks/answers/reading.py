@@ -56,14 +56,14 @@ def parse_completion(completion: Completion, source_count: int, sources: Sequenc
             answer, warnings = _clean_segments(read.answer, source_count, sources)
             return ParsedAnswer(answer, read.complete, read.data, (*read.repairs, *warnings))
         running = _parse_markers(text, source_count, sources)
-        warning = "the answer is not the JSON object asked for; it was read as running text"
+        warning = "the answer is not the requested JSON object; it was parsed as running text"
         return replace(running, parsed=False, warnings=(warning, *running.warnings))
     if completion.protocol is AnswerProtocol.NATIVE:
         return _parse_native(text, completion.native_citations, source_count)
     return _parse_markers(text, source_count, sources)
 
 
-_COPIED = "{} bracket(s) in the answer were copied from a source and cite nothing; they were taken out"
+_COPIED = "{} bracket(s) in the answer were copied from a source and cite nothing; they were removed"
 
 
 def _parse_markers(text: str, source_count: int, sources: Sequence[str] = ()) -> ParsedAnswer:
@@ -175,7 +175,7 @@ def _unknown_warning(numbers: Iterable[int], source_count: int) -> tuple[str, ..
     unknown = sorted({number for number in numbers if not 1 <= number <= source_count})
     if not unknown:
         return ()
-    return (f"cited source(s) that were not given: {', '.join(map(str, unknown))}",)
+    return (f"cited source(s) that do not exist: {', '.join(map(str, unknown))}",)
 
 
 # ---- the answer of a check-only job ----------------------------------------------------------------------------

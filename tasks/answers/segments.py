@@ -44,7 +44,7 @@ def parse_segments(text: str) -> ParsedSegments | None:
         return None
     segments, lost = _segments(raw["segments"])
     if lost:
-        repairs.append(f"{lost} segment(s) without text were left out")
+        repairs.append(f"{lost} segment(s) without text were removed")
     data = raw.get("data")
     answer = CanonicalAnswer(segments=_join(segments), sufficient=raw.get("sufficient") is not False)
     return ParsedSegments(answer, data if isinstance(data, dict) else None, complete and not lost, tuple(repairs))
@@ -65,8 +65,8 @@ def _load(text: str, repairs: list[str]) -> dict[str, Any] | None:
             continue
         body = candidate[start:]
         for attempt, repair in (
-            (body, "text around the answer's JSON was left out"),
-            (_TRAILING_COMMA.sub(lambda match: match.group(1) or "", body), "trailing commas were left out"),
+            (body, "text around the answer's JSON was removed"),
+            (_TRAILING_COMMA.sub(lambda match: match.group(1) or "", body), "trailing commas were removed"),
         ):
             value = _decode(attempt)
             if isinstance(value, dict) and "segments" in value:

@@ -28,7 +28,7 @@ class Structure:
 def _finding(claim: CheckedClaim, *, wants_citation: bool, missing: int) -> ClaimFinding:
     remarks = []
     if claim.unknown:
-        remarks.append(f"cites source(s) that were not given: {', '.join(map(str, claim.unknown))}")
+        remarks.append(f"cites source(s) that do not exist: {', '.join(map(str, claim.unknown))}")
     unlocated = sum(not citation.verified for citation in claim.citations)
     if unlocated:
         remarks.append(f"{unlocated} of its citations could not be located in the source cited")

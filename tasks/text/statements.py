@@ -22,7 +22,7 @@ class Statement:
     unknown: tuple[int, ...] = ()
 
 
-DENIAL = "it says what the sources do not say"
+DENIAL = "it only says that the sources do not answer"
 """The reason for a sentence that only reports a gap in the sources."""
 _RULE = re.compile(r"[\s|:\-=_*`#~+]*\Z")
 _HEADING = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*\n]{1,80}\*\*:?\s*\Z|__[^_\n]{1,80}__:?\s*\Z)")

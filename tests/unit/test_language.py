@@ -93,7 +93,3 @@ def test_every_banned_name_has_one_reason() -> None:
     words = [word for words in language.UNCLEAR.values() for word in words.split()]
 
     assert len(words) == len(set(words)) == len(language.BANNED)
-
-
-def test_the_tree_keeps_its_limits() -> None:
-    assert language.problems(language.REPOSITORY, language.limits_of(language.REPOSITORY)) == []

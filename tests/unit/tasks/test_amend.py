@@ -137,7 +137,7 @@ def test_a_long_answer_is_cut_at_a_sentence_end_and_says_so() -> None:
     assert shorter.processed.response == f"{GOOD} {FOUR}"
     assert amendments == ("the answer was cut at a sentence end from 164 to at most 110 characters",)
     assert amendments[0] in shorter.processed.warnings
-    assert [warning for warning in shorter.processed.warnings if "at most 110 wanted" in warning] == []
+    assert [warning for warning in shorter.processed.warnings if "at most 110 allowed" in warning] == []
     assert shorter.grounding is not None
     assert len(shorter.grounding.claims) == 2
     assert_offsets_hold(shorter)

@@ -238,7 +238,7 @@ def test_a_given_answer_that_only_denies_abstains_and_stays_as_it_was_given() ->
 
     assert isinstance(final, FinalJob)
     assert (final.outcome, final.record.answer) == (Outcome.ABSTAINED, denial)
-    assert final.record.quality.abstain_reason == "the answer given says that the sources do not answer"
+    assert final.record.quality.abstain_reason == "the supplied answer says that the sources do not answer"
 
 
 def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,9 +109,12 @@ def test_metadata_that_the_model_is_shown_counts() -> None:
         ("How often may it rise?", "a question"),
         ("Hello!", "a courtesy"),
         ("I hope this helps.", "a courtesy"),
-        ("The sources do not say anything about parking.", "it says what the sources do not say"),
-        ("The provided documents contain no information on this.", "it says what the sources do not say"),
-        ("Die Quellen nennen den Preis nicht, sie enthalten keine Angaben.", "it says what the sources do not say"),
+        ("The sources do not say anything about parking.", "it only says that the sources do not answer"),
+        ("The provided documents contain no information on this.", "it only says that the sources do not answer"),
+        (
+            "Die Quellen nennen den Preis nicht, sie enthalten keine Angaben.",
+            "it only says that the sources do not answer",
+        ),
         ("## Rent increases", "a heading"),
         ("**Rent increases**", "a heading"),
         ("The following applies:", "the lead-in to what follows"),
@@ -138,7 +141,7 @@ def test_scores_count_checkable_claims_only() -> None:
 
 def test_structure_remarks_on_missing_and_wrong_citations() -> None:
     assert "carries no citation" in only("Dogs require the consent of the landlord.").reason
-    assert "not given: 7" in only("Dogs require the consent of the landlord [7].").reason
+    assert "do not exist: 7" in only("Dogs require the consent of the landlord [7].").reason
     assert only("Dogs require the consent of the landlord.", include_citations=False).reason == ""
 
 

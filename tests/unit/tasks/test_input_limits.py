@@ -114,4 +114,4 @@ values = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=5), values, max_size=5))
 def test_whatever_json_is_small_enough_is_taken_as_it_is(value: dict[str, Any]) -> None:
-    assert metadata._bounded(value) is value
+    assert metadata._check_bounds(value) is value

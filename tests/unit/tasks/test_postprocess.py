@@ -85,8 +85,8 @@ def test_a_good_answer_is_rendered_cited_and_located() -> None:
 @pytest.mark.parametrize(
     ("wrap", "warned"),
     [
-        ("```json\n{}\n```", "left out"),
-        ("Here it is:\n{}\nDone.", "left out"),
+        ("```json\n{}\n```", "removed"),
+        ("Here it is:\n{}\nDone.", "removed"),
         ("  {}  ", None),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_quote_of_another_source_names_that_source() -> None:
 def test_sources_that_do_not_exist_are_dropped_with_a_warning() -> None:
     processed = process(complete(segments(("Rent may rise [7].", [(9, "x"), (1, "Rent may rise")]))))
     assert processed.response == "Rent may rise [1]."
-    assert processed.warnings == ("cited source(s) that were not given: 7, 9",)
+    assert processed.warnings == ("cited source(s) that do not exist: 7, 9",)
 
 
 def test_the_models_own_word_makes_an_abstention() -> None:
@@ -178,8 +178,8 @@ def test_unstorable_characters_are_replaced_with_a_warning() -> None:
 
 def test_excess_length_and_missing_citations_give_warnings() -> None:
     processed = process(complete(segments(("Rent may rise.", []))), ask(max_response_length=5, min_citations=2))
-    assert any("at most 5 wanted" in warning for warning in processed.warnings)
-    assert any("at least 2 wanted" in warning for warning in processed.warnings)
+    assert any("at most 5 allowed" in warning for warning in processed.warnings)
+    assert any("at least 2 required" in warning for warning in processed.warnings)
 
 
 @given(st.text(alphabet=st.one_of(st.sampled_from('{}[]",:\\\n segmnt1`truefalse'), st.characters()), max_size=80))
@@ -265,7 +265,7 @@ def test_native_citations_become_segments() -> None:
     processed = process(complete(text, AnswerProtocol.NATIVE, native_citations=native))
     assert processed.response == "Rent may rise once a year [1]. Dogs need consent [2]."
     assert all(citation.verified for citation in processed.citations)
-    assert processed.warnings == ("cited source(s) that were not given: 8",)
+    assert processed.warnings == ("cited source(s) that do not exist: 8",)
 
 
 # ---- check-only --------------------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def test_a_supplied_answer_is_not_restyled() -> None:
     assert isinstance(final, FinalJob)
     result = restyle(view_of_final(job, final, datetime.now(UTC)), CitationStyle.FOOTNOTE)
     assert result.response == request.response
-    assert "kept as it stands" in result.warnings[-1]
+    assert "stays unchanged" in result.warnings[-1]
 
 
 def test_claims_that_were_not_verified_stay_listed_where_a_list_can_stand() -> None:
