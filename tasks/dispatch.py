@@ -1,17 +1,16 @@
-"""Keeps jobs moving: promotes what is due, expires what is late, hints what is available, rescues, sweeps the outbox."""
+"""Keeps jobs moving: promotes what is due, expires what is late, hints what is available, rescues, and leads the outbox."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from uuid import UUID
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
-from tasks.finish import compact, result_of
+from tasks.outbox import Outbox
 from tasks.pipeline import Feed
-from tasks.ports import Doorbell, JobView, Ledger
+from tasks.ports import Doorbell, Ledger, Outlook
 from tasks.rescue import Rescue
 from tasks.standin import StandIn
 
@@ -20,12 +19,20 @@ log = logging.getLogger(__name__)
 MESSAGE_IDS = 50
 """Job ids a hint message holds: enough that a lease is one statement for many."""
 
+IDLE_TICKS = 3
+"""Ticks between looks of a worker that does not lead, while nothing runs and nothing waits."""
+
+ENOUGH = 0.75
+"""Of the depth: with so many hints in the queue no more are added to it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How often and how much; one set for all processes."""
 
     tick: timedelta = timedelta(seconds=1)
+    lead_for: timedelta = timedelta(seconds=5)
+    """How long a worker leads unless it looks again: others take over so soon after it died or froze."""
     promote_rows: int = 2_000
     expire_rows: int = 500
     budget_rows: int = 500
@@ -45,131 +52,189 @@ class Pace:
 
 @dataclass(slots=True)
 class Dispatch:
-    """The loop of duties; every worker process runs it, and the ledger's locks let one at a time do each duty."""
+    """The loop of duties: every worker process runs it, and the one that leads does them.
+
+    Leading is a short lease in the ledger, so that another worker takes over soon after the leader died or froze. No duty
+    relies on being done by one worker alone: two that believe to lead for a moment lock each other out, row by row.
+    """
 
     ledger: Ledger
     doorbell: Doorbell
     rescue: Rescue
     stand_in: StandIn
     feeds: Mapping[Step, Feed]
+    worker: str
     pace: Pace = field(default_factory=Pace)
-    _broker_was_away: bool = False
+    outbox: Outbox = field(init=False)
+    _leads: bool = False
+    _broker: bool | None = None
+    """Whether this worker reaches Redis, if it knows."""
+    _waiting: frozenset[Step] = frozenset()
+    """Steps that had available jobs at the last look."""
+
+    def __post_init__(self) -> None:
+        self.outbox = Outbox(self.ledger, self.doorbell, self.pace.publish_rows, self.pace.publish_older_than)
 
     async def run(self) -> None:
-        """Do the duties every tick until cancelled."""
+        """Look for work and do the duties until cancelled."""
         while True:
-            await self.tick()
-            await asyncio.sleep(self.pace.tick.total_seconds())
+            pause = await self.tick()
+            await asyncio.sleep(pause.total_seconds())
 
-    async def tick(self) -> None:
-        """Do each duty once. A failing duty is logged and does not keep the others from their turn."""
-        duties: Sequence[Callable[[], Awaitable[object]]] = (
+    async def resign(self) -> None:
+        """Let another worker lead at once."""
+        await self.ledger.resign(self.worker)
+
+    async def tick(self) -> timedelta:
+        """Look once, and do the duties if this worker leads; returns the time until the next look."""
+        try:
+            outlook = await self._attend()
+        except LedgerUnavailable as error:
+            self._lose_ledger(error)
+            return self.pace.tick
+        except Exception:
+            log.exception("looking for work broke")
+            return self.pace.tick
+        self._steer(outlook)
+        if not outlook.leads:
+            self.outbox.rest()
+            self._broker = await self._reaches_broker() if outlook.without_broker else None
+            busy = self._broker or outlook.available or any(feed.in_use for feed in self.feeds.values())
+            return self.pace.tick if busy else self.pace.tick * IDLE_TICKS
+        return timedelta(0) if await self._do_duties(outlook) else self.pace.tick
+
+    async def _attend(self) -> Outlook:
+        pace = self.pace
+        outlook = await self.ledger.attend(
+            self.worker, pace.lead_for, pace.publish_older_than, pace.check_backlog, broker=self._broker
+        )
+        if outlook.leads and not self._leads:
+            log.info("this worker leads the duties")
+        self._leads = outlook.leads
+        self.rescue.reached(outlook.server_age)
+        self.stand_in.observe()
+        return outlook
+
+    def _lose_ledger(self, error: LedgerUnavailable) -> None:
+        self.rescue.broken()
+        self.outbox.rest()
+        log.warning("dispatch waits for the ledger: %s", error)
+
+    def _steer(self, outlook: Outlook) -> None:
+        """Throttle generation while the check is behind; let feeds claim what waits for a second look in a row."""
+        for step, feed in self.feeds.items():
+            if step is Step.GENERATE:
+                feed.throttled = outlook.check_behind
+            if step in outlook.available & self._waiting:
+                feed.claim()
+        self._waiting = outlook.available
+
+    async def _do_duties(self, outlook: Outlook) -> bool:
+        """Do each duty that has work once; True if some duty has more than a page of it.
+
+        A failing duty is logged and does not keep the others from their turn.
+        """
+        more = False
+        for duty in (
             self._promote,
             self._settle_budgets,
             self._expire,
-            self._throttle,
             self._rescue,
             self._stand_in,
             self._heal_redis,
             self._hint,
             self._publish,
-        )
-        for duty in duties:
+        ):
             try:
-                await duty()
+                more |= await duty(outlook)
             except LedgerUnavailable as error:
-                self.rescue.broken()
-                log.warning("dispatch waits for the ledger: %s", error)
-                return
+                self._lose_ledger(error)
+                return False
             except BrokerUnavailable as error:
-                if not self._broker_was_away:
+                self.outbox.rest()
+                if self._broker is not False:
                     log.warning("Redis can't be reached; jobs go on by idle claims: %s", error)
-                self._broker_was_away = True
+                self._broker = False
             except Exception:
                 log.exception("the duty %s broke", duty.__name__)
+        return more
 
-    async def _promote(self) -> None:
-        while await self.ledger.promote(self.pace.promote_rows) == self.pace.promote_rows:
-            pass
+    async def _promote(self, outlook: Outlook) -> bool:
+        return outlook.due and await self.ledger.promote(self.pace.promote_rows) == self.pace.promote_rows
 
-    async def _settle_budgets(self) -> None:
-        await self.ledger.settle_budgets(self.pace.budget_rows)
+    async def _settle_budgets(self, outlook: Outlook) -> bool:
+        if outlook.unsettled:
+            await self.ledger.settle_budgets(self.pace.budget_rows)
+        return False
 
-    async def _expire(self) -> None:
+    async def _expire(self, outlook: Outlook) -> bool:
+        if not outlook.late:
+            return False
         if expired := await self.ledger.expire(self.pace.expire_rows):
             log.info("%d jobs expired", len(expired))
+        return len(expired) == self.pace.expire_rows
 
-    async def _throttle(self) -> None:
-        feed = self.feeds.get(Step.GENERATE)
-        if feed is not None:
-            limit = self.pace.check_backlog
-            waiting = [await self.ledger.backlog(step, limit + 1) for step in (Step.CHECK, Step.LOCAL)]
-            feed.throttled = sum(waiting) > limit
-
-    async def _rescue(self) -> None:
-        if rescued := await self.rescue.run():
+    async def _rescue(self, outlook: Outlook) -> bool:
+        if outlook.lost and (rescued := await self.rescue.run()):
             log.warning("rescued %d jobs from workers that stopped renewing", len(rescued))
+        return False
 
-    async def _stand_in(self) -> None:
-        if left := await self.stand_in.run():
-            log.info("%d jobs that want the local model are left to the plain check", len(left))
+    async def _stand_in(self, outlook: Outlook) -> bool:
+        if Step.LOCAL in outlook.available and (reassigned := await self.stand_in.run()):
+            log.info("%d jobs that want the local model are left to the plain check", len(reassigned))
+        return False
 
-    async def _heal_redis(self) -> None:
+    async def _heal_redis(self, _outlook: Outlook) -> bool:
         if await self.doorbell.lost_its_data():
             # In this order: a crash in between publishes once more, never once too little.
-            again = await self.ledger.republish(self.pace.results_kept)
+            await self.ledger.begin_republishing(self.pace.results_kept)
             await self.doorbell.remember()
-            log.warning("Redis was restarted or lost its data: %d results are published again", again)
-        self._broker_was_away = False
+            self.outbox.wake()
+            log.warning("Redis was restarted or lost its data: the results it should have are published again")
+        self._broker = True
+        return False
 
-    async def _hint(self) -> None:
-        for step in Step:
-            generate = self.feeds.get(Step.GENERATE)
-            if step is Step.GENERATE and generate is not None and generate.throttled:
+    async def _reaches_broker(self) -> bool:
+        try:
+            await self.doorbell.lost_its_data()
+        except BrokerUnavailable:
+            return False
+        return True
+
+    async def _hint(self, outlook: Outlook) -> bool:
+        steps = self._available(outlook)
+        for step in (step for step in Step if step in steps):
+            if step is Step.GENERATE and outlook.check_behind:
                 continue
             if step is Step.LOCAL and not self.stand_in.served():
                 # Where nobody has a model, messages to its workers would lie in Redis for ever.
                 continue
-            pace = self.pace
-            if await self.doorbell.waiting(step) * MESSAGE_IDS > 2 * pace.hint_depth:
-                # Nobody takes them: hinting again and again would fill Redis for nothing.
-                continue
-            chosen = await self.ledger.take_hints(step, pace.hint_depth, pace.hint_depth, pace.hint_again_after)
-            for urgent in (True, False):
-                ids = [job_id for job_id, priority in chosen if (priority > 0) == urgent]
-                for at in range(0, len(ids), MESSAGE_IDS):
-                    await self.doorbell.hint(step, ids[at : at + MESSAGE_IDS], urgent=urgent)
+            await self._top_up(step)
+        return False
 
-    async def _publish(self) -> None:
-        while True:
-            views = await self.ledger.unpublished(self.pace.publish_rows, self.pace.publish_older_than)
-            await publish(self.ledger, self.doorbell, views)
-            if len(views) < self.pace.publish_rows:
-                return
+    @staticmethod
+    def _available(outlook: Outlook) -> frozenset[Step]:
+        """Steps with available jobs, those included that a duty of this tick made available."""
+        changed = outlook.due or outlook.lost or outlook.unsettled or Step.LOCAL in outlook.available
+        return frozenset(Step) if changed else outlook.available
 
+    async def _top_up(self, step: Step) -> None:
+        pace = self.pace
+        unread = await self.doorbell.waiting(step) * MESSAGE_IDS
+        if unread > 2 * pace.hint_depth:
+            # Nobody takes them: hinting again and again would fill Redis for nothing.
+            return
+        # What the queue still holds is enough for bulk jobs; urgent ones go before it.
+        least = 1 if unread > pace.hint_depth * ENOUGH else None
+        chosen = await self.ledger.take_hints(
+            step, pace.hint_depth, pace.hint_depth, pace.hint_again_after, min_priority=least
+        )
+        for urgent in (True, False):
+            ids = [job_id for job_id, priority in chosen if (priority > 0) == urgent]
+            for at in range(0, len(ids), MESSAGE_IDS):
+                await self.doorbell.hint(step, ids[at : at + MESSAGE_IDS], urgent=urgent)
 
-async def publish(ledger: Ledger, doorbell: Doorbell, views: Sequence[JobView]) -> None:
-    """Publish the results of jobs as they stand in the ledger."""
-    if views:
-        erased = await _publish(ledger, doorbell, [(view.job_id, compact(result_of(view))) for view in views])
-        await _forget(doorbell, [view.job_id for view in views if view.erased_at is None and view.job_id in erased])
-
-
-async def publish_results(ledger: Ledger, doorbell: Doorbell, results: Sequence[tuple[UUID, bytes]]) -> None:
-    """Publish the compact results of jobs that have just become final."""
-    await _forget(doorbell, list(await _publish(ledger, doorbell, results)))
-
-
-async def _publish(ledger: Ledger, doorbell: Doorbell, results: Sequence[tuple[UUID, bytes]]) -> set[UUID]:
-    """Put results into the result backend, then note it: a crash in between publishes them once more.
-
-    Returns: the jobs whose content is erased by now.
-    """
-    await doorbell.publish(results)
-    return await ledger.mark_published([job_id for job_id, _ in results])
-
-
-async def _forget(doorbell: Doorbell, late: Sequence[UUID]) -> None:
-    """Remove results erased between the reading and the writing: the erasure forgot them before they were there."""
-    if late:
-        await doorbell.forget(late)
+    async def _publish(self, outlook: Outlook) -> bool:
+        if self._broker and (outlook.unpublished or outlook.republishing):
+            self.outbox.wake()
+        return False

@@ -38,6 +38,9 @@ LEASE_ROWS = 200
 IDLE_CLAIM = timedelta(seconds=2)
 """A step with free slots that was given nothing for so long asks the ledger itself: the second way of waking."""
 
+IDLE_LOOK = timedelta(seconds=20)
+"""The same without anything running: then ``claim`` tells of jobs that nobody hinted."""
+
 URGENT_LOOK = timedelta(milliseconds=500)
 """While bulk jobs have no slots or wait for limits, urgent ones are looked for in the ledger this often."""
 
@@ -132,6 +135,14 @@ class Feed:
         """Look again: there may be room for more."""
         self._wake.set()
 
+    def claim(self) -> None:
+        """Ask the ledger now if nothing runs: jobs wait there, and no hint of them came."""
+        if not self._running:
+            self._wake.set()
+
+    def _idle_claim(self) -> timedelta:
+        return IDLE_CLAIM if self._running or self._unhinted else IDLE_LOOK
+
     async def admit(self, ids: Sequence[UUID], *, urgent: bool) -> None:
         """Return when every id was passed to a lease, or after ``HINT_PATIENCE``; jobs that others have are passed over."""
         if not ids or self._stopping:
@@ -219,7 +230,7 @@ class Feed:
                 await self._sleep(GATHER_WAIT)
         elif bulk_room:
             await self._awaken(self._nothing_found)
-            self._nothing_found = min(2 * self._nothing_found, IDLE_CLAIM)
+            self._nothing_found = min(2 * self._nothing_found, self._idle_claim())
         else:
             await self._awaken(URGENT_LOOK)
 
@@ -241,7 +252,7 @@ class Feed:
         urgent_room, bulk_room = self._room()
         if not (self._urgent or self._bulk or (self._unhinted and bulk_room)):
             # The hint of an urgent job may wait at another worker that has no slot for it.
-            await self._awaken(URGENT_LOOK if urgent_room and not bulk_room else IDLE_CLAIM)
+            await self._awaken(URGENT_LOOK if urgent_room and not bulk_room else self._idle_claim())
         return bool(self._urgent or self._bulk)
 
     @property

@@ -38,15 +38,23 @@ class Rescue:
     hold_unknown: bool = False
     max_rescues: int = MAX_RESCUES
     _reachable_since: float | None = None
+    _server_age: timedelta = timedelta(0)
+
+    def reached(self, server_age: timedelta) -> None:
+        """Note that the ledger was reached, and how long its server has been up."""
+        if self._reachable_since is None:
+            self._reachable_since = monotonic()
+        self._server_age = server_age
+
+    def allowed(self) -> bool:
+        """Whether the rule allows a rescue now."""
+        if self._reachable_since is None:
+            return False
+        return min(timedelta(seconds=monotonic() - self._reachable_since), self._server_age) >= self.lease_for
 
     async def run(self) -> list[UUID]:
-        """Rescue if the rule allows; returns the job ids. Raises ``LedgerUnavailable``; call ``broken`` then."""
-        server_age = await self.ledger.server_age()
-        now = monotonic()
-        if self._reachable_since is None:
-            self._reachable_since = now
-        reachable_for = min(timedelta(seconds=now - self._reachable_since), server_age)
-        if reachable_for < self.lease_for:
+        """Rescue if the rule allows; returns the job ids. Raises ``LedgerUnavailable``."""
+        if not self.allowed():
             return []
         reason = HeldReason.UNKNOWN_OUTCOME if self.hold_unknown else None
         return await self.ledger.rescue(ROWS, reason, self.max_rescues)

@@ -34,15 +34,19 @@ class StandIn:
     _told: bool = False
     _warned: bool = False
 
-    async def run(self) -> list[UUID]:
-        """Leave jobs to the plain check if the rule says so; returns their ids. Raises ``LedgerUnavailable``."""
+    def observe(self) -> None:
+        """Note whether the step is served now. Every worker does, so that one that begins to lead knows since when."""
         if self.served():
             self._unserved_since, self._told, self._warned = None, False, False
-            return []
-        now = monotonic()
+        elif self._unserved_since is None:
+            self._unserved_since = monotonic()
+
+    async def run(self) -> list[UUID]:
+        """Leave jobs to the plain check if the rule says so; returns their ids. Raises ``LedgerUnavailable``."""
+        self.observe()
         if self._unserved_since is None:
-            self._unserved_since = now
-        if now - self._unserved_since < self.wait.total_seconds():
+            return []
+        if monotonic() - self._unserved_since < self.wait.total_seconds():
             await self._tell()
             return []
         left = await self.ledger.reassign(Step.LOCAL, Step.CHECK, ROWS)

@@ -16,8 +16,15 @@ from redis import asyncio as redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import (
+    BusyLoadingError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
@@ -46,6 +53,30 @@ REST_S = 2.0
 """Seconds after a failure in which nothing more is tried: a silent server would hold up everything once more."""
 
 
+_READ_RUN = """
+local run = tonumber(string.match(redis.call('GETRANGE', KEYS[1], 0, 31), '^{"run":(%d+),'))
+"""
+
+_PUBLISH = (
+    _READ_RUN
+    + """
+if run and run > tonumber(ARGV[1]) then return 0 end
+redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3])
+redis.call('PUBLISH', KEYS[1], ARGV[2])
+return 1
+"""
+)
+"""Writes a result unless that of a later run is there: whoever read the ledger before a retry may write after it."""
+
+_WITHDRAW = (
+    _READ_RUN
+    + """
+if run == tonumber(ARGV[1]) then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+)
+
+
 class CeleryDoorbell:
     """``tasks.ports.Doorbell``; belongs to the event loop it is used on."""
 
@@ -62,6 +93,8 @@ class CeleryDoorbell:
             # A connection of before a restart is made anew; a silent one is not waited for again.
             retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
         )
+        self._publish = self._redis.register_script(_PUBLISH)
+        self._withdraw = self._redis.register_script(_WITHDRAW)
         self._rests_until = float("-inf")
         # Celery's producer blocks; one thread is enough for some hundred messages a second.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="doorbell")
@@ -104,18 +137,37 @@ class CeleryDoorbell:
                 pipe.llen(f"{self._prefix}{key}")
             return sum(await self._execute(pipe))
 
-    async def publish(self, results: Sequence[tuple[UUID, bytes]]) -> None:
+    async def publish(self, results: Sequence[tuple[UUID, int, bytes]]) -> dict[UUID, Exception]:
         """Write results as Celery's backend would: the key of the task, and a message to whoever waits for it.
 
         Not by ``store_result``: that makes two round trips a result, and refuses to replace a success when a job
         runs again.
         """
+        refused: dict[UUID, Exception] = {}
         for at in range(0, len(results), PUBLISH_KEYS):
+            page = results[at : at + PUBLISH_KEYS]
             async with self._redis.pipeline(transaction=False) as pipe:
-                for job_id, result in results[at : at + PUBLISH_KEYS]:
-                    key, value = self._key(job_id), self._meta(job_id, result)
-                    pipe.set(key, value, ex=self._expires_s)
-                    pipe.publish(key, value)
+                for job_id, run, result in page:
+                    await self._publish(
+                        keys=[self._key(job_id)],
+                        args=[run, self._meta(job_id, run, result), self._expires_s],
+                        client=pipe,
+                    )
+                answers = await self._execute(pipe, refusals=True)
+            errors = {
+                row[0]: answer for row, answer in zip(page, answers, strict=True) if isinstance(answer, Exception)
+            }
+            if errors and (len(errors) == len(page) > 1 or not all(_is_refusal(error) for error in errors.values())):
+                raise BrokerUnavailable(f"results could not be published: {next(iter(errors.values()))}")
+            refused |= errors
+        return refused
+
+    async def withdraw(self, results: Sequence[tuple[UUID, int]]) -> None:
+        """Delete published results of these runs."""
+        if results:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for job_id, run in results:
+                    await self._withdraw(keys=[self._key(job_id)], args=[run], client=pipe)
                 await self._execute(pipe)
 
     def _key(self, job_id: UUID) -> bytes:
@@ -124,13 +176,14 @@ class CeleryDoorbell:
         key: bytes = backend.get_key_for_task(str(job_id))
         return key
 
-    def _meta(self, job_id: UUID, result: bytes) -> bytes:
-        """The backend's envelope around a result that is JSON already.
+    def _meta(self, job_id: UUID, run: int, result: bytes) -> bytes:
+        """The backend's envelope around a result that is JSON already; the scripts find the run at its beginning.
 
         A failed job is a success of the task "say what became of it": ``get()`` returns, it never raises or hangs.
         """
         return orjson.dumps(
             {
+                "run": run,
                 "status": states.SUCCESS,
                 "result": orjson.Fragment(result),
                 "traceback": None,
@@ -170,9 +223,9 @@ class CeleryDoorbell:
             info, seen = await self._execute(pipe)
         return info["run_id"].encode(), seen
 
-    async def _execute(self, pipe: Pipeline) -> list[Any]:
+    async def _execute(self, pipe: Pipeline, *, refusals: bool = False) -> list[Any]:
         async with self._answering("Redis can't be reached"):
-            answers: list[Any] = await pipe.execute()
+            answers: list[Any] = await pipe.execute(raise_on_error=not refusals)
         return answers
 
     async def close(self) -> None:
@@ -194,3 +247,10 @@ async def ring(settings: Settings, redis_url: str) -> AsyncIterator[CeleryDoorbe
         yield doorbell
     finally:
         await doorbell.close()
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Tell an error that only this key or value causes from the state of the whole server."""
+    return isinstance(error, ResponseError) and not isinstance(
+        error, OutOfMemoryError | ReadOnlyError | NoPermissionError | BusyLoadingError
+    )

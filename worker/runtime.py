@@ -18,12 +18,13 @@ from celery import Celery
 from schemas.states import Step
 from tasks.batching import Batcher, OnError
 from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check
-from tasks.dispatch import MESSAGE_IDS, Dispatch, Pace, publish_results
-from tasks.errors import LedgerUnavailable
+from tasks.dispatch import MESSAGE_IDS, Dispatch, Pace
+from tasks.errors import LedgerUnavailable, NightdeskError
 from tasks.finish import compact, result_of, view_of_final
 from tasks.generate import Generate
 from tasks.judging import JudgeOptions, Judging
 from tasks.load import Load, Suspicion
+from tasks.outbox import Rendered, publish_results
 from tasks.pipeline import Feed
 from tasks.poll import job_ids as read_ids
 from tasks.poll import poll
@@ -42,7 +43,7 @@ from worker.ledger.journal import LedgerJournal
 from worker.ledger.postgres import PostgresLedger
 from worker.limits.desk import LimitDesk
 from worker.limits.lanes import Lanes
-from worker.limits.presence import WorkersPresent
+from worker.limits.presence import LEAVE_S, WorkersPresent
 from worker.limits.shared import SharedBooks
 from worker.settings import Settings, worker_name
 from worker.spool import Spool, replay, spool_folder
@@ -184,7 +185,7 @@ class WorkerRuntime:
         stack.push_async_callback(self._doorbell.close)
         self._tokens = RedisTokens(self._redis_url, key_prefix=settings.key_prefix, kept_s=settings.results_kept_s)
         stack.push_async_callback(self._tokens.close)
-        self._finals = Batcher[tuple[UUID, bytes], None](
+        self._finals = Batcher[Rendered, None](
             "results to publish",
             self._publish,
             on_error=OnError.LEAVE,
@@ -218,8 +219,12 @@ class WorkerRuntime:
             self._feeds[step].start()
         self._gate = SubmitGate(self._app, f"nightdesk@{worker_name()}", self._reachable, self._loop)
         stack.push_async_callback(self._gate.cancel)
-        dispatch = asyncio.create_task(self._dispatch().run(), name="dispatch")
-        stack.push_async_callback(cancelled, dispatch)
+        self._start_duties(self._dispatch())
+
+    def _start_duties(self, dispatch: Dispatch) -> None:
+        self._stack.push_async_callback(_resign, dispatch)
+        for name, work in (("outbox", dispatch.outbox.run()), ("dispatch", dispatch.run())):
+            self._stack.push_async_callback(cancelled, asyncio.create_task(work, name=name))
 
     async def _limits(self) -> LimitDesk:
         """The limits on calls, with what they need to know of other workers."""
@@ -317,7 +322,7 @@ class WorkerRuntime:
             self._ledger, settings.lease_for, hold_unknown=settings.hold_unknown, max_rescues=settings.max_rescues
         )
         stand_in = StandIn(self._ledger, self._local_is_served, settings.local_model_wait)
-        return Dispatch(self._ledger, self._doorbell, rescue, stand_in, self._feeds, pace)
+        return Dispatch(self._ledger, self._doorbell, rescue, stand_in, self._feeds, worker_name(), pace)
 
     def _local_is_served(self) -> bool:
         return Step.LOCAL in self._present.steps
@@ -325,9 +330,9 @@ class WorkerRuntime:
     def _final(self, job: Leased, final: FinalJob) -> None:
         self._tokens.final(job, final)
         # What waits for Redis is the compact result, not the request with its sources.
-        self._finals.add((job.job_id, compact(result_of(view_of_final(job, final, datetime.now(UTC))))))
+        self._finals.add((job.job_id, job.run, compact(result_of(view_of_final(job, final, datetime.now(UTC))))))
 
-    async def _publish(self, results: Sequence[tuple[UUID, bytes]]) -> None:
+    async def _publish(self, results: Sequence[Rendered]) -> None:
         await publish_results(self._ledger, self._doorbell, results)
 
     def _to_check(self, job: Leased) -> None:
@@ -373,3 +378,12 @@ class WorkerRuntime:
             # Without an end a supervisor would kill us all the same; the next worker of this home reads the spool.
             log.critical("the ledger is away: answers that could not be written stay in the spool for the next worker")
         return cut
+
+
+async def _resign(dispatch: Dispatch) -> None:
+    """Let another worker lead at once; with the ledger away it takes over when the lease has run out."""
+    try:
+        async with asyncio.timeout(LEAVE_S):
+            await dispatch.resign()
+    except (NightdeskError, TimeoutError) as error:
+        log.warning("another worker leads only some seconds later: %s", error)

@@ -26,7 +26,9 @@ from tasks.ports.rows import (
     NewlyHeard,
     OnPage,
     Opened,
+    Outlook,
     Receipt,
+    RepublishPage,
     Shared,
     Wanted,
     no_page,
@@ -136,19 +138,65 @@ class Ledger(Protocol):
         """Write final states with their records; returns the job ids written (others lost their lease)."""
         ...
 
+    # the outbox
     async def unpublished(self, limit: int, older_than: timedelta) -> list[JobView]:
-        """Final jobs whose result is not in the result backend, oldest first."""
+        """Final jobs whose result is not in the result backend, oldest first, with as much as a result is made of.
+
+        A page of bounded bytes. A job that can't be read is set aside.
+        """
         ...
 
-    async def mark_published(self, job_ids: Sequence[UUID]) -> set[UUID]:
-        """Note that the results are in the result backend; returns those whose content is erased by now."""
+    async def mark_published(self, results: Sequence[tuple[UUID, int]]) -> list[tuple[UUID, int]]:
+        """Note that the results of these jobs and runs are in the result backend.
+
+        Returns those that must not stay there: their job is erased, or has another run by now.
+        """
         ...
 
-    async def republish(self, finished_within: timedelta) -> int:
-        """Put all results finished within that time back in the outbox (Redis lost its data) and forget all hints."""
+    async def set_aside(self, job_id: UUID, error: Exception) -> None:
+        """Keep a job whose result can't be published out of the others' way; it is tried again ever later."""
+        ...
+
+    async def begin_republishing(self, finished_within: timedelta) -> None:
+        """Begin to publish all results finished within that time again (Redis lost its data), and forget all hints.
+
+        Begins anew where it was under way.
+        """
+        ...
+
+    async def republish_page(self, limit: int) -> RepublishPage | None:
+        """The next results to publish again; None when there is nothing to publish again."""
+        ...
+
+    async def note_republished(self, page: RepublishPage) -> None:
+        """Note that a page is in the result backend: the next one follows it."""
         ...
 
     # dispatch
+    async def attend(
+        self,
+        worker: str,
+        lead_for: timedelta,
+        publish_after: timedelta,
+        check_backlog: int,
+        *,
+        broker: bool | None = None,
+    ) -> Outlook:
+        """Take or renew the lead of the duties if it is free or this worker's; returns which duties have work.
+
+        Args:
+            worker: its name.
+            lead_for: how long it leads unless it attends again.
+            publish_after: how old a final job is before its result counts as unpublished.
+            check_backlog: answers that may wait for their check before no more are to be generated.
+            broker: whether this worker reaches Redis, if it knows. One that does takes over from one that does not.
+        """
+        ...
+
+    async def resign(self, worker: str) -> None:
+        """Let another worker lead at once, if this one does."""
+        ...
+
     async def promote(self, limit: int) -> int:
         """Make due, unheld scheduled jobs available; returns how many."""
         ...
@@ -157,7 +205,9 @@ class Ledger(Protocol):
         """Finish jobs past their deadline as ``expired`` with a record; returns their ids."""
         ...
 
-    async def take_hints(self, step: Step, depth: int, limit: int, again_after: timedelta) -> list[tuple[UUID, int]]:
+    async def take_hints(
+        self, step: Step, depth: int, limit: int, again_after: timedelta, *, min_priority: int | None = None
+    ) -> list[tuple[UUID, int]]:
         """Choose available jobs to hint, by priority, tenant fairness and deadline, and note it (``hinted_at``).
 
         Tops up to ``depth`` jobs hinted within ``again_after``; older hints count as lost. Returns (id, priority).
@@ -259,10 +309,6 @@ class Ledger(Protocol):
 
     async def job_detail(self, job_id: UUID) -> JobDetail:
         """Everything known of a job; raises ``NotFound``."""
-        ...
-
-    async def server_age(self) -> timedelta:
-        """How long the database server has been up; also the cheapest proof that it can be reached."""
         ...
 
 

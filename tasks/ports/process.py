@@ -1,6 +1,6 @@
 """What the steps need of their process: waking others, publishing, and the loop behind the Celery doors."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -22,8 +22,15 @@ class Doorbell(Protocol):
         """How many hint messages for a step nobody has taken yet."""
         ...
 
-    async def publish(self, results: Sequence[tuple[UUID, bytes]]) -> None:
-        """Put compact results (JSON) under their job ids into the result backend."""
+    async def publish(self, results: Sequence[tuple[UUID, int, bytes]]) -> Mapping[UUID, Exception]:
+        """Put compact results (JSON) with their run under their job ids into the result backend.
+
+        The result of a later run stays. Returns the errors of those that it refuses.
+        """
+        ...
+
+    async def withdraw(self, results: Sequence[tuple[UUID, int]]) -> None:
+        """Remove published results of these runs; the result of another run stays."""
         ...
 
     async def forget(self, job_ids: Sequence[UUID]) -> None:

@@ -451,6 +451,41 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
+class RepublishPage:
+    """Results to publish again; ``until`` names the walk they belong to."""
+
+    until: datetime
+    through: tuple[datetime, UUID] | None
+    """End and id of the last one; None: the walk is at its end."""
+    views: tuple[JobView, ...]
+    published: int
+    """Results of the walk so far, with these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The state of the duties as a worker sees it. A worker that does not lead sees no work but ``available``."""
+
+    leads: bool
+    server_age: timedelta
+    """How long the database server has been up."""
+    check_behind: bool = False
+    """So many answers wait for their check that no more are to be generated."""
+    without_broker: bool = False
+    """Another worker leads and can't reach Redis: one that can should take over."""
+    available: frozenset[Step] = frozenset()
+    """Steps with available jobs."""
+    due: bool = False
+    unsettled: bool = False
+    """A batch has jobs that wait for money and may go on, or jobs to be held for want of it."""
+    late: bool = False
+    lost: bool = False
+    """A lease ran out, or a job that ended has an open attempt."""
+    unpublished: bool = False
+    republishing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JobDetail:
     """Everything the ledger knows of one job, for audit: JSON-ready rows, oldest first."""
 

@@ -370,13 +370,6 @@ class Model:
         self.paused.discard(batch_id)
         return self.release(HeldReason.BATCH_PAUSED, batch_id)
 
-    def republish(self) -> int:
-        """Forget which results are published."""
-        published = [job for job in self.jobs.values() if job.published]
-        for job in published:
-            job.published = False
-        return len(published)
-
     def end(self, job_ids: set[UUID], state: JobState) -> None:
         """Cancel or expire."""
         for job_id in job_ids:

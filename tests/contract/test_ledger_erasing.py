@@ -17,10 +17,10 @@ from schemas.generation import Recheck
 from schemas.job import SourceContext
 from schemas.record import Quality
 from schemas.states import JobState, Step
-from tasks.dispatch import publish
 from tasks.erase import TOMBSTONE
 from tasks.errors import JobsRefused
 from tasks.finish import result_of
+from tasks.outbox import publish
 from tasks.ports import Advance, JobView, Leased, NewAttempt
 from tests.builders import (
     closed_error,
@@ -343,10 +343,14 @@ class Board:
         self.ledger = ledger
         self.results: dict[UUID, bytes] = {}
 
-    async def publish(self, results: list[tuple[UUID, bytes]]) -> None:
-        await self.ledger.erase([job_id for job_id, _ in results], ACTOR)
+    async def publish(self, results: list[tuple[UUID, int, bytes]]) -> dict[UUID, Exception]:
+        await self.ledger.erase([job_id for job_id, _, _ in results], ACTOR)
+        await self.forget([job_id for job_id, _, _ in results])
+        self.results |= {job_id: result for job_id, _, result in results}
+        return {}
+
+    async def withdraw(self, results: list[tuple[UUID, int]]) -> None:
         await self.forget([job_id for job_id, _ in results])
-        self.results.update(results)
 
     async def forget(self, ids: list[UUID]) -> None:
         for job_id in ids:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -11,6 +12,7 @@ from schemas.failure import FailureKind
 from schemas.grounding import Claim, Evidence, Grounding, Verdict
 from schemas.record import Quality, RecordStatus, TimingMs
 from schemas.states import JobState, Outcome, Step
+from tasks.finish import compact, result_of
 from tasks.ports import Ledger
 from tests.builders import lease_key, make_failed, make_final, make_prompt, make_record, make_request, new_id
 from tests.contract.conftest import Clock
@@ -153,7 +155,7 @@ async def test_finals_are_unpublished_until_marked_oldest_first(ledger: Ledger, 
     assert [one.job_id for one in await ledger.unpublished(2, 0 * SECOND)] == ids[:2]
     assert [one.job_id for one in await ledger.unpublished(10, 15 * SECOND)] == ids[:2]
 
-    await ledger.mark_published(ids[:2])
+    assert await ledger.mark_published([(job_id, 1) for job_id in ids[:2]]) == []
 
     (left,) = await ledger.unpublished(10, 0 * SECOND)
     assert left.job_id == ids[2]
@@ -181,23 +183,113 @@ async def test_every_final_state_is_to_be_published(ledger: Ledger, clock: Clock
 
 async def test_a_job_that_is_not_final_is_not_published(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
-    await ledger.mark_published([leased.job_id])
+    assert await ledger.mark_published([(leased.job_id, leased.run)]) == [(leased.job_id, leased.run)]
 
     await finish(ledger, leased)
 
     assert [one.job_id for one in await ledger.unpublished(10, 0 * SECOND)] == [leased.job_id]
 
 
-async def test_results_go_back_to_the_outbox_when_redis_lost_them(ledger: Ledger, clock: Clock) -> None:
+async def test_the_result_of_an_earlier_run_is_not_taken_for_that_of_the_latest(ledger: Ledger) -> None:
+    job_id = await finished(ledger)
+    (old,) = await ledger.unpublished(10, 0 * SECOND)
+    await ledger.retry([job_id], ACTOR)
+    assert await ledger.mark_published([(job_id, old.run)]) == [(job_id, old.run)]
+    await ledger.promote(10)
+    await finish(ledger, await take_one(ledger, job_id))
+
+    assert await ledger.mark_published([(job_id, old.run)]) == [(job_id, old.run)]
+
+    (new,) = await ledger.unpublished(10, 0 * SECOND)
+    assert new.run == old.run + 1
+    assert await ledger.mark_published([(job_id, new.run)]) == []
+    assert await ledger.unpublished(10, 0 * SECOND) == []
+
+
+async def test_a_result_is_made_of_what_the_outbox_reads(ledger: Ledger) -> None:
+    request = make_request(context=["one", "two", "two"], metadata={"a": 1}, custom_id="c")
+    job_id = await finished(ledger, request)
+
+    (slim,) = await ledger.unpublished(10, 0 * SECOND)
+
+    assert compact(result_of(slim)) == compact(result_of(await view(ledger, job_id)))
+
+
+async def test_a_result_set_aside_keeps_no_other_back_and_is_tried_again(ledger: Ledger, clock: Clock) -> None:
+    first, second = [await finished(ledger) for _ in range(2)]
+
+    await ledger.set_aside(first, ValueError("broken"))
+
+    assert [one.job_id for one in await ledger.unpublished(1, 0 * SECOND)] == [second]
+    await clock.advance(HOUR)
+    assert {one.job_id for one in await ledger.unpublished(9, 0 * SECOND)} == {first, second}
+
+
+async def republished(ledger: Ledger, rows: int) -> list[list[UUID]]:
+    """The pages of a walk to its end."""
+    pages = []
+    while (page := await ledger.republish_page(rows)) is not None:
+        if page.through is None:
+            assert page.published == sum(len(ids) for ids in pages)
+            break
+        pages.append([one.job_id for one in page.views])
+        await ledger.note_republished(page)
+    return pages
+
+
+async def test_results_are_published_again_in_pages_when_redis_lost_them(ledger: Ledger, clock: Clock) -> None:
     old = await finished(ledger)
     await clock.advance(2 * HOUR)
-    new = await finished(ledger)
-    await ledger.mark_published([old, new])
+    new = []
+    for _ in range(5):
+        new.append(await finished(ledger))
+        await clock.advance(SECOND)
+    await ledger.mark_published([(job_id, 1) for job_id in (old, *new)])
+    assert await republished(ledger, 2) == []
 
-    assert await ledger.republish(HOUR) == 1
+    await ledger.begin_republishing(HOUR)
+    later = await finished(ledger)
+    await ledger.mark_published([(later, 1)])
 
-    assert [one.job_id for one in await ledger.unpublished(10, 0 * SECOND)] == [new]
-    assert (await view(ledger, old)).published_at is not None
+    assert await republished(ledger, 2) == [new[:2], new[2:4], new[4:]]
+    assert await ledger.republish_page(2) is None
+    assert await ledger.unpublished(10, 0 * SECOND) == []
+
+
+async def test_results_that_ended_together_are_republished_each_once(ledger: Ledger) -> None:
+    ids = (await submit_many(ledger, 7)).job_ids
+    await ledger.cancel(ids, ACTOR)
+    await ledger.mark_published([(job_id, 1) for job_id in ids])
+
+    await ledger.begin_republishing(HOUR)
+
+    pages = await republished(ledger, 3)
+    assert [len(page) for page in pages] == [3, 3, 1]
+    assert {job_id for page in pages for job_id in page} == set(ids)
+
+
+async def test_a_walk_that_began_anew_is_not_led_on_by_the_one_before(ledger: Ledger, clock: Clock) -> None:
+    ids = [await finished(ledger) for _ in range(3)]
+    await ledger.mark_published([(job_id, 1) for job_id in ids])
+    await ledger.begin_republishing(HOUR)
+    before = await ledger.republish_page(2)
+    assert before is not None
+    await clock.advance(SECOND)
+
+    await ledger.begin_republishing(HOUR)
+    await ledger.note_republished(before)
+
+    assert [len(page) for page in await republished(ledger, 2)] == [2, 1]
+
+
+async def test_what_waits_in_the_outbox_is_not_published_from_the_walk_as_well(ledger: Ledger) -> None:
+    published, waiting = [await finished(ledger) for _ in range(2)]
+    await ledger.mark_published([(published, 1)])
+
+    await ledger.begin_republishing(HOUR)
+
+    assert await republished(ledger, 9) == [[published]]
+    assert [one.job_id for one in await ledger.unpublished(9, 0 * SECOND)] == [waiting]
 
 
 async def test_hints_are_forgotten_when_redis_lost_them(ledger: Ledger) -> None:
@@ -205,6 +297,6 @@ async def test_hints_are_forgotten_when_redis_lost_them(ledger: Ledger) -> None:
     assert len(await ledger.take_hints(Step.GENERATE, 10, 10, HOUR)) == 2
     assert await ledger.take_hints(Step.GENERATE, 10, 10, HOUR) == []
 
-    await ledger.republish(HOUR)
+    await ledger.begin_republishing(HOUR)
 
     assert {job_id for job_id, _ in await ledger.take_hints(Step.GENERATE, 10, 10, HOUR)} == set(receipt.job_ids)

@@ -185,7 +185,7 @@ async def test_a_retry_is_a_new_run(ledger: Ledger, final: JobState) -> None:
         await ledger.cancel([leased.job_id], ACTOR)
     else:
         await ledger.finish([make_final(leased) if final is JobState.COMPLETED else make_failed(leased)])
-    await ledger.mark_published([leased.job_id])
+    await ledger.mark_published([(leased.job_id, leased.run)])
 
     assert await ledger.retry([leased.job_id, new_id()], "grace") == [leased.job_id]
 

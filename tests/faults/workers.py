@@ -3,7 +3,7 @@
 import random
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 
 import psycopg
@@ -13,6 +13,7 @@ from tests.faults.listing import JOBS, experiment
 from tests.stub import faults
 from worker.ledger.dispatching import HINT_LOCK, PROMOTE_LOCK
 from worker.ledger.rescuing import RESCUE_LOCK
+from worker.settings import worker_name
 
 
 @experiment("nothing is broken")
@@ -207,6 +208,33 @@ def duties_locked(here: Ground) -> Account:
     return here.account(JOBS)
 
 
+@experiment("the worker that leads the duties frozen, the next one killed", quick=True)
+def leaders_lost(here: Ground) -> Account:
+    here.rows_changed("UPDATE job SET state = 'scheduled', scheduled_at = nightdesk_now() + interval '12 s'")
+    workers = {worker_name(worker.pid): worker for worker in (here.work(), here.work(), here.work())}
+    thaw = here.freeze_worker(workers.pop(_leader(here, set())))
+    try:
+        second = _leader(here, here.frozen)
+        here.kill(workers.pop(second))
+        _leader(here, {*here.frozen, second})
+        here.mended()
+        # Only a leader promotes.
+        here.until(here.done, what="all jobs done")
+    finally:
+        thaw()
+    return here.account(JOBS)
+
+
+def _leader(here: Ground, others: Container[str]) -> str:
+    """The name of the worker that leads, once it is none of the others."""
+
+    def leader() -> str | None:
+        rows = here.rows("SELECT leader FROM dispatch WHERE leads_until > nightdesk_now()")
+        return rows[0][0] if rows and rows[0][0] not in others else None
+
+    return here.until(leader, what="another leader")
+
+
 @experiment("three workers lead at once: the locks of the duties let everybody in")
 def all_lead(here: Ground) -> Account:
     for kind in ("integer", "bigint"):
@@ -214,6 +242,11 @@ def all_lead(here: Ground) -> Account:
             f"CREATE FUNCTION public.pg_try_advisory_xact_lock({kind}) RETURNS boolean LANGUAGE sql AS 'SELECT true'"
         )
     here.admin("ALTER DATABASE nightdesk SET search_path = public, pg_catalog")
+    here.rows_changed(
+        "CREATE FUNCTION free_the_lead() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN NEW.leads_until := '-infinity'; RETURN NEW; END $$"
+    )
+    here.rows_changed("CREATE TRIGGER free BEFORE UPDATE ON dispatch FOR EACH ROW EXECUTE FUNCTION free_the_lead()")
     dead = here.work()
     here.until_calling(10)
     here.kill(dead)

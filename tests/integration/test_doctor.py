@@ -320,7 +320,7 @@ def test_unpublished_results(patient: Patient) -> None:
     assert "1 final jobs" in finding.what
 
     async def publish(ledger: Ledger) -> None:
-        await ledger.mark_published([view.job_id for view in await ledger.unpublished(10, timedelta(0))])
+        await ledger.mark_published([(view.job_id, view.run) for view in await ledger.unpublished(10, timedelta(0))])
 
     patient.do(publish)
     assert patient.findings() == {}
@@ -369,7 +369,7 @@ def test_attempts_left_open_on_final_jobs(patient: Patient) -> None:
         leased = await submit_and_take(ledger, batch=batch)
         await ledger.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.5"))])
         await ledger.cancel([leased.job_id], ACTOR)
-        await ledger.mark_published([leased.job_id])
+        await ledger.mark_published([(leased.job_id, leased.run)])
 
     patient.do(cancel_during_call)
     assert patient.findings() == {}  # its worker still may write down what became of it

@@ -50,13 +50,46 @@ def test_a_result_is_found_by_a_stock_client_until_it_is_forgotten(redis_url: st
     app = Celery(broker=redis_url, backend=redis_url)
 
     async def work(doorbell: CeleryDoorbell) -> None:
-        await doorbell.publish([(job_id, b'{"state": "failed", "response": "none"}')])
+        await doorbell.publish([(job_id, 1, b'{"state": "failed", "response": "none"}')])
         # A failed job returns as well: get() never raises or hangs.
         assert AsyncResult(str(job_id), app=app).get(timeout=stretched(5))["state"] == "failed"
-        await doorbell.publish([(job_id, b'{"state": "completed"}')])
+        await doorbell.publish([(job_id, 1, b'{"state": "completed"}')])
         assert AsyncResult(str(job_id), app=app).get(timeout=stretched(5)) == {"state": "completed"}
         await doorbell.forget([job_id])
         assert AsyncResult(str(job_id), app=app).state == "PENDING"
+
+    ringing(redis_url, work)
+    app.close()
+
+
+def test_the_result_of_a_later_run_stays(redis_url: str) -> None:
+    job_id = uuid4()
+    app = Celery(broker=redis_url, backend=redis_url)
+
+    async def work(doorbell: CeleryDoorbell) -> None:
+        await doorbell.publish([(job_id, 2, b'{"answer": "new"}')])
+        assert await doorbell.publish([(job_id, 1, b'{"answer": "old"}')]) == {}
+        await doorbell.withdraw([(job_id, 1)])
+        assert AsyncResult(str(job_id), app=app).get(timeout=5) == {"answer": "new"}
+        await doorbell.publish([(job_id, 10, b'{"answer": "newest"}')])
+        assert AsyncResult(str(job_id), app=app).get(timeout=5) == {"answer": "newest"}
+        await doorbell.withdraw([(job_id, 10)])
+        assert AsyncResult(str(job_id), app=app).state == "PENDING"
+
+    ringing(redis_url, work)
+    app.close()
+
+
+def test_a_result_that_redis_refuses_is_named_and_the_others_are_published(redis_url: str) -> None:
+    first, second = uuid4(), uuid4()
+    app = Celery(broker=redis_url, backend=redis_url)
+
+    async def work(doorbell: CeleryDoorbell) -> None:
+        with redis.Redis.from_url(redis_url) as client:
+            client.rpush(app.backend.get_key_for_task(str(first)), "of another type")
+        refused = await doorbell.publish([(first, 1, b"{}"), (second, 1, b'{"a": 1}')])
+        assert list(refused) == [first]
+        assert AsyncResult(str(second), app=app).get(timeout=5) == {"a": 1}
 
     ringing(redis_url, work)
     app.close()
@@ -78,7 +111,11 @@ def test_a_redis_that_is_away_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module, "REST_S", 0.0)
 
     async def work(doorbell: CeleryDoorbell) -> None:
-        for asked in (doorbell.hint(Step.CHECK, [uuid4()]), doorbell.publish([(uuid4(), b"{}")]), doorbell.remember()):
+        for asked in (
+            doorbell.hint(Step.CHECK, [uuid4()]),
+            doorbell.publish([(uuid4(), 1, b"{}")]),
+            doorbell.remember(),
+        ):
             with pytest.raises(BrokerUnavailable):
                 await asked
 
@@ -91,7 +128,7 @@ def test_nothing_waits_long_for_a_redis_that_is_silent(redis_url: str) -> None:
         await doorbell.remember()
         proxy.stall()
         asked: list[Awaitable[object]] = [doorbell.hint(Step.CHECK, [uuid4()]) for _ in range(1000)]
-        asked += [doorbell.publish([(uuid4(), b"{}")]), doorbell.waiting(Step.CHECK)]
+        asked += [doorbell.publish([(uuid4(), 1, b"{}")]), doorbell.waiting(Step.CHECK)]
         async with asyncio.timeout(3 * module.ANSWER_S):
             refused = await asyncio.gather(*asked, return_exceptions=True)
         assert {type(error) for error in refused} == {BrokerUnavailable}

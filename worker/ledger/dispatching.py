@@ -1,5 +1,6 @@
 """The duties of dispatch: promote what is due, expire what is late, choose what is hinted."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -17,20 +18,26 @@ REASSIGN_LOCK = 0x6E64_7361
 HINT_LOCK = {Step.GENERATE: 0x6E64_6867, Step.CHECK: 0x6E64_6863, Step.LOCAL: 0x6E64_686C}
 """Advisory lock keys: of all processes that do the same duty at once, one does it and the others pass."""
 
+_DUE = f"""
+SELECT j.id FROM job j JOIN batch b ON b.id = j.batch_id
+WHERE j.state = 'scheduled' AND j.held_reason IS NULL AND j.scheduled_at <= nightdesk_now() AND NOT b.paused
+  AND {NOT_IN_QUARANTINE}
+ORDER BY j.scheduled_at LIMIT %(limit)s
+"""
+
 _PROMOTE = """
 WITH due AS (
     SELECT j.id FROM job j JOIN batch b ON b.id = j.batch_id
-    WHERE j.state = 'scheduled' AND j.held_reason IS NULL AND j.scheduled_at <= nightdesk_now() AND NOT b.paused
-      AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
-    ORDER BY j.scheduled_at LIMIT %(limit)s
+    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.state = 'scheduled' AND j.held_reason IS NULL
+      AND j.scheduled_at <= nightdesk_now() AND NOT b.paused AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
+    ORDER BY j.id
     FOR UPDATE OF j SKIP LOCKED
-), promoted AS (
-    UPDATE job j SET state = 'available', available_at = nightdesk_now(), hinted_at = NULL
-    WHERE j.id = ANY (ARRAY(SELECT id FROM due))
-    RETURNING j.id
 )
-SELECT count(*) AS jobs FROM promoted
+UPDATE job j SET state = 'available', available_at = nightdesk_now(), hinted_at = NULL
+WHERE j.id = ANY (ARRAY(SELECT id FROM due))
+RETURNING j.id
 """
+_PROMOTING = "promote"
 
 _LATE = f"""
 SELECT j.id FROM job j
@@ -59,7 +66,9 @@ _TAKE_HINTS = (
 unhinted AS (
     SELECT j.id FROM job j
     WHERE j.id = ANY (ARRAY(SELECT id FROM fair
-                            WHERE hinted_at IS NULL OR hinted_at < nightdesk_now() - %(again_after)s
+                            WHERE hinted_at IS NULL
+                               OR hinted_at < nightdesk_now() - %(again_after)s
+                               OR hinted_at <= (SELECT hints_lost_at FROM dispatch)
                             LIMIT %(most)s))
       AND j.state = 'available' AND j.step = %(step)s
       AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
@@ -106,8 +115,13 @@ class Dispatching:
 
     async def promote(self, limit: int) -> int:
         """See ``tasks.ports.Ledger.promote``."""
-        rows = await self._db.rows(_PROMOTE, {"limit": limit, "lock": PROMOTE_LOCK})
-        return int(rows[0].jobs)
+        due = [row.id for row in await self._db.rows(_DUE, {"limit": limit, "duty": _PROMOTING})]
+        refuse = quarantine_for(self._db, _PROMOTING)
+        return sum([len(await isolate(page, self._promote, refuse)) for page in paged(due)])
+
+    async def _promote(self, job_ids: Sequence[UUID]) -> list[UUID]:
+        rows = await self._db.rows(_PROMOTE, {"ids": list(job_ids), "lock": PROMOTE_LOCK})
+        return [row.id for row in rows]
 
     async def expire(self, limit: int) -> list[UUID]:
         """See ``tasks.ports.Ledger.expire``."""
@@ -115,7 +129,9 @@ class Dispatching:
         change, refuse = change_by(self._db, _EXPIRE, _EXPIRED), quarantine_for(self._db, _EXPIRING)
         return [job_id for page in paged(late) for job_id in await isolate(page, change, refuse)]
 
-    async def take_hints(self, step: Step, depth: int, limit: int, again_after: timedelta) -> list[tuple[UUID, int]]:
+    async def take_hints(
+        self, step: Step, depth: int, limit: int, again_after: timedelta, *, min_priority: int | None = None
+    ) -> list[tuple[UUID, int]]:
         """See ``tasks.ports.Ledger.take_hints``."""
         rows = await self._db.rows(
             _TAKE_HINTS,
@@ -124,7 +140,7 @@ class Dispatching:
                 "limit": depth,
                 "most": limit,
                 "again_after": again_after,
-                "min_priority": -32768,
+                "min_priority": -32768 if min_priority is None else min_priority,
                 "max_rescues": 32767,
                 "shares": self._shares,
                 "lock": HINT_LOCK[step],

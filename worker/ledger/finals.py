@@ -1,16 +1,14 @@
-"""Writes final states with their audit records, and keeps the outbox of results to publish."""
+"""Writes final states with their audit records."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any, get_type_hints
 from uuid import UUID
 
 from pydantic import TypeAdapter
 
 from schemas.record import GenerationRecord
-from tasks.ports import FinalJob, JobView
-from worker.ledger.database import TRANSACTION_S, Database
-from worker.ledger.reading import VIEW_COLUMNS, view_of
+from tasks.ports import FinalJob
+from worker.ledger.database import Database
 from worker.ledger.record_columns import RECORD_COLUMNS
 
 _ARRAY_TYPES = {name: kind for name, kind in RECORD_COLUMNS.items() if name != "created_at"}
@@ -46,38 +44,6 @@ WITH given AS (
 SELECT id FROM finished
 """
 
-_UNPUBLISHED = f"""
-SELECT {VIEW_COLUMNS}
-FROM (SELECT * FROM job
-      WHERE finished_at IS NOT NULL AND result_published_at IS NULL AND finished_at <= nightdesk_now() - %(age)s
-      ORDER BY finished_at LIMIT %(limit)s) j
-JOIN job_request r ON r.job_id = j.id
-LEFT JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
-ORDER BY j.finished_at
-"""
-
-_MARK_PUBLISHED = """
-WITH final AS (
-    SELECT id FROM job
-    WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NOT NULL AND result_published_at IS NULL
-    ORDER BY id FOR NO KEY UPDATE
-), marked AS (
-    UPDATE job SET result_published_at = nightdesk_now() WHERE id = ANY (ARRAY(SELECT id FROM final))
-)
-SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND erased_at IS NOT NULL
-"""
-
-_REPUBLISH = """
-WITH again AS (
-    UPDATE job SET result_published_at = NULL
-    WHERE finished_at > nightdesk_now() - %(within)s AND result_published_at IS NOT NULL
-    RETURNING id
-), unhinted AS (
-    UPDATE job SET hinted_at = NULL WHERE state = 'available' AND hinted_at IS NOT NULL
-)
-SELECT count(*) AS jobs FROM again
-"""
-
 
 class Finals:
     """The final verbs of the PostgreSQL ledger."""
@@ -101,18 +67,3 @@ class Finals:
                 values = [None if value is None else encoder.dump_json(value).decode() for value in values]
             columns[name] = values
         return {row.id for row in await self._db.rows(_FINISH, columns)}
-
-    async def unpublished(self, limit: int, older_than: timedelta) -> list[JobView]:
-        """See ``tasks.ports.Ledger.unpublished``."""
-        return [view_of(row) for row in await self._db.rows(_UNPUBLISHED, {"limit": limit, "age": older_than})]
-
-    async def mark_published(self, job_ids: Sequence[UUID]) -> set[UUID]:
-        """See ``tasks.ports.Ledger.mark_published``."""
-        if not job_ids:
-            return set()
-        return {row.id for row in await self._db.rows(_MARK_PUBLISHED, {"ids": list(job_ids)})}
-
-    async def republish(self, finished_within: timedelta) -> int:
-        """See ``tasks.ports.Ledger.republish``."""
-        rows = await self._db.rows(_REPUBLISH, {"within": finished_within}, within_s=TRANSACTION_S)
-        return int(rows[0].jobs)

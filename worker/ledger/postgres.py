@@ -14,8 +14,10 @@ from worker.ledger.finals import Finals
 from worker.ledger.health import Health
 from worker.ledger.hearing import Hearing
 from worker.ledger.invariants import Invariants
+from worker.ledger.leading import Leading
 from worker.ledger.leasing import Leasing
 from worker.ledger.locating import Locating
+from worker.ledger.outbox import Outbox
 from worker.ledger.person import PersonVerbs
 from worker.ledger.presence import Presence
 from worker.ledger.reading import Reading
@@ -33,8 +35,10 @@ class PostgresLedger(
     Budgets,
     SharingVerbs,
     Finals,
+    Outbox,
     Hearing,
     Dispatching,
+    Leading,
     PersonVerbs,
     Erasing,
     Presence,

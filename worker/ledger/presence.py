@@ -22,6 +22,9 @@ class Present:
     workers: int
     steps: frozenset[Step]
     """Served by at least one of them."""
+    paused: tuple[tuple[str, str, str], ...] = ()
+    """Paused lanes, as provider, lane and model."""
+    longest_pause: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,9 @@ WITH forgotten AS (
     SELECT steps FROM worker WHERE name <> %(name)s AND seen_at > nightdesk_now() - %(present_for)s
 )
 SELECT (SELECT count(*) + 1 FROM others) AS workers,
-       ARRAY(SELECT DISTINCT s.step FROM others, unnest(steps) AS s(step)) || %(steps)s::text[] AS steps
+       ARRAY(SELECT DISTINCT s.step FROM others, unnest(steps) AS s(step)) || %(steps)s::text[] AS steps,
+       (SELECT coalesce(json_agg(json_build_array(provider, lane, model)), '[]') FROM lane_pause) AS paused,
+       (SELECT nightdesk_now() - min(paused_at) FROM lane_pause) AS longest_pause
 """
 
 _PAUSE_LANE = """
@@ -110,7 +115,12 @@ class Presence:
             "present_for": PRESENT_FOR,
         }
         (row,) = await self._db.rows(_BEAT, given)
-        return Present(int(row.workers), known_steps(row.steps))
+        return Present(
+            int(row.workers),
+            known_steps(row.steps),
+            tuple((provider, lane, model) for provider, lane, model in row.paused),
+            row.longest_pause or timedelta(0),
+        )
 
     async def leave(self, worker: str) -> None:
         """Note that a worker works no more."""

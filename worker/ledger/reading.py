@@ -1,7 +1,6 @@
 """Reads jobs, batches and audits from the ledger, as views that results are made of."""
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -25,6 +24,19 @@ VIEW_COLUMNS = """
     r.request,
     """ + ", ".join(f"g.{name} AS record_{name}" for name in RECORD_COLUMNS)
 """Columns of a view over ``job j``, ``job_request r`` and ``generation_record g``."""
+
+_NOT_IN_A_RESULT = ("messages_snapshot", "output_raw", "canonical")
+
+_SLIM_REQUEST = """(
+    r.request - ARRAY['context', 'conversation_history', 'system_instructions']
+    || jsonb_build_object('context', array_fill('-'::text, ARRAY[
+        CASE WHEN jsonb_typeof(r.request -> 'context') = 'array' THEN jsonb_array_length(r.request -> 'context') ELSE 0 END]))
+) AS request"""
+
+RESULT_COLUMNS = VIEW_COLUMNS.replace("r.request", _SLIM_REQUEST)
+for _name in _NOT_IN_A_RESULT:
+    RESULT_COLUMNS = RESULT_COLUMNS.replace(f"g.{_name} AS", "NULL AS")
+"""The same, but only as much as a result is made of: placeholders for sources, no messages, no raw answer."""
 
 _VIEW_JOINS = """
 JOIN job_request r ON r.job_id = j.id
@@ -134,12 +146,6 @@ class Reading:
             events=tuple(_readable(row) for row in await self._db.rows(_EVENTS, key)),
             records=tuple(GenerationRecord(**row._asdict()) for row in await self._db.rows(_RECORDS, key)),
         )
-
-    async def server_age(self) -> timedelta:
-        """See ``tasks.ports.Ledger.server_age``."""
-        rows = await self._db.rows("SELECT now() - pg_postmaster_start_time() AS age")
-        age: timedelta = rows[0].age
-        return age
 
 
 def view_of(row: Any) -> JobView:

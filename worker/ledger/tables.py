@@ -197,8 +197,8 @@ job = Table(
         "finished_at",
         postgresql_where=text("finished_at IS NOT NULL AND result_published_at IS NULL"),
     ),
-    # Block ranges cost next to nothing to keep: only a Redis that lost its data makes anyone ask for a span of time.
-    Index("job_finished", "finished_at", postgresql_using="brin"),
+    # In the order in which results are published again after Redis lost its data. A group that ends together shares a key.
+    Index("job_finished", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
     postgresql_with=_JOB,
 )
 
@@ -377,6 +377,26 @@ lane_pause = Table(
     Column("paused_at", _INSTANT, nullable=False, server_default=NOW),
     Column("kind", Text, nullable=False),
     Column("why", Text, nullable=False),
+)
+
+# One row: who leads the duties, and how far slow ones are.
+dispatch = Table(
+    "dispatch",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False, server_default=text("1")),
+    Column("leader", Text),
+    Column("leads_until", _INSTANT),
+    Column("leader_has_broker", Boolean, nullable=False, server_default=text("true")),
+    # So many answers wait for their check that no more are generated.
+    Column("check_behind", Boolean, nullable=False, server_default=text("false")),
+    # Hints from before are gone with Redis's data.
+    Column("hints_lost_at", _INSTANT),
+    # Results are published again in the order of their end; null until: there is nothing to publish again.
+    Column("republish_after", _INSTANT),
+    Column("republish_after_id", Uuid),
+    Column("republish_until", _INSTANT),
+    Column("republished", BigInteger, nullable=False, server_default=text("0")),
+    CheckConstraint("id = 1", name="single_row"),
 )
 
 # No foreign key: of a job whose row is damaged this must still be writable.

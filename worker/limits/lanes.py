@@ -72,6 +72,12 @@ class Lanes:
                 self._paused = frozenset(Lane(*row) for row in await self._ledger.paused_lanes())
                 self._looked_at = began
 
+    def note(self, paused: Sequence[tuple[str, str, str]], *, since: float) -> None:
+        """Take over the paused lanes that the ledger named to a question of ``since``, unless it was asked later."""
+        if self._looked_at < since and not self._looking.locked():
+            self._paused = frozenset(Lane(*row) for row in paused)
+            self._looked_at = since
+
     def pause(self, lane: Lane, kind: FailureKind, why: str) -> None:
         """Pause a lane for all workers; returns at once."""
         if lane not in self._paused and lane not in self._writing:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
+from time import monotonic
 from typing import Any, Protocol
 
 from schemas.states import Step
@@ -91,9 +92,11 @@ class WorkersPresent:
 
     async def _once(self, try_lane: Callable[[str], None]) -> None:
         away = [asdict(one) for one in self._unreachable()]
+        began = monotonic()
         present = await self._ledger.beat(self._name, self._own, away)
         self.workers, self.steps = present.workers, present.steps
-        if self._lane_retry:
+        self._lanes.note(present.paused, since=began)
+        if self._lane_retry and present.longest_pause > self._lane_retry:
             for lane in await self._lanes.retry(self._lane_retry):
                 try_lane(lane.provider)
-        await self._lanes.look()
+            await self._lanes.look()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -9,10 +10,13 @@ from uuid import UUID
 
 import pytest
 
+from schemas.record import JobResult
 from schemas.states import JobState, Step
-from tasks import rescue, standin
-from tasks.dispatch import MESSAGE_IDS, Dispatch, Pace
+from tasks import finish, outbox, rescue, standin
+from tasks.dispatch import ENOUGH, IDLE_TICKS, MESSAGE_IDS, Dispatch, Pace
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
+from tasks.outbox import publish
+from tasks.ports import JobView, Outlook
 from tasks.rescue import Rescue
 from tasks.standin import StandIn
 from tests.builders import make_batch, make_config, make_final, make_jobs, make_request
@@ -32,6 +36,8 @@ class Bell:
         self.lost = False
         self.remembered = 0
         self.unread = 0
+        self.runs: dict[UUID, int] = {}
+        self.refused: set[UUID] = set()
 
     def _reach(self) -> None:
         if self.away:
@@ -45,9 +51,18 @@ class Bell:
         self._reach()
         return self.unread
 
-    async def publish(self, results: Sequence[tuple[UUID, bytes]]) -> None:
+    async def publish(self, results: Sequence[tuple[UUID, int, bytes]]) -> dict[UUID, Exception]:
         self._reach()
-        self.published.update(results)
+        for job_id, run, result in results:
+            if job_id not in self.refused and run >= self.runs.get(job_id, 0):
+                self.published[job_id], self.runs[job_id] = result, run
+        return {job_id: ValueError("refused") for job_id, _, _ in results if job_id in self.refused}
+
+    async def withdraw(self, results: Sequence[tuple[UUID, int]]) -> None:
+        self._reach()
+        for job_id, run in results:
+            if self.runs.get(job_id) == run:
+                del self.published[job_id], self.runs[job_id]
 
     async def forget(self, job_ids: Sequence[UUID]) -> None:
         self._reach()
@@ -68,12 +83,25 @@ class Hall:
     def __init__(self) -> None:
         self.ledger = MemoryLedger()
         self.bell = Bell()
-        self.generate = SimpleNamespace(throttled=False)
+        self.claims: list[Step] = []
+        self.generate = SimpleNamespace(throttled=False, in_use=0, claim=lambda: self.claims.append(Step.GENERATE))
         pace = Pace(publish_older_than=timedelta(0), check_backlog=3)
         feeds: Any = {Step.GENERATE: self.generate}
         self.local_served = True
         stand_in = StandIn(self.ledger, lambda: self.local_served, timedelta(seconds=30))
-        self.dispatch = Dispatch(self.ledger, self.bell, Rescue(self.ledger, LEASE), stand_in, feeds, pace)
+        self.stand_in, self.feeds, self.pace = stand_in, feeds, pace
+        self.dispatch = self.worker("first")
+
+    def worker(self, name: str) -> Dispatch:
+        """The dispatch of one more worker."""
+        return Dispatch(self.ledger, self.bell, Rescue(self.ledger, LEASE), self.stand_in, self.feeds, name, self.pace)
+
+    async def tick(self) -> None:
+        """Tick, and publish what that wakes."""
+        await self.dispatch.tick()
+        while self.dispatch.outbox._work.is_set():
+            if not await self.dispatch.outbox.step():
+                self.dispatch.outbox.rest()
 
     async def submit(self, count: int, **request: Any) -> tuple[UUID, ...]:
         jobs = make_jobs(*(make_request(f"{n}?", **request) for n in range(count)))
@@ -91,8 +119,8 @@ def test_hints_go_out_in_messages_of_a_size_urgent_ones_apart() -> None:
         hall = Hall()
         await hall.submit(MESSAGE_IDS * 2 + 5)
         await hall.submit(3, priority=5)
-        await hall.dispatch.tick()
-        await hall.dispatch.tick()
+        await hall.tick()
+        await hall.tick()
 
         assert [(len(ids), urgent) for _, ids, urgent in hall.bell.hints] == [
             (3, True),
@@ -109,10 +137,10 @@ def test_messages_that_nobody_takes_are_not_piled_up() -> None:
         hall = Hall()
         await hall.submit(3)
         hall.bell.unread = 1_000
-        await hall.dispatch.tick()
+        await hall.tick()
         assert hall.bell.hints == []
         hall.bell.unread = 10
-        await hall.dispatch.tick()
+        await hall.tick()
         assert len(hall.bell.hints) == 1
 
     asyncio.run(story())
@@ -122,15 +150,15 @@ def test_results_are_published_once_and_again_when_redis_lost_them() -> None:
     async def story() -> None:
         hall = Hall()
         job_ids = await hall.finish(5)
-        await hall.dispatch.tick()
+        await hall.tick()
         assert set(hall.bell.published) == set(job_ids)
 
         hall.bell.published.clear()
-        await hall.dispatch.tick()
+        await hall.tick()
         assert hall.bell.published == {}
 
         hall.bell.lost = True
-        await hall.dispatch.tick()
+        await hall.tick()
         assert set(hall.bell.published) == set(job_ids)
         assert hall.bell.remembered == 1
 
@@ -144,14 +172,14 @@ def test_while_redis_is_away_the_ledgers_duties_go_on_and_nothing_is_lost(caplog
         job_ids = await hall.finish(2)
         late = await hall.submit(1, deadline=datetime.now(UTC) + timedelta(seconds=5))
         hall.ledger.advance(timedelta(seconds=10))
-        await hall.dispatch.tick()
-        await hall.dispatch.tick()
+        await hall.tick()
+        await hall.tick()
         (view,) = await hall.ledger.views(late)
         assert view.state is JobState.EXPIRED
         assert sum("Redis can't be reached" in record.message for record in caplog.records) == 1
 
         hall.bell.away = False
-        await hall.dispatch.tick()
+        await hall.tick()
         assert set(hall.bell.published) == {*job_ids, *late}
 
     asyncio.run(story())
@@ -162,18 +190,18 @@ def test_generation_is_throttled_while_the_check_is_behind() -> None:
         hall = Hall()
         await hall.submit(4, response="An answer.")
         await hall.submit(2)
-        await hall.dispatch.tick()
+        await hall.tick()
 
         assert hall.generate.throttled
         assert {step for step, _, _ in hall.bell.hints} == {Step.CHECK}
 
         await hall.ledger.lease(Step.CHECK, "w", LEASE, 4)
         await hall.submit(4, response="An answer.", config=READ)
-        await hall.dispatch.tick()
+        await hall.tick()
         assert hall.generate.throttled, "the checks of the local model count, too"
 
         await hall.ledger.lease(Step.LOCAL, "w", LEASE, 4)
-        await hall.dispatch.tick()
+        await hall.tick()
         assert not hall.generate.throttled
         assert {step for step, _, _ in hall.bell.hints} == set(Step)
 
@@ -185,11 +213,11 @@ def test_jobs_for_the_local_model_are_hinted_to_those_who_have_it() -> None:
         hall = Hall()
         hall.local_served = False
         job_ids = await hall.submit(2, response="An answer.", config=READ)
-        await hall.dispatch.tick()
+        await hall.tick()
         assert hall.bell.hints == [], "a message that nobody takes would lie in Redis for ever"
 
         hall.local_served = True
-        await hall.dispatch.tick()
+        await hall.tick()
         assert hall.bell.hints == [(Step.LOCAL, list(job_ids), False)]
 
     asyncio.run(story())
@@ -206,7 +234,7 @@ def test_the_plain_check_stands_in_once_nobody_had_the_local_model_for_a_while(
         hall.local_served = False
         duty = hall.dispatch.stand_in
         job_ids = await hall.submit(2, response="An answer.", config=READ)
-        await hall.dispatch.tick()
+        await hall.tick()
         clock[0] += 29
         assert await duty.run() == []
         hall.local_served = True
@@ -218,7 +246,7 @@ def test_the_plain_check_stands_in_once_nobody_had_the_local_model_for_a_while(
         assert [record.message.count("after 30 s") for record in caplog.records] == [1, 1]
 
         clock[0] += 1
-        await hall.dispatch.tick()
+        await hall.tick()
 
         assert hall.bell.hints == [(Step.CHECK, list(job_ids), False)]
         assert sum("without it and end as partial" in record.message for record in caplog.records) == 1
@@ -247,12 +275,14 @@ def test_a_duty_that_breaks_does_not_keep_the_others_from_their_turn(caplog: pyt
     async def story() -> None:
         hall = Hall()
         job_ids = await hall.finish(1)
+        await hall.submit(1, scheduled_at=datetime.now(UTC) + timedelta(seconds=5))
+        hall.ledger.advance(timedelta(seconds=10))
 
         async def breaks(limit: int) -> int:
             raise ZeroDivisionError
 
         hall.ledger.promote = breaks  # type: ignore[method-assign]
-        await hall.dispatch.tick()
+        await hall.tick()
 
         assert set(hall.bell.published) == set(job_ids)
         assert "the duty _promote broke" in caplog.text
@@ -272,14 +302,16 @@ def test_a_rescue_waits_until_the_ledger_was_reachable_for_a_lease(monkeypatch: 
         hall.ledger.advance(LEASE * 2)
         duty = Rescue(hall.ledger, LEASE)
 
-        assert await duty.run() == []
-        clock[0] += 59
-        assert await duty.run() == []
+        async def rescued(after_s: float = 0) -> list[UUID]:
+            clock[0] += after_s
+            duty.reached(timedelta(hours=1))
+            return await duty.run()
+
+        assert await rescued() == []
+        assert await rescued(59) == []
         duty.broken()
-        clock[0] += 59
-        assert await duty.run() == []
-        clock[0] += 60
-        assert await duty.run() == [job.job_id]
+        assert await rescued(59) == []
+        assert await rescued(60) == [job.job_id]
 
     asyncio.run(story())
 
@@ -287,15 +319,233 @@ def test_a_rescue_waits_until_the_ledger_was_reachable_for_a_lease(monkeypatch: 
 def test_an_outage_of_the_ledger_starts_the_wait_for_rescues_anew() -> None:
     async def story() -> None:
         hall = Hall()
-        await hall.dispatch.tick()
+        await hall.tick()
 
-        async def away(limit: int) -> int:
+        async def away(*_: object, **__: object) -> Outlook:
             raise LedgerUnavailable("away")
 
-        hall.ledger.promote = away  # type: ignore[method-assign]
+        hall.ledger.attend = away  # type: ignore[method-assign]
         hall.dispatch.rescue._reachable_since = 1.0
-        await hall.dispatch.tick()
+        await hall.tick()
 
         assert hall.dispatch.rescue._reachable_since is None
+
+    asyncio.run(story())
+
+
+# ---- who leads -------------------------------------------------------------------------------------------------
+
+
+def test_one_worker_does_the_duties_and_another_takes_over_when_it_stops_or_dies() -> None:
+    async def story() -> None:
+        hall = Hall()
+        second = hall.worker("second")
+        await hall.submit(1)
+        assert await hall.dispatch.tick() == hall.pace.tick
+        hinted = len(hall.bell.hints)
+        await second.tick()
+        assert (hinted, len(hall.bell.hints)) == (1, 1), "the second looked, and did nothing"
+
+        await hall.dispatch.resign()
+        await hall.submit(1)
+        await second.tick()
+        assert len(hall.bell.hints) == 2, "the first resigned"
+
+        await hall.submit(1)
+        await hall.dispatch.tick()
+        assert len(hall.bell.hints) == 2
+        hall.ledger.advance(hall.pace.lead_for + timedelta(seconds=1))
+        await hall.dispatch.tick()
+        assert len(hall.bell.hints) == 3, "the second was not seen for as long as it may lead"
+
+    asyncio.run(story())
+
+
+def test_a_worker_that_reaches_redis_takes_over_from_one_that_does_not() -> None:
+    async def story() -> None:
+        hall = Hall()
+        second = hall.worker("second")
+        await hall.finish(1)
+        hall.bell.away = True
+        await hall.dispatch.tick()
+        await hall.dispatch.tick()
+        assert [(await second.tick(), second._leads) for _ in range(2)] == [(3 * hall.pace.tick, False)] * 2
+
+        hall.bell.away = False
+        hall.dispatch.doorbell = Bell()
+        hall.dispatch.doorbell.away = True
+        assert [(await second.tick(), second._leads) for _ in range(2)] == [
+            (hall.pace.tick, False),
+            (hall.pace.tick, True),
+        ]
+        await hall.dispatch.tick()
+        assert not hall.dispatch._leads
+
+    asyncio.run(story())
+
+
+def test_a_worker_that_does_not_lead_looks_less_often_while_nothing_happens() -> None:
+    async def story() -> None:
+        hall = Hall()
+        second = hall.worker("second")
+        await hall.tick()
+        assert await second.tick() == hall.pace.tick * IDLE_TICKS
+        hall.generate.in_use = 1
+        assert await second.tick() == hall.pace.tick
+        hall.generate.in_use = 0
+        await hall.submit(1)
+        assert await second.tick() == hall.pace.tick
+
+    asyncio.run(story())
+
+
+def test_what_waits_for_a_second_look_is_claimed_without_a_hint() -> None:
+    async def story() -> None:
+        hall = Hall()
+        hall.bell.away = True
+        await hall.submit(1)
+        await hall.tick()
+        assert hall.claims == [], "a hint goes first"
+        await hall.tick()
+        assert hall.claims == [Step.GENERATE]
+        await hall.ledger.lease(Step.GENERATE, "w", LEASE, 1)
+        await hall.tick()
+        assert hall.claims == [Step.GENERATE]
+
+    asyncio.run(story())
+
+
+def test_a_duty_with_more_than_a_page_of_work_lets_the_others_have_their_turn() -> None:
+    async def story() -> None:
+        hall = Hall()
+        hall.dispatch.pace = replace(hall.pace, promote_rows=2)
+        await hall.submit(5, scheduled_at=datetime.now(UTC) + timedelta(seconds=5))
+        hall.ledger.advance(timedelta(seconds=10))
+
+        pauses = [await hall.dispatch.tick() for _ in range(3)]
+
+        assert pauses == [timedelta(0), timedelta(0), hall.pace.tick]
+        assert [len(ids) for _, ids, _ in hall.bell.hints] == [2, 2, 1]
+
+    asyncio.run(story())
+
+
+def test_urgent_jobs_are_hinted_though_the_queue_is_full_enough_for_others() -> None:
+    async def story() -> None:
+        hall = Hall()
+        await hall.submit(2)
+        urgent = await hall.submit(1, priority=3)
+        hall.bell.unread = int(hall.pace.hint_depth * ENOUGH / MESSAGE_IDS) + 1
+        await hall.tick()
+        assert hall.bell.hints == [(Step.GENERATE, list(urgent), True)]
+
+    asyncio.run(story())
+
+
+# ---- publishing ------------------------------------------------------------------------------------------------
+
+
+def test_duties_go_on_at_every_tick_while_results_are_published_again() -> None:
+    async def story() -> None:
+        hall = Hall()
+        hall.dispatch.outbox.rows = 2
+        done = await hall.finish(7)
+        await hall.tick()
+        hall.bell.published.clear()
+        hall.bell.lost = True
+        steps = 0
+        await hall.dispatch.tick()
+        while await hall.dispatch.outbox.step():
+            steps += 1
+            await hall.submit(1)
+            await hall.dispatch.tick()
+            assert len(hall.bell.hints) == steps, "between two pages a tick hints what came in"
+
+        assert steps == 4
+        assert set(hall.bell.published) == set(done)
+
+    asyncio.run(story())
+
+
+def test_the_next_leader_goes_on_where_the_last_one_ended() -> None:
+    async def story() -> None:
+        hall = Hall()
+        hall.dispatch.outbox.rows = 2
+        done = await hall.finish(6)
+        await hall.tick()
+        hall.bell.published.clear()
+        hall.bell.lost = True
+        await hall.dispatch.tick()
+        await hall.dispatch.outbox.step()
+        await hall.dispatch.resign()
+        first = set(hall.bell.published)
+        hall.bell.published.clear()
+
+        hall.dispatch = hall.worker("second")
+        await hall.tick()
+
+        assert len(first) == 2
+        assert set(hall.bell.published) == set(done) - first
+
+    asyncio.run(story())
+
+
+def test_a_slow_sweep_does_not_put_the_result_of_an_earlier_run_over_a_later_one() -> None:
+    async def story() -> None:
+        hall = Hall()
+        (job_id,) = await hall.finish(1)
+        slow = await hall.ledger.unpublished(9, timedelta(0))
+        await hall.ledger.retry([job_id], "ada")
+        await hall.ledger.promote(9)
+        (leased,) = await hall.ledger.lease(Step.GENERATE, "w", LEASE, 1)
+        await hall.ledger.finish([make_final(leased)])
+        await publish(hall.ledger, hall.bell, await hall.ledger.unpublished(9, timedelta(0)))
+
+        await publish(hall.ledger, hall.bell, slow)
+
+        assert hall.bell.runs == {job_id: 2}
+
+    asyncio.run(story())
+
+
+def test_a_slow_sweep_takes_back_the_result_of_a_run_that_a_person_ended() -> None:
+    async def story() -> None:
+        hall = Hall()
+        (job_id,) = await hall.finish(1)
+        slow = await hall.ledger.unpublished(9, timedelta(0))
+        await hall.ledger.retry([job_id], "ada")
+
+        await publish(hall.ledger, hall.bell, slow)
+
+        assert hall.bell.published == {}
+        assert (await hall.ledger.views([job_id]))[0].published_at is None
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("fault", ["renders", "refuses"])
+def test_a_result_that_cannot_be_published_keeps_no_other_back(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        hall = Hall()
+        hall.dispatch.outbox.rows = 2
+        first, *others = await hall.finish(6)
+
+        def result_of(view: JobView) -> JobResult:
+            if view.job_id == first and fault == "renders":
+                raise ValueError("broken")
+            return finish.result_of(view)
+
+        monkeypatch.setattr(outbox, "result_of", result_of)
+        if fault == "refuses":
+            hall.bell.refused = {first}
+        for _ in range(4):
+            await hall.tick()
+        assert set(hall.bell.published) == set(others)
+
+        hall.bell.refused = set()
+        monkeypatch.undo()
+        hall.ledger.advance(timedelta(hours=1))
+        await hall.tick()
+        assert set(hall.bell.published) == {first, *others}, "it is tried again later"
 
     asyncio.run(story())

@@ -91,6 +91,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "IDLE_CLAIM", timedelta(milliseconds=20))
+    monkeypatch.setattr(pipeline, "IDLE_LOOK", timedelta(milliseconds=20))
     monkeypatch.setattr(pipeline, "GATHER_WAIT", timedelta(milliseconds=1))
     monkeypatch.setattr(pipeline, "URGENT_LOOK", timedelta(milliseconds=10))
 
@@ -159,6 +160,26 @@ def test_jobs_that_nobody_hinted_are_claimed_when_idle() -> None:
 
         assert sorted(works.ran) == sorted(ids)
         assert works.keys.held == {}
+
+    run(story())
+
+
+@pytest.mark.parametrize("room", [None, Room(10, 10)])
+def test_an_idle_feed_asks_the_ledger_when_it_hears_of_jobs_that_wait(
+    monkeypatch: pytest.MonkeyPatch, room: Room | None
+) -> None:
+    monkeypatch.setattr(pipeline, "IDLE_LOOK", timedelta(seconds=60))
+
+    async def story() -> None:
+        works = Works(permitted=lambda: room)
+        works.feed.start()
+        await works.submit(5)
+        while not works.ran:
+            # As dispatch does at each tick.
+            works.feed.claim()
+            await asyncio.sleep(0.01)
+        await works.until_ran(5)
+        await works.feed.drain(timedelta(seconds=1))
 
     run(story())
 

@@ -21,7 +21,7 @@ def test_the_clock_is_the_one_given_and_can_be_set_forward() -> None:
     ledger.advance(timedelta(hours=1))
 
     assert asyncio.run(ledger.promote(10)) == 1
-    assert asyncio.run(ledger.server_age()) == timedelta(hours=1)
+    assert asyncio.run(ledger.attend("w", timedelta(seconds=5), timedelta(0), 1)).server_age == timedelta(hours=1)
     (view,) = asyncio.run(ledger.views([job.id]))
     assert view.created_at == START
 

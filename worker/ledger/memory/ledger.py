@@ -5,7 +5,6 @@ One event loop only. No verb awaits anything, so each is atomic. The clock can b
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from datetime import timedelta
 from uuid import UUID
 
 from schemas.batch import BatchStatus
@@ -143,7 +142,3 @@ class MemoryLedger(MemorySharing, MemoryUpkeep, Ledger):
         if job_id not in self._jobs:
             raise NotFound(f"no job {job_id}")
         return job_detail(self._jobs[job_id])
-
-    async def server_age(self) -> timedelta:
-        """How long this ledger exists, by its clock."""
-        return self._now() - self._started_at

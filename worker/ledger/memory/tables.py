@@ -102,6 +102,9 @@ class JobRow:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     published_at: datetime | None = None
+    aside_until: datetime | None = None
+    """Until then its result is not published: it could not be."""
+    aside_reason: str | None = None
     outcome: Outcome | None = None
     attempts: list[AttemptRow] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)

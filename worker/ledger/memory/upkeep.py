@@ -1,73 +1,24 @@
-"""What dispatch and people do in the in-memory ledger: publish, promote, expire, hint, rescue, cancel, retry, hold."""
+"""The verbs that end, rescue, retry and hold jobs in the in-memory ledger."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from itertools import count
 from uuid import UUID
 
 from schemas.failure import Failure, FailureKind
 from schemas.generation import Recheck
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import LAST_RESCUES, MAX_RESCUES, ClosedAttempt, JobView, OnPage, Page, no_page
+from tasks.ports import LAST_RESCUES, MAX_RESCUES, ClosedAttempt, OnPage, Page, no_page
 from tasks.rescue import ABANDONED_AFTER
-from worker.ledger.memory.reading import job_view
-from worker.ledger.memory.running import MemoryRunning, latest_answer
+from worker.ledger.memory.duties import MemoryDuties
+from worker.ledger.memory.running import latest_answer
 from worker.ledger.memory.tables import UNKNOWN, AttemptRow, JobRow
 from worker.ledger.pages import PAGE_ROWS
 
-_LATEST = datetime.max.replace(tzinfo=UTC)
 
-
-class MemoryUpkeep(MemoryRunning):
+class MemoryUpkeep(MemoryDuties):
     """The verbs that need no lease."""
 
-    # the outbox
-
-    async def unpublished(self, limit: int, older_than: timedelta) -> list[JobView]:
-        """Final jobs whose result is not in the result backend, oldest first."""
-        before = self._now() - older_than
-        due = [
-            (job.finished_at, job.order, job)
-            for job in self._jobs.values()
-            if job.published_at is None and job.finished_at is not None and job.finished_at <= before
-        ]
-        return [job_view(job) for _, _, job in sorted(due, key=lambda row: row[:2])[:limit]]
-
-    async def mark_published(self, job_ids: Sequence[UUID]) -> set[UUID]:
-        """Note that the results of these final jobs are in the result backend; nothing is ever erased here."""
-        for job in self._found(job_ids):
-            if job.final:
-                job.published_at = self._now()
-        return set()
-
-    async def republish(self, finished_within: timedelta) -> int:
-        """Put recent results back in the outbox and forget all hints."""
-        since, changed = self._now() - finished_within, 0
-        for job in self._jobs.values():
-            job.hinted_at = None
-            if job.published_at is not None and job.finished_at is not None and job.finished_at >= since:
-                job.published_at = None
-                changed += 1
-        return changed
-
     # dispatch
-
-    async def promote(self, limit: int) -> int:
-        """Make due, unheld scheduled jobs available."""
-        now = self._now()
-        due = [
-            job
-            for job in self._jobs.values()
-            if job.state is JobState.SCHEDULED
-            and job.held_reason is None
-            and job.scheduled_at <= now
-            and not job.batch.paused
-        ]
-        due = sorted(due, key=lambda job: (job.scheduled_at, job.order))[:limit]
-        for job in due:
-            self._move(job, JobState.AVAILABLE, "promote")
-        return len(due)
 
     async def expire(self, limit: int) -> list[UUID]:
         """Finish jobs past their deadline as ``expired``."""
@@ -77,42 +28,6 @@ class MemoryUpkeep(MemoryRunning):
             self._end(job, JobState.EXPIRED, "expire", Failure(kind=FailureKind.EXPIRED, message="deadline passed"))
             self._note(job, "expire", "dispatch")
         return [job.new.id for job in late]
-
-    async def take_hints(self, step: Step, depth: int, limit: int, again_after: timedelta) -> list[tuple[UUID, int]]:
-        """Choose available jobs to hint: by priority, then tenants in turn, then deadline, then acceptance."""
-        now = self._now()
-        ready = [job for job in self._jobs.values() if job.state is JobState.AVAILABLE and job.step is step]
-        fresh = [job for job in ready if job.hinted_at is not None and job.hinted_at > now - again_after]
-        rest = [job for job in ready if job not in fresh and not job.past_deadline(now)]
-        rest.sort(key=_urgency)
-        turns: dict[tuple[int, str], count[int]] = {}
-        ranked = [
-            (
-                -job.new.priority,
-                next(turns.setdefault((job.new.priority, job.new.tenant), count())),
-                *_urgency(job),
-                job,
-            )
-            for job in rest
-        ]
-        ranked.sort(key=lambda row: row[:-1])
-        chosen = [row[-1] for row in ranked[: max(0, min(limit, depth - len(fresh)))]]
-        for job in chosen:
-            job.hinted_at = now
-        return [(job.new.id, job.new.priority) for job in chosen]
-
-    async def reassign(self, step: Step, to: Step, limit: int) -> list[UUID]:
-        """Leave available jobs of a step that nobody serves to another one."""
-        left = [job for job in self._jobs.values() if job.state is JobState.AVAILABLE and job.step is step][:limit]
-        for job in left:
-            job.step, job.hinted_at = to, None
-            self._note(job, "unserved", "dispatch", step=step, to=to)
-        return [job.new.id for job in left]
-
-    async def backlog(self, step: Step, at_most: int) -> int:
-        """How many jobs are available for a step, counted up to ``at_most``."""
-        ready = sum(job.state is JobState.AVAILABLE and job.step is step for job in self._jobs.values())
-        return min(ready, at_most)
 
     async def rescue(self, limit: int, unknown_reason: HeldReason | None, max_rescues: int = MAX_RESCUES) -> list[UUID]:
         """Take jobs whose lease ran out from their holders."""
@@ -288,7 +203,3 @@ def _by_page(jobs: Sequence[JobRow], change: Callable[[Sequence[JobRow]], list[U
         changed += done
         on_page(Page(len(page), done))
     return changed
-
-
-def _urgency(job: JobRow) -> tuple[datetime, int]:
-    return job.deadline or _LATEST, job.order

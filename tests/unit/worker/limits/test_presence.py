@@ -33,7 +33,8 @@ class Roll(PausedLanes):
         count = self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
         if count is None:
             raise LedgerUnavailable("gone")
-        return Present(count, frozenset(steps) | ({Step.LOCAL} if count == 3 else set()))
+        served = frozenset(steps) | ({Step.LOCAL} if count == 3 else set())
+        return Present(count, served, tuple(await self.paused_lanes()), timedelta(hours=2))
 
     async def leave(self, worker: str) -> None:
         self.left.append(worker)

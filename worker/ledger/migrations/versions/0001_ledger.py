@@ -116,7 +116,7 @@ CREATE INDEX job_deadline ON job (deadline) WHERE deadline IS NOT NULL AND finis
 
 CREATE INDEX job_due ON job (scheduled_at) WHERE state = 'scheduled' AND held_reason IS NULL;
 
-CREATE INDEX job_finished ON job USING brin (finished_at);
+CREATE INDEX job_finished ON job (finished_at) WHERE finished_at IS NOT NULL;
 
 CREATE INDEX job_held ON job (held_reason, batch_id, id) WHERE held_reason IS NOT NULL;
 
@@ -277,6 +277,23 @@ CREATE TABLE lane_pause (
     why TEXT NOT NULL,
     CONSTRAINT lane_pause_pkey PRIMARY KEY (provider, lane, model)
 );
+
+CREATE TABLE dispatch (
+    id SMALLINT DEFAULT 1 NOT NULL,
+    leader TEXT,
+    leads_until TIMESTAMP WITH TIME ZONE,
+    leader_has_broker BOOLEAN DEFAULT true NOT NULL,
+    check_behind BOOLEAN DEFAULT false NOT NULL,
+    hints_lost_at TIMESTAMP WITH TIME ZONE,
+    republish_after TIMESTAMP WITH TIME ZONE,
+    republish_after_id UUID,
+    republish_until TIMESTAMP WITH TIME ZONE,
+    republished BIGINT DEFAULT 0 NOT NULL,
+    CONSTRAINT dispatch_pkey PRIMARY KEY (id),
+    CONSTRAINT dispatch_single_row CHECK (id = 1)
+);
+
+INSERT INTO dispatch DEFAULT VALUES;
 
 CREATE TABLE quarantine (
     job_id UUID NOT NULL,

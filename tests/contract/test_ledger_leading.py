@@ -1,0 +1,161 @@
+"""Who leads the duties, and what a worker learns of them: one at a time, taken over when it is gone."""
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from schemas.states import HeldReason, Step
+from tasks.ports import Ledger, Outlook
+from tests.builders import later, lease_key, make_attempt, make_batch, make_config, make_request
+from tests.contract.conftest import Clock
+from tests.contract.driving import (
+    ACTOR,
+    HOUR,
+    LEASE,
+    SECOND,
+    finished,
+    open_one,
+    submit,
+    submit_and_take,
+    submit_many,
+    take,
+)
+
+LEAD = 5 * SECOND
+CHECKS = 2
+
+
+async def attend(ledger: Ledger, worker: str, *, age: timedelta = 0 * SECOND, **more: Any) -> Outlook:
+    return await ledger.attend(worker, LEAD, age, CHECKS, **more)
+
+
+async def leads(ledger: Ledger, worker: str, **more: Any) -> bool:
+    return (await attend(ledger, worker, **more)).leads
+
+
+async def test_the_first_leads_until_it_is_gone_for_a_while(ledger: Ledger, clock: Clock) -> None:
+    assert [await leads(ledger, name) for name in ("a", "b", "a", "b")] == [True, False, True, False]
+    for _ in range(4):
+        await clock.advance(LEAD - SECOND)
+        assert [await leads(ledger, name) for name in ("a", "b")] == [True, False], "it is renewed"
+
+    await clock.advance(LEAD + SECOND)
+
+    assert [await leads(ledger, name) for name in ("b", "a")] == [True, False]
+
+
+async def test_who_resigns_lets_another_lead_at_once(ledger: Ledger) -> None:
+    assert await leads(ledger, "a")
+    await ledger.resign("b")
+    assert not await leads(ledger, "b"), "it did not lead"
+
+    await ledger.resign("a")
+
+    assert [await leads(ledger, name) for name in ("b", "a")] == [True, False]
+
+
+async def test_a_lead_from_before_the_clock_was_set_back_ends(ledger: Ledger, clock: Clock) -> None:
+    await clock.advance(HOUR)
+    assert await leads(ledger, "a")
+    await clock.advance(-HOUR)
+
+    assert await leads(ledger, "b")
+
+
+async def test_a_leader_without_redis_gives_way_to_one_that_reaches_it(ledger: Ledger) -> None:
+    assert await leads(ledger, "a")
+    assert not (await attend(ledger, "b", broker=True)).leads, "nobody said that the leader does not reach it"
+    assert await leads(ledger, "a", broker=False)
+    assert not await leads(ledger, "b", broker=False)
+    outlook = await attend(ledger, "b")
+    assert (outlook.leads, outlook.without_broker) == (False, True)
+
+    assert await leads(ledger, "b", broker=True)
+
+    assert not await leads(ledger, "a", broker=False)
+    assert not (await attend(ledger, "a")).without_broker
+
+
+async def test_an_empty_ledger_has_no_work(ledger: Ledger) -> None:
+    outlook = await attend(ledger, "a")
+
+    assert outlook.server_age >= timedelta(0)
+    assert outlook == Outlook(leads=True, server_age=outlook.server_age)
+
+
+async def test_a_leader_sees_what_is_due_late_and_lost(ledger: Ledger, clock: Clock) -> None:
+    await submit_many(ledger, 1, scheduled_at=clock.now() + HOUR)
+    await submit_and_take(ledger)
+    await submit_many(ledger, 1, deadline=clock.now() + HOUR)
+    before = await attend(ledger, "a")
+    assert (before.due, before.late, before.lost, before.available) == (False, False, False, {Step.GENERATE})
+
+    await clock.advance(HOUR + 10 * SECOND)
+
+    after, other = await attend(ledger, "a"), await attend(ledger, "b")
+    assert (after.due, after.late, after.lost) == (True, True, True)
+    assert (other.leads, other.due, other.late, other.lost) == (False, False, False, False)
+    await ledger.promote(9)
+    await ledger.expire(9)
+    await ledger.rescue(9, None)
+    done = await attend(ledger, "a")
+    assert (done.due, done.late, done.lost) == (False, False, False)
+
+
+async def test_an_open_attempt_of_a_job_that_ended_counts_as_lost(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    await open_one(ledger, leased)
+    assert not (await attend(ledger, "a")).lost
+    await ledger.cancel([leased.job_id], ACTOR)
+    assert (await attend(ledger, "a")).lost
+
+
+async def test_a_leader_sees_a_batch_that_waits_for_money(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 3, batch=make_batch(max_cost_usd=Decimal("0.5")))
+    (first,) = await take(ledger, receipt.job_ids[:1])
+    assert not (await attend(ledger, "a")).unsettled
+    await ledger.open_attempts([make_attempt(first, reserved_usd=Decimal("0.6"))])
+    assert (await attend(ledger, "a")).unsettled
+
+    await ledger.settle_budgets(9)
+
+    assert not (await attend(ledger, "a")).unsettled
+
+
+async def test_held_jobs_are_not_due(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    await ledger.defer(lease_key(leased), later(leased, held_reason=HeldReason.BUDGET))
+    await clock.advance(HOUR)
+    assert not (await attend(ledger, "a")).due
+
+
+async def test_a_leader_sees_what_is_to_be_published(ledger: Ledger, clock: Clock) -> None:
+    job_id = await finished(ledger)
+    assert not (await attend(ledger, "a", age=30 * SECOND)).unpublished
+    await clock.advance(40 * SECOND)
+    assert (await attend(ledger, "a", age=30 * SECOND)).unpublished
+    await ledger.mark_published([(job_id, 1)])
+    assert not (await attend(ledger, "a")).unpublished
+
+    await ledger.begin_republishing(HOUR)
+    assert (await attend(ledger, "a")).republishing
+    while (page := await ledger.republish_page(9)) is not None and page.through is not None:
+        await ledger.note_republished(page)
+    assert not (await attend(ledger, "a")).republishing
+
+
+async def test_everybody_learns_that_the_check_is_behind_and_what_is_available(ledger: Ledger) -> None:
+    local = make_config(checkers=("local",))
+    await submit(ledger, *(make_request(f"{n}", response="x") for n in range(CHECKS)))
+    assert not (await attend(ledger, "a")).check_behind
+    receipt = await submit(ledger, make_request("model", response="x", config=local))
+
+    assert (await attend(ledger, "a")).check_behind
+    other = await attend(ledger, "b")
+    assert (other.leads, other.check_behind, other.available) == (False, True, {Step.CHECK, Step.LOCAL})
+
+    await take(ledger, receipt.job_ids, Step.LOCAL)
+    assert not (await attend(ledger, "a")).check_behind
+    assert not (await attend(ledger, "b")).check_behind
+    assert len(await ledger.lease(Step.CHECK, "w", LEASE, 9)) == CHECKS
+    assert (await attend(ledger, "b")).available == frozenset()

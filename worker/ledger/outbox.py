@@ -1,0 +1,151 @@
+"""Keeps the outbox: which results are to be published, and how far all of a day's have been published again."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from tasks.ports import JobView, RepublishPage
+from worker.ledger.database import Database
+from worker.ledger.pages import isolate
+from worker.ledger.quarantine import NOT_IN_QUARANTINE, quarantine_for
+from worker.ledger.reading import RESULT_COLUMNS, view_of
+
+PAGE_BYTES = 8 * 1024 * 1024
+"""Most that the records of a page hold, as they are stored; but a page always has one."""
+
+_DUTY = "publish"
+
+# The size of a record is read from its columns' headers: nothing is fetched from out of line for it.
+_PAGE = """
+SELECT p.id, p.finished_at
+FROM (SELECT j.id, j.finished_at, j.bytes, sum(j.bytes) OVER (ORDER BY j.finished_at, j.id) - j.bytes AS before
+      FROM (SELECT i.id, i.finished_at, coalesce(pg_column_size(g.answer) + pg_column_size(g.citations), 0)
+                + coalesce(pg_column_size(g.grounding), 0) + coalesce(pg_column_size(g.output_structured), 0) AS bytes
+            FROM ({jobs}) i
+            LEFT JOIN generation_record g ON g.job_id = i.id AND g.run = i.run) j) p
+WHERE p.before < %(bytes)s
+ORDER BY p.finished_at, p.id
+"""
+
+_UNPUBLISHED = _PAGE.format(
+    jobs=f"""
+    SELECT j.id, j.run, j.finished_at FROM job j
+    WHERE j.finished_at IS NOT NULL AND j.result_published_at IS NULL AND j.finished_at <= nightdesk_now() - %(age)s
+      AND {NOT_IN_QUARANTINE}
+    ORDER BY j.finished_at LIMIT %(limit)s"""
+)
+
+# Those that are in the outbox are published from there.
+_REPUBLISH_PAGE = _PAGE.format(
+    jobs="""
+    SELECT k.* FROM dispatch d CROSS JOIN LATERAL (
+        SELECT j.id, j.run, j.finished_at FROM job j
+        WHERE j.finished_at >= d.republish_after AND j.finished_at <= d.republish_until
+          AND (j.finished_at, j.id) > (d.republish_after, d.republish_after_id) AND j.result_published_at IS NOT NULL
+        ORDER BY j.finished_at, j.id LIMIT %(limit)s
+    ) k"""
+)
+
+_RESULTS = f"""
+SELECT {RESULT_COLUMNS}
+FROM job j
+JOIN job_request r ON r.job_id = j.id
+LEFT JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL
+ORDER BY j.finished_at, j.id
+"""
+
+# A result that was published is marked; one whose job has another run by now, or was erased, must not stay there.
+_MARK_PUBLISHED = """
+WITH given AS (
+    SELECT * FROM unnest(%(ids)b::uuid[], %(runs)b::int[]) AS d(id, run)
+), final AS (
+    SELECT j.id FROM given d JOIN job j ON j.id = d.id AND j.run = d.run
+    WHERE j.finished_at IS NOT NULL AND j.result_published_at IS NULL
+    ORDER BY j.id FOR NO KEY UPDATE OF j
+), marked AS (
+    UPDATE job SET result_published_at = nightdesk_now() WHERE id = ANY (ARRAY(SELECT id FROM final))
+)
+SELECT d.id, d.run FROM given d LEFT JOIN job j ON j.id = d.id
+WHERE j.id IS NULL OR j.run <> d.run OR j.finished_at IS NULL OR j.erased_at IS NOT NULL
+"""
+
+_SET_ASIDE = """
+UPDATE job SET result_published_at = NULL WHERE id = %(id)s AND result_published_at IS NOT NULL
+"""
+
+_BEGIN = """
+UPDATE dispatch SET hints_lost_at = nightdesk_now(), republish_after = nightdesk_now() - %(within)s,
+                    republish_after_id = '00000000-0000-0000-0000-000000000000',
+                    republish_until = nightdesk_now(), republished = 0
+"""
+
+_WALK = "SELECT republish_until, republished FROM dispatch WHERE republish_until IS NOT NULL"
+
+_NOTE = """
+UPDATE dispatch SET republish_after = %(after)s, republish_after_id = %(after_id)s, republished = %(jobs)s
+WHERE republish_until = %(until)s AND (republish_after, republish_after_id) < (%(after)s, %(after_id)s)
+"""
+
+_END = "UPDATE dispatch SET republish_until = NULL WHERE republish_until = %(until)s"
+
+
+class Outbox:
+    """The publishing verbs of the PostgreSQL ledger."""
+
+    _db: Database
+
+    async def unpublished(self, limit: int, older_than: timedelta) -> list[JobView]:
+        """See ``tasks.ports.Ledger.unpublished``."""
+        given = {"limit": limit, "age": older_than, "bytes": PAGE_BYTES, "duty": _DUTY}
+        return await self._results([row.id for row in await self._db.rows(_UNPUBLISHED, given)])
+
+    async def _results(self, job_ids: Sequence[UUID]) -> list[JobView]:
+        views = []
+        for row in await isolate(job_ids, self._read_results, self.set_aside):
+            try:
+                views.append(view_of(row))
+            except ValueError as error:
+                await self.set_aside(row.id, error)
+        return views
+
+    async def _read_results(self, job_ids: Sequence[UUID]) -> list[Any]:
+        return await self._db.rows(_RESULTS, {"ids": list(job_ids)})
+
+    async def mark_published(self, results: Sequence[tuple[UUID, int]]) -> list[tuple[UUID, int]]:
+        """See ``tasks.ports.Ledger.mark_published``."""
+        if not results:
+            return []
+        ordered = sorted(results)
+        given = {"ids": [job_id for job_id, _ in ordered], "runs": [run for _, run in ordered]}
+        return [(row.id, row.run) for row in await self._db.rows(_MARK_PUBLISHED, given)]
+
+    async def set_aside(self, job_id: UUID, error: Exception) -> None:
+        """See ``tasks.ports.Ledger.set_aside``."""
+        await self._db.rows(_SET_ASIDE, {"id": job_id})
+        await quarantine_for(self._db, _DUTY)(job_id, error)
+
+    async def begin_republishing(self, finished_within: timedelta) -> None:
+        """See ``tasks.ports.Ledger.begin_republishing``."""
+        await self._db.rows(_BEGIN, {"within": finished_within})
+
+    async def republish_page(self, limit: int) -> RepublishPage | None:
+        """See ``tasks.ports.Ledger.republish_page``."""
+        walk = await self._db.rows(_WALK)
+        if not walk:
+            return None
+        until, done = walk[0]
+        rows = await self._db.rows(_REPUBLISH_PAGE, {"limit": limit, "bytes": PAGE_BYTES})
+        if not rows:
+            await self._db.rows(_END, {"until": until})
+            return RepublishPage(until, None, (), done)
+        views = await self._results([row.id for row in rows])
+        return RepublishPage(until, (rows[-1].finished_at, rows[-1].id), tuple(views), done + len(rows))
+
+    async def note_republished(self, page: RepublishPage) -> None:
+        """See ``tasks.ports.Ledger.note_republished``."""
+        if page.through is not None:
+            after, after_id = page.through
+            given = {"after": after, "after_id": after_id, "jobs": page.published, "until": page.until}
+            await self._db.rows(_NOTE, given)
