@@ -247,7 +247,9 @@ class Settings(BaseSettings):
         "as `worker_lost`, or ends with its answer unchecked if it has one",
     )
     lease_s: Seconds = Field(default=60.0, description="how long a lease lasts; renewed at a quarter of it")
-    tick_s: Seconds = Field(default=1.0, description="pace of the dispatch duties")
+    tick_s: Seconds = Field(
+        default=1.0, description="pace of the dispatch duties; idle workers that do not lead look every third tick"
+    )
     visibility_timeout_s: Annotated[float, Field(ge=1)] = Field(
         default=300.0,
         description="seconds after which another worker takes a submission over Redis whose worker died before its commit",

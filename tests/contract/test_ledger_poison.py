@@ -61,6 +61,44 @@ def quarantined(database_url: str) -> dict[UUID, tuple[str, int]]:
     return {job_id: (duty, tries) for job_id, duty, tries in rows}
 
 
+# ---- promote ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_cannot_be_promoted_keeps_no_other_from_it(
+    ledger: PostgresLedger, clock: Clock, postgres_database_url: str
+) -> None:
+    ids = (await submit_many(ledger, 7, scheduled_at=clock.now() + SECOND)).job_ids
+    poison(postgres_database_url, ids[:2])
+    await clock.advance(HOUR)
+
+    promoted = [await ledger.promote(3) for _ in range(4)]
+
+    assert sum(promoted) == 5
+    assert await states(ledger, ids) == [JobState.SCHEDULED] * 2 + [JobState.AVAILABLE] * 5
+    assert quarantined(postgres_database_url) == dict.fromkeys(ids[:2], ("promote", 1))
+    heal(postgres_database_url)
+    await clock.advance(HOUR)
+    assert await ledger.promote(9) == 2
+
+
+# ---- publish ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_record_that_cannot_be_read_keeps_no_other_result_back(
+    ledger: PostgresLedger, postgres_database_url: str
+) -> None:
+    ids = [await finished(ledger) for _ in range(4)]
+    with psycopg.connect(postgres_database_url, autocommit=True) as connection:
+        connection.execute(
+            """UPDATE generation_record SET citations = '[{"no": "citation"}]' WHERE job_id = ANY(%s)""", (ids[:2],)
+        )
+
+    pages = [await ledger.unpublished(2, 0 * SECOND) for _ in range(2)]
+
+    assert [[view.job_id for view in page] for page in pages] == [[], ids[2:]]
+    assert quarantined(postgres_database_url) == dict.fromkeys(ids[:2], ("publish", 1))
+
+
 # ---- expire ----------------------------------------------------------------------------------------------------
 
 

@@ -19,8 +19,8 @@ WITH new AS (
     INSERT INTO batch (id, tenant) SELECT gen_random_uuid(), 'tenant ' || n FROM generate_series(1, {tenants}) n
     RETURNING id, tenant
 )
-INSERT INTO job (id, batch_id, position, tenant, state, step, scheduled_at, available_at)
-SELECT gen_random_uuid(), new.id, n, new.tenant, 'available', 'generate', now(), now()
+INSERT INTO job (id, batch_id, position, tenant, state, step, request_bytes, scheduled_at, available_at)
+SELECT gen_random_uuid(), new.id, n, new.tenant, 'available', 'generate', 100, now(), now()
 FROM new, generate_series(1, {jobs}) n
 """
 
@@ -33,6 +33,7 @@ def buffers_read(servers: Servers, jobs: int, *, analyzed: bool) -> tuple[int, i
         "most": DEPTH,
         "again_after": timedelta(seconds=30),
         "min_priority": -32768,
+        "max_rescues": 32767,
         "shares": "{}",
         "lock": 1,
     }

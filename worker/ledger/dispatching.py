@@ -1,6 +1,5 @@
 """The duties of dispatch: promote what is due, expire what is late, choose what is hinted."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -116,12 +115,8 @@ class Dispatching:
     async def promote(self, limit: int) -> int:
         """See ``tasks.ports.Ledger.promote``."""
         due = [row.id for row in await self._db.rows(_DUE, {"limit": limit, "duty": _PROMOTING})]
-        refuse = quarantine_for(self._db, _PROMOTING)
-        return sum([len(await isolate(page, self._promote, refuse)) for page in paged(due)])
-
-    async def _promote(self, job_ids: Sequence[UUID]) -> list[UUID]:
-        rows = await self._db.rows(_PROMOTE, {"ids": list(job_ids), "lock": PROMOTE_LOCK})
-        return [row.id for row in rows]
+        change, refuse = change_by(self._db, _PROMOTE, {"lock": PROMOTE_LOCK}), quarantine_for(self._db, _PROMOTING)
+        return sum([len(await isolate(page, change, refuse)) for page in paged(due)])
 
     async def expire(self, limit: int) -> list[UUID]:
         """See ``tasks.ports.Ledger.expire``."""
