@@ -8,6 +8,7 @@ dispatch     promotes what is due, hints what is available, sweeps what is unpub
 pipeline     admits hinted jobs to the process's loop, within its slots
 generate     prompt, attempt, provider call, completion
 closing      says how an attempt ends, and where its job goes then
+cancelling   keeps an answer that comes together with a cancellation
 turns        plans a job's calls to its provider and its fallbacks
 sharing      says which calls share their answers, so that one is paid for
 trial        draws the version of a prompt where several are tried

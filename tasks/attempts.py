@@ -7,6 +7,7 @@ from decimal import Decimal
 from uuid_utils.compat import uuid7
 
 from schemas.failure import Failure, FailureKind
+from tasks.cancelling import finish_first
 from tasks.closing import never_called
 from tasks.errors import ConfigurationError, InputError, ProviderError, Unstorable
 from tasks.ports import Call, Journal, Leased, Limits, NewAttempt, Opened, Permit, Purpose, ShareTerms
@@ -53,9 +54,7 @@ async def opened(journal: Journal, limits: Limits, permit: Permit, job: Leased, 
     try:
         status = await asyncio.shield(opening)
     except asyncio.CancelledError:
-        # The row may be on its way; left open it would be taken for a call that was cut off.
-        if await opening in {Opened.OPENED, Opened.STALE}:
-            await journal.close_attempt(never_called(job, attempt))
+        await finish_first(_withdraw(journal, job, attempt, opening))
         raise
     finally:
         if status is not Opened.OPENED:
@@ -65,6 +64,12 @@ async def opened(journal: Journal, limits: Limits, permit: Permit, job: Leased, 
         await journal.close_attempt(never_called(job, attempt))
         return Opened.LOST
     return status
+
+
+async def _withdraw(journal: Journal, job: Leased, attempt: NewAttempt, opening: asyncio.Future[Opened]) -> None:
+    """Close an attempt whose row may be on its way: left open it would be taken for a call that was cut off."""
+    if await opening in {Opened.OPENED, Opened.STALE}:
+        await journal.close_attempt(never_called(job, attempt))
 
 
 def failure_of(error: BaseException, *, attempt: int | None = None) -> Failure:

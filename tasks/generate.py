@@ -17,6 +17,7 @@ from schemas.prompt import Prompt
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
 from tasks.attempts import MAX_UNKNOWN, OVERTIME_S, failure_of, new_attempt, opened
+from tasks.cancelling import answer_within, finish_first
 from tasks.closing import advance_of, closed, cost_of, cut_off, not_now, outcome_of, spent_of
 from tasks.correcting import active_correction, give_up
 from tasks.errors import ConfigurationError, InputError, LedgerError, ProviderError, ServiceUnavailable, Unstorable
@@ -226,8 +227,8 @@ class Generate:
         started = monotonic()
         listener = self._listener(job, call, attempt)
         try:
-            async with asyncio.timeout(call.timeout_s + OVERTIME_S):
-                answered = turns.credited(await planned.provider.call(call, listener))
+            calling = planned.provider.call(call, listener)
+            answered = turns.credited(await answer_within(calling, call.timeout_s + OVERTIME_S))
         except asyncio.CancelledError:
             # Lease lost or process stopping: the request may have been served, so the outcome is unknown.
             self.limits.failed(permit, Failure(kind=FailureKind.CANCELLED, message="cut off"))
@@ -246,9 +247,14 @@ class Generate:
         self.limits.answered(permit, answered.completion)
         if listener is not None:
             self.tokens.end(attempt.id, whole=True)
-        if await self._close_answered(job, call.prompt, attempt, answered, watch):
-            self.to_check(job)
+        await finish_first(self._keep(job, call.prompt, attempt, answered, watch))
         return False
+
+    async def _keep(
+        self, job: Leased, prompt: Prompt, attempt: NewAttempt, answered: Answered, watch: Stopwatch
+    ) -> None:
+        if await self._close_answered(job, prompt, attempt, answered, watch):
+            self.to_check(job)
 
     def _listener(self, job: Leased, call: Call, attempt: NewAttempt) -> Listener | None:
         if not call.stream:

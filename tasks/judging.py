@@ -23,6 +23,7 @@ from tasks.attempts import (
     opened,
 )
 from tasks.batching import CpuBatcher
+from tasks.cancelling import answer_within, finish_first
 from tasks.checkers.answer import ClaimFinding
 from tasks.checkers.judge import NO_JUDGE, Heard, Question, as_put_before
 from tasks.closing import advance_of, closed, cost_of, cut_off, outcome_of
@@ -215,8 +216,7 @@ class Judging:
     ) -> tuple[Heard, Decimal] | None:
         started = monotonic()
         try:
-            async with asyncio.timeout(call.timeout_s + OVERTIME_S):
-                answered = await provider.call(call)
+            answered = await answer_within(provider.call(call), call.timeout_s + OVERTIME_S)
         except asyncio.CancelledError:
             self.limits.failed(permit, Failure(kind=FailureKind.CANCELLED, message="cut off"))
             await asyncio.shield(self.journal.close_attempt(cut_off(job, attempt)))
@@ -228,7 +228,7 @@ class Judging:
             self.limits.failed(permit, failure)
             return await self._failed(job, attempt, failure, started)
         self.limits.answered(permit, answered.completion)
-        cost = await self._close(job, call, attempt, answered, started)
+        cost = await finish_first(self._close(job, call, attempt, answered, started))
         if cost is None:
             return Heard(failure="its answer can't be stored"), attempt.reserved_usd
         return _heard(_name(call), answered.completion, attempt.id), cost

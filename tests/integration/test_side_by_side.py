@@ -32,6 +32,8 @@ WORKERS = 4
 GROUP = 50
 LEASE = timedelta(seconds=60)
 PRICE = Decimal("0.002")
+CEILINGS = (Decimal("0.05"), Decimal(1_000))
+"""One that holds most jobs of a batch, and one that holds none."""
 OPERATOR_TURNS = 25
 
 Work = Callable[[PostgresLedger, random.Random], Awaitable[None]]
@@ -56,7 +58,7 @@ async def _drive(url: str) -> None:
 
 
 async def _submit(ledger: PostgresLedger, tenant: str) -> tuple[UUID, Sequence[UUID]]:
-    batch = make_batch(tenant, max_cost_usd=Decimal(1_000))
+    batch = make_batch(tenant, max_cost_usd=CEILINGS[0])
     jobs = make_jobs(*(make_request(f"Question {number}?") for number in range(JOBS_OF_BATCH)), tenant=tenant)
     receipt = await ledger.submit(batch, [jobs])
     return batch.id, receipt.job_ids
@@ -107,7 +109,7 @@ def _operator(batches: Sequence[tuple[UUID, Sequence[UUID]]]) -> Work:
             batch_id, ids = chance.choice(batches)
             some = chance.sample(list(ids), 5)
             await asyncio.gather(
-                ledger.set_budget(batch_id, Decimal(chance.randrange(900, 1_100)), "ada"),
+                ledger.set_budget(batch_id, chance.choice(CEILINGS), "ada"),
                 ledger.cancel(some, "ada"),
                 ledger.release(None, HeldReason.BUDGET, "ada"),
             )
@@ -125,6 +127,7 @@ def _duties() -> Work:
             published = [view.job_id for view in views]
             await asyncio.gather(
                 ledger.promote(500),
+                ledger.settle_budgets(20),
                 ledger.take_hints(Step.GENERATE, 100, 100, LEASE),
                 ledger.rescue(100, None),
                 ledger.expire(100),

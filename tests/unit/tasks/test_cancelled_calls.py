@@ -1,0 +1,120 @@
+"""A cancellation in the worst moment: with the answer, while it is written, and again while an attempt is opened."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from schemas.states import JobState, Step
+from tasks.cancelling import answer_within
+from tasks.errors import Unstorable
+from tasks.ports import Answered, Call, ClosedAttempt, NewAttempt, Opened
+from tests.builders import make_request
+from tests.scripted import Registry, Scripted, answers
+from tests.unit.tasks.test_generate import Desk, run
+
+Move = Callable[[], object]
+
+
+@pytest.mark.parametrize("answer_first", [True, False])
+def test_an_answer_that_comes_with_the_cancellation_is_kept(*, answer_first: bool) -> None:
+    async def story() -> None:
+        ready = asyncio.Event()
+
+        async def waits(call: Call) -> Answered:
+            await ready.wait()
+            return await answers()(call)
+
+        provider = Scripted(waits)
+        desk = Desk(Registry(provider))
+        job = await desk.lease(make_request())
+        work = asyncio.create_task(desk.generate(job))
+        await provider.called.wait()
+        await asyncio.sleep(0)
+        moves: list[Move] = [ready.set, work.cancel]
+        for move in moves if answer_first else reversed(moves):
+            move()
+
+        assert (await work).step is Step.CHECK
+        assert await desk.attempts(job) == [("ok", False)]
+        assert [told.job_id for told in desk.checks] == [job.job_id]
+
+    run(story())
+
+
+def test_an_answer_that_comes_as_its_time_ends_is_kept() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def comes_late() -> str:
+            done = loop.create_future()
+            # Timers of the same turn run in the order of their times.
+            loop.call_later(0.05, done.set_result, "answer")
+            loop.call_later(0.05, loop.call_soon, lambda: None)
+            return await done
+
+        assert await answer_within(comes_late(), 0.05) == "answer"
+        with pytest.raises(TimeoutError):
+            await answer_within(asyncio.sleep(3_600), 0.01)
+
+    run(story())
+
+
+def test_a_cancellation_while_the_answer_is_written_waits_for_what_becomes_of_it() -> None:
+    async def story() -> None:
+        desk = Desk(Registry(Scripted(answers())))
+        job = await desk.lease(make_request())
+        writing, go_on = asyncio.Event(), asyncio.Event()
+        close = desk.ledger.close_attempts
+
+        async def refuses_the_answer(closed: Sequence[ClosedAttempt]) -> set[Any]:
+            if closed[0].answer is None:
+                return await close(closed)
+            writing.set()
+            await go_on.wait()
+            raise Unstorable("too large")
+
+        desk.ledger.close_attempts = refuses_the_answer  # type: ignore[method-assign]
+        work = asyncio.create_task(desk.generate(job))
+        await writing.wait()
+        work.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+        assert await desk.attempts(job) == [("error:unstorable", True)]
+        assert (await desk.view(job)).state is JobState.FAILED
+
+    run(story())
+
+
+def test_a_second_cancellation_while_the_attempt_is_opened_leaves_nothing_open() -> None:
+    async def story() -> None:
+        provider = Scripted(answers())
+        desk = Desk(Registry(provider))
+        job = await desk.lease(make_request())
+        opening, go_on = asyncio.Event(), asyncio.Event()
+        opens = desk.ledger.open_attempts
+
+        async def slowly(attempts: Sequence[NewAttempt]) -> list[Opened]:
+            opening.set()
+            await go_on.wait()
+            return await opens(attempts)
+
+        desk.ledger.open_attempts = slowly  # type: ignore[method-assign]
+        work = asyncio.create_task(desk.generate(job))
+        await opening.wait()
+        for _ in range(2):
+            work.cancel()
+            await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+        assert provider.calls == []
+        assert await desk.attempts(job) == [("error:cancelled", False)]
+        assert (await desk.view(job)).state is JobState.AVAILABLE
+
+    run(story())
