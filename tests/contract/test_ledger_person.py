@@ -1,13 +1,17 @@
 """A person's verbs: cancel, retry, release, pause, budget; each leaves the actor's name behind."""
 
+import asyncio
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from schemas.failure import FailureKind
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.errors import NotFound
 from tasks.ports import Ledger, Opened, Page
 from tests.builders import (
     closed_error,
@@ -17,6 +21,7 @@ from tests.builders import (
     make_batch,
     make_failed,
     make_final,
+    make_job,
     make_request,
     new_id,
 )
@@ -163,6 +168,21 @@ async def test_no_job_of_a_batch_is_leased_while_it_is_cancelled(ledger: Ledger)
     assert set(await states(ledger, receipt.job_ids)) == {JobState.CANCELLED}
     events = (await ledger.job_detail(left[0])).events
     assert [(event["kind"], event["actor"]) for event in events] == [("cancel", ACTOR)]
+
+
+async def test_a_cancel_during_a_submission_misses_no_job_of_it(ledger: Ledger) -> None:
+    batch = make_batch()
+    submitting = asyncio.create_task(ledger.submit(batch, ([make_job(position=position)] for position in range(100))))
+    cancelled: list[UUID] = []
+
+    while not submitting.done():
+        # A submission is there as a whole, or not yet: then the person is told so.
+        with suppress(NotFound):
+            cancelled += await ledger.cancel_batch(batch.id, ACTOR)
+        await asyncio.sleep(0)
+    cancelled += await ledger.cancel_batch(batch.id, ACTOR)
+
+    assert sorted(cancelled) == sorted((await submitting).job_ids)
 
 
 async def test_a_cancelled_batch_runs_again_after_a_retry(ledger: Ledger) -> None:

@@ -1,6 +1,6 @@
 """All experiments, in the order of their families."""
 
-from tests.faults import bounds, network, people, postgres_server, provider, redis_server, refusals, workers
+from tests.faults import bounds, network, pages, people, postgres_server, provider, redis_server, refusals, workers
 from tests.faults.listing import LISTED, Experiment, NotPossibleHere
 
 __all__ = ["EXPERIMENTS", "FAMILIES", "Experiment", "NotPossibleHere"]
@@ -14,6 +14,7 @@ FAMILIES = {
     "the provider": provider,
     "a provider that serves nobody": refusals,
     "producers and people": people,
+    "many jobs at once": pages,
 }
 """The module of each; being imported puts its experiments on the list."""
 
