@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test lint format types imports check-quick check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-idle bench-cancelling eval bench-prompt limits faults soak audit clean
+.PHONY: help install demo test lint format types imports check-quick check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-idle bench-republish bench-cancelling eval bench-prompt limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -69,6 +69,9 @@ test-local-llm: $(VENV)/.developing ## 50 questions to a small real model on thi
 
 bench: $(VENV)/.developing ## throughput and CPU per job, on this machine
 	$(BIN)/python bench/throughput.py
+
+bench-republish: $(VENV)/.developing ## Redis emptied with half a million results of the last day (half an hour)
+	$(BIN)/python -m bench.republish
 
 bench-idle: $(VENV)/.developing ## CPU and commits of two workers with nothing to do (three minutes)
 	$(BIN)/python -m bench.idle
