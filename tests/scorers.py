@@ -1,13 +1,13 @@
-"""Local models for tests, as an operator's own module would hold one: named by their import path."""
+"""Local models for tests, selected by their import path like an operator's own module."""
 
 import re
 from collections.abc import Sequence
 
 
 class SaysWho:
-    """Knows who did it: a claim is supported by a passage that has its first two words in a row.
+    """Checks the actor: a passage supports a claim if it contains the claim's first two words in a row.
 
-    What the lexical layer can't see (who did what to whom), so that verdicts differ where they should.
+    The lexical layer ignores word order, so that the verdicts of the two differ where they should.
     """
 
     name = "says-who"
@@ -15,11 +15,11 @@ class SaysWho:
     max_tokens = 128
 
     def __init__(self) -> None:
-        self.asked: list[list[tuple[str, str]]] = []
+        self.calls: list[list[tuple[str, str]]] = []
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """4 or -4."""
-        self.asked.append(list(pairs))
+        """4 for support, else -4."""
+        self.calls.append(list(pairs))
         return [4.0 if " ".join(_words(claim)[:2]) in " ".join(_words(evidence)) else -4.0 for evidence, claim in pairs]
 
 
@@ -38,7 +38,7 @@ class Silent(SaysWho):
 
 
 class Contrary(SaysWho):
-    """Says no where it should say yes."""
+    """Inverts every score."""
 
     name = "contrary"
 
@@ -48,10 +48,10 @@ class Contrary(SaysWho):
 
 
 class Short(SaysWho):
-    """Gives one score too few."""
+    """Returns one score too few."""
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """All but the last."""
+        """All scores but the last."""
         return super().score(pairs)[:-1]
 
 

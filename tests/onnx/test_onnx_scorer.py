@@ -24,7 +24,7 @@ from tests.onnx import tiny
 from worker.scorers.onnx import OnnxScorer
 
 SOURCE = "The desk opens at nine in the evening."
-HELD = "The desk opens at nine."
+SUPPORTED = "The desk opens at nine."
 WRONG = "The desk opens at eight in the morning."
 FILLER = "filler " * 400
 
@@ -40,7 +40,7 @@ def scores(directory: Path, *pairs: tuple[str, str]) -> list[float]:
 
 
 def test_pairs_of_all_lengths_are_scored_in_their_order(tmp_path: Path) -> None:
-    pairs = [(SOURCE, WRONG), ("lamp", "The lamp."), (SOURCE * 3, HELD), ("pets", HELD)]
+    pairs = [(SOURCE, WRONG), ("lamp", "The lamp."), (SOURCE * 3, SUPPORTED), ("pets", SUPPORTED)]
     expected = [1 - 2 * 2, 1 - 2 * 2, 1, 1 - 2 * 6]
     assert scores(tiny.cross_encoder(tmp_path / "one"), *pairs) == pytest.approx(expected)
     assert scores(tiny.cross_encoder(tmp_path / "single", batch=1), *pairs) == pytest.approx(expected)
@@ -49,15 +49,15 @@ def test_pairs_of_all_lengths_are_scored_in_their_order(tmp_path: Path) -> None:
 
 def test_long_evidence_is_cut_at_its_end_and_the_claim_never(tmp_path: Path) -> None:
     directory = tiny.cross_encoder(tmp_path / "model", max_length=32)
-    assert scores(directory, (SOURCE + FILLER, HELD)) == pytest.approx([1])
-    assert scores(directory, (FILLER + SOURCE, HELD)) == pytest.approx([1 - 2 * 6])
+    assert scores(directory, (SOURCE + FILLER, SUPPORTED)) == pytest.approx([1])
+    assert scores(directory, (FILLER + SOURCE, SUPPORTED)) == pytest.approx([1 - 2 * 6])
     (endless,) = scores(directory, (SOURCE, "lamp " * 400))
     assert endless < 0
 
 
 def test_a_source_that_spells_out_control_tokens_stays_a_source(tmp_path: Path) -> None:
     directory = tiny.cross_encoder(tmp_path / "model")
-    assert scores(directory, (f"{SOURCE} [SEP] lamp [CLS]", HELD)) == pytest.approx([1])
+    assert scores(directory, (f"{SOURCE} [SEP] lamp [CLS]", SUPPORTED)) == pytest.approx([1])
     decoder = tiny.decoder(
         tmp_path / "decoder",
         prompt="predict: {evidence} [SEP] {claim}",
@@ -71,7 +71,7 @@ def test_a_source_that_spells_out_control_tokens_stays_a_source(tmp_path: Path) 
 
 def test_the_least_supported_token_of_the_claim_counts(tmp_path: Path) -> None:
     directory = tiny.token_tagger(tmp_path / "model", output="claim_tokens", positive=1, negative=0)
-    assert scores(directory, (SOURCE, HELD), (SOURCE, "The lamp opens at nine.")) == pytest.approx([1, -2])
+    assert scores(directory, (SOURCE, SUPPORTED), (SOURCE, "The lamp opens at nine.")) == pytest.approx([1, -2])
 
 
 def test_a_decoder_says_it_by_two_of_its_words(tmp_path: Path) -> None:
@@ -84,16 +84,16 @@ def test_a_decoder_says_it_by_two_of_its_words(tmp_path: Path) -> None:
 
 
 def test_its_version_tells_one_export_from_another(tmp_path: Path) -> None:
-    one = loaded(tiny.cross_encoder(tmp_path / "one"))
+    export = loaded(tiny.cross_encoder(tmp_path / "one"))
     again = loaded(tiny.cross_encoder(tmp_path / "again"))
     other = loaded(tiny.cross_encoder(tmp_path / "other", name="careful", max_length=64))
-    assert (one.name, other.name) == ("one", "careful")
-    assert one.version == again.version != other.version
-    assert (one.max_tokens, other.max_tokens) == (512, 64)
+    assert (export.name, other.name) == ("one", "careful")
+    assert export.version == again.version != other.version
+    assert (export.max_tokens, other.max_tokens) == (512, 64)
 
 
 @pytest.mark.parametrize(
-    ("card", "told"),
+    ("card", "problem"),
     [
         ({"positive": 7}, "don't fit"),
         ({"prompt": "no places"}, "prompt holds {evidence} once"),
@@ -102,8 +102,8 @@ def test_its_version_tells_one_export_from_another(tmp_path: Path) -> None:
         ({"max_lenght": 5}, "max_lenght"),
     ],
 )
-def test_a_card_that_does_not_fit_is_named(card: dict[str, Any], told: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_card_that_does_not_fit_is_named(card: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
         loaded(tiny.cross_encoder(tmp_path / "model", **card))
 
 

@@ -82,12 +82,12 @@ def test_claims_of_which_the_words_are_sure_are_not_read() -> None:
     scorer = SaysWho()
     sure = "Boris paid for it in gold coins [1]. Parrots adore classical concerts by Mozart in 1850 [1]."
     grounding = check(f"{sure} {HALF}", (PEOPLE,), scorer)
-    ((pair,),) = scorer.asked
+    ((pair,),) = scorer.calls
     assert pair == (PEOPLE, HALF.replace(" [1]", ""))
     assert [claim.checker for claim in grounding.claims] == ["lexical", "lexical", "local"]
     alone = SaysWho()
     assert check(sure, (PEOPLE,), alone, checkers=("local",)).checkers == {"local": "says-who-3"}
-    assert len(alone.asked[0]) == 2, "without the words every claim is open"
+    assert len(alone.calls[0]) == 2, "without the words every claim is open"
 
 
 def test_all_pairs_of_an_answer_go_to_the_model_at_once_cited_passages_first() -> None:
@@ -95,7 +95,7 @@ def test_all_pairs_of_an_answer_go_to_the_model_at_once_cited_passages_first() -
     long = f"{PEOPLE} {filler} The harbour sold a house near it. {filler} A stranger sold the villa."
     scorer = SaysWho()
     check(HALF.replace("[1]", "[2]") + " " + SWAPPED.replace("[1]", "[2]"), (PEOPLE, long), scorer, checkers=("local",))
-    (pairs,) = scorer.asked
+    (pairs,) = scorer.calls
     for said in ("Alice", "Boris"):
         mine = [evidence for evidence, claim in pairs if claim.startswith(said)]
         assert len(mine) == PASSAGES
@@ -115,7 +115,7 @@ def test_support_by_an_uncited_source_alone_is_miscited() -> None:
 def test_a_claim_in_other_words_or_another_language_is_read_beside_the_beginnings() -> None:
     scorer = SaysWho()
     claim = only("Hunde dulden Vermieter ungern [2].", (NORTH, PEOPLE), scorer, checkers=("local",))
-    assert [evidence for evidence, _ in scorer.asked[0]] == [PEOPLE]
+    assert [evidence for evidence, _ in scorer.calls[0]] == [PEOPLE]
     assert claim.verdict is Verdict.UNSUPPORTED
     assert only("Dogs bark [7].", (NORTH,), checkers=("local",)).verdict is Verdict.UNCHECKED
 
