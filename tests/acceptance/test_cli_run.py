@@ -95,7 +95,8 @@ def test_standard_input_and_gzip_are_read_and_standard_output_holds_results_only
     done = home.run("run", "-", "-o", "-", "--quiet", given=gzip.compress(text.encode()))
 
     assert done.code == 0, done.err
-    assert done.err == ""
+    # A worker that a busy machine lets end late is waited for, and that is said.
+    assert [line for line in done.err.splitlines() if not line.startswith("waiting for the calls in flight")] == []
     assert [json.loads(line)["custom_id"] for line in done.out.splitlines()] == ["q0", "q1"]
 
 

@@ -13,6 +13,7 @@ from schemas.generation import AnswerProtocol
 from tasks.errors import ProviderError
 from tasks.ports import Answered, Listener, Provider
 from tests.llmock import Llmock, running_llmock
+from tests.patience import stretched
 from tests.providers import (
     ANTHROPIC,
     CHAT,
@@ -240,7 +241,7 @@ def test_a_call_that_is_cut_off_has_kept_what_came(kind: Kind, stub: Stub) -> No
 
     async def cut_off(provider: Provider) -> None:
         call = asyncio.create_task(provider.call(plan(provider, question(stream=True)), listener))
-        await asyncio.wait_for(came.wait(), 5)
+        await asyncio.wait_for(came.wait(), stretched(5))
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call

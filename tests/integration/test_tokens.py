@@ -14,6 +14,7 @@ from tasks.errors import BrokerUnavailable
 from tasks.ports import Leased, NewAttempt
 from tests.builders import make_attempt, make_batch, make_final, make_jobs, make_request, new_id
 from tests.contract.driving import LEASE
+from tests.patience import stretched
 from tests.servers import Servers
 from worker import tokens
 from worker.ledger.memory import MemoryLedger
@@ -46,7 +47,7 @@ def telling(redis_url: str, work: Callable[[RedisTokens, Leased], Coroutine[Any,
 
 
 async def read(redis_url: str, job: Leased, **how: Any) -> list[Token]:
-    async with TokenReader(redis_url, key_prefix="desk:") as reader, asyncio.timeout(20):
+    async with TokenReader(redis_url, key_prefix="desk:") as reader, asyncio.timeout(stretched(20)):
         return [token async for token in reader.follow(job.job_id, job.run, **how)]
 
 
@@ -68,7 +69,7 @@ def say(sink: RedisTokens, attempt: NewAttempt, text: str) -> None:
 
 async def in_redis(redis_url: str, job: Leased, entries: int = 2) -> None:
     """Return when the stream holds so many."""
-    async with asyncio.timeout(20), TokenReader(redis_url, key_prefix="desk:") as reader:
+    async with asyncio.timeout(stretched(20)), TokenReader(redis_url, key_prefix="desk:") as reader:
         async for _ in reader.follow(job.job_id, job.run):
             entries -= 1
             if not entries:
@@ -194,7 +195,7 @@ def test_without_redis_nothing_waits_and_nothing_fails(
         sink.end(gone.id, whole=False)
         sink.start(job, open_one)
         say(sink, open_one, "It opens")
-        await asyncio.wait_for(_told(caplog, "can't be told"), 20)
+        await asyncio.wait_for(_told(caplog, "can't be told"), stretched(20))
         with pytest.raises(BrokerUnavailable):
             await read(nowhere, job)
         await back(sink, job, open_one)
@@ -218,7 +219,7 @@ def test_closing_tells_what_is_due_and_never_hangs(redis_url: str) -> None:
         say(sink, attempt, "It")
         sink.end(attempt.id, whole=False)
         sink.final(job, make_final(job))
-        await asyncio.wait_for(sink.close(), 10)
+        await asyncio.wait_for(sink.close(), stretched(10))
         return job
 
     job = asyncio.run(story(redis_url))
