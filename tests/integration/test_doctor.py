@@ -300,6 +300,29 @@ def test_stuck_leases(patient: Patient) -> None:
     assert patient.findings() == {}
 
 
+def test_jobs_that_cannot_be_changed(patient: Patient) -> None:
+    soon = datetime.now(UTC) + timedelta(minutes=1)
+    patient.do(lambda ledger: submit_many(ledger, 2, deadline=soon))
+    patient.say("UPDATE job SET deadline = nightdesk_now()")
+    patient.say(
+        "CREATE FUNCTION raise_poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'poison'; END $$"
+    )
+    patient.say(
+        "CREATE TRIGGER poison BEFORE UPDATE ON job FOR EACH ROW WHEN (OLD.position = 0) EXECUTE FUNCTION raise_poison()"
+    )
+    patient.do(lambda ledger: ledger.expire(10))
+
+    finding = patient.findings()["quarantine"]
+
+    assert finding.severity is Severity.PROBLEM
+    assert finding.what.startswith("1 jobs can't be changed")
+    assert "(expire: poison)" in finding.what
+    patient.say("DROP TRIGGER poison ON job")
+    patient.say("UPDATE quarantine SET until = nightdesk_now()")
+    patient.do(lambda ledger: ledger.expire(10))
+    assert "quarantine" not in patient.findings()
+
+
 def test_overdue_jobs(patient: Patient) -> None:
     in_future = datetime.now(UTC) + timedelta(minutes=5)
     patient.do(lambda ledger: submit(ledger, make_request(scheduled_at=in_future)))

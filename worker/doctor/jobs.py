@@ -49,6 +49,16 @@ def check_moving(health: LedgerHealth) -> Iterator[Finding]:
             f"{count(health.overdue)} scheduled jobs were due more than a minute ago; nobody promotes them",
             "start a worker, of any queue; if some run, look for 'dispatch waits' or 'broke' in their logs",
         )
+    if health.quarantined:
+        first = health.quarantined[0]
+        yield Finding(
+            "quarantine",
+            Severity.PROBLEM,
+            f"{count(len(health.quarantined))} jobs can't be changed by what the workers do in turn, the first of them job "
+            f"{first.job_id} ({first.duty}: {first.reason})",
+            "mend what the reason and PostgreSQL's log say (a damaged row, or a trigger of yours); workers try again within "
+            "an hour",
+        )
     if health.unpublished:
         yield Finding(
             "unpublished",

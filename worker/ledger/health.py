@@ -69,6 +69,15 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A job that a duty of the workers can't change, and leaves alone for a while."""
+
+    job_id: UUID
+    duty: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerHealth:
     """What in the ledger is not as it should be; every count is at most ``MANY``, except ``held``."""
 
@@ -86,6 +95,7 @@ class LedgerHealth:
     """Attempts within ``BILLED_WITHIN`` whose call was made again: with an unknown outcome, or answered too late."""
     left_open: int
     """Attempts within ``OPENED_WITHIN`` on final jobs that were never closed."""
+    quarantined: list[Quarantined] = field(default_factory=list)
     served: frozenset[Step] = frozenset()
     """Steps that some worker said to serve a moment ago."""
     held: list[Held] = field(default_factory=list)
@@ -124,6 +134,10 @@ SELECT count(*) AS n FROM (
 _HELD = """
 SELECT batch_id, held_reason, count(*) AS jobs FROM job WHERE held_reason IS NOT NULL
 GROUP BY batch_id, held_reason ORDER BY jobs DESC, batch_id
+"""
+
+_QUARANTINED = """
+SELECT job_id, duty, reason FROM quarantine WHERE until > nightdesk_now() ORDER BY since, job_id LIMIT %(many)s
 """
 
 # Unknown and made again; or answered after it was made again, which is no longer unknown: both calls were paid.
@@ -191,6 +205,7 @@ class Health:
             billed_twice=await self._count(_BILLED_TWICE, given),
             left_open=await self._count(_LEFT_OPEN, given),
             served=known_steps(row.step for row in await self._db.rows(_SERVED, given)),
+            quarantined=[Quarantined(*row) for row in await self._db.rows(_QUARANTINED, given)],
             held=[Held(row.batch_id, HeldReason(row.held_reason), row.jobs) for row in await self._db.rows(_HELD)],
             lanes=await lane_notices(self._db),
         )
