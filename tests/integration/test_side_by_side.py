@@ -131,7 +131,9 @@ def _duties() -> Work:
                 ledger.take_hints(Step.GENERATE, 100, 100, LEASE),
                 ledger.rescue(100, None),
                 ledger.expire(100),
-                ledger.mark_published(chance.sample(published, len(published))),
+                ledger.mark_published([(view.job_id, view.run) for view in chance.sample(views, len(views))]),
+                ledger.erase(chance.sample(published, len(published) // 10), "ada"),
+                ledger.delete(chance.sample(published, len(published) // 10)),
             )
 
     return work

@@ -12,6 +12,7 @@ from schemas.states import JobState
 from tasks.erase import TOMBSTONE_HASH, TOMBSTONE_JSON
 from tasks.ports import OnPage, no_page
 from worker.ledger.database import Database
+from worker.ledger.locking import lock_batches
 from worker.ledger.pages import PAGE_ROWS, change_pages, each_page
 
 # A closing that has such a lock may have stored an answer that a statement begun before its commit doesn't see.
@@ -62,7 +63,7 @@ CROSS JOIN LATERAL (SELECT outcome FROM attempt WHERE job_id = d.id OFFSET 0) a
 WHERE a.outcome IS NULL OR a.outcome = 'unknown'
 """
 
-_DELETE = """
+_DELETE = f"""
 WITH chosen AS (
     SELECT j.id FROM job j
     WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL
@@ -78,10 +79,14 @@ WITH chosen AS (
     DELETE FROM job j USING chosen c WHERE j.id = c.id RETURNING j.id, j.batch_id, j.run, j.cost_usd
 ), released AS (
     DELETE FROM quarantine q USING gone g WHERE q.job_id = g.id
+), due AS (
+    SELECT batch_id, sum(cost_usd) AS usd FROM gone GROUP BY batch_id
+), counting AS (
+    {lock_batches("SELECT batch_id FROM due WHERE usd <> 0")}
 ), accounted AS (
-    UPDATE batch b SET pruned_usd = b.pruned_usd + s.usd
-    FROM (SELECT batch_id, sum(cost_usd) AS usd FROM gone GROUP BY batch_id) s
-    WHERE b.id = s.batch_id AND s.usd <> 0
+    UPDATE batch b SET pruned_usd = b.pruned_usd + d.usd
+    FROM counting k JOIN due d ON d.batch_id = k.id
+    WHERE b.id = k.id
 )
 SELECT g.id, g.run, g.cost_usd, c.attempts, c.input_tokens, c.output_tokens FROM gone g CROSS JOIN calls c
 """
