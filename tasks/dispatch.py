@@ -81,6 +81,11 @@ class Dispatch:
             pause = await self.tick()
             await asyncio.sleep(pause.total_seconds())
 
+    @property
+    def leads(self) -> bool:
+        """Whether this worker led at its last look."""
+        return self._leads
+
     async def resign(self) -> None:
         """Let another worker lead at once."""
         await self.ledger.resign(self.worker)

@@ -5,7 +5,7 @@ import logging
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
@@ -45,10 +45,11 @@ from worker.limits.desk import LimitDesk
 from worker.limits.lanes import Lanes
 from worker.limits.presence import LEAVE_S, WorkersPresent
 from worker.limits.shared import SharedBooks
+from worker.pruning import Pruning
 from worker.settings import Settings, worker_name
 from worker.spool import Spool, replay, spool_folder
 from worker.stopping import cancelled
-from worker.tokens import RedisTokens
+from worker.tokens import RedisTokens, forget
 
 log = logging.getLogger(__name__)
 
@@ -225,6 +226,15 @@ class WorkerRuntime:
         self._stack.push_async_callback(_resign, dispatch)
         for name, work in (("outbox", dispatch.outbox.run()), ("dispatch", dispatch.run())):
             self._stack.push_async_callback(cancelled, asyncio.create_task(work, name=name))
+        content_after, rows_after = self._settings.prune_content_after, self._settings.prune_rows_after
+        if content_after is not None or rows_after is not None:
+            pruning = Pruning(self._ledger, self._forget, content_after, rows_after, lambda: dispatch.leads)
+            self._stack.push_async_callback(cancelled, asyncio.create_task(pruning.run(), name="pruning"))
+
+    async def _forget(self, runs: Mapping[UUID, int]) -> None:
+        """Remove from Redis what is there of jobs."""
+        await self._doorbell.forget(list(runs))
+        await forget(self._redis_url, self._settings.key_prefix, runs)
 
     async def _limits(self) -> LimitDesk:
         """The limits on calls, with what they need to know of other workers."""

@@ -256,6 +256,14 @@ class Settings(BaseSettings):
     )
     drain_s: Seconds = Field(default=70.0, description="how long running calls may end after SIGTERM")
     results_kept_s: Seconds = Field(default=86_400.0, description="how long the result backend keeps a result")
+    prune_content_after_days: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="days after its end at which the content of a job is erased, by the workers themselves; unset: only by "
+        "`nightdesk erase` and `prune`",
+    )
+    prune_rows_after_days: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="days after its end at which a job is deleted with all its rows; unset: never"
+    )
     hold_unknown: bool = Field(
         default=False, description="hold a job whose call may have been billed without an answer, instead of repeating"
     )
@@ -307,6 +315,16 @@ class Settings(BaseSettings):
         """Whose calls share their answers, and on which terms."""
         within, wait = timedelta(seconds=self.share_within_s), timedelta(seconds=self.share_wait_s)
         return SharePolicy(frozenset(self.share_answers), within, wait)
+
+    @property
+    def prune_content_after(self) -> timedelta | None:
+        """How long the content of a job is kept after its end; None: for ever."""
+        return None if self.prune_content_after_days is None else timedelta(days=self.prune_content_after_days)
+
+    @property
+    def prune_rows_after(self) -> timedelta | None:
+        """How long a job is kept after its end; None: for ever."""
+        return None if self.prune_rows_after_days is None else timedelta(days=self.prune_rows_after_days)
 
     @property
     def lease_for(self) -> timedelta:

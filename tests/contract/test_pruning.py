@@ -1,0 +1,106 @@
+"""Pruning by the workers themselves: what ended long ago goes, page by page, and nothing else."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from tasks.errors import BrokerUnavailable
+from tests.builders import make_batch
+from tests.contract.conftest import Clock, Subject
+from tests.contract.driving import finish, submit_many, take, view
+from worker.ledger.postgres import PostgresLedger
+from worker.pruning import Pruning
+
+pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def ledger(subject: Subject) -> PostgresLedger:
+    assert isinstance(subject.ledger, PostgresLedger)
+    return subject.ledger
+
+
+async def ended(ledger: PostgresLedger, jobs: int) -> tuple[UUID, ...]:
+    """Jobs of a new batch that are final."""
+    receipt = await submit_many(ledger, jobs, make_batch())
+    for leased in await take(ledger, receipt.job_ids):
+        await finish(ledger, leased)
+    return receipt.job_ids
+
+
+class Redis:
+    """Remembers what is to be forgotten."""
+
+    def __init__(self) -> None:
+        self.forgotten: dict[UUID, int] = {}
+
+    async def forget(self, runs: Mapping[UUID, int]) -> None:
+        self.forgotten.update(runs)
+
+
+async def test_content_goes_after_its_time_and_rows_after_theirs(ledger: PostgresLedger, clock: Clock) -> None:
+    redis = Redis()
+    pruning = Pruning(ledger, redis.forget, 10 * DAY, 100 * DAY, page_pause=timedelta(0))
+    old = await ended(ledger, 3)
+    waiting = (await submit_many(ledger, 2, make_batch())).job_ids
+    await clock.advance(9 * DAY)
+    assert await pruning.prune() == (0, 0)
+    await clock.advance(2 * DAY)
+    young = await ended(ledger, 2)
+
+    assert await pruning.prune() == (3, 0)
+    assert await pruning.prune() == (0, 0)
+    assert redis.forgotten == dict.fromkeys(old, 1)
+    assert [(await view(ledger, job_id)).erased_at is not None for job_id in (*old, *young)] == [True] * 3 + [False] * 2
+
+    await clock.advance(95 * DAY)
+    assert await pruning.prune() == (2, 3)
+    assert {one.job_id for one in await ledger.views([*old, *young, *waiting])} == {*young, *waiting}
+
+
+@pytest.mark.parametrize(("content", "rows"), [(DAY, None), (None, DAY)])
+async def test_each_time_works_without_the_other(
+    ledger: PostgresLedger, clock: Clock, content: timedelta | None, rows: timedelta | None
+) -> None:
+    await ended(ledger, 2)
+    await clock.advance(2 * DAY)
+
+    erased, deleted = await Pruning(ledger, Redis().forget, content, rows, page_pause=timedelta(0)).prune()
+
+    assert (erased, deleted) == ((2, 0) if rows is None else (0, 2))
+
+
+async def test_only_the_worker_that_leads_prunes_and_it_goes_on_after_an_error(
+    ledger: PostgresLedger, clock: Clock
+) -> None:
+    jobs = await ended(ledger, 2)
+    await clock.advance(2 * DAY)
+    looks, tries = 0, 0
+    forgotten = asyncio.Event()
+
+    async def forget(runs: Mapping[UUID, int]) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise BrokerUnavailable("away")
+        assert set(runs) == set(jobs)
+        forgotten.set()
+
+    def leads() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks > 1
+
+    every = timedelta(milliseconds=20)
+    pruning = Pruning(ledger, forget, DAY, None, leads, page_pause=timedelta(0), every=every)
+    running = asyncio.create_task(pruning.run())
+    async with asyncio.timeout(30):
+        await forgotten.wait()
+    running.cancel()
+
+    assert (tries, looks) == (2, 3)

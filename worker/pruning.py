@@ -1,0 +1,85 @@
+"""Removes what ended long ago by itself: the content of jobs, and the jobs altogether, each after a time of its own."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from tasks.errors import NightdeskError
+from worker.ledger.erasing import Kept
+from worker.ledger.postgres import PostgresLedger
+
+log = logging.getLogger(__name__)
+
+EVERY = timedelta(hours=1)
+"""Time between two rounds; a day's jobs are then removed in 24 parts."""
+
+PAGE_PAUSE = timedelta(milliseconds=100)
+"""Pause after each page of 500 jobs, so that pruning takes no more than about half of one connection."""
+
+ACTOR = "prune"
+
+Forget = Callable[[Mapping[UUID, int]], Awaitable[None]]
+"""Removes from Redis what is there of jobs, each with its last run."""
+
+
+@dataclass(slots=True)
+class Pruning:
+    """Prunes round after round where this worker leads; two that do so at once find nothing of what the other removed."""
+
+    ledger: PostgresLedger
+    forget: Forget
+    content_after: timedelta | None = None
+    """Age from the end of a job at which its content is erased; None: never."""
+    rows_after: timedelta | None = None
+    """Age at which the job is deleted with all its rows; None: never."""
+    leads: Callable[[], bool] = lambda: True
+    page_pause: timedelta = PAGE_PAUSE
+    every: timedelta = EVERY
+
+    async def run(self) -> None:
+        """Prune every hour until cancelled. The first round comes at random, not with everything else after a start."""
+        await asyncio.sleep(random.random() * self.every.total_seconds())  # noqa: S311 - no secret
+        while True:
+            if self.leads():
+                await self._round()
+            await asyncio.sleep(self.every.total_seconds())
+
+    async def _round(self) -> None:
+        try:
+            erased, deleted = await self.prune()
+        except NightdeskError as error:
+            log.warning("pruning stopped and goes on with the next round: %s", error)
+        except Exception:
+            log.exception("pruning broke and is tried again with the next round")
+        else:
+            if erased or deleted:
+                log.info("pruned: %d jobs erased, %d deleted", erased, deleted)
+
+    async def prune(self) -> tuple[int, int]:
+        """Remove all that is old enough; returns how many jobs were erased and how many deleted."""
+        deleted = await self._remove(self.rows_after, rows=True) if self.rows_after is not None else 0
+        erased = await self._remove(self.content_after, rows=False) if self.content_after is not None else 0
+        return erased, deleted
+
+    async def _remove(self, age: timedelta, *, rows: bool) -> int:
+        jobs = 0
+        async for batch_id in self.ledger.kept_batches(None, age, rows=rows):
+            async for page in self.ledger.kept_jobs(batch_id, age):
+                due = [job for job in page if job.due and (rows or not job.erased)]
+                if due:
+                    # First: were Redis away after the erasing, no later round would come by these jobs.
+                    await self.forget({job.job_id: job.run for job in due})
+                    jobs += await (self._delete(due) if rows else self._erase(due))
+                    await asyncio.sleep(self.page_pause.total_seconds())
+            await self.ledger.seal(batch_id)
+        return jobs
+
+    async def _erase(self, jobs: list[Kept]) -> int:
+        return len(await self.ledger.erase([job.job_id for job in jobs], ACTOR))
+
+    async def _delete(self, jobs: list[Kept]) -> int:
+        return len((await self.ledger.delete([job.job_id for job in jobs])).runs)
