@@ -133,7 +133,7 @@ def regression_reason(answer: CheckedAnswer) -> str | None:
     count = len(ungrounded_claims(answer.grounding))
     worse = {
         "the second answer was empty": not processed.response.strip(),
-        "the second answer was not in the form asked for": before.parsed and not processed.parsed,
+        "the second answer was not in the required form": before.parsed and not processed.parsed,
         "the second answer broke off": before.parsed and completion.finish_reason is not FinishReason.STOP,
         f"the second answer had {count} claims without support, the first {before.ungrounded}": count
         > before.ungrounded,
@@ -196,7 +196,7 @@ def _of_the_form(answer: CheckedAnswer) -> Iterator[str]:
     elif completion is not None and completion.finish_reason is not FinishReason.STOP:
         yield f"the model stopped early: {completion.finish_reason.value}"
     if not processed.parsed:
-        yield "the answer was not in the form asked for"
+        yield "the answer was not in the required form"
     if processed.format_problem:
         yield processed.format_problem
     yield from processed.violations

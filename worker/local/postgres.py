@@ -24,7 +24,7 @@ ROLE = "nightdesk"
 SUPERUSER = "postgres"
 
 _CONFIGURATION = """\
-# Written anew at each start; ALTER SYSTEM still overrides it.
+# Rewritten at each start; ALTER SYSTEM still overrides it.
 listen_addresses = '{host}'
 port = {port}
 # A socket's path may have 107 bytes, and a home may lie deeper than that.
@@ -70,9 +70,7 @@ lc_messages = 'C'
 log_timezone = 'UTC'
 timezone = 'UTC'
 """
-_HBA = (
-    f"# Written anew at each start. Loopback only, always with a password.\nhost all all {LOOPBACK}/32 scram-sha-256\n"
-)
+_HBA = f"# Rewritten at each start. Loopback only, always with a password.\nhost all all {LOOPBACK}/32 scram-sha-256\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ __all__ = ["ValkeyServer"]
 _PATIENCE_S = 1.0  # for one PING; repeated until the caller's deadline
 
 _CONFIGURATION = """\
-# Written anew at each start.
+# Rewritten at each start.
 bind {host}
 port {port}
 protected-mode yes

@@ -179,7 +179,7 @@ def test_a_second_answer_without_support_is_the_last_and_is_flagged() -> None:
         (answers("", finish_reason=FinishReason.CONTENT_FILTER), "refused: the provider gave no answer"),
         (answers("[none] The sources do not say."), "gave no answer"),
         (answers(" "), "was empty"),
-        (answers("{", protocol=SEGMENTS), "not in the form asked for"),
+        (answers("{", protocol=SEGMENTS), "not in the required form"),
         (answers(GOOD, finish_reason=FinishReason.LENGTH), "broke off"),
         (failing(FailureKind.INVALID_REQUEST), "the call failed: the provider said no"),
         (failing(FailureKind.BAD_ANSWER), "the call failed: the provider said no"),
@@ -296,7 +296,7 @@ def test_what_stays_unreadable_is_asked_for_once_only() -> None:
         view = await desk.answer(asking())
 
         assert (view.outcome, len(desk.provider.calls)) == (Outcome.PARTIAL, 2)
-        assert "not in the form asked for" in record_of(view).quality.reasoning
+        assert "not in the required form" in record_of(view).quality.reasoning
 
     run(story())
 
