@@ -213,7 +213,8 @@ class WorkerRuntime:
         journal = LedgerJournal(self._ledger, spool, surely_held=keeper.surely_held)
         stack.push_async_callback(journal.close)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
-        stack.callback(self._cpu.shutdown)
+        # Elsewhere than on the loop: it waits for the work that is under way.
+        stack.push_async_callback(asyncio.to_thread, self._cpu.shutdown)
         limits = await self._limits()
         for step in self._steps:
             self._feeds[step] = self._feed(step, journal, keeper, providers, limits)
@@ -358,7 +359,8 @@ class WorkerRuntime:
                 await self._doorbell.hint(step, ids, urgent=urgent)
 
     async def _reachable(self) -> None:
-        await self._ledger.batches(1)
+        # A write: a ledger that only reads, as in a failover, takes no submission.
+        await self._ledger.beat(worker_name(), self._steps)
 
     async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
         tenant = self._settings.tenant
