@@ -37,7 +37,7 @@ class BatchStatus(Contract):
     erased_at: datetime | None = Field(default=None, description="when the content of its last job was erased")
     max_cost_usd: Usd | None
     reserved_usd: Usd
-    spent_usd: Usd
+    spent_usd: Usd | None = Field(description="null where the price of a call is unknown, never 0 for it")
     jobs: int
     states: dict[JobState, int]
     outcomes: dict[Outcome, int]

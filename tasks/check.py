@@ -255,7 +255,8 @@ class Check:
             await self._settle(job, first)
             return
         started = monotonic()
-        heard, cost = NO_JUDGE, Decimal(0)
+        heard = NO_JUDGE
+        cost: Decimal | None = Decimal(0)
         if self.judging is not None:
             asked = await self._asked(self.judging, job, first.question)
             if asked is None:
@@ -265,13 +266,16 @@ class Check:
         first.clock.check += (monotonic() - started) * 1000
         result = await self._thinking.do(partial(_safely, job, leased_at, partial(judged, first, heard), limit))
         assert not isinstance(result, ToJudge)
-        await self._settle(replace(job, cost_usd=job.cost_usd + cost), result)
+        total = None if job.cost_usd is None or cost is None else job.cost_usd + cost
+        await self._settle(replace(job, cost_usd=total), result)
 
     def _limit_of(self, job: Leased) -> TimeLimit:
         """The time for a job's check: none for one that ends its workers, so that its answer is kept."""
         return TimeLimit(0, worker_lost(job).message) if job.rescues > self.max_rescues else self.limit
 
-    async def _asked(self, judging: Judging, job: Leased, question: Question) -> tuple[Question, Heard, Decimal] | None:
+    async def _asked(
+        self, judging: Judging, job: Leased, question: Question
+    ) -> tuple[Question, Heard, Decimal | None] | None:
         try:
             return await judging.ask(job, question, self._thinking)
         except (ServiceUnavailable, LedgerError):

@@ -99,7 +99,7 @@ class Judging:
 
     async def ask(
         self, job: Leased, question: Question, thinking: CpuBatcher
-    ) -> tuple[Question, Heard, Decimal] | None:
+    ) -> tuple[Question, Heard, Decimal | None] | None:
         """What the judge says, to what was left to be asked, and what that cost now; None: the job waits, or is lost.
 
         A word that was heard in the batch before is taken, and so is an answer that is stored for this run and round:
@@ -145,7 +145,7 @@ class Judging:
 
     async def _ask_for(
         self, job: Leased, question: Question, planned: tuple[Provider, Call] | None
-    ) -> tuple[Heard, Decimal] | None:
+    ) -> tuple[Heard, Decimal | None] | None:
         """Ask about what is left, if anything is."""
         if not question.asked.claims:
             return Heard(), Decimal(0)
@@ -156,7 +156,7 @@ class Judging:
             return Heard(failure=gone), Decimal(0)
         return await self._ask_now(job, *call)
 
-    async def _ask_now(self, job: Leased, provider: Provider, call: Call) -> tuple[Heard, Decimal] | None:
+    async def _ask_now(self, job: Leased, provider: Provider, call: Call) -> tuple[Heard, Decimal | None] | None:
         permit = await self.limits.permit(job, call)
         if isinstance(permit, NotNow):
             return await self._not_now(job, permit)
@@ -196,10 +196,10 @@ class Judging:
         )
         return request.model_copy(update={"config": config})
 
-    async def _not_now(self, job: Leased, told: NotNow) -> tuple[Heard, Decimal] | None:
+    async def _not_now(self, job: Leased, told: NotNow) -> tuple[Heard, Decimal | None] | None:
         """Wait where the limits let no call through now; a lane without quota is not waited for."""
         if told.why is Why.LANE_PAUSED:
-            return Heard(failure="the quota of its provider is used up"), Decimal(0)
+            return Heard(failure="no calls are made to its provider: the lane is paused"), Decimal(0)
         event = None if told.why is Why.LIMIT else told.why.value
         then = Advance(JobState.SCHEDULED, job.step, job.round, told.delay, event=event, limited=True)
         await self.ledger.defer(LeaseKey(job.job_id, job.token), then)
@@ -213,7 +213,7 @@ class Judging:
 
     async def _call(
         self, job: Leased, provider: Provider, call: Call, attempt: NewAttempt, permit: Permit
-    ) -> tuple[Heard, Decimal] | None:
+    ) -> tuple[Heard, Decimal | None] | None:
         started = monotonic()
         try:
             answered = await answer_within(provider.call(call), call.timeout_s + OVERTIME_S)
@@ -228,14 +228,14 @@ class Judging:
             self.limits.failed(permit, failure)
             return await self._failed(job, attempt, failure, started)
         self.limits.answered(permit, answered.completion)
-        cost = await finish_first(self._close(job, call, attempt, answered, started))
-        if cost is None:
-            return Heard(failure="its answer can't be stored"), attempt.reserved_usd
+        cost = answered.completion.cost_usd
+        if not await finish_first(self._close(job, call, attempt, answered, started)):
+            return Heard(failure="its answer can't be stored"), cost
         return _heard(_name(call), answered.completion, attempt.id), cost
 
     async def _failed(
         self, job: Leased, attempt: NewAttempt, failure: Failure, started: float
-    ) -> tuple[Heard, Decimal] | None:
+    ) -> tuple[Heard, Decimal | None] | None:
         decision = decide(
             failure,
             spent=job.spent,
@@ -263,13 +263,11 @@ class Judging:
         await self.journal.close_attempt(done)
         if then is not None:
             return None
-        cost = attempt.reserved_usd if done.cost_usd is None else done.cost_usd
+        cost = attempt.reserved_usd if done.outcome == "unknown" else done.cost_usd
         return Heard(failure=f"its call failed: {failure.message}"), cost
 
-    async def _close(
-        self, job: Leased, call: Call, attempt: NewAttempt, answered: Answered, started: float
-    ) -> Decimal | None:
-        """Store the answer, the job staying in its check; what it cost, or None if it can't be stored."""
+    async def _close(self, job: Leased, call: Call, attempt: NewAttempt, answered: Answered, started: float) -> bool:
+        """Store the answer, the job staying in its check; False if it can't be stored."""
         completion = answered.completion
         answer = StoredAnswer(answered.raw, completion, call.prompt)
         cost_usd = completion.cost_usd
@@ -280,8 +278,8 @@ class Judging:
             failure = failure_of(error, attempt=attempt.number)
             bare = closed(job, attempt, outcome_of(failure), spent=True, failure=failure, cost_usd=cost_usd)
             await self.journal.close_attempt(bare)
-            return None
-        return completion.cost_usd or Decimal(0)
+            return False
+        return True
 
 
 def _took(started: float) -> dict[str, float]:

@@ -181,6 +181,7 @@ def closed_error(
 ) -> ClosedAttempt:
     """The attempt failed and counts towards ``max_attempts`` unless ``spent`` says otherwise."""
     changes.setdefault("spent", True)
+    changes.setdefault("cost_usd", Decimal(0))
     changes.setdefault("failure", Failure(kind=kind, message="the provider said no", attempt=attempt.number))
     return _closed(leased, attempt, outcome=f"error:{kind.value}", **changes)
 

@@ -172,8 +172,8 @@ class Leased:
     """Attempts of this run, round and step with outcome ``unknown``."""
     attempts: int
     """All attempts of this run and round and step's purpose, whatever their outcome."""
-    cost_usd: Decimal
-    """What the job cost so far, all attempts of all runs."""
+    cost_usd: Decimal | None
+    """What the job cost so far, all attempts of all runs; None where the price of one is unknown."""
     max_cost_usd: Decimal | None
     """The ceiling of its batch."""
     first_opened_ago_ms: float | None

@@ -89,6 +89,12 @@ class Job:
         """Sum of its attempts."""
         return totals([call.cost_usd for call in self.calls])
 
+    @property
+    def shown_usd(self) -> Decimal | None:
+        """What is told of the cost: nothing where the price of a call is unknown."""
+        unpriced = any(call.outcome is not None and call.cost_usd is None for call in self.calls)
+        return None if unpriced else self.cost_usd
+
     def goes(self, state: JobState) -> None:
         """Change the state; only a running job has a token, only a scheduled one is held."""
         self.state = state

@@ -40,7 +40,7 @@ async def leased_under(ledger: Ledger, ceiling: str | None, number: int = 1) -> 
     return await take(ledger, receipt.job_ids)
 
 
-async def money(ledger: Ledger, leased: Leased) -> tuple[Decimal, Decimal]:
+async def money(ledger: Ledger, leased: Leased) -> tuple[Decimal, Decimal | None]:
     """What the leased job's batch has reserved and spent."""
     status = await ledger.batch_status(leased.batch_id)
     return status.reserved_usd, status.spent_usd
@@ -143,7 +143,7 @@ async def test_an_unknown_price_is_not_called_zero(ledger: Ledger) -> None:
 
     await ledger.close_attempts([closed_ok(leased, attempt, answer=make_answer(cost_usd=None))])
 
-    assert await money(ledger, leased) == (0, 0)
+    assert await money(ledger, leased) == (0, None)
     assert (await ledger.job_detail(leased.job_id)).attempts[0]["cost_usd"] is None
 
 
@@ -274,6 +274,22 @@ async def test_a_lease_says_what_the_job_cost_so_far(ledger: Ledger) -> None:
 
     assert checked.max_cost_usd is None
     assert checked.cost_usd == Decimal("0.3")
+
+
+async def test_a_cost_whose_price_is_unknown_is_never_nought(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 2)
+    before = [one.cost_usd for one in await ledger.views(receipt.job_ids)]
+    assert before == [Decimal(0)] * 2
+    free, unpriced = await take(ledger, receipt.job_ids)
+    for leased, cost_usd in ((free, Decimal(0)), (unpriced, None)):
+        attempt = await open_one(ledger, leased)
+        await ledger.close_attempts([closed_ok(leased, attempt, cost_usd=cost_usd, then=to_check(leased))])
+
+    costs = {one.job_id: one.cost_usd for one in await ledger.views(receipt.job_ids)}
+    assert costs == {free.job_id: Decimal(0), unpriced.job_id: None}
+    assert (await ledger.batch_status(receipt.batch_id)).spent_usd is None
+    checked = {one.job_id: one.cost_usd for one in await take(ledger, receipt.job_ids, Step.CHECK)}
+    assert checked == costs
 
 
 # ---- jobs that wait for money --------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ _RELEASES = {
 
 def money(status: BatchStatus) -> str:
     """What a batch has cost, and what may come on top."""
+    if status.spent_usd is None:
+        return "unknown: no price is known for a model that was called"
     spent = f"{status.spent_usd.normalize():f} USD"
     if status.max_cost_usd is not None:
         spent += f" of {status.max_cost_usd.normalize():f}"

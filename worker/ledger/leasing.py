@@ -54,7 +54,9 @@ chosen AS (
     RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues, j.request_bytes,
               j.started_at, j.available_at, j.limited_ms, j.deadline, j.cost_usd, j.correction, j.recheck
 )
-SELECT t.*, nightdesk_now() AS now, b.not_before, b.max_cost_usd, b.cancelling_by, r.request, a.*, w.*, v.*
+SELECT t.*, nightdesk_now() AS now,
+       EXISTS (SELECT FROM attempt u WHERE u.job_id = t.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL) AS unpriced,
+       b.not_before, b.max_cost_usd, b.cancelling_by, r.request, a.*, w.*, v.*
 FROM taken t
 JOIN batch b ON b.id = t.batch_id
 JOIN job_request r ON r.job_id = t.id
@@ -270,7 +272,7 @@ def _leased(row: Any, token: UUID) -> Leased:
         snoozes=row.snoozes,
         unknown=row.unknown,
         attempts=row.attempts,
-        cost_usd=row.cost_usd,
+        cost_usd=None if row.unpriced else row.cost_usd,
         max_cost_usd=row.max_cost_usd,
         first_opened_ago_ms=None if row.first_opened_at is None else _ms(row.now - row.first_opened_at),
         stored=_stored(row.attempt_id, row.parsed, row.prompt, row.timing_ms),

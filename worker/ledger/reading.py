@@ -20,7 +20,10 @@ STREAM_PAGE = 500
 
 VIEW_COLUMNS = """
     j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.state, j.step, j.run, j.round, j.outcome, j.held_reason,
-    j.created_at, j.scheduled_at, j.started_at, j.finished_at, j.result_published_at, j.cost_usd, j.erased_at,
+    j.created_at, j.scheduled_at, j.started_at, j.finished_at, j.result_published_at, j.erased_at,
+    -- The price of a call is unknown, and with it the cost of its job.
+    CASE WHEN NOT EXISTS (SELECT FROM attempt u WHERE u.job_id = j.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL)
+         THEN j.cost_usd END AS cost_usd,
     r.request,
     """ + ", ".join(f"g.{name} AS record_{name}" for name in RECORD_COLUMNS)
 """Columns of a view over ``job j``, ``job_request r`` and ``generation_record g``."""
@@ -56,7 +59,11 @@ WHERE j.batch_id = %(batch_id)s AND j.position > %(after)s ORDER BY j.position L
 
 _STATUS = """
 SELECT b.id AS batch_id, b.key, b.name, b.tenant, b.created_at, b.not_before, b.deadline, b.paused, b.cancelled_at,
-       b.erased_at, b.max_cost_usd, b.reserved_usd, b.spent_usd, j.*,
+       b.erased_at, b.max_cost_usd, b.reserved_usd, j.*,
+       CASE WHEN NOT EXISTS (SELECT FROM job k JOIN attempt u ON u.job_id = k.id AND u.cost_usd IS NULL
+                                                              AND u.closed_at IS NOT NULL
+                             WHERE k.batch_id = b.id)
+            THEN b.spent_usd END AS spent_usd,
        (SELECT count(*) FROM job k JOIN attempt u ON u.job_id = k.id AND u.outcome = 'unknown'
         WHERE k.batch_id = b.id
           AND EXISTS (SELECT FROM attempt n WHERE n.job_id = u.job_id AND n.run = u.run AND n.round = u.round

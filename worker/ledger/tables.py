@@ -252,6 +252,8 @@ attempt = Table(
     Index("attempt_of_job", "job_id", "run"),
     Index("attempt_open", "opened_at", postgresql_where=text("closed_at IS NULL")),
     Index("attempt_unknown", "job_id", postgresql_where=text("outcome = 'unknown'")),
+    # Empty where every model has a price.
+    Index("attempt_unpriced", "job_id", postgresql_where=text("cost_usd IS NULL AND closed_at IS NOT NULL")),
     # Empty, and never written to, while no tenant shares answers.
     Index("attempt_share_key", "share_key", postgresql_where=text("share_key IS NOT NULL")),
     postgresql_with=_ATTEMPT,

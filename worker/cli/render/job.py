@@ -74,7 +74,7 @@ def _job(view: JobView) -> Facts:
         "finished": moment(view.finished_at),
         "published": moment(view.published_at),
         "erased": moment(view.erased_at),
-        "cost": f"{view.cost_usd.normalize():f} USD" if view.cost_usd is not None else None,
+        "cost": f"{view.cost_usd.normalize():f} USD" if view.cost_usd is not None else "unknown",
         "message id": request.message_id,
         "retrieval record": request.retrieval_record_id,
         "trace id": request.trace_id,

@@ -30,7 +30,7 @@ def job_view(job: JobRow) -> JobView:
         started_at=job.started_at,
         finished_at=job.finished_at,
         published_at=job.published_at,
-        cost_usd=job.cost_usd,
+        cost_usd=job.known_cost_usd,
         request=job.request,
         record=job.records.get(job.run) if job.final else None,
     )
@@ -50,7 +50,7 @@ def batch_status(batch: BatchRow, jobs: Sequence[JobRow]) -> BatchStatus:
         cancelled_at=batch.cancelled_at,
         max_cost_usd=batch.max_cost_usd,
         reserved_usd=batch.reserved_usd,
-        spent_usd=batch.spent_usd,
+        spent_usd=None if any(job.known_cost_usd is None for job in jobs) else batch.spent_usd,
         jobs=len(jobs),
         states=Counter(job.state for job in jobs),
         outcomes=Counter(job.outcome for job in jobs if job.outcome is not None),

@@ -97,7 +97,7 @@ class MemoryRunning(MemoryBudgets, MemoryTwins):
             snoozes=sum(not one.spent and one.outcome != UNKNOWN for one in failed),
             unknown=sum(one.outcome == UNKNOWN for one in of_round),
             attempts=len(of_round),
-            cost_usd=job.cost_usd,
+            cost_usd=job.known_cost_usd,
             max_cost_usd=job.batch.max_cost_usd,
             first_opened_ago_ms=None if first_opened is None else (now - first_opened) / _MS,
             stored=_stored(job, latest_answer(job, job.run if job.recheck else None)),

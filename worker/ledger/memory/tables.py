@@ -130,6 +130,12 @@ class JobRow:
         """Sum over all attempts of all runs; an unknown price adds nothing."""
         return sum((attempt.cost_usd or Decimal(0) for attempt in self.attempts), Decimal(0))
 
+    @property
+    def known_cost_usd(self) -> Decimal | None:
+        """The cost; None where the price of a call is unknown."""
+        unpriced = any(attempt.closed_at is not None and attempt.cost_usd is None for attempt in self.attempts)
+        return None if unpriced else self.cost_usd
+
     def held_by(self, token: UUID, step: Step | None = None) -> bool:
         """Whether the lease with this token still holds the job (in this step, when given)."""
         return self.state is JobState.RUNNING and self.token == token and (step is None or self.step is step)

@@ -169,6 +169,8 @@ CREATE INDEX attempt_open ON attempt (opened_at) WHERE closed_at IS NULL;
 
 CREATE INDEX attempt_unknown ON attempt (job_id) WHERE outcome = 'unknown';
 
+CREATE INDEX attempt_unpriced ON attempt (job_id) WHERE cost_usd IS NULL AND closed_at IS NOT NULL;
+
 CREATE INDEX attempt_share_key ON attempt (share_key) WHERE share_key IS NOT NULL;
 
 CREATE TABLE generation_record (
