@@ -5,6 +5,7 @@ import re
 import tomllib
 from datetime import timedelta
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -23,7 +24,6 @@ from tasks.errors import ConfigurationError, InputError
 from tasks.load import MAX_BYTES_IN_FLIGHT
 from tasks.ports import MAX_RESCUES
 from tasks.sharing import SharePolicy
-from tasks.templates import load
 from tasks.time_limit import CHECK_TIMEOUT_S
 from worker.providers.presets import with_preset
 
@@ -300,7 +300,8 @@ class Settings(BaseSettings):
                 raise ValueError(f"names no version of {name!r}")
             for version in versions:
                 try:
-                    load(name, version)
+                    # Only who tries prompts pays for the template engine.
+                    import_module("tasks.templates").load(name, version)
                 except InputError as error:
                     raise ValueError(str(error).removeprefix(f"{error.field}: ")) from None
         return prompts

@@ -48,7 +48,7 @@ _LIBRARIES = "alembic sqlalchemy psycopg redis kombu rich jinja2 openai anthropi
     ("arguments", "needed"),
     [
         (["--help"], ""),
-        (["status", "--help"], "psycopg rich jinja2"),
+        (["status", "--help"], "psycopg rich"),
         (["run", "--help"], "psycopg redis kombu rich jinja2"),
     ],
     ids=" ".join,
