@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -58,6 +59,9 @@ from tasks.trial import Variants
 from tasks.turns import Planned, Turns
 
 log = logging.getLogger(__name__)
+
+BIG_REQUEST_BYTES = 200_000
+"""From here on a prompt is made off the event loop: of 4 MB of sources it takes half a second, in which no call would go on."""
 
 _WORD = re.compile(r"\w")
 
@@ -130,6 +134,8 @@ class Generate:
     """Of the prompt versions that are tried."""
     sharing: SharePolicy = NOBODY
     """Whose calls share their answers."""
+    cpu: Executor | None = None
+    """Where the prompts of big requests are made; None: a thread of the loop's own."""
     max_rescues: int = MAX_RESCUES
     """Lost workers after which a job is not tried again."""
 
@@ -165,6 +171,8 @@ class Generate:
         if turns.spent:
             await self._fail(job, spent_of(job), watch)
             return
+        if job.request_bytes >= BIG_REQUEST_BYTES:
+            await asyncio.get_running_loop().run_in_executor(self.cpu, turns.more)
         more, called = True, False
         while more:
             planned = turns.take()

@@ -298,6 +298,7 @@ class WorkerRuntime:
             shares=self._settings.prompts,
             limits=limits,
             sharing=self._settings.share_policy,
+            cpu=self._cpu,
             max_rescues=self._settings.max_rescues,
         )
 

@@ -1,6 +1,7 @@
 """The generate step over the in-memory ledger: every way a job can leave it."""
 
 import asyncio
+import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -14,10 +15,11 @@ from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks import turns
 from tasks.attempts import MAX_UNKNOWN
 from tasks.context.tokens import ESTIMATE, exact_counter
 from tasks.errors import LedgerUnavailable, ProviderError
-from tasks.generate import Generate
+from tasks.generate import BIG_REQUEST_BYTES, Generate
 from tasks.ports import (
     Call,
     FinalJob,
@@ -111,6 +113,27 @@ def test_an_answer_is_stored_and_goes_to_its_check() -> None:
         assert {"queue", "prompt", "llm"} <= checked.stored.timing_ms.keys()
 
     run(story())
+
+
+@pytest.mark.parametrize("size", [1_000, BIG_REQUEST_BYTES])
+def test_only_the_prompt_of_a_big_request_is_made_off_the_loop(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    threads: list[threading.Thread] = []
+    render = turns.render  # type: ignore[attr-defined]
+
+    def rendering(*arguments: Any) -> Any:
+        threads.append(threading.current_thread())
+        return render(*arguments)
+
+    monkeypatch.setattr(turns, "render", rendering)
+
+    async def story() -> None:
+        desk = Desk(Registry(Scripted(answers())))
+        view = await desk.generate(await desk.lease(make_request(context=["a word " * (size // 7 + 1)])))
+        assert view.step is Step.CHECK
+
+    run(story())
+
+    assert [thread is threading.main_thread() for thread in threads] == [size < BIG_REQUEST_BYTES]
 
 
 def test_an_attempt_heard_of_too_late_is_not_called_for() -> None:
