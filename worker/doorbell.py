@@ -54,7 +54,7 @@ REST_S = 2.0
 
 
 _READ_RUN = """
-local run = tonumber(string.match(redis.call('GETRANGE', KEYS[1], 0, 31), '^{"run":(%d+),'))
+local run = tonumber(string.match(redis.call('GET', KEYS[1]) or '', '^{"run":(%d+),'))
 """
 
 _PUBLISH = (

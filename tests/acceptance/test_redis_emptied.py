@@ -57,9 +57,9 @@ PRODUCER = textwrap.dedent("""
     app = Celery(broker=sys.argv[1], backend=sys.argv[1])
     job_id = "0192f0c1-2d3e-7abc-8def-0123456789ab"
     job = {"job_id": job_id, "query": "When does the desk open its doors?", "context": ["The desk opens its doors at nine."]}
-    answer = app.send_task("nightdesk.submit", args=[[job, {"query": ""}]], queue="submit").get(timeout=stretched(60))
-    result = AsyncResult(job_id, app=app).get(timeout=stretched(60))
-    polled = app.send_task("nightdesk.poll", args=[[job_id]], queue="submit").get(timeout=stretched(60))
+    answer = app.send_task("nightdesk.submit", args=[[job, {"query": ""}]], queue="submit").get(timeout=float(sys.argv[2]))
+    result = AsyncResult(job_id, app=app).get(timeout=float(sys.argv[2]))
+    polled = app.send_task("nightdesk.poll", args=[[job_id]], queue="submit").get(timeout=float(sys.argv[2]))
     ours = sorted({name.partition(".")[0] for name in sys.modules} & {"worker", "tasks", "schemas"})
     print(json.dumps({"answer": answer, "result": result, "polled": polled, "ours": ours}))
 """)
@@ -68,7 +68,7 @@ PRODUCER = textwrap.dedent("""
 def test_a_producer_needs_nothing_but_celery(system: System) -> None:
     system.start_worker()
     done = subprocess.run(
-        [sys.executable, "-c", PRODUCER, system.redis_url],
+        [sys.executable, "-c", PRODUCER, system.redis_url, str(stretched(60))],
         capture_output=True, text=True, timeout=120, check=True, cwd=system.logs,
     )  # fmt: skip
     told = json.loads(done.stdout)
