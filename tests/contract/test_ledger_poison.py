@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 
 from schemas.generation import Recheck
-from schemas.states import JobState
+from schemas.states import JobState, Step
 from tasks.ports import Page
 from tests.builders import make_request
 from tests.contract.conftest import Clock, Subject
@@ -235,3 +235,38 @@ async def test_a_held_job_that_cannot_be_released_keeps_no_other_from_it(
     assert await ledger.pause_batch(receipt.batch_id, ACTOR, paused=False) == 4
 
     assert await states(ledger, receipt.job_ids) == [JobState.SCHEDULED] + [JobState.AVAILABLE] * 4
+
+
+# ---- leases and hints ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["by ids", "by priority", "hints"])
+async def test_a_job_that_cannot_be_leased_keeps_no_other_from_it(
+    ledger: PostgresLedger, postgres_database_url: str, way: str
+) -> None:
+    ids = (await submit_many(ledger, 7)).job_ids
+    poison(postgres_database_url, ids[:1])
+
+    if way == "by ids":
+        taken = [one.job_id for one in await take(ledger, ids)]
+    elif way == "by priority":
+        # One at a time, so that the bad one stands alone at the head.
+        taken = [one.job_id for _ in range(6) for one in await ledger.lease(Step.GENERATE, "w1", LEASE, 1)]
+    else:
+        taken = [job_id for job_id, _ in await ledger.take_hints(Step.GENERATE, 10, 10, LEASE)]
+
+    assert set(taken) == {*ids} - {ids[0]}
+    assert quarantined(postgres_database_url) == {ids[0]: ("lease", 1)}
+
+
+async def test_a_job_whose_lease_failed_is_leased_when_its_row_is_mended(
+    ledger: PostgresLedger, clock: Clock, postgres_database_url: str
+) -> None:
+    (job_id,) = (await submit_many(ledger, 1)).job_ids
+    poison(postgres_database_url, [job_id])
+    assert await ledger.lease(Step.GENERATE, "w1", LEASE, 1) == []
+    heal(postgres_database_url)
+
+    await clock.advance(HOUR)
+
+    assert [one.job_id for one in await ledger.lease(Step.GENERATE, "w1", LEASE, 1)] == [job_id]

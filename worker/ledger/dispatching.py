@@ -7,10 +7,10 @@ from schemas.failure import FailureKind
 from schemas.states import Step
 from worker.ledger.closing import closing_statement
 from worker.ledger.database import Database
-from worker.ledger.fairness import FAIR_ORDER
-from worker.ledger.pages import change_by, isolate, paged
+from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER
+from worker.ledger.pages import change_by, isolate, paged, row_at_fault
 from worker.ledger.presence import PRESENT_FOR
-from worker.ledger.quarantine import NOT_IN_QUARANTINE, quarantine_for
+from worker.ledger.quarantine import LEASING, NOT_IN_QUARANTINE, quarantine_bad, quarantine_for
 
 PROMOTE_LOCK = 0x6E64_7072
 REASSIGN_LOCK = 0x6E64_7361
@@ -81,6 +81,10 @@ SELECT h.id, h.priority FROM hinted h ORDER BY h.priority DESC, h.id
 """
 )
 
+_HINT = """
+UPDATE job SET hinted_at = nightdesk_now() WHERE id = ANY(%(ids)b::uuid[]) AND state = 'available' AND step = %(step)s
+"""
+
 # Whoever asks knows the workers of some seconds ago: the ledger looks again.
 _REASSIGN = """
 WITH unserved AS (
@@ -128,19 +132,25 @@ class Dispatching:
         self, step: Step, depth: int, limit: int, again_after: timedelta, *, min_priority: int | None = None
     ) -> list[tuple[UUID, int]]:
         """See ``tasks.ports.Ledger.take_hints``."""
-        rows = await self._db.rows(
-            _TAKE_HINTS,
-            {
-                "step": step.value,
-                "limit": depth,
-                "most": limit,
-                "again_after": again_after,
-                "min_priority": -32768 if min_priority is None else min_priority,
-                "max_rescues": 32767,
-                "shares": self._shares,
-                "lock": HINT_LOCK[step],
-            },
-        )
+        parameters = {
+            "step": step.value,
+            "limit": depth,
+            "most": limit,
+            "again_after": again_after,
+            "min_priority": -32768 if min_priority is None else min_priority,
+            "max_rescues": 32767,
+            "shares": self._shares,
+            "lock": HINT_LOCK[step],
+        }
+        try:
+            rows = await self._db.rows(_TAKE_HINTS, parameters)
+        except Exception as error:
+            if not row_at_fault(error):
+                raise
+            chosen = [row.id for row in await self._db.rows(FAIR_IDS, parameters)]
+            if not await quarantine_bad(self._db, LEASING, chosen, _HINT, parameters):
+                raise
+            rows = await self._db.rows(_TAKE_HINTS, parameters)
         return [(row.id, row.priority) for row in rows]
 
     async def reassign(self, step: Step, to: Step, limit: int) -> list[UUID]:

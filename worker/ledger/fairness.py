@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 import orjson
 
-_READY = """FROM job j
-    WHERE j.state = 'available' AND j.step = %(step)s AND j.priority >= %(min_priority)s AND j.rescues <= %(max_rescues)s
+from worker.ledger.quarantine import NOT_BARRED
+
+_READY = f"""FROM job j
+    WHERE {NOT_BARRED} AND j.state = 'available' AND j.step = %(step)s AND j.priority >= %(min_priority)s AND j.rescues <= %(max_rescues)s
       AND (j.deadline IS NULL OR j.deadline > nightdesk_now())"""
 
 FAIR_ORDER = f"""
@@ -94,3 +96,7 @@ rows, and a plain join over 2,000 of them became a nested loop of millions.
 def shares_document(shares: Mapping[str, float]) -> str:
     """The parameter ``shares``: weights by tenant as JSON; who is not named weighs 1."""
     return orjson.dumps(dict(shares)).decode()
+
+
+FAIR_IDS = FAIR_ORDER + " SELECT id FROM fair"
+"""The ids alone, without a lock."""

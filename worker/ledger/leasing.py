@@ -24,9 +24,10 @@ from tasks.ports import (
 )
 from worker.ledger.closing import cancel_pages
 from worker.ledger.database import Database
-from worker.ledger.fairness import FAIR_ORDER
+from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER
 from worker.ledger.locking import LOCK_LEASED
-from worker.ledger.pages import each_page
+from worker.ledger.pages import each_page, row_at_fault
+from worker.ledger.quarantine import LEASING, quarantine_bad
 
 PURPOSES = {
     Step.GENERATE: [Purpose.GENERATE.value, Purpose.REASK.value, Purpose.CORRECT.value],
@@ -191,17 +192,29 @@ class Leasing:
             "max_risk": room.risk if room else _NO_BOUND,
             "max_rescues": room.max_rescues if room else ANY_RESCUES,
         }
-        if ids is None:
-            statement, parameters = _LEASE_IDLE, {**parameters, "shares": self._shares}
-        else:
-            statement, parameters = _LEASE_HINTED, {**parameters, "ids": list(ids)}
         rows: list[Any] = []
         for _ in range(CANCEL_ROUNDS):
-            taken = await self._db.rows(statement, parameters)
+            taken = await self._take({**parameters, "shares": self._shares}, ids)
             rows = await self._cancel_leased(taken)
             if rows or not taken:
                 break
         return sorted((_leased(row, token) for row in rows), key=lambda job: (-job.priority, job.job_id))
+
+    async def _take(self, parameters: dict[str, Any], ids: Sequence[UUID] | None) -> list[Any]:
+        """Lease in one statement; jobs whose rows make it fail are put in quarantine, and the others leased without them."""
+        while True:
+            try:
+                if ids is None:
+                    return await self._db.rows(_LEASE_IDLE, parameters)
+                return await self._db.rows(_LEASE_HINTED, {**parameters, "ids": list(ids)})
+            except Exception as error:
+                if not row_at_fault(error):
+                    raise
+                chosen = ids or [row.id for row in await self._db.rows(FAIR_IDS, parameters)]
+                bad = await quarantine_bad(self._db, LEASING, chosen, _LEASE_HINTED, parameters)
+                if not bad:
+                    raise
+                ids = None if ids is None else [job_id for job_id in ids if job_id not in bad]
 
     async def _cancel_leased(self, rows: list[Any]) -> list[Any]:
         """Cancel the jobs of batches whose cancel is under way, or ended midway; returns the other rows."""
