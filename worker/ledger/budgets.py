@@ -78,8 +78,9 @@ WITH short AS (
         SELECT * FROM job k WHERE k.batch_id = s.id AND k.position >= s.hold_from ORDER BY k.position LIMIT %(rows)s
     ) j
 ), chosen AS (
-    SELECT id FROM job WHERE id = ANY (ARRAY(SELECT id FROM page WHERE waits)) AND state = 'available'
-    FOR NO KEY UPDATE SKIP LOCKED
+    -- A join, by the primary key: the index of available jobs would be read as a whole.
+    SELECT j.id FROM page p JOIN job j ON j.id = p.id WHERE p.waits AND j.state = 'available'
+    FOR NO KEY UPDATE OF j SKIP LOCKED
 ), held AS (
     UPDATE job j SET state = 'scheduled', held_reason = 'budget', scheduled_at = nightdesk_now(), hinted_at = NULL,
                      needs_usd = s.least_needed_usd
