@@ -61,7 +61,7 @@ from tasks.turns import Planned, Turns
 log = logging.getLogger(__name__)
 
 BIG_REQUEST_BYTES = 200_000
-"""From here on a prompt is made off the event loop: of 4 MB of sources it takes half a second, in which no call would go on."""
+"""From here on a prompt is made off the event loop: of 4 MB of sources it takes 0.13 s and more, in which no call would go on."""
 
 _WORD = re.compile(r"\w")
 
