@@ -14,9 +14,9 @@ from pathlib import Path
 
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
-from tasks.checkers import look
-from tasks.checkers.judge import triage, weigh
-from tasks.postprocess import postprocess
+from tasks.answers.postprocess import postprocess
+from tasks.grounding import look
+from tasks.grounding.judge import triage, weigh
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "labelled"
 RIGHT_ON_SUPPORTED, RIGHT_ON_UNSUPPORTED = 0.76, 0.75

@@ -30,9 +30,9 @@ from aiohttp import web
 from tasks.submit import chunked, new_batch, new_job, parse_request
 from tests.stub.answers import chat
 from worker import local
-from worker.app import make_app
 from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
+from worker.process.celery_app import make_app
 from worker.settings import Settings
 
 REPOSITORY = Path(__file__).parents[1]

@@ -19,8 +19,8 @@ from throughput import SOURCE_CHARACTERS, requests
 from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import JobRequest, SourceContext
 from schemas.prompt import SourcePart
-from tasks.context.tokens import ESTIMATED, exact_counter
-from tasks.prompt import render
+from tasks.prompting.render import render
+from tasks.prompting.sources.token_count import ESTIMATED, exact_counter
 from tasks.submit import parse_request
 
 AIM_FIXED, AIM_PER_SOURCE, AIM_MS = 120, 12, 0.5

@@ -6,9 +6,9 @@ from pathlib import Path
 from schemas.completion import Completion, FinishReason, ProviderSnapshot
 from schemas.generation import AnswerProtocol, CitationStyle, GenerationConfig, OutputFormat
 from schemas.job import JobRequest
+from tasks.answers.postprocess import Processed, postprocess, rerender
 from tasks.answers.render import Extras
-from tasks.postprocess import Processed, postprocess, rerender
-from tasks.prompt import render
+from tasks.prompting.render import render
 from worker.providers.extractive import Extractive
 
 QUESTION = "How long is the notice period for tenant and landlord, and how much may the rent rise?"

@@ -20,12 +20,12 @@ from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import JobRequest
 from schemas.record import JobResult
 from schemas.states import FINAL_STATES, Step
+from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
-from tasks.finish import result_of
 from tasks.generate import Generate
 from tasks.ports import JobDetail, Leased, TokenSink, Unheard
-from tasks.prompt import render
-from tasks.retry import RetryPolicy
+from tasks.prompting.render import render
+from tasks.results import result_of
 from tasks.submit import new_batch, new_job
 from tests.stub import faults
 from tests.stub.scripts import SCRIPTS, Said, Script

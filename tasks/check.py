@@ -18,16 +18,13 @@ from schemas.job import JobRequest
 from schemas.prompt import Correction
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
-from tasks.amend import amend, with_appendix, with_warnings, without_details
-from tasks.attempts import failure_of
-from tasks.batching import CpuBatcher
-from tasks.checkers import Layers, conclude, look, question_of
-from tasks.checkers.judge import NO_JUDGE, Heard, Question
-from tasks.correcting import give_up
+from tasks.answers.postprocess import Processed, postprocess
+from tasks.calls.attempts import failure_of
 from tasks.errors import LedgerError, ServiceUnavailable, Unstorable
-from tasks.finish import Findings, completed, failed, fallback_text, total_ms
-from tasks.judging import Judging
-from tasks.policy import (
+from tasks.grounding import Layers, conclude, look, question_of
+from tasks.grounding.judge import NO_JUDGE, Heard, Question
+from tasks.grounding.judge.call import Judging
+from tasks.policy.outcome import (
     NO_ANSWER,
     CheckedAnswer,
     Decision,
@@ -37,13 +34,16 @@ from tasks.policy import (
     refusal_message,
     regression_reason,
 )
+from tasks.policy.redact import amend, with_appendix, with_warnings, without_details
+from tasks.policy.scores import assess, reasoning
 from tasks.poll import job_ids as read_ids
 from tasks.ports import MAX_RESCUES, Advance, FinalJob, Journal, Leased, LeaseKey, Ledger, wired
-from tasks.postprocess import Processed, postprocess
-from tasks.quality import assess, reasoning
-from tasks.rescue import worker_lost
+from tasks.prompting.correction import give_up
+from tasks.results import Findings, completed, failed, fallback_text, total_ms
+from tasks.scheduling.batching import CpuBatcher
+from tasks.scheduling.rescue import worker_lost
 from tasks.text.evidence import shared_indexes
-from tasks.time_limit import TimeLimit, within
+from tasks.text.time_limit import TimeLimit, within
 
 log = logging.getLogger(__name__)
 

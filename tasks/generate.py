@@ -17,12 +17,13 @@ from schemas.failure import Failure, FailureKind
 from schemas.prompt import Prompt
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
-from tasks.attempts import MAX_UNKNOWN, OVERTIME_S, failure_of, new_attempt, opened
-from tasks.cancelling import answer_within, finish_first
-from tasks.closing import advance_of, closed, cost_of, cut_off, not_now, outcome_of, spent_of
-from tasks.correcting import active_correction, give_up
+from tasks.calls.attempts import MAX_UNKNOWN, OVERTIME_S, failure_of, new_attempt, opened
+from tasks.calls.cancelling import answer_within, finish_first
+from tasks.calls.closing import advance_of, closed, cost_of, cut_off, not_now, outcome_of, spent_of
+from tasks.calls.fallback_chain import Planned, Turns
+from tasks.calls.response_cache import NOBODY, SharePolicy, look_again, wanted
+from tasks.calls.retry import Fail, Fallback, Hold, RetryPolicy, Snooze, decide
 from tasks.errors import ConfigurationError, InputError, LedgerError, ProviderError, ServiceUnavailable, Unstorable
-from tasks.finish import Findings, completed, failed, fallback_text, total_ms
 from tasks.poll import job_ids as read_ids
 from tasks.ports import (
     MAX_RESCUES,
@@ -52,11 +53,10 @@ from tasks.ports import (
     Why,
     wired,
 )
-from tasks.rescue import worker_lost
-from tasks.retry import Fail, Fallback, Hold, RetryPolicy, Snooze, decide
-from tasks.sharing import NOBODY, SharePolicy, look_again, wanted
-from tasks.trial import Variants
-from tasks.turns import Planned, Turns
+from tasks.prompting.correction import active_correction, give_up
+from tasks.prompting.experiments import Variants
+from tasks.results import Findings, completed, failed, fallback_text, total_ms
+from tasks.scheduling.rescue import worker_lost
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from celery import shared_task
 
 from schemas.record import JobResult
 from tasks.errors import InputError
-from tasks.finish import result_of
 from tasks.ports import Ledger, wired
+from tasks.results import result_of
 
 MOST_IDS = 1_000
 """Ids a call may ask for at once."""

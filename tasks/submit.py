@@ -16,12 +16,12 @@ from schemas.batch import BatchRequest
 from schemas.job import JobRequest, unknown_keys
 from schemas.states import Step
 from tasks.answers.objects import check_schema
-from tasks.canonical import canonical
-from tasks.conflicts import own_id_key
-from tasks.door import read_message, refusal
 from tasks.errors import InputError, JobsRefused, LedgerError, MessageTaken, ServiceUnavailable, Unstorable
 from tasks.ports import Catalog, Everything, Ledger, NewBatch, NewJob, Receipt, Refused, wired
-from tasks.templates import load
+from tasks.prompting.templates import load
+from tasks.submission.canonical import canonical
+from tasks.submission.conflicts import own_id_key
+from tasks.submission.message import read_message, refusal
 
 CHUNK_BYTES = 32_000_000
 """Of requests held at a time while a submission is read: jobs may be half as large each."""

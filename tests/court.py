@@ -12,10 +12,10 @@ from schemas.generation import AnswerProtocol
 from schemas.grounding import Claim, Grounding
 from schemas.job import JobRequest
 from schemas.states import Step
+from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
-from tasks.judging import JudgeOptions, Judging
+from tasks.grounding.judge.call import JudgeOptions, Judging
 from tasks.ports import JobView, Leased
-from tasks.retry import RetryPolicy
 from tests.builders import make_batch, make_jobs
 from tests.scripted import Act, Registry, Scripted, answers
 from worker.ledger.journal import LedgerJournal

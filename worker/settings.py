@@ -20,11 +20,11 @@ from pydantic_settings import (
 )
 
 from schemas.generation import AnswerProtocol
+from tasks.calls.response_cache import SharePolicy
 from tasks.errors import ConfigurationError, InputError
-from tasks.load import MAX_BYTES_IN_FLIGHT
 from tasks.ports import MAX_RESCUES
-from tasks.sharing import SharePolicy
-from tasks.time_limit import CHECK_TIMEOUT_S
+from tasks.scheduling.load import MAX_BYTES_IN_FLIGHT
+from tasks.text.time_limit import CHECK_TIMEOUT_S
 from worker.providers.presets import with_preset
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -301,7 +301,7 @@ class Settings(BaseSettings):
             for version in versions:
                 try:
                     # Only who tries prompts pays for the template engine.
-                    import_module("tasks.templates").load(name, version)
+                    import_module("tasks.prompting.templates").load(name, version)
                 except InputError as error:
                     raise ValueError(str(error).removeprefix(f"{error.field}: ")) from None
         return prompts

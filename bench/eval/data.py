@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from schemas.job import JobRequest
+from tasks.answers.postprocess import postprocess
 from tasks.answers.render import strip_markers
-from tasks.checkers.features import Features, measure, read_claim
-from tasks.postprocess import postprocess
+from tasks.grounding.features import Features, measure, read_claim
 from tasks.text.evidence import SourceSearch
 from tasks.text.sentences import words
 from tasks.text.statements import why_not_checkable

@@ -7,9 +7,9 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from bench.eval.data import Row
-from tasks.checkers.calibration import Knots, LabelledScore, best_threshold, isotonic, probability
-from tasks.checkers.features import WEIGHED, Features
-from tasks.checkers.model import VERBATIM
+from tasks.grounding.calibration import Knots, LabelledScore, best_threshold, isotonic, probability
+from tasks.grounding.features import WEIGHED, Features
+from tasks.grounding.model import VERBATIM
 
 FOLDS = 5
 STRENGTH = 0.3

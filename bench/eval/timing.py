@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.job import JobRequest
-from tasks.checkers import ground
-from tasks.postprocess import postprocess
+from tasks.answers.postprocess import postprocess
+from tasks.grounding import ground
 from tasks.text import evidence
 from tasks.text.sentences import sentence_spans
 

@@ -1,4 +1,4 @@
-"""Turns a model's output into an answer; ``tasks.postprocess`` is the entry point.
+"""Turns a model's output into an answer; ``tasks.answers.postprocess`` is the entry point.
 
 reading      parses a completion or a supplied answer into the canonical form
 segments     parses the JSON form: strictly first, then by salvage

@@ -15,7 +15,7 @@ import orjson
 from schemas.answer import Citation
 from schemas.generation import GenerationConfig
 from schemas.structured import DERIVED, requested_schema
-from tasks.answers.reading import UNSTORABLE
+from tasks.answers.parse import UNSTORABLE
 from tasks.errors import InputError
 
 MAX_SCHEMA_BYTES = 32_768

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from tasks.answers.flow import fenced_blocks
-from tasks.answers.writing import Edit
+from tasks.answers.write import Edit
 
 _LINES = re.compile(
     r"(?m)^[ \t]{0,3}(?:#{1,6}[ \t]+|(?:={1,}|-{1,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})[ \t]*(?:\n|\Z)"

@@ -19,7 +19,7 @@ from tasks.answers.plain import without_markdown
 from tasks.answers.rendered import Mark, Piece, Rendered, Run, strip_markers
 from tasks.answers.styles import Label
 from tasks.answers.validity import format_problem, table_lines
-from tasks.answers.writing import Edit, Writer
+from tasks.answers.write import Edit, Writer
 
 __all__ = ["Extras", "Mark", "Piece", "Rendered", "Run", "render", "resolve_format", "strip_markers"]
 

@@ -245,7 +245,7 @@ class ShareTerms:
     """On which terms a call shares its answer with identical ones of its tenant."""
 
     key: bytes
-    """What is identical: see ``tasks.sharing.share_key``."""
+    """What is identical: see ``tasks.calls.response_cache.share_key``."""
     within: timedelta
     """How old an answer may be that is taken; 0: none is taken, this one is only given."""
     wait: timedelta

@@ -18,7 +18,7 @@ from schemas.job import SHOWN_METADATA, SourceContext
 from tasks.text.numerals import NUMBER_WORDS, contains_number, numbers_in
 from tasks.text.passages import passage_spans
 from tasks.text.sentences import BREAK, Span, number, sentence_spans, words, words_of_spans
-from tasks.time_limit import ensure_time
+from tasks.text.time_limit import ensure_time
 
 WINDOW = 3
 """Passages per window: a statement often combines a sentence with the previous sentence, which names the subject."""

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from tasks.text.sentences import Span
-from tasks.time_limit import ensure_time
+from tasks.text.time_limit import ensure_time
 
 _ALIKE = str.maketrans(
     {

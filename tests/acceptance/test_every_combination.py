@@ -19,9 +19,9 @@ import pytest
 from schemas.generation import AnswerProtocol, CitationStyle, GenerationMode, OutputFormat
 from schemas.record import JobResult
 from schemas.states import Outcome
-from tasks.finish import result_of
+from tasks.answers.restyle import restyle
 from tasks.ports import JobView, Ledger
-from tasks.restyle import restyle
+from tasks.results import result_of
 from tests.acceptance.conftest import REPOSITORY, System
 from tests.gate import assert_citations, assert_gate, assert_marker
 from tests.providers import KEY

@@ -14,7 +14,7 @@ from tests.patience import stretched
 from tests.providers import KEY
 from tests.stub.server import Stub, running_stub
 from tests.stub.streams import broken
-from worker.tokens import Kind, Token, TokenReader
+from worker.streams.tokens import Kind, Token, TokenReader
 
 PROVIDERS = ("openai", "anthropic")
 

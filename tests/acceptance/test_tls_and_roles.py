@@ -16,7 +16,7 @@ import redis
 from tests.acceptance.cli_home import Home, new_home, question, until, write_lines
 from tests.patience import stretched
 from tests.secured import Secured, programs, secured_servers
-from worker.app import make_app
+from worker.process.celery_app import make_app
 from worker.settings import Settings
 
 pytestmark = pytest.mark.skipif(programs() is None, reason="no Redis and PostgreSQL with TLS on this machine")
@@ -82,7 +82,7 @@ def test_a_worker_does_its_work_with_no_more_than_is_documented(home: Home, secu
     examined = until(lambda: (found := home.run("doctor")).code == 0 and found, "a doctor with no findings")
     assert "all is well" in examined.out
     assert home.run("retry", job).code == 0
-    worker.process.terminate()
+    worker.process.main.terminate()
     assert worker.ended().code == 0
     erased = home.run("erase", "--job", by_redis, "--yes", database_url=owner)
     assert erased.code == 0, erased.err

@@ -9,8 +9,8 @@ from schemas.completion import FinishReason
 from schemas.failure import FailureKind
 from schemas.prompt import Correction
 from schemas.states import ACTIVE_STATES, HeldReason, JobState, Outcome, Step
+from tasks.calls.response_cache import MOST_FAILED
 from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, Opened, Purpose, Sharing
-from tasks.sharing import MOST_FAILED
 from tests.builders import closed_error, closed_ok, closed_unknown, later, make_answer, to_check, totals
 
 _DELAY = timedelta(seconds=30)

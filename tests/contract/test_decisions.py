@@ -17,10 +17,10 @@ from schemas.failure import FailureKind as K
 from schemas.generation import Lane, Sampling
 from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
-from tasks.checkers.answer import CheckedClaim
-from tasks.checkers.judge import ask, read_probabilities, render_decision
-from tasks.checkers.judge.asking import DECIDED, Asked
 from tasks.errors import ProviderError
+from tasks.grounding.findings import CheckedClaim
+from tasks.grounding.judge import ask, read_probabilities, render_decision
+from tasks.grounding.judge.plan import DECIDED, Asked
 from tasks.ports import Answered, Call, Provider
 from tasks.text.sentences import Span
 from tests.contract.test_provider_failures import leaks

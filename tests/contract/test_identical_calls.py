@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from schemas.job import JobRequest
+from tasks.calls.response_cache import share_key
 from tasks.ports import Provider
-from tasks.sharing import share_key
 from tests.providers import EVERY, OVER_HTTP, Kind, plan, question, using
 from tests.stub.server import Stub
 

@@ -10,7 +10,7 @@ from schemas.failure import FailureKind
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import Ledger
-from tasks.rescue import ABANDONED_AFTER
+from tasks.scheduling.rescue import ABANDONED_AFTER
 from tests.builders import later, lease_key, make_batch, make_request
 from tests.contract.conftest import Clock
 from tests.contract.driving import (

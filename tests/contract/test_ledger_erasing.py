@@ -17,11 +17,11 @@ from schemas.generation import Recheck
 from schemas.job import SourceContext
 from schemas.record import Quality
 from schemas.states import JobState, Step
-from tasks.erase import TOMBSTONE
+from tasks.answers.tombstone import TOMBSTONE
 from tasks.errors import JobsRefused
-from tasks.finish import result_of
-from tasks.outbox import publish
 from tasks.ports import Advance, JobView, Leased, NewAttempt
+from tasks.results import result_of
+from tasks.scheduling.outbox import publish
 from tests.builders import (
     closed_error,
     closed_ok,
@@ -50,7 +50,7 @@ from tests.patience import stretched
 from tests.postgres import everything_in
 from worker.ledger.erasing import Kept, Sealed
 from worker.ledger.postgres import PostgresLedger
-from worker.spool import Spool, replay, spool_folder
+from worker.process.spool import Spool, replay, spool_folder
 
 pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 

@@ -12,8 +12,8 @@ from schemas.failure import FailureKind
 from schemas.grounding import Claim, Evidence, Grounding, Verdict
 from schemas.record import Quality, RecordStatus, TimingMs
 from schemas.states import JobState, Outcome, Step
-from tasks.finish import compact, result_of
 from tasks.ports import Ledger
+from tasks.results import compact, result_of
 from tests.builders import lease_key, make_failed, make_final, make_prompt, make_record, make_request, new_id
 from tests.contract.conftest import Clock
 from tests.contract.driving import (

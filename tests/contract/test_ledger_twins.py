@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from schemas.failure import FailureKind
+from tasks.calls.response_cache import MOST_FAILED
 from tasks.errors import Unstorable
 from tasks.ports import Leased, Ledger, Opened, Sharing
-from tasks.sharing import MOST_FAILED
 from tests.builders import (
     SHARED_REQUEST,
     closed_error,

@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from tests.servers import Servers
-from worker.limits import shared as shared_module
-from worker.limits.book import (
+from worker.limits import redis_bucket as shared_module
+from worker.limits.bucket import (
     BURST,
     COOL,
     CUT,
@@ -26,8 +26,8 @@ from worker.limits.book import (
     Reply,
     Settlement,
 )
-from worker.limits.shared import SharedBooks
-from worker.limits.terms import Terms
+from worker.limits.rates import Terms
+from worker.limits.redis_bucket import SharedBooks
 
 START = 1_790_000_000.0
 

@@ -8,9 +8,9 @@ import pytest
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
+from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Call, Provider, Turn
-from tasks.postprocess import postprocess
 from tests.providers import ANTHROPIC, CHAT, EXTRACTIVE, KEY, OPENAI, OPENS, Kind, ask, fails, plan, question
 from tests.stub import faults
 from tests.stub.server import Stub, running_stub

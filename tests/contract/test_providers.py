@@ -14,10 +14,10 @@ from schemas.completion import FinishReason, Usage
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol, Lane, Sampling
 from schemas.job import JobRequest
-from tasks.checkers import ground
+from tasks.answers.postprocess import postprocess
 from tasks.errors import ProviderError
+from tasks.grounding import ground
 from tasks.ports import Answered, Provider
-from tasks.postprocess import postprocess
 from tests.providers import (
     ANTHROPIC,
     CHAT,

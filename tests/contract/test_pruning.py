@@ -12,7 +12,7 @@ from tests.builders import make_batch
 from tests.contract.conftest import Clock, Subject
 from tests.contract.driving import finish, submit_many, take, view
 from worker.ledger.postgres import PostgresLedger
-from worker.pruning import Pruning
+from worker.process.pruning import Pruning
 
 pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 

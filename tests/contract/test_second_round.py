@@ -7,10 +7,10 @@ import pytest
 
 from schemas.generation import AnswerProtocol
 from schemas.prompt import Correction, Prompt
-from tasks.correcting import with_correction
+from tasks.answers.postprocess import postprocess
 from tasks.ports import Answered, Provider
-from tasks.postprocess import postprocess
-from tasks.prompt import render
+from tasks.prompting.correction import with_correction
+from tasks.prompting.render import render
 from tests.providers import ANTHROPIC, CHAT, OPENAI, OPENS, SOURCES, Kind, question, using
 from tests.stub.server import Stub, running_stub
 

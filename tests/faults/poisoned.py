@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from schemas.job import JobRequest
-from tasks import turns
-from tasks.checkers.answer import CheckInput
-from tasks.checkers.lexical import Lexical
+from tasks.calls import fallback_chain as turns
+from tasks.grounding.findings import CheckInput
+from tasks.grounding.lexical import Lexical
 from worker.cli import main
 
 POISON = "POISON"

@@ -27,7 +27,7 @@ from tests.patience import stretched
 from tests.stub import faults
 from tests.stub.answers import USAGE
 from worker.cli.exits import UNREACHABLE
-from worker.process import BROKEN_EXIT
+from worker.process.main import BROKEN_EXIT
 
 PORTIONS = 40
 """Times at which jobs come in, evenly over the whole: faults meet jobs in every state to the end."""

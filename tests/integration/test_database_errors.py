@@ -12,7 +12,7 @@ import pytest
 from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
 from worker.ledger.database import Database
 from worker.ledger.migrate import migrate
-from worker.spool import spool_folder
+from worker.process.spool import spool_folder
 
 
 def on_database(database_url: str, work: Callable[[Database], Awaitable[None]], size: int = 1) -> None:

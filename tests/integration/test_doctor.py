@@ -32,9 +32,9 @@ from worker.doctor.workers import count_listeners
 from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import head_revision
-from worker.limits.book import Notice, Order
-from worker.limits.shared import SharedBooks
-from worker.limits.terms import Terms
+from worker.limits.bucket import Notice, Order
+from worker.limits.rates import Terms
+from worker.limits.redis_bucket import SharedBooks
 
 
 class Patient:

@@ -14,8 +14,8 @@ from tasks.errors import BrokerUnavailable
 from tests.faults.proxy import running_proxy
 from tests.patience import stretched
 from tests.servers import Servers
-from worker import doorbell as module
-from worker.doorbell import CeleryDoorbell, ring
+from worker.process import notifier as module
+from worker.process.notifier import CeleryDoorbell, ring
 from worker.settings import Settings
 
 

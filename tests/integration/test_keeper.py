@@ -14,9 +14,9 @@ from schemas.states import Step
 from tasks.ports import LeaseKey
 from tests.builders import make_batch, make_jobs, make_request
 from tests.patience import stretched, until
-from worker import keeper as module
-from worker.keeper import LeaseKeeper
 from worker.ledger.postgres import PostgresLedger
+from worker.process import lease_renewer as module
+from worker.process.lease_renewer import LeaseKeeper
 
 LEASE = timedelta(seconds=stretched(0.8))
 

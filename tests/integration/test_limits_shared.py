@@ -11,11 +11,11 @@ from tasks.errors import BrokerUnavailable
 from tasks.ports import Permit
 from tests.servers import Servers
 from tests.unit.worker.limits.test_desk import PausedLanes, completion, make_call, make_leased
-from worker.limits import accounts as accounts_module
-from worker.limits.book import Order, Reply
-from worker.limits.desk import LimitDesk
+from worker.limits import failover as accounts_module
+from worker.limits.bucket import Order, Reply
 from worker.limits.lanes import Lanes
-from worker.limits.shared import SharedBooks
+from worker.limits.rate_limiter import LimitDesk
+from worker.limits.redis_bucket import SharedBooks
 from worker.settings import Settings
 
 WORKERS = 4

@@ -9,9 +9,9 @@ import pytest
 
 from schemas.states import Step
 from tests.servers import Servers
-from worker.app import make_app
 from worker.ledger.journal import LedgerJournal
-from worker.runtime import WorkerRuntime
+from worker.process.celery_app import make_app
+from worker.process.runtime import WorkerRuntime
 from worker.settings import Settings
 from worker.wiring import ConfiguredProviders
 

@@ -16,9 +16,9 @@ from tests.builders import make_attempt, make_batch, make_final, make_jobs, make
 from tests.contract.driving import LEASE
 from tests.patience import stretched
 from tests.servers import Servers
-from worker import tokens
 from worker.ledger.memory import MemoryLedger
-from worker.tokens import Kind, RedisTokens, Token, TokenReader, key_of
+from worker.streams import tokens
+from worker.streams.tokens import Kind, RedisTokens, Token, TokenReader, key_of
 
 
 @pytest.fixture

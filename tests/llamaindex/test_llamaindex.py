@@ -12,9 +12,9 @@ import pytest
 from schemas.completion import FinishReason, Usage
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol
+from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Provider
-from tasks.postprocess import postprocess
 from tests.providers import CLOSES, KEY, OPENS, ask, fails, plan, question, using
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings

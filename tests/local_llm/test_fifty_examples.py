@@ -20,8 +20,8 @@ import pytest
 from schemas.job import JobRequest
 from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome
-from tasks.finish import result_of
 from tasks.ports import JobView
+from tasks.results import result_of
 from tests.acceptance.cli_home import REPOSITORY, Home, new_home, read_lines, write_lines
 from tests.gate import assert_citations
 from worker import local

@@ -10,10 +10,10 @@ import pytest
 from schemas.generation import GenerationConfig
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
-from tasks.checkers import ground, use_local_model
+from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
+from tasks.grounding import ground, use_local_model
 from tasks.ports import ClaimScorer
-from tasks.postprocess import postprocess
 from worker.scorers import scorer_of
 from worker.settings import Settings
 

@@ -9,7 +9,7 @@ import pytest
 from schemas.quality import QualityConstants
 from schemas.record import GenerationRecord, JobResult
 from schemas.states import JobState, Outcome
-from tasks.texts import MESSAGES
+from tasks.answers.texts import MESSAGES
 from tests.faults.experiments import EXPERIMENTS
 from worker.settings import Settings
 

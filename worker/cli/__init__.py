@@ -15,7 +15,7 @@ from typer import Typer
 from worker.cli.commands import load
 from worker.cli.exits import INTERRUPTED, exit_code_of
 from worker.cli.messages import complain
-from worker.logs import configure_logging
+from worker.process.logs import configure_logging
 
 
 def main() -> None:

@@ -23,8 +23,8 @@ import orjson
 from schemas.job import MAX_LINE_BYTES
 from schemas.states import Step
 from tasks.errors import InputError
-from tasks.given import as_check_only
 from tasks.ports import Catalog, Everything, NewBatch, NewJob, Refused
+from tasks.submission.supplied import as_check_only
 from tasks.submit import check_served, new_job, parse_request
 
 STDIN = "-"

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from schemas.grounding import Verdict
-from tasks.checkers.judge import LabelledVerdict
-from tasks.checkers.judge.labelled import JudgedClaim
-from tasks.checkers.judge.reading import EVEN
-from tasks.checkers.model import Calibration, shipped
-from tasks.checkers.recalibration import AnswerVerdict, LabelledAnswer
 from tasks.errors import InputError
-from tasks.given import as_check_only
+from tasks.grounding.judge import LabelledVerdict
+from tasks.grounding.judge.judge_fit import JudgedClaim
+from tasks.grounding.judge.reply import EVEN
+from tasks.grounding.model import Calibration, shipped
+from tasks.grounding.recalibration import AnswerVerdict, LabelledAnswer
+from tasks.submission.supplied import as_check_only
 from tasks.submit import parse_request
 from worker.cli.intake import parsed, read_lines, shown
 

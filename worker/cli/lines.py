@@ -11,9 +11,9 @@ import orjson
 from schemas.failure import Failure, FailureKind
 from schemas.record import JobResult
 from schemas.states import FINAL_STATES, JobState
-from tasks.finish import result_of
+from tasks.answers.texts import INVALID
 from tasks.ports import JobView, Ledger
-from tasks.texts import INVALID
+from tasks.results import result_of
 from worker.cli.intake import BadLine
 from worker.cli.notes import Notes
 

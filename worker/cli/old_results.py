@@ -8,7 +8,7 @@ from uuid import UUID
 from tasks.errors import BrokerUnavailable
 from worker.cli.messages import warn
 from worker.cli.session import Session
-from worker.doorbell import CeleryDoorbell, ring
+from worker.process.notifier import CeleryDoorbell, ring
 
 
 @dataclass(slots=True)

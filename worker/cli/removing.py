@@ -11,11 +11,11 @@ from worker.cli.messages import warn
 from worker.cli.notes import drop_notes
 from worker.cli.paging import Paging
 from worker.cli.session import Session
-from worker.doorbell import CeleryDoorbell, ring
 from worker.ledger.erasing import Deleted, Kept, Sealed
 from worker.ledger.postgres import PostgresLedger
-from worker.spool import Spool, replay, spool_folder
-from worker.tokens import forget
+from worker.process.notifier import CeleryDoorbell, ring
+from worker.process.spool import Spool, replay, spool_folder
+from worker.streams.tokens import forget
 
 
 @dataclass(slots=True)

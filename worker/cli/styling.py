@@ -7,10 +7,10 @@ import typer
 
 from schemas.generation import CitationStyle, OutputFormat
 from schemas.record import JobResult
+from tasks.answers.restyle import restyle
 from tasks.errors import InputError
-from tasks.finish import result_of
 from tasks.ports import JobView
-from tasks.restyle import restyle
+from tasks.results import result_of
 
 Style = Annotated[
     CitationStyle | None,

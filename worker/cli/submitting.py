@@ -10,12 +10,12 @@ from schemas.states import Step
 from tasks.errors import BrokerUnavailable, InputError, JobsRefused
 from tasks.ports import Ledger, NewBatch, NewJob, Receipt
 from tasks.submit import chunked, new_batch
-from worker.catalog import Installation
 from worker.cli.intake import SMALL, BadLine, Intake, check_files
 from worker.cli.messages import warn
 from worker.cli.notes import Notes
 from worker.cli.place import Place
-from worker.doorbell import ring
+from worker.process.notifier import ring
+from worker.providers.catalog import Installation
 from worker.settings import Settings
 from worker.wiring import Endpoints, embedded
 

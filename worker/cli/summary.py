@@ -9,7 +9,7 @@ from schemas.states import HeldReason
 from worker.cli.messages import tell
 from worker.cli.output import write_json
 from worker.cli.progress import counts_of, duration
-from worker.remedies import event, mending
+from worker.limits.remedies import event, mending
 
 if TYPE_CHECKING:
     # Commands that only show batches need nothing of a run.

@@ -15,8 +15,8 @@ from worker.cli.crew import Post
 from worker.cli.exits import WorkerFailed
 from worker.cli.session import Session
 from worker.ledger.presence import LaneNotice
+from worker.limits.remedies import event, mending
 from worker.local import LocalServerError
-from worker.remedies import event, mending
 
 LEDGER_PATIENCE_S = 60.0
 """Seconds to wait for a ledger that went away, before giving up; the jobs stay where they are."""

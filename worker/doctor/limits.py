@@ -10,9 +10,9 @@ from redis.exceptions import RedisError
 from worker.doctor.broker import PATIENCE_S
 from worker.doctor.finding import Finding, Severity
 from worker.ledger.presence import LaneNotice
-from worker.limits.book import grown
-from worker.limits.terms import PERIOD_S
-from worker.remedies import event, mending
+from worker.limits.bucket import grown
+from worker.limits.rates import PERIOD_S
+from worker.limits.remedies import event, mending
 
 LOWERED = 0.9
 """Share of a limit; below it its lowering is worth a word."""

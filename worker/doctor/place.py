@@ -10,8 +10,8 @@ from tasks.ports import Turn
 from worker import local
 from worker.doctor.finding import Finding, Severity
 from worker.local import LocalStatus, ServerStatus
+from worker.process.spool import left_behind, spool_folder
 from worker.settings import Settings
-from worker.spool import left_behind, spool_folder
 from worker.wiring import ConfiguredProviders
 
 LEAST_FREE = 1 << 30

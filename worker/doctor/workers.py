@@ -10,9 +10,9 @@ from kombu.exceptions import KombuError
 from redis.exceptions import NoPermissionError, RedisError
 
 from schemas.states import Step
-from worker.app import QUEUES, make_app
 from worker.doctor.finding import Finding, Severity
 from worker.ledger.health import MANY, LedgerHealth
+from worker.process.celery_app import QUEUES, make_app
 from worker.settings import Settings
 
 ANSWER_S = 2.0

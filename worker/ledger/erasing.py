@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from schemas.states import JobState
-from tasks.erase import TOMBSTONE_HASH, TOMBSTONE_JSON
+from tasks.answers.tombstone import TOMBSTONE_HASH, TOMBSTONE_JSON
 from tasks.ports import OnPage, no_page
 from worker.ledger.database import Database
 from worker.ledger.locking import lock_batches

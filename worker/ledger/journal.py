@@ -10,7 +10,6 @@ from time import monotonic
 from typing import Protocol
 from uuid import UUID
 
-from tasks.batching import Batcher, OnError
 from tasks.errors import LedgerError, NightdeskError, Unstorable
 from tasks.ports import (
     ClosedAttempt,
@@ -25,6 +24,7 @@ from tasks.ports import (
     Shared,
     Wanted,
 )
+from tasks.scheduling.batching import Batcher, OnError
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ SurelyHeld = Callable[[LeaseKey, float], bool]
 
 
 class Keeping(Protocol):
-    """Where answers are kept while the ledger is away (see ``worker.spool.Spool``)."""
+    """Where answers are kept while the ledger is away (see ``worker.process.spool.Spool``)."""
 
     async def keep(self, rows: Sequence[ClosedAttempt]) -> None:
         """Bring answers to disk; raises ``OSError`` when it can't be written, ``ValueError`` when one has no JSON form."""

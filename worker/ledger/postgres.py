@@ -12,7 +12,6 @@ from worker.ledger.erasing import Erasing
 from worker.ledger.fairness import shares_document
 from worker.ledger.finals import Finals
 from worker.ledger.health import Health
-from worker.ledger.hearing import Hearing
 from worker.ledger.invariants import Invariants
 from worker.ledger.leading import Leading
 from worker.ledger.leasing import Leasing
@@ -25,6 +24,7 @@ from worker.ledger.rescuing import Rescuing
 from worker.ledger.schema_version import require_current
 from worker.ledger.sharing import SharingVerbs
 from worker.ledger.submission import Submission
+from worker.ledger.verdict_store import Hearing
 
 
 class PostgresLedger(

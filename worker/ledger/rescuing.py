@@ -7,7 +7,7 @@ from uuid import UUID
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState
 from tasks.ports import LAST_RESCUES, MAX_RESCUES
-from tasks.rescue import ABANDONED_AFTER
+from tasks.scheduling.rescue import ABANDONED_AFTER
 from worker.ledger.closing import closing_statement
 from worker.ledger.database import Database
 from worker.ledger.locking import lock_batches

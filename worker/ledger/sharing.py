@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 
 from schemas.completion import Usage
+from tasks.calls.response_cache import MOST_FAILED
 from tasks.ports import NewAttempt, Shared, Sharing, Wanted
-from tasks.sharing import MOST_FAILED
 from worker.ledger.database import Database, First
 
 # Of a row d that has terms for sharing, and its job j: the newest answer that it may take.

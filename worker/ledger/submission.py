@@ -11,9 +11,9 @@ import psycopg
 from psycopg import AsyncConnection
 
 from schemas.states import JobState
-from tasks.conflicts import Holder, Present, Sorted, sort
 from tasks.errors import IdempotencyConflict, JobsRefused, QueueFull
 from tasks.ports import NewBatch, NewJob, Receipt
+from tasks.submission.conflicts import Holder, Present, Sorted, sort
 from worker.ledger.database import CONFLICT_TRIES, Database
 
 _INSERT_BATCH = """

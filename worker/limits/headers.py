@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from worker.limits.terms import DIMENSIONS
+from worker.limits.rates import DIMENSIONS
 
 _OF_NAME = {"requests": 0, "input-tokens": 1, "output-tokens": 2, "tokens": 3}
 

@@ -13,7 +13,7 @@ from tasks.errors import NightdeskError
 from worker.ledger.presence import Present
 from worker.limits.health import Unreachable
 from worker.limits.lanes import Lanes
-from worker.stopping import cancelled
+from worker.process.cancellation import cancelled
 
 log = logging.getLogger(__name__)
 

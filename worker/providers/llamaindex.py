@@ -16,7 +16,7 @@ from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol, GenerationConfig, Lane
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
-from tasks.answers.reading import UNSTORABLE
+from tasks.answers.parse import UNSTORABLE
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Call, Listener
 from worker.providers.adapter import sampling_of

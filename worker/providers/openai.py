@@ -8,8 +8,8 @@ from schemas.completion import FinishReason, Usage
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
-from tasks.context.prefix import stable_prefix
 from tasks.errors import ProviderError
+from tasks.prompting.sources.cache_prefix import stable_prefix
 from worker.providers.adapter import Draft, Reading, Received, Target, sampling_of
 from worker.providers.models import why_no_sampling
 from worker.providers.openai_sdk import SDK, build_client, is_strict, translate

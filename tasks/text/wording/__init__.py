@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tasks.text.among import WordSearch
 from tasks.text.sentences import plain_arabic
+from tasks.text.word_search import WordSearch
 from tasks.text.wording.ar import WORDING as AR
 from tasks.text.wording.de import WORDING as DE
 from tasks.text.wording.en import WORDING as EN

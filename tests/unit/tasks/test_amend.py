@@ -14,13 +14,13 @@ from schemas.generation import CitationStyle, OutputFormat
 from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import JobState, Outcome
-from tasks.amend import amend
+from tasks.answers.postprocess import postprocess
 from tasks.check import examine
-from tasks.checkers import ground
-from tasks.policy import CheckedAnswer
+from tasks.grounding import ground
+from tasks.policy.outcome import CheckedAnswer
+from tasks.policy.redact import amend
 from tasks.ports import FinalJob
-from tasks.postprocess import postprocess
-from tasks.prompt import render
+from tasks.prompting.render import render
 from tests.builders import make_completion
 from tests.unit.tasks.test_check import BAD, GOOD, SOURCE, examined, leased_for_check, request_with
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tasks import batching
-from tasks.batching import BATCH_ROWS, Batcher, CpuBatcher, OnError
 from tasks.errors import BrokerUnavailable, LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
+from tasks.scheduling import batching
+from tasks.scheduling.batching import BATCH_ROWS, Batcher, CpuBatcher, OnError
 
 LONG = timedelta(seconds=60)
 

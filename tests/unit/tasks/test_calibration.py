@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.checkers.calibration import (
+from tasks.grounding.calibration import (
     LabelledScore,
     best_threshold,
     isotonic,

@@ -20,9 +20,9 @@ from schemas.record import RecordStatus
 from schemas.states import JobState, Outcome, Step
 from tasks import check
 from tasks.check import Again, Check, examine
-from tasks.policy import MAX_ROUNDS
+from tasks.policy.outcome import MAX_ROUNDS
 from tasks.ports import FinalJob, Leased
-from tasks.prompt import render
+from tasks.prompting.render import render
 from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.memory import MemoryLedger

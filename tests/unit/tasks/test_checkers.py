@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from schemas.generation import CheckerName, GenerationConfig
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
-from tasks.checkers import CHECKERS, CheckInput, ClaimFinding, ground
-from tasks.checkers.model import shipped
-from tasks.postprocess import postprocess
+from tasks.answers.postprocess import postprocess
+from tasks.grounding import CHECKERS, CheckInput, ClaimFinding, ground
+from tasks.grounding.model import shipped
 from tasks.text.statements import why_not_checkable
 
 RENT = (

@@ -12,13 +12,15 @@ import pytest
 
 from schemas.record import JobResult
 from schemas.states import JobState, Step
-from tasks import finish, outbox, rescue, standin
-from tasks.dispatch import ENOUGH, IDLE_TICKS, MESSAGE_IDS, Dispatch, Pace
+from tasks import results as finish
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
-from tasks.outbox import publish
 from tasks.ports import JobView, Outlook
-from tasks.rescue import Rescue
-from tasks.standin import StandIn
+from tasks.scheduling import degrade as standin
+from tasks.scheduling import outbox, rescue
+from tasks.scheduling.degrade import StandIn
+from tasks.scheduling.dispatch import ENOUGH, IDLE_TICKS, MESSAGE_IDS, Dispatch, Pace
+from tasks.scheduling.outbox import publish
+from tasks.scheduling.rescue import Rescue
 from tests.builders import make_batch, make_config, make_final, make_jobs, make_request
 from worker.ledger.memory import MemoryLedger
 

@@ -11,10 +11,10 @@ from schemas.failure import FailureKind
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from schemas.states import HeldReason, JobState, Step
+from tasks.answers.postprocess import postprocess
+from tasks.calls.retry import TERMINAL, RetryPolicy
 from tasks.errors import ProviderError
 from tasks.ports import Call, JobView, Leased
-from tasks.postprocess import postprocess
-from tasks.retry import TERMINAL, RetryPolicy
 from tests.builders import make_request
 from tests.scripted import Registry, Scripted, answers
 from tests.unit.tasks.test_generate import LEASE, Desk, failing, run

@@ -9,8 +9,8 @@ import pytest
 
 from schemas.record import JobResult
 from schemas.states import JobState, Outcome, Step
-from tasks.finish import COMPACT_BYTES, compact, result_of, view_of_final
 from tasks.ports import Leased
+from tasks.results import COMPACT_BYTES, compact, result_of, view_of_final
 from tests.builders import make_batch, make_final, make_jobs, make_record, make_request
 from worker.ledger.memory import MemoryLedger
 

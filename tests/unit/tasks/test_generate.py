@@ -15,9 +15,10 @@ from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
-from tasks import turns
-from tasks.attempts import MAX_UNKNOWN
-from tasks.context.tokens import ESTIMATE, exact_counter
+from tasks.calls import fallback_chain as turns
+from tasks.calls.attempts import MAX_UNKNOWN
+from tasks.calls.response_cache import NOBODY, SharePolicy
+from tasks.calls.retry import RetryPolicy
 from tasks.errors import LedgerUnavailable, ProviderError
 from tasks.generate import BIG_REQUEST_BYTES, Generate
 from tasks.ports import (
@@ -34,9 +35,8 @@ from tasks.ports import (
     Unlimited,
     Why,
 )
-from tasks.retry import RetryPolicy
-from tasks.sharing import NOBODY, SharePolicy
-from tasks.trial import Variants
+from tasks.prompting.experiments import Variants
+from tasks.prompting.sources.token_count import ESTIMATE, exact_counter
 from tests.builders import make_batch, make_completion, make_jobs, make_prompt, make_request, new_id
 from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
 from worker.ledger.journal import LedgerJournal

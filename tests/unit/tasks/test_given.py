@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tasks.errors import InputError
-from tasks.given import as_check_only
+from tasks.submission.supplied import as_check_only
 from tasks.submit import parse_request
 
 ANSWER = "It closes at noon."

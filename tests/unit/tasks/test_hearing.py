@@ -17,13 +17,13 @@ from schemas.generation import CheckerName, Recheck
 from schemas.grounding import Claim, Verdict
 from schemas.job import JobRequest
 from schemas.states import JobState, Outcome, Step
+from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
-from tasks.checkers import WEIGHTS
-from tasks.checkers.judge import JudgeWeights, key_of
 from tasks.errors import LedgerError, ProviderError, Unstorable
-from tasks.judging import Judging
+from tasks.grounding import WEIGHTS
+from tasks.grounding.judge import JudgeWeights, key_of
+from tasks.grounding.judge.call import Judging
 from tasks.ports import Advance, Answered, Call, HeardBefore, HeardQuery, JobView, Leased, NewBatch, Purpose
-from tasks.retry import RetryPolicy
 from tests.builders import closed_ok, make_attempt, make_batch, make_jobs, make_prompt, new_id
 from tests.court import (
     LEASE,

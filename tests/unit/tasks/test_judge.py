@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
-from tasks.checkers.answer import CheckedClaim
-from tasks.checkers.judge import Asked, JudgeWeights, LabelledVerdict, ask, fit, read_verdicts, render_judge, weigh
-from tasks.checkers.judge.asking import MOST_PASSAGE_CHARACTERS
+from tasks.grounding.findings import CheckedClaim
+from tasks.grounding.judge import Asked, JudgeWeights, LabelledVerdict, ask, fit, read_verdicts, render_judge, weigh
+from tasks.grounding.judge.plan import MOST_PASSAGE_CHARACTERS
 from tasks.text.sentences import Span
 
 RULES = "The desk opens at nine. It closes at noon. On Sunday it stays shut. The chief is Ann Lee."

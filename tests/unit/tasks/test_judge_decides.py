@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
-from tasks.checkers.answer import CheckedClaim
-from tasks.checkers.judge import (
+from tasks.grounding.findings import CheckedClaim
+from tasks.grounding.judge import (
     Asked,
     JudgeWeights,
     LabelledVerdict,
@@ -22,8 +22,8 @@ from tasks.checkers.judge import (
     render_decision,
     weigh,
 )
-from tasks.checkers.judge.asking import DECIDED, MOST_ASKED, MOST_DECIDED, Bounds
-from tasks.checkers.judge.weighing import DEFAULT
+from tasks.grounding.judge.judge_weights import DEFAULT
+from tasks.grounding.judge.plan import DECIDED, MOST_ASKED, MOST_DECIDED, Bounds
 from tasks.text.sentences import Span
 from tests.unit.tasks.test_judge import auroc, ece
 

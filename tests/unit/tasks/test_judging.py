@@ -8,9 +8,9 @@ from schemas.completion import FinishReason
 from schemas.failure import FailureKind
 from schemas.grounding import Verdict
 from schemas.states import JobState, Outcome
-from tasks.checkers import WEIGHTS
-from tasks.checkers.judge import JudgeWeights
 from tasks.errors import ProviderError
+from tasks.grounding import WEIGHTS
+from tasks.grounding.judge import JudgeWeights
 from tests.court import (
     PARAPHRASE,
     PLAIN,

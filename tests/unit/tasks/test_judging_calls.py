@@ -13,12 +13,12 @@ from schemas.generation import CheckerName, Recheck
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.states import HeldReason, JobState, Outcome, Step
-from tasks.attempts import MAX_UNKNOWN
+from tasks.calls.attempts import MAX_UNKNOWN
+from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.errors import ProviderError
-from tasks.judging import Judging
+from tasks.grounding.judge.call import Judging
 from tasks.ports import Advance, Call, JobView, Purpose
-from tasks.retry import RetryPolicy
 from tests.builders import closed_ok, make_attempt, make_batch, make_final, make_jobs
 from tests.court import (
     LEASE,

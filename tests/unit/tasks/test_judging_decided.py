@@ -13,9 +13,9 @@ from schemas.failure import FailureKind
 from schemas.grounding import JudgeWord, Verdict
 from schemas.job import JobRequest
 from schemas.states import JobState, Outcome
-from tasks.checkers import WEIGHTS
-from tasks.checkers.judge import JudgeWeights
 from tasks.errors import ProviderError
+from tasks.grounding import WEIGHTS
+from tasks.grounding.judge import JudgeWeights
 from tasks.ports import JobView
 from tests.court import LEASE, PARAPHRASE, PLAIN, SOURCE, WRONG, Court, claims_of, given_answer, grounding_of
 from tests.scripted import Act, Scripted, answers, raises

@@ -5,8 +5,8 @@ import pytest
 
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
-from tasks.checkers import ground
-from tasks.postprocess import postprocess
+from tasks.answers.postprocess import postprocess
+from tasks.grounding import ground
 
 CASES = {
     "en": (

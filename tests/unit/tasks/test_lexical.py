@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
-from tasks.checkers import CHECKERS, ground, use_calibration
-from tasks.checkers.attribution import Attribution, attribution, citation_scores
-from tasks.checkers.features import WEIGHED, Features, measure, read_claim
-from tasks.checkers.fusion import summed_up
-from tasks.checkers.joint import joint_probability
-from tasks.checkers.lexical import Lexical
-from tasks.checkers.model import VERBATIM, Calibration, LexicalModel, shipped
+from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
-from tasks.postprocess import postprocess
+from tasks.grounding import CHECKERS, ground, use_calibration
+from tasks.grounding.attribution import Attribution, attribution, citation_scores
+from tasks.grounding.features import WEIGHED, Features, measure, read_claim
+from tasks.grounding.fusion import summed_up
+from tasks.grounding.joint import joint_probability
+from tasks.grounding.lexical import Lexical
+from tasks.grounding.model import VERBATIM, Calibration, LexicalModel, shipped
 from tasks.text.evidence import SourceSearch, content_words, forget, index_sentences, index_source
 from tasks.text.passages import LONGEST, passage_spans
 from tests.unit.tasks.claims import CASES, FERRY, LOAN, MUSEUM, REPORT, Case

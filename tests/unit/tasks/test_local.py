@@ -9,20 +9,13 @@ from hypothesis import strategies as st
 from schemas.generation import CheckerName, GenerationConfig
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
-from tasks.checkers import CHECKERS, CheckedClaim, ClaimFinding, ground, use_calibration, use_local_model
-from tasks.checkers.judge import undecided
-from tasks.checkers.local import (
-    OF_CITED,
-    PASSAGES,
-    SURELY_SUPPORTED,
-    SURELY_UNSUPPORTED,
-    Local,
-    without_judge,
-)
-from tasks.checkers.local_weights import LocalWeights
-from tasks.checkers.model import Calibration, shipped
+from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
-from tasks.postprocess import postprocess
+from tasks.grounding import CHECKERS, CheckedClaim, ClaimFinding, ground, use_calibration, use_local_model
+from tasks.grounding.judge import undecided
+from tasks.grounding.local import OF_CITED, PASSAGES, SURELY_SUPPORTED, SURELY_UNSUPPORTED, Local, without_judge
+from tasks.grounding.local_weights import LocalWeights
+from tasks.grounding.model import Calibration, shipped
 from tasks.text.sentences import Span
 from tests.scorers import SaysWho, Short, Silent
 

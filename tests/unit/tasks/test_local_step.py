@@ -7,8 +7,8 @@ import pytest
 from schemas.failure import FailureKind
 from schemas.generation import CheckerName, GenerationConfig, Recheck
 from schemas.states import JobState, Outcome, Step
-from tasks.checkers import use_local_model
 from tasks.errors import ProviderError
+from tasks.grounding import use_local_model
 from tests.court import PARAPHRASE, QUOTE, WRONG, Court, given_answer, grounding_of, run, says, verdict
 from tests.scorers import SaysWho
 from tests.scripted import Scripted, answers, raises

@@ -10,11 +10,11 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemas.states import JobState, Step
-from tasks import pipeline
 from tasks.errors import LedgerError
-from tasks.load import Load, Suspicion
-from tasks.pipeline import Feed
 from tasks.ports import Leased, LeaseKey, LeaseRoom, Room
+from tasks.scheduling import feed as pipeline
+from tasks.scheduling.feed import Feed
+from tasks.scheduling.load import Load, Suspicion
 from tests.builders import make_batch, make_jobs, make_request
 from worker.ledger.memory import MemoryLedger
 

@@ -11,8 +11,8 @@ from schemas.generation import AnswerProtocol, GenerationConfig, GenerationMode,
 from schemas.job import JobRequest
 from schemas.prompt import Role, SourcePart
 from tasks.errors import InputError
-from tasks.prompt import ANSWER_SCHEMA, answer_schema, render
-from tasks.templates import FOLDER, available
+from tasks.prompting.render import ANSWER_SCHEMA, answer_schema, render
+from tasks.prompting.templates import FOLDER, available
 
 SOURCES = [
     {"content": "Rent may rise once a year.", "title": "Tenancy Act", "page": 14, "internal_note": "secret"},

@@ -13,9 +13,9 @@ from schemas.generation import GenerationConfig
 from schemas.grounding import Claim, Evidence, Grounding, Verdict
 from schemas.job import JobRequest
 from schemas.quality import QualityConstants
-from tasks.checkers import ground
-from tasks.postprocess import postprocess
-from tasks.quality import DEFAULTS, Assessment, Signals, assess, measure, reasoning, score, word_count
+from tasks.answers.postprocess import postprocess
+from tasks.grounding import ground
+from tasks.policy.scores import DEFAULTS, Assessment, Signals, assess, measure, reasoning, score, word_count
 from tasks.text.wording import WORDINGS
 
 RENT = "The rent may rise once a year, by 4% at most. The landlord shall give notice of a rise 60 days before."

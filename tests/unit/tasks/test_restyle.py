@@ -17,10 +17,10 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.prompt import Correction
 from schemas.states import Outcome
+from tasks.answers.restyle import RENDERED, restyle
 from tasks.check import examine
-from tasks.finish import result_of, view_of_final
 from tasks.ports import FinalJob, JobView
-from tasks.restyle import RENDERED, restyle
+from tasks.results import result_of, view_of_final
 from tests.unit.tasks.test_check import leased_for_check
 from tests.unit.tasks.test_render_properties import ANSWERS
 

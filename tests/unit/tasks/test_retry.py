@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from schemas.failure import Failure, FailureKind
 from schemas.states import HeldReason
-from tasks.retry import (
+from tasks.calls.retry import (
     REFUSED_LANE,
     SNOOZED,
     TERMINAL,

@@ -20,12 +20,12 @@ from schemas.prompt import Role
 from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome, Step
 from tasks import check
+from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.errors import ProviderError, Unstorable
-from tasks.finish import result_of
 from tasks.generate import Generate
 from tasks.ports import JobView, Leased
-from tasks.retry import RetryPolicy
+from tasks.results import result_of
 from tests.builders import make_batch, make_jobs
 from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
 from worker.cli.audit import audit_of

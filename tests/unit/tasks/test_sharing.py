@@ -14,11 +14,11 @@ from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
 from schemas.record import TimingMs
 from schemas.states import JobState, Step
+from tasks.calls.response_cache import FIRST_LOOK, LONGEST_PAUSE, NOBODY, SharePolicy, look_again, share_key, wanted
 from tasks.check import examine
-from tasks.finish import result_of
 from tasks.ports import Call, JobView, Leased, NotNow, Permit, Unlimited, Why
-from tasks.prompt import render
-from tasks.sharing import FIRST_LOOK, LONGEST_PAUSE, NOBODY, SharePolicy, look_again, share_key, wanted
+from tasks.prompting.render import render
+from tasks.results import result_of
 from tests.builders import make_attempt, make_batch, make_config, make_jobs, make_request
 from tests.scripted import Registry, Scripted, answers, hangs
 from tests.unit.tasks.test_generate import LEASE, Desk, failing, run

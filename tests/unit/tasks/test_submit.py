@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 
 from schemas.states import Step
-from tasks.canonical import canonical
 from tasks.errors import InputError
+from tasks.submission.canonical import canonical
 from tasks.submit import Submitted, new_batch, new_job, parse_request, submit
 from worker.ledger.memory import MemoryLedger
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from schemas.generation import FallbackMessages, GenerationConfig
 from schemas.job import JobRequest
+from tasks.answers.texts import MESSAGES, code_of, fallback
 from tasks.text.language import language_of
-from tasks.texts import MESSAGES, code_of, fallback
 
 QUESTIONS = {
     "en": (

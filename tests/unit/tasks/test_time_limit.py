@@ -13,7 +13,7 @@ from schemas.job import JobRequest
 from schemas.states import JobState, Outcome
 from tasks.check import Check, read_and_look
 from tasks.ports import FinalJob, JobView
-from tasks.time_limit import OutOfTime, TimeLimit, ensure_time, within
+from tasks.text.time_limit import OutOfTime, TimeLimit, ensure_time, within
 from tests.faults.bounds import long_text
 from tests.unit.tasks.test_check import GOOD, leased_for_check, request_with
 from worker.ledger.journal import LedgerJournal

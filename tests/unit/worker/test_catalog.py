@@ -9,8 +9,8 @@ import pytest
 from schemas.generation import GenerationConfig
 from tasks.errors import InputError
 from tasks.submit import check_served, parse_request
-from worker.catalog import Installation
 from worker.cli.submitting import Submission
+from worker.providers.catalog import Installation
 from worker.settings import ProviderSettings, Settings
 
 LOCAL = {"local": ProviderSettings.model_validate({"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1"})}

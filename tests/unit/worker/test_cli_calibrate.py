@@ -9,11 +9,11 @@ import pytest
 
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
-from tasks.checkers import CHECKERS, ground, use_calibration, use_local_model
-from tasks.checkers.model import Calibration, shipped
-from tasks.checkers.recalibration import LabelledAnswer, recalibrate, weakest_score
+from tasks.answers.postprocess import postprocess
 from tasks.errors import InputError
-from tasks.postprocess import postprocess
+from tasks.grounding import CHECKERS, ground, use_calibration, use_local_model
+from tasks.grounding.model import Calibration, shipped
+from tasks.grounding.recalibration import LabelledAnswer, recalibrate, weakest_score
 from tests.scorers import SaysWho
 from worker import cli
 

@@ -11,9 +11,9 @@ import pytest
 
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
-from tasks.checkers import CHECKERS, WEIGHTS, use_calibration, use_local_model
-from tasks.checkers.judge import JudgeWeights, weigh
-from tasks.checkers.model import Calibration, shipped
+from tasks.grounding import CHECKERS, WEIGHTS, use_calibration, use_local_model
+from tasks.grounding.judge import JudgeWeights, weigh
+from tasks.grounding.model import Calibration, shipped
 from tasks.ports import JobView
 from tests.court import PARAPHRASE, Court, given_answer, grounding_of
 from tests.scripted import Scripted, answers

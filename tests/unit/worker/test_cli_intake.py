@@ -14,9 +14,9 @@ import pytest
 
 from schemas.job import MAX_LINE_BYTES, MAX_REQUEST_BYTES, JobRequest, SourceContext
 from schemas.states import Step
-from tasks.canonical import canonical
 from tasks.errors import InputError
 from tasks.ports import NewBatch
+from tasks.submission.canonical import canonical
 from worker.cli.intake import SMALL, BadLine, Intake, check_files
 
 

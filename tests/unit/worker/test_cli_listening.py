@@ -11,7 +11,7 @@ from tests.builders import ANSWER, make_batch, make_final, make_jobs, make_reque
 from tests.contract.driving import LEASE
 from worker.cli.listening import Voice, listening
 from worker.ledger.memory import MemoryLedger
-from worker.tokens import Kind, Token
+from worker.streams.tokens import Kind, Token
 
 
 async def final_view() -> JobView:

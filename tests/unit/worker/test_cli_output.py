@@ -12,11 +12,11 @@ import pytest
 
 from schemas.generation import CitationStyle, OutputFormat
 from schemas.record import JobResult
+from tasks.answers.texts import INVALID
 from tasks.errors import InputError
-from tasks.finish import result_of
 from tasks.ports import NewBatch, NewJob
+from tasks.results import result_of
 from tasks.submit import new_job, parse_request
-from tasks.texts import INVALID
 from tests.unit.tasks.test_restyle import SEGMENTS, view
 from worker.cli.exits import OutputFailed
 from worker.cli.intake import BadLine

@@ -22,8 +22,8 @@ from worker.doctor.workers import check_consumers, check_local
 from worker.ledger.health import MANY, Connected, Held, LedgerHealth
 from worker.ledger.presence import LaneNotice
 from worker.ledger.schema_version import Standing, head_revision
+from worker.process.spool import spool_folder
 from worker.settings import ProviderKind, ProviderSettings, Settings
-from worker.spool import spool_folder
 
 REPOSITORY = Path(__file__).parents[3]
 

@@ -16,10 +16,10 @@ from schemas.completion import FinishReason
 from schemas.generation import AnswerProtocol, GenerationConfig, Sampling
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
-from tasks.checkers import ground
+from tasks.answers.postprocess import postprocess
+from tasks.grounding import ground
 from tasks.ports import Answered, Call, Provider
-from tasks.postprocess import postprocess
-from tasks.prompt import render
+from tasks.prompting.render import render
 from worker.providers import extractive
 from worker.providers.extractive import Extractive, answer
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from schemas.generation import CheckerName
-from tasks.checkers import CHECKERS, use_calibration, use_local_model
 from tasks.errors import ConfigurationError
+from tasks.grounding import CHECKERS, use_calibration, use_local_model
 from worker.cli.commands.worker import _all
-from worker.process import _prepare_check, run_worker
+from worker.process.main import _prepare_check, run_worker
 from worker.settings import Settings
 from worker.wiring import Endpoints
 

@@ -15,16 +15,17 @@ from tasks.errors import BrokerUnavailable
 from tasks.ports import Leased
 from tests.builders import make_attempt, make_batch, make_final, make_jobs, make_request, new_id
 from tests.contract.driving import LEASE
-from worker import doorbell, tokens
-from worker.app import make_app
-from worker.doorbell import CeleryDoorbell
 from worker.ledger.memory import MemoryLedger
-from worker.limits import shared
-from worker.limits.book import Ask, Order, Settlement
-from worker.limits.shared import SharedBooks
-from worker.limits.terms import Terms
+from worker.limits import redis_bucket as shared
+from worker.limits.bucket import Ask, Order, Settlement
+from worker.limits.rates import Terms
+from worker.limits.redis_bucket import SharedBooks
+from worker.process import notifier as doorbell
+from worker.process.celery_app import make_app
+from worker.process.notifier import CeleryDoorbell
 from worker.settings import Settings
-from worker.tokens import RedisTokens, TokenReader, forget, key_of
+from worker.streams import tokens
+from worker.streams.tokens import RedisTokens, TokenReader, forget, key_of
 
 URL = "redis://in.memory:6379/0"
 

@@ -26,7 +26,7 @@ from tests.builders import (
 from worker.ledger import journal as journal_module
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.memory import MemoryLedger
-from worker.spool import Spool, replay, spool_folder
+from worker.process.spool import Spool, replay, spool_folder
 
 LEASE = timedelta(seconds=60)
 
@@ -79,7 +79,7 @@ def files(folder: Path) -> list[Path]:
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "KEEP_EVERY_S", 0.01)
     monkeypatch.setattr(journal_module, "KEEP_AFTER_S", 0.02)
-    monkeypatch.setattr("tasks.batching.RETRY_PAUSE", timedelta(milliseconds=20))
+    monkeypatch.setattr("tasks.scheduling.batching.RETRY_PAUSE", timedelta(milliseconds=20))
 
 
 async def until(true: Callable[[], object], within_s: float = 10) -> None:

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from worker import stopping
+from worker.process import cancellation as stopping
 
 
 def test_a_task_that_swallows_a_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from tasks.checkers.metrics import Metrics
-from tasks.checkers.model import Calibration
-from tasks.checkers.recalibration import Recalibrated, recalibrate, refit_judges
+from tasks.grounding.metrics import Metrics
+from tasks.grounding.model import Calibration
+from tasks.grounding.recalibration import Recalibrated, recalibrate, refit_judges
 from worker.cli import options
 from worker.cli.exits import OK
 from worker.cli.intake import check_files

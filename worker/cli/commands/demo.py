@@ -11,8 +11,8 @@ import typer
 
 import worker
 from tasks.errors import InputError
-from tasks.finish import result_of
 from tasks.ports import JobView, Ledger
+from tasks.results import result_of
 from worker.cli import options
 from worker.cli.messages import tell
 from worker.cli.render.answer import show_answer

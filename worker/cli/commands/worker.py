@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 from celery import signals
 
-from worker.app import QUEUES
 from worker.cli.crew import note_ready
-from worker.process import LOCAL_QUEUE, run_worker
+from worker.process.celery_app import QUEUES
+from worker.process.main import LOCAL_QUEUE, run_worker
 from worker.settings import Settings, load_settings
 from worker.wiring import endpoints
 

@@ -12,7 +12,7 @@ from worker.cli.progress import counts_of
 from worker.cli.render.console import console
 from worker.cli.summary import held_lines, money
 from worker.ledger.presence import LaneNotice
-from worker.remedies import event, mending
+from worker.limits.remedies import event, mending
 
 
 def moment(at: datetime | None) -> str:

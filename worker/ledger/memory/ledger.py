@@ -10,9 +10,9 @@ from uuid import UUID
 from schemas.batch import BatchStatus
 from schemas.job import JobRequest
 from schemas.states import JobState
-from tasks.conflicts import Holder, Present, sort
 from tasks.errors import IdempotencyConflict, JobsRefused, NotFound, QueueFull
 from tasks.ports import JobDetail, JobView, Ledger, NewBatch, NewJob, Receipt
+from tasks.submission.conflicts import Holder, Present, sort
 from worker.ledger.memory.reading import batch_status, job_detail, job_view
 from worker.ledger.memory.sharing import MemorySharing
 from worker.ledger.memory.tables import BatchRow, JobRow

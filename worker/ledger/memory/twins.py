@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from schemas.completion import FinishReason
+from tasks.calls.response_cache import MOST_FAILED
 from tasks.ports import ShareTerms
-from tasks.sharing import MOST_FAILED
 from worker.ledger.memory.closing import MemoryClosing
 from worker.ledger.memory.tables import OK, UNKNOWN, AttemptRow, JobRow
 

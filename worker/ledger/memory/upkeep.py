@@ -8,7 +8,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import Recheck
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import LAST_RESCUES, MAX_RESCUES, ClosedAttempt, OnPage, Page, no_page
-from tasks.rescue import ABANDONED_AFTER
+from tasks.scheduling.rescue import ABANDONED_AFTER
 from worker.ledger.memory.duties import MemoryDuties
 from worker.ledger.memory.running import latest_answer
 from worker.ledger.memory.tables import UNKNOWN, AttemptRow, JobRow

@@ -16,15 +16,15 @@ from tasks.errors import BrokerUnavailable
 from tasks.ports import Call, Leased, NotNow, Permit, Room, Why
 from tests.builders import make_batch, make_jobs, make_prompt, make_request
 from worker.ledger.memory import MemoryLedger
-from worker.limits import accounts as accounts_module
-from worker.limits import book as book_module
-from worker.limits import desk as desk_module
+from worker.limits import bucket as book_module
+from worker.limits import failover as accounts_module
 from worker.limits import health as health_module
-from worker.limits import line as line_module
-from worker.limits.book import Book, Order, Reply
-from worker.limits.desk import LimitDesk
+from worker.limits import permit_queue as line_module
+from worker.limits import rate_limiter as desk_module
+from worker.limits.bucket import Book, Order, Reply
 from worker.limits.lanes import Lanes
-from worker.limits.line import TRIP_AFTER
+from worker.limits.permit_queue import TRIP_AFTER
+from worker.limits.rate_limiter import LimitDesk
 from worker.settings import LimitSettings, ProviderKind, ProviderSettings, Settings
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from worker.limits.estimates import Estimate
-from worker.limits.terms import terms_of
+from worker.limits.rates import terms_of
 from worker.settings import LimitSettings, ProviderKind, ProviderSettings, Settings
 
 

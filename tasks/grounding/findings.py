@@ -1,0 +1,61 @@
+"""Input and output of a checker: one form for all layers of the check."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from schemas.answer import Citation
+from schemas.generation import CheckerName
+from schemas.grounding import Evidence, HeardFrom, JudgeWord, Verdict
+from schemas.job import JobRequest
+from tasks.grounding.attribution import Attribution
+from tasks.text.sentences import Span
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedClaim:
+    """A claim to be checked: its words without markers, its place in the response, and its citations."""
+
+    text: str
+    span: Span
+    citations: tuple[Citation, ...] = ()
+    unknown: tuple[int, ...] = ()
+    """Source numbers it cites that the request does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimFinding:
+    """One checker's finding on one claim; ``verdict`` None: a remark only, or nothing."""
+
+    verdict: Verdict | None = None
+    score: float | None = None
+    evidence: tuple[Evidence, ...] = ()
+    miscited: bool = False
+    reason: str = ""
+    attribution: Attribution | None = None
+    """Recall and precision of its citations; only from a layer that reads meaning."""
+    heard_from: HeardFrom | None = None
+    """The call that a reused verdict of a judge came from."""
+    heard: JudgeWord | None = None
+    """The judge's own verdict, before it was weighed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckInput:
+    """An answer as the checkers see it. ``claims`` are the checkable ones, in the order of the response."""
+
+    request: JobRequest
+    claims: tuple[CheckedClaim, ...]
+    found: Mapping[CheckerName, Sequence[ClaimFinding]] = field(default_factory=dict)
+    """Findings of the layers that ran before."""
+
+
+class Checker(Protocol):
+    """One layer of the check. ``version`` changes whenever a verdict could."""
+
+    name: str
+    version: str
+
+    def check(self, answer: CheckInput) -> Sequence[ClaimFinding]:
+        """Check all claims: one finding each, in order. Pure; a checker that raises gives no verdicts."""
+        ...

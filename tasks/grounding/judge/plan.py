@@ -1,0 +1,190 @@
+"""Choose the claims a judge is asked about and the passages it is shown."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from schemas.job import JobRequest
+from schemas.prompt import SourcePart
+from tasks.grounding.findings import CheckedClaim
+from tasks.text.sentences import Span, sentence_spans
+
+NEIGHBOURS = 1
+"""Sentences shown on either side of a window: the subject often stands just before it."""
+
+MOST_PASSAGE_CHARACTERS = 24_000
+"""All passages of one question together, some 6,000 tokens; what comes first counts first."""
+
+MOST_ASKED = 60
+"""Claims in one question; those beyond stay without a word of the judge."""
+
+MOST_DECIDED = 400
+"""The same for a judge that gives probabilities: it writes nothing, so more claims make no longer reply. As many as the
+one such API takes in a call (openai 3.54: "Ask 1-400 questions")."""
+
+MOST_DECIDED_CHARACTERS = 96_000
+"""Its passages together, some 24,000 tokens: room for the places of as many claims."""
+
+_LEANS_BACK = re.compile(
+    r"\W*(?:it|its|they|their|them|this|that|these|those|he|she|his|her|such|both|there"
+    r"|er|sie|es|sein\w*|ihr\w*|dies\w*|das|beide"
+    r"|él|ella|ellos|ellas|esto?s?|esta?s?|ese|esa|su|sus|ello"
+    r"|il|elle|ils|elles|ce|cela|ceci|cette|ces|son|sa|ses|leur)\b"
+    r"|\W*(?:它|他|她|这|那|其|该|هذا|هذه|ذلك|تلك|هو|هي|هم)",
+    re.IGNORECASE,
+)
+"""A sentence that begins so needs the one before it to be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many claims one question holds, and how many characters its passages may have together."""
+
+    most_asked: int
+    most_characters: int
+
+
+WRITTEN = Bounds(MOST_ASKED, MOST_PASSAGE_CHARACTERS)
+DECIDED = Bounds(MOST_DECIDED, MOST_DECIDED_CHARACTERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A stretch ``[start, end)`` of a source, by the number the judge sees."""
+
+    number: int
+    source_index: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question to a judge.
+
+    ``claims`` maps the number it sees (position + 1) to the claim's position among the checkable ones; ``places`` are
+    where the sources speak of each, one a claim, within the passages; ``whole`` says whether all of its windows are.
+    """
+
+    claims: tuple[int, ...]
+    texts: tuple[str, ...]
+    before: tuple[str, ...]
+    places: tuple[SourcePart, ...]
+    passages: tuple[Passage, ...]
+    whole: tuple[bool, ...]
+
+
+def ask(
+    request: JobRequest,
+    claims: Sequence[CheckedClaim],
+    undecided: Sequence[int],
+    windows: Sequence[Sequence[SourcePart]],
+    bounds: Bounds = WRITTEN,
+    *,
+    wide: Sequence[Sequence[SourcePart]] | None = None,
+) -> Asked:
+    """Put the undecided claims and the best windows of the sources together.
+
+    Windows get a neighbouring sentence on each side; those that touch become one passage, so that no text is sent
+    twice. A claim for whose best window there is no room is not asked about: the answer would say nothing of it.
+    The same request, claims and windows always give the same question.
+
+    Args:
+        request: the job's request.
+        claims: the checkable claims of the answer.
+        undecided: positions of those to ask about.
+        windows: for each position of ``undecided``, where the sources speak of it, best first and at least one.
+        bounds: how much is asked and shown.
+        wide: what is shown of the sources for each; None: the windows with their neighbours.
+    """
+    wide = widened(request, windows) if wide is None else wide
+    shown = _fitting(wide[: bounds.most_asked], bounds.most_characters)
+    spans = _merged(list(shown))
+    chosen = [
+        (position, of_claim[0], all(_spot(part) in shown for part in parts))
+        for position, of_claim, parts in zip(undecided, windows[: bounds.most_asked], wide, strict=False)
+        if _is_shown(of_claim[0], spans)
+    ]
+    return Asked(
+        claims=tuple(position for position, _, _ in chosen),
+        texts=tuple(text_of(claims[position]) for position, _, _ in chosen),
+        before=tuple(text_before(claims, position) for position, _, _ in chosen),
+        places=tuple(place for _, place, _ in chosen),
+        passages=tuple(
+            Passage(number, source_index, span.start, span.end)
+            for number, (source_index, span) in enumerate(spans, start=1)
+        ),
+        whole=tuple(whole for _, _, whole in chosen),
+    )
+
+
+def text_of(claim: CheckedClaim) -> str:
+    """A claim's words as a judge reads them."""
+    return " ".join(claim.text.split())
+
+
+def _is_shown(place: SourcePart, spans: Sequence[tuple[int, Span]]) -> bool:
+    return any(at == place.source_index and span.start <= place.start and place.end <= span.end for at, span in spans)
+
+
+def text_before(claims: Sequence[CheckedClaim], position: int) -> str:
+    """The words of the claim before, where one can't be understood without."""
+    if position == 0 or not _LEANS_BACK.match(claims[position].text):
+        return ""
+    return text_of(claims[position - 1])
+
+
+def _in_turn(windows: Sequence[Sequence[SourcePart]]) -> Iterable[SourcePart]:
+    """The best window of every claim, then the second best of every claim, and so on."""
+    for rank in range(max(map(len, windows), default=0)):
+        for of_claim in windows:
+            if rank < len(of_claim):
+                yield of_claim[rank]
+
+
+def widened(request: JobRequest, windows: Sequence[Sequence[SourcePart]]) -> list[list[SourcePart]]:
+    """The windows of each claim with a neighbouring sentence on each side."""
+    sentences: dict[int, list[Span]] = {}
+    return [[_wide(request, window, sentences) for window in of_claim] for of_claim in windows]
+
+
+def _wide(request: JobRequest, window: SourcePart, sentences: dict[int, list[Span]]) -> SourcePart:
+    source = window.source_index
+    if source not in sentences:
+        sentences[source] = list(sentence_spans(request.context[source].content))
+    spans = sentences[source]
+    touched = [at for at, span in enumerate(spans) if span.start < window.end and window.start < span.end]
+    if not touched:
+        return window
+    first, last = max(0, touched[0] - NEIGHBOURS), min(len(spans) - 1, touched[-1] + NEIGHBOURS)
+    start, end = min(spans[first].start, window.start), max(spans[last].end, window.end)
+    return SourcePart(source_index=source, start=start, end=end)
+
+
+def _fitting(windows: Sequence[Sequence[SourcePart]], room: int) -> dict[tuple[int, Span], None]:
+    """As many windows as there is room for, each once."""
+    shown: dict[tuple[int, Span], None] = {}
+    for window in _in_turn(windows):
+        spot = _spot(window)
+        if spot in shown:
+            continue
+        room -= window.end - window.start
+        if room < 0 and shown:
+            break
+        shown[spot] = None
+    return shown
+
+
+def _spot(window: SourcePart) -> tuple[int, Span]:
+    return window.source_index, Span(window.start, window.end)
+
+
+def _merged(spans: Sequence[tuple[int, Span]]) -> list[tuple[int, Span]]:
+    merged: list[tuple[int, Span]] = []
+    for source_index, span in sorted(spans):
+        if merged and merged[-1][0] == source_index and span.start <= merged[-1][1].end:
+            last = merged[-1][1]
+            merged[-1] = (source_index, Span(last.start, max(last.end, span.end)))
+        else:
+            merged.append((source_index, span))
+    return merged

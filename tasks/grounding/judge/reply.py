@@ -1,0 +1,208 @@
+"""Parse a judge's reply into findings: no verdict counts whose quote stands in no passage."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from schemas.grounding import Evidence, Verdict
+from schemas.job import JobRequest
+from schemas.prompt import SourcePart
+from tasks.grounding.findings import ClaimFinding
+from tasks.grounding.judge.plan import Asked, Passage
+from tasks.text.evidence import content_words
+from tasks.text.quotes import locate
+from tasks.text.sentences import words
+
+LEAST_QUOTED_WORDS = 2
+"""Content words in a quote that carries a verdict: one alone stands anywhere."""
+
+_VERDICTS = {
+    "supported": Verdict.SUPPORTED,
+    "contradicted": Verdict.CONTRADICTED,
+    "partial": Verdict.UNSUPPORTED,
+    "unsupported": Verdict.UNSUPPORTED,
+}
+
+UNREADABLE = "the judge's reply could not be read"
+OFF_THE_SCALE = "the judge gave something else than probabilities from 0 to 1"
+LEFT_OUT = "the judge left it out"
+
+_DECODER = json.JSONDecoder(strict=False)
+
+
+def read_verdicts(reply: str, request: JobRequest, asked: Asked) -> list[ClaimFinding]:
+    """Parse the judge's verdict on each claim, in the order of the request.
+
+    ``verdict`` is None, with the reason, for a claim without an entry, with two different ones, or with a quote that
+    stands in no passage. Never raises: an unreadable reply gives reasons only.
+    """
+    entries = _entries_by_claim(reply)
+    return [
+        _finding(entries.get(number, []), request, asked.passages, readable=bool(entries))
+        for number in range(1, len(asked.claims) + 1)
+    ]
+
+
+def read_alone(reply: str, request: JobRequest, windows: Mapping[int, Sequence[SourcePart]]) -> dict[int, ClaimFinding]:
+    """Parse the verdicts on some claims, each with only that claim's own windows of the sources.
+
+    Args:
+        reply: raw, maybe for another answer with the same claims and the same words in its windows.
+        request: of the job with the sources.
+        windows: by the claim's number in the reply.
+    """
+    entries = _entries_by_claim(reply)
+    return {
+        number: _finding(
+            entries.get(number, []),
+            request,
+            [Passage(0, part.source_index, part.start, part.end) for part in parts],
+            readable=bool(entries),
+        )
+        for number, parts in windows.items()
+    }
+
+
+def _entries_by_claim(reply: str) -> dict[int, list[dict[str, Any]]]:
+    by_claim: dict[int, list[dict[str, Any]]] = {}
+    for entry in _entries(reply):
+        number = entry.get("claim")
+        if isinstance(number, int) and not isinstance(number, bool):
+            by_claim.setdefault(number, []).append(entry)
+    return by_claim
+
+
+def _entries(reply: str) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a reply; of a truncated or wrapped one, those that are whole."""
+    try:
+        value = orjson.loads(reply)
+    except orjson.JSONDecodeError:
+        value = None
+    if isinstance(value, dict):
+        value = value.get("verdicts")
+    if isinstance(value, list):
+        yield from (entry for entry in value if isinstance(entry, dict))
+        return
+    position = 0
+    while (start := reply.find("{", position)) >= 0:
+        position = start + 1
+        try:
+            entry, end = _DECODER.raw_decode(reply, start)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict) and "claim" in entry:
+            yield entry
+            position = end
+
+
+def _finding(
+    entries: Sequence[dict[str, Any]], request: JobRequest, passages: Sequence[Passage], *, readable: bool
+) -> ClaimFinding:
+    if not entries:
+        return ClaimFinding(reason=LEFT_OUT if readable else UNREADABLE)
+    verdicts = {_VERDICTS.get(str(entry.get("verdict")).strip().lower()) for entry in entries}
+    if len(verdicts) != 1 or None in verdicts:
+        return ClaimFinding(reason="the judge gave no single verdict")
+    verdict = verdicts.pop()
+    entry = entries[0]
+    partial = str(entry.get("verdict")).strip().lower() == "partial"
+    quote = entry.get("quote")
+    evidence = _evidence(quote if isinstance(quote, str) else "", entry.get("passage"), request, passages)
+    if verdict is Verdict.UNSUPPORTED:
+        reason = "the judge finds only a part of it in the sources" if partial else "the judge finds it in no source"
+        return ClaimFinding(verdict, evidence=evidence, reason=reason)
+    if not evidence:
+        return ClaimFinding(reason="the judge quotes words that stand in no passage: its verdict does not count")
+    reason = "the judge finds that a source says otherwise" if verdict is Verdict.CONTRADICTED else ""
+    return ClaimFinding(verdict, evidence=evidence, reason=reason)
+
+
+def _evidence(quote: str, number: Any, request: JobRequest, passages: Sequence[Passage]) -> tuple[Evidence, ...]:
+    """Locate a quote: in the passage of that number, else in another one of the prompt."""
+    if len(content_words(words(quote))) < LEAST_QUOTED_WORDS:
+        return ()
+    for passage in sorted(passages, key=lambda passage: passage.number != number):
+        content = request.context[passage.source_index].content[passage.start : passage.end]
+        if (span := locate(quote, content)) is not None:
+            start, end = passage.start + span.start, passage.start + span.end
+            return (Evidence(source_index=passage.source_index, start=start, end=end),)
+    return ()
+
+
+# ---- of a judge that gives probabilities -----------------------------------------------------------------------
+
+EVEN = 0.5
+"""Least probability of a claim that a judge takes for supported."""
+
+
+def read_probabilities(reply: str, request: JobRequest, asked: Asked) -> list[ClaimFinding]:
+    """Parse the judge's probability of each claim, in the order of the request; ``score`` is the judge's own figure.
+
+    Such a judge quotes nothing. The evidence is the lexical place, if a word of the claim stands there; it does not
+    show the judge's grounds, and the reason says so. ``verdict`` is None for a claim without an answer, with a declined
+    one, or with two probabilities. One figure that is no probability voids the whole reply: the scale of the others is
+    unknown. Never raises.
+    """
+    findings = probabilities_at(reply, request, dict(enumerate(zip(asked.texts, asked.places, strict=True), start=1)))
+    return [findings[number] for number in range(1, len(asked.claims) + 1)]
+
+
+def probabilities_at(
+    reply: str, request: JobRequest, places: Mapping[int, tuple[str, SourcePart]]
+) -> dict[int, ClaimFinding]:
+    """Parse the probabilities of some claims, by their numbers in the reply, with the words and lexical place of each."""
+    answers = _answers(reply)
+    if answers is None:
+        return dict.fromkeys(places, ClaimFinding(reason=UNREADABLE))
+    if not all(_is_probability(answer["probability"]) for answer in answers if "probability" in answer):
+        return dict.fromkeys(places, ClaimFinding(reason=OFF_THE_SCALE))
+    by_claim: dict[int, list[dict[str, Any]]] = {}
+    for answer in answers:
+        by_claim.setdefault(answer["question"], []).append(answer)
+    return {
+        number: _of_probability(by_claim.get(number, []), request, text, place)
+        for number, (text, place) in places.items()
+    }
+
+
+def _answers(reply: str) -> list[dict[str, Any]] | None:
+    """Answers of a reply; None: it has none."""
+    try:
+        value = orjson.loads(reply)
+    except orjson.JSONDecodeError:
+        return None
+    entries = value.get("answers") if isinstance(value, dict) else None
+    answers = [
+        entry
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict) and type(entry.get("question")) is int
+    ]
+    return answers or None
+
+
+def _is_probability(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _of_probability(
+    answers: Sequence[dict[str, Any]], request: JobRequest, text: str, place: SourcePart
+) -> ClaimFinding:
+    if not answers:
+        return ClaimFinding(reason=LEFT_OUT)
+    probabilities = {float(answer["probability"]) for answer in answers if "probability" in answer}
+    if not probabilities:
+        return ClaimFinding(reason="the judge declined to answer")
+    if len(probabilities) > 1:
+        return ClaimFinding(reason="the judge gave no single probability")
+    probability = probabilities.pop()
+    place_words = content_words(words(request.context[place.source_index].content[place.start : place.end]))
+    evidence: tuple[Evidence, ...] = ()
+    if probability >= EVEN and content_words(words(text)) & place_words:
+        evidence = (Evidence(source_index=place.source_index, start=place.start, end=place.end),)
+    reason = f"the judge gives it a probability of {probability:.2f} and quotes nothing"
+    if evidence:
+        reason += "; the passage is where its words stand"
+    verdict = Verdict.SUPPORTED if probability >= EVEN else Verdict.UNSUPPORTED
+    return ClaimFinding(verdict, probability, evidence, reason=reason)

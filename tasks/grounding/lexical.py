@@ -1,0 +1,133 @@
+"""Lexical check: a fitted model turns the features of a claim into the probability that the sources support it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from schemas.grounding import Evidence, Verdict
+from tasks.grounding.attribution import Attribution, attribution
+from tasks.grounding.conflicts import number_conflict
+from tasks.grounding.features import ClaimText, Measurement, measure, read_claim
+from tasks.grounding.findings import CheckedClaim, CheckInput, ClaimFinding
+from tasks.grounding.model import LexicalModel, shipped
+from tasks.text.evidence import SourceSearch
+from tasks.text.sentences import words
+
+_SHOWN_WORDS = 6
+_LOW_RECALL = 0.75
+"""Recall below which the missing words are named among the reasons."""
+
+
+class Lexical:
+    """Measures each claim in the sources it cites; if those don't support it, or it cites none, in all of them.
+
+    Args:
+        model: with an operator's calibration; None: the shipped one.
+    """
+
+    name = "lexical"
+
+    def __init__(self, model: LexicalModel | None = None) -> None:
+        self._model = model or shipped()
+        self.version = self._model.version
+        self.dependence = self._model.dependence
+        """Dependence between the claims of an answer: see ``joint_probability``."""
+
+    def check(self, answer: CheckInput) -> list[ClaimFinding]:
+        """Check all claims: one finding each, in order. The sources are read once for all claims."""
+        query = frozenset(words(answer.request.query))
+        return [self._finding(judged, query) for judged in self._judge(answer)]
+
+    def log_odds(self, answer: CheckInput) -> list[float]:
+        """Score each claim before calibration, as the input of a calibration."""
+        return [self._model.log_odds(judged.measurement.features) for judged in self._judge(answer)]
+
+    def _judge(self, answer: CheckInput) -> Iterator["_Judged"]:
+        texts = [read_claim(claim.text) for claim in answer.claims]
+        search = SourceSearch(answer.request.context, frozenset[str]().union(*(text.content for text in texts)))
+        for claim, text in zip(answer.claims, texts, strict=True):
+            yield self._judged(search, claim, text)
+
+    def _judged(self, search: SourceSearch, claim: CheckedClaim, claim_text: ClaimText) -> "_Judged":
+        cited = frozenset(citation.source_index for citation in claim.citations)
+        measurement = measure(search, claim_text, cited or None)
+        score = self._model.probability(measurement.features)
+        by_cited = score >= self._model.supported_at
+        miscited = False
+        if cited and not by_cited:
+            everywhere = measure(search, claim_text)
+            elsewhere = self._model.probability(everywhere.features)
+            miscited = elsewhere >= self._model.supported_at
+            if miscited or not measurement.windows:
+                measurement, score = everywhere, max(score, elsewhere)
+        citations = attribution(
+            cited,
+            supported=by_cited,
+            entails=lambda scope: (
+                self._model.probability(measure(search, claim_text, scope).features) >= self._model.supported_at
+            ),
+        )
+        return _Judged(search, claim_text, measurement, score, score >= self._model.supported_at, miscited, citations)
+
+    def _finding(self, judged: "_Judged", query: frozenset[str]) -> ClaimFinding:
+        return ClaimFinding(
+            verdict=Verdict.SUPPORTED if judged.supported else Verdict.UNSUPPORTED,
+            score=round(judged.score, 4),
+            evidence=_evidence(judged),
+            miscited=judged.miscited,
+            reason="; ".join(_reasons(judged, query)),
+            attribution=judged.attribution,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A claim with its measurement and verdict."""
+
+    search: SourceSearch
+    claim_text: ClaimText
+    measurement: Measurement
+    score: float
+    supported: bool
+    miscited: bool
+    attribution: Attribution
+
+
+def _evidence(judged: _Judged) -> tuple[Evidence, ...]:
+    evidence = []
+    for match in judged.measurement.windows:
+        start, end = judged.search.span(match, judged.claim_text.content)
+        evidence.append(Evidence(source_index=match.source_index, start=start, end=end, score=round(match.score, 4)))
+    return tuple(evidence)
+
+
+def _reasons(judged: _Judged, query: frozenset[str]) -> list[str]:
+    """Reasons against a claim, the weightiest first; for a supported claim only remarks worth a look."""
+    search, claim_text, measurement = judged.search, judged.claim_text, judged.measurement
+    reasons = []
+    if judged.miscited:
+        reasons.append("supported by a source that it does not cite")
+    if measurement.numbers_absent:
+        reasons.append(_absent("number", measurement.numbers_absent, query))
+        reasons.extend(number_conflict(search, claim_text, measurement))
+    if measurement.names_absent:
+        reasons.append(_absent("name", measurement.names_absent, frozenset()))
+    if judged.supported:
+        return reasons
+    if measurement.denies_alone:
+        reasons.append("it denies something, and the best place in the sources does not")
+    if not measurement.windows:
+        reasons.append("none of its words stand in the sources")
+    elif measurement.features.recall < _LOW_RECALL or not reasons:
+        covered = set[str]().union(*(search.matched_words(match, claim_text.content) for match in measurement.windows))
+        absent = sorted(claim_text.content - covered, key=lambda stem: (-search.weights[stem], stem))[:_SHOWN_WORDS]
+        missing = f"; missing there: {', '.join(claim_text.surface(stem) for stem in absent)}" if absent else ""
+        reasons.append(
+            f"the best place in the sources holds {measurement.features.recall:.0%} of what it says{missing}"
+        )
+    return reasons
+
+
+def _absent(kind: str, missing: Sequence[str], query: frozenset[str]) -> str:
+    named = ", ".join(missing)
+    reason = f"the {kind} {named} is in no source" if len(missing) == 1 else f"the {kind}s {named} are in no source"
+    return reason + " (only in the question)" if all(word in query for word in missing) else reason

@@ -1,0 +1,1 @@
+"""Prompting: renders a request into messages, with sources, templates and corrections."""

@@ -1,0 +1,301 @@
+"""Renders a request into the messages of a prompt, which refer to the sources instead of repeating them."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from schemas.generation import AnswerProtocol, GenerationConfig
+from schemas.job import SHOWN_METADATA, JobRequest, SourceContext
+from schemas.prompt import Correction, Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
+from schemas.structured import requested_schema
+from tasks.answers.objects import embed_schema
+from tasks.answers.render import resolve_format
+from tasks.errors import InputError
+from tasks.prompting.correction import with_correction
+from tasks.prompting.sources.injection import WORD_JOINER, attribute, chat_tokens, defuse, flags, unused_tag
+from tasks.prompting.sources.order import sub_queries
+from tasks.prompting.sources.pack import pack
+from tasks.prompting.templates import PromptTemplate, Slots, fill, load
+
+_DEFUSES_SINCE = 2
+"""First major version of the templates that disables chat tokens; prompts of older versions can be rendered again."""
+_TAG = re.compile(r"<(\w+) 1[ >]")
+
+ANSWER_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["sufficient", "segments"],
+    "properties": {
+        "sufficient": {"type": "boolean"},
+        "segments": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["text", "citations"],
+                "properties": {
+                    "text": {"type": "string"},
+                    "citations": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "additionalProperties": False,
+                            "required": ["source", "quote"],
+                            "properties": {"source": {"type": "integer"}, "quote": {"type": "string"}},
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+"""The canonical answer as a strict JSON Schema (all keys required, none added), for OpenAI's strict mode."""
+
+
+def answer_schema(config: GenerationConfig) -> dict[str, Any]:
+    """The JSON Schema of a SEGMENTS answer; ``config.output_schema`` becomes the schema of its key ``data``."""
+    requested = requested_schema(config.output_schema)
+    if requested is None:
+        return ANSWER_SCHEMA
+    data, definitions = embed_schema(requested, "data")
+    return {
+        **ANSWER_SCHEMA,
+        "required": [*ANSWER_SCHEMA["required"], "data"],
+        "properties": {**ANSWER_SCHEMA["properties"], "data": data},
+        **definitions,
+    }
+
+
+def render(request: JobRequest, protocol: AnswerProtocol, model: str | None = None) -> Prompt:
+    """Renders a request for one answer protocol.
+
+    The prompt has the best sources first, without duplicates, as many as fit into ``max_context_tokens`` (see
+    ``tasks.prompting.sources.pack``). ``snapshot.shown`` maps source numbers to sources, ``snapshot.left_out`` lists the omitted
+    sources with their reasons.
+
+    Args:
+        request: the job's request.
+        protocol: the protocol of the answer.
+        model: the model that answers, for its tokenizer; None: the model of the config, if any.
+
+    Raises: ``InputError`` for a prompt name or version that does not exist.
+    """
+    template = load(request.config.prompt_name or request.config.mode.value, request.config.prompt_version)
+    packed = pack(request, model)
+    shown_parts = {part.source_index: _pieces(part, request, protocol, template) for part in packed.parts}
+    messages = _messages(request, protocol, template, shown_parts, _unused_tag(request, shown_parts))
+    contents = [source.content for source in request.context]
+    texts = [part.text for message in messages for part in message.parts if isinstance(part, TextPart)]
+    snapshot = MessagesSnapshot(
+        messages=messages,
+        shown=tuple(shown_parts),
+        protocol=protocol,
+        sha256=hash_messages([(message.role, message.text(contents)) for message in messages]),
+        left_out=packed.left_out,
+        flags=flags({index: contents[index] for index in shown_parts}, packed.search_texts),
+        prompt_tokens=packed.source_tokens + packed.counter.count("".join(texts)),
+        source_tokens=packed.source_tokens,
+        counted_by=packed.counter.name,
+    )
+    return Prompt(
+        name=template.name,
+        version=template.version,
+        template_sha256=template.sha256,
+        snapshot=snapshot,
+        reply_schema=_reply_schema(request, protocol),
+    )
+
+
+def rerender(request: JobRequest, prompt: Prompt, correction: Correction | None = None) -> Prompt:
+    """Renders a recorded prompt again with the same sources, and verifies that it is the same byte for byte.
+
+    The selection of sources comes from the record, because the rules of selection may have changed since.
+
+    Args:
+        request: the job's request.
+        prompt: the recorded prompt.
+        correction: the stored correction of a second round: the first answer and its problems.
+
+    Raises: ``InputError`` if the template is missing or was changed, or if it renders the request differently from the
+        record.
+    """
+    snapshot = prompt.snapshot
+    template = load(prompt.name, prompt.version)
+    if template.sha256 != prompt.template_sha256:
+        raise InputError(f"prompt {prompt.name!r} of version {prompt.version!r} is not the one that was recorded")
+    shown_parts, tag = _recorded_parts(snapshot)
+    messages = _messages(request, snapshot.protocol, template, shown_parts, tag or _unused_tag(request, shown_parts))
+    again = prompt.model_copy(update={"snapshot": snapshot.model_copy(update={"messages": messages})})
+    again = with_correction(again, request, correction)
+    digest = hash_messages(again.snapshot.texts([source.content for source in request.context]))
+    if digest != snapshot.sha256:
+        raise InputError(
+            f"prompt {prompt.name!r} {prompt.version!r} makes {digest} of the request, not {snapshot.sha256}"
+        )
+    return again.model_copy(update={"reply_schema": _reply_schema(request, snapshot.protocol)})
+
+
+def _reply_schema(request: JobRequest, protocol: AnswerProtocol) -> dict[str, Any] | None:
+    return answer_schema(request.config) if protocol is AnswerProtocol.SEGMENTS else None
+
+
+def _recorded_parts(snapshot: MessagesSnapshot) -> tuple[dict[int, list[str | SourcePart]], str | None]:
+    """The recorded parts of each source, in the order of their numbers, and their tag; the tag is None without sources."""
+    shown_parts: dict[int, list[str | SourcePart]] = {}
+    tag = None
+    for message in snapshot.messages:
+        places = [place for place, part in enumerate(message.parts) if isinstance(part, SourcePart)]
+        if not places:
+            continue
+        before = message.parts[0]
+        if isinstance(before, TextPart) and (match := _TAG.match(before.text)):
+            tag = match[1]
+        last, between = -1, ""
+        for part in message.parts[places[0] : places[-1] + 1]:
+            if isinstance(part, SourcePart):
+                if part.source_index != last:
+                    shown_parts[part.source_index] = []
+                elif between:
+                    shown_parts[part.source_index].append(between)
+                shown_parts[part.source_index].append(part)
+                last, between = part.source_index, ""
+            else:
+                between = part.text
+    return shown_parts, tag
+
+
+def _messages(
+    request: JobRequest,
+    protocol: AnswerProtocol,
+    template: PromptTemplate,
+    shown_parts: Mapping[int, Sequence[str | SourcePart]],
+    tag: str,
+) -> tuple[Message, ...]:
+    slots = Slots(defuse if _defuses(template) else None)
+    variables = _variables(request, protocol, shown_parts, slots)
+    history = slots.add(_History(_turns(request.conversation_history))) if request.conversation_history else ""
+    messages: list[Message] = []
+    for role, pieces in fill(template, slots, {**variables, "tag": tag, "history": history}):
+        earlier = [turn for piece in pieces if isinstance(piece, _History) for turn in piece.turns]
+        messages.append(_message(Role(role), [piece for piece in pieces if not isinstance(piece, _History)]))
+        messages.extend(_message(role, [defuse(text) if _defuses(template) else text]) for role, text in earlier)
+    return tuple(messages)
+
+
+def _defuses(template: PromptTemplate) -> bool:
+    return int(template.version.partition(".")[0]) >= _DEFUSES_SINCE
+
+
+def _pieces(
+    part: SourcePart, request: JobRequest, protocol: AnswerProtocol, template: PromptTemplate
+) -> list[str | SourcePart]:
+    """A source's span, split inside each chat token; whole if the provider takes sources as data."""
+    if protocol is AnswerProtocol.NATIVE or not _defuses(template):
+        return [part]
+    pieces: list[str | SourcePart] = []
+    start = part.start
+    for place in chat_tokens(request.context[part.source_index].content[: part.end]):
+        pieces += [part.model_copy(update={"start": start, "end": place}), WORD_JOINER]
+        start = place
+    return [*pieces, part.model_copy(update={"start": start})] if pieces else [part]
+
+
+class _History:
+    """The conversation before the question; each turn becomes a message."""
+
+    def __init__(self, turns: Sequence[tuple[Role, str]]) -> None:
+        self.turns = turns
+
+
+_USERS = frozenset({"user", "human", "customer", "client", "system"})
+_ASSISTANTS = frozenset({"assistant", "ai", "bot", "model", "agent"})
+
+
+def _turns(history: Sequence[tuple[str, str]]) -> list[tuple[Role, str]]:
+    """The turns of a history of (speaker, text), or of (question, answer) when no pair begins with a speaker.
+
+    Only two speakers exist, so the history cannot contain a system message.
+    """
+    speakers = [first.strip().lower() for first, _ in history]
+    if not any(speaker in _USERS or speaker in _ASSISTANTS for speaker in speakers):
+        pairs = (((Role.USER, question), (Role.ASSISTANT, answer)) for question, answer in history)
+        # Providers refuse a message without text.
+        return [(role, text) for pair in pairs for role, text in pair if text.strip()]
+    return [
+        (Role.ASSISTANT if speaker in _ASSISTANTS else Role.USER, text)
+        for speaker, (_, text) in zip(speakers, history, strict=True)
+    ]
+
+
+def _variables(
+    request: JobRequest,
+    protocol: AnswerProtocol,
+    shown_parts: Mapping[int, Sequence[str | SourcePart]],
+    slots: Slots,
+) -> dict[str, Any]:
+    config = request.config
+    requested = requested_schema(config.output_schema)
+    schema = json.dumps(requested, ensure_ascii=False) if requested is not None else None
+    return {
+        "protocol": protocol.value,
+        "format": resolve_format(request).value,
+        "role": slots.add(config.role),
+        "audience": slots.add(config.audience),
+        "language": slots.add(config.language),
+        "style": slots.add(config.style),
+        "plain_language": config.plain_language,
+        "aggregate": request.aggregate,
+        "max_characters": config.max_response_length,
+        "schema": slots.add(schema if protocol is AnswerProtocol.SEGMENTS else None),
+        "instructions": slots.add(request.system_instructions),
+        "query": slots.add(request.query),
+        "sub_queries": [slots.add(query) for query in sub_queries(request.context)],
+        "sources": [
+            {"number": number, "about": slots.add(_attributes(request.context[index])), "words": slots.add(words)}
+            for number, (index, words) in enumerate(shown_parts.items(), start=1)
+        ],
+    }
+
+
+def _unused_tag(request: JobRequest, indexes: Iterable[int]) -> str:
+    """A tag name that no text of the job contains, disguised or not, so that no text can forge a source."""
+    texts = [
+        request.query,
+        request.system_instructions or "",
+        *(text for turn in request.conversation_history for text in turn),
+    ]
+    texts += [value for value in (request.config.role, request.config.style, request.config.audience) if value]
+    texts += [request.context[index].content for index in indexes]
+    return unused_tag("source", [*texts, *sub_queries(request.context)])
+
+
+def _attributes(source: SourceContext) -> str:
+    """The metadata for the prompt as attributes, without characters that can end the tag."""
+    about = ""
+    for key in SHOWN_METADATA:
+        value = source.metadata.get(key)
+        if value is None or value == "":
+            continue
+        text = " > ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        # A path gets slashes: ``attribute`` replaces ">" by a bracket, which has another meaning.
+        about += f' {key}="{attribute(text.replace(" > ", " / "))}"'
+    return about
+
+
+def _message(role: Role, pieces: Sequence[str | SourcePart | list[str | SourcePart]]) -> Message:
+    """A message with adjacent texts joined into one part."""
+    parts: list[TextPart | SourcePart] = []
+    literal: list[str] = []
+    for piece in pieces:
+        for element in piece if isinstance(piece, list) else (piece,):
+            if isinstance(element, str):
+                literal.append(element)
+                continue
+            if literal:
+                parts.append(TextPart(text="".join(literal)))
+                literal = []
+            parts.append(element)
+    if literal:
+        parts.append(TextPart(text="".join(literal)))
+    return Message(role=role, parts=tuple(parts))

@@ -1,0 +1,248 @@
+"""Finds text in sources that imitates the prompt or commands the model, and defuses chat tokens.
+
+A source may quote such text for good reasons, so no text is removed and no source is refused: the record and a
+warning name each finding.
+"""
+# ruff: noqa: RUF001 - full-width and invisible characters are meant
+
+import html
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from schemas.prompt import Flag, SourceFlag
+from tasks.text.word_search import WordSearch
+
+_INVISIBLE = "\u00ad\u180e\u200b\u2060\u2061\u2062\u2063\u2064\ufeff"
+_BIDI = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+_HIDING = "\u200b\u2060\u202d\u202e\u2066"
+"""Characters that hide or reorder text, without the joiners and direction marks that scripts and emoji need."""
+_ALL_INVISIBLE = _INVISIBLE + _BIDI + "\u200c\u200d"
+_HIDES = WordSearch(*_HIDING)
+_BREAKS = WordSearch(*_ALL_INVISIBLE)
+_WIDENS = WordSearch(*"ａｅｉｏＡＥＩＯ")
+"""Every Latin word of a command or a chat role contains one of these if it is written in full width."""
+_MAY_BE_LESS = WordSearch("&lt", "&#")
+_SOURCE_TAG = re.compile(r"<[\s/]*sources?\d*\b")
+_TURN = re.compile(
+    r"(?:^|\n)[ \t#*\[({<|/_-]{0,8}(?:system(?: (?:prompt|message|note|override))?|assistant)\s{0,2}[\])}>|*_]{0,3}:"
+    r"|[<\[{(]{1,2}/?\|?(?:system|assistant)\|?[>\]})]{1,2}"
+)
+_COMMAND = re.compile(
+    r"\b(?:ignore|disregard|forget|overrid\w+)\b[^.!?\n]{0,30}\b(?:previous|above|prior|earlier|preceding|all|any|your"
+    r"|system|these|those|other|foregoing)\b[^.!?\n]{0,30}\b(?:instructions?|prompts?|rules?|directions?|guidelines?"
+    r"|sources?|messages?|context)\b"
+    r"|\b(?:new|updated|real) (?:system )?instructions:"
+    r"|\byou are now\b"
+    r"|\b(?:ignorier\w*|vergiss)\b[^.!?\n]{0,40}\b(?:anweisung\w*|instruktion\w*|vorgaben|regeln"
+    r"|quellen)\b"
+    r"|\b(?:ignor[ae]\w*|olvid[ae]\w*)\b[^.!?\n]{0,40}\b(?:instruccion\w*|órdenes|reglas|indicaciones|fuentes)\b"
+    r"|(?:忽略|无视|無視|忽視|忘记|忘記|不要理会)[^。！？\n]{0,15}(?:指令|指示|提示|规则|規則|来源|來源|说明|說明)"
+    r"|(?:تجاهل|انس|أهمل|اهمل|تجاوز)[^.!؟\n]{0,40}(?:التعليمات|تعليمات|الأوامر|القواعد|المصادر|التوجيهات)",
+)
+_COMMAND_WORDS = (
+    "ignor", "disregard", "forget ", "overrid", "vergiss", "olvid", "you are now", "instructions:",
+)  # fmt: skip
+_FOREIGN_COMMAND_WORDS = (
+    "忽略", "无视", "無視", "忽視", "忘记", "忘記", "不要理会", "تجاهل", "انس", "همل", "تجاوز",
+)  # fmt: skip
+"""Every command contains one of them. Searching for words is ten times faster than for the pattern."""
+_TURN_WORDS = ("system", "assistant")
+_BEFORE, _AFTER = 20, 120
+"""Characters around such a word in which the pattern must match."""
+_LONGEST_ATTRIBUTE = 200
+"""Characters."""
+_CHAT_TOKEN = re.compile(
+    r"<\|[^|<>\s]{1,40}\|>|\[/?INST\]|<</?SYS>>|</?s>|<(?:start|end)_of_turn>|<(?:bos|eos|unk|pad)>|<｜[^｜<>\n]{1,40}｜>",
+    re.IGNORECASE,
+)
+_ANSWER = re.compile(r"\"segments\"\s*:")
+_MARKER = re.compile(r"\[\^?(?:source |quelle )?\d{1,3}\]|【\d{1,3}")
+
+
+_Look = Callable[[str, str], bool]
+_Check = tuple[Flag, _Look, Callable[[str], bool]]
+
+
+def flags(contents: Mapping[int, str], search_texts: Mapping[int, str]) -> tuple[SourceFlag, ...]:
+    """Flags for text that imitates the prompt, by source in the order of the prompt.
+
+    Args:
+        contents: contents by source index.
+        search_texts: the same in lower case, with ``?`` for each character beyond ASCII.
+    """
+    # Nearly all jobs have no such text, so one search over all texts together comes first.
+    foreign = "\n".join([text for text in contents.values() if not text.isascii()])
+    plain = "\n".join([search_texts[index] for index in contents])
+    hidden = foreign != "" and _is_hidden(foreign)
+    disguised = foreign != "" and (_BREAKS(foreign) or _WIDENS(foreign))
+    if disguised:
+        # Invisible characters may split words, or the letters may be in full width.
+        foreign = _plain_form(foreign)
+        plain += foreign
+    suspects: list[_Check] = [check for check in _CHECKS if check[1](plain, foreign)]
+    if disguised:
+        # Every source gets the exact check.
+        suspects = [(kind, _always, check) for kind, _, check in suspects]
+    result: list[SourceFlag] = []
+    for index, text in contents.items() if suspects or hidden else ():
+        kinds = list(_kinds(text, search_texts[index], suspects))
+        if hidden and _is_hidden(text):
+            kinds.append(Flag.HIDDEN)
+        result += [SourceFlag(source_index=index, kind=kind) for kind in kinds]
+    return tuple(result)
+
+
+def _kinds(text: str, plain: str, suspects: Iterable[_Check]) -> Iterator[Flag]:
+    """The kinds of suspect text in one source; ``plain`` is its search text."""
+    foreign = "" if text.isascii() else text
+    read = ""
+    for kind, looks, check in suspects:
+        if looks(plain, foreign):
+            read = read or (_plain_form(foreign) if foreign else plain)
+            if check(read):
+                yield kind
+
+
+def _always(_plain: str, _foreign: str) -> bool:
+    return True
+
+
+def may_hold_tag(text: str) -> bool:
+    """A cheap test that is true for every text with a tag, disguised or not, and for some texts without."""
+    return "<" in text or ("&" in text and _MAY_BE_LESS(text)) or (not text.isascii() and "＜" in text)
+
+
+def _holds_tag(text: str) -> bool:
+    return may_hold_tag(text) and _SOURCE_TAG.search(undisguise(text)) is not None
+
+
+def undisguise(text: str) -> str:
+    """A text in lower case without disguise: entities resolved, full-width forms plain, invisible characters removed."""
+    if "&" in text:
+        text = html.unescape(text)
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", _visible(text))
+    return text.lower()
+
+
+def unused_tag(name: str, texts: Iterable[str]) -> str:
+    """A tag name that no text contains, disguised or not, so that no text can forge a tag: the name, or numbered."""
+    everything = "\n".join(texts)
+    if not may_hold_tag(everything):
+        return name
+    everything = undisguise(everything)
+    tag, attempt = name, 1
+    while re.search(rf"<[\s/]*{tag}", everything):
+        attempt += 1
+        tag = f"{name}{attempt}"
+    return tag
+
+
+def attribute(text: str) -> str:
+    """A text as an attribute's value: on one line, truncated, without characters that can end the value or the tag."""
+    return " ".join(text.split())[:_LONGEST_ATTRIBUTE].translate(_ATTRIBUTE)
+
+
+_ATTRIBUTE = str.maketrans({'"': "'", "<": "(", ">": ")"})
+
+
+def _visible(text: str) -> str:
+    """The text without invisible characters."""
+    if text.isascii():
+        return text
+    # One ``str.translate`` takes ten times as long.
+    for mark in _ALL_INVISIBLE:
+        if mark in text:
+            text = text.replace(mark, "")
+    return text
+
+
+def _plain_form(text: str) -> str:
+    """A text in lower case without invisible characters, followed by its plain form if it has full-width letters."""
+    text = _visible(text)
+    return (f"{text}\n{unicodedata.normalize('NFKC', text)}" if _WIDENS(text) else text).lower()
+
+
+def _is_hidden(text: str) -> bool:
+    if _HIDES(text):
+        return True
+    # The invisible letters of the block Tags share the first bytes of their UTF-8; a search for one byte is faster.
+    encoded = text.encode(errors="surrogatepass")
+    return b"\xf3" in encoded and b"\xf3\xa0" in encoded
+
+
+def _near(words: Sequence[str], pattern: re.Pattern[str], text: str) -> bool:
+    """Tells whether a pattern matches around one of the words."""
+    for word in words:
+        if word not in text:
+            continue
+        place = text.find(word)
+        while place >= 0:
+            if pattern.search(text, max(0, place - _BEFORE), place + _AFTER):
+                return True
+            place = text.find(word, place + len(word))
+    return False
+
+
+def _commands(text: str) -> bool:
+    words = _COMMAND_WORDS if text.isascii() else _COMMAND_WORDS + _FOREIGN_COMMAND_WORDS
+    return _near(words, _COMMAND, text)
+
+
+def _takes_turn(text: str) -> bool:
+    return _near(_TURN_WORDS, _TURN, text)
+
+
+_LOOKS_COMMANDING = WordSearch(*_COMMAND_WORDS)
+_LOOKS_COMMANDING_ABROAD = WordSearch(*_FOREIGN_COMMAND_WORDS)
+_LOOKS_LIKE_TURN = WordSearch(
+    patterns=(
+        r"(?:system|assistant)(?: prompt| message| note| override)?[\s\x1c-\x1f?]{0,2}[\])}>|*_]{0,3}:",
+        r"[<\[{(]{1,2}/?\|?(?:system|assistant)\|?[>\]})]{1,2}",
+    )
+)
+"""The part of ``_TURN`` from its word on, with ``?`` for white space beyond ASCII."""
+_LOOKS_LIKE_ANSWER = WordSearch('"segments"')
+
+_CHECKS: tuple[_Check, ...] = (
+    (Flag.SOURCE_TAG, lambda plain, foreign: may_hold_tag(plain) or "＜" in foreign, _holds_tag),
+    (Flag.TURN, lambda plain, _: _LOOKS_LIKE_TURN(plain), _takes_turn),
+    (
+        Flag.COMMAND,
+        lambda plain, foreign: _LOOKS_COMMANDING(plain) or _LOOKS_COMMANDING_ABROAD(foreign),
+        _commands,
+    ),
+    (
+        Flag.CHAT_TOKEN,
+        lambda plain, _: "<" in plain or ("[" in plain and "inst]" in plain),
+        lambda text: _CHAT_TOKEN.search(text) is not None,
+    ),
+    (Flag.ANSWER, lambda plain, _: _LOOKS_LIKE_ANSWER(plain), lambda text: _ANSWER.search(text) is not None),
+    (
+        Flag.MARKER,
+        lambda plain, foreign: "[" in plain or "【" in foreign,
+        lambda text: _MARKER.search(text) is not None,
+    ),
+)
+"""Kind; a cheap test on the ASCII form and on the texts beyond ASCII, true if the check may be true; the check."""
+
+
+# ---- defusing --------------------------------------------------------------------------------------------------
+
+WORD_JOINER = "\u2060"
+"""An invisible character that splits a chat token, so that no server's tokenizer treats it as the end of a turn."""
+
+
+def chat_tokens(text: str) -> list[int]:
+    """The positions, one inside each chat token of a text, at which a ``WORD_JOINER`` disables it."""
+    if "<" not in text and "[" not in text:
+        return []
+    return [match.start() + 1 for match in _CHAT_TOKEN.finditer(text)]
+
+
+def defuse(text: str) -> str:
+    """A text with its chat tokens disabled."""
+    for place in reversed(chat_tokens(text)):
+        text = text[:place] + WORD_JOINER + text[place:]
+    return text

@@ -1,0 +1,230 @@
+"""Makes the audit record of a final job, and the result that its producer gets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from schemas import CONTRACT_VERSION
+from schemas.completion import Completion
+from schemas.failure import Failure, FailureKind
+from schemas.generation import OutputFormat
+from schemas.grounding import Grounding
+from schemas.prompt import Prompt
+from schemas.record import GenerationRecord, JobResult, Quality, RecordStatus, TimingMs
+from schemas.states import FINAL_STATES, JobState, Outcome
+from tasks.answers.postprocess import Processed
+from tasks.answers.texts import fallback, without_answer
+from tasks.ports import FinalJob, JobView, Leased
+
+COMPACT_BYTES = 64 * 1024
+"""Most that a result in the result backend may hold; the whole is in the ledger."""
+
+RECORD_STATUS: Mapping[Outcome, RecordStatus] = {
+    Outcome.ANSWERED: RecordStatus.SUCCESS,
+    Outcome.PARTIAL: RecordStatus.PARTIAL,
+    Outcome.ABSTAINED: RecordStatus.SUCCESS,
+    Outcome.NO_EVIDENCE: RecordStatus.SUCCESS,
+    Outcome.REJECTED: RecordStatus.PARTIAL,
+    Outcome.REFUSED: RecordStatus.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is known of an answer when its job becomes final; what did not happen is None."""
+
+    prompt: Prompt | None = None
+    completion: Completion | None = None
+    processed: Processed | None = None
+    grounding: Grounding | None = None
+    quality: Quality = field(default_factory=Quality)
+    answer: str = ""
+    failure: Failure | None = None
+
+
+def fallback_text(job: Leased, kind: str) -> str:
+    """The text for ``no_evidence``, ``abstained``, ``rejected``, ``failed`` or ``refused``: the caller's own, or ours."""
+    return fallback(job.request, kind)
+
+
+def completed(job: Leased, outcome: Outcome, findings: Findings, timing: TimingMs) -> FinalJob:
+    """The final write of a job that completed with an outcome."""
+    record = _record(job, RECORD_STATUS[outcome], findings, timing)
+    return FinalJob(job.job_id, job.token, job.step, JobState.COMPLETED, outcome, record)
+
+
+def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings | None = None) -> FinalJob:
+    """The final write of a job that failed."""
+    known = findings or Findings()
+    told = Findings(
+        prompt=known.prompt,
+        completion=known.completion,
+        answer=fallback_text(job, "rejected" if failure.kind is FailureKind.MISSING_CITATIONS else "failed"),
+        failure=failure,
+        quality=Quality(reasoning=failure.message),
+    )
+    record = _record(job, RecordStatus.FAILED, told, timing)
+    return FinalJob(job.job_id, job.token, job.step, JobState.FAILED, None, record)
+
+
+def _record(job: Leased, status: RecordStatus, found: Findings, timing: TimingMs) -> GenerationRecord:
+    request, prompt, completion, processed = job.request, found.prompt, found.completion, found.processed
+    return GenerationRecord(
+        job_id=job.job_id,
+        run=job.run,
+        tenant=job.tenant,
+        message_id=request.message_id or str(job.job_id),
+        retrieval_record_id=request.retrieval_record_id,
+        trace_id=request.trace_id,
+        request_id=request.request_id,
+        contract_version=CONTRACT_VERSION,
+        prompt_name=prompt.name if prompt else None,
+        prompt_version=prompt.version if prompt else None,
+        prompt_hash=prompt.template_sha256 if prompt else None,
+        model_provider=completion.snapshot.provider if completion else None,
+        model_name=(completion.snapshot.model_returned or completion.snapshot.model_asked) if completion else None,
+        messages_snapshot=prompt.snapshot if prompt else None,
+        provider_snapshot=completion.snapshot if completion else None,
+        output_raw=completion.text if completion else request.response,
+        output_structured=processed.structured if processed else None,
+        canonical=processed.canonical if processed else None,
+        answer=found.answer,
+        output_format=processed.output_format if processed else _format(request.config.output_format),
+        citations=processed.citations if processed else (),
+        grounding=found.grounding,
+        quality=found.quality,
+        status=status,
+        error_message=found.failure.message if found.failure else None,
+        failure=found.failure,
+        usage=completion.usage if completion else None,
+        timing_ms=timing,
+    )
+
+
+def _format(asked: OutputFormat) -> OutputFormat:
+    """The format of a text of ours: ``auto`` is decided by an answer, and there is none."""
+    return OutputFormat.PLAIN if asked is OutputFormat.AUTO else asked
+
+
+def total_ms(job: Leased, since_lease_s: float, timing: TimingMs) -> TimingMs:
+    """Complete a job's timings: the total by the ledger's clock, and what of it is left for commits and hand-overs.
+
+    Args:
+        job: as leased; its age is by the ledger's clock.
+        since_lease_s: seconds since, by this process's monotonic clock.
+        timing: everything measured, with ``persist`` and ``total`` still 0.
+    """
+    total = job.age_ms + since_lease_s * 1000
+    known = timing.model_dump()
+    known |= {"total": total, "persist": max(0.0, total - sum(known.values()))}
+    return TimingMs(**{name: round(ms, 3) for name, ms in known.items()})
+
+
+def view_of_final(job: Leased, final: FinalJob, at: datetime) -> JobView:
+    """The view of a job just written, without reading it back."""
+    return JobView(
+        job_id=job.job_id,
+        batch_id=job.batch_id,
+        tenant=job.tenant,
+        position=job.position,
+        custom_id=job.custom_id,
+        state=final.state,
+        step=final.step,
+        run=job.run,
+        round=job.round,
+        outcome=final.outcome,
+        held_reason=None,
+        created_at=job.created_at,
+        scheduled_at=job.created_at,
+        started_at=None,
+        finished_at=at,
+        published_at=None,
+        cost_usd=job.cost_usd,
+        request=job.request,
+        record=final.record,
+    )
+
+
+def result_of(view: JobView) -> JobResult:
+    """What a producer gets for a job, whole; final or not."""
+    record = view.record
+    erased = () if view.erased_at is None else (f"erased on {view.erased_at:%Y-%m-%d %H:%M} UTC",)
+    known = JobResult(
+        job_id=view.job_id,
+        custom_id=view.custom_id,
+        position=view.position,
+        batch_id=view.batch_id,
+        message_id=None if erased else view.request.message_id or str(view.job_id),
+        trace_id=None if erased else view.request.trace_id,
+        state=view.state,
+        outcome=view.outcome,
+        held_reason=view.held_reason,
+        query="" if erased else view.request.query,
+        warnings=erased,
+        sources_provided=len(view.request.context),
+        cost_usd=view.cost_usd,
+        metadata=view.request.metadata,
+    )
+    if record is None:
+        return known
+    grounding, usage = record.grounding, record.usage
+    shared = record.provider_snapshot.shared_from if record.provider_snapshot else None
+    return known.model_copy(
+        update={
+            "response": record.answer if erased else _shown(view, record.answer),
+            "output_format": record.output_format,
+            "citations": record.citations,
+            "sources_used": tuple(dict.fromkeys(citation.chunk_id for citation in record.citations)),
+            "grounding_score": grounding.grounding_score if grounding else None,
+            "confidence": grounding.confidence if grounding else None,
+            "answer_quality": record.quality.answer_quality,
+            "sufficient_context": record.quality.sufficient_context,
+            "reasoning": record.quality.reasoning,
+            "abstain_reason": record.quality.abstain_reason,
+            "warnings": (*erased, *record.quality.warnings),
+            "claims": grounding.claims if grounding else (),
+            "structured": record.output_structured,
+            "tokens_used": usage.input_tokens + usage.output_tokens if usage else None,
+            "usage": usage,
+            "prompt_version": record.prompt_version,
+            "shared_from": shared.job_id if shared else None,
+            "latency_ms": record.timing_ms.total,
+            "timing_ms": record.timing_ms,
+            "provider_snapshot": record.provider_snapshot,
+            "failure": record.failure,
+        }
+    )
+
+
+def _shown(view: JobView, answer: str) -> str:
+    """The answer, or in place of an empty one a text that says how the job ended."""
+    if answer.strip() or view.state not in FINAL_STATES:
+        return answer
+    return without_answer(view.request, view.state)
+
+
+_NOT_COMPACT: dict[str, Any] = {
+    "timing_ms": True,
+    "provider_snapshot": True,
+    "claims": {"__all__": {"evidence", "heard_from"}},
+}
+
+
+def compact(result: JobResult) -> bytes:
+    """The result as it stands in the result backend, as JSON.
+
+    Leaves out evidence, snapshot and timings; what is still over 64 KB loses its claims, then its metadata and
+    citations, then the end of its response, and says so by ``truncated``.
+    """
+    encoded = result.model_dump_json(exclude=_NOT_COMPACT).encode()
+    for smaller in (
+        {"claims": (), "structured": None},
+        {"citations": (), "metadata": {}, "query": result.query[:1000]},
+        {"response": result.response[:8000], "reasoning": result.reasoning[:1000], "warnings": ()},
+    ):
+        if len(encoded) <= COMPACT_BYTES:
+            break
+        result = result.model_copy(update={**smaller, "truncated": True})
+        encoded = result.model_dump_json(exclude=_NOT_COMPACT).encode()
+    return encoded

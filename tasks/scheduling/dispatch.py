@@ -1,0 +1,245 @@
+"""Keeps jobs moving: promotes what is due, expires what is late, hints what is available, rescues, and leads the outbox."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from schemas.states import Step
+from tasks.errors import BrokerUnavailable, LedgerUnavailable
+from tasks.ports import Doorbell, Ledger, Outlook
+from tasks.scheduling.degrade import StandIn
+from tasks.scheduling.feed import Feed
+from tasks.scheduling.outbox import Outbox
+from tasks.scheduling.rescue import Rescue
+
+log = logging.getLogger(__name__)
+
+MESSAGE_IDS = 50
+"""Job ids a hint message holds: enough that a lease is one statement for many."""
+
+IDLE_TICKS = 3
+"""Ticks between looks of a worker that does not lead, while nothing runs and nothing waits."""
+
+ENOUGH = 0.75
+"""Of the depth: with so many hints in the queue no more are added to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often and how much; one set for all processes."""
+
+    tick: timedelta = timedelta(seconds=1)
+    lead_for: timedelta = timedelta(seconds=5)
+    """How long a worker leads unless it looks again: others take over so soon after it died or froze."""
+    promote_rows: int = 2_000
+    expire_rows: int = 500
+    budget_rows: int = 500
+    """Jobs of a batch without money that are held in one statement: calls of the same batch wait for it, some 20 ms."""
+    hint_depth: int = 2_000
+    """Jobs of a step that are hinted and not yet taken, in all queues together."""
+    hint_again_after: timedelta = timedelta(seconds=30)
+    """A hint older than this counts as lost."""
+    publish_rows: int = 200
+    publish_older_than: timedelta = timedelta(seconds=5)
+    """The worker that finishes a job publishes it; the sweep leaves it that time."""
+    check_backlog: int = 5_000
+    """While more answers wait for their check, no more are generated."""
+    results_kept: timedelta = timedelta(days=1)
+    """How long the result backend keeps a result, and so how far back results are published again."""
+
+
+@dataclass(slots=True)
+class Dispatch:
+    """The loop of duties: every worker process runs it, and the one that leads does them.
+
+    Leading is a short lease in the ledger, so that another worker takes over soon after the leader died or froze. No duty
+    relies on being done by one worker alone: two that believe to lead for a moment lock each other out, row by row.
+    """
+
+    ledger: Ledger
+    doorbell: Doorbell
+    rescue: Rescue
+    stand_in: StandIn
+    feeds: Mapping[Step, Feed]
+    worker: str
+    pace: Pace = field(default_factory=Pace)
+    outbox: Outbox = field(init=False)
+    _leads: bool = False
+    _broker: bool | None = None
+    """Whether this worker reaches Redis, if it knows."""
+    _waiting: frozenset[Step] = frozenset()
+    """Steps that had available jobs at the last look."""
+
+    def __post_init__(self) -> None:
+        self.outbox = Outbox(self.ledger, self.doorbell, self.pace.publish_rows, self.pace.publish_older_than)
+
+    async def run(self) -> None:
+        """Look for work and do the duties until cancelled."""
+        while True:
+            pause = await self.tick()
+            await asyncio.sleep(pause.total_seconds())
+
+    @property
+    def leads(self) -> bool:
+        """Whether this worker led at its last look."""
+        return self._leads
+
+    async def resign(self) -> None:
+        """Let another worker lead at once."""
+        await self.ledger.resign(self.worker)
+
+    async def tick(self) -> timedelta:
+        """Look once, and do the duties if this worker leads; returns the time until the next look."""
+        try:
+            outlook = await self._attend()
+        except LedgerUnavailable as error:
+            self._lose_ledger(error)
+            return self.pace.tick
+        except Exception:
+            log.exception("looking for work broke")
+            return self.pace.tick
+        self._steer(outlook)
+        if not outlook.leads:
+            self.outbox.rest()
+            self._broker = await self._reaches_broker() if outlook.without_broker else None
+            busy = self._broker or outlook.available or any(feed.in_use for feed in self.feeds.values())
+            return self.pace.tick if busy else self.pace.tick * IDLE_TICKS
+        return timedelta(0) if await self._do_duties(outlook) else self.pace.tick
+
+    async def _attend(self) -> Outlook:
+        pace = self.pace
+        outlook = await self.ledger.attend(
+            self.worker, pace.lead_for, pace.publish_older_than, pace.check_backlog, broker=self._broker
+        )
+        if outlook.leads and not self._leads:
+            log.info("this worker leads the duties")
+        self._leads = outlook.leads
+        self.rescue.reached(outlook.server_age)
+        self.stand_in.observe()
+        return outlook
+
+    def _lose_ledger(self, error: LedgerUnavailable) -> None:
+        self.rescue.broken()
+        self.outbox.rest()
+        log.warning("dispatch waits for the ledger: %s", error)
+
+    def _steer(self, outlook: Outlook) -> None:
+        """Throttle generation while the check is behind; let feeds claim what waits for a second look in a row."""
+        for step, feed in self.feeds.items():
+            if step is Step.GENERATE:
+                feed.throttled = outlook.check_behind
+            if step in outlook.available & self._waiting:
+                feed.claim()
+        self._waiting = outlook.available
+
+    async def _do_duties(self, outlook: Outlook) -> bool:
+        """Do each duty that has work once; True if some duty has more than a page of it.
+
+        A failing duty is logged and does not keep the others from their turn.
+        """
+        more = False
+        for duty in (
+            self._promote,
+            self._settle_budgets,
+            self._expire,
+            self._rescue,
+            self._stand_in,
+            self._heal_redis,
+            self._hint,
+            self._publish,
+        ):
+            try:
+                more |= await duty(outlook)
+            except LedgerUnavailable as error:
+                self._lose_ledger(error)
+                return False
+            except BrokerUnavailable as error:
+                self.outbox.rest()
+                if self._broker is not False:
+                    log.warning("Redis can't be reached; jobs go on by idle claims: %s", error)
+                self._broker = False
+            except Exception:
+                log.exception("the duty %s broke", duty.__name__)
+        return more
+
+    async def _promote(self, outlook: Outlook) -> bool:
+        return outlook.due and await self.ledger.promote(self.pace.promote_rows) == self.pace.promote_rows
+
+    async def _settle_budgets(self, outlook: Outlook) -> bool:
+        if outlook.unsettled:
+            await self.ledger.settle_budgets(self.pace.budget_rows)
+        return False
+
+    async def _expire(self, outlook: Outlook) -> bool:
+        if not outlook.late:
+            return False
+        if expired := await self.ledger.expire(self.pace.expire_rows):
+            log.info("%d jobs expired", len(expired))
+        return len(expired) == self.pace.expire_rows
+
+    async def _rescue(self, outlook: Outlook) -> bool:
+        if outlook.lost and (rescued := await self.rescue.run()):
+            log.warning("rescued %d jobs from workers that stopped renewing", len(rescued))
+        return False
+
+    async def _stand_in(self, outlook: Outlook) -> bool:
+        if Step.LOCAL in outlook.available and (reassigned := await self.stand_in.run()):
+            log.info("%d jobs that want the local model are left to the plain check", len(reassigned))
+        return False
+
+    async def _heal_redis(self, _outlook: Outlook) -> bool:
+        if await self.doorbell.lost_its_data():
+            # In this order: a crash in between publishes once more, never once too little.
+            await self.ledger.begin_republishing(self.pace.results_kept)
+            await self.doorbell.remember()
+            self.outbox.wake()
+            log.warning("Redis was restarted or lost its data: the results it should have are published again")
+        self._broker = True
+        return False
+
+    async def _reaches_broker(self) -> bool:
+        try:
+            await self.doorbell.lost_its_data()
+        except BrokerUnavailable:
+            return False
+        return True
+
+    async def _hint(self, outlook: Outlook) -> bool:
+        steps = self._available(outlook)
+        for step in (step for step in Step if step in steps):
+            if step is Step.GENERATE and outlook.check_behind:
+                continue
+            if step is Step.LOCAL and not self.stand_in.served():
+                # Where nobody has a model, messages to its workers would lie in Redis for ever.
+                continue
+            await self._top_up(step)
+        return False
+
+    @staticmethod
+    def _available(outlook: Outlook) -> frozenset[Step]:
+        """Steps with available jobs, those included that a duty of this tick made available."""
+        changed = outlook.due or outlook.lost or outlook.unsettled or Step.LOCAL in outlook.available
+        return frozenset(Step) if changed else outlook.available
+
+    async def _top_up(self, step: Step) -> None:
+        pace = self.pace
+        unread = await self.doorbell.waiting(step) * MESSAGE_IDS
+        if unread > 2 * pace.hint_depth:
+            # Nobody takes them: hinting again and again would fill Redis for nothing.
+            return
+        # What the queue still holds is enough for bulk jobs; urgent ones go before it.
+        least = 1 if unread > pace.hint_depth * ENOUGH else None
+        chosen = await self.ledger.take_hints(
+            step, pace.hint_depth, pace.hint_depth, pace.hint_again_after, min_priority=least
+        )
+        for urgent in (True, False):
+            ids = [job_id for job_id, priority in chosen if (priority > 0) == urgent]
+            for at in range(0, len(ids), MESSAGE_IDS):
+                await self.doorbell.hint(step, ids[at : at + MESSAGE_IDS], urgent=urgent)
+
+    async def _publish(self, outlook: Outlook) -> bool:
+        if self._broker and (outlook.unpublished or outlook.republishing):
+            self.outbox.wake()
+        return False

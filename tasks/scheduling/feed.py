@@ -1,0 +1,366 @@
+"""Admits jobs to a process's event loop: hints are merged, leased within the free slots, and run until done."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from time import monotonic
+from typing import Protocol
+from uuid import UUID
+
+from schemas.job import MAX_REQUEST_BYTES
+from schemas.states import Step
+from tasks.errors import LedgerUnavailable, NightdeskError
+from tasks.ports import Leased, LeaseKey, LeaseRoom, Ledger, Room
+from tasks.scheduling.load import Load
+
+log = logging.getLogger(__name__)
+
+GATHER = 25
+"""Freed slots that are gathered before the next lease: without it a steady load leases one row a statement."""
+
+GATHER_WAIT = timedelta(milliseconds=50)
+"""How long freed slots are gathered at most."""
+
+HINT_PATIENCE = timedelta(seconds=1)
+"""A message waits so long for slots, with a thread of its process, then its jobs are left to be found in the ledger: were
+every thread to wait, nothing else would come in over Redis, and no urgent job."""
+
+URGENT_SHARE = 0.05
+"""Of a process's slots that only urgent jobs get; at least one slot, but never the only one."""
+
+LEASE_ROWS = 200
+"""Jobs a lease takes at most; ``tasks.scheduling.load`` bounds the bytes that they bring."""
+
+IDLE_CLAIM = timedelta(seconds=2)
+"""A step with free slots that was given nothing for so long asks the ledger itself: the second way of waking."""
+
+IDLE_LOOK = timedelta(seconds=20)
+"""The same without anything running: then ``claim`` tells of jobs that nobody hinted."""
+
+URGENT_LOOK = timedelta(milliseconds=500)
+"""While bulk jobs have no slots or wait for limits, urgent ones are looked for in the ledger this often."""
+
+BACKLOG_LOOK = timedelta(milliseconds=100)
+"""While limits hold jobs back: first pause after a lease found nothing; doubles up to ``IDLE_CLAIM``."""
+
+CANCEL_AGAIN = timedelta(seconds=5)
+"""How long a job that is cut off may take to note it, before it is cut off again."""
+
+LEDGER_PAUSE = timedelta(seconds=1)
+"""Between tries while the ledger can't be reached."""
+
+
+class Keeper(Protocol):
+    """Renews the leases of running jobs and says which are lost."""
+
+    def hold(self, key: LeaseKey, lost: Callable[[], None]) -> None:
+        """Keep a lease; ``lost`` is called on the loop when it is gone."""
+        ...
+
+    def release(self, key: LeaseKey) -> None:
+        """Stop keeping a lease."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Hint:
+    """The ids of one message that were not yet passed to a lease."""
+
+    ids: deque[UUID]
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Feed:
+    """Feeds one step of a process.
+
+    ``run`` takes one job, whose slot is free when it returns; every job has its own task, so the slowest of a lease
+    holds back nobody.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        *,
+        slots: int,
+        worker: str,
+        lease_for: timedelta,
+        ledger: Ledger,
+        keeper: Keeper,
+        run: Callable[[Leased], Awaitable[None]],
+        permitted: Callable[[], Room | None] = lambda: None,
+        load: Load | None = None,
+    ) -> None:
+        self.step = step
+        self.slots = slots
+        self.throttled = False
+        """Set by dispatch while the next step is behind: nothing new is leased."""
+        self._worker = worker
+        self._lease_for = lease_for
+        self._ledger = ledger
+        self._keeper = keeper
+        self._run = run
+        self._permitted = permitted
+        """How many more jobs may wait for permits; None: as many as there are slots."""
+        self._load = load or Load()
+        """What the jobs of this step that run here hold."""
+        self._let_go = False
+        """The ledger holds jobs whose messages were let go."""
+        self._backlog = False
+        """The last lease without a hint found jobs: there may be more."""
+        self._nothing_found = BACKLOG_LOOK
+        self._urgent_looked = float("-inf")
+        self._reserved = min(max(1, int(slots * URGENT_SHARE)), slots - 1)
+        """Slots that only urgent jobs get, so that a bulk batch never fills them all."""
+        self._running: dict[asyncio.Task[None], Leased] = {}
+        self._urgent: deque[_Hint] = deque()
+        self._bulk: deque[_Hint] = deque()
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def in_use(self) -> int:
+        """Jobs running now."""
+        return len(self._running)
+
+    def start(self) -> None:
+        """Begin to lease; needs the running loop."""
+        self._pump = asyncio.get_running_loop().create_task(self._feed(), name=f"feed {self.step}")
+
+    def nudge(self) -> None:
+        """Look again: there may be room for more."""
+        self._wake.set()
+
+    def claim(self) -> None:
+        """Ask the ledger now if nothing runs: jobs wait there, and no hint of them came."""
+        if not self._running:
+            self._wake.set()
+
+    def _idle_claim(self) -> timedelta:
+        return IDLE_CLAIM if self._running or self._unhinted else IDLE_LOOK
+
+    async def admit(self, ids: Sequence[UUID], *, urgent: bool) -> None:
+        """Return when every id was passed to a lease, or after ``HINT_PATIENCE``; jobs that others have are passed over."""
+        if not ids or self._stopping:
+            return
+        hint = _Hint(deque(ids))
+        hints = self._urgent if urgent else self._bulk
+        hints.append(hint)
+        self._wake.set()
+        try:
+            async with asyncio.timeout(HINT_PATIENCE.total_seconds()):
+                await hint.done.wait()
+        except TimeoutError:
+            if hint in hints:
+                hints.remove(hint)
+                self._let_go = True
+                self._wake.set()
+
+    # ---- the pump ----
+
+    async def _feed(self) -> None:
+        while not self._stopping:
+            try:
+                await self._lease_once()
+            except LedgerUnavailable as error:
+                log.warning("%s waits for the ledger: %s", self.step, error)
+                await self._sleep(LEDGER_PAUSE)
+            except Exception:
+                # The feed is the process's heart: what was asked for stays hinted in the ledger, so go on.
+                log.exception("leasing for %s broke", self.step)
+                await self._sleep(LEDGER_PAUSE)
+
+    async def _lease_once(self) -> None:
+        """Wait for work and slots, lease once, and start what was leased."""
+        # Before anything is looked at: a change from here on ends the wait below.
+        self._wake.clear()
+        permitted = self._permitted()
+        if permitted is not None:
+            await self._lease_permitted(permitted)
+            return
+        asked = await self._asked()
+        await self._gather()
+        if self._stopping:
+            return
+        urgent_room, bulk_room = self._room()
+        if asked:
+            ids = self._next_ids(urgent_room, bulk_room)
+            if ids:
+                self._start(await self._lease(len(ids), ids=ids))
+            urgent_room, _ = self._room()
+            if self._bulk and urgent_room and self._urgent_look_is_due():
+                # Every thread may wait with a hint of bulk jobs, and none be left to bring the hint of an urgent one.
+                self._start(await self._lease(urgent_room, min_priority=1))
+            if not ids:
+                await self._awaken(URGENT_LOOK if self._bulk else IDLE_CLAIM)
+        elif bulk_room:
+            jobs = await self._lease(bulk_room)
+            self._let_go &= len(jobs) == bulk_room
+            self._start(jobs)
+            self._backlog = bool(jobs)
+        elif urgent_room:
+            self._start(await self._lease(urgent_room, min_priority=1))
+
+    async def _lease_permitted(self, permitted: Room) -> None:
+        """Lease as limits allow: hints of jobs that are not urgent only wake, and the ledger says whose turn it is.
+
+        So no message, and no thread with it, waits for a limit, and what is submitted later but more urgent, or by
+        another tenant, does not wait behind what was hinted before.
+        """
+        while self._bulk:
+            self._bulk.popleft().done.set()
+        free_urgent, free_bulk = self._room()
+        urgent_room, bulk_room = min(free_urgent, permitted.urgent), min(free_bulk, permitted.bulk)
+        if ids := self._next_ids(urgent_room, 0):
+            self._start(await self._lease(len(ids), ids=ids))
+            return
+        jobs: list[Leased] = []
+        if bulk_room:
+            jobs = await self._lease(bulk_room)
+        elif urgent_room and self._urgent_look_is_due():
+            jobs = await self._lease(urgent_room, min_priority=1)
+        self._start(jobs)
+        if jobs:
+            self._nothing_found = BACKLOG_LOOK
+            if bulk_room:
+                await self._sleep(GATHER_WAIT)
+        elif bulk_room:
+            await self._awaken(self._nothing_found)
+            self._nothing_found = min(2 * self._nothing_found, self._idle_claim())
+        else:
+            await self._awaken(URGENT_LOOK)
+
+    def _urgent_look_is_due(self) -> bool:
+        due = self._urgent_looked + URGENT_LOOK.total_seconds() <= monotonic()
+        if due:
+            self._urgent_looked = monotonic()
+        return due
+
+    def _room(self) -> tuple[int, int]:
+        """Free slots for urgent jobs and for others; none for those whose bytes are used up."""
+        free = self.slots - self.in_use
+        bulk = 0 if self.throttled else max(0, free - self._reserved)
+        urgent_room = min(free, LEASE_ROWS) if self._load.room(urgent=True) else 0
+        return urgent_room, min(bulk, LEASE_ROWS) if self._load.room(urgent=False) else 0
+
+    async def _asked(self) -> bool:
+        """Whether hints wait; returns False when it is time to look without one."""
+        urgent_room, bulk_room = self._room()
+        if not (self._urgent or self._bulk or (self._unhinted and bulk_room)):
+            # The hint of an urgent job may wait at another worker that has no slot for it.
+            await self._awaken(URGENT_LOOK if urgent_room and not bulk_room else self._idle_claim())
+        return bool(self._urgent or self._bulk)
+
+    @property
+    def _unhinted(self) -> bool:
+        """The ledger is known, or likely, to hold jobs without a message."""
+        return self._let_go or self._backlog
+
+    async def _awaken(self, within: timedelta) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), within.total_seconds())
+
+    async def _gather(self) -> None:
+        """Give freed slots a moment to gather, so that a lease is worth its round trip."""
+        _, room = self._room()
+        if (self._bulk or self._unhinted) and not self._urgent and 0 < room < min(GATHER, self.slots // 4):
+            await self._sleep(GATHER_WAIT)
+
+    def _next_ids(self, urgent_room: int, bulk_room: int) -> list[UUID]:
+        """Take ids from the waiting hints, urgent ones first; their messages are done when all their ids are taken."""
+        ids: list[UUID] = []
+        for hints, room in ((self._urgent, urgent_room), (self._bulk, bulk_room)):
+            while hints and len(ids) < room:
+                hint = hints[0]
+                while hint.ids and len(ids) < room:
+                    ids.append(hint.ids.popleft())
+                if not hint.ids:
+                    hints.popleft()
+                    hint.done.set()
+        return ids
+
+    async def _lease(
+        self, limit: int, *, ids: Sequence[UUID] | None = None, min_priority: int | None = None
+    ) -> list[Leased]:
+        room = self._load.room(urgent=min_priority is not None) or LeaseRoom(0)
+        jobs = await self._ledger.lease(
+            self.step, self._worker, self._lease_for, limit, ids=ids, min_priority=min_priority, room=room
+        )
+        if ids is not None and len(jobs) < len(ids) and _may_have_crossed(room, jobs):
+            # Their messages are done: they are found in the ledger when there is room again.
+            self._let_go = True
+        return jobs
+
+    def _start(self, jobs: list[Leased]) -> None:
+        for job in jobs:
+            task = asyncio.get_running_loop().create_task(self._run_one(job), name=f"{self.step} {job.job_id}")
+            self._running[task] = job
+            self._load.hold(job)
+            task.add_done_callback(self._ended)
+            self._keeper.hold(LeaseKey(job.job_id, job.token), _cancel(task))
+
+    async def _run_one(self, job: Leased) -> None:
+        try:
+            await self._run(job)
+        finally:
+            self._keeper.release(LeaseKey(job.job_id, job.token))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._load.release(self._running.pop(task))
+        self._wake.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s left an error behind; it is rescued", task.get_name(), exc_info=error)
+
+    async def _sleep(self, pause: timedelta) -> None:
+        await asyncio.sleep(pause.total_seconds())
+
+    # ---- stopping ----
+
+    def stop_admitting(self) -> None:
+        """Lease nothing more and let waiting messages return; their jobs stay available in the ledger."""
+        self._stopping = True
+        self._wake.set()
+        for hints in (self._urgent, self._bulk):
+            while hints:
+                hints.popleft().done.set()
+
+    async def drain(self, within: timedelta) -> int:
+        """Let running jobs end; cut off what is left after ``within`` and return how many jobs that were."""
+        self.stop_admitting()
+        if self._pump is not None:
+            await self._pump
+        if self._running:
+            await asyncio.wait(self._running, timeout=within.total_seconds())
+        left = dict(self._running)
+        waiting = set(left)
+        while waiting:
+            # Again and again: Python 3.11's wait_for swallows a cancellation that comes with what it waits for.
+            for task in waiting:
+                task.cancel()
+            _, waiting = await asyncio.wait(waiting, timeout=CANCEL_AGAIN.total_seconds())
+        await self._hand_back([LeaseKey(job.job_id, job.token) for job in left.values()])
+        return len(left)
+
+    async def _hand_back(self, leases: Sequence[LeaseKey]) -> None:
+        """Let others have at once what was cut off, but for open calls: what became of those nobody knows yet."""
+        try:
+            await self._ledger.hand_back(leases)
+        except NightdeskError as error:
+            log.warning("jobs of step %s wait for their rescue: %s", self.step, error)
+
+
+def _may_have_crossed(room: LeaseRoom, jobs: Sequence[Leased]) -> bool:
+    """Whether a lease may have left out jobs for their bytes or their risk."""
+    brought = sum(job.request_bytes for job in jobs)
+    return brought + MAX_REQUEST_BYTES > room.request_bytes or room.risk < 1 or any(job.rescues for job in jobs)
+
+
+def _cancel(task: asyncio.Task[None]) -> Callable[[], None]:
+    def lost() -> None:
+        task.cancel()
+
+    return lost

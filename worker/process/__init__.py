@@ -1,0 +1,1 @@
+"""The worker process: Celery app, event loop, leases, notifications and their end."""

@@ -1,0 +1,177 @@
+"""A worker process: Celery's consumer in the main thread, our loop beside it, and an orderly end."""
+
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import psutil
+import redis
+from celery import Celery, signals
+from celery.exceptions import SecurityWarning
+
+from schemas.states import Step
+from tasks.errors import ConfigurationError
+from tasks.grounding import use_calibration, use_local_model
+from tasks.grounding.local import identity_of
+from tasks.grounding.model import Calibration
+from worker.process.celery_app import QUEUES, make_app
+from worker.process.logs import configure_logging, passwords_of
+from worker.process.message_guard import trust_nothing
+from worker.process.runtime import WorkerRuntime
+from worker.scorers import scorer_of
+from worker.settings import Settings, worker_name
+from worker.wiring import STEPS_OF_QUEUE, ConfiguredProviders, Endpoints
+
+log = logging.getLogger(__name__)
+
+LOCAL_QUEUE = Step.LOCAL.value
+
+WATCH_EVERY_S = 30.0
+DEAF_PINGS = 4
+"""Unanswered pings in a row, while Redis itself answers, after which the consumer counts as deaf."""
+BROKEN_EXIT = 70
+"""Exit code of a worker that was deaf, or whose loop was dead (EX_SOFTWARE): the supervisor starts a new one."""
+
+
+def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> int:
+    """Run until SIGTERM or SIGINT, then drain; returns the exit code.
+
+    Raises: ConfigurationError for an unknown queue or a calibration or local model that can't be used, LedgerUnavailable,
+    SchemaMismatch. Redis may be away.
+    """
+    unknown = [queue for queue in queues if queue not in QUEUES]
+    if unknown or not queues:
+        raise ConfigurationError(f"unknown queue {', '.join(unknown) or '(none)'}: choose from {', '.join(QUEUES)}")
+    loaded = _prepare_check(settings, queues)
+    providers = ConfiguredProviders(settings)
+    providers.import_ahead(answers="generate" in queues, judges="check" in queues or "local" in queues)
+    secrets = passwords_of(where.database_url, where.redis_url) | providers.secrets
+    configure_logging(settings.log_level, secrets)
+    if loaded:
+        log.info(loaded)
+    # JSON only: running as root executes nothing that a message could bring.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
+    app = make_app(settings, where.redis_url)
+    trust_nothing(app)
+    runtime = WorkerRuntime(
+        settings,
+        app,
+        database_url=where.database_url,
+        redis_url=where.redis_url,
+        steps=frozenset(STEPS_OF_QUEUE[queue] for queue in queues if queue in STEPS_OF_QUEUE),
+        dead=_loop_is_dead,
+    )
+    app.runtime = runtime  # type: ignore[attr-defined]
+    runtime.start(providers)
+    try:
+        code = _listen(app, runtime, where.redis_url, queues, settings.threads)
+    finally:
+        cut = runtime.stop()
+    if cut:
+        log.warning("%d jobs were cut off; their calls count as unknown", cut)
+    return code
+
+
+def _listen(app: Celery, runtime: WorkerRuntime, redis_url: str, queues: Sequence[str], threads: int) -> int:
+    """Take messages until a signal says to stop; returns Celery's exit code."""
+
+    def stopping(**_: Any) -> None:
+        runtime.stop_admitting()
+
+    signals.worker_shutting_down.connect(stopping, weak=False)
+    node = f"nightdesk@{worker_name()}"
+    watchdog = Watchdog(app, redis_url, node)
+    try:
+        worker: Any = app.Worker(
+            hostname=node,
+            queues=list(queues),
+            pool="threads",
+            concurrency=threads,
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+            quiet=True,
+        )
+        watchdog.start()
+        worker.start()
+    finally:
+        watchdog.stop()
+    return int(worker.exitcode or 0)
+
+
+def _prepare_check(settings: Settings, queues: Sequence[str]) -> str:
+    """Put the operator's calibration and local model in place; returns what is to be said of the model.
+
+    Raises ``ConfigurationError`` when one can't be used.
+    """
+    if LOCAL_QUEUE in queues and settings.local_model is None:
+        raise ConfigurationError(
+            f"the queue {LOCAL_QUEUE} is for workers with a local model: set NIGHTDESK_LOCAL_MODEL to one, or leave"
+            f" {LOCAL_QUEUE} out of --queues"
+        )
+    calibration = Calibration.load(settings.calibration) if settings.calibration else None
+    use_calibration(calibration)
+    before = psutil.Process().memory_info().rss
+    scorer = scorer_of(settings) if LOCAL_QUEUE in queues else None
+    use_local_model(scorer, calibration)
+    if scorer is None:
+        return ""
+    grown = max(0, psutil.Process().memory_info().rss - before)
+    return f"the local model {identity_of(scorer)} is loaded; it takes {grown / 2**20:.0f} MiB in this process"
+
+
+def _loop_is_dead() -> None:
+    log.critical("the event loop is dead: ending for the supervisor to start anew")
+    os._exit(BROKEN_EXIT)
+
+
+class Watchdog:
+    """Ends the process when Redis answers but Celery's consumer no longer listens.
+
+    A consumer whose connection broke half-way can wait for ever on a dead socket; the jobs go on by idle claims, but
+    submissions over Redis would not.
+    """
+
+    def __init__(self, app: Celery, redis_url: str, node: str) -> None:
+        self._app = app
+        self._redis_url = redis_url
+        self._node = node
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._stop.set()
+
+    def _watch(self) -> None:
+        unanswered = 0
+        heard = False
+        while not self._stop.wait(WATCH_EVERY_S):
+            if self._listens():
+                heard, unanswered = True, 0
+            elif heard and self._redis_answers():
+                unanswered += 1
+                log.warning("the consumer did not answer a ping (%d of %d)", unanswered, DEAF_PINGS)
+            if unanswered >= DEAF_PINGS:
+                log.critical("the consumer is deaf while Redis answers: ending for the supervisor to start anew")
+                os._exit(BROKEN_EXIT)
+
+    def _listens(self) -> bool:
+        try:
+            return bool(self._app.control.ping(destination=[self._node], timeout=5.0))
+        except (OSError, redis.RedisError):
+            return False
+
+    def _redis_answers(self) -> bool:
+        try:
+            with redis.Redis.from_url(self._redis_url, socket_timeout=5, socket_connect_timeout=5) as client:
+                return bool(client.ping())
+        except redis.RedisError:
+            return False

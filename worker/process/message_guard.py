@@ -1,0 +1,103 @@
+"""What lies on the queues is not trusted: a message runs the one task it names, or is dropped, and ends no worker."""
+
+import logging
+from collections.abc import Callable
+from queue import Empty
+from typing import Any
+
+import kombu.transport
+from celery import Celery
+from celery.worker.consumer import Consumer
+from celery.worker.request import Request
+from kombu.transport import redis as redis_transport
+
+log = logging.getLogger(__name__)
+
+CANVAS = ("callbacks", "errbacks", "chain", "chord", "group", "group_index", "replaced_task_nesting")
+"""What Celery would send on, or count, because the message says so: in its body or, as well, in its headers."""
+
+
+class PlainRequest(Request):
+    """A request whose message asks for nothing but its task with its arguments."""
+
+    _request_dict: dict[str, Any]
+    _args: Any
+    _kwargs: Any
+
+    def __init__(self, message: Any, **given: Any) -> None:
+        super().__init__(message, **given)
+        for name in CANVAS:
+            self._request_dict.pop(name, None)
+        # Whoever runs the task reads the body again: it gets what was read here, and no encoding to undo.
+        self._body: Any = (self._args, self._kwargs, {})
+        self._content_type = self._content_encoding = None
+
+    @property
+    def _payload(self) -> Any:
+        return self._body
+
+
+class GuardedConsumer(Consumer):
+    """Drops a message that Celery itself can't read; there it would end the worker, and come back an hour later."""
+
+    connection_errors: tuple[type[BaseException], ...]
+
+    def create_task_handler(self, *arguments: Any, **options: Any) -> Callable[[Any], None]:
+        """The handler of every message."""
+        handle = super().create_task_handler(*arguments, **options)
+
+        def guarded(message: Any) -> None:
+            try:
+                handle(message)
+            except self.connection_errors:
+                raise
+            except Exception as error:  # noqa: BLE001 - what a hostile message raises can't be listed
+                _dropped(error)
+                if not message.acknowledged:
+                    message.reject()
+
+        return guarded
+
+
+class GuardedChannel(redis_transport.Channel):
+    """Drops what is not even a message: the list in Redis may hold any string."""
+
+    connection_errors: tuple[type[BaseException], ...]
+
+    def _brpop_read(self, **options: Any) -> bool:
+        try:
+            return bool(super()._brpop_read(**options))  # type: ignore[misc]
+        except Empty:
+            raise
+        except self.connection_errors:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            _dropped(error)
+            return True
+
+
+class GuardedTransport(redis_transport.Transport):
+    """kombu's transport over Redis with such channels."""
+
+    Channel = GuardedChannel
+
+
+def _dropped(error: Exception) -> None:
+    # Without the content: that may be anything, and as long as it likes.
+    log.error("a message that can't be read was dropped: %s: %.200s", type(error).__name__, error)
+
+
+def trust_nothing(app: Celery) -> None:
+    """Leave only our own tasks, and let their messages ask for nothing else.
+
+    Celery's built-in tasks would run, or await for ever, whatever their message names. Call after all modules with tasks
+    are imported.
+    """
+    app.finalize()
+    for name in [name for name in app.tasks if name.startswith("celery.")]:
+        app.tasks.unregister(name)
+    for task in app.tasks.values():
+        task.Request = "worker.process.message_guard:PlainRequest"
+    # By the names of URL schemes, so that TLS is set up as for kombu's own.
+    for scheme in ("redis", "rediss"):
+        kombu.transport.TRANSPORT_ALIASES[scheme] = "worker.process.message_guard:GuardedTransport"

@@ -1,0 +1,256 @@
+"""The doorbell over Celery and Redis: hints to the queues, results to the result backend, and whether Redis forgot."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import orjson
+from celery import Celery, states
+from kombu.exceptions import KombuError
+from kombu.transport.redis import Channel
+from redis import asyncio as redis
+from redis.asyncio.client import Pipeline
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    BusyLoadingError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from schemas.states import Step
+from tasks.errors import BrokerUnavailable
+from worker.process.celery_app import make_app
+from worker.settings import Settings
+
+log = logging.getLogger(__name__)
+
+URGENT = 0
+BULK = 6
+"""Message priorities of kombu's Redis transport: 0 is taken first; its steps are 0, 3, 6 and 9."""
+
+PRIORITY_SEPARATOR = Channel.sep
+"""What kombu puts between a queue's name and a priority other than 0, to name the list of that priority."""
+
+CANARY = "nightdesk:canary"
+"""Holds the run id of the Redis server that has our results; missing or different, results may be missing."""
+
+PUBLISH_KEYS = 100
+"""Results a round trip."""
+
+ANSWER_S = 2.0
+"""Seconds that Redis may take for one thing. All of them may be lost, so nothing waits long for any."""
+
+REST_S = 2.0
+"""Seconds after a failure in which nothing more is tried: a silent server would hold up everything once more."""
+
+
+_READ_RUN = """
+local run = tonumber(string.match(redis.call('GET', KEYS[1]) or '', '^{"run":(%d+),'))
+"""
+
+_PUBLISH = (
+    _READ_RUN
+    + """
+if run and run > tonumber(ARGV[1]) then return 0 end
+redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3])
+redis.call('PUBLISH', KEYS[1], ARGV[2])
+return 1
+"""
+)
+"""Writes a result unless that of a later run is there: whoever read the ledger before a retry may write after it."""
+
+_WITHDRAW = (
+    _READ_RUN
+    + """
+if run == tonumber(ARGV[1]) then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+)
+
+
+class CeleryDoorbell:
+    """``tasks.ports.Doorbell``; belongs to the event loop it is used on."""
+
+    def __init__(self, app: Celery, redis_url: str, *, key_prefix: str, results_kept_s: float) -> None:
+        self._app = app
+        self._prefix = key_prefix
+        self._expires_s = int(results_kept_s)
+        self._redis = redis.Redis.from_url(
+            redis_url,
+            socket_timeout=ANSWER_S,
+            socket_connect_timeout=ANSWER_S,
+            socket_keepalive=True,
+            health_check_interval=10,
+            # A connection of before a restart is made anew; a silent one is not waited for again.
+            retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+        )
+        self._publish = self._redis.register_script(_PUBLISH)
+        self._withdraw = self._redis.register_script(_WITHDRAW)
+        self._rests_until = float("-inf")
+        # Celery's producer blocks; one thread is enough for some hundred messages a second.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="doorbell")
+
+    async def hint(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool = False) -> None:
+        """Send a hint message."""
+        arguments = [[str(job_id) for job_id in job_ids], urgent]
+        async with self._answering("a hint could not be sent"):
+            # A send that did not begin in time is taken back; one that did ends by its own socket timeout.
+            async with asyncio.timeout(ANSWER_S):
+                await asyncio.wrap_future(self._thread.submit(self._send, step, arguments, urgent))
+
+    @asynccontextmanager
+    async def _answering(self, problem: str) -> AsyncIterator[None]:
+        """Translate errors of Redis, and refuse at once for a while after one."""
+        clock = asyncio.get_running_loop().time
+        if clock() < self._rests_until:
+            raise BrokerUnavailable(f"{problem}: Redis did not answer a moment ago")
+        try:
+            yield
+        except (RedisError, KombuError, OSError) as error:
+            self._rests_until = clock() + REST_S
+            raise BrokerUnavailable(f"{problem}: {str(error) or 'no answer in time'}") from error
+
+    def _send(self, step: Step, arguments: list[Any], urgent: bool) -> None:  # noqa: FBT001 - passed by position to a thread
+        self._app.send_task(
+            f"nightdesk.{step.value}",
+            args=arguments,
+            queue=step.value,
+            priority=URGENT if urgent else BULK,
+            ignore_result=True,
+            # Dispatch hints again; a send that retries by itself would block the thread for all others.
+            retry=False,
+        )
+
+    async def waiting(self, step: Step) -> int:
+        """Messages in the step's queue, all priorities."""
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for key in (step.value, f"{step.value}{PRIORITY_SEPARATOR}{BULK}"):
+                pipe.llen(f"{self._prefix}{key}")
+            return sum(await self._execute(pipe))
+
+    async def publish(self, results: Sequence[tuple[UUID, int, bytes]]) -> dict[UUID, Exception]:
+        """Write results as Celery's backend would: the key of the task, and a message to whoever waits for it.
+
+        Not by ``store_result``: that makes two round trips a result, and refuses to replace a success when a job
+        runs again.
+        """
+        refused: dict[UUID, Exception] = {}
+        for at in range(0, len(results), PUBLISH_KEYS):
+            page = results[at : at + PUBLISH_KEYS]
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for job_id, run, result in page:
+                    await self._publish(
+                        keys=[self._key(job_id)],
+                        args=[run, self._meta(job_id, run, result), self._expires_s],
+                        client=pipe,
+                    )
+                answers = await self._execute(pipe, refusals=True)
+            errors = {
+                row[0]: answer for row, answer in zip(page, answers, strict=True) if isinstance(answer, Exception)
+            }
+            if errors and (len(errors) == len(page) > 1 or not all(_is_refusal(error) for error in errors.values())):
+                raise BrokerUnavailable(f"results could not be published: {next(iter(errors.values()))}")
+            refused |= errors
+        return refused
+
+    async def withdraw(self, results: Sequence[tuple[UUID, int]]) -> None:
+        """Delete published results of these runs."""
+        if results:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for job_id, run in results:
+                    await self._withdraw(keys=[self._key(job_id)], args=[run], client=pipe)
+                await self._execute(pipe)
+
+    def _key(self, job_id: UUID) -> bytes:
+        # The backend itself puts the global key prefix before it.
+        backend: Any = self._app.backend
+        key: bytes = backend.get_key_for_task(str(job_id))
+        return key
+
+    def _meta(self, job_id: UUID, run: int, result: bytes) -> bytes:
+        """The backend's envelope around a result that is JSON already; the scripts find the run at its beginning.
+
+        A failed job is a success of the task "say what became of it": ``get()`` returns, it never raises or hangs.
+        """
+        return orjson.dumps(
+            {
+                "run": run,
+                "status": states.SUCCESS,
+                "result": orjson.Fragment(result),
+                "traceback": None,
+                "children": [],
+                "date_done": self._app.now().isoformat(),
+                "task_id": str(job_id),
+            }
+        )
+
+    async def forget(self, job_ids: Sequence[UUID]) -> None:
+        """Delete published results."""
+        if job_ids:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.delete(*(self._key(job_id) for job_id in job_ids))
+                await self._execute(pipe)
+
+    async def lost_its_data(self) -> bool:
+        """Whether the canary is missing or from before a restart.
+
+        A restart counts although its data may be whole: with an append-only file up to a second of results is gone,
+        with snapshots minutes. Publishing again is harmless.
+        """
+        run_id, seen = await self._canary()
+        return seen != run_id
+
+    async def remember(self) -> None:
+        """Set the canary: from now on the server is taken to have what is published to it."""
+        run_id, _ = await self._canary()
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.set(f"{self._prefix}{CANARY}", run_id)
+            await self._execute(pipe)
+
+    async def _canary(self) -> tuple[bytes, bytes | None]:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.info("server")
+            pipe.get(f"{self._prefix}{CANARY}")
+            info, seen = await self._execute(pipe)
+        return info["run_id"].encode(), seen
+
+    async def _execute(self, pipe: Pipeline, *, refusals: bool = False) -> list[Any]:
+        async with self._answering("Redis can't be reached"):
+            answers: list[Any] = await pipe.execute(raise_on_error=not refusals)
+        return answers
+
+    async def close(self) -> None:
+        """Close the connections; a send that a silent Redis holds is not waited for."""
+        await self._redis.aclose()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+@asynccontextmanager
+async def ring(settings: Settings, redis_url: str) -> AsyncIterator[CeleryDoorbell]:
+    """A doorbell for a command that has something to say and ends."""
+    doorbell = CeleryDoorbell(
+        make_app(settings, redis_url),
+        redis_url,
+        key_prefix=settings.key_prefix,
+        results_kept_s=settings.results_kept_s,
+    )
+    try:
+        yield doorbell
+    finally:
+        await doorbell.close()
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Tell an error that only this key or value causes from the state of the whole server."""
+    return isinstance(error, ResponseError) and not isinstance(
+        error, OutOfMemoryError | ReadOnlyError | NoPermissionError | BusyLoadingError
+    )

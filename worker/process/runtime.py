@@ -1,0 +1,402 @@
+"""The process's one event loop in a thread of its own, and everything that lives on it."""
+
+import asyncio
+import logging
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+import uvloop
+from celery import Celery
+
+from schemas.states import Step
+from tasks.calls.retry import RetryPolicy
+from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check
+from tasks.errors import LedgerUnavailable, NightdeskError
+from tasks.generate import Generate
+from tasks.grounding.judge.call import JudgeOptions, Judging
+from tasks.poll import job_ids as read_ids
+from tasks.poll import poll
+from tasks.ports import FinalJob, Leased, Providers
+from tasks.results import compact, result_of, view_of_final
+from tasks.scheduling.batching import Batcher, OnError
+from tasks.scheduling.degrade import StandIn
+from tasks.scheduling.dispatch import MESSAGE_IDS, Dispatch, Pace
+from tasks.scheduling.feed import Feed
+from tasks.scheduling.load import Load, Suspicion
+from tasks.scheduling.outbox import Rendered, publish_results
+from tasks.scheduling.rescue import Rescue
+from tasks.submit import new_batch, submit
+from tasks.text.time_limit import TimeLimit
+from worker.ledger.database import HOT_S
+from worker.ledger.journal import LedgerJournal
+from worker.ledger.postgres import PostgresLedger
+from worker.limits.lanes import Lanes
+from worker.limits.presence import LEAVE_S, WorkersPresent
+from worker.limits.rate_limiter import LimitDesk
+from worker.limits.redis_bucket import SharedBooks
+from worker.process.cancellation import cancelled
+from worker.process.lease_renewer import LeaseKeeper
+from worker.process.notifier import CeleryDoorbell
+from worker.process.pruning import Pruning
+from worker.process.spool import Spool, replay, spool_folder
+from worker.process.submit_gate import SubmitGate
+from worker.providers.catalog import Installation
+from worker.settings import Settings, worker_name
+from worker.streams.tokens import RedisTokens, forget
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+LEDGER_PATIENCE_S = 20.0
+"""How long a submission over Redis waits for the ledger before its message goes back to the queue."""
+
+LOCAL_SLOTS = 16
+"""Jobs that a worker with the local model holds at most: with more, one process would keep what others could compute."""
+
+CLOSING_S = 10.0
+"""Seconds to write down the last answers after a drain: with the ledger away a stop takes ``drain_s`` and so much more."""
+
+
+PUBLISH_ROWS = 100
+PUBLISH_ROOM = 500
+"""Results that wait for Redis at most, of up to 64 KB each: those beyond it are published by the sweep."""
+
+HINT_ROOM = 5_000
+"""Check hints that wait for Redis at most."""
+
+SWEEP_WAIT = timedelta(seconds=2)
+"""Time that a stopping worker gives Redis to take hints and results: the other workers' sweeps send what is left."""
+
+
+class _CheckHint(NamedTuple):
+    """A job whose answer waits for its check."""
+
+    step: Step
+    urgent: bool
+    job_id: UUID
+
+
+class WorkerRuntime:
+    """Implements ``tasks.ports.Runtime`` for the Celery doors of this process.
+
+    ``start`` and ``stop`` are called by the main thread; ``admit``, ``submit`` and ``poll`` by Celery's threads; ``dead``
+    is called from a thread of ours when the loop is beyond help.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        app: Celery,
+        *,
+        database_url: str,
+        redis_url: str,
+        steps: frozenset[Step],
+        dead: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._app = app
+        self._database_url = database_url
+        self._redis_url = redis_url
+        self._steps = steps
+        self._dead = dead
+        self._catalog = Installation(settings, same_for_workers=True)
+        self._providers: Callable[[], Providers] | None = None
+        self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run_loop, name="event loop", daemon=True)
+        self._stack = AsyncExitStack()
+        self._feeds: dict[Step, Feed] = {}
+        self._suspicion = Suspicion()
+
+    # ---- called by the main thread ----
+
+    def start(self, providers: Providers) -> None:
+        """Start the loop, connect to the ledger and begin; raises ``LedgerUnavailable``, ``SchemaMismatch``."""
+        self._thread.start()
+        try:
+            self._call(self._open(providers))
+        except BaseException:
+            self._halt()
+            raise
+
+    def stop_admitting(self) -> None:
+        """Lease nothing more; waiting messages return at once. Safe in a signal handler."""
+        if self._loop.is_closed():
+            return
+        for feed in self._feeds.values():
+            self._loop.call_soon_threadsafe(feed.stop_admitting)
+
+    def stop(self) -> int:
+        """Let running calls end within the drain time, close everything; returns how many jobs were cut off."""
+        cut = self._call(self._drain())
+        self._halt()
+        return cut
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _halt(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    # ---- called by Celery's threads ----
+
+    def admit(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool) -> None:
+        """See ``tasks.ports.Runtime``; a step this process does not serve is left to others."""
+        feed = self._feeds.get(step)
+        if feed is not None:
+            self._call(feed.admit(job_ids, urgent=urgent))
+
+    def submit(self, raw_jobs: Sequence[Any], batch: dict[str, Any]) -> dict[str, Any]:
+        """See ``tasks.ports.Runtime``."""
+        return self._call(self._submit(raw_jobs, batch))
+
+    def close_door(self) -> None:
+        """See ``tasks.ports.Runtime``."""
+        self._gate.close()
+
+    def poll(self, raw_ids: Sequence[Any]) -> list[dict[str, Any] | None]:
+        """See ``tasks.ports.Runtime``."""
+        results = self._call(poll(self._ledger, read_ids(raw_ids)))
+        return [None if result is None else result.model_dump(mode="json") for result in results]
+
+    # ---- on the loop ----
+
+    async def _open(self, providers: Providers) -> None:
+        settings, stack = self._settings, self._stack
+        stack.push_async_callback(providers.close)
+        self._ledger = await stack.enter_async_context(
+            PostgresLedger(self._database_url, tenant_shares=settings.tenant_shares, statement_s=HOT_S)
+        )
+        self._doorbell = CeleryDoorbell(
+            self._app, self._redis_url, key_prefix=settings.key_prefix, results_kept_s=settings.results_kept_s
+        )
+        stack.push_async_callback(self._doorbell.close)
+        self._tokens = RedisTokens(self._redis_url, key_prefix=settings.key_prefix, kept_s=settings.results_kept_s)
+        stack.push_async_callback(self._tokens.close)
+        self._finals = Batcher[Rendered, None](
+            "results to publish",
+            self._publish,
+            on_error=OnError.LEAVE,
+            rows=PUBLISH_ROWS,
+            wait=timedelta(milliseconds=50),
+            room=PUBLISH_ROOM,
+        )
+        stack.push_async_callback(self._finals.close, SWEEP_WAIT)
+        self._checks = Batcher[_CheckHint, None](
+            "check hints",
+            self._hint_checks,
+            on_error=OnError.LEAVE,
+            rows=MESSAGE_IDS,
+            wait=timedelta(milliseconds=20),
+            room=HINT_ROOM,
+        )
+        stack.push_async_callback(self._checks.close, SWEEP_WAIT)
+        spool = Spool(spool_folder(settings.home, self._database_url))
+        await replay(spool, self._ledger)
+        keeper = LeaseKeeper(self._database_url, settings.lease_for, self._loop, dead=self._dead)
+        keeper.start()
+        # Leases are renewed until the last answer is written.
+        stack.push_async_callback(keeper.stop)
+        journal = LedgerJournal(self._ledger, spool, surely_held=keeper.surely_held)
+        stack.push_async_callback(journal.close)
+        self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
+        # Elsewhere than on the loop: it waits for the work that is under way.
+        stack.push_async_callback(asyncio.to_thread, self._cpu.shutdown)
+        limits = await self._limits()
+        for step in self._steps:
+            self._feeds[step] = self._feed(step, journal, keeper, providers, limits)
+            self._feeds[step].start()
+        self._gate = SubmitGate(self._app, f"nightdesk@{worker_name()}", self._reachable, self._loop)
+        stack.push_async_callback(self._gate.cancel)
+        self._start_duties(self._dispatch())
+
+    def _start_duties(self, dispatch: Dispatch) -> None:
+        self._stack.push_async_callback(_resign, dispatch)
+        for name, work in (("outbox", dispatch.outbox.run()), ("dispatch", dispatch.run())):
+            self._stack.push_async_callback(cancelled, asyncio.create_task(work, name=name))
+        content_after, rows_after = self._settings.prune_content_after, self._settings.prune_rows_after
+        if content_after is not None or rows_after is not None:
+            pruning = Pruning(self._ledger, self._forget, content_after, rows_after, lambda: dispatch.leads)
+            self._stack.push_async_callback(cancelled, asyncio.create_task(pruning.run(), name="pruning"))
+
+    async def _forget(self, runs: Mapping[UUID, int]) -> None:
+        """Remove from Redis what is there of jobs."""
+        await self._doorbell.forget(list(runs))
+        await forget(self._redis_url, self._settings.key_prefix, runs)
+
+    async def _limits(self) -> LimitDesk:
+        """The limits on calls, with what they need to know of other workers."""
+        settings, stack = self._settings, self._stack
+        books = SharedBooks(self._redis_url, settings.key_prefix)
+        stack.push_async_callback(books.close)
+        lanes = Lanes(self._ledger)
+        stack.push_async_callback(lanes.close)
+        desk: LimitDesk = LimitDesk(
+            settings, books, lanes, workers=lambda: self._present.workers, slots=settings.slots, on_room=self._nudge
+        )
+        lane_retry = timedelta(seconds=settings.lane_retry_s)
+        self._present = present = WorkersPresent(
+            self._ledger, worker_name(), self._steps, lanes, lane_retry, unreachable=desk.unreachable
+        )
+        stack.push_async_callback(desk.close)
+        await present.start(desk.try_lane)
+        stack.push_async_callback(present.stop)
+        return desk
+
+    def _nudge(self) -> None:
+        if (feed := self._feeds.get(Step.GENERATE)) is not None:
+            feed.nudge()
+
+    def _feed(
+        self, step: Step, journal: LedgerJournal, keeper: LeaseKeeper, providers: Providers, limits: LimitDesk
+    ) -> Feed:
+        settings = self._settings
+        generates = step is Step.GENERATE
+        doing: Generate | Check
+        if generates:
+            doing, slots = self._generate(journal, providers, limits), settings.slots
+        elif step is Step.LOCAL:
+            doing = self._check(journal, providers, limits, LOCAL_BUNDLE)
+            slots = min(settings.check_slots, LOCAL_SLOTS)
+        else:
+            doing, slots = self._check(journal, providers, limits, CHECK_BUNDLE), settings.check_slots
+        return Feed(
+            step,
+            slots=slots,
+            worker=worker_name(),
+            lease_for=settings.lease_for,
+            ledger=self._ledger,
+            keeper=keeper,
+            run=doing.run,
+            load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion),
+            permitted=limits.room if generates else lambda: None,
+        )
+
+    def _generate(self, journal: LedgerJournal, providers: Providers, limits: LimitDesk) -> Generate:
+        return Generate(
+            self._ledger,
+            journal,
+            providers,
+            RetryPolicy(hold_unknown=self._settings.hold_unknown),
+            random.random,
+            to_check=self._to_check,
+            final=self._final,
+            tokens=self._tokens,
+            shares=self._settings.prompts,
+            limits=limits,
+            sharing=self._settings.share_policy,
+            cpu=self._cpu,
+            max_rescues=self._settings.max_rescues,
+        )
+
+    def _check(self, journal: LedgerJournal, providers: Providers, limits: LimitDesk, bundle: int) -> Check:
+        settings = self._settings
+        judging = Judging(
+            self._ledger,
+            journal,
+            providers,
+            RetryPolicy(hold_unknown=settings.hold_unknown),
+            random.random,
+            JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s),
+            limits=limits,
+        )
+        return Check(
+            self._ledger,
+            journal,
+            self._cpu,
+            final=self._final,
+            judging=judging,
+            bundle=bundle,
+            limit=TimeLimit(settings.check_timeout_s),
+            max_rescues=settings.max_rescues,
+        )
+
+    def _dispatch(self) -> Dispatch:
+        settings = self._settings
+        pace = Pace(
+            tick=timedelta(seconds=settings.tick_s),
+            results_kept=timedelta(seconds=settings.results_kept_s),
+        )
+        rescue = Rescue(
+            self._ledger, settings.lease_for, hold_unknown=settings.hold_unknown, max_rescues=settings.max_rescues
+        )
+        stand_in = StandIn(self._ledger, self._local_is_served, settings.local_model_wait)
+        return Dispatch(self._ledger, self._doorbell, rescue, stand_in, self._feeds, worker_name(), pace)
+
+    def _local_is_served(self) -> bool:
+        return Step.LOCAL in self._present.steps
+
+    def _final(self, job: Leased, final: FinalJob) -> None:
+        self._tokens.final(job, final)
+        # What waits for Redis is the compact result, not the request with its sources.
+        self._finals.add((job.job_id, job.run, compact(result_of(view_of_final(job, final, datetime.now(UTC))))))
+
+    async def _publish(self, results: Sequence[Rendered]) -> None:
+        await publish_results(self._ledger, self._doorbell, results)
+
+    def _to_check(self, job: Leased) -> None:
+        self._checks.add(_CheckHint(job.request.config.check_step, job.priority > 0, job.job_id))
+
+    async def _hint_checks(self, hints: Sequence[_CheckHint]) -> None:
+        wanted: defaultdict[tuple[Step, bool], list[UUID]] = defaultdict(list)
+        for hint in hints:
+            wanted[hint.step, hint.urgent].append(hint.job_id)
+        for (step, urgent), ids in sorted(wanted.items(), key=lambda one: not one[0][1]):
+            # Where nobody has a model, messages to its workers would lie in Redis for ever.
+            if step is not Step.LOCAL or self._local_is_served():
+                await self._doorbell.hint(step, ids, urgent=urgent)
+
+    async def _reachable(self) -> None:
+        # A write: a ledger that only reads, as in a failover, takes no submission.
+        await self._ledger.beat(worker_name(), self._steps)
+
+    async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
+        tenant = self._settings.tenant
+        batch = new_batch(raw_batch, tenant=tenant, max_queued=self._settings.most_queued(tenant))
+        until = self._loop.time() + LEDGER_PATIENCE_S
+        while True:
+            try:
+                return (await submit(self._ledger, raw_jobs, batch=batch, catalog=self._catalog)).to_json()
+            except LedgerUnavailable:
+                if self._loop.time() >= until:
+                    raise
+            await asyncio.sleep(1)
+
+    async def _drain(self) -> int:
+        until = self._loop.time() + self._settings.drain_s
+        within = timedelta(seconds=self._settings.drain_s)
+        drained = await asyncio.gather(*(feed.drain(within) for feed in self._feeds.values()), return_exceptions=True)
+        for error in drained:
+            if isinstance(error, BaseException):
+                # Whatever broke: the answers are still to be written, and everything else to be closed.
+                log.error("a step could not be drained", exc_info=error)
+        cut = sum(jobs for jobs in drained if not isinstance(jobs, BaseException))
+        try:
+            async with asyncio.timeout_at(max(until, self._loop.time() + CLOSING_S)):
+                await self._stack.aclose()
+        except TimeoutError:
+            # Without an end a supervisor would kill us all the same; the next worker of this home reads the spool.
+            log.critical("the ledger is away: answers that could not be written stay in the spool for the next worker")
+        return cut
+
+
+async def _resign(dispatch: Dispatch) -> None:
+    """Let another worker lead at once; with the ledger away it takes over when the lease has run out."""
+    try:
+        async with asyncio.timeout(LEAVE_S):
+            await dispatch.resign()
+    except (NightdeskError, TimeoutError) as error:
+        log.warning("another worker leads only some seconds later: %s", error)

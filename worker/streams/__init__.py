@@ -1,0 +1,1 @@
+"""Streams: tokens of streamed answers over Redis."""
