@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic import AwareDatetime, Field
 
 from schemas.base import Contract, Usd
+from schemas.failure import FailureKind
 from schemas.states import JobState, Outcome
 
 
@@ -20,6 +21,19 @@ class BatchRequest(Contract):
     deadline: AwareDatetime | None = None
     max_cost_usd: Annotated[Decimal, Field(ge=0, max_digits=12, decimal_places=6)] | None = None
     defaults: dict[str, Any] = Field(default_factory=dict, description="config fields for jobs that do not set them")
+
+
+class LaneStatus(Contract):
+    """A lane of a provider without calls: paused, or its provider is out of reach now."""
+
+    provider: str
+    lane: str
+    model: str = Field(description="empty: all models")
+    since: datetime
+    kind: FailureKind
+    why: str
+    paused: bool = Field(description="false: workers can't reach the provider now, and its jobs wait")
+    mend: str = Field(description="how it goes on")
 
 
 class BatchStatus(Contract):
@@ -45,6 +59,9 @@ class BatchStatus(Contract):
     unpublished: int = Field(description="final jobs whose result is not yet in the result backend")
     possibly_billed_twice: int = Field(
         description="attempts with an unknown or a late outcome whose step was called again"
+    )
+    lanes: tuple[LaneStatus, ...] = Field(
+        default=(), description="lanes of all batches without calls now; filled in by the commands"
     )
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from schemas.batch import BatchStatus
+from schemas.batch import BatchStatus, LaneStatus
 from schemas.states import HeldReason
 from worker.cli.messages import tell
 from worker.cli.output import write_json
@@ -82,16 +82,16 @@ def _document(report: "Report", output: str) -> dict[str, Any]:
         "invalid_lines": [
             {"position": bad.position, "where": bad.place, "message": bad.message} for bad in report.notes.bad
         ],
-        "status": report.status.model_dump(mode="json") if report.status else None,
-        "lanes": [lane_document(lane) for lane in report.lanes],
+        "status": status_document(report.status, report.lanes) if report.status else None,
         "seconds": round(report.seconds, 3),
         "exit_code": report.exit_code,
     }
 
 
-def lane_document(lane: "LaneNotice") -> dict[str, Any]:
-    """A lane without calls, for programs."""
-    return {**asdict(lane), "since": lane.since.isoformat(), "mend": mending(lane)}
+def status_document(status: BatchStatus, lanes: "Sequence[LaneNotice]") -> dict[str, Any]:
+    """The status of a batch with the lanes without calls, for programs."""
+    paused = tuple(LaneStatus(**asdict(lane), mend=mending(lane)) for lane in lanes)
+    return status.model_copy(update={"lanes": paused}).model_dump(mode="json")
 
 
 def sum_up(report: "Report", order: "Order", *, as_json: bool) -> int:

@@ -187,7 +187,8 @@ class LedgerJournal:
             self._on_disk = True
             # What was written to the ledger meanwhile needs no keeping.
             self._kept.update(row.id for row in rows if row.id in self._unwritten)
-            log.warning("%d answers are kept on disk until the ledger is back", len(self._kept))
+            if self._kept:
+                log.warning("%d answers are kept on disk until the ledger is back", len(self._kept))
 
     def _overdue(self) -> list[ClosedAttempt]:
         before = monotonic() - KEEP_AFTER_S

@@ -10,7 +10,7 @@ from worker.cli.interrupts import run_interruptible
 from worker.cli.output import write_json
 from worker.cli.render.batches import show_batch, show_batches
 from worker.cli.session import Session, session
-from worker.cli.summary import lane_document
+from worker.cli.summary import status_document
 from worker.ledger.presence import LaneNotice
 from worker.settings import load_settings
 
@@ -32,8 +32,8 @@ def command(
         found, lanes = run_interruptible(read(desk))
         workers = desk.crew.running()
     if as_json:
-        listed = [status.model_dump(mode="json") for status in found]
-        write_json(listed if chosen is None else {**listed[0], "lanes": [lane_document(lane) for lane in lanes]})
+        documents = [status_document(status, lanes) for status in found]
+        write_json(documents if chosen is None else documents[0])
     elif chosen is None:
         show_batches(found, lanes, workers=len(workers))
     else:
