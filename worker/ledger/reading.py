@@ -185,7 +185,7 @@ def view_of(row: Any) -> JobView:
 
 
 def _status_of(row: Any) -> BatchStatus:
-    return BatchStatus(**{name: getattr(row, name) for name in BatchStatus.model_fields})
+    return BatchStatus(**row._asdict())
 
 
 def _readable(row: Any) -> dict[str, Any]:
