@@ -257,7 +257,7 @@ async def objects(desk: Desk) -> str:
     return "\n\n".join(parts)
 
 
-class Heard(Unheard):
+class JudgeReply(Unheard):
     """What readers of a stream would be sent."""
 
     def __init__(self) -> None:
@@ -269,7 +269,7 @@ class Heard(Unheard):
 
 @example
 async def stream(desk: Desk) -> str:
-    heard = Heard()
+    heard = JudgeReply()
     with scripted(*spaced(TENANT, LANDLORD)):
         result, _ = await desk.answer(config={"provider": "openai", "stream": True}, tokens=heard)
     return block("|".join(heard.pieces) + f"\n{result.response}")

@@ -33,7 +33,7 @@ class Evidence(Contract):
     score: Score | None = None
 
 
-class HeardFrom(Contract):
+class ReusedFrom(Contract):
     """The earlier call that gave a cached judge verdict."""
 
     job_id: UUID
@@ -41,7 +41,7 @@ class HeardFrom(Contract):
     number: int = Field(ge=1, description="of the claim in that call's question")
 
 
-class JudgeWord(Contract):
+class JudgeVerdict(Contract):
     """A judge's own verdict on a claim, before fusion with the other layers."""
 
     verdict: Verdict = Field(
@@ -62,9 +62,9 @@ class Claim(Contract):
     miscited: bool = Field(default=False, description="supported, but only by a source that the claim does not cite")
     evidence: tuple[Evidence, ...] = ()
     checker: str | None = Field(default=None, description="the layer that decided")
-    judge: JudgeWord | None = Field(default=None, description="the judge's own verdict, if it counted")
+    judge: JudgeVerdict | None = Field(default=None, description="the judge's own verdict, if it counted")
     reason: str = ""
-    heard_from: HeardFrom | None = Field(
+    reused_from: ReusedFrom | None = Field(
         default=None, description="source of a cached judge verdict; this job paid nothing for it"
     )
 

@@ -22,7 +22,7 @@ from tasks.answers.postprocess import Processed, postprocess
 from tasks.calls.attempts import failure_of
 from tasks.errors import LedgerError, ServiceUnavailable, Unstorable
 from tasks.grounding import Layers, conclude, look, question_of
-from tasks.grounding.judge import NO_JUDGE, Heard, Question
+from tasks.grounding.judge import NO_JUDGE, JudgeReply, JudgeRequest
 from tasks.grounding.judge.call import Judging
 from tasks.policy.outcome import (
     NO_ANSWER,
@@ -75,7 +75,7 @@ class ToJudge:
     job: Leased
     processed: Processed
     layers: Layers
-    question: Question
+    question: JudgeRequest
     clock: "Clock"
 
 
@@ -143,7 +143,7 @@ def read_and_look(job: Leased, leased_at: float, *, decides: bool = False) -> Re
     return decide(CheckedAnswer(job, completion, processed, grounding), clock)
 
 
-def judged(asking: ToJudge, heard: Heard) -> Result:
+def judged(asking: ToJudge, heard: JudgeReply) -> Result:
     """The job's next write, with what the judge said of its answer."""
     started = perf_counter()
     job = asking.job
@@ -274,8 +274,8 @@ class Check:
         return TimeLimit(0, worker_lost(job).message) if job.rescues > self.max_rescues else self.limit
 
     async def _asked(
-        self, judging: Judging, job: Leased, question: Question
-    ) -> tuple[Question, Heard, Decimal | None] | None:
+        self, judging: Judging, job: Leased, question: JudgeRequest
+    ) -> tuple[JudgeRequest, JudgeReply, Decimal | None] | None:
         try:
             return await judging.ask(job, question, self._thinking)
         except (ServiceUnavailable, LedgerError):
@@ -284,7 +284,7 @@ class Check:
         except Exception as error:
             # The policy: a paid answer is not thrown away because its judge broke; the record says that it did.
             log.exception("the judge of job %s broke", job.job_id)
-            return question, Heard(failure=f"{type(error).__name__}: {error}"), Decimal(0)
+            return question, JudgeReply(failure=f"{type(error).__name__}: {error}"), Decimal(0)
 
     async def _settle(self, job: Leased, result: Result) -> None:
         if not isinstance(result, FinalJob):

@@ -20,7 +20,7 @@ from schemas.states import JobState, Outcome, Step
 from tasks.calls.attempts import MAX_UNKNOWN, OVERTIME_S, failure_of, new_attempt, opened
 from tasks.calls.cancelling import answer_within, finish_first
 from tasks.calls.closing import advance_of, closed, cost_of, cut_off, not_now, outcome_of, spent_of
-from tasks.calls.fallback_chain import Planned, Turns
+from tasks.calls.fallback_chain import FallbackChain, Planned
 from tasks.calls.response_cache import NOBODY, SharePolicy, look_again, wanted
 from tasks.calls.retry import Fail, Fallback, Hold, RetryPolicy, Snooze, decide
 from tasks.errors import ConfigurationError, InputError, LedgerError, ProviderError, ServiceUnavailable, Unstorable
@@ -29,8 +29,11 @@ from tasks.ports import (
     MAX_RESCUES,
     Advance,
     Answered,
+    CacheStatus,
     Call,
     ClosedAttempt,
+    Denied,
+    DenyReason,
     FinalJob,
     Journal,
     Leased,
@@ -39,18 +42,15 @@ from tasks.ports import (
     Limits,
     Listener,
     NewAttempt,
-    NotNow,
     Opened,
     Permit,
     Providers,
     Purpose,
     ShareTerms,
-    Sharing,
     StoredAnswer,
     TokenSink,
     Unheard,
     Unlimited,
-    Why,
     wired,
 )
 from tasks.prompting.correction import active_correction, give_up
@@ -167,7 +167,7 @@ class Generate:
 
     async def _call_in_turn(self, job: Leased, watch: Stopwatch) -> None:
         """Call the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
-        turns = Turns(job, self.providers, watch.planned, self.shares)
+        turns = FallbackChain(job, self.providers, watch.planned, self.shares)
         if turns.spent:
             await self._fail(job, spent_of(job), watch)
             return
@@ -183,9 +183,9 @@ class Generate:
             if share is not None and await self._shared(job, planned, share, watch, turns):
                 return
             permit = await self.limits.permit(job, planned.call)
-            if isinstance(permit, NotNow):
+            if isinstance(permit, Denied):
                 # A busy provider is waited for; one that is down or has no quota left is passed over.
-                if permit.why is not Why.LIMIT and turns.more():
+                if permit.why is not DenyReason.LIMIT and turns.more():
                     turns.passed_over(planned, permit.why.value)
                     continue
                 await self._move(job, not_now(job, permit, called=called))
@@ -200,7 +200,9 @@ class Generate:
             called = True
             more = await self._answer(job, planned, attempt, watch, turns, permit=permit)
 
-    async def _shared(self, job: Leased, planned: Planned, share: ShareTerms, watch: Stopwatch, turns: Turns) -> bool:
+    async def _shared(
+        self, job: Leased, planned: Planned, share: ShareTerms, watch: Stopwatch, turns: FallbackChain
+    ) -> bool:
         """Whether no call is made now: the answer of an identical one was taken, or is waited for."""
         if not (share.within or share.wait):
             return False
@@ -208,19 +210,19 @@ class Generate:
         look = wanted(job, planned.call, attempt, asked_before=tuple(turns.asked), timing_ms=watch.stored(job))
         found = await self.journal.share(look)
         match found.sharing:
-            case Sharing.TAKEN:
+            case CacheStatus.TAKEN:
                 self.to_check(job)
-            case Sharing.UNDER_WAY:
+            case CacheStatus.UNDER_WAY:
                 await self._move(job, look_again(job, found.open_for, self.jitter()))
-            case Sharing.NONE | Sharing.LOST:
+            case CacheStatus.NONE | CacheStatus.LOST:
                 # If lost, someone else has the job now.
-                return found.sharing is Sharing.LOST
+                return found.sharing is CacheStatus.LOST
         return True
 
     async def _not_opened(self, job: Leased, status: Opened) -> None:
         if status is Opened.ANSWERED:
             await self._move(job, Advance(JobState.SCHEDULED, job.request.config.check_step, job.round))
-        elif status is Opened.TWIN:
+        elif status is Opened.DUPLICATE:
             await self._move(job, look_again(job, timedelta(0), self.jitter()))
         elif status is Opened.OVER_BUDGET:
             # There is an answer already: what money comes back is for jobs without one.
@@ -228,7 +230,14 @@ class Generate:
         # LOST: someone else has the job now. HELD: it waits for money.
 
     async def _answer(
-        self, job: Leased, planned: Planned, attempt: NewAttempt, watch: Stopwatch, turns: Turns, *, permit: Permit
+        self,
+        job: Leased,
+        planned: Planned,
+        attempt: NewAttempt,
+        watch: Stopwatch,
+        turns: FallbackChain,
+        *,
+        permit: Permit,
     ) -> bool:
         """Make one call and close its attempt; True if the next provider is to be called."""
         call = planned.call
@@ -317,7 +326,7 @@ class Generate:
         attempt: NewAttempt,
         failure: Failure,
         watch: Stopwatch,
-        turns: Turns,
+        turns: FallbackChain,
         *,
         left: StoredAnswer | None,
         lane_paused: bool,

@@ -207,7 +207,7 @@ def _shown(view: JobView, answer: str) -> str:
 _NOT_COMPACT: dict[str, Any] = {
     "timing_ms": True,
     "provider_snapshot": True,
-    "claims": {"__all__": {"evidence", "heard_from"}},
+    "claims": {"__all__": {"evidence", "reused_from"}},
 }
 
 

@@ -19,6 +19,7 @@ from schemas.record import GenerationRecord, RecordStatus
 from schemas.states import JobState, Outcome, Step
 from tasks.ports import (
     Advance,
+    CacheLookup,
     ClosedAttempt,
     FinalJob,
     Leased,
@@ -29,7 +30,6 @@ from tasks.ports import (
     Purpose,
     ShareTerms,
     StoredAnswer,
-    Wanted,
 )
 
 SOURCE = "The night desk takes the day's copy, checks it, and has it ready by morning."
@@ -124,7 +124,7 @@ def make_terms(what: str = "the same", *, within_s: float = 3_600, wait_s: float
     return ShareTerms(key, timedelta(seconds=within_s), timedelta(seconds=wait_s))
 
 
-def make_wanted(leased: Leased, share: ShareTerms | None = None, **changes: Any) -> Wanted:
+def make_wanted(leased: Leased, share: ShareTerms | None = None, **changes: Any) -> CacheLookup:
     """A look for the answer of an identical call, from a job whose prompt is its own."""
     fields: dict[str, Any] = {
         "attempt": make_attempt(leased, share=share or make_terms(), request_hash=SHARED_REQUEST),
@@ -133,7 +133,7 @@ def make_wanted(leased: Leased, share: ShareTerms | None = None, **changes: Any)
         "timing_ms": {"queue": 1.5, "llm": 0.0, "share_wait": 20.0},
         "then": leased.request.config.check_step,
     }
-    return Wanted(**{**fields, **changes})
+    return CacheLookup(**{**fields, **changes})
 
 
 def make_prompt(query: str = "When is the copy ready?", source: str = SOURCE) -> Prompt:

@@ -7,7 +7,7 @@ from typing import Any
 from schemas.failure import Failure, FailureKind
 from schemas.states import HeldReason, JobState
 from tasks.calls.retry import Decision, Fail, Fallback, Hold, Retry, Snooze
-from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, NotNow, Why
+from tasks.ports import Advance, ClosedAttempt, Denied, DenyReason, Leased, NewAttempt
 from tasks.prompting.correction import give_up
 
 
@@ -71,16 +71,16 @@ def advance_of(decision: Decision, job: Leased) -> Advance | None:
             return None
 
 
-def not_now(job: Leased, told: NotNow, *, called: bool = False) -> Advance:
+def not_now(job: Leased, told: Denied, *, called: bool = False) -> Advance:
     """Where a job waits that may not be called for now; no attempt was made for this, none is spent.
 
     What follows its first attempt (``called``) counts as the wait for another one.
     """
-    held = HeldReason.LANE_PAUSED if told.why is Why.LANE_PAUSED else None
+    held = HeldReason.LANE_PAUSED if told.why is DenyReason.LANE_PAUSED else None
     if held and job.round:
         # There is an answer already: nobody has to mend a lane for a second one.
         return give_up(job, "no calls were made to the provider: its lane is paused")
     # Sent away by a limit, thousands of jobs come and go: that is the straight path, not an event of each.
-    event = None if told.why is Why.LIMIT else "hold" if held else told.why.value
+    event = None if told.why is DenyReason.LIMIT else "hold" if held else told.why.value
     limited = not held and not called and not job.attempts
     return Advance(JobState.SCHEDULED, job.step, job.round, told.delay, held, event, limited=limited)

@@ -23,7 +23,7 @@ class Planned:
 
 
 @dataclass(slots=True)
-class Turns:
+class FallbackChain:
     """The turns of one job at one lease.
 
     Args:

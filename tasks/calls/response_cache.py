@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from schemas.states import JobState, Step
-from tasks.ports import Advance, Call, Leased, NewAttempt, ShareTerms, Wanted
+from tasks.ports import Advance, CacheLookup, Call, Leased, NewAttempt, ShareTerms
 
 EVERYONE = "*"
 """In place of a tenant's name: all of them. Answers are shared within each, never between them."""
@@ -66,7 +66,7 @@ def share_key(tenant: str, call: Call) -> bytes:
 
 def wanted(
     job: Leased, call: Call, attempt: NewAttempt, *, asked_before: tuple[str, ...], timing_ms: dict[str, float]
-) -> Wanted:
+) -> CacheLookup:
     """What to look for, and what a copy of it is to say of this job.
 
     Args:
@@ -84,7 +84,7 @@ def wanted(
         "rate_limits": {},
     }
     timing_ms = {**timing_ms, "llm": 0.0, **_waits(job, timing_ms)}
-    return Wanted(attempt, call.prompt, snapshot, timing_ms, job.request.config.check_step)
+    return CacheLookup(attempt, call.prompt, snapshot, timing_ms, job.request.config.check_step)
 
 
 def _waits(job: Leased, timing_ms: dict[str, float]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from tasks.answers.postprocess import Processed
 from tasks.answers.render import strip_markers
 from tasks.grounding.findings import CheckedClaim, Checker, CheckInput, ClaimFinding
 from tasks.grounding.fusion import attributions, fuse, summed_up
-from tasks.grounding.judge import NO_JUDGE, Heard, JudgeWeights, Question, pose, undecided, verdicts
+from tasks.grounding.judge import NO_JUDGE, JudgeReply, JudgeRequest, JudgeWeights, plan_request, undecided, verdicts
 from tasks.grounding.lexical import Lexical
 from tasks.grounding.local import Local, without_judge
 from tasks.grounding.model import Calibration, shipped
@@ -122,7 +122,7 @@ def look(request: JobRequest, processed: Processed, checkers: Mapping[CheckerNam
     return Layers(request, processed, checkable, tuple(reasons), findings, failed, versions)
 
 
-def question_of(layers: Layers, *, decides: bool = False) -> Question | None:
+def question_of(layers: Layers, *, decides: bool = False) -> JudgeRequest | None:
     """What is to be asked of the judge; None: no judge is wanted, nothing is left open, or it can't be put (``failed``).
 
     ``decides``: the judge gives probabilities and no verdicts.
@@ -132,7 +132,7 @@ def question_of(layers: Layers, *, decides: bool = False) -> Question | None:
         return None
     try:
         left = undecided(layers.claims, layers.findings)
-        return pose(layers.request, layers.claims, left, decides=decides) if left else None
+        return plan_request(layers.request, layers.claims, left, decides=decides) if left else None
     except OutOfTime as error:
         layers.failed[CheckerName.JUDGE.value] = str(error)
         return None
@@ -148,7 +148,7 @@ def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerN
     return conclude(layers, question_of(layers), NO_JUDGE)
 
 
-def conclude(layers: Layers, question: Question | None, heard: Heard) -> Grounding:
+def conclude(layers: Layers, question: JudgeRequest | None, heard: JudgeReply) -> Grounding:
     """One verdict per claim, of all layers and of what the judge said, if it was asked."""
     processed, findings, failed, versions = layers.processed, layers.findings, layers.failed, layers.versions
     if question is not None:
@@ -156,7 +156,7 @@ def conclude(layers: Layers, question: Question | None, heard: Heard) -> Groundi
         try:
             judged, failure = verdicts(layers.request, layers.claims, lexical, question, heard, weights=WEIGHTS)
         except OutOfTime as error:
-            heard = Heard(heard.judge, failure=str(error))
+            heard = JudgeReply(heard.judge, failure=str(error))
             judged, failure = verdicts(layers.request, layers.claims, lexical, question, heard, weights=WEIGHTS)
         findings = {**findings, CheckerName.JUDGE: judged}
         if failure is not None:
@@ -185,7 +185,7 @@ def _dependence() -> float:
     return lexical.dependence if isinstance(lexical, Lexical) else shipped().dependence
 
 
-def _judge_version(judge: str, question: Question) -> str:
+def _judge_version(judge: str, question: JudgeRequest) -> str:
     """Who was asked, by which template, and a digest of its weights if they were fitted."""
     version = f"{judge} by {question.prompt.name}@{question.prompt.version}"
     if (fitted := WEIGHTS.get(judge)) is not None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from schemas.answer import Citation
 from schemas.generation import CheckerName
-from schemas.grounding import Evidence, HeardFrom, JudgeWord, Verdict
+from schemas.grounding import Evidence, JudgeVerdict, ReusedFrom, Verdict
 from schemas.job import JobRequest
 from tasks.grounding.attribution import Attribution
 from tasks.text.sentences import Span
@@ -34,9 +34,9 @@ class ClaimFinding:
     reason: str = ""
     attribution: Attribution | None = None
     """Recall and precision of its citations; only from a layer that reads meaning."""
-    heard_from: HeardFrom | None = None
+    reused_from: ReusedFrom | None = None
     """The call that a reused verdict of a judge came from."""
-    heard: JudgeWord | None = None
+    heard: JudgeVerdict | None = None
     """The judge's own verdict, before it was weighed."""
 
 

@@ -57,7 +57,7 @@ def fuse(text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding]) ->
         checker=decider.value if decider and decided.verdict is not Verdict.UNCHECKED else None,
         judge=heard,
         reason="; ".join(remark for remark in remarks if remark),
-        heard_from=decided.heard_from,
+        reused_from=decided.reused_from,
     )
 
 

@@ -11,10 +11,11 @@ from schemas.generation import Recheck
 from schemas.states import HeldReason, Step
 from tasks.ports.rows import (
     Advance,
+    CachedVerdict,
+    CacheLookup,
+    CacheResult,
     ClosedAttempt,
     FinalJob,
-    HeardBefore,
-    HeardQuery,
     JobDetail,
     JobView,
     Leased,
@@ -23,14 +24,13 @@ from tasks.ports.rows import (
     NewAttempt,
     NewBatch,
     NewJob,
-    NewlyHeard,
+    NewVerdicts,
     OnPage,
     Opened,
     Outlook,
     Receipt,
     RepublishPage,
-    Shared,
-    Wanted,
+    VerdictQuery,
     no_page,
 )
 
@@ -102,7 +102,7 @@ class Ledger(Protocol):
         """
         ...
 
-    async def share(self, wanted: Sequence[Wanted]) -> list[Shared]:
+    async def share(self, wanted: Sequence[CacheLookup]) -> list[CacheResult]:
         """Give jobs the newest whole answer of an identical call of their tenant, where one is stored; in order.
 
         The job gets an attempt of its own that is closed as ``ok``, cost nothing and names the call it is from, and a
@@ -122,11 +122,11 @@ class Ledger(Protocol):
         ...
 
     # what judges said
-    async def heard_before(self, queries: Sequence[HeardQuery]) -> list[dict[bytes, HeardBefore]]:
+    async def find_verdicts(self, queries: Sequence[VerdictQuery]) -> list[dict[bytes, CachedVerdict]]:
         """What judges said of these keys in these batches, one answer per query, in order; what is not there was not heard."""
         ...
 
-    async def note_heard(self, heard: Sequence[NewlyHeard]) -> None:
+    async def store_verdicts(self, heard: Sequence[NewVerdicts]) -> None:
         """Let the batches of these attempts remember what was heard; the first word of a key stays.
 
         An attempt without a completion (never answered, erased, pruned) is passed over. What is noted goes with it.
@@ -322,7 +322,7 @@ class Journal(Protocol):
         """Open one attempt."""
         ...
 
-    async def share(self, wanted: Wanted) -> Shared:
+    async def share(self, wanted: CacheLookup) -> CacheResult:
         """Look for the answer of an identical call, and take it."""
         ...
 
@@ -334,10 +334,10 @@ class Journal(Protocol):
         """Finish one job; True if it was still ours."""
         ...
 
-    async def heard_before(self, query: HeardQuery) -> Mapping[bytes, HeardBefore]:
+    async def find_verdicts(self, query: VerdictQuery) -> Mapping[bytes, CachedVerdict]:
         """What judges said of these keys."""
         ...
 
-    async def note_heard(self, heard: NewlyHeard) -> None:
+    async def store_verdicts(self, heard: NewVerdicts) -> None:
         """Let the batch remember what was heard."""
         ...

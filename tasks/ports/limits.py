@@ -30,7 +30,7 @@ class Permit:
     body_bytes: int = 0
 
 
-class Why(StrEnum):
+class DenyReason(StrEnum):
     """Why a call may not be made now."""
 
     LIMIT = "rate_limit"
@@ -42,10 +42,10 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class NotNow:
+class Denied:
     """No permission: come back after ``delay``, or when the lane goes on."""
 
-    why: Why
+    why: DenyReason
     delay: timedelta
 
 
@@ -60,7 +60,7 @@ class Room:
 class Limits(Protocol):
     """The limits of every provider and model, shared by all workers."""
 
-    async def permit(self, job: Leased, call: Call) -> Permit | NotNow:
+    async def permit(self, job: Leased, call: Call) -> Permit | Denied:
         """Wait for permission, a few seconds at most; raises ``LedgerUnavailable`` when a pause can't be confirmed."""
         ...
 
@@ -80,7 +80,7 @@ class Limits(Protocol):
 class Unlimited(Limits):
     """Permits everything at once: for a step that is run without workers beside it."""
 
-    async def permit(self, job: Leased, call: Call) -> Permit | NotNow:
+    async def permit(self, job: Leased, call: Call) -> Permit | Denied:
         """Permit."""
         return Permit(job.token, call.provider, call.model or "", call.lane, (), 0.0, 0.0)
 

@@ -289,12 +289,12 @@ class Opened(StrEnum):
     """Opened, and heard of so late that the lease may be gone: no call, and the attempt is to be closed.
 
     Also of an attempt that an earlier try wrote, whose commit was not heard of, once the lease is gone."""
-    TWIN = "twin"
+    DUPLICATE = "duplicate"
     """An identical call, by its terms for sharing, is under way or answered meanwhile: look again soon."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CacheLookup:
     """A call that need not be made if the answer of an identical one is stored.
 
     ``attempt`` has terms for sharing and the purpose ``generate``; it is written only if such an answer is taken.
@@ -310,7 +310,7 @@ class Wanted:
     """The step that checks the answer."""
 
 
-class Sharing(StrEnum):
+class CacheStatus(StrEnum):
     """What became of a wanted answer."""
 
     TAKEN = "taken"
@@ -324,10 +324,10 @@ class Sharing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class CacheResult:
     """The answer to a look for an answer; ``open_for`` is how long the identical call has been under way."""
 
-    sharing: Sharing
+    sharing: CacheStatus
     open_for: timedelta = timedelta(0)
 
 
@@ -398,7 +398,7 @@ class FinalJob:
 
 
 @dataclass(frozen=True, slots=True)
-class HeardQuery:
+class VerdictQuery:
     """Keys (32 bytes each) of what a batch may have heard of a judge."""
 
     batch_id: UUID
@@ -406,7 +406,7 @@ class HeardQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class HeardBefore:
+class CachedVerdict:
     """Where a judge's word stands: in the reply to a job's attempt, under a number."""
 
     attempt_id: UUID
@@ -416,7 +416,7 @@ class HeardBefore:
 
 
 @dataclass(frozen=True, slots=True)
-class NewlyHeard:
+class NewVerdicts:
     """What a stored reply says that counts: key and number of each claim."""
 
     attempt_id: UUID

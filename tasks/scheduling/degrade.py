@@ -17,7 +17,7 @@ ROWS = 2_000
 
 
 @dataclass(slots=True)
-class StandIn:
+class ModelFallback:
     """Leaves the jobs of the step ``local`` to ``check`` once nobody has served theirs for a while without a break.
 
     There the record says which layer is missing, as of any layer that a worker has not got: a paid answer is neither

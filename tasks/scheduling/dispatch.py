@@ -9,7 +9,7 @@ from datetime import timedelta
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
 from tasks.ports import Doorbell, Ledger, Outlook
-from tasks.scheduling.degrade import StandIn
+from tasks.scheduling.degrade import ModelFallback
 from tasks.scheduling.feed import Feed
 from tasks.scheduling.outbox import Outbox
 from tasks.scheduling.rescue import Rescue
@@ -61,7 +61,7 @@ class Dispatch:
     ledger: Ledger
     doorbell: Doorbell
     rescue: Rescue
-    stand_in: StandIn
+    stand_in: ModelFallback
     feeds: Mapping[Step, Feed]
     worker: str
     pace: Pace = field(default_factory=Pace)

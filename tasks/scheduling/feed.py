@@ -54,7 +54,7 @@ LEDGER_PAUSE = timedelta(seconds=1)
 """Between tries while the ledger can't be reached."""
 
 
-class Keeper(Protocol):
+class LeaseHolder(Protocol):
     """Renews the leases of running jobs and says which are lost."""
 
     def hold(self, key: LeaseKey, lost: Callable[[], None]) -> None:
@@ -89,7 +89,7 @@ class Feed:
         worker: str,
         lease_for: timedelta,
         ledger: Ledger,
-        keeper: Keeper,
+        keeper: LeaseHolder,
         run: Callable[[Leased], Awaitable[None]],
         permitted: Callable[[], Room | None] = lambda: None,
         load: Load | None = None,

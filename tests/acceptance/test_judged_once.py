@@ -79,16 +79,16 @@ def test_equal_claims_of_a_batch_are_asked_about_once_by_all_workers(system: Sys
 
     claims = system.rows(
         """SELECT j.position, j.outcome, j.cost_usd, c ->> 'text', c ->> 'verdict', c ->> 'checker',
-                  (c #>> '{evidence,0,start}')::int, (c #>> '{evidence,0,end}')::int, c #>> '{heard_from,job_id}'
+                  (c #>> '{evidence,0,start}')::int, (c #>> '{evidence,0,end}')::int, c #>> '{reused_from,job_id}'
            FROM job j JOIN generation_record g ON g.job_id = j.id, jsonb_array_elements(g.grounding -> 'claims') c
            WHERE j.batch_id = %s ORDER BY 1""",
         batch,
     )
     assert len(claims) == 40
-    for position, outcome, _, text, *judged, start, end, heard_from in claims:
+    for position, outcome, _, text, *judged, start, end, reused_from in claims:
         assert (outcome, *judged) == ("answered", "supported", "judge")
         assert SOURCE[start:end] == QUOTES[CLAIMS.index(text)]
-        assert (heard_from == str(ids[0])) is (text == CLAIMS[0] and position > 0)
+        assert (reused_from == str(ids[0])) is (text == CLAIMS[0] and position > 0)
     paid = {position for position, _, cost, *_ in claims if cost}
     assert len(paid) == 2
     assert system.one("SELECT count(*) FROM attempt") == 3

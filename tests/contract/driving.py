@@ -8,7 +8,7 @@ from uuid import UUID
 
 from schemas.job import JobRequest
 from schemas.states import JobState, Step
-from tasks.ports import JobView, Leased, Ledger, NewAttempt, NewBatch, NewlyHeard, Opened, Receipt, Sharing
+from tasks.ports import CacheStatus, JobView, Leased, Ledger, NewAttempt, NewBatch, NewVerdicts, Opened, Receipt
 from tests.builders import (
     SHARED_REQUEST,
     closed_ok,
@@ -86,7 +86,7 @@ async def heard(ledger: Ledger, leased: Leased, *words: str, reply: str = "verdi
     attempt = await open_one(ledger, leased)
     await ledger.close_attempts([closed_ok(leased, attempt, reply)])
     numbers = tuple((key(word), number) for number, word in enumerate(words, start=1))
-    await ledger.note_heard([NewlyHeard(attempt.id, numbers)])
+    await ledger.store_verdicts([NewVerdicts(attempt.id, numbers)])
     return attempt
 
 
@@ -136,7 +136,7 @@ async def answered(ledger: Ledger, leased: Leased | None = None, **answer: Any) 
     return leased, attempt
 
 
-async def look(ledger: Ledger, leased: Leased, **terms: Any) -> Sharing:
+async def look(ledger: Ledger, leased: Leased, **terms: Any) -> CacheStatus:
     """Look for the answer of an identical call."""
     (found,) = await ledger.share([make_wanted(leased, make_terms(**terms))])
     return found.sharing

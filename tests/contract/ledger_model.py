@@ -10,7 +10,7 @@ from schemas.failure import FailureKind
 from schemas.prompt import Correction
 from schemas.states import ACTIVE_STATES, HeldReason, JobState, Outcome, Step
 from tasks.calls.response_cache import MOST_FAILED
-from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, Opened, Purpose, Sharing
+from tasks.ports import Advance, CacheStatus, ClosedAttempt, Leased, NewAttempt, Opened, Purpose
 from tests.builders import closed_error, closed_ok, closed_unknown, later, make_answer, to_check, totals
 
 _DELAY = timedelta(seconds=30)
@@ -167,7 +167,7 @@ class Model:
         if call.key in job.winners:
             return Opened.ANSWERED, call
         if new.share is not None and (self.shareable() or self.under_way(job)):
-            return Opened.TWIN, call
+            return Opened.DUPLICATE, call
         total = self.reserved_usd(job.batch_id) + self.spent_usd(job.batch_id) + new.reserved_usd
         if ceiling is not None and total > ceiling:
             if any(one.open and one.attempt.token == job.token for one in job.calls):
@@ -260,21 +260,21 @@ class Model:
         waits = job.deadline is None and failed < MOST_FAILED and not answered
         return waits and any(call.open for call in others)
 
-    def share(self, leased: Leased, new: NewAttempt) -> Sharing:
+    def share(self, leased: Leased, new: NewAttempt) -> CacheStatus:
         """What must become of a look for an answer; takes it if there is one."""
         job = self.holder(leased)
         if job is None or job.step is not Step.GENERATE:
-            return Sharing.LOST
+            return CacheStatus.LOST
         call = Call(leased, replace(new, share=None), "ok", cost_usd=Decimal(0), answered=True)
         if call.key in job.winners:
-            return Sharing.NONE
+            return CacheStatus.NONE
         if not self.shareable():
-            return Sharing.UNDER_WAY if self.under_way(job) else Sharing.NONE
+            return CacheStatus.UNDER_WAY if self.under_way(job) else CacheStatus.NONE
         job.calls.append(call)
         job.winners[call.key] = new.id
         job.step, job.needs = Step.CHECK, None
         job.goes(JobState.AVAILABLE)
-        return Sharing.TAKEN
+        return CacheStatus.TAKEN
 
     def close(self, call: Call, closed: ClosedAttempt) -> bool:
         """Close a call, late or again; whether the job moves on."""

@@ -6,7 +6,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from tasks.ports import HeardBefore, HeardQuery, Ledger, NewlyHeard
+from tasks.ports import CachedVerdict, Ledger, NewVerdicts, VerdictQuery
 from tests.builders import closed_unknown, make_batch, new_id
 from tests.contract.conftest import Subject
 from tests.contract.driving import ACTOR, checking, finish, generate, heard, key, open_one, submit_and_take
@@ -18,33 +18,33 @@ async def test_what_was_heard_is_found_by_its_batch_and_key(ledger: Ledger) -> N
     told = await heard(ledger, first, "a", "b", reply="one")
     other = await heard(ledger, second, "b", "c", reply="two")
 
-    mine, theirs, none = await ledger.heard_before(
+    mine, theirs, none = await ledger.find_verdicts(
         [
-            HeardQuery(first.batch_id, (key("a"), key("b"), key("c"))),
-            HeardQuery(second.batch_id, (key("c"), key("b"))),
-            HeardQuery(new_id(), (key("a"), key("b"))),
+            VerdictQuery(first.batch_id, (key("a"), key("b"), key("c"))),
+            VerdictQuery(second.batch_id, (key("c"), key("b"))),
+            VerdictQuery(new_id(), (key("a"), key("b"))),
         ]
     )
 
     assert mine == {
-        key("a"): HeardBefore(told.id, first.job_id, 1, "one"),
-        key("b"): HeardBefore(told.id, first.job_id, 2, "one"),
+        key("a"): CachedVerdict(told.id, first.job_id, 1, "one"),
+        key("b"): CachedVerdict(told.id, first.job_id, 2, "one"),
     }
     assert theirs == {
-        key("b"): HeardBefore(other.id, second.job_id, 1, "two"),
-        key("c"): HeardBefore(other.id, second.job_id, 2, "two"),
+        key("b"): CachedVerdict(other.id, second.job_id, 1, "two"),
+        key("c"): CachedVerdict(other.id, second.job_id, 2, "two"),
     }
     assert none == {}
-    assert await ledger.heard_before([]) == []
+    assert await ledger.find_verdicts([]) == []
 
 
 async def test_the_first_word_of_a_key_stays_and_saying_it_again_changes_nothing(ledger: Ledger) -> None:
     batch = make_batch()
     first = await checking(ledger, batch)
     told = await heard(ledger, first, "a")
-    await ledger.note_heard([NewlyHeard(told.id, ((key("a"), 7), (key("b"), 3)))])
+    await ledger.store_verdicts([NewVerdicts(told.id, ((key("a"), 7), (key("b"), 3)))])
 
-    (found,) = await ledger.heard_before([HeardQuery(first.batch_id, (key("a"), key("b")))])
+    (found,) = await ledger.find_verdicts([VerdictQuery(first.batch_id, (key("a"), key("b")))])
 
     assert {one: before.number for one, before in found.items()} == {key("a"): 1, key("b"): 3}
 
@@ -56,10 +56,10 @@ async def test_an_attempt_without_a_judges_answer_has_said_nothing(ledger: Ledge
     lost = await open_one(ledger, waiting)
     await ledger.close_attempts([closed_unknown(waiting, lost)])
 
-    await ledger.note_heard([NewlyHeard(one, ((key("a"), 1),)) for one in (generated.id, lost.id, new_id())])
+    await ledger.store_verdicts([NewVerdicts(one, ((key("a"), 1),)) for one in (generated.id, lost.id, new_id())])
 
-    asked = [HeardQuery(batch_id, (key("a"),)) for batch_id in (leased.batch_id, waiting.batch_id)]
-    assert await ledger.heard_before(asked) == [{}, {}]
+    asked = [VerdictQuery(batch_id, (key("a"),)) for batch_id in (leased.batch_id, waiting.batch_id)]
+    assert await ledger.find_verdicts(asked) == [{}, {}]
 
 
 @pytest.mark.parametrize("subject", ["postgres"], indirect=True)
@@ -75,9 +75,9 @@ async def test_what_was_heard_is_gone_with_the_job_it_was_said_to(
 
     await (ledger.erase([leased.job_id], ACTOR) if verb == "erase" else ledger.delete([leased.job_id]))
 
-    assert await ledger.heard_before([HeardQuery(leased.batch_id, (key("a"),))]) == [{}]
+    assert await ledger.find_verdicts([VerdictQuery(leased.batch_id, (key("a"),))]) == [{}]
     with psycopg.connect(postgres_database_url) as connection:
-        assert connection.execute("SELECT count(*) FROM heard_verdict").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM judge_verdict").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("subject", ["postgres"], indirect=True)
@@ -91,7 +91,7 @@ async def test_what_is_noted_while_its_job_is_erased_is_not_left_behind(
     await finish(ledger, leased)
     async with await psycopg.AsyncConnection.connect(postgres_database_url) as writer:
         # Noted, and not committed yet: the erasure has to wait for it, and to see it then.
-        await writer.execute("INSERT INTO heard_verdict SELECT %s, %s, %s, 1", (leased.batch_id, key("a"), told.id))
+        await writer.execute("INSERT INTO judge_verdict SELECT %s, %s, %s, 1", (leased.batch_id, key("a"), told.id))
         erasing = asyncio.create_task(ledger.erase([leased.job_id], ACTOR))
         done, _ = await asyncio.wait([erasing], timeout=timedelta(milliseconds=200).total_seconds())
         assert not done
@@ -99,4 +99,4 @@ async def test_what_is_noted_while_its_job_is_erased_is_not_left_behind(
     await erasing
 
     with psycopg.connect(postgres_database_url) as connection:
-        assert connection.execute("SELECT count(*) FROM heard_verdict").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM judge_verdict").fetchone() == (0,)

@@ -8,7 +8,7 @@ import pytest
 
 from schemas.completion import Completion, FinishReason, ProviderSnapshot, SharedFrom, Usage
 from schemas.states import JobState, Step
-from tasks.ports import Leased, Ledger, Opened, Shared, Sharing
+from tasks.ports import CacheResult, CacheStatus, Leased, Ledger, Opened
 from tests.builders import (
     closed_ok,
     closed_unknown,
@@ -40,7 +40,7 @@ from tests.contract.driving import (
 )
 from worker.ledger.postgres import PostgresLedger
 
-NONE, LOST, TAKEN = Sharing.NONE, Sharing.LOST, Sharing.TAKEN
+NONE, LOST, TAKEN = CacheStatus.NONE, CacheStatus.LOST, CacheStatus.TAKEN
 
 
 # ---- what is taken ---------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ async def test_the_answer_of_an_identical_call_is_taken_at_no_cost(ledger: Ledge
     second = await submit_and_take(ledger)
     wanted = make_wanted(second)
 
-    assert await ledger.share([wanted]) == [Shared(TAKEN)]
+    assert await ledger.share([wanted]) == [CacheResult(TAKEN)]
 
     moved = await view(ledger, second.job_id)
     assert (moved.state, moved.step, moved.cost_usd) == (JobState.AVAILABLE, Step.CHECK, 0)
@@ -105,7 +105,7 @@ async def test_what_is_taken_goes_to_the_step_that_has_the_checkers(ledger: Ledg
     await answered(ledger)
     second = await submit_and_take(ledger, make_request(config={"checkers": ["lexical", "local"]}))
 
-    assert await ledger.share([make_wanted(second)]) == [Shared(TAKEN)]
+    assert await ledger.share([make_wanted(second)]) == [CacheResult(TAKEN)]
 
     assert (await view(ledger, second.job_id)).step is Step.LOCAL
 
@@ -221,7 +221,7 @@ async def test_said_again_after_a_commit_that_was_not_heard_of_it_changes_nothin
     await ledger.share([wanted])
     before = await ledger.job_detail(leased.job_id)
 
-    assert await ledger.share([wanted]) == [Shared(TAKEN)]
+    assert await ledger.share([wanted]) == [CacheResult(TAKEN)]
 
     assert await ledger.job_detail(leased.job_id) == before
 

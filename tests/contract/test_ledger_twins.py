@@ -9,7 +9,7 @@ import pytest
 from schemas.failure import FailureKind
 from tasks.calls.response_cache import MOST_FAILED
 from tasks.errors import Unstorable
-from tasks.ports import Leased, Ledger, Opened, Sharing
+from tasks.ports import CacheStatus, Leased, Ledger, Opened
 from tests.builders import (
     SHARED_REQUEST,
     closed_error,
@@ -33,7 +33,7 @@ from tests.contract.driving import (
     take,
 )
 
-NONE, TAKEN, UNDER_WAY = Sharing.NONE, Sharing.TAKEN, Sharing.UNDER_WAY
+NONE, TAKEN, UNDER_WAY = CacheStatus.NONE, CacheStatus.TAKEN, CacheStatus.UNDER_WAY
 
 
 async def test_a_call_under_way_is_waited_for_and_then_taken_from(ledger: Ledger, clock: Clock) -> None:
@@ -44,10 +44,10 @@ async def test_a_call_under_way_is_waited_for_and_then_taken_from(ledger: Ledger
     (found,) = await ledger.share([make_wanted(second)])
     assert found.sharing is UNDER_WAY
     assert 2 * SECOND <= found.open_for < 12 * SECOND
-    assert await ledger.open_attempts([make_attempt(second, share=make_terms())]) == [Opened.TWIN]
+    assert await ledger.open_attempts([make_attempt(second, share=make_terms())]) == [Opened.DUPLICATE]
     await ledger.close_attempts([closed_ok(first, attempt, then=to_check(first))])
     # Answered between the look and the call: looked for again, not called.
-    assert await ledger.open_attempts([make_attempt(second, share=make_terms())]) == [Opened.TWIN]
+    assert await ledger.open_attempts([make_attempt(second, share=make_terms())]) == [Opened.DUPLICATE]
 
     assert await look(ledger, second) is TAKEN
     await sound(ledger)
@@ -58,7 +58,7 @@ async def test_of_identical_calls_that_come_together_one_is_opened(ledger: Ledge
     terms = [make_terms("a"), make_terms("b"), make_terms("a"), make_terms("a", wait_s=0)]
     attempts = [make_attempt(one, share=share) for one, share in zip(leased, terms, strict=True)]
 
-    assert await ledger.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, Opened.TWIN, Opened.OPENED]
+    assert await ledger.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, Opened.DUPLICATE, Opened.OPENED]
 
 
 @pytest.mark.parametrize("subject", ["postgres"], indirect=True)
@@ -76,7 +76,7 @@ async def test_of_identical_calls_of_many_processes_one_is_opened(ledger: Ledger
         orders = [terms, terms[::-1], [terms[1], terms[0], terms[2]]]
         statuses = await asyncio.gather(*map(opened, groups, orders))
 
-        assert sorted(one for group in statuses for one in group) == [Opened.OPENED] * 3 + [Opened.TWIN] * 6
+        assert sorted(one for group in statuses for one in group) == [Opened.DUPLICATE] * 6 + [Opened.OPENED] * 3
 
 
 @pytest.mark.parametrize("how", [closed_error, closed_unknown])

@@ -19,15 +19,15 @@ from worker.limits.bucket import (
     LEAST_FACTOR,
     SLICES,
     SLOT_KEPT_S,
-    Ask,
-    Book,
-    Notice,
-    Order,
-    Reply,
-    Settlement,
+    Acquire,
+    Bucket,
+    Exchange,
+    ExchangeReply,
+    Feedback,
+    Release,
 )
-from worker.limits.rates import Terms
-from worker.limits.redis_bucket import SharedBooks
+from worker.limits.rates import Rates
+from worker.limits.redis_bucket import RedisBuckets
 
 START = 1_790_000_000.0
 
@@ -35,7 +35,7 @@ START = 1_790_000_000.0
 class Account:
     """An account with a clock."""
 
-    def __init__(self, exchange: Callable[[Order], Reply], set_clock: Callable[[float], object]) -> None:
+    def __init__(self, exchange: Callable[[Exchange], ExchangeReply], set_clock: Callable[[float], object]) -> None:
         self._exchange = exchange
         self._set_clock = set_clock
         self.now = START
@@ -47,21 +47,21 @@ class Account:
 
     def order(
         self,
-        terms: Terms,
-        *asks: Ask,
-        settle: tuple[Settlement, ...] = (),
-        held: tuple[Ask, ...] = (),
+        terms: Rates,
+        *asks: Acquire,
+        settle: tuple[Release, ...] = (),
+        held: tuple[Acquire, ...] = (),
         **notice: Any,
-    ) -> Reply:
-        return self._exchange(Order(terms, asks, settle, Notice(**notice), tuple(one.id for one in held)))
+    ) -> ExchangeReply:
+        return self._exchange(Exchange(terms, asks, settle, Feedback(**notice), tuple(one.id for one in held)))
 
 
 @pytest.fixture(params=["memory", "redis"])
 def account(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
     if request.param == "memory":
         clock = [START]
-        book = Book(lambda: clock[0])
-        yield Account(book.exchange, lambda at: clock.__setitem__(0, at))
+        bucket = Bucket(lambda: clock[0])
+        yield Account(bucket.exchange, lambda at: clock.__setitem__(0, at))
         return
     servers: Servers = request.getfixturevalue("servers")
     script = shared_module._script().replace("redis.call('TIME')", "{redis.call('GET', 'test:clock'), '0'}")
@@ -70,26 +70,27 @@ def account(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     with redis.Redis.from_url(servers.redis_url) as client, asyncio.Runner() as runner:
         client.flushall()
 
-        async def make() -> SharedBooks:
-            return SharedBooks(servers.redis_url)
+        async def make() -> RedisBuckets:
+            return RedisBuckets(servers.redis_url)
 
-        books = runner.run(make())
+        buckets = runner.run(make())
         yield Account(
-            lambda order: runner.run(books.exchange("p", "m/{1}", order)), lambda at: client.set("test:clock", repr(at))
+            lambda order: runner.run(buckets.exchange("p", "m/{1}", order)),
+            lambda at: client.set("test:clock", repr(at)),
         )
-        runner.run(books.close())
+        runner.run(buckets.close())
 
 
-def ask(requests: float = 1, tokens: float = 0, *, urgent: bool = False) -> Ask:
-    return Ask(uuid4(), urgent, (requests, tokens, 0.0, 0.0))
+def ask(requests: float = 1, tokens: float = 0, *, urgent: bool = False) -> Acquire:
+    return Acquire(uuid4(), urgent, (requests, tokens, 0.0, 0.0))
 
 
-def terms(requests: float = 0, tokens: float = 0, concurrency: int = 0) -> Terms:
-    return Terms((requests, tokens, 0.0, 0.0), concurrency, 60.0)
+def terms(requests: float = 0, tokens: float = 0, concurrency: int = 0) -> Rates:
+    return Rates((requests, tokens, 0.0, 0.0), concurrency, 60.0)
 
 
 def drain(
-    account: Account, rules: Terms, seconds: float, make: Callable[[], Ask], step: float = 0.1
+    account: Account, rules: Rates, seconds: float, make: Callable[[], Acquire], step: float = 0.1
 ) -> list[tuple[float, float]]:
     """Ask as often as a busy worker would; returns when each call was granted, with its heaviest weight."""
     granted: list[tuple[float, float]] = []
@@ -119,7 +120,7 @@ def worst_window(granted: list[tuple[float, float]], period: float = 60.0) -> fl
     ],
 )
 def test_no_window_holds_more_than_the_limit_and_nearly_all_of_it_is_used(
-    account: Account, rules: Terms, make: Callable[[], Ask], limit: float
+    account: Account, rules: Rates, make: Callable[[], Acquire], limit: float
 ) -> None:
     granted = drain(account, rules, 150, make, step=0.25)
     assert worst_window(granted) <= limit
@@ -146,11 +147,11 @@ def test_actual_use_corrects_what_was_reserved(account: Account) -> None:
     at = account.order(rules, first).at_s
     account.later(5)
     assert account.order(rules, ask(tokens=500)).granted == 0
-    back = Settlement(first.id, at, (0.0, -850.0, 0.0, 0.0))
+    back = Release(first.id, at, (0.0, -850.0, 0.0, 0.0))
     assert account.order(rules, ask(tokens=500), settle=(back,)).granted == 1
     account.later(30)
     assert account.order(rules, ask(tokens=500)).granted == 0
-    more = Settlement(first.id, at, (0.0, 300.0, 0.0, 0.0))
+    more = Release(first.id, at, (0.0, 300.0, 0.0, 0.0))
     assert account.order(rules, settle=(more,)).granted == 0
     account.later(25.6)
     # What the first call used has left the window, corrections included.
@@ -183,7 +184,7 @@ def test_slots_are_counted_given_back_and_kept_while_they_are_named(account: Acc
     first, second, third = ask(), ask(), ask()
     assert account.order(rules, first, second, ask()).granted == 2
     assert account.order(rules, ask()).why == "slots"
-    ended = Settlement(first.id, START, (0.0,) * 4)
+    ended = Release(first.id, START, (0.0,) * 4)
     assert account.order(rules, third, settle=(ended,)).granted == 1
     for _ in range(5):
         account.later(SLOT_KEPT_S - 0.1)
@@ -203,8 +204,8 @@ def test_who_names_a_call_whose_slot_was_lost_has_it_again_before_others(account
     assert account.order(rules, other).granted == 1
     # Thawed: both calls are under way, and nothing begins before both have ended.
     assert account.order(rules, ask(), held=(frozen,)).granted == 0
-    assert account.order(rules, ask(), settle=(Settlement(other.id, START, (0.0,) * 4),)).granted == 0
-    assert account.order(rules, ask(), settle=(Settlement(frozen.id, START, (0.0,) * 4),)).granted == 1
+    assert account.order(rules, ask(), settle=(Release(other.id, START, (0.0,) * 4),)).granted == 0
+    assert account.order(rules, ask(), settle=(Release(frozen.id, START, (0.0,) * 4),)).granted == 1
 
 
 def test_a_refusal_cuts_the_limit_once_and_it_grows_back_slowest_where_it_was_refused(account: Account) -> None:

@@ -32,9 +32,9 @@ from worker.doctor.workers import count_listeners
 from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import head_revision
-from worker.limits.bucket import Notice, Order
-from worker.limits.rates import Terms
-from worker.limits.redis_bucket import SharedBooks
+from worker.limits.bucket import Exchange, Feedback
+from worker.limits.rates import Rates
+from worker.limits.redis_bucket import RedisBuckets
 
 
 class Patient:
@@ -442,12 +442,12 @@ def test_money_that_does_not_add_up_is_found_when_asked_for(patient: Patient) ->
 
 def test_a_broken_provider_and_a_lowered_limit_are_found_in_redis(patient: Patient) -> None:
     async def happen() -> None:
-        books = SharedBooks(patient.servers.redis_url)
-        limited = Terms((100.0, 0.0, 0.0, 0.0))
-        await books.exchange("my/own", "m {1}", Order(limited, notice=Notice(trip=True)))
-        await books.exchange("openai", "gpt", Order(limited, notice=Notice(cut=True, pause_s=60.0)))
-        await books.exchange("fine", "", Order(limited))
-        await books.close()
+        buckets = RedisBuckets(patient.servers.redis_url)
+        limited = Rates((100.0, 0.0, 0.0, 0.0))
+        await buckets.exchange("my/own", "m {1}", Exchange(limited, notice=Feedback(trip=True)))
+        await buckets.exchange("openai", "gpt", Exchange(limited, notice=Feedback(cut=True, pause_s=60.0)))
+        await buckets.exchange("fine", "", Exchange(limited))
+        await buckets.close()
 
     with redis.Redis.from_url(patient.servers.redis_url) as client:
         client.flushall()

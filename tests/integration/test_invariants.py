@@ -9,7 +9,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import namedtuple_row
 
 from schemas.states import Step
-from tasks.ports import Ledger, Sharing
+from tasks.ports import CacheStatus, Ledger
 from tests.builders import closed_ok, make_attempt, make_request, make_terms, make_wanted, to_check
 from tests.contract.driving import (
     ACTOR,
@@ -49,7 +49,7 @@ BREAKS: dict[str, str] = {
     "one_winner": "INSERT INTO completion SELECT (SELECT id FROM attempt WHERE outcome IS NULL LIMIT 1), job_id, run, "
     "round, purpose, won, stored_at, raw, finish_reason, parsed, prompt FROM completion LIMIT 1",
     "winner_is_whole": "UPDATE completion SET finish_reason = 'interrupted'",
-    "heard_in_its_own_batch": "UPDATE heard_verdict SET batch_id = gen_random_uuid()",
+    "verdict_in_its_own_batch": "UPDATE judge_verdict SET batch_id = gen_random_uuid()",
     "paid_answer_is_kept": "DELETE FROM completion",
     "answered_job_has_answer": "UPDATE completion SET won = false",
     "shared_answer_was_paid_by_another": "UPDATE attempt SET request_hash = 'x' WHERE shared_from IS NOT NULL",
@@ -89,7 +89,7 @@ async def share(ledger: Ledger) -> None:
     await ledger.close_attempts([closed_ok(first, attempt, then=to_check(first))])
     second = await submit_and_take(ledger)
     same = make_attempt(second, share=make_terms(), request_hash=attempt.request_hash)
-    assert [one.sharing for one in await ledger.share([make_wanted(second, attempt=same)])] == [Sharing.TAKEN]
+    assert [one.sharing for one in await ledger.share([make_wanted(second, attempt=same)])] == [CacheStatus.TAKEN]
     await finish(ledger, await take_one(ledger, first.job_id, Step.CHECK))
 
 

@@ -16,7 +16,7 @@ from tests.builders import make_batch, make_jobs, make_request
 from tests.patience import stretched, until
 from worker.ledger.postgres import PostgresLedger
 from worker.process import lease_renewer as module
-from worker.process.lease_renewer import LeaseKeeper
+from worker.process.lease_renewer import LeaseRenewer
 
 LEASE = timedelta(seconds=stretched(0.8))
 
@@ -63,8 +63,8 @@ def eventually(true: Callable[[], bool]) -> None:
     assert until(true, 10)
 
 
-def started(database_url: str, loop: Loop, dead: Callable[[], None] | None = None) -> LeaseKeeper:
-    keeper = LeaseKeeper(database_url, LEASE, loop.loop, dead=dead)
+def started(database_url: str, loop: Loop, dead: Callable[[], None] | None = None) -> LeaseRenewer:
+    keeper = LeaseRenewer(database_url, LEASE, loop.loop, dead=dead)
     loop.loop.call_soon_threadsafe(keeper.start)
     return keeper
 

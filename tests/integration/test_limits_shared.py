@@ -12,10 +12,10 @@ from tasks.ports import Permit
 from tests.servers import Servers
 from tests.unit.worker.limits.test_desk import PausedLanes, completion, make_call, make_leased
 from worker.limits import failover as accounts_module
-from worker.limits.bucket import Order, Reply
+from worker.limits.bucket import Exchange, ExchangeReply
 from worker.limits.lanes import Lanes
-from worker.limits.rate_limiter import LimitDesk
-from worker.limits.redis_bucket import SharedBooks
+from worker.limits.rate_limiter import RateLimiter
+from worker.limits.redis_bucket import RedisBuckets
 from worker.settings import Settings
 
 WORKERS = 4
@@ -25,14 +25,14 @@ PERIOD_S = 1.0
 class Switched:
     """The shared accounts, until Redis is away."""
 
-    def __init__(self, books: SharedBooks) -> None:
-        self.books = books
+    def __init__(self, buckets: RedisBuckets) -> None:
+        self.buckets = buckets
         self.away = False
 
-    async def exchange(self, provider: str, model: str, order: Order) -> Reply:
+    async def exchange(self, provider: str, model: str, order: Exchange) -> ExchangeReply:
         if self.away:
             raise BrokerUnavailable("switched off")
-        return await self.books.exchange(provider, model, order)
+        return await self.buckets.exchange(provider, model, order)
 
 
 @pytest.fixture
@@ -46,10 +46,10 @@ async def work(
     redis_url: str, settings: Settings, seconds: float, sizes: Iterator[int], *, cut_at_s: float
 ) -> list[tuple[float, int]]:
     """Four busy workers; returns when each permit was taken, by the account's clock, with the call's tokens."""
-    books = SharedBooks(redis_url)
-    switched = Switched(books)
+    buckets = RedisBuckets(redis_url)
+    switched = Switched(buckets)
     desks = [
-        LimitDesk(
+        RateLimiter(
             settings, switched, Lanes(PausedLanes()), workers=lambda: WORKERS, slots=100, on_room=lambda: None,
             period_s=PERIOD_S, settle_s=0.0,
         )
@@ -58,24 +58,24 @@ async def work(
     job = await make_leased()
     taken: list[tuple[float, int]] = []
 
-    async def busy(desk: LimitDesk) -> None:
+    async def busy(limiter: RateLimiter) -> None:
         while True:
             tokens = next(sizes)
-            permit = await desk.permit(job, make_call(body=b"x" * 4 * tokens))
+            permit = await limiter.permit(job, make_call(body=b"x" * 4 * tokens))
             if isinstance(permit, Permit):
                 taken.append((permit.taken_at_s, tokens))
-                desk.answered(permit, completion(input_tokens=tokens))
+                limiter.answered(permit, completion(input_tokens=tokens))
 
-    tasks = [asyncio.create_task(busy(desk)) for desk in desks for _ in range(6)]
+    tasks = [asyncio.create_task(busy(limiter)) for limiter in desks for _ in range(6)]
     await asyncio.sleep(cut_at_s)
     switched.away = True
     await asyncio.sleep(seconds - cut_at_s)
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
-    for desk in desks:
-        await desk.close()
-    await books.close()
+    for limiter in desks:
+        await limiter.close()
+    await buckets.close()
     return sorted(taken)
 
 

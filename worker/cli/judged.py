@@ -11,7 +11,7 @@ from tasks.ports import JobView
 def judged_rows(view: JobView) -> Iterator[dict[str, Any]]:
     """A row for each claim of a final job that a judge decided: claim, evidence, verdict, probability, judge.
 
-    ``heard_from`` is the attempt of the call where the judge was not asked again for this job; None: it was asked.
+    ``reused_from`` is the attempt of the call where the judge was not asked again for this job; None: it was asked.
 
     The claim stands as it does in the response, the evidence in the words of the sources, best first; none where
     neither the judge nor the words found any place. Verdict and probability are those of all layers together; what the
@@ -35,7 +35,7 @@ def judged_rows(view: JobView) -> Iterator[dict[str, Any]]:
                 "before": claim.judge.before if claim.judge else None,
                 "lexical": grounding.checkers.get("lexical"),
                 "local": grounding.checkers.get("local"),
-                "heard_from": str(claim.heard_from.attempt_id) if claim.heard_from else None,
+                "reused_from": str(claim.reused_from.attempt_id) if claim.reused_from else None,
                 "job_id": str(view.job_id),
                 "run": view.run,
             }

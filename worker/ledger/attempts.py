@@ -39,21 +39,21 @@ WITH RECURSIVE given AS (
     + """) OR EXISTS ("""
     + UNDER_WAY
     + """)
-           END AS twin
+           END AS duplicate
     FROM given d JOIN job j ON j.id = d.job_id AND j.lease_token = d.token AND j.state = 'running'
                            AND j.lease_until > nightdesk_now()
     -- Of a rescue, a cancel and this one goes first; the others see what it did.
     ORDER BY j.id FOR NO KEY UPDATE OF j
 ), room AS ("""
     + lock_batches(
-        "SELECT batch_id FROM ours WHERE NOT (answered OR known OR twin) AND reserve > 0",
+        "SELECT batch_id FROM ours WHERE NOT (answered OR known OR duplicate) AND reserve > 0",
         "b.id, b.max_cost_usd - b.reserved_usd - b.spent_usd AS usd",
     )
     + """
 ), asking AS (
     SELECT o.*, r.usd AS room, sum(o.reserve) OVER (PARTITION BY o.batch_id) AS total,
            row_number() OVER (PARTITION BY o.batch_id ORDER BY o.ord) AS place
-    FROM ours o LEFT JOIN room r ON r.id = o.batch_id WHERE NOT (o.answered OR o.known OR o.twin)
+    FROM ours o LEFT JOIN room r ON r.id = o.batch_id WHERE NOT (o.answered OR o.known OR o.duplicate)
 ), fill AS (
     -- Where a batch has no room for all, one after the other: what does not fit leaves its room to the next.
     SELECT DISTINCT batch_id, room, 0::bigint AS place, NULL::uuid AS id, 0::numeric AS used, false AS fits
@@ -99,7 +99,7 @@ WITH RECURSIVE given AS (
     RETURNING id
 )
 SELECT CASE WHEN p.id IS NOT NULL OR o.known THEN 'opened' WHEN d.known THEN 'stale' WHEN o.id IS NULL THEN 'lost'
-            WHEN o.answered THEN 'answered' WHEN o.twin THEN 'twin'
+            WHEN o.answered THEN 'answered' WHEN o.duplicate THEN 'duplicate'
             WHEN d.job_id IN (SELECT id FROM held) THEN 'held' ELSE 'over_budget' END AS status
 FROM given d LEFT JOIN ours o ON o.id = d.id LEFT JOIN opened p ON p.id = d.id
 ORDER BY d.ord
@@ -214,7 +214,7 @@ class Attempts:
         """See ``tasks.ports.Ledger.open_attempts``."""
         first = first_of_each(attempts)
         opened = dict(zip(first, await self._open([attempts[at] for at in first]), strict=True))
-        return [opened.get(at, Opened.TWIN) for at in range(len(attempts))]
+        return [opened.get(at, Opened.DUPLICATE) for at in range(len(attempts))]
 
     async def _open(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
         if not attempts:

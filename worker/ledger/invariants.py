@@ -190,10 +190,10 @@ _CALLS = (
         """,
     ),
     Invariant(
-        "heard_in_its_own_batch",
+        "verdict_in_its_own_batch",
         "what a batch remembers of a judge was said to a job of that batch, in an answer that came whole",
         """
-        SELECT v.attempt_id AS id FROM heard_verdict v
+        SELECT v.attempt_id AS id FROM judge_verdict v
         LEFT JOIN completion c ON c.attempt_id = v.attempt_id LEFT JOIN job j ON j.id = c.job_id
         WHERE j.batch_id IS DISTINCT FROM v.batch_id OR c.purpose <> 'judge' OR c.finish_reason = 'interrupted'
         """,

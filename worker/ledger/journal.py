@@ -12,17 +12,17 @@ from uuid import UUID
 
 from tasks.errors import LedgerError, NightdeskError, Unstorable
 from tasks.ports import (
+    CachedVerdict,
+    CacheLookup,
+    CacheResult,
     ClosedAttempt,
     FinalJob,
-    HeardBefore,
-    HeardQuery,
     LeaseKey,
     Ledger,
     NewAttempt,
-    NewlyHeard,
+    NewVerdicts,
     Opened,
-    Shared,
-    Wanted,
+    VerdictQuery,
 )
 from tasks.scheduling.batching import Batcher, OnError
 
@@ -72,15 +72,15 @@ class LedgerJournal:
         self._spool = spool
         self._surely_held = surely_held
         self._opens = Batcher[NewAttempt, Opened]("opened attempts", ledger.open_attempts)
-        self._shares = Batcher[Wanted, Shared]("shared answers", ledger.share)
+        self._shares = Batcher[CacheLookup, CacheResult]("shared answers", ledger.share)
         self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close)
         self._finals = Batcher[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT)
         # A check goes on without these. Somebody waits for them: what comes in the same turn of the loop goes together, and nothing waits for more.
-        self._asks = Batcher[HeardQuery, Mapping[bytes, HeardBefore]](
-            "questions of what was heard", ledger.heard_before, on_error=OnError.WAIT, wait=timedelta(0)
+        self._asks = Batcher[VerdictQuery, Mapping[bytes, CachedVerdict]](
+            "questions of what was heard", ledger.find_verdicts, on_error=OnError.WAIT, wait=timedelta(0)
         )
-        self._notes = Batcher[NewlyHeard, None](
-            "heard verdicts", ledger.note_heard, on_error=OnError.WAIT, wait=timedelta(0)
+        self._notes = Batcher[NewVerdicts, None](
+            "heard verdicts", ledger.store_verdicts, on_error=OnError.WAIT, wait=timedelta(0)
         )
         self._unwritten: dict[UUID, tuple[float, ClosedAttempt]] = {}
         """Since when, oldest first."""
@@ -99,7 +99,7 @@ class LedgerJournal:
             return opened
         return opened if self._surely_held(LeaseKey(attempt.job_id, attempt.token), asked) else Opened.STALE
 
-    async def share(self, wanted: Wanted) -> Shared:
+    async def share(self, wanted: CacheLookup) -> CacheResult:
         """Look for the answer of an identical call, and take it."""
         return await self._shares.put(wanted)
 
@@ -114,11 +114,11 @@ class LedgerJournal:
         """Finish one job; True if it was still ours."""
         return await self._finals.put(final)
 
-    async def heard_before(self, query: HeardQuery) -> Mapping[bytes, HeardBefore]:
+    async def find_verdicts(self, query: VerdictQuery) -> Mapping[bytes, CachedVerdict]:
         """What judges said of these keys."""
         return await self._asks.put(query)
 
-    async def note_heard(self, heard: NewlyHeard) -> None:
+    async def store_verdicts(self, heard: NewVerdicts) -> None:
         """Let the batch remember what was heard."""
         await self._notes.put(heard)
 

@@ -24,7 +24,7 @@ from worker.ledger.rescuing import Rescuing
 from worker.ledger.schema_version import require_current
 from worker.ledger.sharing import SharingVerbs
 from worker.ledger.submission import Submission
-from worker.ledger.verdict_store import Hearing
+from worker.ledger.verdict_store import VerdictStore
 
 
 class PostgresLedger(
@@ -36,7 +36,7 @@ class PostgresLedger(
     SharingVerbs,
     Finals,
     Outbox,
-    Hearing,
+    VerdictStore,
     Dispatching,
     Leading,
     PersonVerbs,

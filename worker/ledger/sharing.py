@@ -8,7 +8,7 @@ import orjson
 
 from schemas.completion import Usage
 from tasks.calls.response_cache import MOST_FAILED
-from tasks.ports import NewAttempt, Shared, Sharing, Wanted
+from tasks.ports import CacheLookup, CacheResult, CacheStatus, NewAttempt
 from worker.ledger.database import Database, First
 
 # Of a row d that has terms for sharing, and its job j: the newest answer that it may take.
@@ -100,7 +100,7 @@ class SharingVerbs:
 
     _db: Database
 
-    async def share(self, wanted: Sequence[Wanted]) -> list[Shared]:
+    async def share(self, wanted: Sequence[CacheLookup]) -> list[CacheResult]:
         """See ``tasks.ports.Ledger.share``."""
         if not wanted:
             return []
@@ -116,7 +116,7 @@ class SharingVerbs:
                 **attempt_columns(attempts),
             },
         )
-        return [Shared(Sharing(row.sharing), row.open_for or timedelta(0)) for row in rows]
+        return [CacheResult(CacheStatus(row.sharing), row.open_for or timedelta(0)) for row in rows]
 
 
 def attempt_columns(attempts: Sequence[NewAttempt]) -> dict[str, list[Any]]:

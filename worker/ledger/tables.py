@@ -280,15 +280,15 @@ completion = Table(
     postgresql_with=_LARGE,
 )
 
-heard_verdict = Table(
-    "heard_verdict",
+judge_verdict = Table(
+    "judge_verdict",
     metadata,
     Column("batch_id", Uuid, primary_key=True),
     Column("key", LargeBinary, primary_key=True),
     # What a judge said stands in its answer alone, and goes with it: erased or pruned, nothing is remembered.
     Column("attempt_id", Uuid, ForeignKey("completion.attempt_id", ondelete="CASCADE"), nullable=False),
     Column("number", SmallInteger, nullable=False),
-    Index("heard_verdict_of_attempt", "attempt_id"),
+    Index("judge_verdict_of_attempt", "attempt_id"),
 )
 
 generation_record = Table(

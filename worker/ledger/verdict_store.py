@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from tasks.ports import HeardBefore, HeardQuery, NewlyHeard
+from tasks.ports import CachedVerdict, NewVerdicts, VerdictQuery
 from worker.ledger.database import Database
 
 # A reply is sent once, however many of its claims are asked for.
@@ -13,7 +13,7 @@ WITH given AS (
 )
 SELECT v.batch_id, c.attempt_id, c.job_id, c.parsed ->> 'text' AS reply,
        array_agg(v.key) AS keys, array_agg(v.number) AS numbers
-FROM given d JOIN heard_verdict v ON v.batch_id = d.batch_id AND v.key = d.key
+FROM given d JOIN judge_verdict v ON v.batch_id = d.batch_id AND v.key = d.key
              JOIN completion c ON c.attempt_id = v.attempt_id
 GROUP BY v.batch_id, c.attempt_id
 """
@@ -21,7 +21,7 @@ GROUP BY v.batch_id, c.attempt_id
 # The batch is that of the attempt's own job, whoever says what. In key order, so that two groups never wait for each
 # other; the lock makes an erasure that is under way see what is noted here, or this see that there is no answer left.
 _NOTE = """
-INSERT INTO heard_verdict (batch_id, key, attempt_id, number)
+INSERT INTO judge_verdict (batch_id, key, attempt_id, number)
 SELECT j.batch_id, d.key, c.attempt_id, d.number
 FROM unnest(%(attempt_id)b::uuid[], %(key)b::bytea[], %(number)b::int2[]) AS d(attempt_id, key, number)
 JOIN completion c ON c.attempt_id = d.attempt_id AND c.purpose = 'judge'
@@ -31,19 +31,19 @@ ON CONFLICT DO NOTHING
 """
 
 
-class Hearing:
+class VerdictStore:
     """The verbs of the PostgreSQL ledger about what judges said before."""
 
     _db: Database
 
-    async def heard_before(self, queries: Sequence[HeardQuery]) -> list[dict[bytes, HeardBefore]]:
-        """See ``tasks.ports.Ledger.heard_before``."""
+    async def find_verdicts(self, queries: Sequence[VerdictQuery]) -> list[dict[bytes, CachedVerdict]]:
+        """See ``tasks.ports.Ledger.find_verdicts``."""
         asked = [(query.batch_id, key) for query in queries for key in query.keys]
         if not asked:
             return [{} for _ in queries]
         rows = await self._db.rows(_FIND, {"batch_id": [one for one, _ in asked], "key": [key for _, key in asked]})
-        found: dict[tuple[UUID, bytes], HeardBefore] = {
-            (row.batch_id, bytes(key)): HeardBefore(row.attempt_id, row.job_id, number, row.reply)
+        found: dict[tuple[UUID, bytes], CachedVerdict] = {
+            (row.batch_id, bytes(key)): CachedVerdict(row.attempt_id, row.job_id, number, row.reply)
             for row in rows
             for key, number in zip(row.keys, row.numbers, strict=True)
         }
@@ -52,8 +52,8 @@ class Hearing:
             for query in queries
         ]
 
-    async def note_heard(self, heard: Sequence[NewlyHeard]) -> None:
-        """See ``tasks.ports.Ledger.note_heard``."""
+    async def store_verdicts(self, heard: Sequence[NewVerdicts]) -> None:
+        """See ``tasks.ports.Ledger.store_verdicts``."""
         numbers = [(one.attempt_id, key, number) for one in heard for key, number in one.numbers]
         if numbers:
             ids, keys, said = zip(*numbers, strict=True)

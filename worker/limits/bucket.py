@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from uuid import UUID
 
-from worker.limits.rates import DIMENSIONS, REQUESTS, Terms
+from worker.limits.rates import DIMENSIONS, REQUESTS, Rates
 
 SLICES = 120
 """Parts of a period that the window is counted in; one part too much is waited for, under 1 %."""
@@ -56,7 +56,7 @@ def grown(factor: float, before: float, periods: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Acquire:
     """One call that wants to begin."""
 
     id: UUID
@@ -65,7 +65,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Settlement:
+class Release:
     """The end of a call: its slot is free, and what it used differs from what was reserved by ``more``."""
 
     id: UUID
@@ -74,7 +74,7 @@ class Settlement:
 
 
 @dataclass(slots=True)
-class Notice:
+class Feedback:
     """What the calls that ended said of the provider."""
 
     cut: bool = False
@@ -92,13 +92,13 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Exchange:
     """What a worker tells and asks in one exchange; asks in the order they are to be served, urgent ones first."""
 
-    terms: Terms
-    asks: tuple[Ask, ...] = ()
-    settlements: tuple[Settlement, ...] = ()
-    notice: Notice = field(default_factory=Notice)
+    terms: Rates
+    asks: tuple[Acquire, ...] = ()
+    settlements: tuple[Release, ...] = ()
+    notice: Feedback = field(default_factory=Feedback)
     held: tuple[UUID, ...] = ()
     """Calls under way whose slots are kept, or taken again where they were lost."""
     workers: int = 1
@@ -106,7 +106,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ExchangeReply:
     """The first ``granted`` asks may go; the next one may be asked for again after ``wait_s``."""
 
     granted: int
@@ -170,7 +170,7 @@ class _Meter:
         return self.total * period / max(now - since, period / 60)
 
 
-class Book:
+class Bucket:
     """An account in memory; ``clock`` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -186,7 +186,7 @@ class Book:
         self._open_until = 0.0
         self._trips = 0
 
-    def exchange(self, order: Order) -> Reply:
+    def exchange(self, order: Exchange) -> ExchangeReply:
         """Settle what ended, then grant what fits."""
         now = self._clock()
         period = order.terms.period_s
@@ -217,9 +217,9 @@ class Book:
             granted += 1
         blocked_s = max(0.0, self._paused_until - now, self._open_until - now if self._trips else 0.0)
         limited = any(limits) or bool(order.terms.concurrency) or blocked_s > 0 or self._trips > 0
-        return Reply(granted, now, wait, why, tuple(limits), limited, blocked_s, self._trips > 0)
+        return ExchangeReply(granted, now, wait, why, tuple(limits), limited, blocked_s, self._trips > 0)
 
-    def note(self, order: Order, asks: tuple[Ask, ...]) -> None:
+    def note(self, order: Exchange, asks: tuple[Acquire, ...]) -> None:
         """Count calls that another account granted, so that this one knows of them when it has to decide alone."""
         now, period = self._clock(), order.terms.period_s
         own = [most / order.workers for most in self._limits(order.terms, now)]
@@ -233,7 +233,7 @@ class Book:
 
     # ---- what is in effect ----
 
-    def _limits(self, terms: Terms, now: float) -> list[float]:
+    def _limits(self, terms: Rates, now: float) -> list[float]:
         if now - self._learned_at > LEARNED_KEPT * terms.period_s:
             self._learned, self._guessed = [0.0] * len(DIMENSIONS), False
         factor = self._grown(terms, now)
@@ -246,10 +246,10 @@ class Book:
             limits[REQUESTS] = self._learned[REQUESTS] * factor
         return limits
 
-    def _grown(self, terms: Terms, now: float) -> float:
+    def _grown(self, terms: Rates, now: float) -> float:
         return grown(self._factor, self._before, min((now - self._cut_at) / terms.period_s, LEARNED_KEPT))
 
-    def _heed(self, order: Order, now: float, limits: list[float]) -> None:
+    def _heed(self, order: Exchange, now: float, limits: list[float]) -> None:
         """Take in what the provider said."""
         notice, period = order.notice, order.terms.period_s
         for at, learned in enumerate(notice.learned):
@@ -274,7 +274,7 @@ class Book:
 
     # ---- granting ----
 
-    def _refusal(self, order: Order, ask: Ask, now: float, own: list[float]) -> tuple[float, str]:
+    def _refusal(self, order: Exchange, ask: Acquire, now: float, own: list[float]) -> tuple[float, str]:
         """How long and why an ask has to wait; an empty reason when it may go."""
         period = order.terms.period_s
         if now < self._paused_until:
@@ -294,7 +294,7 @@ class Book:
             self._urgent_until = now + min(wait + period / SLICES, URGENT_HELD * period) if why else 0.0
         return wait, why
 
-    def _grant(self, order: Order, ask: Ask, now: float, own: list[float]) -> None:
+    def _grant(self, order: Exchange, ask: Acquire, now: float, own: list[float]) -> None:
         if order.terms.concurrency:
             self._slots[ask.id] = now + SLOT_KEPT_S
         for at, (meter, most, weight) in enumerate(zip(self._meters, own, ask.weights, strict=True)):

@@ -8,8 +8,8 @@ from time import monotonic
 from typing import Protocol
 
 from tasks.errors import BrokerUnavailable
-from worker.limits.bucket import Order, Reply, Settlement
-from worker.limits.permit_queue import Line
+from worker.limits.bucket import Exchange, ExchangeReply, Release
+from worker.limits.permit_queue import PermitQueue
 from worker.process.cancellation import cancelled
 
 log = logging.getLogger(__name__)
@@ -22,25 +22,25 @@ LOOK_S = 1.0
 """Between looks whether Redis is back."""
 
 
-class Books(Protocol):
+class Buckets(Protocol):
     """The shared accounts."""
 
-    async def exchange(self, provider: str, model: str, order: Order) -> Reply:
-        """See ``Book.exchange``; raises ``BrokerUnavailable``."""
+    async def exchange(self, provider: str, model: str, order: Exchange) -> ExchangeReply:
+        """See ``Bucket.exchange``; raises ``BrokerUnavailable``."""
         ...
 
 
-class Accounts:
+class FailoverBuckets:
     """The shared account and the worker's own of each line, and which of them counts now; belongs to one event loop.
 
     Args:
-        books: the shared ones.
+        buckets: the shared ones.
         workers: how many processes make calls now.
         settle_s: seconds until all workers know of this one.
     """
 
-    def __init__(self, books: Books, workers: Callable[[], int], settle_s: float) -> None:
-        self._books = books
+    def __init__(self, buckets: Buckets, workers: Callable[[], int], settle_s: float) -> None:
+        self._buckets = buckets
         self._workers = workers
         self._settle_s = settle_s
         self._began = monotonic()
@@ -52,64 +52,66 @@ class Accounts:
         if self._looking is not None:
             await cancelled(self._looking)
 
-    async def exchange(self, line: Line, order: Order, settlements: tuple[Settlement, ...]) -> tuple[Reply, bool]:
+    async def exchange(
+        self, queue: PermitQueue, order: Exchange, settlements: tuple[Release, ...]
+    ) -> tuple[ExchangeReply, bool]:
         """Ask an account and tell it what ended; returns its reply, and whether it is that of the shared one.
 
         The local one learns of everything, so that it can go on alone at any time.
         """
         own = replace(order, settlements=settlements, workers=self._workers())
         if self._looking is not None:
-            return self._alone(line, own), False
+            return self._alone(queue, own), False
         agreed = len(order.asks)
         if monotonic() < self._agree_until:
-            local = line.book.exchange(own)
+            local = queue.bucket.exchange(own)
             if local.granted < agreed:
                 agreed = local.granted
                 if not agreed:
                     # What ended is still to be told.
-                    await self._tell(line, replace(order, asks=()))
+                    await self._tell(queue, replace(order, asks=()))
                     return local, True
-            shared = await self._tell(line, replace(order, asks=order.asks[:agreed]))
+            shared = await self._tell(queue, replace(order, asks=order.asks[:agreed]))
             if shared is None:
                 return local, False
             back = tuple(
-                Settlement(ask.id, local.at_s, tuple(-weight for weight in ask.weights))
+                Release(ask.id, local.at_s, tuple(-weight for weight in ask.weights))
                 for ask in order.asks[shared.granted : agreed]
             )
             if back:
-                line.book.exchange(replace(own, asks=(), settlements=back))
+                queue.bucket.exchange(replace(own, asks=(), settlements=back))
             elif local.why:
                 shared = replace(shared, wait_s=max(shared.wait_s, local.wait_s), why=shared.why or local.why)
             return shared, True
-        shared = await self._tell(line, order)
+        shared = await self._tell(queue, order)
         if shared is None:
-            return self._alone(line, own), False
-        line.book.exchange(replace(own, asks=()))
-        line.book.note(own, order.asks[: shared.granted])
+            return self._alone(queue, own), False
+        queue.bucket.exchange(replace(own, asks=()))
+        queue.bucket.note(own, order.asks[: shared.granted])
         return shared, True
 
-    def _alone(self, line: Line, own: Order) -> Reply:
+    def _alone(self, queue: PermitQueue, own: Exchange) -> ExchangeReply:
         """The local account's reply; it grants nothing until all workers have counted this one."""
         if monotonic() - self._began < self._settle_s:
-            return replace(line.book.exchange(replace(own, asks=())), wait_s=LATEST_S, why="limit")
-        return line.book.exchange(own)
+            return replace(queue.bucket.exchange(replace(own, asks=())), wait_s=LATEST_S, why="limit")
+        return queue.bucket.exchange(own)
 
-    async def _tell(self, line: Line, order: Order) -> Reply | None:
+    async def _tell(self, queue: PermitQueue, order: Exchange) -> ExchangeReply | None:
         """The shared account's reply; None when Redis went away, which is looked after from then on."""
         try:
-            return await self._books.exchange(line.provider, line.model, order)
+            return await self._buckets.exchange(queue.provider, queue.model, order)
         except BrokerUnavailable as error:
             if self._looking is None:
                 log.warning("each worker keeps to its own share of the limits (%d workers): %s", self._workers(), error)
-                self._looking = asyncio.get_running_loop().create_task(self._look(line), name="look for Redis")
+                self._looking = asyncio.get_running_loop().create_task(self._look(queue), name="look for Redis")
             return None
 
-    async def _look(self, line: Line) -> None:
+    async def _look(self, queue: PermitQueue) -> None:
         """Go back to the shared account when Redis answers."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                await self._books.exchange(line.provider, line.model, Order(line.terms))
+                await self._buckets.exchange(queue.provider, queue.model, Exchange(queue.terms))
             except BrokerUnavailable:
                 continue
             except Exception:

@@ -11,10 +11,10 @@ from itertools import chain, islice
 from time import monotonic
 from uuid import UUID
 
-from tasks.ports.limits import NotNow, Why
-from worker.limits.bucket import Ask, Book, Notice, Order, Reply, Settlement
+from tasks.ports.limits import Denied, DenyReason
+from worker.limits.bucket import Acquire, Bucket, Exchange, ExchangeReply, Feedback, Release
 from worker.limits.estimates import Estimate
-from worker.limits.rates import DIMENSIONS, Terms
+from worker.limits.rates import DIMENSIONS, Rates
 
 BLOCK = 50
 """Permits asked for in one exchange."""
@@ -41,46 +41,46 @@ TRIP_AFTER = 10
 
 
 @dataclass(slots=True)
-class Waiter:
+class QueueEntry:
     """One job at the limiter."""
 
-    ask: Ask
+    ask: Acquire
     lasts_s: float
     """How long its slot is kept at most."""
-    granted: asyncio.Future["Grant | NotNow"]
+    granted: asyncio.Future["GrantedPermit | Denied"]
     since: float = field(default_factory=monotonic)
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class GrantedPermit:
     """A permit as it was granted."""
 
     at_s: float
     shared: bool
 
 
-class Line:
+class PermitQueue:
     """See the module; belongs to one event loop."""
 
-    def __init__(self, provider: str, model: str, terms: Terms, book: Book) -> None:
+    def __init__(self, provider: str, model: str, terms: Rates, bucket: Bucket) -> None:
         self.provider = provider
         self.model = model
         self.terms = terms
-        self.book = book
+        self.bucket = bucket
         self.estimate = Estimate()
-        self.urgent: deque[Waiter] = deque()
-        self.bulk: deque[Waiter] = deque()
+        self.urgent: deque[QueueEntry] = deque()
+        self.bulk: deque[QueueEntry] = deque()
         self.limits: tuple[float, ...] = terms.most
         self.limited = terms.any
         self.blocked_until = 0.0
-        self.blocked_by = Why.LIMIT
+        self.blocked_by = DenyReason.LIMIT
         self.asked_at = monotonic()
         self.pump: asyncio.Task[None] | None = None
         self.held: dict[UUID, float] = {}
         """Calls under way that have a slot, and until when it is kept for them, by the monotonic clock."""
         self._named_at = monotonic()
-        self._settlements: list[tuple[Settlement, bool]] = []
-        self._notice = Notice()
+        self._settlements: list[tuple[Release, bool]] = []
+        self._notice = Feedback()
         self._failures = 0
         self._weights: tuple[float, ...] = (0.0,) * len(DIMENSIONS)
         self._sent_away_until = 0.0
@@ -88,19 +88,19 @@ class Line:
 
     # ---- joining and leaving ----
 
-    def join(self, ask: Ask, lasts_s: float) -> Waiter:
+    def join(self, ask: Acquire, lasts_s: float) -> QueueEntry:
         """Wait in line."""
         self.asked_at = monotonic()
         self._weights = tuple(
             new if not old else old + 0.1 * (new - old) for old, new in zip(self._weights, ask.weights, strict=True)
         )
-        waiter = Waiter(ask, lasts_s, asyncio.get_running_loop().create_future())
+        waiter = QueueEntry(ask, lasts_s, asyncio.get_running_loop().create_future())
         (self.urgent if ask.urgent else self.bulk).append(waiter)
         if ask.urgent or len(self.bulk) == 1:
             self._wake.set()
         return waiter
 
-    def leave(self, waiter: Waiter) -> None:
+    def leave(self, waiter: QueueEntry) -> None:
         """Stop waiting."""
         with suppress(ValueError):
             (self.urgent if waiter.ask.urgent else self.bulk).remove(waiter)
@@ -132,7 +132,7 @@ class Line:
             return MIXED_PATIENCE_S
         return min(LONGEST_PATIENCE_S, max(PATIENCE_S, 2 / self.calls_per_s(workers)))
 
-    def refusal(self, workers: int, *, urgent: bool, mixed: bool) -> NotNow | None:
+    def refusal(self, workers: int, *, urgent: bool, mixed: bool) -> Denied | None:
         """Why a job that comes now need not even wait."""
         if (blocked_s := self.blocked_until - monotonic()) > MIXED_PATIENCE_S:
             return self.later(workers, blocked_s, self.blocked_by, urgent=urgent)
@@ -142,14 +142,14 @@ class Line:
         wait_s = (len(self.bulk) + 1) / rate
         if wait_s <= self.patience_s(workers, mixed=mixed):
             return None
-        return self.later(workers, wait_s, Why.LIMIT, urgent=False)
+        return self.later(workers, wait_s, DenyReason.LIMIT, urgent=False)
 
-    def later(self, workers: int, least_s: float, why: Why, *, urgent: bool) -> NotNow:
+    def later(self, workers: int, least_s: float, why: DenyReason, *, urgent: bool) -> Denied:
         """Send a job away until its turn has probably come: one after the other, at the pace of the limit."""
         now = monotonic()
         if urgent:
             delay = min(max(least_s, URGENT_DELAY_S), LONGEST_DELAY_S)
-            return NotNow(why, timedelta(seconds=delay))
+            return Denied(why, timedelta(seconds=delay))
         due = max(now + least_s, self._sent_away_until)
         if due - now > LONGEST_DELAY_S:
             # Beyond the horizon turns mean nothing: come back at any time in the second half of it.
@@ -158,11 +158,11 @@ class Line:
             rate = self.calls_per_s(workers)
             self._sent_away_until = due + (1 / rate if math.isfinite(rate) else 0.01)
             delay = due - now
-        return NotNow(why, timedelta(seconds=delay))
+        return Denied(why, timedelta(seconds=delay))
 
     # ---- what became of calls ----
 
-    def settle(self, settlement: Settlement, *, shared: bool) -> None:
+    def settle(self, settlement: Release, *, shared: bool) -> None:
         """Tell the account at the next exchange."""
         self.held.pop(settlement.id, None)
         self._settlements.append((settlement, shared))
@@ -204,25 +204,25 @@ class Line:
     @property
     def unsent(self) -> bool:
         """Whether the account does not yet know everything."""
-        return bool(self._settlements) or self._notice != Notice() or self._naming_due
+        return bool(self._settlements) or self._notice != Feedback() or self._naming_due
 
     @property
     def _naming_due(self) -> bool:
         return bool(self.held) and monotonic() - self._named_at >= NAME_S
 
-    def order(self) -> tuple[list[Waiter], Order, tuple[Settlement, ...]]:
+    def order(self) -> tuple[list[QueueEntry], Exchange, tuple[Release, ...]]:
         """What is to be told and asked: the waiters, the order for the shared account, all settlements."""
         self._wake.clear()
         asking = list(islice(chain(self.urgent, self.bulk), BLOCK))
         settlements, notice = self._settlements, self._notice
-        self._settlements, self._notice = [], Notice()
+        self._settlements, self._notice = [], Feedback()
         own = tuple(settlement for settlement, shared in settlements if shared)
         if self.terms.concurrency:
             # Named there it has a slot, whoever granted it; what it used was never counted.
             own += tuple(
                 replace(settlement, more=(0.0,) * len(DIMENSIONS)) for settlement, shared in settlements if not shared
             )
-        order = Order(self.terms, tuple(waiter.ask for waiter in asking), own, notice, self._named())
+        order = Exchange(self.terms, tuple(waiter.ask for waiter in asking), own, notice, self._named())
         return asking, order, tuple(settlement for settlement, _ in settlements)
 
     def _named(self) -> tuple[UUID, ...]:
@@ -233,7 +233,7 @@ class Line:
         self.held = {name: until for name, until in self.held.items() if until > now}
         return tuple(self.held)
 
-    def serve(self, asking: list[Waiter], reply: Reply, *, shared: bool) -> list[Waiter]:
+    def serve(self, asking: list[QueueEntry], reply: ExchangeReply, *, shared: bool) -> list[QueueEntry]:
         """Hand out what was granted; returns those whose job was given up meanwhile."""
         gone = []
         for waiter in asking[: reply.granted]:
@@ -244,11 +244,11 @@ class Line:
             if self.terms.concurrency:
                 self._named_at = monotonic() if not self.held else self._named_at
                 self.held[waiter.ask.id] = monotonic() + waiter.lasts_s
-            waiter.granted.set_result(Grant(reply.at_s, shared))
+            waiter.granted.set_result(GrantedPermit(reply.at_s, shared))
         self.limits, self.limited = reply.limits, reply.limited
         now = monotonic()
         self.blocked_until = now + reply.blocked_s
-        self.blocked_by = Why.BREAKER if reply.broken else Why.LIMIT
+        self.blocked_by = DenyReason.BREAKER if reply.broken else DenyReason.LIMIT
         return gone
 
     def send_away(self, workers: int, *, mixed: bool) -> None:
@@ -262,7 +262,7 @@ class Line:
                 continue
             self.leave(waiter)
             if not waiter.granted.done():
-                why = self.blocked_by if blocked_s > 0 else Why.LIMIT
+                why = self.blocked_by if blocked_s > 0 else DenyReason.LIMIT
                 waiter.granted.set_result(self.later(workers, max(blocked_s, 0.0), why, urgent=urgent))
 
     async def woken(self, within_s: float) -> None:

@@ -10,15 +10,15 @@ from uuid_utils.compat import uuid7
 
 from schemas.completion import Completion
 from schemas.failure import Failure, FailureKind
-from tasks.ports import Call, Leased, Limits, NotNow, Permit, Room, Why
-from worker.limits.bucket import Ask, Book, Settlement
-from worker.limits.failover import LATEST_S, Accounts, Books
+from tasks.ports import Call, Denied, DenyReason, Leased, Limits, Permit, Room
+from worker.limits.bucket import Acquire, Bucket, Release
+from worker.limits.failover import LATEST_S, Buckets, FailoverBuckets
 from worker.limits.headers import LONGEST_PAUSE_S, read
 from worker.limits.health import REFUSALS, LaneHealth, Trial, Unreachable
 from worker.limits.lanes import Lane, Lanes
-from worker.limits.permit_queue import NAME_S, Line, Waiter
+from worker.limits.permit_queue import NAME_S, PermitQueue, QueueEntry
 from worker.limits.presence import EVERY_S
-from worker.limits.rates import DIMENSIONS, INPUT, OUTPUT, PERIOD_S, REQUESTS, TOKENS, terms_of
+from worker.limits.rates import DIMENSIONS, INPUT, OUTPUT, PERIOD_S, REQUESTS, TOKENS, rates_of
 from worker.process.cancellation import cancelled
 from worker.settings import ProviderKind, Settings
 
@@ -51,12 +51,12 @@ NEITHER = frozenset({FailureKind.BAD_ANSWER, FailureKind.INTERNAL, FailureKind.C
 """Failures that say nothing of the provider's health; all others show that it answers."""
 
 
-class LimitDesk(Limits):
+class RateLimiter(Limits):
     """``tasks.ports.Limits`` of one process; belongs to one event loop.
 
     Args:
         settings: the limits.
-        books: the shared accounts.
+        buckets: the shared accounts.
         lanes: the paused lanes.
         workers: how many processes make calls now.
         slots: of this process; waiting jobs never take more than half of them.
@@ -68,7 +68,7 @@ class LimitDesk(Limits):
     def __init__(
         self,
         settings: Settings,
-        books: Books,
+        buckets: Buckets,
         lanes: Lanes,
         *,
         workers: Callable[[], int],
@@ -78,13 +78,13 @@ class LimitDesk(Limits):
         settle_s: float = SETTLE_S,
     ) -> None:
         self._settings = settings
-        self._accounts = Accounts(books, workers, settle_s)
+        self._buckets_in_use = FailoverBuckets(buckets, workers, settle_s)
         self._lanes = lanes
         self._workers = workers
         self._slots = slots
         self._on_room = on_room
         self._period_s = period_s
-        self._lines: dict[tuple[str, str], Line] = {}
+        self._queues: dict[tuple[str, str], PermitQueue] = {}
         self._health = LaneHealth(settings.unreachable_s)
         self._trials: dict[tuple[str, str], Trial] = {}
         self._naming: asyncio.Task[None] | None = None
@@ -102,45 +102,45 @@ class LimitDesk(Limits):
 
     # ---- the port ----
 
-    async def permit(self, job: Leased, call: Call) -> Permit | NotNow:
+    async def permit(self, job: Leased, call: Call) -> Permit | Denied:
         """See ``tasks.ports.Limits``."""
         began = monotonic()
         if await self._paused(call):
-            return NotNow(Why.LANE_PAUSED, timedelta(0))
-        line = self._line(call.provider, call.model or "")
-        if not line.terms.any and self._offline(call.provider):
-            line.asked_at = began
-            return Permit(uuid7(), call.provider, line.model, call.lane, (), 0.0, 0.0)
-        await self._trial(line).admit()
-        if self._lanes.known(call.provider, call.lane, line.model) and await self._paused(call):
-            return NotNow(Why.LANE_PAUSED, timedelta(0))
-        refusal = line.refusal(self._workers(), urgent=job.priority > 0, mixed=self._mixed())
+            return Denied(DenyReason.LANE_PAUSED, timedelta(0))
+        queue = self._queue(call.provider, call.model or "")
+        if not queue.terms.any and self._offline(call.provider):
+            queue.asked_at = began
+            return Permit(uuid7(), call.provider, queue.model, call.lane, (), 0.0, 0.0)
+        await self._trial(queue).admit()
+        if self._lanes.known(call.provider, call.lane, queue.model) and await self._paused(call):
+            return Denied(DenyReason.LANE_PAUSED, timedelta(0))
+        refusal = queue.refusal(self._workers(), urgent=job.priority > 0, mixed=self._mixed())
         if refusal is not None:
-            line.asked_at = began
+            queue.asked_at = began
             return refusal
-        return await self._granted(line, call, began, urgent=job.priority > 0)
+        return await self._granted(queue, call, began, urgent=job.priority > 0)
 
-    async def _granted(self, line: Line, call: Call, began: float, *, urgent: bool) -> Permit | NotNow:
+    async def _granted(self, queue: PermitQueue, call: Call, began: float, *, urgent: bool) -> Permit | Denied:
         """Wait in line."""
-        weights = self._weights(line, call)
-        waiter = line.join(Ask(uuid7(), urgent, weights), call.timeout_s + SLOT_GRACE_S)
-        self._start(line)
+        weights = self._weights(queue, call)
+        waiter = queue.join(Acquire(uuid7(), urgent, weights), call.timeout_s + SLOT_GRACE_S)
+        self._start(queue)
         try:
             granted = await waiter.granted
         except asyncio.CancelledError:
-            line.leave(waiter)
+            queue.leave(waiter)
             if waiter.granted.done() and not waiter.granted.cancelled():
-                self._give_back(line, waiter)
+                self._give_back(queue, waiter)
             raise
-        if isinstance(granted, NotNow):
+        if isinstance(granted, Denied):
             return granted
-        if self._lanes.known(call.provider, call.lane, line.model):
+        if self._lanes.known(call.provider, call.lane, queue.model):
             # Paused while this call waited for its permit.
-            self._give_back(line, waiter)
-            return NotNow(Why.LANE_PAUSED, timedelta(0))
+            self._give_back(queue, waiter)
+            return Denied(DenyReason.LANE_PAUSED, timedelta(0))
         waited_ms = (monotonic() - began) * 1000
         return Permit(
-            waiter.ask.id, call.provider, line.model, call.lane, weights, granted.at_s, waited_ms, granted.shared,
+            waiter.ask.id, call.provider, queue.model, call.lane, weights, granted.at_s, waited_ms, granted.shared,
             len(call.body),
         )  # fmt: skip
 
@@ -149,18 +149,18 @@ class LimitDesk(Limits):
         self._health.answered(permit.provider, permit.model)
         if not permit.taken:
             return
-        line = self._line(permit.provider, permit.model)
-        self._trial(line).end()
+        queue = self._queue(permit.provider, permit.model)
+        self._trial(queue).end()
         used = permit.taken
         if (usage := completion.usage) is not None:
-            line.estimate.learn(permit.body_bytes, usage.input_tokens, usage.output_tokens)
+            queue.estimate.learn(permit.body_bytes, usage.input_tokens, usage.output_tokens)
             used = _weights(usage.input_tokens, usage.output_tokens)
         told = read(completion.snapshot.rate_limits)
-        line.learn(told.limits)
+        queue.learn(told.limits)
         if told.pause_s:
-            line.cut(told.pause_s, too_many=False)
-        line.went_well()
-        self._settle(line, permit, used)
+            queue.cut(told.pause_s, too_many=False)
+        queue.went_well()
+        self._settle(queue, permit, used)
 
     def failed(self, permit: Permit, failure: Failure) -> bool:
         """See ``tasks.ports.Limits``."""
@@ -168,7 +168,7 @@ class LimitDesk(Limits):
         if scope is not None:
             self._lanes.pause(Lane(permit.provider, permit.lane, scope), failure.kind, failure.message)
         if permit.taken:
-            self._note_failure(self._line(permit.provider, permit.model), permit, failure, paused=scope is not None)
+            self._note_failure(self._queue(permit.provider, permit.model), permit, failure, paused=scope is not None)
         return scope is not None
 
     async def _paused(self, call: Call) -> bool:
@@ -178,103 +178,103 @@ class LimitDesk(Limits):
             self._trials.pop((call.provider, call.model or ""), None)
         return paused
 
-    def _trial(self, line: Line) -> Trial:
-        return self._trials.setdefault((line.provider, line.model), Trial())
+    def _trial(self, queue: PermitQueue) -> Trial:
+        return self._trials.setdefault((queue.provider, queue.model), Trial())
 
     def unreachable(self) -> tuple[Unreachable, ...]:
         """The providers to which no connection comes about, for people to be told."""
         return self._health.unreachable()
 
-    def _note_failure(self, line: Line, permit: Permit, failure: Failure, *, paused: bool) -> None:
+    def _note_failure(self, queue: PermitQueue, permit: Permit, failure: Failure, *, paused: bool) -> None:
         too_many = failure.kind is FailureKind.RATE_LIMITED
         if too_many or failure.retry_after_s:
-            line.cut(min(failure.retry_after_s or 0.0, LONGEST_PAUSE_S), too_many=too_many)
-        trial = self._trial(line)
+            queue.cut(min(failure.retry_after_s or 0.0, LONGEST_PAUSE_S), too_many=too_many)
+        trial = self._trial(queue)
         if not trial.over and failure.kind is FailureKind.UNAVAILABLE and self._health.lost(permit.provider):
             # Nobody has answered yet: those who wait need not find out for themselves.
-            line.trip()
+            queue.trip()
             trial.end()
         elif paused or failure.kind not in REFUSALS | {FailureKind.UNAVAILABLE}:
             trial.end()
         if failure.kind in ILL:
-            line.went_ill()
+            queue.went_ill()
         elif failure.kind not in NEITHER:
-            line.went_well()
+            queue.went_well()
         # The request arrived and counts; nothing was written or read for it, unless nobody knows.
         unknown = failure.kind in {FailureKind.UNKNOWN_OUTCOME, FailureKind.CANCELLED, FailureKind.BAD_ANSWER}
         used = permit.taken if unknown else _weights(0, 0)
-        self._settle(line, permit, used)
+        self._settle(queue, permit, used)
 
     def unused(self, permit: Permit) -> None:
         """See ``tasks.ports.Limits``."""
         if permit.taken:
-            line = self._line(permit.provider, permit.model)
-            self._settle(line, permit, (0.0,) * len(DIMENSIONS))
+            queue = self._queue(permit.provider, permit.model)
+            self._settle(queue, permit, (0.0,) * len(DIMENSIONS))
 
     # ---- what may be leased ----
 
     def room(self) -> Room | None:
         """How many jobs may be leased now to wait for permits; None while nothing is limited."""
         now, workers = monotonic(), self._workers()
-        active = [line for line in self._lines.values() if now - line.asked_at < ACTIVE_S or line.waiting]
-        limited = [line for line in active if line.limited]
+        active = [queue for queue in self._queues.values() if now - queue.asked_at < ACTIVE_S or queue.waiting]
+        limited = [queue for queue in active if queue.limited]
         if not limited:
             return Room(self._slots, FIRST_LOOK) if self._configured and not active else None
         half = max(1, self._slots // 2)
-        urgent = max(0, half - sum(len(line.urgent) for line in active))
-        waiting = sum(len(line.bulk) for line in active)
+        urgent = max(0, half - sum(len(queue.urgent) for queue in active))
+        waiting = sum(len(queue.bulk) for queue in active)
         if len(limited) < len(active):
             return Room(urgent, max(0, half - waiting))
-        most = min(sum(line.ahead(workers) for line in active), half)
+        most = min(sum(queue.ahead(workers) for queue in active), half)
         bulk = max(0, most - waiting)
         if bulk < most // 4:
             # A lease for each permit would cost more than the calls; the rest still waits for the next ones.
             bulk = 0
-        if bulk == 0 and all(now < line.blocked_until for line in active) and now - self._peeked_at > PEEK_S:
+        if bulk == 0 and all(now < queue.blocked_until for queue in active) and now - self._peeked_at > PEEK_S:
             self._peeked_at, bulk = now, PEEK
         return Room(urgent, bulk)
 
     def _mixed(self) -> bool:
         now = monotonic()
-        return sum(now - line.asked_at < ACTIVE_S for line in self._lines.values()) > 1
+        return sum(now - queue.asked_at < ACTIVE_S for queue in self._queues.values()) > 1
 
     def try_lane(self, provider: str) -> None:
         """A lane of this provider goes on: one call shows whether it is served."""
-        for line in self._lines.values():
-            if line.provider == provider:
-                line.probe()
-                self._start(line)
+        for queue in self._queues.values():
+            if queue.provider == provider:
+                queue.probe()
+                self._start(queue)
 
     async def close(self) -> None:
         """Tell what is left to be told, once, and stop."""
-        await self._accounts.close()
-        for task in (self._naming, *(line.pump for line in self._lines.values())):
+        await self._buckets_in_use.close()
+        for task in (self._naming, *(queue.pump for queue in self._queues.values())):
             if task is not None:
                 await cancelled(task)
-        for line in self._lines.values():
-            if line.unsent:
-                await self._once(line)
+        for queue in self._queues.values():
+            if queue.unsent:
+                await self._once(queue)
         # Telling may have found Redis away.
-        await self._accounts.close()
+        await self._buckets_in_use.close()
 
     # ---- lines ----
 
-    def _line(self, provider: str, model: str) -> Line:
-        line = self._lines.get((provider, model))
-        if line is None:
+    def _queue(self, provider: str, model: str) -> PermitQueue:
+        queue = self._queues.get((provider, model))
+        if queue is None:
             self._forget_idle()
-            terms = terms_of(self._settings, provider, model, self._period_s)
-            line = self._lines[provider, model] = Line(provider, model, terms, Book(self._now))
-        return line
+            terms = rates_of(self._settings, provider, model, self._period_s)
+            queue = self._queues[provider, model] = PermitQueue(provider, model, terms, Bucket(self._now))
+        return queue
 
     def _forget_idle(self) -> None:
         """Models come from jobs: however many are named, only those in use are remembered."""
-        if len(self._lines) >= MOST_LINES:
+        if len(self._queues) >= MOST_LINES:
             now = monotonic()
-            self._trials = {key: trial for key, trial in self._trials.items() if key in self._lines}
-            self._lines = {
-                key: line for key, line in self._lines.items()
-                if line.waiting or line.unsent or line.held or now - line.asked_at < IDLE_S
+            self._trials = {key: trial for key, trial in self._trials.items() if key in self._queues}
+            self._queues = {
+                key: queue for key, queue in self._queues.items()
+                if queue.waiting or queue.unsent or queue.held or now - queue.asked_at < IDLE_S
             }  # fmt: skip
 
     def _now(self) -> float:
@@ -285,60 +285,60 @@ class LimitDesk(Limits):
         kind = given.kind if given is not None else provider
         return kind == ProviderKind.EXTRACTIVE
 
-    def _weights(self, line: Line, call: Call) -> tuple[float, ...]:
-        expected = line.estimate
+    def _weights(self, queue: PermitQueue, call: Call) -> tuple[float, ...]:
+        expected = queue.estimate
         return _weights(expected.input_tokens(len(call.body)), expected.output_tokens(call.request.config.max_tokens))
 
-    def _settle(self, line: Line, permit: Permit, used: tuple[float, ...]) -> None:
+    def _settle(self, queue: PermitQueue, permit: Permit, used: tuple[float, ...]) -> None:
         more = tuple(new - old for new, old in zip(used, permit.taken, strict=True))
-        line.settle(Settlement(permit.id, permit.taken_at_s, more), shared=permit.shared)
-        self._start(line)
+        queue.settle(Release(permit.id, permit.taken_at_s, more), shared=permit.shared)
+        self._start(queue)
 
-    def _give_back(self, line: Line, waiter: Waiter) -> None:
+    def _give_back(self, queue: PermitQueue, waiter: QueueEntry) -> None:
         granted = waiter.granted.result()
-        if not isinstance(granted, NotNow):
+        if not isinstance(granted, Denied):
             nothing = tuple(-weight for weight in waiter.ask.weights)
-            line.settle(Settlement(waiter.ask.id, granted.at_s, nothing), shared=granted.shared)
-            self._start(line)
+            queue.settle(Release(waiter.ask.id, granted.at_s, nothing), shared=granted.shared)
+            self._start(queue)
 
     # ---- exchanging ----
 
-    def _start(self, line: Line) -> None:
-        if line.pump is None or line.pump.done():
-            line.pump = asyncio.get_running_loop().create_task(self._pump(line), name=f"limits of {line.provider}")
+    def _start(self, queue: PermitQueue) -> None:
+        if queue.pump is None or queue.pump.done():
+            queue.pump = asyncio.get_running_loop().create_task(self._pump(queue), name=f"limits of {queue.provider}")
 
     async def _name(self) -> None:
         """Keep the slots of calls under way, also where nothing else is to be told."""
         while True:
             await asyncio.sleep(NAME_S)
-            for line in self._lines.values():
-                if line.unsent:
-                    self._start(line)
+            for queue in self._queues.values():
+                if queue.unsent:
+                    self._start(queue)
 
-    async def _pump(self, line: Line) -> None:
-        while line.waiting or line.unsent:
+    async def _pump(self, queue: PermitQueue) -> None:
+        while queue.waiting or queue.unsent:
             try:
-                pause_s = await self._once(line)
+                pause_s = await self._once(queue)
             except Exception:
                 # Jobs wait here: whatever broke, they must be served or sent away.
-                log.exception("the limits of %s broke", line.provider)
+                log.exception("the limits of %s broke", queue.provider)
                 pause_s = AFTER_BREAK_S
-            line.send_away(self._workers(), mixed=self._mixed())
+            queue.send_away(self._workers(), mixed=self._mixed())
             self._on_room()
             if pause_s:
-                await line.woken(pause_s)
-            elif not line.waiting:
+                await queue.woken(pause_s)
+            elif not queue.waiting:
                 # The ends of calls are gathered, so that a busy provider costs few exchanges.
-                await line.woken(GATHER_S)
+                await queue.woken(GATHER_S)
 
-    async def _once(self, line: Line) -> float:
+    async def _once(self, queue: PermitQueue) -> float:
         """Exchange once and serve; returns for how long to pause."""
-        asking, order, settlements = line.order()
-        reply, shared = await self._accounts.exchange(line, order, settlements)
-        for waiter in line.serve(asking, reply, shared=shared):
+        asking, order, settlements = queue.order()
+        reply, shared = await self._buckets_in_use.exchange(queue, order, settlements)
+        for waiter in queue.serve(asking, reply, shared=shared):
             nothing = tuple(-weight for weight in waiter.ask.weights)
-            line.settle(Settlement(waiter.ask.id, reply.at_s, nothing), shared=shared)
-        if line.held and self._naming is None:
+            queue.settle(Release(waiter.ask.id, reply.at_s, nothing), shared=shared)
+        if queue.held and self._naming is None:
             self._naming = asyncio.get_running_loop().create_task(self._name(), name="name calls under way")
         if not reply.why:
             return 0.0

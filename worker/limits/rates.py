@@ -14,7 +14,7 @@ PERIOD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Rates:
     """The limits of one provider and model.
 
     Attributes:
@@ -33,7 +33,7 @@ class Terms:
         return bool(self.concurrency) or any(self.most)
 
 
-def terms_of(settings: Settings, provider: str, model: str, period_s: float = PERIOD_S) -> Terms:
+def rates_of(settings: Settings, provider: str, model: str, period_s: float = PERIOD_S) -> Rates:
     """The limits of a provider's model: the model's own before the provider's, before the defaults."""
     given: ProviderSettings | None = settings.providers.get(provider)
     layers: list[LimitSettings | None] = [settings.default_limits]
@@ -46,11 +46,11 @@ def terms_of(settings: Settings, provider: str, model: str, period_s: float = PE
     return _terms(merged, period_s)
 
 
-def _terms(given: Mapping[str, float], period_s: float) -> Terms:
+def _terms(given: Mapping[str, float], period_s: float) -> Rates:
     most = (
         float(given.get("requests_per_minute", 0)),
         float(given.get("input_tokens_per_minute", 0)),
         float(given.get("output_tokens_per_minute", 0)),
         0.0,
     )
-    return Terms(most, int(given.get("max_concurrency", 0)), period_s)
+    return Rates(most, int(given.get("max_concurrency", 0)), period_s)

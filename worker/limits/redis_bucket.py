@@ -9,25 +9,25 @@ from redis import asyncio as redis
 from redis.exceptions import RedisError
 
 from tasks.errors import BrokerUnavailable
-from worker.limits import bucket as book
-from worker.limits.bucket import Order, Reply
+from worker.limits import bucket
+from worker.limits.bucket import Exchange, ExchangeReply
 
 PATIENCE_S = 1.0
 """Seconds an exchange may take before the local share decides instead."""
 
 RULES = {
-    "slices": book.SLICES,
-    "burst": book.BURST,
-    "cut": book.CUT,
-    "cut_pause": book.CUT_PAUSE,
-    "least_factor": book.LEAST_FACTOR,
-    "growth": book.GROWTH,
-    "least_growth": book.LEAST_GROWTH,
-    "learned_kept": book.LEARNED_KEPT,
-    "slot_kept": book.SLOT_KEPT_S,
-    "urgent_held": book.URGENT_HELD,
-    "cool": book.COOL,
-    "longest_cool": book.LONGEST_COOL,
+    "slices": bucket.SLICES,
+    "burst": bucket.BURST,
+    "cut": bucket.CUT,
+    "cut_pause": bucket.CUT_PAUSE,
+    "least_factor": bucket.LEAST_FACTOR,
+    "growth": bucket.GROWTH,
+    "least_growth": bucket.LEAST_GROWTH,
+    "learned_kept": bucket.LEARNED_KEPT,
+    "slot_kept": bucket.SLOT_KEPT_S,
+    "urgent_held": bucket.URGENT_HELD,
+    "cool": bucket.COOL,
+    "longest_cool": bucket.LONGEST_COOL,
 }
 
 
@@ -36,7 +36,7 @@ def _script() -> str:
     return (files("worker.limits") / "exchange.lua").read_text()
 
 
-class SharedBooks:
+class RedisBuckets:
     """The accounts in one Redis; belongs to the event loop it is used on."""
 
     def __init__(self, redis_url: str, key_prefix: str = "") -> None:
@@ -52,8 +52,8 @@ class SharedBooks:
         self._prefix = key_prefix
         self._exchange = self._redis.register_script(_script())
 
-    async def exchange(self, provider: str, model: str, order: Order) -> Reply:
-        """See ``Book.exchange``; raises ``BrokerUnavailable``."""
+    async def exchange(self, provider: str, model: str, order: Exchange) -> ExchangeReply:
+        """See ``Bucket.exchange``; raises ``BrokerUnavailable``."""
         name = f"{self._prefix}nightdesk:limit:{{{quote(provider, safe='')}/{quote(model, safe='')}}}"
         try:
             told = await self._exchange(keys=[name, f"{name}:slots"], args=[_order(order)])
@@ -65,14 +65,14 @@ class SharedBooks:
         broken = reply["trips"] > 0
         limited = any(limits) or bool(order.terms.concurrency) or blocked_s > 0 or broken
         at_s, wait_s = float(reply["at"]), float(reply["wait"])
-        return Reply(reply["granted"], at_s, wait_s, reply["why"], limits, limited, blocked_s, broken)
+        return ExchangeReply(reply["granted"], at_s, wait_s, reply["why"], limits, limited, blocked_s, broken)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._redis.aclose()
 
 
-def _order(order: Order) -> bytes:
+def _order(order: Exchange) -> bytes:
     notice = order.notice
     return orjson.dumps(
         {

@@ -34,7 +34,7 @@ STALLED_LEASES = 3
 """A loop that gave no sign of life for so many lease times is dead: its leases are no longer renewed."""
 
 
-class LeaseKeeper:
+class LeaseRenewer:
     """Keeps leases by one batched UPDATE per quarter of a lease.
 
     It has its own thread, loop and connections, so that a loop that stalls for seconds, or a connection that goes silent,

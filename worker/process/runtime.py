@@ -26,7 +26,7 @@ from tasks.poll import poll
 from tasks.ports import FinalJob, Leased, Providers
 from tasks.results import compact, result_of, view_of_final
 from tasks.scheduling.batching import Batcher, OnError
-from tasks.scheduling.degrade import StandIn
+from tasks.scheduling.degrade import ModelFallback
 from tasks.scheduling.dispatch import MESSAGE_IDS, Dispatch, Pace
 from tasks.scheduling.feed import Feed
 from tasks.scheduling.load import Load, Suspicion
@@ -39,10 +39,10 @@ from worker.ledger.journal import LedgerJournal
 from worker.ledger.postgres import PostgresLedger
 from worker.limits.lanes import Lanes
 from worker.limits.presence import LEAVE_S, WorkersPresent
-from worker.limits.rate_limiter import LimitDesk
-from worker.limits.redis_bucket import SharedBooks
+from worker.limits.rate_limiter import RateLimiter
+from worker.limits.redis_bucket import RedisBuckets
 from worker.process.cancellation import cancelled
-from worker.process.lease_renewer import LeaseKeeper
+from worker.process.lease_renewer import LeaseRenewer
 from worker.process.notifier import CeleryDoorbell
 from worker.process.pruning import Pruning
 from worker.process.spool import Spool, replay, spool_folder
@@ -206,7 +206,7 @@ class WorkerRuntime:
         stack.push_async_callback(self._checks.close, SWEEP_WAIT)
         spool = Spool(spool_folder(settings.home, self._database_url))
         await replay(spool, self._ledger)
-        keeper = LeaseKeeper(self._database_url, settings.lease_for, self._loop, dead=self._dead)
+        keeper = LeaseRenewer(self._database_url, settings.lease_for, self._loop, dead=self._dead)
         keeper.start()
         # Leases are renewed until the last answer is written.
         stack.push_async_callback(keeper.stop)
@@ -237,31 +237,31 @@ class WorkerRuntime:
         await self._doorbell.forget(list(runs))
         await forget(self._redis_url, self._settings.key_prefix, runs)
 
-    async def _limits(self) -> LimitDesk:
+    async def _limits(self) -> RateLimiter:
         """The limits on calls, with what they need to know of other workers."""
         settings, stack = self._settings, self._stack
-        books = SharedBooks(self._redis_url, settings.key_prefix)
-        stack.push_async_callback(books.close)
+        buckets = RedisBuckets(self._redis_url, settings.key_prefix)
+        stack.push_async_callback(buckets.close)
         lanes = Lanes(self._ledger)
         stack.push_async_callback(lanes.close)
-        desk: LimitDesk = LimitDesk(
-            settings, books, lanes, workers=lambda: self._present.workers, slots=settings.slots, on_room=self._nudge
+        limiter: RateLimiter = RateLimiter(
+            settings, buckets, lanes, workers=lambda: self._present.workers, slots=settings.slots, on_room=self._nudge
         )
         lane_retry = timedelta(seconds=settings.lane_retry_s)
         self._present = present = WorkersPresent(
-            self._ledger, worker_name(), self._steps, lanes, lane_retry, unreachable=desk.unreachable
+            self._ledger, worker_name(), self._steps, lanes, lane_retry, unreachable=limiter.unreachable
         )
-        stack.push_async_callback(desk.close)
-        await present.start(desk.try_lane)
+        stack.push_async_callback(limiter.close)
+        await present.start(limiter.try_lane)
         stack.push_async_callback(present.stop)
-        return desk
+        return limiter
 
     def _nudge(self) -> None:
         if (feed := self._feeds.get(Step.GENERATE)) is not None:
             feed.nudge()
 
     def _feed(
-        self, step: Step, journal: LedgerJournal, keeper: LeaseKeeper, providers: Providers, limits: LimitDesk
+        self, step: Step, journal: LedgerJournal, keeper: LeaseRenewer, providers: Providers, limits: RateLimiter
     ) -> Feed:
         settings = self._settings
         generates = step is Step.GENERATE
@@ -285,7 +285,7 @@ class WorkerRuntime:
             permitted=limits.room if generates else lambda: None,
         )
 
-    def _generate(self, journal: LedgerJournal, providers: Providers, limits: LimitDesk) -> Generate:
+    def _generate(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> Generate:
         return Generate(
             self._ledger,
             journal,
@@ -302,7 +302,7 @@ class WorkerRuntime:
             max_rescues=self._settings.max_rescues,
         )
 
-    def _check(self, journal: LedgerJournal, providers: Providers, limits: LimitDesk, bundle: int) -> Check:
+    def _check(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter, bundle: int) -> Check:
         settings = self._settings
         judging = Judging(
             self._ledger,
@@ -333,7 +333,7 @@ class WorkerRuntime:
         rescue = Rescue(
             self._ledger, settings.lease_for, hold_unknown=settings.hold_unknown, max_rescues=settings.max_rescues
         )
-        stand_in = StandIn(self._ledger, self._local_is_served, settings.local_model_wait)
+        stand_in = ModelFallback(self._ledger, self._local_is_served, settings.local_model_wait)
         return Dispatch(self._ledger, self._doorbell, rescue, stand_in, self._feeds, worker_name(), pace)
 
     def _local_is_served(self) -> bool:

@@ -15,33 +15,40 @@ All of it is pure; the call is an attempt like any other and made by the check s
 
 from tasks.grounding.judge.cache_key import key_of
 from tasks.grounding.judge.judge_weights import JudgeWeights, LabelledVerdict, fit, weigh
-from tasks.grounding.judge.plan import Asked, ask
+from tasks.grounding.judge.plan import Selection, ask
 from tasks.grounding.judge.reply import read_probabilities, read_verdicts
-from tasks.grounding.judge.request import Question, as_put_before, narrowed, pose, read_pairs, told_alone
+from tasks.grounding.judge.request import (
+    JudgeRequest,
+    as_stored,
+    cacheable_claims,
+    plan_request,
+    read_pairs,
+    without_cached,
+)
 from tasks.grounding.judge.triage import undecided
-from tasks.grounding.judge.verdicts import NO_JUDGE, Heard, verdicts
+from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply, verdicts
 from tasks.grounding.judge.wording import render_decision, render_judge
 
 __all__ = [
     "NO_JUDGE",
-    "Asked",
-    "Heard",
+    "JudgeReply",
+    "JudgeRequest",
     "JudgeWeights",
     "LabelledVerdict",
-    "Question",
-    "as_put_before",
+    "Selection",
+    "as_stored",
     "ask",
+    "cacheable_claims",
     "fit",
     "key_of",
-    "narrowed",
-    "pose",
+    "plan_request",
     "read_pairs",
     "read_probabilities",
     "read_verdicts",
     "render_decision",
     "render_judge",
-    "told_alone",
     "undecided",
     "verdicts",
     "weigh",
+    "without_cached",
 ]

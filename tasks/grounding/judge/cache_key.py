@@ -13,7 +13,7 @@ from tasks.grounding.judge.wording import title_of
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ClaimPair:
     """An open claim with its evidence in a judge's prompt.
 
     Attributes:
@@ -35,7 +35,7 @@ def pair_of(
     position: int,
     places: Sequence[SourcePart],
     parts: Sequence[SourcePart],
-) -> Pair:
+) -> ClaimPair:
     """Pair the claim at a position with its evidence."""
     words = [text_of(claims[position]), text_before(claims, position)]
     for part in parts:
@@ -43,14 +43,14 @@ def pair_of(
             title_of(request, part.source_index),
             request.context[part.source_index].content[part.start : part.end],
         ]
-    return Pair(_digest(words).hex(), tuple(places), tuple(parts))
+    return ClaimPair(_digest(words).hex(), tuple(places), tuple(parts))
 
 
 def key_of(pair: str, judge: str, prompt: Prompt, recheck: UUID | None) -> bytes:
     """Cache key (32 bytes) of a verdict within a batch.
 
     Args:
-        pair: ``Pair.sha256``.
+        pair: ``ClaimPair.sha256``.
         judge: ``provider:model``.
         prompt: of the request: another template or version asks something else.
         recheck: the command that checks the answer again; None for a first check.

@@ -20,19 +20,20 @@ from tasks.calls.closing import advance_of, closed, cost_of, cut_off, outcome_of
 from tasks.calls.retry import REFUSED_LANE, Hold, RetryPolicy, Snooze, decide
 from tasks.errors import ConfigurationError, ProviderError, Unstorable
 from tasks.grounding.findings import ClaimFinding
-from tasks.grounding.judge import NO_JUDGE, Heard, Question, as_put_before
-from tasks.grounding.judge.verdict_cache import Hearing
+from tasks.grounding.judge import NO_JUDGE, JudgeReply, JudgeRequest, as_stored
+from tasks.grounding.judge.verdict_cache import VerdictCache
 from tasks.ports import (
     Advance,
     Answered,
     Call,
+    Denied,
+    DenyReason,
     Journal,
     Leased,
     LeaseKey,
     Ledger,
     Limits,
     NewAttempt,
-    NotNow,
     Opened,
     Permit,
     Provider,
@@ -42,7 +43,6 @@ from tasks.ports import (
     StoredCompletion,
     Turn,
     Unlimited,
-    Why,
 )
 from tasks.scheduling.batching import CpuBatcher
 
@@ -75,10 +75,10 @@ class Judging:
     options: JudgeOptions = field(default_factory=JudgeOptions)
     limits: Limits = field(default_factory=Unlimited)
     """Asked before each call."""
-    _hearing: Hearing = field(init=False)
+    _verdict_cache: VerdictCache = field(init=False)
 
     def __post_init__(self) -> None:
-        self._hearing = Hearing(self.journal)
+        self._verdict_cache = VerdictCache(self.journal)
 
     def decides(self, job: Leased) -> bool:
         """Whether the job's judge gives probabilities, so that it is to be asked in that form.
@@ -91,8 +91,8 @@ class Judging:
         return named is not None and self.providers.decides(Turn.parse(named).provider)
 
     async def ask(
-        self, job: Leased, question: Question, thinking: CpuBatcher
-    ) -> tuple[Question, Heard, Decimal | None] | None:
+        self, job: Leased, question: JudgeRequest, thinking: CpuBatcher
+    ) -> tuple[JudgeRequest, JudgeReply, Decimal | None] | None:
         """What the judge says, to what was left to be asked, and what that cost now; None: the job waits, or is lost.
 
         A word that was heard in the batch before is taken, and so is an answer that is stored for this run and round:
@@ -102,32 +102,32 @@ class Judging:
             question, heard = await self._asked_already(job, job.judged, question, thinking)
             return question, heard, Decimal(0)
         planned = self._planned(job, question)
-        if isinstance(planned, Heard):
+        if isinstance(planned, JudgeReply):
             return question, planned, Decimal(0)
         judge = _name(planned[1])
-        async with self._hearing.turn(job, question, judge):
-            left = await self._hearing.recall(job, question, judge, thinking)
+        async with self._verdict_cache.turn(job, question, judge):
+            left = await self._verdict_cache.recall(job, question, judge, thinking)
             # Mostly nothing was heard before, and the call is planned already.
             answered = await self._ask_for(job, left, planned if left is question else None)
             if answered is None:
                 return None
             # Whatever became of the call, what was known is that judge's word.
             heard, cost = replace(answered[0], judge=judge), answered[1]
-            await self._hearing.tell(job, left, heard, thinking)
+            await self._verdict_cache.tell(job, left, heard, thinking)
         return left, heard, cost
 
     async def _asked_already(
-        self, job: Leased, judged: StoredCompletion, question: Question, thinking: CpuBatcher
-    ) -> tuple[Question, Heard]:
+        self, job: Leased, judged: StoredCompletion, question: JudgeRequest, thinking: CpuBatcher
+    ) -> tuple[JudgeRequest, JudgeReply]:
         """The stored answer with the question that it answers, and what was known beside it."""
         snapshot = judged.completion.snapshot
         judge = f"{snapshot.provider}:{snapshot.model_asked}"
-        put = await thinking.do(partial(as_put_before, question, judged.prompt))
+        put = await thinking.do(partial(as_stored, question, judged.prompt))
         if put is None:
-            return question, Heard(failure="its stored answer is to a question that this version puts otherwise")
+            return question, JudgeReply(failure="its stored answer is to a question that this version puts otherwise")
         heard = _heard(judge, judged.completion, judged.attempt_id)
-        await self._hearing.tell(job, put, heard, thinking)
-        known = (await self._hearing.recall(job, question, judge, thinking)).known
+        await self._verdict_cache.tell(job, put, heard, thinking)
+        known = (await self._verdict_cache.recall(job, question, judge, thinking)).known
         asked = {question.pairs[position].sha256 for position in put.asked.claims}
         beside = {
             at: known.get(at, FORGOTTEN)
@@ -137,21 +137,21 @@ class Judging:
         return replace(put, known=beside), heard
 
     async def _ask_for(
-        self, job: Leased, question: Question, planned: tuple[Provider, Call] | None
-    ) -> tuple[Heard, Decimal | None] | None:
+        self, job: Leased, question: JudgeRequest, planned: tuple[Provider, Call] | None
+    ) -> tuple[JudgeReply, Decimal | None] | None:
         """Ask about what is left, if anything is."""
         if not question.asked.claims:
-            return Heard(), Decimal(0)
+            return JudgeReply(), Decimal(0)
         call = planned or self._planned(job, question)
-        if isinstance(call, Heard):
+        if isinstance(call, JudgeReply):
             return call, Decimal(0)
         if (gone := _used_up(job)) is not None:
-            return Heard(failure=gone), Decimal(0)
+            return JudgeReply(failure=gone), Decimal(0)
         return await self._ask_now(job, *call)
 
-    async def _ask_now(self, job: Leased, provider: Provider, call: Call) -> tuple[Heard, Decimal | None] | None:
+    async def _ask_now(self, job: Leased, provider: Provider, call: Call) -> tuple[JudgeReply, Decimal | None] | None:
         permit = await self.limits.permit(job, call)
-        if isinstance(permit, NotNow):
+        if isinstance(permit, Denied):
             return await self._not_now(job, permit)
         attempt = new_attempt(job, call, Purpose.JUDGE, job.attempts + 1)
         status = await opened(self.journal, self.limits, permit, job, attempt)
@@ -160,7 +160,7 @@ class Judging:
             return None
         return await self._call(job, provider, call, attempt, permit)
 
-    def _planned(self, job: Leased, question: Question) -> tuple[Provider, Call] | Heard:
+    def _planned(self, job: Leased, question: JudgeRequest) -> tuple[Provider, Call] | JudgeReply:
         """The call to make, or why none can be made."""
         named = job.request.config.judge or self.options.judge
         if named is None:
@@ -170,12 +170,12 @@ class Judging:
             provider = self.providers.get(turn.provider)
             call = provider.plan(self._request(job.request, turn, question), question.prompt)
         except (ConfigurationError, ProviderError) as error:
-            return Heard(failure=str(error))
+            return JudgeReply(failure=str(error))
         if call.reserve_usd is None and job.max_cost_usd is not None:
-            return Heard(failure=UNPRICED.format(call.model, call.provider))
+            return JudgeReply(failure=UNPRICED.format(call.model, call.provider))
         return provider, call
 
-    def _request(self, request: JobRequest, turn: Turn, question: Question) -> JobRequest:
+    def _request(self, request: JobRequest, turn: Turn, question: JudgeRequest) -> JobRequest:
         """The request as a judge's provider is to plan it: nothing of how the answer was to be written."""
         # A probability is a token at most; nothing else is written.
         written = len(question.prompt.snapshot.questions) or self.options.max_tokens
@@ -189,11 +189,11 @@ class Judging:
         )
         return request.model_copy(update={"config": config})
 
-    async def _not_now(self, job: Leased, told: NotNow) -> tuple[Heard, Decimal | None] | None:
+    async def _not_now(self, job: Leased, told: Denied) -> tuple[JudgeReply, Decimal | None] | None:
         """Wait where the limits let no call through now; a lane without quota is not waited for."""
-        if told.why is Why.LANE_PAUSED:
-            return Heard(failure="no calls are made to its provider: the lane is paused"), Decimal(0)
-        event = None if told.why is Why.LIMIT else told.why.value
+        if told.why is DenyReason.LANE_PAUSED:
+            return JudgeReply(failure="no calls are made to its provider: the lane is paused"), Decimal(0)
+        event = None if told.why is DenyReason.LIMIT else told.why.value
         then = Advance(JobState.SCHEDULED, job.step, job.round, told.delay, event=event, limited=True)
         await self.ledger.defer(LeaseKey(job.job_id, job.token), then)
         return None
@@ -206,7 +206,7 @@ class Judging:
 
     async def _call(
         self, job: Leased, provider: Provider, call: Call, attempt: NewAttempt, permit: Permit
-    ) -> tuple[Heard, Decimal | None] | None:
+    ) -> tuple[JudgeReply, Decimal | None] | None:
         started = monotonic()
         try:
             answered = await answer_within(provider.call(call), call.timeout_s + OVERTIME_S)
@@ -223,12 +223,12 @@ class Judging:
         self.limits.answered(permit, answered.completion)
         cost = answered.completion.cost_usd
         if not await finish_first(self._close(job, call, attempt, answered, started)):
-            return Heard(failure="its answer can't be stored"), cost
+            return JudgeReply(failure="its answer can't be stored"), cost
         return _heard(_name(call), answered.completion, attempt.id), cost
 
     async def _failed(
         self, job: Leased, attempt: NewAttempt, failure: Failure, started: float
-    ) -> tuple[Heard, Decimal | None] | None:
+    ) -> tuple[JudgeReply, Decimal | None] | None:
         decision = decide(
             failure,
             spent=job.spent,
@@ -257,7 +257,7 @@ class Judging:
         if then is not None:
             return None
         cost = attempt.reserved_usd if done.outcome == "unknown" else done.cost_usd
-        return Heard(failure=f"its call failed: {failure.message}"), cost
+        return JudgeReply(failure=f"its call failed: {failure.message}"), cost
 
     async def _close(self, job: Leased, call: Call, attempt: NewAttempt, answered: Answered, started: float) -> bool:
         """Store the answer, the job staying in its check; False if it can't be stored."""
@@ -290,8 +290,8 @@ def _used_up(job: Leased) -> str | None:
     return None
 
 
-def _heard(judge: str, completion: Completion, attempt_id: UUID) -> Heard:
+def _heard(judge: str, completion: Completion, attempt_id: UUID) -> JudgeReply:
     if completion.finish_reason in NO_REPLY:
         why = completion.refusal or completion.finish_reason.value
-        return Heard(judge, failure=f"the judge refused: {why}")
-    return Heard(judge, completion.text, attempt_id=attempt_id)
+        return JudgeReply(judge, failure=f"the judge refused: {why}")
+    return JudgeReply(judge, completion.text, attempt_id=attempt_id)

@@ -59,7 +59,7 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Selection:
     """One question to a judge.
 
     ``claims`` maps the number it sees (position + 1) to the claim's position among the checkable ones; ``places`` are
@@ -82,7 +82,7 @@ def ask(
     bounds: Bounds = WRITTEN,
     *,
     wide: Sequence[Sequence[SourcePart]] | None = None,
-) -> Asked:
+) -> Selection:
     """Put the undecided claims and the best windows of the sources together.
 
     Windows get a neighbouring sentence on each side; those that touch become one passage, so that no text is sent
@@ -105,7 +105,7 @@ def ask(
         for position, of_claim, parts in zip(undecided, windows[: bounds.most_asked], wide, strict=False)
         if _is_shown(of_claim[0], spans)
     ]
-    return Asked(
+    return Selection(
         claims=tuple(position for position, _, _ in chosen),
         texts=tuple(text_of(claims[position]) for position, _, _ in chosen),
         before=tuple(text_before(claims, position) for position, _, _ in chosen),

@@ -10,7 +10,7 @@ from schemas.grounding import Evidence, Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.grounding.findings import ClaimFinding
-from tasks.grounding.judge.plan import Asked, Passage
+from tasks.grounding.judge.plan import Passage, Selection
 from tasks.text.evidence import content_words
 from tasks.text.quotes import locate
 from tasks.text.sentences import words
@@ -32,7 +32,7 @@ LEFT_OUT = "the judge left it out"
 _DECODER = json.JSONDecoder(strict=False)
 
 
-def read_verdicts(reply: str, request: JobRequest, asked: Asked) -> list[ClaimFinding]:
+def read_verdicts(reply: str, request: JobRequest, asked: Selection) -> list[ClaimFinding]:
     """Parse the judge's verdict on each claim, in the order of the request.
 
     ``verdict`` is None, with the reason, for a claim without an entry, with two different ones, or with a quote that
@@ -137,7 +137,7 @@ EVEN = 0.5
 """Least probability of a claim that a judge takes for supported."""
 
 
-def read_probabilities(reply: str, request: JobRequest, asked: Asked) -> list[ClaimFinding]:
+def read_probabilities(reply: str, request: JobRequest, asked: Selection) -> list[ClaimFinding]:
     """Parse the judge's probability of each claim, in the order of the request; ``score`` is the judge's own figure.
 
     Such a judge quotes nothing. The evidence is the lexical place, if a word of the claim stands there; it does not

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field, replace
 from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
 from tasks.grounding.findings import CheckedClaim, ClaimFinding
-from tasks.grounding.judge.cache_key import Pair, pair_of
-from tasks.grounding.judge.plan import DECIDED, WRITTEN, Asked, ask, text_of, widened
+from tasks.grounding.judge.cache_key import ClaimPair, pair_of
+from tasks.grounding.judge.plan import DECIDED, WRITTEN, Selection, ask, text_of, widened
 from tasks.grounding.judge.reply import probabilities_at, read_alone
 from tasks.grounding.judge.triage import windows_for
 from tasks.grounding.judge.wording import render_decision, render_judge
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class JudgeRequest:
     """What a judge is asked about one answer.
 
     Attributes:
@@ -30,8 +30,8 @@ class Question:
     request: JobRequest
     claims: tuple[CheckedClaim, ...]
     open: tuple[int, ...]
-    pairs: Mapping[int, Pair]
-    asked: Asked
+    pairs: Mapping[int, ClaimPair]
+    asked: Selection
     prompt: Prompt
     known: Mapping[int, ClaimFinding] = field(default_factory=dict)
 
@@ -41,7 +41,9 @@ class Question:
         return bool(self.prompt.snapshot.questions)
 
 
-def pose(request: JobRequest, claims: Sequence[CheckedClaim], open_: Sequence[int], *, decides: bool) -> Question:
+def plan_request(
+    request: JobRequest, claims: Sequence[CheckedClaim], open_: Sequence[int], *, decides: bool
+) -> JudgeRequest:
     """Put the question about the open claims of an answer; the same answer and sources always give the same.
 
     ``decides``: to a judge that gives probabilities.
@@ -60,16 +62,16 @@ def pose(request: JobRequest, claims: Sequence[CheckedClaim], open_: Sequence[in
     return _put(request, tuple(claims), tuple(open_), pairs, open_, decides=decides)
 
 
-def narrowed(question: Question, known: Mapping[int, ClaimFinding]) -> Question:
+def without_cached(question: JudgeRequest, known: Mapping[int, ClaimFinding]) -> JudgeRequest:
     """The question without the claims that something is known of, by their positions."""
     known = {**question.known, **known}
     left = [position for position in question.open if position not in known]
     if not left:
-        return replace(question, asked=Asked((), (), (), (), (), ()), known=known)
+        return replace(question, asked=Selection((), (), (), (), (), ()), known=known)
     return replace(_again(question, left), known=known)
 
 
-def as_put_before(question: Question, prompt: Prompt) -> Question | None:
+def as_stored(question: JudgeRequest, prompt: Prompt) -> JudgeRequest | None:
     """The question as it was put by a prompt that is stored; None: this version would put it otherwise."""
     if prompt.pairs:
         at = {pair.sha256: position for position, pair in reversed([*question.pairs.items()])}
@@ -80,7 +82,7 @@ def as_put_before(question: Question, prompt: Prompt) -> Question | None:
     return question if question.prompt.snapshot.sha256 == prompt.snapshot.sha256 else None
 
 
-def told_alone(question: Question, reply: str) -> list[int]:
+def cacheable_claims(question: JudgeRequest, reply: str) -> list[int]:
     """The numbers of the claims of which a reply says something that counts whatever else is asked beside them.
 
     Only a verdict by the claim's own windows, all of which were shown: a quote from what another claim brought along
@@ -96,7 +98,7 @@ def told_alone(question: Question, reply: str) -> list[int]:
     return [number for number, finding in found.items() if finding.verdict is not None]
 
 
-def read_pairs(question: Question, reply: str, positions: Mapping[int, int]) -> dict[int, ClaimFinding]:
+def read_pairs(question: JudgeRequest, reply: str, positions: Mapping[int, int]) -> dict[int, ClaimFinding]:
     """What a reply, maybe to another question with some of these pairs, says of each by its own evidence alone.
 
     Args:
@@ -111,7 +113,7 @@ def read_pairs(question: Question, reply: str, positions: Mapping[int, int]) -> 
     return read_alone(reply, question.request, {number: pairs[at].parts for number, at in positions.items()})
 
 
-def _again(question: Question, positions: Sequence[int]) -> Question:
+def _again(question: JudgeRequest, positions: Sequence[int]) -> JudgeRequest:
     return _put(question.request, question.claims, question.open, question.pairs, positions, decides=question.decided)
 
 
@@ -119,11 +121,11 @@ def _put(
     request: JobRequest,
     claims: tuple[CheckedClaim, ...],
     open_: tuple[int, ...],
-    pairs: Mapping[int, Pair],
+    pairs: Mapping[int, ClaimPair],
     positions: Sequence[int],
     *,
     decides: bool,
-) -> Question:
+) -> JudgeRequest:
     firsts = {pairs[position].sha256: position for position in reversed(positions)}
     chosen = [position for position in positions if firsts[pairs[position].sha256] == position]
     asked = ask(
@@ -136,4 +138,4 @@ def _put(
     )
     prompt = (render_decision if decides else render_judge)(request, asked)
     prompt = prompt.model_copy(update={"pairs": tuple(pairs[position].sha256 for position in asked.claims)})
-    return Question(request, claims, open_, pairs, asked, prompt)
+    return JudgeRequest(request, claims, open_, pairs, asked, prompt)

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import UUID
 
-from schemas.grounding import HeardFrom
+from schemas.grounding import ReusedFrom
 from tasks.errors import LedgerError
-from tasks.grounding.judge import Heard, Question, key_of, narrowed, read_pairs, told_alone
-from tasks.ports import HeardBefore, HeardQuery, Journal, Leased, NewlyHeard
+from tasks.grounding.judge import JudgeReply, JudgeRequest, cacheable_claims, key_of, read_pairs, without_cached
+from tasks.ports import CachedVerdict, Journal, Leased, NewVerdicts, VerdictQuery
 from tasks.scheduling.batching import CpuBatcher
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Hearing:
+class VerdictCache:
     """What the judges of this process's jobs said, known to all processes through the ledger.
 
     Only a word that counts is remembered, and a place of the ledger that can't be asked is as if nothing had been
@@ -30,7 +30,7 @@ class Hearing:
     """Set when whoever asks about this key now has its answer, or has none."""
 
     @asynccontextmanager
-    async def turn(self, job: Leased, question: Question, judge: str) -> AsyncIterator[None]:
+    async def turn(self, job: Leased, question: JudgeRequest, judge: str) -> AsyncIterator[None]:
         """Let nobody else of this process ask about the same claims meanwhile.
 
         Waits for those who do now, for each claim once: a word that does not come, or does not count, is not waited
@@ -53,13 +53,13 @@ class Hearing:
                     del self._asking[key]
             over.set()
 
-    async def recall(self, job: Leased, question: Question, judge: str, thinking: CpuBatcher) -> Question:
+    async def recall(self, job: Leased, question: JudgeRequest, judge: str, thinking: CpuBatcher) -> JudgeRequest:
         """The question without the claims that this judge's word is known of in this batch."""
         keys = _keys(job, question, judge)
         if not keys:
             return question
         try:
-            found = await self.journal.heard_before(HeardQuery(job.batch_id, tuple(keys)))
+            found = await self.journal.find_verdicts(VerdictQuery(job.batch_id, tuple(keys)))
         except LedgerError as error:
             log.warning("what was heard before for job %s can't be read; the judge is asked: %s", job.job_id, error)
             return question
@@ -68,7 +68,7 @@ class Hearing:
         heard = [(keys[key], before) for key, before in found.items()]
         return await thinking.do(partial(_recalled, question, heard))
 
-    async def tell(self, job: Leased, question: Question, heard: Heard, thinking: CpuBatcher) -> None:
+    async def tell(self, job: Leased, question: JudgeRequest, heard: JudgeReply, thinking: CpuBatcher) -> None:
         """Let others know what was heard now; returns when they do."""
         if heard.reply is None or heard.attempt_id is None:
             return
@@ -76,10 +76,10 @@ class Hearing:
         if not keys:
             return
         try:
-            numbers = await thinking.do(partial(told_alone, question, heard.reply))
+            numbers = await thinking.do(partial(cacheable_claims, question, heard.reply))
             told = tuple((keys[question.asked.claims[number - 1]], number) for number in numbers)
             if told:
-                await self.journal.note_heard(NewlyHeard(heard.attempt_id, told))
+                await self.journal.store_verdicts(NewVerdicts(heard.attempt_id, told))
         except LedgerError as error:
             log.warning("what was heard for job %s can't be noted; others ask again: %s", job.job_id, error)
         except Exception:
@@ -87,7 +87,7 @@ class Hearing:
             log.exception("what was heard for job %s is not remembered; others ask again", job.job_id)
 
 
-def _keys(job: Leased, question: Question, judge: str) -> Mapping[bytes, list[int]]:
+def _keys(job: Leased, question: JudgeRequest, judge: str) -> Mapping[bytes, list[int]]:
     """The keys of the claims that are open and not known, with their positions; none where nothing is to be shared."""
     recheck = job.recheck.id if job.recheck is not None else None
     if job.recheck is not None and recheck is None:
@@ -100,7 +100,7 @@ def _keys(job: Leased, question: Question, judge: str) -> Mapping[bytes, list[in
     return keys
 
 
-def _recalled(question: Question, heard: Sequence[tuple[Sequence[int], HeardBefore]]) -> Question:
+def _recalled(question: JudgeRequest, heard: Sequence[tuple[Sequence[int], CachedVerdict]]) -> JudgeRequest:
     """Read what was said before with the sources of this question; a word that does not count here is not known.
 
     Args:
@@ -116,6 +116,6 @@ def _recalled(question: Question, heard: Sequence[tuple[Sequence[int], HeardBefo
     for positions, before in heard:
         finding = said[before.attempt_id][before.number]
         if finding.verdict is not None:
-            origin = HeardFrom(job_id=before.job_id, attempt_id=before.attempt_id, number=before.number)
-            known.update(dict.fromkeys(positions, replace(finding, heard_from=origin)))
-    return narrowed(question, known) if known else question
+            origin = ReusedFrom(job_id=before.job_id, attempt_id=before.attempt_id, number=before.number)
+            known.update(dict.fromkeys(positions, replace(finding, reused_from=origin)))
+    return without_cached(question, known) if known else question

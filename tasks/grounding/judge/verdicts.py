@@ -4,19 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from schemas.grounding import Evidence, JudgeWord, Verdict
+from schemas.grounding import Evidence, JudgeVerdict, Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.grounding.findings import CheckedClaim, ClaimFinding
 from tasks.grounding.judge.judge_weights import DEFAULT, JudgeWeights, weigh
 from tasks.grounding.judge.reply import OFF_THE_SCALE, UNREADABLE, read_probabilities, read_verdicts
-from tasks.grounding.judge.request import Question
+from tasks.grounding.judge.request import JudgeRequest
 
 NOT_ASKED = "more claims were open than a judge is asked about in one answer"
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class JudgeReply:
     """What came of asking: a reply, or the reason why there is none.
 
     ``judge`` is ``provider:model``, ``attempt_id`` the call. Neither reply nor failure: nothing was left to be asked.
@@ -28,15 +28,15 @@ class Heard:
     attempt_id: UUID | None = None
 
 
-NO_JUDGE = Heard(failure="no judge is configured: set NIGHTDESK_JUDGE, or 'judge' in the job's config")
+NO_JUDGE = JudgeReply(failure="no judge is configured: set NIGHTDESK_JUDGE, or 'judge' in the job's config")
 
 
 def verdicts(
     request: JobRequest,
     claims: Sequence[CheckedClaim],
     lexical: Sequence[ClaimFinding] | None,
-    question: Question,
-    heard: Heard,
+    question: JudgeRequest,
+    heard: JudgeReply,
     *,
     weights: Mapping[str, JudgeWeights],
 ) -> tuple[list[ClaimFinding], str | None]:
@@ -62,7 +62,7 @@ def verdicts(
     return findings, failure
 
 
-def _read(request: JobRequest, question: Question, heard: Heard) -> list[ClaimFinding]:
+def _read(request: JobRequest, question: JudgeRequest, heard: JudgeReply) -> list[ClaimFinding]:
     if heard.reply is None:
         return [ClaimFinding(reason=f"the judge gave no verdict: {heard.failure}") for _ in question.asked.claims]
     read = read_probabilities if question.decided else read_verdicts
@@ -95,8 +95,10 @@ def _weighed(
     # A probability comes without its place: it may rest on any passage that was shown.
     relied_on = {one.source_index for one in (word.evidence if word.score is None else shown)}
     miscited = supported and agrees and bool(cited) and not cited & relied_on
-    heard = JudgeWord(verdict=word.verdict, probability=word.score, before=before)
-    return ClaimFinding(verdict, round(chance, 4), evidence, miscited, reason, heard=heard, heard_from=word.heard_from)
+    heard = JudgeVerdict(verdict=word.verdict, probability=word.score, before=before)
+    return ClaimFinding(
+        verdict, round(chance, 4), evidence, miscited, reason, heard=heard, reused_from=word.reused_from
+    )
 
 
 def _together(judged: Sequence[Evidence], by_words: Sequence[Evidence], *, first: bool) -> tuple[Evidence, ...]:

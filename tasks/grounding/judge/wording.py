@@ -6,7 +6,7 @@ from typing import Any
 from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
 from schemas.prompt import Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
-from tasks.grounding.judge.plan import Asked
+from tasks.grounding.judge.plan import Selection
 from tasks.prompting.sources.injection import attribute, unused_tag
 from tasks.prompting.templates import PromptTemplate, Slots, fill, load_inner
 
@@ -40,13 +40,13 @@ REPLY_SCHEMA: dict[str, Any] = {
 """Schema of a judge's reply; strict enough for a provider that enforces schemas."""
 
 
-def render_judge(request: JobRequest, asked: Asked, version: str | None = None) -> Prompt:
+def render_judge(request: JobRequest, asked: Selection, version: str | None = None) -> Prompt:
     """Render the messages for a judge that quotes; sources are references, as in every prompt, in tags they cannot close."""
     prompt = _rendered(load_inner(WRITTEN_TEMPLATE, version), request, asked)
     return prompt.model_copy(update={"reply_schema": REPLY_SCHEMA})
 
 
-def render_decision(request: JobRequest, asked: Asked, version: str | None = None) -> Prompt:
+def render_decision(request: JobRequest, asked: Selection, version: str | None = None) -> Prompt:
     """Render the messages for a judge that gives probabilities: passages as messages, and a question per claim.
 
     A claim stands in tags of its own that it cannot close, because a question is an instruction to such a model.
@@ -54,7 +54,7 @@ def render_decision(request: JobRequest, asked: Asked, version: str | None = Non
     return _rendered(load_inner(DECIDED_TEMPLATE, version), request, asked)
 
 
-def _rendered(template: PromptTemplate, request: JobRequest, asked: Asked) -> Prompt:
+def _rendered(template: PromptTemplate, request: JobRequest, asked: Selection) -> Prompt:
     slots = Slots()
     contents = [source.content for source in request.context]
     passages = [contents[passage.source_index][passage.start : passage.end] for passage in asked.passages]

@@ -17,7 +17,7 @@ from tasks.errors import BrokerUnavailable, LedgerUnavailable
 from tasks.ports import JobView, Outlook
 from tasks.scheduling import degrade as standin
 from tasks.scheduling import outbox, rescue
-from tasks.scheduling.degrade import StandIn
+from tasks.scheduling.degrade import ModelFallback
 from tasks.scheduling.dispatch import ENOUGH, IDLE_TICKS, MESSAGE_IDS, Dispatch, Pace
 from tasks.scheduling.outbox import publish
 from tasks.scheduling.rescue import Rescue
@@ -90,7 +90,7 @@ class Hall:
         pace = Pace(publish_older_than=timedelta(0), check_backlog=3)
         feeds: Any = {Step.GENERATE: self.generate}
         self.local_served = True
-        stand_in = StandIn(self.ledger, lambda: self.local_served, timedelta(seconds=30))
+        stand_in = ModelFallback(self.ledger, lambda: self.local_served, timedelta(seconds=30))
         self.stand_in, self.feeds, self.pace = stand_in, feeds, pace
         self.dispatch = self.worker("first")
 
@@ -262,7 +262,7 @@ def test_the_plain_check_stands_in_once_nobody_had_the_local_model_for_a_while(
 def test_where_there_is_no_local_model_nothing_waits_for_one() -> None:
     async def story() -> None:
         ledger = MemoryLedger()
-        duty = StandIn(ledger, lambda: False, timedelta(0))
+        duty = ModelFallback(ledger, lambda: False, timedelta(0))
         jobs = make_jobs(
             make_request("a?", response="An answer.", config=READ), make_request("b?", response="Another.")
         )

@@ -23,17 +23,17 @@ from tasks.errors import LedgerUnavailable, ProviderError
 from tasks.generate import BIG_REQUEST_BYTES, Generate
 from tasks.ports import (
     Call,
+    Denied,
+    DenyReason,
     FinalJob,
     JobView,
     Leased,
     Limits,
-    NotNow,
     Permit,
     StoredCompletion,
     TokenSink,
     Unheard,
     Unlimited,
-    Why,
 )
 from tasks.prompting.experiments import Variants
 from tasks.prompting.sources.token_count import ESTIMATE, exact_counter
@@ -478,11 +478,11 @@ def test_a_job_that_takes_its_worker_down_again_and_again_fails_some_time() -> N
 class Refusing(Unlimited):
     """Refuses the providers named, and notes what it is told."""
 
-    def __init__(self, **refusals: NotNow) -> None:
+    def __init__(self, **refusals: Denied) -> None:
         self.refusals = refusals
         self.told: list[str] = []
 
-    async def permit(self, job: Leased, call: Call) -> Permit | NotNow:
+    async def permit(self, job: Leased, call: Call) -> Permit | Denied:
         return self.refusals.get(call.provider) or await super().permit(job, call)
 
     def answered(self, permit: Permit, completion: Completion) -> None:
@@ -498,17 +498,17 @@ class Refusing(Unlimited):
 @pytest.mark.parametrize(
     ("why", "held", "event"),
     [
-        (Why.LIMIT, None, None),
-        (Why.BREAKER, None, "breaker"),
-        (Why.LANE_PAUSED, HeldReason.LANE_PAUSED, "hold"),
+        (DenyReason.LIMIT, None, None),
+        (DenyReason.BREAKER, None, "breaker"),
+        (DenyReason.LANE_PAUSED, HeldReason.LANE_PAUSED, "hold"),
     ],
 )
 def test_a_job_that_may_not_be_called_for_waits_without_an_attempt(
-    why: Why, held: HeldReason | None, event: str | None
+    why: DenyReason, held: HeldReason | None, event: str | None
 ) -> None:
     async def story() -> None:
         provider = Scripted(answers())
-        desk = Desk(Registry(provider), limits=Refusing(scripted=NotNow(why, timedelta(seconds=30))))
+        desk = Desk(Registry(provider), limits=Refusing(scripted=Denied(why, timedelta(seconds=30))))
         job = await desk.lease(make_request())
         view = await desk.generate(job)
 
@@ -534,11 +534,15 @@ def test_a_job_that_may_not_be_called_for_waits_without_an_attempt(
     run(story())
 
 
-@pytest.mark.parametrize(("why", "called"), [(Why.LIMIT, 0), (Why.BREAKER, 1), (Why.LANE_PAUSED, 1)])
-def test_fallbacks_are_called_for_a_provider_that_is_down_not_for_one_that_is_busy(why: Why, called: int) -> None:
+@pytest.mark.parametrize(
+    ("why", "called"), [(DenyReason.LIMIT, 0), (DenyReason.BREAKER, 1), (DenyReason.LANE_PAUSED, 1)]
+)
+def test_fallbacks_are_called_for_a_provider_that_is_down_not_for_one_that_is_busy(
+    why: DenyReason, called: int
+) -> None:
     async def story() -> None:
         first, second = Scripted(answers(), name="first"), Scripted(answers(), name="second")
-        limits = Refusing(first=NotNow(why, timedelta(seconds=30)))
+        limits = Refusing(first=Denied(why, timedelta(seconds=30)))
         desk = Desk(Registry(first, second), limits=limits)
         await desk.generate(await desk.lease(make_request(config={"fallbacks": ["second"]})))
 

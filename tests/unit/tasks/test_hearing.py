@@ -23,7 +23,7 @@ from tasks.errors import LedgerError, ProviderError, Unstorable
 from tasks.grounding import WEIGHTS
 from tasks.grounding.judge import JudgeWeights, key_of
 from tasks.grounding.judge.call import Judging
-from tasks.ports import Advance, Answered, Call, HeardBefore, HeardQuery, JobView, Leased, NewBatch, Purpose
+from tasks.ports import Advance, Answered, CachedVerdict, Call, JobView, Leased, NewBatch, Purpose, VerdictQuery
 from tests.builders import closed_ok, make_attempt, make_batch, make_jobs, make_prompt, new_id
 from tests.court import (
     LEASE,
@@ -86,21 +86,21 @@ def test_equal_claims_with_equal_evidence_are_one_call_and_the_record_says_whose
         first, *others = views
 
         (claim,) = claims_of(first)
-        assert claim.heard_from is None
+        assert claim.reused_from is None
         ((attempt),) = (await whole.ledger.job_detail(first.job_id)).attempts
         for view in others:
             (same,) = claims_of(view)
-            assert same.heard_from is not None
-            assert (same.heard_from.job_id, str(same.heard_from.attempt_id)) == (first.job_id, str(attempt["id"]))
-            assert same.heard_from.number == 1
-            assert same.model_copy(update={"heard_from": None}) == claim
+            assert same.reused_from is not None
+            assert (same.reused_from.job_id, str(same.reused_from.attempt_id)) == (first.job_id, str(attempt["id"]))
+            assert same.reused_from.number == 1
+            assert same.model_copy(update={"reused_from": None}) == claim
             assert words(view, same) == QUOTE
             assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, Decimal(0))
             assert (await whole.ledger.job_detail(view.job_id)).attempts == ()
             assert grounding_of(view).checkers == grounding_of(first).checkers
             assert grounding_of(view).failed_checkers == {}
         rows = [row for view in views for row in judged_rows(view)]
-        assert [row["heard_from"] for row in rows] == [None, *[str(attempt["id"])] * 2]
+        assert [row["reused_from"] for row in rows] == [None, *[str(attempt["id"])] * 2]
         assert {(row["judge"], row["verdict"], *row["evidence"][:1]) for row in rows} == {
             ("scripted:scripted-1 by _judge@1", "supported", QUOTE)
         }
@@ -127,12 +127,12 @@ def test_what_overlaps_in_part_is_asked_about_in_part() -> None:
             Verdict.CONTRADICTED,
         ]
         told = [
-            (claim.heard_from.job_id, claim.heard_from.number) if claim.heard_from else None
+            (claim.reused_from.job_id, claim.reused_from.number) if claim.reused_from else None
             for claim in claims_of(second)
         ]
         assert told == [None, (first.job_id, 1), (first.job_id, 2)]
         told = [
-            (claim.heard_from.job_id, claim.heard_from.number) if claim.heard_from else None
+            (claim.reused_from.job_id, claim.reused_from.number) if claim.reused_from else None
             for claim in claims_of(third)
         ]
         assert told == [(first.job_id, 2), (second.job_id, 1)]
@@ -165,7 +165,7 @@ def test_a_claim_that_stands_twice_in_an_answer_is_asked_about_once() -> None:
         (view,) = await judged(whole, given_answer(PARAPHRASE, PARAPHRASE))
 
         assert asked_about(whole) == [1]
-        assert [(claim.verdict, claim.heard_from) for claim in claims_of(view)] == [(Verdict.SUPPORTED, None)] * 2
+        assert [(claim.verdict, claim.reused_from) for claim in claims_of(view)] == [(Verdict.SUPPORTED, None)] * 2
 
     run(story())
 
@@ -182,7 +182,7 @@ def test_what_is_known_counts_where_the_call_about_the_rest_fails(monkeypatch: p
 
         known, unknown = claims_of(second)
         assert (known.verdict, known.score) == (Verdict.SUPPORTED, claims_of(first)[0].score)
-        assert (unknown.verdict, unknown.heard_from) == (Verdict.UNCHECKED, None)
+        assert (unknown.verdict, unknown.reused_from) == (Verdict.UNCHECKED, None)
         assert "bad key" in grounding_of(second).failed_checkers["judge"]
         assert grounding_of(second).checkers["judge"].startswith("scripted:scripted-1 by _judge@1")
         assert second.outcome is Outcome.PARTIAL
@@ -228,11 +228,11 @@ def test_a_probability_is_heard_again_with_the_same_passages_and_only_the_rest_i
                 claims_of(first)[0].score,
                 claims_of(first)[0].reason,
             )
-            assert claim.heard_from is not None
-            assert (claim.heard_from.job_id, claim.heard_from.number) == (first.job_id, 1)
+            assert claim.reused_from is not None
+            assert (claim.reused_from.job_id, claim.reused_from.number) == (first.job_id, 1)
         (late,) = claims_of(last)
-        assert late.heard_from is not None
-        assert late.heard_from.job_id == more.job_id
+        assert late.reused_from is not None
+        assert late.reused_from.job_id == more.job_id
         assert late.judge is not None
         assert late.judge.probability == 0.2
 
@@ -251,7 +251,7 @@ def test_a_probability_that_may_rest_on_other_passages_is_asked_for_again() -> N
         _, view = await judged(whole, first, second)
 
         assert asked_about(whole) == [2, 1]
-        assert claims_of(view)[0].heard_from is None
+        assert claims_of(view)[0].reused_from is None
 
     run(story())
 
@@ -280,7 +280,7 @@ def test_whatever_a_judge_would_read_otherwise_is_asked(second: JobRequest) -> N
         _, view = await judged(whole, given_answer(PARAPHRASE), second)
 
         assert asked_about(whole) == [1, 1]
-        assert [claim.heard_from for claim in claims_of(view)] == [None]
+        assert [claim.reused_from for claim in claims_of(view)] == [None]
 
     run(story())
 
@@ -344,7 +344,7 @@ def test_a_quote_from_what_another_claim_brought_along_counts_there_alone() -> N
 
 
 @pytest.mark.parametrize(
-    ("verb", "error"), [("heard_before", LedgerError("no right to read")), ("note_heard", Unstorable("not this"))]
+    ("verb", "error"), [("find_verdicts", LedgerError("no right to read")), ("store_verdicts", Unstorable("not this"))]
 )
 def test_a_ledger_that_can_t_tell_is_as_if_nothing_was_heard(
     monkeypatch: pytest.MonkeyPatch, verb: str, error: LedgerError
@@ -403,7 +403,7 @@ def test_who_asks_at_the_same_time_in_one_process_waits_for_the_first() -> None:
 
         assert {claims_of(view)[0].verdict for view in views} == {Verdict.SUPPORTED}
         assert asked_about(whole) == [1]
-        assert sum(claims_of(view)[0].heard_from is None for view in views) == 1
+        assert sum(claims_of(view)[0].reused_from is None for view in views) == 1
 
     run(story())
 
@@ -458,7 +458,7 @@ def test_one_that_is_cut_off_lets_the_others_ask() -> None:
             await asyncio.wait([cut])
 
         (view,) = await whole.ledger.views([second.job_id])
-        assert (view.outcome, claims_of(view)[0].heard_from, len(whole.judge.calls)) == (Outcome.ANSWERED, None, 2)
+        assert (view.outcome, claims_of(view)[0].reused_from, len(whole.judge.calls)) == (Outcome.ANSWERED, None, 2)
 
     run(story())
 
@@ -485,7 +485,7 @@ async def killed_before(whole: Court, verb: str, job: Leased) -> None:
     await whole.ledger.rescue(10, None)
 
 
-@pytest.mark.parametrize("verb", ["note_heard", "finish"])
+@pytest.mark.parametrize("verb", ["store_verdicts", "finish"])
 def test_after_a_crash_the_answer_to_a_narrowed_question_is_read_as_it_was_put(verb: str) -> None:
     async def story() -> None:
         whole = court(says(YES), says(NO), NEVER)
@@ -498,9 +498,9 @@ def test_after_a_crash_the_answer_to_a_narrowed_question_is_read_as_it_was_put(v
 
         assert asked_about(whole) == [1, 1]
         assert [claim.verdict for claim in claims_of(second)] == [Verdict.SUPPORTED, Verdict.UNSUPPORTED]
-        whose = [claim.heard_from.job_id if claim.heard_from else None for claim in claims_of(second)]
+        whose = [claim.reused_from.job_id if claim.reused_from else None for claim in claims_of(second)]
         assert whose == [first.job_id, None]
-        assert [claim.heard_from.job_id for claim in claims_of(third) if claim.heard_from] == [second.job_id]
+        assert [claim.reused_from.job_id for claim in claims_of(third) if claim.reused_from] == [second.job_id]
 
     run(story())
 
@@ -508,7 +508,7 @@ def test_after_a_crash_the_answer_to_a_narrowed_question_is_read_as_it_was_put(v
 def test_what_was_known_and_is_erased_before_the_end_stays_unchecked_and_is_not_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def nothing(queries: Sequence[HeardQuery]) -> list[dict[bytes, HeardBefore]]:
+    async def nothing(queries: Sequence[VerdictQuery]) -> list[dict[bytes, CachedVerdict]]:
         return [{} for _ in queries]
 
     async def story() -> None:
@@ -518,7 +518,7 @@ def test_what_was_known_and_is_erased_before_the_end_stays_unchecked_and_is_not_
         await whole.check(await lease(whole))
         await killed_before(whole, "finish", await lease(whole))
         # As PostgreSQL answers once the first job is erased.
-        monkeypatch.setattr(whole.ledger, "heard_before", nothing)
+        monkeypatch.setattr(whole.ledger, "find_verdicts", nothing)
         _, second = await checked(whole, batch.id)
 
         assert [claim.verdict for claim in claims_of(second)] == [Verdict.UNCHECKED, Verdict.UNSUPPORTED]
@@ -545,7 +545,7 @@ def test_a_recheck_asks_anew_and_shares_what_it_hears() -> None:
             await whole.ledger.recheck([view.job_id for view in views], recheck, "ada")
             views = await checked(whole, views[0].batch_id)
             assert [(view.run, claims_of(view)[0].verdict) for view in views] == [(run_, expected)] * 2
-            assert [claims_of(view)[0].heard_from is None for view in views] == [True, False]
+            assert [claims_of(view)[0].reused_from is None for view in views] == [True, False]
         assert len(whole.judge.calls) == 3
 
     run(story())
@@ -571,7 +571,7 @@ def test_what_a_second_round_leaves_as_it_was_is_not_asked_about_again() -> None
 
         assert asked_about(whole) == [2, 1]
         assert view.round == 1
-        whose = [claim.heard_from.job_id if claim.heard_from else None for claim in claims_of(view)]
+        whose = [claim.reused_from.job_id if claim.reused_from else None for claim in claims_of(view)]
         assert whose == [view.job_id, None]
 
     run(story())

@@ -10,7 +10,7 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.grounding.findings import CheckedClaim
-from tasks.grounding.judge import Asked, JudgeWeights, LabelledVerdict, ask, fit, read_verdicts, render_judge, weigh
+from tasks.grounding.judge import JudgeWeights, LabelledVerdict, Selection, ask, fit, read_verdicts, render_judge, weigh
 from tasks.grounding.judge.plan import MOST_PASSAGE_CHARACTERS
 from tasks.text.sentences import Span
 
@@ -30,7 +30,7 @@ def window(source: int, words: str) -> SourcePart:
     return SourcePart(source_index=source, start=start, end=start + len(words))
 
 
-def asked(*positions: int) -> Asked:
+def asked(*positions: int) -> Selection:
     return ask(REQUEST, claims(*TEXTS), positions, [[window(*WHERE[position])] for position in positions])
 
 

@@ -13,9 +13,9 @@ from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.grounding.findings import CheckedClaim
 from tasks.grounding.judge import (
-    Asked,
     JudgeWeights,
     LabelledVerdict,
+    Selection,
     ask,
     fit,
     read_probabilities,
@@ -43,7 +43,7 @@ def window(source: int, words: str) -> SourcePart:
     return SourcePart(source_index=source, start=start, end=start + len(words))
 
 
-def asked(*positions: int) -> Asked:
+def asked(*positions: int) -> Selection:
     windows = [[window(*WHERE[position])] for position in positions]
     return ask(REQUEST, claims(*TEXTS), positions, windows, DECIDED)
 

@@ -10,7 +10,7 @@ import pytest
 
 from schemas.completion import FinishReason
 from schemas.failure import FailureKind
-from schemas.grounding import JudgeWord, Verdict
+from schemas.grounding import JudgeVerdict, Verdict
 from schemas.job import JobRequest
 from schemas.states import JobState, Outcome
 from tasks.errors import ProviderError
@@ -186,4 +186,4 @@ def test_a_judge_that_writes_is_asked_in_words_and_its_word_is_on_record() -> No
     (claim,) = claims_of(asyncio.run(story()))
     assert whole.judge.calls[0].prompt.snapshot.questions == ()
     assert claim.judge is not None
-    assert claim.judge == JudgeWord(verdict=Verdict.UNSUPPORTED, before=claim.judge.before)
+    assert claim.judge == JudgeVerdict(verdict=Verdict.UNSUPPORTED, before=claim.judge.before)

@@ -16,7 +16,7 @@ from schemas.record import TimingMs
 from schemas.states import JobState, Step
 from tasks.calls.response_cache import FIRST_LOOK, LONGEST_PAUSE, NOBODY, SharePolicy, look_again, share_key, wanted
 from tasks.check import examine
-from tasks.ports import Call, JobView, Leased, NotNow, Permit, Unlimited, Why
+from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit, Unlimited
 from tasks.prompting.render import render
 from tasks.results import result_of
 from tests.builders import make_attempt, make_batch, make_config, make_jobs, make_request
@@ -214,8 +214,8 @@ def test_without_the_setting_each_job_makes_its_own_call() -> None:
 class Closed(Unlimited):
     """Permits nothing."""
 
-    async def permit(self, job: Leased, call: Call) -> Permit | NotNow:
-        return NotNow(Why.LANE_PAUSED, timedelta(minutes=1))
+    async def permit(self, job: Leased, call: Call) -> Permit | Denied:
+        return Denied(DenyReason.LANE_PAUSED, timedelta(minutes=1))
 
 
 def test_an_answer_that_is_stored_needs_no_permit() -> None:
@@ -323,7 +323,7 @@ class Slow(Unlimited):
         self.begin = begin
         self.given_back = 0
 
-    async def permit(self, job: Leased, call: Call) -> Permit | NotNow:
+    async def permit(self, job: Leased, call: Call) -> Permit | Denied:
         await self.begin()
         return await super().permit(job, call)
 

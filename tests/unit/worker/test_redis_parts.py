@@ -17,9 +17,9 @@ from tests.builders import make_attempt, make_batch, make_final, make_jobs, make
 from tests.contract.driving import LEASE
 from worker.ledger.memory import MemoryLedger
 from worker.limits import redis_bucket as shared
-from worker.limits.bucket import Ask, Order, Settlement
-from worker.limits.rates import Terms
-from worker.limits.redis_bucket import SharedBooks
+from worker.limits.bucket import Acquire, Exchange, Release
+from worker.limits.rates import Rates
+from worker.limits.redis_bucket import RedisBuckets
 from worker.process import notifier as doorbell
 from worker.process.celery_app import make_app
 from worker.process.notifier import CeleryDoorbell
@@ -50,16 +50,16 @@ def stored(server: fakeredis.FakeServer) -> fakeredis.FakeRedis:
 
 # ---- shared limits ---------------------------------------------------------------------------------------------
 
-TWO_AT_ONCE = Terms(concurrency=2)
+TWO_AT_ONCE = Rates(concurrency=2)
 
 
-def asks(count: int) -> tuple[Ask, ...]:
-    return tuple(Ask(new_id(), urgent=False, weights=(1.0, 0.0, 0.0, 0.0)) for _ in range(count))
+def asks(count: int) -> tuple[Acquire, ...]:
+    return tuple(Acquire(new_id(), urgent=False, weights=(1.0, 0.0, 0.0, 0.0)) for _ in range(count))
 
 
 def exchanging(work: Callable[..., Awaitable[None]], *prefixes: str) -> None:
     async def story() -> None:
-        workers = [SharedBooks(URL, prefix) for prefix in prefixes]
+        workers = [RedisBuckets(URL, prefix) for prefix in prefixes]
         try:
             await work(*workers)
         finally:
@@ -71,37 +71,37 @@ def exchanging(work: Callable[..., Awaitable[None]], *prefixes: str) -> None:
 
 @pytest.mark.usefixtures("server")
 def test_workers_share_the_calls_at_once() -> None:
-    async def work(first: SharedBooks, second: SharedBooks) -> None:
+    async def work(first: RedisBuckets, second: RedisBuckets) -> None:
         mine = asks(3)
-        assert (await first.exchange("p", "m", Order(TWO_AT_ONCE, mine))).granted == 2
-        refused = await second.exchange("p", "m", Order(TWO_AT_ONCE, asks(1)))
+        assert (await first.exchange("p", "m", Exchange(TWO_AT_ONCE, mine))).granted == 2
+        refused = await second.exchange("p", "m", Exchange(TWO_AT_ONCE, asks(1)))
         assert (refused.granted, refused.why) == (0, "slots")
-        assert (await second.exchange("p", "another", Order(TWO_AT_ONCE, asks(1)))).granted == 1
+        assert (await second.exchange("p", "another", Exchange(TWO_AT_ONCE, asks(1)))).granted == 1
 
-        ended = Settlement(mine[0].id, 0.0, (0.0,) * 4)
-        await first.exchange("p", "m", Order(TWO_AT_ONCE, settlements=(ended,)))
-        assert (await second.exchange("p", "m", Order(TWO_AT_ONCE, asks(2)))).granted == 1
+        ended = Release(mine[0].id, 0.0, (0.0,) * 4)
+        await first.exchange("p", "m", Exchange(TWO_AT_ONCE, settlements=(ended,)))
+        assert (await second.exchange("p", "m", Exchange(TWO_AT_ONCE, asks(2)))).granted == 1
 
     exchanging(work, "", "")
 
 
 @pytest.mark.usefixtures("server")
 def test_installations_with_a_prefix_each_have_limits_of_their_own() -> None:
-    async def work(first: SharedBooks, second: SharedBooks) -> None:
+    async def work(first: RedisBuckets, second: RedisBuckets) -> None:
         for worker in (first, second):
-            assert (await worker.exchange("p", "m", Order(TWO_AT_ONCE, asks(2)))).granted == 2
+            assert (await worker.exchange("p", "m", Exchange(TWO_AT_ONCE, asks(2)))).granted == 2
 
     exchanging(work, "one:", "two:")
 
 
 def test_limits_in_a_redis_that_is_away_are_said_to_be_and_stand_when_it_is_back(server: fakeredis.FakeServer) -> None:
-    async def work(books: SharedBooks) -> None:
-        assert (await books.exchange("p", "m", Order(TWO_AT_ONCE, asks(2)))).granted == 2
+    async def work(buckets: RedisBuckets) -> None:
+        assert (await buckets.exchange("p", "m", Exchange(TWO_AT_ONCE, asks(2)))).granted == 2
         server.connected = False
         with pytest.raises(BrokerUnavailable, match="limits in Redis can't be reached"):
-            await books.exchange("p", "m", Order(TWO_AT_ONCE, asks(1)))
+            await buckets.exchange("p", "m", Exchange(TWO_AT_ONCE, asks(1)))
         server.connected = True
-        assert (await books.exchange("p", "m", Order(TWO_AT_ONCE, asks(1)))).granted == 0
+        assert (await buckets.exchange("p", "m", Exchange(TWO_AT_ONCE, asks(1)))).granted == 0
 
     exchanging(work, "")
 

@@ -89,7 +89,7 @@ def _heard(claims: Sequence[Claim]) -> Facts:
     return {
         f"claim {number}": f"job {told.job_id}, claim {told.number} of attempt {told.attempt_id}"
         for number, claim in enumerate(claims, start=1)
-        if (told := claim.heard_from) is not None
+        if (told := claim.reused_from) is not None
     }
 
 

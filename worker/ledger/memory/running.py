@@ -9,18 +9,18 @@ from schemas.job import JobRequest
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import (
     Advance,
+    CachedVerdict,
     ClosedAttempt,
     FinalJob,
-    HeardBefore,
-    HeardQuery,
     Leased,
     LeaseKey,
     LeaseRoom,
     NewAttempt,
-    NewlyHeard,
+    NewVerdicts,
     Opened,
     Purpose,
     StoredCompletion,
+    VerdictQuery,
     risk_of,
 )
 from worker.ledger.memory.budgets import MemoryBudgets
@@ -175,7 +175,7 @@ class MemoryRunning(MemoryBudgets, MemoryTwins):
         if job.winner(new.run, new.round, new.purpose) is not None:
             return Opened.ANSWERED
         if new.share is not None and (self._shareable(job, new.share) or self._under_way(job, new.share)):
-            return Opened.TWIN
+            return Opened.DUPLICATE
         return self._reserve(job, new)
 
     def _reserve(self, job: JobRow, new: NewAttempt) -> Opened:
@@ -241,7 +241,7 @@ class MemoryRunning(MemoryBudgets, MemoryTwins):
 
     # what judges said
 
-    async def heard_before(self, queries: Sequence[HeardQuery]) -> list[dict[bytes, HeardBefore]]:
+    async def find_verdicts(self, queries: Sequence[VerdictQuery]) -> list[dict[bytes, CachedVerdict]]:
         """What judges said of these keys in these batches."""
         return [
             {key: self._heard_at(*self._heard[query.batch_id, key]) for key in query.keys
@@ -249,12 +249,12 @@ class MemoryRunning(MemoryBudgets, MemoryTwins):
             for query in queries
         ]  # fmt: skip
 
-    def _heard_at(self, attempt_id: UUID, number: int) -> HeardBefore:
+    def _heard_at(self, attempt_id: UUID, number: int) -> CachedVerdict:
         row = self._attempts[attempt_id]
         assert row.answer is not None
-        return HeardBefore(attempt_id, row.new.job_id, number, row.answer.completion.text)
+        return CachedVerdict(attempt_id, row.new.job_id, number, row.answer.completion.text)
 
-    async def note_heard(self, heard: Sequence[NewlyHeard]) -> None:
+    async def store_verdicts(self, heard: Sequence[NewVerdicts]) -> None:
         """Let the batches of these attempts remember what was heard."""
         for one in heard:
             row = self._attempts.get(one.attempt_id)

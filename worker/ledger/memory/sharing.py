@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from schemas.completion import Completion, SharedFrom, Usage
 from schemas.states import JobState, Step
-from tasks.ports import Shared, Sharing, StoredAnswer, Wanted
+from tasks.ports import CacheLookup, CacheResult, CacheStatus, StoredAnswer
 from worker.ledger.memory.running import MemoryRunning
 from worker.ledger.memory.tables import OK, AttemptRow, JobRow
 
@@ -14,27 +14,27 @@ from worker.ledger.memory.tables import OK, AttemptRow, JobRow
 class MemorySharing(MemoryRunning):
     """The verb that shares answers."""
 
-    async def share(self, wanted: Sequence[Wanted]) -> list[Shared]:
+    async def share(self, wanted: Sequence[CacheLookup]) -> list[CacheResult]:
         """Give jobs the answers of identical calls, where they are stored."""
         return [self._share(one) for one in wanted]
 
-    def _share(self, wanted: Wanted) -> Shared:
+    def _share(self, wanted: CacheLookup) -> CacheResult:
         new = wanted.attempt
         if new.id in self._attempts:
-            return Shared(Sharing.TAKEN)
+            return CacheResult(CacheStatus.TAKEN)
         job = self._jobs.get(new.job_id)
         if job is None or not job.held_by(new.token, Step.GENERATE):
-            return Shared(Sharing.LOST)
+            return CacheResult(CacheStatus.LOST)
         if new.share is None or job.winner(new.run, new.round, new.purpose) is not None:
-            return Shared(Sharing.NONE)
+            return CacheResult(CacheStatus.NONE)
         if (found := self._shareable(job, new.share)) is not None:
             self._take(job, wanted, found)
-            return Shared(Sharing.TAKEN)
+            return CacheResult(CacheStatus.TAKEN)
         if (since := self._under_way(job, new.share)) is not None:
-            return Shared(Sharing.UNDER_WAY, self._now() - since)
-        return Shared(Sharing.NONE)
+            return CacheResult(CacheStatus.UNDER_WAY, self._now() - since)
+        return CacheResult(CacheStatus.NONE)
 
-    def _take(self, job: JobRow, wanted: Wanted, found: AttemptRow) -> None:
+    def _take(self, job: JobRow, wanted: CacheLookup, found: AttemptRow) -> None:
         assert found.answer is not None
         assert found.closed_at is not None
         now, new = self._now(), wanted.attempt

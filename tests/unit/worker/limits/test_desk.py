@@ -13,7 +13,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import AnswerProtocol
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
-from tasks.ports import Call, Leased, NotNow, Permit, Room, Why
+from tasks.ports import Call, Denied, DenyReason, Leased, Permit, Room
 from tests.builders import make_batch, make_jobs, make_prompt, make_request
 from worker.ledger.memory import MemoryLedger
 from worker.limits import bucket as book_module
@@ -21,30 +21,30 @@ from worker.limits import failover as accounts_module
 from worker.limits import health as health_module
 from worker.limits import permit_queue as line_module
 from worker.limits import rate_limiter as desk_module
-from worker.limits.bucket import Book, Order, Reply
+from worker.limits.bucket import Bucket, Exchange, ExchangeReply
 from worker.limits.lanes import Lanes
 from worker.limits.permit_queue import TRIP_AFTER
-from worker.limits.rate_limiter import LimitDesk
+from worker.limits.rate_limiter import RateLimiter
 from worker.settings import LimitSettings, ProviderKind, ProviderSettings, Settings
 
 
-class Books:
+class Buckets:
     """The shared accounts; can go away."""
 
     def __init__(self) -> None:
         self.away = False
-        self.books: dict[tuple[str, str], Book] = {}
-        self.orders: list[Order] = []
+        self.buckets: dict[tuple[str, str], Bucket] = {}
+        self.orders: list[Exchange] = []
         self.asked = asyncio.Condition()
 
-    async def exchange(self, provider: str, model: str, order: Order) -> Reply:
+    async def exchange(self, provider: str, model: str, order: Exchange) -> ExchangeReply:
         await asyncio.sleep(0)
         if self.away:
             raise BrokerUnavailable("gone")
         async with self.asked:
             self.orders.append(order)
             self.asked.notify_all()
-        return self.books.setdefault((provider, model), Book()).exchange(order)
+        return self.buckets.setdefault((provider, model), Bucket()).exchange(order)
 
 
 class PausedLanes:
@@ -76,20 +76,20 @@ class Counter:
     def __init__(
         self, *, workers: int = 1, slots: int = 100, period_s: float = 60.0, settle_s: float = 0.0, **settings: Any
     ) -> None:
-        self.books = Books()
+        self.buckets = Buckets()
         self.ledger = PausedLanes()
         self.lanes = Lanes(self.ledger)
         self.nudges = 0
-        self.desk = LimitDesk(
-            Settings(**settings), self.books, self.lanes, workers=lambda: workers, slots=slots,
+        self.limiter = RateLimiter(
+            Settings(**settings), self.buckets, self.lanes, workers=lambda: workers, slots=slots,
             on_room=self._nudged, period_s=period_s, settle_s=settle_s,
         )  # fmt: skip
 
     def _nudged(self) -> None:
         self.nudges += 1
 
-    async def permit(self, *, priority: int = 0, **call: Any) -> Permit | NotNow:
-        return await self.desk.permit(await make_leased(priority), make_call(**call))
+    async def permit(self, *, priority: int = 0, **call: Any) -> Permit | Denied:
+        return await self.limiter.permit(await make_leased(priority), make_call(**call))
 
 
 async def make_leased(priority: int = 0) -> Leased:
@@ -137,10 +137,10 @@ def test_without_limits_every_call_goes_and_nothing_holds_leases_back() -> None:
         counter = Counter()
         permits = await asyncio.gather(*(counter.permit() for _ in range(200)))
         assert all(isinstance(permit, Permit) for permit in permits)
-        assert counter.desk.room() is None
+        assert counter.limiter.room() is None
         # Asked for in blocks: far fewer round trips than calls.
-        assert len(counter.books.orders) < 20
-        await counter.desk.close()
+        assert len(counter.buckets.orders) < 20
+        await counter.limiter.close()
 
     run(story())
 
@@ -151,9 +151,9 @@ def test_the_offline_provider_asks_nobody() -> None:
         for name in ("extractive", "mine"):
             permit = await counter.permit(provider=name)
             assert isinstance(permit, Permit)
-            counter.desk.answered(permit, completion())
-        assert counter.books.orders == []
-        await counter.desk.close()
+            counter.limiter.answered(permit, completion())
+        assert counter.buckets.orders == []
+        await counter.limiter.close()
 
     run(story())
 
@@ -161,12 +161,12 @@ def test_the_offline_provider_asks_nobody() -> None:
 def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
     async def story() -> None:
         counter = Counter(requests_per_minute=60)
-        assert counter.desk.room() == Room(100, desk_module.FIRST_LOOK)
+        assert counter.limiter.room() == Room(100, desk_module.FIRST_LOOK)
         assert isinstance(await counter.permit(), Permit)
         waiting = [asyncio.create_task(counter.permit()) for _ in range(2)]
         await asyncio.sleep(0.05)
         # Three seconds' worth at a call a second.
-        assert counter.desk.room() == Room(50, 1)
+        assert counter.limiter.room() == Room(50, 1)
         urgent = await counter.permit(priority=5)
         assert isinstance(urgent, Permit)
         assert 100 < urgent.waited_ms < 5_000
@@ -174,7 +174,7 @@ def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
-        await counter.desk.close()
+        await counter.limiter.close()
 
     run(story())
 
@@ -188,14 +188,14 @@ def test_who_would_wait_too_long_is_sent_away_one_after_the_other(monkeypatch: p
         waiting = [asyncio.create_task(counter.permit()) for _ in range(2)]
         await asyncio.sleep(0.02)
         first, second = await counter.permit(), await counter.permit()
-        assert isinstance(first, NotNow)
-        assert isinstance(second, NotNow)
-        assert first.why is Why.LIMIT
+        assert isinstance(first, Denied)
+        assert isinstance(second, Denied)
+        assert first.why is DenyReason.LIMIT
         assert second.delay - first.delay == pytest.approx(timedelta(seconds=10), abs=timedelta(seconds=1))
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
-        await counter.desk.close()
+        await counter.limiter.close()
 
     run(story())
 
@@ -207,11 +207,11 @@ def test_a_job_that_gives_up_as_it_is_served_gives_its_permit_back() -> None:
         assert isinstance(held, Permit)
         task = asyncio.create_task(counter.permit())
         await asyncio.sleep(0.05)
-        counter.desk.unused(held)
+        counter.limiter.unused(held)
         task.cancel()
         await asyncio.wait([task])
         assert isinstance(await counter.permit(), Permit)
-        await counter.desk.close()
+        await counter.limiter.close()
 
     run(story())
 
@@ -223,13 +223,13 @@ def test_slots_come_back_with_answers_failures_and_unmade_calls() -> None:
             permit = await counter.permit()
             assert isinstance(permit, Permit)
             if number == 0:
-                counter.desk.answered(permit, completion())
+                counter.limiter.answered(permit, completion())
             elif number == 1:
-                counter.desk.failed(permit, failure(FailureKind.INVALID_REQUEST))
+                counter.limiter.failed(permit, failure(FailureKind.INVALID_REQUEST))
             else:
-                counter.desk.unused(permit)
+                counter.limiter.unused(permit)
         assert isinstance(await counter.permit(), Permit)
-        await counter.desk.close()
+        await counter.limiter.close()
 
     run(story())
 
@@ -241,21 +241,21 @@ def test_a_long_call_keeps_its_slot_and_a_dead_workers_slots_come_back(monkeypat
 
     async def story() -> None:
         dead, living = Counter(max_concurrency=2), Counter(max_concurrency=2)
-        living.books = living.desk._accounts._books = dead.books
+        living.buckets = living.limiter._buckets_in_use._buckets = dead.buckets
         permits = [await dead.permit() for _ in range(2)]
         assert all(isinstance(permit, Permit) for permit in permits)
         waiting = asyncio.create_task(living.permit())
         await asyncio.wait([waiting], timeout=1.2)
         assert not waiting.done(), "calls under way longer than a slot is kept were no longer counted"
-        exchanges = [order for order in dead.books.orders if order.held]
+        exchanges = [order for order in dead.buckets.orders if order.held]
         assert len(exchanges) <= 1.2 / 0.05, "more than one exchange each time"
 
         # Killed: its tasks are gone and tell nobody anything.
-        for task in (dead.desk._naming, *(line.pump for line in dead.desk._lines.values())):
+        for task in (dead.limiter._naming, *(line.pump for line in dead.limiter._queues.values())):
             assert task is not None
             task.cancel()
         assert isinstance(await asyncio.wait_for(waiting, 5), Permit)
-        await living.desk.close()
+        await living.limiter.close()
 
     run(story())
 
@@ -266,19 +266,19 @@ def test_calls_under_way_are_counted_again_after_redis_lost_them(monkeypatch: py
 
     async def story() -> None:
         counter, other = Counter(max_concurrency=1), Counter(max_concurrency=1)
-        other.books = other.desk._accounts._books = counter.books
+        other.buckets = other.limiter._buckets_in_use._buckets = counter.buckets
         held = await counter.permit()
         assert isinstance(held, Permit)
-        counter.books.books.clear()
-        async with counter.books.asked:
-            await counter.books.asked.wait_for(lambda: counter.books.orders[-1].held)
+        counter.buckets.buckets.clear()
+        async with counter.buckets.asked:
+            await counter.buckets.asked.wait_for(lambda: counter.buckets.orders[-1].held)
         waiting = asyncio.create_task(other.permit())
         await asyncio.wait([waiting], timeout=0.2)
         assert not waiting.done()
-        counter.desk.answered(held, completion())
+        counter.limiter.answered(held, completion())
         assert isinstance(await waiting, Permit)
-        await counter.desk.close()
-        await other.desk.close()
+        await counter.limiter.close()
+        await other.limiter.close()
 
     run(story())
 
@@ -291,20 +291,20 @@ def test_a_call_granted_without_redis_is_counted_there_when_it_is_back(monkeypat
 
     async def story() -> None:
         counter = Counter(max_concurrency=1)
-        counter.books.away = True
+        counter.buckets.away = True
         held = await counter.permit()
         assert isinstance(held, Permit)
         assert not held.shared
-        counter.books.away = False
-        async with counter.books.asked:
-            await counter.books.asked.wait_for(lambda: any(order.held for order in counter.books.orders))
-        (book,) = counter.books.books.values()
-        assert list(book._slots) == [held.id]
-        counter.desk.answered(held, completion())
-        async with counter.books.asked:
-            await counter.books.asked.wait_for(lambda: any(order.settlements for order in counter.books.orders))
-        assert not book._slots
-        await counter.desk.close()
+        counter.buckets.away = False
+        async with counter.buckets.asked:
+            await counter.buckets.asked.wait_for(lambda: any(order.held for order in counter.buckets.orders))
+        (bucket,) = counter.buckets.buckets.values()
+        assert list(bucket._slots) == [held.id]
+        counter.limiter.answered(held, completion())
+        async with counter.buckets.asked:
+            await counter.buckets.asked.wait_for(lambda: any(order.settlements for order in counter.buckets.orders))
+        assert not bucket._slots
+        await counter.limiter.close()
 
     run(story())
 
@@ -315,13 +315,13 @@ def test_estimates_follow_what_calls_use() -> None:
         permit = await counter.permit(body=b"x" * 300, max_tokens=500)
         assert isinstance(permit, Permit)
         assert permit.taken == (1, 100, 500, 600)
-        counter.desk.answered(permit, completion(input_tokens=75, output_tokens=20))
+        counter.limiter.answered(permit, completion(input_tokens=75, output_tokens=20))
         second = await counter.permit(body=b"x" * 400, max_tokens=500)
         assert isinstance(second, Permit)
         assert second.taken == pytest.approx((1, 100, 20, 120))
-        (settled,) = [one for order in counter.books.orders for one in order.settlements]
+        (settled,) = [one for order in counter.buckets.orders for one in order.settlements]
         assert settled.more == pytest.approx((0, -25, -480, -505))
-        await counter.desk.close()
+        await counter.limiter.close()
 
     run(story())
 
@@ -331,16 +331,16 @@ def test_a_429_slows_everybody_down_and_its_retry_after_stops_them() -> None:
         counter = Counter(requests_per_minute=6_000)
         permit = await counter.permit()
         assert isinstance(permit, Permit)
-        counter.desk.failed(permit, failure(FailureKind.RATE_LIMITED, retry_after_s=30.0))
+        counter.limiter.failed(permit, failure(FailureKind.RATE_LIMITED, retry_after_s=30.0))
         await asyncio.sleep(0.05)
         told = await counter.permit()
-        assert isinstance(told, NotNow)
-        assert (told.why, round(told.delay.total_seconds())) == (Why.LIMIT, 30)
-        assert counter.books.orders[-1].notice.cut or any(order.notice.cut for order in counter.books.orders)
+        assert isinstance(told, Denied)
+        assert (told.why, round(told.delay.total_seconds())) == (DenyReason.LIMIT, 30)
+        assert counter.buckets.orders[-1].notice.cut or any(order.notice.cut for order in counter.buckets.orders)
         # Nothing but a look now and then is leased for it.
-        assert counter.desk.room() == Room(50, desk_module.PEEK)
-        assert counter.desk.room() == Room(50, 0)
-        await counter.desk.close()
+        assert counter.limiter.room() == Room(50, desk_module.PEEK)
+        assert counter.limiter.room() == Room(50, 0)
+        await counter.limiter.close()
 
     run(story())
 
@@ -350,12 +350,12 @@ def test_headers_make_limits_where_none_are_set() -> None:
         counter = Counter()
         permit = await counter.permit()
         assert isinstance(permit, Permit)
-        counter.desk.answered(permit, completion(x_ratelimit_limit_requests="120"))
+        counter.limiter.answered(permit, completion(x_ratelimit_limit_requests="120"))
         assert isinstance(await counter.permit(), Permit)
-        room = counter.desk.room()
+        room = counter.limiter.room()
         assert room is not None
         assert room.bulk == 6
-        await counter.desk.close()
+        await counter.limiter.close()
 
     run(story())
 
@@ -368,28 +368,28 @@ def test_many_failures_in_a_row_open_the_breaker_and_an_answer_closes_it(monkeyp
         for _ in range(TRIP_AFTER):
             permit = await counter.permit()
             assert isinstance(permit, Permit)
-            counter.desk.failed(permit, failure(FailureKind.OVERLOADED))
+            counter.limiter.failed(permit, failure(FailureKind.OVERLOADED))
         told = await asyncio.create_task(_until_refused(counter))
-        assert told.why is Why.BREAKER
+        assert told.why is DenyReason.BREAKER
         await asyncio.sleep(told.delay.total_seconds() + 0.1)
         probe = await counter.permit()
         assert isinstance(probe, Permit)
-        counter.desk.answered(probe, completion())
-        async with counter.books.asked:
-            await counter.books.asked.wait_for(lambda: counter.books.orders[-1].notice.well)
+        counter.limiter.answered(probe, completion())
+        async with counter.buckets.asked:
+            await counter.buckets.asked.wait_for(lambda: counter.buckets.orders[-1].notice.well)
         permits = await asyncio.gather(*(counter.permit() for _ in range(5)))
         assert all(isinstance(permit, Permit) for permit in permits)
-        await counter.desk.close()
+        await counter.limiter.close()
 
     run(story())
 
 
-async def _until_refused(counter: Counter) -> NotNow:
+async def _until_refused(counter: Counter) -> Denied:
     while True:
         told = await counter.permit()
-        if isinstance(told, NotNow):
+        if isinstance(told, Denied):
             return told
-        counter.desk.unused(told)
+        counter.limiter.unused(told)
 
 
 def test_failures_of_the_jobs_own_never_open_the_breaker() -> None:
@@ -399,9 +399,9 @@ def test_failures_of_the_jobs_own_never_open_the_breaker() -> None:
             permit = await counter.permit()
             assert isinstance(permit, Permit)
             kind = FailureKind.INVALID_REQUEST if number % 3 else FailureKind.UNAVAILABLE
-            counter.desk.failed(permit, failure(kind))
+            counter.limiter.failed(permit, failure(kind))
         assert isinstance(await counter.permit(), Permit)
-        await counter.desk.close()
+        await counter.limiter.close()
 
     run(story())
 
@@ -411,17 +411,17 @@ def test_a_used_up_quota_pauses_the_lane_until_somebody_lets_it_go_on() -> None:
         counter = Counter()
         permit = await counter.permit()
         assert isinstance(permit, Permit)
-        counter.desk.failed(permit, failure(FailureKind.QUOTA))
+        counter.limiter.failed(permit, failure(FailureKind.QUOTA))
         await counter.lanes.close()
         assert counter.ledger.paused == {("openai", "standard", ""): (FailureKind.QUOTA, "no")}
         told = await counter.permit()
-        assert told == NotNow(Why.LANE_PAUSED, timedelta(0))
+        assert told == Denied(DenyReason.LANE_PAUSED, timedelta(0))
         assert isinstance(await counter.permit(provider="anthropic"), Permit)
 
         # A release takes the row away; a job that is leased after it is not held again for what was known before.
         counter.ledger.paused.clear()
         assert isinstance(await counter.permit(), Permit)
-        await counter.desk.close()
+        await counter.limiter.close()
 
     run(story())
 
@@ -432,10 +432,10 @@ def test_many_jobs_share_one_look_at_a_paused_lane() -> None:
         counter.ledger.paused["openai", "standard", ""] = FailureKind.QUOTA, "no"
         await counter.lanes.look()
         told = await asyncio.gather(*(counter.permit() for _ in range(50)))
-        assert {one.why for one in told if isinstance(one, NotNow)} == {Why.LANE_PAUSED}
+        assert {one.why for one in told if isinstance(one, Denied)} == {DenyReason.LANE_PAUSED}
         assert len(told) == 50
         assert counter.ledger.looks <= 4
-        await counter.desk.close()
+        await counter.limiter.close()
 
     run(story())
 
@@ -445,7 +445,7 @@ def test_without_redis_each_worker_keeps_to_its_share(monkeypatch: pytest.Monkey
 
     async def story() -> None:
         counter = Counter(workers=4, requests_per_minute=240, period_s=1.2)
-        counter.books.away = True
+        counter.buckets.away = True
         granted: list[float] = []
         loop = asyncio.get_running_loop()
 
@@ -460,14 +460,14 @@ def test_without_redis_each_worker_keeps_to_its_share(monkeypatch: pytest.Monkey
         worst = max(sum(at <= other < at + 1.2 for other in granted) for at in granted)
         assert worst <= 60
         # Back: both must agree for a while, so nothing is granted twice.
-        counter.books.away = False
-        await until(lambda: bool(counter.books.orders))
+        counter.buckets.away = False
+        await until(lambda: bool(counter.buckets.orders))
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
         worst = max(sum(at <= other < at + 1.2 for other in granted) for at in granted)
         assert worst <= 61
-        await counter.desk.close()
+        await counter.limiter.close()
 
     run(story())
 
@@ -475,11 +475,11 @@ def test_without_redis_each_worker_keeps_to_its_share(monkeypatch: pytest.Monkey
 def test_without_redis_a_new_worker_waits_until_the_others_count_it() -> None:
     async def story() -> None:
         counter = Counter(requests_per_minute=600, settle_s=0.3)
-        counter.books.away = True
+        counter.buckets.away = True
         permit = await counter.permit()
         assert isinstance(permit, Permit)
         assert permit.waited_ms >= 290
-        await counter.desk.close()
+        await counter.limiter.close()
 
     run(story())
 
@@ -493,13 +493,13 @@ def test_models_that_nobody_asks_for_are_forgotten(monkeypatch: pytest.MonkeyPat
         for number in range(50):
             permit = await counter.permit(model=f"m{number}")
             assert isinstance(permit, Permit)
-            counter.desk.answered(permit, completion())
+            counter.limiter.answered(permit, completion())
             await asyncio.sleep(0.002)
-        assert len(counter.desk._lines) <= 50
+        assert len(counter.limiter._queues) <= 50
         await asyncio.sleep(0.3)
         assert isinstance(await counter.permit(model="last"), Permit)
-        assert len(counter.desk._lines) <= 5
-        await counter.desk.close()
+        assert len(counter.limiter._queues) <= 5
+        await counter.limiter.close()
 
     run(story())
 
@@ -512,12 +512,12 @@ def test_a_model_without_a_limit_does_not_wait_behind_one_that_has() -> None:
         assert isinstance(await counter.permit(), Permit)
         waiting = [asyncio.create_task(counter.permit(provider="slow")) for _ in range(2)]
         await asyncio.sleep(0.02)
-        assert counter.desk.room() == Room(50, 48)
+        assert counter.limiter.room() == Room(50, 48)
         told = await counter.permit(provider="slow")
-        assert isinstance(told, NotNow)
+        assert isinstance(told, Denied)
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
-        await counter.desk.close()
+        await counter.limiter.close()
 
     run(story())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.failure import FailureKind
-from tasks.ports import NotNow, Permit, Why
+from tasks.ports import Denied, DenyReason, Permit
 from tests.unit.worker.limits.test_desk import Counter, completion, failure, make_call, make_leased
 from worker.limits import health as health_module
 from worker.limits.health import ALL_MODELS, FIRST_CALLS, REFUSALS_TO_PAUSE, LaneHealth
@@ -20,18 +20,18 @@ def story(told: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(told, 20))
 
 
-async def call_all(counter: Counter, kind: FailureKind, jobs: int = JOBS, model: str = "m") -> tuple[int, list[NotNow]]:
+async def call_all(counter: Counter, kind: FailureKind, jobs: int = JOBS, model: str = "m") -> tuple[int, list[Denied]]:
     """Let jobs call at once, with every call failing; returns the number of calls, and the denials."""
     calls = 0
 
-    async def one() -> NotNow | None:
+    async def one() -> Denied | None:
         nonlocal calls
-        permit = await counter.desk.permit(await make_leased(), make_call(model=model))
-        if isinstance(permit, NotNow):
+        permit = await counter.limiter.permit(await make_leased(), make_call(model=model))
+        if isinstance(permit, Denied):
             return permit
         calls += 1
         await asyncio.sleep(0.01)
-        counter.desk.failed(permit, failure(kind))
+        counter.limiter.failed(permit, failure(kind))
         return None
 
     denials = await asyncio.gather(*(one() for _ in range(jobs)))
@@ -52,9 +52,9 @@ def test_of_a_hundred_jobs_few_call_where_nobody_is_served(kind: FailureKind, la
         calls, denials = await call_all(counter, kind)
         assert REFUSALS_TO_PAUSE <= calls <= FIRST_CALLS
         assert len(denials) == JOBS - calls
-        assert {denial.why for denial in denials} == {Why.LANE_PAUSED}
+        assert {denial.why for denial in denials} == {DenyReason.LANE_PAUSED}
         assert counter.ledger.paused == {lane: (kind, "no")}
-        await counter.desk.close()
+        await counter.limiter.close()
 
     story(told())
 
@@ -64,8 +64,8 @@ def test_an_unknown_model_holds_back_no_other() -> None:
         counter = Counter()
         await call_all(counter, K.NOT_FOUND, model="nonsense")
         assert isinstance(await counter.permit(model="good"), Permit)
-        assert isinstance(await counter.permit(model="nonsense"), NotNow)
-        await counter.desk.close()
+        assert isinstance(await counter.permit(model="nonsense"), Denied)
+        await counter.limiter.close()
 
     story(told())
 
@@ -74,9 +74,9 @@ def test_a_refused_key_holds_back_every_model() -> None:
     async def told() -> None:
         counter = Counter()
         await call_all(counter, K.AUTHENTICATION, model="a")
-        assert isinstance(await counter.permit(model="b"), NotNow)
+        assert isinstance(await counter.permit(model="b"), Denied)
         assert isinstance(await counter.permit(provider="anthropic"), Permit)
-        await counter.desk.close()
+        await counter.limiter.close()
 
     story(told())
 
@@ -93,10 +93,10 @@ def test_after_a_release_few_calls_show_whether_it_is_mended() -> None:
         counter.ledger.paused.clear()
         permit = await counter.permit()
         assert isinstance(permit, Permit)
-        counter.desk.answered(permit, completion())
+        counter.limiter.answered(permit, completion())
         permits = await asyncio.gather(*(counter.permit() for _ in range(JOBS)))
         assert all(isinstance(permit, Permit) for permit in permits)
-        await counter.desk.close()
+        await counter.limiter.close()
 
     story(told())
 
@@ -115,7 +115,7 @@ def test_slow_answers_do_not_keep_the_others_waiting(monkeypatch: pytest.MonkeyP
         counter = Counter()
         permits = await asyncio.gather(*(counter.permit() for _ in range(JOBS)))
         assert all(isinstance(permit, Permit) for permit in permits)
-        await counter.desk.close()
+        await counter.limiter.close()
 
     story(told())
 
@@ -125,10 +125,10 @@ def test_a_server_that_is_not_there_is_tried_by_few_and_people_are_told() -> Non
         counter = Counter()
         calls, denials = await call_all(counter, K.UNAVAILABLE)
         assert calls <= FIRST_CALLS
-        assert {denial.why for denial in denials} == {Why.BREAKER}
-        assert [(one.provider, one.why) for one in counter.desk.unreachable()] == [("openai", "no")]
+        assert {denial.why for denial in denials} == {DenyReason.BREAKER}
+        assert [(one.provider, one.why) for one in counter.limiter.unreachable()] == [("openai", "no")]
         assert counter.ledger.paused == {}
-        await counter.desk.close()
+        await counter.limiter.close()
 
     story(told())
 

@@ -98,11 +98,11 @@ def test_the_first_call_in_a_lane_that_goes_on_is_a_probe() -> None:
     async def story() -> None:
         counter = Counter()
         await counter.permit()
-        counter.desk.try_lane("openai")
-        async with counter.books.asked:
-            await counter.books.asked.wait_for(lambda: counter.books.orders[-1].notice.probe)
-        assert counter.books.books["openai", "m"]._trips == 1
-        await counter.desk.close()
+        counter.limiter.try_lane("openai")
+        async with counter.buckets.asked:
+            await counter.buckets.asked.wait_for(lambda: counter.buckets.orders[-1].notice.probe)
+        assert counter.buckets.buckets["openai", "m"]._trips == 1
+        await counter.limiter.close()
 
     asyncio.run(asyncio.wait_for(story(), 10))
 

@@ -1,7 +1,7 @@
 import pytest
 
 from worker.limits.estimates import Estimate
-from worker.limits.rates import terms_of
+from worker.limits.rates import rates_of
 from worker.settings import LimitSettings, ProviderKind, ProviderSettings, Settings
 
 
@@ -12,14 +12,14 @@ def test_a_models_limits_go_before_its_providers_and_those_before_the_defaults()
         model_limits={"big": LimitSettings(max_concurrency=2)},
     )
     settings = Settings(requests_per_minute=60, input_tokens_per_minute=100, providers={"p": provider})
-    assert terms_of(settings, "other", "m").most == (60, 100, 0, 0)
-    assert terms_of(settings, "p", "small").most == (60, 500, 0, 0)
-    assert (terms_of(settings, "p", "small").concurrency, terms_of(settings, "p", "big").concurrency) == (7, 2)
-    assert terms_of(settings, "p", "big").most == (60, 500, 0, 0)
+    assert rates_of(settings, "other", "m").most == (60, 100, 0, 0)
+    assert rates_of(settings, "p", "small").most == (60, 500, 0, 0)
+    assert (rates_of(settings, "p", "small").concurrency, rates_of(settings, "p", "big").concurrency) == (7, 2)
+    assert rates_of(settings, "p", "big").most == (60, 500, 0, 0)
 
 
 def test_without_settings_nothing_is_limited() -> None:
-    assert not terms_of(Settings(), "openai", "m").any
+    assert not rates_of(Settings(), "openai", "m").any
 
 
 def test_an_estimate_is_what_calls_used_on_average() -> None:

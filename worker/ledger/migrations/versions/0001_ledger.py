@@ -251,16 +251,16 @@ CREATE UNIQUE INDEX completion_winner ON completion (job_id, run, round, purpose
 
 CREATE INDEX completion_beside ON completion (job_id) WHERE NOT won;
 
-CREATE TABLE heard_verdict (
+CREATE TABLE judge_verdict (
     batch_id UUID NOT NULL,
     key BYTEA NOT NULL,
     attempt_id UUID NOT NULL,
     number SMALLINT NOT NULL,
-    CONSTRAINT heard_verdict_pkey PRIMARY KEY (batch_id, key),
-    CONSTRAINT heard_verdict_attempt_id_fkey FOREIGN KEY(attempt_id) REFERENCES completion (attempt_id) ON DELETE CASCADE
+    CONSTRAINT judge_verdict_pkey PRIMARY KEY (batch_id, key),
+    CONSTRAINT judge_verdict_attempt_id_fkey FOREIGN KEY(attempt_id) REFERENCES completion (attempt_id) ON DELETE CASCADE
 );
 
-CREATE INDEX heard_verdict_of_attempt ON heard_verdict (attempt_id);
+CREATE INDEX judge_verdict_of_attempt ON judge_verdict (attempt_id);
 
 CREATE TABLE worker (
     name TEXT NOT NULL,
