@@ -34,7 +34,7 @@ check-quick: lint ## lint and unit tests: most mistakes show here, in a minute
 	$(BIN)/python -m pytest -n 2 tests/unit
 
 check-rest: $(VENV)/.developing ## all other tests
-	$(BIN)/python -m pytest --ignore=tests/unit
+	$(BIN)/python -m pytest -n 4 --ignore=tests/unit
 
 lint: $(VENV)/.developing ## style, types, the direction of imports, clear names
 	$(BIN)/ruff check .
