@@ -26,11 +26,16 @@ def worker_lost(job: Leased) -> Failure:
     )
 
 
+LONGEST_GAP = timedelta(seconds=2.5)
+"""Least time between two answers of the ledger that counts as a break; the leader asks it every second."""
+
+
 @dataclass(slots=True)
 class Rescue:
     """Rescues expired leases once the ledger was reachable for one lease time without a break.
 
-    A ledger that just came back finds every lease expired; its holders are alive and renew within a lease time.
+    A ledger that just came back finds every lease expired; its holders are alive and renew within a lease time. A gap
+    counts as a break although nothing failed: whoever waited for a connection meanwhile could not renew either.
     """
 
     ledger: Ledger
@@ -38,12 +43,16 @@ class Rescue:
     hold_unknown: bool = False
     max_rescues: int = MAX_RESCUES
     _reachable_since: float | None = None
+    _reached_at: float | None = None
     _server_age: timedelta = timedelta(0)
 
     def reached(self, server_age: timedelta) -> None:
         """Note that the ledger was reached, and how long its server has been up."""
-        if self._reachable_since is None:
-            self._reachable_since = monotonic()
+        now = monotonic()
+        longest = max(LONGEST_GAP, self.lease_for / 2).total_seconds()
+        if self._reachable_since is None or self._reached_at is None or now - self._reached_at > longest:
+            self._reachable_since = now
+        self._reached_at = now
         self._server_age = server_age
 
     def allowed(self) -> bool:

@@ -304,16 +304,20 @@ def test_a_rescue_waits_until_the_ledger_was_reachable_for_a_lease(monkeypatch: 
         hall.ledger.advance(LEASE * 2)
         duty = Rescue(hall.ledger, LEASE)
 
-        async def rescued(after_s: float = 0) -> list[UUID]:
-            clock[0] += after_s
-            duty.reached(timedelta(hours=1))
+        async def rescued(seconds: int = 0) -> list[UUID]:
+            for _ in range(seconds):
+                clock[0] += 1
+                duty.reached(timedelta(hours=1))
             return await duty.run()
 
-        assert await rescued() == []
+        duty.reached(timedelta(hours=1))
         assert await rescued(59) == []
         duty.broken()
-        assert await rescued(59) == []
-        assert await rescued(60) == [job.job_id]
+        assert await rescued(60) == []
+        clock[0] += LEASE.total_seconds() / 2 + 1
+        # Nothing failed, but nothing was heard of the ledger for half a lease either.
+        assert await rescued(60) == []
+        assert await rescued(1) == [job.job_id]
 
     asyncio.run(story())
 
