@@ -92,7 +92,11 @@ ORDER BY s.ord
 """
 
 
-_LOCK = "SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key"
+_LOCK = """
+WITH identical AS MATERIALIZED (SELECT pg_advisory_xact_lock(key) FROM unnest(%(keys)b::int8[]) AS key)
+SELECT FROM job WHERE id = ANY(%(jobs)b::uuid[]) AND (SELECT count(*) FROM identical) IS NOT NULL
+ORDER BY id FOR NO KEY UPDATE
+"""
 
 
 class SharingVerbs:
@@ -140,15 +144,16 @@ def attempt_columns(attempts: Sequence[NewAttempt]) -> dict[str, list[Any]]:
     }
 
 
-def locks_of(attempts: Sequence[NewAttempt]) -> First | None:
-    """Takes the advisory locks under which attempts are opened, so that two processes never open identical ones at once.
+def locks_of(attempts: Sequence[NewAttempt]) -> First:
+    """Locks under which attempts are opened: first the advisory ones of identical calls, in one order, then their jobs.
 
-    In the order in which everybody takes them; None for calls that share nothing.
+    In a statement before the opening, so that it sees every answer that was written before a lock was free.
     """
     keys = {attempt.share.key for attempt in attempts if attempt.share is not None}
-    if not keys:
-        return None
-    return _LOCK, [sorted(int.from_bytes(key[:8], "big", signed=True) for key in keys)]
+    return _LOCK, {
+        "keys": sorted(int.from_bytes(key[:8], "big", signed=True) for key in keys),
+        "jobs": [attempt.job_id for attempt in attempts],
+    }
 
 
 def first_of_each(attempts: Sequence[NewAttempt]) -> list[int]:
