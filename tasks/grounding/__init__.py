@@ -131,8 +131,8 @@ def question_of(layers: Layers, *, decides: bool = False) -> JudgeRequest | None
     if CheckerName.JUDGE not in layers.request.config.checkers or not layers.request.context:
         return None
     try:
-        left = undecided(layers.claims, layers.findings)
-        return plan_request(layers.request, layers.claims, left, decides=decides) if left else None
+        open_positions = undecided(layers.claims, layers.findings)
+        return plan_request(layers.request, layers.claims, open_positions, decides=decides) if open_positions else None
     except OutOfTime as error:
         layers.failed[CheckerName.JUDGE.value] = str(error)
         return None
@@ -148,23 +148,23 @@ def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerN
     return conclude(layers, question_of(layers), NO_JUDGE)
 
 
-def conclude(layers: Layers, question: JudgeRequest | None, heard: JudgeReply) -> Grounding:
+def conclude(layers: Layers, question: JudgeRequest | None, reply: JudgeReply) -> Grounding:
     """One verdict per claim, of all layers and of what the judge said, if it was asked."""
     processed, findings, failed, versions = layers.processed, layers.findings, layers.failed, layers.versions
     if question is not None:
         lexical = without_judge(findings)
         try:
-            judged, failure = verdicts(layers.request, layers.claims, lexical, question, heard, weights=WEIGHTS)
+            judged, failure = verdicts(layers.request, layers.claims, lexical, question, reply, weights=WEIGHTS)
         except OutOfTime as error:
-            heard = JudgeReply(heard.judge, failure=str(error))
-            judged, failure = verdicts(layers.request, layers.claims, lexical, question, heard, weights=WEIGHTS)
+            reply = JudgeReply(reply.judge, failure=str(error))
+            judged, failure = verdicts(layers.request, layers.claims, lexical, question, reply, weights=WEIGHTS)
         findings = {**findings, CheckerName.JUDGE: judged}
         if failure is not None:
             failed = {**failed, CheckerName.JUDGE.value: failure}
-        if heard.reply is not None or question.known:
+        if reply.reply is not None or question.known:
             versions = {
                 **versions,
-                CheckerName.JUDGE.value: _judge_version(heard.judge, question),
+                CheckerName.JUDGE.value: _judge_version(reply.judge, question),
             }
     claims: list[Claim] = []
     position = 0
@@ -173,8 +173,8 @@ def conclude(layers: Layers, question: JudgeRequest | None, heard: JudgeReply) -
         if reason is not None:
             claims.append(_not_checkable(text, statement, reason))
             continue
-        mine = {name: found[position] for name, found in findings.items()} if position < len(layers.claims) else {}
-        claims.append(fuse(text, Span(statement.start, statement.end), mine))
+        by_layer = {name: found[position] for name, found in findings.items()} if position < len(layers.claims) else {}
+        claims.append(fuse(text, Span(statement.start, statement.end), by_layer))
         position += 1
     return summed_up(claims, versions, failed, attributions(findings), _dependence())
 
@@ -203,12 +203,12 @@ def _checked_claim(statement: Statement, bare: str, processed: Processed) -> Che
 
 
 def _run(
-    wanted: Sequence[CheckerName], checkers: Mapping[CheckerName, Checker], answer: CheckInput
+    selected: Sequence[CheckerName], checkers: Mapping[CheckerName, Checker], answer: CheckInput
 ) -> tuple[dict[CheckerName, Sequence[ClaimFinding]], dict[str, str]]:
     findings: dict[CheckerName, Sequence[ClaimFinding]] = {}
     failed: dict[str, str] = {}
     # In the order of the names, whatever the config's: the later layers read what the earlier ones found.
-    for name in (name for name in CheckerName if name in wanted):
+    for name in (name for name in CheckerName if name in selected):
         if name is CheckerName.JUDGE:
             continue
         checker = checkers.get(name)

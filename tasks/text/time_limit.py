@@ -12,7 +12,7 @@ CHECK_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TimeLimit:
-    """How long a check may take, and what its record says when it took longer; 0 s: nothing is searched at all."""
+    """Time limit of a check, and the reason in its record when it took longer; 0 s: nothing is searched at all."""
 
     seconds: float = CHECK_TIMEOUT_S
     reason: str = ""
