@@ -3,9 +3,9 @@
     python -m bench.budget [--jobs 2000] [--paid 700] [--latency 0.5] [--slots 200]
 
 A first run without a ceiling has only jobs that are paid for; the second has all jobs and money for those. Statements are
-counted by the server (pg_stat_statements). What the second run has more of openings and holds, by refused job, is what a
-refusal costs; the leases, closings and fundings that it has more belong to jobs that are paid for, whose last ones come in
-small groups, as the money for them comes back.
+counted by the server (pg_stat_statements). The second run's surplus of openings, holds and fundings, by refused job, is the
+price of a refusal; its surplus of leases and closings belongs to jobs that are paid for, whose last ones come in small
+groups, as the money for them comes back.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def main() -> None:
         ceiling = (price * given.paid).quantize(Decimal("0.000001"))
         bounded = run(here, given.jobs, given.slots, ceiling)
     more = {kind: count - paid.statements.get(kind, 0) for kind, count in bounded.statements.items()}
-    refusing = more.get("open", 0) + more.get("hold", 0)
+    refusing = sum(more.get(kind, 0) for kind in ("open", "hold", "fund"))
     print(json.dumps({"paid_for": paid.__dict__, "used_up": bounded.__dict__, "ceiling_usd": str(ceiling)}, indent=1))
     print(
         json.dumps(

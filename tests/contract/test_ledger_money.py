@@ -306,6 +306,8 @@ async def test_money_that_comes_back_lets_as_many_go_on_as_it_is_enough_for(ledg
     assert await ledger.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, *[Opened.HELD] * 3]
 
     await ledger.close_attempts([closed_ok(leased[0], attempts[0], cost_usd=Decimal("0.1"), then=to_check(leased[0]))])
+    assert await held(ledger, leased[2:]) == [True, True, True]
+    assert await ledger.settle_budgets(100) == 1
 
     assert await held(ledger, leased) == [False, False, False, True, True]
     # What was promised to the one is not promised again.
@@ -314,6 +316,30 @@ async def test_money_that_comes_back_lets_as_many_go_on_as_it_is_enough_for(ledg
     await open_one(ledger, again, reserved_usd=Decimal("0.4"))
     assert await ledger.settle_budgets(100) == 0
     assert await held(ledger, leased[3:]) == [True, True]
+
+
+async def test_the_last_call_s_money_lets_others_go_on_at_once(ledger: Ledger) -> None:
+    calling, other, waiting = await leased_under(ledger, "1", number=3)
+    attempts = [make_attempt(job, reserved_usd=Decimal("0.5")) for job in (calling, other, waiting)]
+    assert await ledger.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, Opened.HELD]
+
+    await ledger.close_attempts([closed_ok(calling, attempts[0], cost_usd=Decimal(0), then=to_check(calling))])
+    assert await held(ledger, [waiting]) == [True]
+    await ledger.close_attempts([closed_ok(other, attempts[1], cost_usd=Decimal("0.5"), then=to_check(other))])
+
+    assert await held(ledger, [waiting]) == [False]
+
+
+async def test_money_for_many_calls_lets_them_go_on_at_once(ledger: Ledger) -> None:
+    leased = await leased_under(ledger, "1", number=40)
+    big, other, *rest = leased
+    attempts = [make_attempt(big, reserved_usd=Decimal("0.9")), make_attempt(other, reserved_usd=Decimal("0.1"))]
+    attempts += [make_attempt(job, reserved_usd=Decimal("0.03")) for job in rest]
+    assert await ledger.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, *[Opened.HELD] * 38]
+
+    await ledger.close_attempts([closed_ok(big, attempts[0], cost_usd=Decimal(0), then=to_check(big))])
+
+    assert sorted(await held(ledger, rest)) == [*[False] * 30, *[True] * 8]
 
 
 async def test_a_smaller_job_goes_on_before_a_bigger_one_that_does_not_fit(ledger: Ledger) -> None:

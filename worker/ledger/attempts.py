@@ -11,7 +11,7 @@ import orjson
 from schemas.states import JobState
 from tasks.errors import LedgerError, LedgerUnavailable
 from tasks.ports import ClosedAttempt, NewAttempt, Opened
-from worker.ledger.budgets import HAS_ROOM, fund
+from worker.ledger.budgets import HAS_ROOM_NOW, fund
 from worker.ledger.database import Database
 from worker.ledger.locking import lock_batches
 from worker.ledger.sharing import SHAREABLE, UNDER_WAY, attempt_columns, first_of_each, locks_of
@@ -165,7 +165,7 @@ WITH given AS (
     FROM paying p JOIN due d ON d.batch_id = p.id
     WHERE b.id = p.id
     RETURNING b.id, """
-    + HAS_ROOM
+    + HAS_ROOM_NOW
     + """ AS has_room
 ), moved AS (
     UPDATE job j

@@ -41,6 +41,17 @@ HAS_ROOM = """
     AND (b.max_cost_usd IS NULL OR b.max_cost_usd - b.reserved_usd - b.spent_usd >= b.least_needed_usd)"""
 """Of a batch ``b``: a job that waits for money may go on, unless what there is was promised to another."""
 
+AT_ONCE = 25
+"""Calls' worth of money that a closing shares out at once; a tick of dispatch shares out less, many closings' in one go."""
+
+HAS_ROOM_NOW = f"""{HAS_ROOM}
+    AND (b.reserved_usd = 0 OR b.max_cost_usd IS NULL
+         OR b.max_cost_usd - b.reserved_usd - b.spent_usd >= b.least_needed_usd * {AT_ONCE})"""
+"""Of a batch ``b``: the same, and no later closing brings more back, or it is worth a statement now.
+
+Without a call in flight, what waits would look as if it waited for an operator until the next tick.
+"""
+
 # In a statement of its own: the next one sees every job that was held before the lock was got.
 _LOCK = "SELECT FROM batch WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR NO KEY UPDATE"
 

@@ -3,6 +3,7 @@
 from decimal import Decimal
 
 from schemas.states import HeldReason, JobState, Step
+from worker.ledger.budgets import AT_ONCE
 from worker.ledger.memory.tables import BatchRow, JobRow, MemoryTables
 
 
@@ -46,6 +47,13 @@ class MemoryBudgets(MemoryTables):
         if batch.max_cost_usd is None:
             return True
         return batch.max_cost_usd - batch.reserved_usd - batch.spent_usd >= batch.least_needed_usd
+
+    def _has_room_now(self, batch: BatchRow) -> bool:
+        """True if no later closing brings more money back, or what came back is worth sharing out now."""
+        least, ceiling = batch.least_needed_usd, batch.max_cost_usd
+        if least is None or ceiling is None or not batch.reserved_usd:
+            return self._has_room(batch)
+        return ceiling - batch.reserved_usd - batch.spent_usd >= least * AT_ONCE and self._has_room(batch)
 
     def _fund(self, batch: BatchRow) -> int:
         """Let jobs go on that there is money for."""

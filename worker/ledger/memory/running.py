@@ -208,7 +208,8 @@ class MemoryRunning(MemoryBudgets, MemoryTwins):
                     job.hinted_at = self._now()  # whoever closes the attempt sends the hint right after
                 advanced.add(one.job_id)
         for batch in paid.values():
-            self._fund(batch)
+            if self._has_room_now(batch):
+                self._fund(batch)
         return advanced
 
     def _close(self, closed: ClosedAttempt) -> None:
