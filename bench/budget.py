@@ -19,7 +19,7 @@ from pathlib import Path
 import psycopg
 
 from tests.acceptance.conftest import questions
-from tests.faults.ground import Ground, ground
+from tests.faults.lab import Lab, open_lab
 from worker import local
 
 _PROBE = 20
@@ -36,36 +36,36 @@ _MOVING = "job WHERE finished_at IS NULL AND held_reason IS DISTINCT FROM 'budge
 
 @dataclass(frozen=True)
 class Run:
-    """What a run took; ``settled_s`` is from the last call's beginning until nothing moved any more."""
+    """Costs of a run; ``settled_s`` is from the last call's beginning until nothing moved any more."""
 
     called: int
-    held: int
+    held_jobs: int
     whole_s: float
     settled_s: float
     statements: dict[str, int]
 
 
-def run(here: Ground, jobs: int, slots: int, ceiling: Decimal | None) -> Run:
+def run(lab: Lab, jobs: int, slots: int, ceiling: Decimal | None) -> Run:
     """Submit jobs, let a worker do what it can, and count."""
-    here.admin("SELECT pg_stat_statements_reset()")
-    batch_id, _ = here.submit(questions(jobs), max_cost_usd=ceiling)
-    worker = here.work(slots=slots)
+    lab.admin("SELECT pg_stat_statements_reset()")
+    batch_id, _ = lab.submit(questions(jobs), max_cost_usd=ceiling)
+    worker = lab.work(slots=slots)
     started = time.monotonic()
     try:
-        here.until(lambda: here.count(_MOVING) == here.count("attempt WHERE closed_at IS NULL") == 0, within_s=300)
+        lab.until(lambda: lab.count(_MOVING) == lab.count("attempt WHERE closed_at IS NULL") == 0, within_s=300)
         whole_s = time.monotonic() - started
-        settled_s = here.one(
+        settled_s = lab.scalar(
             "SELECT extract(epoch FROM now() - max(opened_at)) FROM attempt JOIN job j ON j.id = job_id WHERE batch_id = %s",
             batch_id,
         )
-        held = here.count(f"job WHERE held_reason = 'budget' AND batch_id = '{batch_id}'")
-        return Run(jobs - held, held, round(whole_s, 1), round(float(settled_s), 1), _counted(here))
+        held_jobs = lab.count(f"job WHERE held_reason = 'budget' AND batch_id = '{batch_id}'")
+        return Run(jobs - held_jobs, held_jobs, round(whole_s, 1), round(float(settled_s), 1), _counted(lab))
     finally:
-        here.kill(worker)
+        lab.kill(worker)
 
 
-def _counted(here: Ground) -> dict[str, int]:
-    with psycopg.connect(local.start(here.home).admin_database_url) as connection:
+def _counted(lab: Lab) -> dict[str, int]:
+    with psycopg.connect(local.start(lab.home).admin_database_url) as connection:
         return dict(connection.execute(_COUNTED).fetchall())
 
 
@@ -76,20 +76,20 @@ def main() -> None:
     arguments.add_argument("--paid", type=int, default=700)
     arguments.add_argument("--latency", type=float, default=0.5)
     arguments.add_argument("--slots", type=int, default=200)
-    given = arguments.parse_args()
+    options = arguments.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="nightdesk-bench-") as folder,
-        ground(Path(folder), 0, latency_s=given.latency) as here,
+        open_lab(Path(folder), 0, latency_s=options.latency) as lab,
     ):
-        here.admin("ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'")
-        local.stop(here.home)
-        here.restart()
-        here.admin("CREATE EXTENSION pg_stat_statements")
-        run(here, _PROBE, given.slots, None)
-        price = Decimal(here.one("SELECT max(cost_usd) FROM attempt"))
-        paid = run(here, given.paid, given.slots, None)
-        ceiling = (price * given.paid).quantize(Decimal("0.000001"))
-        bounded = run(here, given.jobs, given.slots, ceiling)
+        lab.admin("ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'")
+        local.stop(lab.home)
+        lab.restart()
+        lab.admin("CREATE EXTENSION pg_stat_statements")
+        run(lab, _PROBE, options.slots, None)
+        price = Decimal(lab.scalar("SELECT max(cost_usd) FROM attempt"))
+        paid = run(lab, options.paid, options.slots, None)
+        ceiling = (price * options.paid).quantize(Decimal("0.000001"))
+        bounded = run(lab, options.jobs, options.slots, ceiling)
     more = {kind: count - paid.statements.get(kind, 0) for kind, count in bounded.statements.items()}
     refusing = sum(more.get(kind, 0) for kind in ("open", "hold", "fund"))
     print(json.dumps({"paid_for": paid.__dict__, "used_up": bounded.__dict__, "ceiling_usd": str(ceiling)}, indent=1))
@@ -97,8 +97,8 @@ def main() -> None:
         json.dumps(
             {
                 "settled_s": bounded.settled_s,
-                "statements_per_refused_job": round(refusing / bounded.held, 3),
-                "with_the_smaller_groups_at_the_end": round(sum(more.values()) / bounded.held, 3),
+                "statements_per_refused_job": round(refusing / bounded.held_jobs, 3),
+                "with_the_smaller_groups_at_the_end": round(sum(more.values()) / bounded.held_jobs, 3),
             }
         )
     )

@@ -52,7 +52,7 @@ async def submit(ledger: PostgresLedger, tenant: str, number: int) -> tuple[NewB
     batch = new_batch(None, tenant=tenant)
     receipt = await ledger.submit(batch, chunked(jobs_of(tenant, number), 500))
     leased = await ledger.lease(Step.GENERATE, "bench", LEASE, LEASED, ids=receipt.job_ids[:LEASED])
-    return batch, [LeaseKey(one.job_id, one.token) for one in leased]
+    return batch, [LeaseKey(job.job_id, job.token) for job in leased]
 
 
 def renew(url: str, leases: Sequence[LeaseKey], end: Event, results: Connection) -> None:
@@ -92,13 +92,13 @@ def summary(waits: Sequence[float]) -> dict[str, float]:
 async def measure(url: str, jobs: int, verb: str) -> dict[str, object]:
     """Renew beside the verb; returns what both took."""
     async with PostgresLedger(url) as ledger:
-        big, theirs = await submit(ledger, "big", jobs)
-        _, ours = await submit(ledger, "other", LEASED)
+        big, big_leases = await submit(ledger, "big", jobs)
+        _, other_leases = await submit(ledger, "other", LEASED)
         if verb == "release":
             await ledger.pause_batch(big.id, ACTOR, paused=True)
         end = multiprocessing.Event()
         receiver, sender = multiprocessing.Pipe(duplex=False)
-        renewing = multiprocessing.Process(target=renew, args=(url, theirs + ours, end, sender))
+        renewing = multiprocessing.Process(target=renew, args=(url, big_leases + other_leases, end, sender))
         renewing.start()
         try:
             await asyncio.sleep(QUIET_S)

@@ -150,9 +150,9 @@ def measure(where: local.Endpoints, home: Path, workers: list[subprocess.Popen[b
 
 def first_call(where: local.Endpoints) -> float:
     """Seconds from the commit of a job to its attempt."""
-    known = _rows(where.database_url, "SELECT count(*) FROM attempt")
+    attempts = _rows(where.database_url, "SELECT count(*) FROM attempt")
     _rows(where.database_url, JOB.replace("RETURNING job_id", "RETURNING 1"))
-    return round(_until(lambda: _rows(where.database_url, "SELECT count(*) FROM attempt") > known, "a call"), 2)
+    return round(_until(lambda: _rows(where.database_url, "SELECT count(*) FROM attempt") > attempts, "a call"), 2)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What the triage before a judge saves and loses: python bench/judge.py [--data DIR] [--rows N].
+"""Savings and losses of the triage before a judge: python bench/judge.py [--data DIR] [--rows N].
 
 On labelled answers, with the shipped lexical model and a stand-in for a judge that is right as often as is published for
 GPT-4-class judges (76 of 100 supported claims, 75 of 100 unsupported ones). Saved are the claims that no judge is asked
@@ -35,13 +35,18 @@ def rows(directory: Path, most: int) -> Iterator[tuple[float, bool]]:
     for path in sorted(directory.glob("*.jsonl")):
         lines = path.read_text().splitlines()
         for line in random.Random(1).sample(lines, min(most, len(lines))):
-            found = json.loads(line)
-            sources = [source.replace("\0", " ") for source in found["sources"] if source.strip("\0 \n\t")]
-            request = JobRequest(query=found.get("query") or "", response=found["response"], context=sources)
+            record = json.loads(line)
+            sources = [source.replace("\0", " ") for source in record["sources"] if source.strip("\0 \n\t")]
+            request = JobRequest(query=record.get("query") or "", response=record["response"], context=sources)
             layers = look(request, postprocess(request, None, None))
-            scores = [one.score for of_layer in layers.findings.values() for one in of_layer if one.score is not None]
+            scores = [
+                finding.score
+                for of_layer in layers.findings.values()
+                for finding in of_layer
+                if finding.score is not None
+            ]
             if scores:
-                yield min(scores), bool(found["label"])
+                yield min(scores), bool(record["label"])
 
 
 def auroc(scored: Sequence[tuple[float, bool]]) -> float:
@@ -49,7 +54,7 @@ def auroc(scored: Sequence[tuple[float, bool]]) -> float:
     ranks: dict[float, list[int]] = {}
     for rank, (score, _) in enumerate(sorted(scored), start=1):
         ranks.setdefault(score, []).append(rank)
-    mean = {score: sum(found) / len(found) for score, found in ranks.items()}
+    mean = {score: sum(positions) / len(positions) for score, positions in ranks.items()}
     positive = sum(label for _, label in scored)
     summed = sum(mean[score] for score, label in scored if label)
     return (summed - positive * (positive + 1) / 2) / (positive * (len(scored) - positive))
@@ -67,22 +72,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--rows", type=int, default=400, help="of each set")
-    given = parser.parse_args()
-    found = list(rows(given.data, given.rows))
+    options = parser.parse_args()
+    labelled_rows = list(rows(options.data, options.rows))
     draws = random.Random(7)
     judged = []
-    for _, label in found:
+    for _, label in labelled_rows:
         is_right = draws.random() < (RIGHT_ON_SUPPORTED if label else RIGHT_ON_UNSUPPORTED)
         judged.append(Verdict.SUPPORTED if label == is_right else Verdict.UNSUPPORTED)
-    print(f"{len(found)} rows; words alone: {_figures(found)}")
-    alone = [(weigh(None, word) or 0.0, label) for (_, label), word in zip(found, judged, strict=True)]
+    print(f"{len(labelled_rows)} rows; words alone: {_figures(labelled_rows)}")
+    alone = [(weigh(None, word) or 0.0, label) for (_, label), word in zip(labelled_rows, judged, strict=True)]
     print(f"judge alone, asked about all: {_figures(alone)}")
     for low, high in BANDS:
         fused = [
             (score if score <= low or score >= high else weigh(score, word) or 0.0, label)
-            for (score, label), word in zip(found, judged, strict=True)
+            for (score, label), word in zip(labelled_rows, judged, strict=True)
         ]
-        saved = sum(score <= low or score >= high for score, _ in found) / len(found)
+        saved = sum(score <= low or score >= high for score, _ in labelled_rows) / len(labelled_rows)
         print(f"asked between {low:.2f} and {high:.2f}: {saved:.0%} saved, {_figures(fused)}")
 
 

@@ -51,7 +51,7 @@ class Provider:
     latency_s: float
     url: str = ""
     arrivals: list[tuple[float, int]] = field(default_factory=list)
-    seen: dict[str, float] = field(default_factory=dict)
+    arrival_times: dict[str, float] = field(default_factory=dict)
     _seen_one: threading.Event = field(default_factory=threading.Event)
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -61,7 +61,7 @@ class Provider:
         self.arrivals.append((at, tokens))
         if MARK.encode() in body:
             text = body.decode()
-            self.seen[text[text.index(MARK) :][: len(MARK) + 2]] = at
+            self.arrival_times[text[text.index(MARK) :][: len(MARK) + 2]] = at
             self._seen_one.set()
         await asyncio.sleep(self.latency_s)
         answer = chat(orjson.loads(body))
@@ -71,10 +71,10 @@ class Provider:
     def until_seen(self, mark: str, within_s: float) -> float | None:
         """When the call with this question arrived; None if it did not."""
         until = time.monotonic() + within_s
-        while mark not in self.seen and (left := until - time.monotonic()) > 0:
-            self._seen_one.wait(min(left, 0.05))
+        while mark not in self.arrival_times and (remaining_s := until - time.monotonic()) > 0:
+            self._seen_one.wait(min(remaining_s, 0.05))
             self._seen_one.clear()
-        return self.seen.get(mark)
+        return self.arrival_times.get(mark)
 
 
 @contextmanager
@@ -200,13 +200,13 @@ def limited(case: str, seconds: float) -> dict[str, object]:
         time.sleep(seconds - (time.monotonic() - stub.arrivals[0][0]))
         arrivals = list(stub.arrivals)
         logs = {name: (home / name).read_text() for name in sorted(p.name for p in home.glob("worker-*.log"))}
-    found = measured(arrivals, (lambda tokens: tokens) if by_tokens else (lambda _: 1), limit, 15.0)
+    figures = measured(arrivals, (lambda tokens: tokens) if by_tokens else (lambda _: 1), limit, 15.0)
     if stopped_at is not None:
-        after = [one for one in arrivals if one[0] > stopped_at]
-        found["after_redis_stopped"] = measured(after, lambda _: 1, limit, 5.0)
+        after = [arrival for arrival in arrivals if arrival[0] > stopped_at]
+        figures["after_redis_stopped"] = measured(after, lambda _: 1, limit, 5.0)
     if broken := [line for text in logs.values() for line in text.splitlines() if line.endswith(" broke")]:
-        found["broken"] = broken[:5]
-    return {"case": case, "limit_per_minute": limit, "workers": WORKERS, **found}
+        figures["broken"] = broken[:5]
+    return {"case": case, "limit_per_minute": limit, "workers": WORKERS, **figures}
 
 
 def _first_call(stub: Provider) -> None:
@@ -243,10 +243,10 @@ def main() -> None:
     cases = ("requests", "tokens", "redis-away", "interactive", "interactive-slots")
     arguments.add_argument("cases", nargs="*", choices=[[], *cases], metavar="CASE", help=", ".join(cases))
     arguments.add_argument("--seconds", type=float, default=150.0, help="of each limited case")
-    given = arguments.parse_args()
-    for case in given.cases or cases:
-        found = interactive(case) if case.startswith("interactive") else limited(case, given.seconds)
-        print(json.dumps(found), flush=True)
+    options = arguments.parse_args()
+    for case in options.cases or cases:
+        figures = interactive(case) if case.startswith("interactive") else limited(case, options.seconds)
+        print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

@@ -55,15 +55,15 @@ def overhead(request: JobRequest, protocol: AnswerProtocol) -> tuple[int, int, i
 
 def median_ms(build: Callable[[JobRequest], object], jobs: Iterable[JobRequest]) -> float:
     """Median over the jobs of the best of three."""
-    taken = []
-    for one in jobs:
+    durations_ms = []
+    for job in jobs:
         runs = []
         for _ in range(3):
             started = time.perf_counter()
-            build(one)
+            build(job)
             runs.append((time.perf_counter() - started) * 1000)
-        taken.append(min(runs))
-    return statistics.median(taken)
+        durations_ms.append(min(runs))
+    return statistics.median(durations_ms)
 
 
 def distinct(count: int) -> list[dict[str, object]]:
@@ -82,7 +82,7 @@ def _mixed(
     raws: list[dict[str, object]], words: list[list[str]], joint: str, characters: int
 ) -> list[dict[str, object]]:
     draw = random.Random(7)
-    made = []
+    jobs = []
     for raw in raws:
         context = []
         for _ in range(20):
@@ -92,8 +92,8 @@ def _mixed(
                 start = draw.randrange(len(chosen))
                 text += joint.join(chosen[start : start + draw.randint(4, 9)]) + joint
             context.append(text[:characters])
-        made.append({**raw, "context": context})
-    return made
+        jobs.append({**raw, "context": context})
+    return jobs
 
 
 def main() -> None:
@@ -106,17 +106,21 @@ def main() -> None:
         for protocol in AnswerProtocol:
             fixed = overhead(job(raws[0], 0, mode), protocol)[2]
             for sources in (1, 8, 20):
-                shown, words, beside = overhead(job(raws[0], sources, mode), protocol)
-                aim = AIM_FIXED + AIM_PER_SOURCE * shown
+                source_count, words, beside = overhead(job(raws[0], sources, mode), protocol)
+                aim = AIM_FIXED + AIM_PER_SOURCE * source_count
                 print(
-                    f"{mode.value:<16}{protocol.value:<10}{shown:>8}{beside:>10}{aim:>6}"
-                    f"{(beside - fixed) / max(shown, 1):>12.1f}{(words + beside) / words:>15.3f}"
+                    f"{mode.value:<16}{protocol.value:<10}{source_count:>8}{beside:>10}{aim:>6}"
+                    f"{(beside - fixed) / max(source_count, 1):>12.1f}{(words + beside) / words:>15.3f}"
                     f"{'' if beside < aim else '   over the aim'}"
                 )
     print(f"\n{'sources of 2.5 KB':<20}{'texts':<28}{'ms':>8}")
     for sources in (1, 4, 8, 12, 16, 20):
         jobs = [job(raw, sources, GenerationMode.GROUNDED) for raw in raws]
-        row(sources, "ASCII", [one.model_copy(update={"context": tuple(map(_ascii, one.context))}) for one in jobs])
+        row(
+            sources,
+            "ASCII",
+            [source_job.model_copy(update={"context": tuple(map(_ascii, source_job.context))}) for source_job in jobs],
+        )
         row(sources, "with accents and quotes", jobs)
     for language, text, joint in (("Arabic", ARABIC, " "), ("Chinese", CHINESE, "")):
         # As many bytes, and as many characters, which are two to three bytes each.
@@ -129,8 +133,10 @@ def main() -> None:
 
 
 def row(sources: int, kind: str, jobs: list[JobRequest]) -> None:
-    taken = median_ms(lambda one: render(one, AnswerProtocol.SEGMENTS), jobs)
-    print(f"{sources:<20}{kind:<28}{taken:>8.3f}{'   over the aim' if sources <= 8 and taken > AIM_MS else ''}")
+    duration_ms = median_ms(lambda job: render(job, AnswerProtocol.SEGMENTS), jobs)
+    print(
+        f"{sources:<20}{kind:<28}{duration_ms:>8.3f}{'   over the aim' if sources <= 8 and duration_ms > AIM_MS else ''}"
+    )
 
 
 def _ascii(source: SourceContext) -> SourceContext:

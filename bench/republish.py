@@ -66,7 +66,7 @@ def fill(url: str, count: int) -> None:
 def watch(url: str, count: int) -> dict[str, float]:
     """Submit due jobs until all is published again."""
     began = last_change = time.monotonic()
-    longest, seen, next_probe = 0.0, 0, began
+    longest, published, next_probe = 0.0, 0, began
     with psycopg.connect(url, autocommit=True) as connection:
         row = connection.execute("SELECT now()").fetchone()
         assert row is not None
@@ -78,17 +78,17 @@ def watch(url: str, count: int) -> dict[str, float]:
                 next_probe = now + PROBE_EVERY_S
             state = connection.execute("SELECT republish_until IS NOT NULL, republished FROM dispatch").fetchone()
             assert state is not None
-            if state[1] != seen:
-                seen, last_change = state[1], now
+            if state[1] != published:
+                published, last_change = state[1], now
             longest = max(longest, now - last_change)
-            if (not state[0] and seen >= count) or now - began > PATIENCE_S:
+            if (not state[0] and published >= count) or now - began > PATIENCE_S:
                 break
             time.sleep(0.05)
         slowest = connection.execute(SLOWEST, (since,)).fetchone()
         assert slowest is not None
     return {
         "seconds_until_all_is_published": round(now - began, 1),
-        "results_per_s": round(seen / (now - began)),
+        "results_per_s": round(published / (now - began)),
         "longest_until_begun_s": round(slowest[0], 2),
         "longest_between_pages_s": round(longest, 2),
     }

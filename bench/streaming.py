@@ -89,17 +89,17 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=100)
     parser.add_argument("--words", type=int, default=300)
     parser.add_argument("--streams", type=int, default=500)
-    given = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     stub = subprocess.Popen([sys.executable, "-m", "tests.stub.server"], stdout=subprocess.PIPE, text=True)
     try:
         assert stub.stdout is not None
-        asyncio.run(calls(stub.stdout.readline().strip(), given.calls, given.words))
+        asyncio.run(calls(stub.stdout.readline().strip(), options.calls, options.words))
     finally:
         stub.terminate()
         stub.wait(10)
     with running_servers() as servers:
-        asyncio.run(telling(servers.redis_url, given.streams))
+        asyncio.run(telling(servers.redis_url, options.streams))
 
 
 if __name__ == "__main__":

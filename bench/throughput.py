@@ -44,7 +44,7 @@ def requests(count: int) -> list[dict[str, object]]:
         source if isinstance(source, str) else source["content"] for job in examples for source in job["context"]
     ]
     answerable = [job for job in examples if job["metadata"]["expect"] == "answered"]
-    made = []
+    jobs = []
     for number in range(count):
         job = answerable[number % len(answerable)]
         own = [source if isinstance(source, str) else source["content"] for source in job["context"]]
@@ -55,13 +55,13 @@ def requests(count: int) -> list[dict[str, object]]:
             while len(text) < SOURCE_CHARACTERS:
                 text += "\n\n" + next(filler)
             context.append(text[:SOURCE_CHARACTERS])
-        made.append({"query": job["query"], "context": context})
-    return made
+        jobs.append({"query": job["query"], "context": context})
+    return jobs
 
 
 @dataclass
 class Processes:
-    """What is measured, by name."""
+    """The processes to measure, by name."""
 
     by_name: dict[str, list[psutil.Process]]
 
@@ -163,11 +163,11 @@ def main() -> None:
     arguments.add_argument("--latency", type=float, nargs="+", default=[0.0, 1.0], metavar="SECONDS")
     arguments.add_argument("--check-workers", type=int, default=1)
     arguments.add_argument("--profile", action="store_true", help="sample the generate and check workers with py-spy")
-    given = arguments.parse_args()
-    raw = requests(given.jobs)
-    for latency_s in given.latency:
-        with system(latency_s, given.check_workers) as (database_url, processes), ExitStack() as stack:
-            if given.profile:
+    options = arguments.parse_args()
+    raw = requests(options.jobs)
+    for latency_s in options.latency:
+        with system(latency_s, options.check_workers) as (database_url, processes), ExitStack() as stack:
+            if options.profile:
                 for name in ("generate", "check"):
                     out = Path(f"profile-{name}-{latency_s:g}.txt")
                     command = ["py-spy", "record", "--format", "raw", "--nonblocking", "--output", str(out), "--pid"]
@@ -177,7 +177,7 @@ def main() -> None:
                     stack.callback(sampler.wait)
                     stack.callback(sampler.send_signal, signal.SIGINT)
             result = asyncio.run(measure(database_url, processes, raw))
-            print(json.dumps({"latency_s": latency_s, "check_workers": given.check_workers, **result}), flush=True)
+            print(json.dumps({"latency_s": latency_s, "check_workers": options.check_workers, **result}), flush=True)
 
 
 if __name__ == "__main__":

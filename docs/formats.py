@@ -41,7 +41,7 @@ STYLES = {
     CitationStyle.FOOTNOTE: "superscripts behind the punctuation, with a note each",
     CitationStyle.ENDNOTE: "numbers, with a list of the sources",
 }
-WRITTEN = """| Party | Notice period |
+TABLE_ANSWER = """| Party | Notice period |
 | --- | --- |
 | tenant | three months [1] |
 | landlord | six months [2] |"""
@@ -83,26 +83,29 @@ def processed(text: str | None = None) -> tuple[JobRequest, Processed]:
     return request, postprocess(request, prompt, answered.completion)
 
 
-def shown(
-    given: tuple[JobRequest, Processed], style: CitationStyle, output_format: OutputFormat, extras: Extras | None = None
+def rendered(
+    example: tuple[JobRequest, Processed],
+    style: CitationStyle,
+    output_format: OutputFormat,
+    extras: Extras | None = None,
 ) -> str:
     """The answer in a style and format, as a block of code."""
-    request, answer = given
+    request, answer = example
     config = request.config.model_copy(update={"citation_style": style, "output_format": output_format})
     request = request.model_copy(update={"config": config})
-    made = rerender(request, answer.canonical, answer.shown_sources, extras or Extras())
-    if made.format_problem:
-        raise ValueError(made.format_problem)
-    return f"```\n{made.response}\n```"
+    response = rerender(request, answer.canonical, answer.shown_sources, extras or Extras())
+    if response.format_problem:
+        raise ValueError(response.format_problem)
+    return f"```\n{response.response}\n```"
 
 
 def formats() -> str:
     """The page."""
-    given = processed()
-    return "\n".join([*INTRODUCTION, *_formats(given), *_styles(given), *_closing_lines(given)]) + "\n"
+    example = processed()
+    return "\n".join([*INTRODUCTION, *_formats(example), *_styles(example), *_closing_lines(example)]) + "\n"
 
 
-def _formats(given: tuple[JobRequest, Processed]) -> list[str]:
+def _formats(example: tuple[JobRequest, Processed]) -> list[str]:
     lines = [
         "## Formats (`output_format`)",
         "",
@@ -113,9 +116,9 @@ def _formats(given: tuple[JobRequest, Processed]) -> list[str]:
     ]
     for output_format, about in FORMATS.items():
         lines += [f"### {output_format.value}", "", about, ""]
-        lines += [shown(given, CitationStyle.NUMBERED, output_format).replace("```\n{", "```json\n{"), ""]
+        lines += [rendered(example, CitationStyle.NUMBERED, output_format).replace("```\n{", "```json\n{"), ""]
         if output_format is OutputFormat.TABLE:
-            own = shown(processed(WRITTEN), CitationStyle.NUMBERED, output_format)
+            own = rendered(processed(TABLE_ANSWER), CitationStyle.NUMBERED, output_format)
             lines += ["A model wrote a table of its own in running text:", "", own, ""]
     return [
         *lines,
@@ -130,7 +133,7 @@ def _formats(given: tuple[JobRequest, Processed]) -> list[str]:
     ]
 
 
-def _styles(given: tuple[JobRequest, Processed]) -> list[str]:
+def _styles(example: tuple[JobRequest, Processed]) -> list[str]:
     lines = [
         "## Citation styles (`citation_style`)",
         "",
@@ -140,11 +143,11 @@ def _styles(given: tuple[JobRequest, Processed]) -> list[str]:
     ]
     for style, about in STYLES.items():
         lines += [f"### {style.value}", "", f"{about[0].upper()}{about[1:]}.", ""]
-        lines += [shown(given, style, OutputFormat.MARKDOWN), ""]
+        lines += [rendered(example, style, OutputFormat.MARKDOWN), ""]
     return lines
 
 
-def _closing_lines(given: tuple[JobRequest, Processed]) -> list[str]:
+def _closing_lines(example: tuple[JobRequest, Processed]) -> list[str]:
     extras = Extras(sources=True, score=("Confidence", 0.87))
     return [
         "## Closing lines",
@@ -153,7 +156,7 @@ def _closing_lines(given: tuple[JobRequest, Processed]) -> list[str]:
         "calibrated confidence; where there is none, with the answer quality, under its own name. In JSON it is a field.",
         "With a confidence of 0.87:",
         "",
-        shown(given, CitationStyle.NUMBERED, OutputFormat.MARKDOWN, extras),
+        rendered(example, CitationStyle.NUMBERED, OutputFormat.MARKDOWN, extras),
     ]
 
 

@@ -28,7 +28,7 @@ from tasks.prompting.render import render
 from tasks.results import result_of
 from tasks.submit import new_batch, new_job
 from tests.stub import faults
-from tests.stub.scripts import SCRIPTS, Said, Script
+from tests.stub.scripts import SCRIPTS, Piece, Script
 from tests.stub.server import Stub, running_stub
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.memory import MemoryLedger
@@ -42,17 +42,17 @@ QUESTION, CONTEXT = EXAMPLE["QUESTION"], EXAMPLE["CONTEXT"]
 KEY = "no-key-at-all"
 LEASE = timedelta(seconds=60)
 
-TENANT = Said(
+TENANT = Piece(
     "The notice period for the tenant is three months.", ((1, "notice period for the tenant is three months"),)
 )
-LANDLORD = Said("The landlord has six months.", ((2, "The landlord has a notice period of six months."),))
-RENT = Said("The rent may rise once a year, by 4% at most.", ((2, "The rent may rise once a year, by 4% at most."),))
-DEPOSIT = Said("The deposit comes to two monthly rents.", ((1, "It begins with the month after the letter."),))
+LANDLORD = Piece("The landlord has six months.", ((2, "The landlord has a notice period of six months."),))
+RENT = Piece("The rent may rise once a year, by 4% at most.", ((2, "The rent may rise once a year, by 4% at most."),))
+DEPOSIT = Piece("The deposit comes to two monthly rents.", ((1, "It begins with the month after the letter."),))
 
 
-def spaced(*script: Said) -> Script:
+def spaced(*script: Piece) -> Script:
     """Sentences as running text and cited blocks have them: a space before each but the first."""
-    return tuple(Said(f" {said.text}" if at else said.text, said.citations) for at, said in enumerate(script))
+    return tuple(Piece(f" {piece.text}" if at else piece.text, piece.citations) for at, piece in enumerate(script))
 
 
 @dataclass
@@ -76,9 +76,11 @@ class Desk:
         self, query: str = QUESTION, context: Sequence[Any] = CONTEXT, tokens: TokenSink | None = None, **request: Any
     ) -> tuple[JobResult, JobDetail]:
         """Take one job from its submission to its end."""
-        asked = JobRequest(query=query, context=context, **request)
+        request_model = JobRequest(query=query, context=context, **request)
         (job_id,) = (
-            await self.ledger.submit(new_batch(None, tenant="docs"), [[new_job(asked, position=0, tenant="docs")]])
+            await self.ledger.submit(
+                new_batch(None, tenant="docs"), [[new_job(request_model, position=0, tenant="docs")]]
+            )
         ).job_ids
         providers, journal = self.providers(), LedgerJournal(self.ledger)
         with ThreadPoolExecutor(1) as cpu:
@@ -105,7 +107,7 @@ class Desk:
 
 
 @contextmanager
-def scripted(*script: Said, on: str = QUESTION) -> Iterator[None]:
+def scripted(*script: Piece, on: str = QUESTION) -> Iterator[None]:
     """The stub answers a question so, in the form that it is asked for."""
     SCRIPTS[on] = script
     try:
@@ -114,13 +116,13 @@ def scripted(*script: Said, on: str = QUESTION) -> Iterator[None]:
         del SCRIPTS[on]
 
 
-def writes(*script: Said, data: dict[str, Any] | None = None) -> faults.Act:
+def writes(*script: Piece, data: dict[str, Any] | None = None) -> faults.Act:
     """One answer of the server ``mine``, in segments, with the object beside it if there is one."""
-    said = [{"text": s.text, "citations": [{"source": n, "quote": q} for n, q in s.citations]} for s in script]
-    written = {"sufficient": True, "segments": said, **({} if data is None else {"data": data})}
+    segments = [{"text": s.text, "citations": [{"source": n, "quote": q} for n, q in s.citations]} for s in script]
+    answer_json = {"sufficient": True, "segments": segments, **({} if data is None else {"data": data})}
 
     def change(answer: dict[str, Any]) -> None:
-        answer["choices"][0]["message"]["content"] = json.dumps(written)
+        answer["choices"][0]["message"]["content"] = json.dumps(answer_json)
 
     return faults.changed(change)
 
@@ -137,10 +139,10 @@ Example = Callable[[Desk], Awaitable[str]]
 EXAMPLES: dict[str, Example] = {}
 
 
-def example(made: Example) -> Example:
+def example(function: Example) -> Example:
     """Take an example in under the name of its function."""
-    EXAMPLES[made.__name__] = made
-    return made
+    EXAMPLES[function.__name__] = function
+    return function
 
 
 def block(text: str, kind: str = "") -> str:
@@ -162,7 +164,7 @@ def heads(*names: str) -> list[str]:
 def task_of(mode: GenerationMode) -> str:
     """The sentences in which a mode puts its task to the model."""
     request = JobRequest(query=QUESTION, context=CONTEXT, config={"mode": mode})
-    system = render(request, AnswerProtocol.SEGMENTS).snapshot.texts([one["content"] for one in CONTEXT])[0][1]
+    system = render(request, AnswerProtocol.SEGMENTS).snapshot.texts([source["content"] for source in CONTEXT])[0][1]
     return system.partition("\n")[0]
 
 
@@ -172,24 +174,26 @@ ANSWERS: dict[GenerationMode, tuple[dict[str, Any], Script]] = {
     GenerationMode.ANALYTICAL: (
         {"provider": "anthropic"},
         spaced(
-            Said("Tenant and landlord are not on a par: the tenant's notice period is three months,", TENANT.citations),
-            Said("the landlord's six months.", LANDLORD.citations),
-            Said("The sources do not say from when the landlord's period runs."),
+            Piece(
+                "Tenant and landlord are not on a par: the tenant's notice period is three months,", TENANT.citations
+            ),
+            Piece("the landlord's six months.", LANDLORD.citations),
+            Piece("The sources do not say from when the landlord's period runs."),
         ),
     ),
     GenerationMode.CONVERSATIONAL: (
         {"provider": "openai", "stream": True},
         spaced(
-            Said("Happy to help!"),
-            Said("As a tenant you have a notice period of three months,", TENANT.citations),
-            Said("and your landlord one of six months.", LANDLORD.citations),
+            Piece("Happy to help!"),
+            Piece("As a tenant you have a notice period of three months,", TENANT.citations),
+            Piece("and your landlord one of six months.", LANDLORD.citations),
         ),
     ),
     GenerationMode.COMPARISON: (
         {"provider": "mine", "output_format": "auto"},
         (
-            Said("The tenant's notice period is three months.", TENANT.citations),
-            Said("The landlord's notice period is six months.", LANDLORD.citations),
+            Piece("The tenant's notice period is three months.", TENANT.citations),
+            Piece("The landlord's notice period is six months.", LANDLORD.citations),
         ),
     ),
     GenerationMode.SUMMARIZATION: ({"provider": "mine", "output_format": "bullets"}, (LANDLORD, TENANT, RENT)),
@@ -205,8 +209,8 @@ async def modes(desk: Desk) -> str:
         assert detail.view.record is not None
         assert detail.view.record.provider_snapshot is not None
         who = f"{detail.view.record.model_provider}, in {detail.view.record.provider_snapshot.protocol}"
-        asked = f"Asked: *{task_of(mode)}*"
-        parts += [f"**{mode.value}**", asked, f"{result.outcome}, by {who}:", block(result.response)]
+        task = f"Asked: *{task_of(mode)}*"
+        parts += [f"**{mode.value}**", task, f"{result.outcome}, by {who}:", block(result.response)]
     return "\n\n".join(parts)
 
 
@@ -258,7 +262,7 @@ async def objects(desk: Desk) -> str:
 
 
 class JudgeReply(Unheard):
-    """What readers of a stream would be sent."""
+    """A reader of a stream that collects its pieces."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -269,10 +273,10 @@ class JudgeReply(Unheard):
 
 @example
 async def stream(desk: Desk) -> str:
-    heard = JudgeReply()
+    reader = JudgeReply()
     with scripted(*spaced(TENANT, LANDLORD)):
-        result, _ = await desk.answer(config={"provider": "openai", "stream": True}, tokens=heard)
-    return block("|".join(heard.pieces) + f"\n{result.response}")
+        result, _ = await desk.answer(config={"provider": "openai", "stream": True}, tokens=reader)
+    return block("|".join(reader.pieces) + f"\n{result.response}")
 
 
 @example
@@ -288,11 +292,13 @@ async def sub_queries(desk: Desk) -> str:
     assert detail.view.record.messages_snapshot is not None
     texts = detail.view.record.messages_snapshot.texts([source["content"] for source in context])
     (merge,) = [line for line in texts[0][1].splitlines() if line.startswith("Merge")]
-    _, _, asked = texts[-1][1].rpartition("\n\n")
-    return f"{block(f'{merge}{chr(10)}...{chr(10)}{asked}')}\n\nThe answer (`extractive`):\n\n{block(result.response)}"
+    _, _, question = texts[-1][1].rpartition("\n\n")
+    return (
+        f"{block(f'{merge}{chr(10)}...{chr(10)}{question}')}\n\nThe answer (`extractive`):\n\n{block(result.response)}"
+    )
 
 
-TOLD = {
+DENIALS = {
     "en": ("How much is the deposit?", "The sources do not say how much the deposit is."),
     "de": ("Wie hoch ist die Kaution?", "Die Quellen enthalten keine Angaben zur Kaution."),
 }
@@ -300,20 +306,20 @@ TOLD = {
 
 @example
 async def no_answer(desk: Desk) -> str:
-    mine = {"config": {"provider": "mine"}}
+    own_provider = {"config": {"provider": "mine"}}
     wrong = faults.openai_error(400, "invalid_request_error", "no such parameter")
     cases: list[tuple[str, faults.Act | None, dict[str, Any]]] = [
         ("no sources", None, {"context": ()}),
         ("sources too weak", None, {"context": ({"content": "The porter keeps the keys.", "relevance_score": 0.1},)}),
-        ("the model says that they do not say", None, mine),
-        ("the provider refuses", faults.changed(refuses), mine),
-        ("the call fails for good", wrong, mine),
+        ("the model says that they do not say", None, own_provider),
+        ("the provider refuses", faults.changed(refuses), own_provider),
+        ("the call fails for good", wrong, own_provider),
     ]
     lines = heads("what happened", "outcome", "English", "German")
     for what, act, request in cases:
         outcome, texts = "", []
-        for query, denial in TOLD.values():
-            desk.stub.acts.extend([act] if act else [writes(Said(denial))] if request is mine else [])
+        for query, denial in DENIALS.values():
+            desk.stub.acts.extend([act] if act else [writes(Piece(denial))] if request is own_provider else [])
             result, _ = await desk.answer(query, **request)
             outcome = result.outcome.value if result.outcome else f"- ({result.state.value})"
             texts.append(result.response)
@@ -328,10 +334,10 @@ async def ungrounded(desk: Desk) -> str:
         desk.stub.then(writes(TENANT, DEPOSIT), *([writes(TENANT)] if policy == "retry" else []))
         result, detail = await desk.answer(config={"provider": "mine", "on_ungrounded": policy})
         calls = len(detail.attempts)
-        told = (
+        summary = (
             f"**{policy}**: {result.outcome}, grounding {result.grounding_score:.2f}, {calls} call{'s' * (calls > 1)}"
         )
-        parts += [told, block(result.response)]
+        parts += [summary, block(result.response)]
     return "\n\n".join(parts)
 
 
@@ -347,15 +353,15 @@ async def fallback(desk: Desk) -> str:
     result, detail = await desk.answer(config={"provider": "gemini", "fallbacks": ["extractive"]})
     assert detail.view.record is not None
     assert result.provider_snapshot is not None
-    shown = {
+    excerpt = {
         "model_provider": detail.view.record.model_provider,
         "fallback_from": result.provider_snapshot.fallback_from,
         "warnings": result.warnings,
     }
-    return as_json(shown)
+    return as_json(excerpt)
 
 
-SPOKEN = {
+QUESTIONS = {
     "de": ("Wie lang ist die Kündigungsfrist?", "Die Kündigungsfrist beträgt drei Monate. Die Miete steigt jährlich."),
     "es": ("¿Cuánto dura el plazo de preaviso?", "El plazo de preaviso dura tres meses. La renta sube cada año."),
     "fr": (
@@ -370,7 +376,7 @@ SPOKEN = {
 @example
 async def languages(desk: Desk) -> str:
     lines = heads("", "question", "source", "answer of `extractive`", "grounding")
-    for code, (query, source) in SPOKEN.items():
+    for code, (query, source) in QUESTIONS.items():
         result, _ = await desk.answer(query, [source])
         lines.append(row(code, query, source, result.response, result.grounding_score))
     return "\n".join(lines)
@@ -384,7 +390,7 @@ _PLACE = re.compile(r"(<!-- run: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 def generation() -> str:
     """The page with what its examples make now; each of them stands on it."""
     text = PAGE.read_text()
-    places = [found[2] for found in _PLACE.finditer(text)]
+    places = [match[2] for match in _PLACE.finditer(text)]
     if sorted(places) != sorted(EXAMPLES):
         raise ValueError(f"on the page: {sorted(places)}; made: {sorted(EXAMPLES)}")
 
@@ -392,8 +398,8 @@ def generation() -> str:
         with running_stub() as stub:
             return {name: await EXAMPLES[name](Desk(stub)) for name in places}
 
-    made = asyncio.run(all_made())
-    return _PLACE.sub(lambda found: f"{found[1]}\n{made[found[2]]}\n\n{found[3]}", text)
+    outputs = asyncio.run(all_made())
+    return _PLACE.sub(lambda match: f"{match[1]}\n{outputs[match[2]]}\n\n{match[3]}", text)
 
 
 if __name__ == "__main__":

@@ -47,13 +47,13 @@ product_name, document_type and date.
 
 
 def origin(constant: FieldInfo) -> str:
-    """Where a constant's value comes from, as its field says."""
+    """The source of a constant's value, as its field says."""
     noted = constant.json_schema_extra
     assert isinstance(noted, dict)
     return str(noted["origin"])
 
 
-def shown(default: Any) -> str:
+def as_markdown(default: Any) -> str:
     """A default as the reader would write it."""
     match default:
         case None | "" | ():
@@ -63,7 +63,7 @@ def shown(default: Any) -> str:
         case Enum():
             return f"`{default.value}`"
         case tuple():
-            return ", ".join(shown(item) for item in default)
+            return ", ".join(as_markdown(item) for item in default)
         case bool():
             return f"`{str(default).lower()}`"
         case _:
@@ -80,11 +80,11 @@ def values(annotation: Any) -> list[str]:
 def configure() -> str:
     """The whole page."""
     settings = [
-        f"| `NIGHTDESK_{name.upper()}` | {shown(field.get_default(call_default_factory=True))} | {field.description} |\n"
+        f"| `NIGHTDESK_{name.upper()}` | {as_markdown(field.get_default(call_default_factory=True))} | {field.description} |\n"
         for name, field in Settings.model_fields.items()
     ]
     options = [
-        f"| `{name}` | {shown(field.default)} | {', '.join(values(field.annotation))} | {field.description} |\n"
+        f"| `{name}` | {as_markdown(field.default)} | {', '.join(values(field.annotation))} | {field.description} |\n"
         for name, field in GenerationConfig.model_fields.items()
     ]
     return "".join([HEAD, *settings, MIDDLE, *options, TAIL])
@@ -95,7 +95,7 @@ def quality() -> str:
     text = QUALITY.read_text()
     start = text.index(CONSTANTS)
     rows = [
-        f"| `{name}` | {shown(field.default)} | {field.description} | {origin(field)} |\n"
+        f"| `{name}` | {as_markdown(field.default)} | {field.description} | {origin(field)} |\n"
         for name, field in QualityConstants.model_fields.items()
     ]
     return "".join(

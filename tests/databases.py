@@ -1,4 +1,4 @@
-"""Lends databases to tests: emptied after each one and lent again, made anew where a test changed the schema."""
+"""Lends databases to tests: emptied after each one and lent again, made again where a test changed the schema."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ class Pool:
 
     @contextmanager
     def lend(self) -> Iterator[str]:
-        """The URL of an empty database that nobody else uses."""
+        """The URL of an empty database for the caller alone."""
         name = self.idle.pop() if self.idle else self._clone()
         try:
             yield on(self.admin_url, name)
@@ -127,7 +127,7 @@ class Pool:
 
 @contextmanager
 def new_database(admin_url: str) -> Iterator[str]:
-    """The URL of a new database without a schema, dropped afterwards, whoever is still connected."""
+    """The URL of a new database without a schema, dropped afterwards in spite of open connections."""
     name = _new_name()
     say(admin_url, sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
     try:

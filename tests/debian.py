@@ -47,9 +47,9 @@ def main(arguments: Sequence[str]) -> int:
         return MISSING
     with running_servers() as environment:
         # Nobody else may decide where the tests go.
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("NIGHTDESK_")}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("NIGHTDESK_")}
         command = [sys.executable, "-m", "pytest", "-n", "0", *TESTS, *arguments]
-        return subprocess.run(command, cwd=REPOSITORY, env={**kept, **environment}, check=False).returncode
+        return subprocess.run(command, cwd=REPOSITORY, env={**inherited, **environment}, check=False).returncode
 
 
 def missing_packages() -> list[str]:
@@ -128,12 +128,12 @@ def _running(
         )
     try:
         deadline = time.monotonic() + START_S
-        while (found := version()) is None:
+        while (running_version := version()) is None:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"{name} does not start:\n{log.read_text(errors='replace')[-3000:]}")
             time.sleep(0.05)
-        if found != VERSIONS[name]:
-            raise SystemExit(f"this is {name} {found}, not {VERSIONS[name]}")
+        if running_version != VERSIONS[name]:
+            raise SystemExit(f"this is {name} {running_version}, not {VERSIONS[name]}")
         yield
     finally:
         _end(process)
@@ -166,7 +166,7 @@ def _redis_version(url: str) -> int | None:
 
 
 def _account() -> tuple[int, int] | None:
-    """Whom PostgreSQL runs as when we are root, which it refuses to be: its package's own account."""
+    """PostgreSQL refuses to run as root; its package's own account replaces root."""
     if os.geteuid() != 0:
         return None
     entry = pwd.getpwnam("postgres")
@@ -178,7 +178,7 @@ def _as(account: tuple[int, int] | None) -> dict[str, Any]:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now."""
+    """A free loopback port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""llmock, a simulator of OpenAI and Anthropic that nobody here wrote, as a process on a free port."""
+"""llmock, a simulator of OpenAI and Anthropic from outside this project, as a process on a free port."""
 
 import json
 import socket
@@ -25,13 +25,13 @@ class Llmock:
 
     def requests(self) -> list[dict[str, Any]]:
         """Its journal."""
-        found: Any = self._ask("/_llmock/requests")
-        return list(found["requests"] if isinstance(found, dict) else found)
+        answer: Any = self._ask("/_llmock/requests")
+        return list(answer["requests"] if isinstance(answer, dict) else answer)
 
     def _ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
         data = json.dumps(body).encode() if body is not None else None
-        asked = Request(self.url + path, data=data, headers={"content-type": "application/json"})
-        with urlopen(asked, timeout=10) as answer:
+        request = Request(self.url + path, data=data, headers={"content-type": "application/json"})
+        with urlopen(request, timeout=10) as answer:
             return json.loads(answer.read() or b"null")
 
 

@@ -14,14 +14,14 @@ __all__ = ["advance_clock", "everything_in", "make_postgres_ledger", "postgres_d
 
 def everything_in(database_url: str) -> str:
     """All rows of all tables as text, bytes as what they spell."""
-    told = []
+    notices = []
     with psycopg.connect(database_url) as connection:
         tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
         assert {"job", "attempt", "completion", "generation_record", "job_event"} <= {name for (name,) in tables}
         for (name,) in tables:
             for row in connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(name))):
-                told += [bytes(v).decode(errors="replace") if isinstance(v, bytes) else repr(v) for v in row]
-    return "\n".join(told)
+                notices += [bytes(v).decode(errors="replace") if isinstance(v, bytes) else repr(v) for v in row]
+    return "\n".join(notices)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ SOURCES = (
     SourceContext(content=f"{CLOSES}\n\nIts keys are kept by the porter."),
 )
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def question(query: str = "When does the night desk open?", **config: Any) -> JobRequest:
@@ -70,10 +70,10 @@ def plan(provider: Provider, request: JobRequest) -> Call:
     return provider.plan(request, render(request, provider.protocol(request.config)))
 
 
-def using(provider: Provider, work: Callable[[Provider], Awaitable[Found]]) -> Found:
+def using(provider: Provider, work: Callable[[Provider], Awaitable[Result]]) -> Result:
     """Do something with a provider on a loop of its own, and close it."""
 
-    async def closed_after() -> Found:
+    async def closed_after() -> Result:
         try:
             return await work(provider)
         finally:
@@ -94,8 +94,8 @@ def ask(provider: Provider, request: JobRequest) -> tuple[Call, Answered]:
 
 def hear(provider: Provider, request: JobRequest) -> tuple[list[str], Answered | ProviderError, Listener]:
     """Plan and call once, listening; what was heard, what came of it, and the listener."""
-    heard: list[str] = []
-    listener = Listener(heard.append)
+    chunks: list[str] = []
+    listener = Listener(chunks.append)
 
     async def work(provider: Provider) -> Answered | ProviderError:
         try:
@@ -103,7 +103,7 @@ def hear(provider: Provider, request: JobRequest) -> tuple[list[str], Answered |
         except ProviderError as error:
             return error
 
-    return heard, using(provider, work), listener
+    return chunks, using(provider, work), listener
 
 
 def fails(provider: Provider, request: JobRequest | None = None) -> ProviderError:

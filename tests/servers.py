@@ -59,7 +59,7 @@ class Servers:
 
     @contextmanager
     def database(self, *, migrated: bool = True, guarded: bool = False) -> Iterator[str]:
-        """The URL of an empty database that nobody else uses, with or without the schema."""
+        """The URL of an empty database for the caller alone, with or without the schema."""
         if not migrated:
             with new_database(self.admin_url) as url:
                 yield url

@@ -35,7 +35,7 @@ def wholes(table: Table) -> list[Whole]:
     of_row: list[list[int]] = [[] for _ in table.rows]
     for claim, row in enumerate(table.row_of):
         of_row[row].append(claim)
-    found = [
+    labelled_answers = [
         Whole("responses", np.array(claims), row.supported, str(row.group))
         for row, claims in zip(table.rows, of_row, strict=True)
     ]
@@ -43,9 +43,9 @@ def wholes(table: Table) -> list[Whole]:
     for index, row in enumerate(table.rows):
         if row.answer:
             answers.setdefault(row.answer, []).append(index)
-    found += [_joined("whole answers", table, of_row, rows, name) for name, rows in answers.items()]
-    found += _neighbours(table, of_row)
-    return [one for one in found if len(one.claims) > 1]
+    labelled_answers += [_joined("whole answers", table, of_row, rows, name) for name, rows in answers.items()]
+    labelled_answers += _neighbours(table, of_row)
+    return [answer for answer in labelled_answers if len(answer.claims) > 1]
 
 
 def _joined(kind: str, table: Table, of_row: Sequence[Sequence[int]], rows: Sequence[int], group: str) -> Whole:
@@ -55,10 +55,10 @@ def _joined(kind: str, table: Table, of_row: Sequence[Sequence[int]], rows: Sequ
 
 def _neighbours(table: Table, of_row: Sequence[Sequence[int]]) -> Iterator[Whole]:
     inside = [index for index, row in enumerate(table.rows) if row.dataset == IN_ORDER]
-    said = [list(rows) for _, rows in groupby(inside, key=lambda index: table.rows[index].request.response)]
+    responses = [list(rows) for _, rows in groupby(inside, key=lambda index: table.rows[index].request.response)]
     for count in NEIGHBOURS:
-        for start in range(0, len(said) - count + 1, count):
-            for rows in zip(*said[start : start + count], strict=False):
+        for start in range(0, len(responses) - count + 1, count):
+            for rows in zip(*responses[start : start + count], strict=False):
                 yield _joined("neighbours", table, of_row, rows, f"{count} from {start}")
 
 
@@ -74,28 +74,28 @@ def of_their_set(table: Table, claims: np.ndarray) -> np.ndarray:
     moved = claims.copy()
     for name in np.unique(sets):
         for fold in np.unique(folds):
-            others = np.flatnonzero((sets == name) & (folds != fold) & alone)
+            training = np.flatnonzero((sets == name) & (folds != fold) & alone)
             inside = np.flatnonzero((sets == name) & (folds == fold))
-            if len(others):
-                curve = platt_scale(_GRID, [LabelledScore(float(odds[at]), bool(labels[at])) for at in others])
+            if len(training):
+                curve = platt_scale(_GRID, [LabelledScore(float(odds[at]), bool(labels[at])) for at in training])
                 moved[inside] = [probability(curve, float(odds[at])) for at in inside]
     return moved
 
 
-def dependence(found: Sequence[Whole], curves: Sequence[np.ndarray]) -> float:
+def dependence(answers: Sequence[Whole], curves: Sequence[np.ndarray]) -> float:
     """The dependence that fits best, each kind of answers and each curve with the same weight.
 
     Args:
-        found: the answers.
+        answers: the labelled answers.
         curves: probabilities of the table's claims, by several curves.
     """
-    counts = {kind: sum(one.kind == kind for one in found) for kind in {one.kind for one in found}}
+    counts = {kind: sum(answer.kind == kind for answer in answers) for kind in {answer.kind for answer in answers}}
     most = max(counts.values())
     fitted = fit_dependence(
         [
-            Answer(claims[one.claims].tolist(), one.supported, most / counts[one.kind])
+            Answer(claims[answer.claims].tolist(), answer.supported, most / counts[answer.kind])
             for claims in curves
-            for one in found
+            for answer in answers
         ]
     )
     if fitted is None:
@@ -103,87 +103,91 @@ def dependence(found: Sequence[Whole], curves: Sequence[np.ndarray]) -> float:
     return fitted
 
 
-def ways(found: Sequence[Whole], claims: np.ndarray, curves: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+def ways(answers: Sequence[Whole], claims: np.ndarray, curves: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
     """The probability of each answer: the lowest of its claims, their product, and together.
 
     Args:
-        found: the answers.
+        answers: the labelled answers.
         claims: probabilities of the table's claims, that are put together.
         curves: those that the dependence is fitted on; for each answer on those of other folds.
     """
-    folds = np.array([int(hashlib.sha256(one.group.encode()).hexdigest()[:8], 16) % FOLDS for one in found])
-    others = {
-        fold: dependence([one for one, of in zip(found, folds, strict=True) if of != fold], curves)
+    folds = np.array([int(hashlib.sha256(answer.group.encode()).hexdigest()[:8], 16) % FOLDS for answer in answers])
+    dependences = {
+        fold: dependence([answer for answer, of in zip(answers, folds, strict=True) if of != fold], curves)
         for fold in np.unique(folds)
     }
-    stated = [claims[one.claims].tolist() for one in found]
+    stated = [claims[answer.claims].tolist() for answer in answers]
     return {
         "lowest": np.array([min(probabilities) for probabilities in stated]),
         "product": np.array([math.prod(probabilities) for probabilities in stated]),
         "together": np.array(
-            [joint_probability(probabilities, others[fold]) for fold, probabilities in zip(folds, stated, strict=True)]
+            [
+                joint_probability(probabilities, dependences[fold])
+                for fold, probabilities in zip(folds, stated, strict=True)
+            ]
         ),
     }
 
 
 def markdown(table: Table, claims: np.ndarray) -> list[str]:
-    """What each way is worth, as lines of a report."""
-    found = wholes(table)
-    if not found:
+    """The worth of each way, as lines of a report."""
+    answers = wholes(table)
+    if not answers:
         return []
     curves = {"of all sets": claims, "of their own set": of_their_set(table, claims)}
     lines = [
         "## Confidence of answers with several claims",
         "",
-        f"In percent, means over the kinds of answers; the dependence ({dependence(found, [*curves.values()]):.2f} on all) is fitted on other answers.",
+        f"In percent, means over the kinds of answers; the dependence ({dependence(answers, [*curves.values()]):.2f} on all) is fitted on other answers.",
         "",
         "| kind | answers | claims each | supported | dependence by the curve of their own set |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for kind in sorted({one.kind for one in found}):
-        mine = [one for one in found if one.kind == kind]
+    for kind in sorted({answer.kind for answer in answers}):
+        of_kind = [answer for answer in answers if answer.kind == kind]
         cells = (
-            f"{len(mine)}",
-            f"{np.mean([len(one.claims) for one in mine]):.1f}",
-            f"{100 * np.mean([one.supported for one in mine]):.0f} %",
-            f"{dependence(mine, [curves['of their own set']]):.2f}",
+            f"{len(of_kind)}",
+            f"{np.mean([len(answer.claims) for answer in of_kind]):.1f}",
+            f"{100 * np.mean([answer.supported for answer in of_kind]):.0f} %",
+            f"{dependence(of_kind, [curves['of their own set']]):.2f}",
         )
         lines.append(f"| {kind} | " + " | ".join(cells) + " |")
     lines += ["", "| curve | confidence | mean | ECE | Brier | AUROC |", "| --- | --- | --- | --- | --- | --- |"]
-    labels = np.array([one.supported for one in found], dtype=int)
+    labels = np.array([answer.supported for answer in answers], dtype=int)
     for curve, probabilities in curves.items():
-        judged = ways(found, probabilities, [*curves.values()])
+        judged = ways(answers, probabilities, [*curves.values()])
         for way, stated in judged.items():
-            told = [_told(figure, way, judged, labels, found) for figure in (ece, brier, auroc)]
-            lines.append(f"| {curve} | {way} | {100 * stated.mean():.0f} | " + " | ".join(told) + " |")
+            cells = [_figure_text(figure, way, judged, labels, answers) for figure in (ece, brier, auroc)]
+            lines.append(f"| {curve} | {way} | {100 * stated.mean():.0f} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
 
-def _told(
-    figure: Callable[..., float], way: str, judged: dict[str, np.ndarray], labels: np.ndarray, found: Sequence[Whole]
+def _figure_text(
+    figure: Callable[..., float], way: str, judged: dict[str, np.ndarray], labels: np.ndarray, answers: Sequence[Whole]
 ) -> str:
     """A figure's mean over the kinds, and for "together" the 95 % interval of its difference to the lowest."""
-    value = 100 * _mean(figure, judged[way], labels, found, np.arange(len(found)))
+    value = 100 * _mean(figure, judged[way], labels, answers, np.arange(len(answers)))
     if way != "together":
         return f"{value:.1f}"
     random = np.random.default_rng(7)
-    _, of_answer = np.unique([f"{one.kind} {one.group}" for one in found], return_inverse=True)
+    _, of_answer = np.unique([f"{answer.kind} {answer.group}" for answer in answers], return_inverse=True)
     order = np.argsort(of_answer, kind="stable")
     members = np.split(order, np.cumsum(np.bincount(of_answer))[:-1])
     gains = []
     for _ in range(RESAMPLES):
         chosen = np.concatenate([members[at] for at in random.integers(0, len(members), len(members))])
         gains.append(
-            _mean(figure, judged[way], labels, found, chosen) - _mean(figure, judged["lowest"], labels, found, chosen)
+            _mean(figure, judged[way], labels, answers, chosen)
+            - _mean(figure, judged["lowest"], labels, answers, chosen)
         )
     low, high = np.percentile(gains, [2.5, 97.5])
     return f"{value:.1f} ({100 * low:+.1f} to {100 * high:+.1f} to the lowest)"
 
 
 def _mean(
-    figure: Callable[..., float], stated: np.ndarray, labels: np.ndarray, found: Sequence[Whole], chosen: np.ndarray
+    figure: Callable[..., float], stated: np.ndarray, labels: np.ndarray, answers: Sequence[Whole], chosen: np.ndarray
 ) -> float:
-    of_kind = np.array([found[at].kind for at in chosen])
+    of_kind = np.array([answers[at].kind for at in chosen])
     values = []
     for kind in np.unique(of_kind):
         inside = chosen[of_kind == kind]

@@ -21,8 +21,8 @@ def f1(labels: np.ndarray, supported: np.ndarray, _: np.ndarray) -> float:
     """F1 of the class that matters: rows that are not supported, found as such."""
     missed = ((labels == 0) & supported).sum()
     wrong = ((labels == 1) & ~supported).sum()
-    found = ((labels == 0) & ~supported).sum()
-    return float(2 * found / max(1, 2 * found + missed + wrong))
+    hits = ((labels == 0) & ~supported).sum()
+    return float(2 * hits / max(1, 2 * hits + missed + wrong))
 
 
 def ece(labels: np.ndarray, _: np.ndarray, probabilities: np.ndarray, weights: np.ndarray | None = None) -> float:

@@ -129,8 +129,8 @@ def held_out_scores(table: Table, chosen: np.ndarray) -> np.ndarray:
     scores = np.zeros(len(table.rows))
     for fold in range(FOLDS):
         inside = chosen & (folds == fold)
-        found = fit_weights(table, chosen & (folds != fold)).log_odds(table.features)
-        scores[inside] = table.row_scores(found)[inside]
+        log_odds = fit_weights(table, chosen & (folds != fold)).log_odds(table.features)
+        scores[inside] = table.row_scores(log_odds)[inside]
     return scores
 
 

@@ -47,7 +47,7 @@ def write(fitted: Fitted, dependence: float, paths: Sequence[Path], metrics: dic
 
 
 def drift(table: Table, paths: Sequence[Path]) -> str:
-    """In a sentence: whether fitting anew on these files gives the shipped model."""
+    """One sentence that says if a fit on these files gives the shipped model."""
     shipped = model.shipped()
     if shipped.trained_on != {path.name: sha256(path) for path in paths}:
         return "The shipped model was fitted on other files than these."
@@ -59,6 +59,6 @@ def drift(table: Table, paths: Sequence[Path]) -> str:
         ).max()
     )
     return (
-        f"The shipped model {shipped.identity} was fitted on these files; fitting it anew gives probabilities that differ"
+        f"The shipped model {shipped.identity} was fitted on these files; fitting it again gives probabilities that differ"
         f" by at most {gap:.4f}."
     )

@@ -21,7 +21,7 @@ REPEATS = 5
 
 @dataclass(frozen=True)
 class Timed:
-    """Milliseconds of CPU an answer: with sources nobody has read yet, and with sources that came before."""
+    """Milliseconds of CPU an answer: with sources that are new, and with sources that came before."""
 
     fresh_ms: float
     known_ms: float
@@ -34,7 +34,7 @@ class Timed:
 
 def answers() -> list[JobRequest]:
     """Check-only jobs whose 8 claims are sentences of their sources, some with a word or number changed."""
-    made = []
+    jobs = []
     for number, job in enumerate(requests(ANSWERS)):
         context = [f"{text} Report {number} ends." for text in job["context"]]  # type: ignore[attr-defined]
         claims = []
@@ -42,20 +42,20 @@ def answers() -> list[JobRequest]:
             text = context[position]
             spans = [span for span in sentence_spans(text) if 40 <= span.end - span.start <= 200]
             start, end = spans[number % len(spans)] if spans else (0, 120)
-            said = " ".join(text[start:end].split()).rstrip(".") + f" [{position + 1}]."
-            claims.append(said.replace(" the ", " some ").replace("2", "3") if position % 3 == 2 else said)
-        made.append(JobRequest(query=str(job["query"]), response=" ".join(claims), context=context))
-    return made
+            claim = " ".join(text[start:end].split()).rstrip(".") + f" [{position + 1}]."
+            claims.append(claim.replace(" the ", " some ").replace("2", "3") if position % 3 == 2 else claim)
+        jobs.append(JobRequest(query=str(job["query"]), response=" ".join(claims), context=context))
+    return jobs
 
 
 def measure() -> Timed:
     """The best of a few runs, as the machine is shared."""
     ready = [(job, postprocess(job, None, None)) for job in answers()]
-    fresh = known = float("inf")
+    fresh = cached = float("inf")
     for _ in range(REPEATS):
         fresh = min(fresh, _run(ready, forget=True))
-        known = min(known, _run(ready[:50], forget=False))
-    return Timed(fresh, known)
+        cached = min(cached, _run(ready[:50], forget=False))
+    return Timed(fresh, cached)
 
 
 def _run(ready: list, *, forget: bool) -> float:  # type: ignore[type-arg]

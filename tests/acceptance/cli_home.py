@@ -16,9 +16,9 @@ from typing import Any
 
 import psutil
 
-from tests import patience
+from tests import deadlines as patience
 from tests.acceptance.command import REPOSITORY, Ended, run_here
-from tests.patience import stretched
+from tests.deadlines import scale_to_load
 from worker import local
 from worker.cli.crew import crews_in
 from worker.cli.place import Place
@@ -69,7 +69,7 @@ class Home:
             env=self.environment(**settings),
             input=given,
             capture_output=True,
-            timeout=stretched(DEADLINE_S),
+            timeout=scale_to_load(DEADLINE_S),
             check=False,
         )
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())

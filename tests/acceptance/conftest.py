@@ -18,7 +18,7 @@ import redis
 
 from tasks.ports import Ledger
 from tasks.submit import new_batch, submit
-from tests.patience import stretched, until
+from tests.deadlines import scale_to_load, until
 from tests.servers import Servers
 from worker.ledger.postgres import PostgresLedger
 
@@ -45,7 +45,7 @@ class System:
             "NIGHTDESK_DATABASE_URL": self.database_url,
             "NIGHTDESK_REDIS_URL": self.redis_url,
             "NIGHTDESK_HOME": str(self.logs),
-            "NIGHTDESK_LEASE_S": f"{stretched(LEASE_S):.1f}",
+            "NIGHTDESK_LEASE_S": f"{scale_to_load(LEASE_S):.1f}",
             "NIGHTDESK_TICK_S": "0.2",
             "NIGHTDESK_THREADS": "4",
             **{f"NIGHTDESK_{name.upper()}": str(value) for name, value in settings.items()},
@@ -101,7 +101,7 @@ class System:
         with psycopg.connect(self.database_url) as connection:
             return connection.execute(statement, parameters).fetchall()
 
-    def one(self, statement: str, *parameters: object) -> Any:
+    def scalar(self, statement: str, *parameters: object) -> Any:
         """Ask the database for one value."""
         return self.rows(statement, *parameters)[0][0]
 
@@ -119,7 +119,7 @@ class System:
         """Wait until so many jobs are final and, unless told otherwise, published."""
         column = "result_published_at" if published else "finished_at"
         self.until(
-            lambda: self.one(f"SELECT count(*) FROM job WHERE {column} IS NOT NULL") >= count,
+            lambda: self.scalar(f"SELECT count(*) FROM job WHERE {column} IS NOT NULL") >= count,
             within_s=within_s,
             what=f"{count} jobs with {column}",
         )

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.acceptance.cli_home import Home, new_home, question, read_lines, until, write_lines
-from tests.patience import stretched
+from tests.deadlines import scale_to_load
 from tests.servers import Servers
 from worker import local
 from worker.cli.waiting import MOST_RESTARTS
@@ -103,7 +103,12 @@ def test_a_worker_that_keeps_dying_ends_the_run_with_its_last_words(home: Home, 
 def test_an_embedded_postgres_that_dies_is_started_again(home: Home, tmp_path: Path) -> None:
     given = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
     command = home.start(
-        "run", given, "-o", tmp_path / "out", lease_s=f"{stretched(4):.1f}", extractive_latency_s=f"{stretched(2):.1f}"
+        "run",
+        given,
+        "-o",
+        tmp_path / "out",
+        lease_s=f"{scale_to_load(4):.1f}",
+        extractive_latency_s=f"{scale_to_load(2):.1f}",
     )
     batch = command.batch()
     until(lambda: running(home, batch) == 3, "calls in flight")

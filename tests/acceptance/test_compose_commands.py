@@ -15,7 +15,7 @@ import redis
 
 from tests.acceptance.conftest import REPOSITORY, System, questions
 from tests.debian import free_port
-from tests.deploying import Process, compose, compose_processes, kubernetes_processes
+from tests.deployment import Process, compose, compose_processes, kubernetes_processes
 from tests.servers import Servers
 from worker.doctor.broker import check_server
 
@@ -99,7 +99,7 @@ def test_the_migration_makes_the_schema_and_may_run_again(name: str, empty: Syst
     for _ in range(2):
         done = run(process, process.arguments, empty)
         assert done.returncode == 0, done.stderr
-    assert empty.one("SELECT count(*) FROM job") == 0
+    assert empty.scalar("SELECT count(*) FROM job") == 0
 
 
 @pytest.mark.parametrize("name", WORKERS)

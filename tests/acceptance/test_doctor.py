@@ -5,7 +5,7 @@ import signal
 
 from tests.acceptance.command import Ended, run_here
 from tests.acceptance.conftest import System, questions
-from tests.patience import stretched
+from tests.deadlines import scale_to_load
 
 
 def doctor(system: System, *options: str) -> Ended:
@@ -21,7 +21,7 @@ def test_a_queue_without_a_worker_is_found_until_one_comes(system: System) -> No
     system.submit(questions(3))
     system.start_worker("generate")
     system.until(lambda: doctor(system, "--ping").code == 0, what="a worker that listens")
-    system.until(lambda: system.one("SELECT count(*) FROM job WHERE step = 'check'") == 3, what="answers")
+    system.until(lambda: system.scalar("SELECT count(*) FROM job WHERE step = 'check'") == 3, what="answers")
 
     done = doctor(system)
     assert done.code == 1
@@ -40,7 +40,7 @@ def test_a_killed_worker_is_missed(system: System) -> None:
     worker = system.start_worker()
     system.until(lambda: checks(system) == [], what="health")
     os.killpg(worker.pid, signal.SIGKILL)
-    worker.wait(stretched(10))
+    worker.wait(scale_to_load(10))
 
     assert checks(system) == ["workers"]
     assert doctor(system, "--ping").code == 1

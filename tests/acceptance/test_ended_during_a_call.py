@@ -10,7 +10,7 @@ def test_what_ends_during_its_call_ends_the_call(system: System) -> None:
     unwanted, _ = system.submit(questions(3))
     held, _ = system.submit([{**one, "scheduled_at": "2999-01-01T00:00:00Z"} for one in questions(2)])
     system.start_worker(slots=10, extractive_latency_s=600)
-    system.until(lambda: system.one("SELECT count(*) FROM attempt WHERE closed_at IS NULL") == 6, what="calls")
+    system.until(lambda: system.scalar("SELECT count(*) FROM attempt WHERE closed_at IS NULL") == 6, what="calls")
 
     with psycopg.connect(system.database_url) as connection:
         # A worker that starts slowly must not miss its calls, so the deadline comes when they are made.
@@ -22,7 +22,9 @@ def test_what_ends_during_its_call_ends_the_call(system: System) -> None:
 
     assert system.rows("SELECT DISTINCT state FROM job WHERE batch_id = %s", late) == [("expired",)]
     assert system.rows("SELECT DISTINCT state FROM job WHERE batch_id <> %s", late) == [("cancelled",)]
-    system.until(lambda: system.one("SELECT count(*) FROM attempt WHERE closed_at IS NULL") == 0, what="calls cut off")
+    system.until(
+        lambda: system.scalar("SELECT count(*) FROM attempt WHERE closed_at IS NULL") == 0, what="calls cut off"
+    )
     # Each call was made once, and what it may have cost is on its attempt.
     assert system.rows("SELECT outcome, count(*), count(cost_usd) FROM attempt GROUP BY 1") == [("unknown", 6, 6)]
-    assert system.one("SELECT sum(reserved_usd) FROM batch") == 0
+    assert system.scalar("SELECT sum(reserved_usd) FROM batch") == 0

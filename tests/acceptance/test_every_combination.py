@@ -23,9 +23,9 @@ from tasks.answers.restyle import restyle
 from tasks.ports import JobView, Ledger
 from tasks.results import result_of
 from tests.acceptance.conftest import REPOSITORY, System
-from tests.gate import assert_citations, assert_gate, assert_marker
 from tests.providers import KEY
-from tests.stub.scripts import SCRIPTS, Said, Script
+from tests.record_checks import assert_citations, assert_marker, assert_record
+from tests.stub.scripts import SCRIPTS, Piece, Script
 from tests.stub.server import running_stub
 
 RENT = "Rent may rise once a year, by 4% at most."
@@ -41,20 +41,20 @@ CONTEXT: list[Any] = [
 ]  # fmt: skip
 
 PROSE: Script = (
-    Said(RENT, ((1, "Rent may rise once a year"),)),
-    Said(" " + NOTICE, ((2, "drei Monate | oder"), (1, "once a year"))),
-    Said(f" {FEE}", ((3, "费用为四欧元"),)),
-    Said(f" {PAID}", ((4, "يدفع شهريا"),)),
+    Piece(RENT, ((1, "Rent may rise once a year"),)),
+    Piece(" " + NOTICE, ((2, "drei Monate | oder"), (1, "once a year"))),
+    Piece(f" {FEE}", ((3, "费用为四欧元"),)),
+    Piece(f" {PAID}", ((4, "يدفع شهريا"),)),
 )
 LIST: Script = (
-    Said("What is known:\n\n1. "), Said(RENT, ((1, "4% at most"),)), Said("\n   - "), Said(NOTICE, ((2, "drei Monate"),)),
-    Said("\n2. "), Said(FEE, ((3, "费用为四欧元"),)), Said("\n3. "), Said(PAID, ((4, "يدفع شهريا"),)),
+    Piece("What is known:\n\n1. "), Piece(RENT, ((1, "4% at most"),)), Piece("\n   - "), Piece(NOTICE, ((2, "drei Monate"),)),
+    Piece("\n2. "), Piece(FEE, ((3, "费用为四欧元"),)), Piece("\n3. "), Piece(PAID, ((4, "يدفع شهريا"),)),
 )  # fmt: skip
 ROWS = NOTICE.replace("|", "\\|")
 TABLE: Script = (
-    Said("| Topic | Rule |\n| --- | --- |\n| rent | "), Said(RENT, ((1, "4% at most"),)),
-    Said(" |\n| notice | "), Said(ROWS, ((2, "drei Monate"),)), Said(" |\n| fee | "), Said(FEE, ((3, "费用为四欧元"),)),
-    Said(" |\n| month | "), Said(PAID, ((4, "يدفع شهريا"),)), Said(" |"),
+    Piece("| Topic | Rule |\n| --- | --- |\n| rent | "), Piece(RENT, ((1, "4% at most"),)),
+    Piece(" |\n| notice | "), Piece(ROWS, ((2, "drei Monate"),)), Piece(" |\n| fee | "), Piece(FEE, ((3, "费用为四欧元"),)),
+    Piece(" |\n| month | "), Piece(PAID, ((4, "يدفع شهريا"),)), Piece(" |"),
 )  # fmt: skip
 WRITTEN = {"#prose": PROSE, "#list": LIST, "#table": TABLE}
 
@@ -134,7 +134,7 @@ def test_every_combination_is_valid_consistent_and_exact(scripted: System) -> No
     for case, view in zip(cases, views, strict=True):
         result = result_of(view)
         try:
-            assert_gate(result, view.record, view.request)
+            assert_record(result, view.record, view.request)
             assert_form(case, result)
         except AssertionError as error:
             raise AssertionError(f"{case}: {error}\n{result.reasoning}\n{result.response}") from error
@@ -214,7 +214,7 @@ def plain_text(block: dict[str, Any]) -> str:
 
 def assert_restyled_over_the_command_line(system: System, batch_id: str, views: list[JobView]) -> None:
     """``results`` in another style is what the library makes of the records, and calls nobody."""
-    calls = system.one("SELECT count(*) FROM attempt")
+    calls = system.scalar("SELECT count(*) FROM attempt")
     command = [sys.executable, "-m", "worker.cli", "results", batch_id, "--quiet", "--citation-style", "endnote"]
     told = subprocess.run(
         [*command, "--output-format", "table", "--with-sources"],
@@ -227,4 +227,4 @@ def assert_restyled_over_the_command_line(system: System, batch_id: str, views: 
         assert (line.response, line.citations, line.claims) == (moved.response, moved.citations, moved.claims)
         assert line.response.count("**Sources:**") == 1
         assert_citations(line, view.request)
-    assert system.one("SELECT count(*) FROM attempt") == calls
+    assert system.scalar("SELECT count(*) FROM attempt") == calls

@@ -123,7 +123,7 @@ def test_no_message_executes_or_ends_anything(system: System, producer: Celery, 
     system.until_final(2)
     assert worker.poll() is None
     assert not mark.exists()
-    assert system.one("SELECT count(*) FROM job") == 2
+    assert system.scalar("SELECT count(*) FROM job") == 2
 
 
 @pytest.mark.parametrize("where", ["body", "headers"])
@@ -141,8 +141,8 @@ def test_what_a_message_asks_for_afterwards_is_not_done(system: System, producer
     assert result.get(timeout=60)["errors"] == []
     assert answer(producer, {**JOB, "query": "And when does it close?"})["errors"] == []
     system.until_final(2)
-    assert system.one("SELECT count(*) FROM job_request WHERE request ->> 'query' = %s", SECOND["query"]) == 0
-    assert system.one("SELECT count(*) FROM job") == 2
+    assert system.scalar("SELECT count(*) FROM job_request WHERE request ->> 'query' = %s", SECOND["query"]) == 0
+    assert system.scalar("SELECT count(*) FROM job") == 2
 
 
 def test_a_message_for_later_holds_up_nobody(system: System, producer: Celery) -> None:
@@ -152,4 +152,4 @@ def test_a_message_for_later_holds_up_nobody(system: System, producer: Celery) -
 
     assert answer(producer, JOB)["errors"] == []
     system.until_final(1)
-    assert system.one("SELECT count(*) FROM job") == 1
+    assert system.scalar("SELECT count(*) FROM job") == 1

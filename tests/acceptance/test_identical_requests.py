@@ -62,10 +62,12 @@ def test_each_request_is_called_for_once(system: System, stub: Stub) -> None:
             assert (one.tokens_used, one.timing_ms.llm if one.timing_ms else None) == (0, 0)
     assert Counter(one.query for one in paid.values()) == Counter(job["query"] for job in questions(DISTINCT))
     spent = sum((one.cost_usd or Decimal(0) for one in paid.values()), Decimal(0))
-    assert system.one("SELECT spent_usd FROM batch") == spent
+    assert system.scalar("SELECT spent_usd FROM batch") == spent
     assert system.ask(lambda ledger: ledger.violations()) == []
 
     # Whoever has a job run again wants a new answer.
     assert len(system.ask(lambda ledger: ledger.retry(ids[-1:], "test"))) == 1
-    system.until(lambda: system.one("SELECT count(*) FROM generation_record WHERE run = 2") == 1, what="a second run")
+    system.until(
+        lambda: system.scalar("SELECT count(*) FROM generation_record WHERE run = 2") == 1, what="a second run"
+    )
     assert sum(stub.calls.values()) == DISTINCT + 1

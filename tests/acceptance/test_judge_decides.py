@@ -46,9 +46,9 @@ def test_a_probability_decides_what_the_words_leave_open(system: System, stub: S
     assert dict(recorded) == stub.calls
     called = "SELECT outcome, count(*), min(cost_usd) FROM attempt WHERE outcome <> 'error:cancelled' GROUP BY 1"
     assert system.rows(called) == [("ok", 10, Decimal("0.00012"))]
-    assert system.one("SELECT sum(cost_usd) FROM job") == Decimal("0.0012")
-    assert {one.path for one in stub.asked} == {"/v1/decisions"}
-    assert all(len(one.json["questions"]) == 2 for one in stub.asked)
+    assert system.scalar("SELECT sum(cost_usd) FROM job") == Decimal("0.0012")
+    assert {one.path for one in stub.requests} == {"/v1/decisions"}
+    assert all(len(one.json["questions"]) == 2 for one in stub.requests)
     told = system.rows("SELECT r.failure ->> 'message' FROM generation_record r JOIN job j ON j.id = r.job_id "
                        "WHERE j.state = 'failed'")  # fmt: skip
     assert len(told) == 1

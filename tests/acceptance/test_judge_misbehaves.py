@@ -89,8 +89,8 @@ def test_a_judge_that_is_right_decides_what_the_words_leave_open(system: System,
         "AND outcome <> 'error:cancelled' GROUP BY 1"
     )
     assert dict(recorded) == stub.calls
-    assert system.one("SELECT sum(cost_usd) FROM job") == system.one("SELECT sum(cost_usd) FROM attempt")
-    told = stub.asked[0].json
+    assert system.scalar("SELECT sum(cost_usd) FROM job") == system.scalar("SELECT sum(cost_usd) FROM attempt")
+    told = stub.requests[0].json
     schema = told["text"]["format"]["schema"] if judge == "openai" else told["output_config"]["format"]["schema"]
     assert set(schema["properties"]) == {"verdicts"}
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from tests.acceptance.conftest import System
-from tests.patience import stretched
+from tests.deadlines import scale_to_load
 from tests.providers import KEY
 from tests.stub.judge import JUDGE
 from tests.stub.server import Stub, running_stub
@@ -55,27 +55,27 @@ def test_equal_claims_of_a_batch_are_asked_about_once_by_all_workers(system: Sys
     first = system.start_worker(judge="openai", provider="extractive")
     system.until_final(1)
     first.send_signal(signal.SIGTERM)
-    first.wait(stretched(30))
-    assert len(stub.asked) == 1
+    first.wait(scale_to_load(30))
+    assert len(stub.requests) == 1
 
     # A process that never asked: it has it from the ledger.
     system.start_worker(judge="openai", provider="extractive")
     now_due(system, batch, 1, 19)
     system.until_final(20)
-    assert len(stub.asked) == 1
+    assert len(stub.requests) == 1
 
     # One claim more: its jobs ask about that alone, once.
     now_due(system, batch, 20, 29)
     system.until_final(30)
-    assert len(stub.asked) == 2
-    told = str(stub.asked[1].json)
+    assert len(stub.requests) == 2
+    told = str(stub.requests[1].json)
     assert CLAIMS[1] in told
     assert CLAIMS[0] not in told
 
     # Another batch hears nothing of it.
     system.submit([answer(CLAIMS[0], due=True)])
     system.until_final(31)
-    assert len(stub.asked) == 3
+    assert len(stub.requests) == 3
 
     claims = system.rows(
         """SELECT j.position, j.outcome, j.cost_usd, c ->> 'text', c ->> 'verdict', c ->> 'checker',
@@ -91,4 +91,4 @@ def test_equal_claims_of_a_batch_are_asked_about_once_by_all_workers(system: Sys
         assert (reused_from == str(ids[0])) is (text == CLAIMS[0] and position > 0)
     paid = {position for position, _, cost, *_ in claims if cost}
     assert len(paid) == 2
-    assert system.one("SELECT count(*) FROM attempt") == 3
+    assert system.scalar("SELECT count(*) FROM attempt") == 3

@@ -30,7 +30,7 @@ def seen(system: System, batch: UUID) -> list[tuple[Any, ...]]:
 
 
 def by_model(system: System) -> int:
-    return int(system.one("SELECT count(*) FROM job WHERE step = 'local' AND finished_at IS NOT NULL"))
+    return int(system.scalar("SELECT count(*) FROM job WHERE step = 'local' AND finished_at IS NOT NULL"))
 
 
 def test_jobs_wait_for_the_worker_with_the_model_and_those_without_pass_them_by(system: System) -> None:
@@ -70,14 +70,16 @@ def test_with_no_such_worker_the_check_goes_on_without_and_a_recheck_makes_up_fo
     assert without[:3] == ("supported", "lexical", None)
     assert "NIGHTDESK_LOCAL_MODEL" in without[3]
     assert system.rows("SELECT DISTINCT outcome FROM job") == [("partial",)]
-    assert system.one("SELECT count(*) FROM job_event WHERE kind = 'unserved'") == 5
+    assert system.scalar("SELECT count(*) FROM job_event WHERE kind = 'unserved'") == 5
 
     system.start_worker("local", local_model=MODEL)
 
     async def recheck(ledger: Ledger) -> None:
         assert len(await ledger.recheck(ids, Recheck(), "me")) == 5
 
-    system.until(lambda: system.one("SELECT count(*) FROM worker WHERE 'local' = ANY(steps)"), what="the other worker")
+    system.until(
+        lambda: system.scalar("SELECT count(*) FROM worker WHERE 'local' = ANY(steps)"), what="the other worker"
+    )
     system.ask(recheck)
     system.until(lambda: by_model(system) == 5, what="the rechecks by the model")
     assert {*seen(system, batch)} == {("unsupported", "local", "says-who-3", None)}

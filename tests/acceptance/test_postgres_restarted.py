@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tests.acceptance.conftest import System, questions
-from tests.patience import stretched, until
+from tests.deadlines import scale_to_load, until
 from worker import local
 from worker.ledger.migrate import migrate
 
@@ -46,9 +46,9 @@ def crash(home: Path) -> None:
 def test_answers_that_came_while_the_database_was_away_are_not_paid_for_again(desk: Desk, away_s: float) -> None:
     desk.submit(questions(60))
     # A lease outlives the outage, so that whoever holds it can still write.
-    desk.start_worker(slots=20, extractive_latency_s=1.0, lease_s=stretched(20))
-    desk.until(lambda: desk.one("SELECT count(*) FROM attempt WHERE outcome = 'ok'") >= 5, what="answers")
-    desk.until(lambda: desk.one("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="calls")
+    desk.start_worker(slots=20, extractive_latency_s=1.0, lease_s=scale_to_load(20))
+    desk.until(lambda: desk.scalar("SELECT count(*) FROM attempt WHERE outcome = 'ok'") >= 5, what="answers")
+    desk.until(lambda: desk.scalar("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="calls")
     crash(desk.home)
     ended = time.monotonic() + away_s
     while time.monotonic() < ended:
@@ -60,13 +60,13 @@ def test_answers_that_came_while_the_database_was_away_are_not_paid_for_again(de
 
     assert desk.rows("SELECT state, count(*) FROM job GROUP BY state") == [("completed", 60)]
     assert desk.rows("SELECT DISTINCT outcome FROM attempt") == [("ok",)]
-    assert desk.one("SELECT count(*) FROM attempt") == 60
+    assert desk.scalar("SELECT count(*) FROM attempt") == 60
     desk.until_final(60)
 
 
 def _count(desk: Desk) -> int:
     try:
-        return int(desk.one("SELECT count(*) FROM job WHERE finished_at IS NOT NULL"))
+        return int(desk.scalar("SELECT count(*) FROM job WHERE finished_at IS NOT NULL"))
     except psycopg.OperationalError:
         return 0
 
@@ -74,11 +74,11 @@ def _count(desk: Desk) -> int:
 def test_a_worker_told_to_stop_while_the_database_is_away_ends_in_time(desk: Desk) -> None:
     desk.submit(questions(10))
     worker = desk.start_worker(slots=20, extractive_latency_s=0.5, drain_s=2)
-    desk.until(lambda: desk.one("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="calls")
+    desk.until(lambda: desk.scalar("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="calls")
     crash(desk.home)
     worker.terminate()
 
-    worker.wait(stretched(40))
+    worker.wait(scale_to_load(40))
 
     local.start(desk.home)
     desk.start_worker(slots=20)
@@ -87,8 +87,8 @@ def test_a_worker_told_to_stop_while_the_database_is_away_ends_in_time(desk: Des
 
 def test_answers_outlive_a_worker_that_dies_while_the_database_is_away(desk: Desk) -> None:
     desk.submit(questions(20))
-    worker = desk.start_worker(slots=20, extractive_latency_s=2.0, lease_s=stretched(30))
-    desk.until(lambda: desk.one("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 10, what="calls")
+    worker = desk.start_worker(slots=20, extractive_latency_s=2.0, lease_s=scale_to_load(30))
+    desk.until(lambda: desk.scalar("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 10, what="calls")
     crash(desk.home)
     called = desk.until(lambda: _spooled(desk), within_s=30, what="a spool")
     ended = time.monotonic() + 3
@@ -96,15 +96,15 @@ def test_answers_outlive_a_worker_that_dies_while_the_database_is_away(desk: Des
         time.sleep(0.05)
     called = _spooled(desk)
     worker.kill()
-    worker.wait(stretched(10))
+    worker.wait(scale_to_load(10))
 
     local.start(desk.home)
-    desk.start_worker(slots=20, lease_s=stretched(30))
+    desk.start_worker(slots=20, lease_s=scale_to_load(30))
     desk.until(lambda: _count(desk) >= 20, within_s=120, what="all final")
 
     assert called >= 10
-    assert desk.one("SELECT count(*) FROM attempt WHERE outcome = 'ok'") == 20
-    assert desk.one("SELECT count(*) FROM attempt") == 20, "nothing was called again"
+    assert desk.scalar("SELECT count(*) FROM attempt WHERE outcome = 'ok'") == 20
+    assert desk.scalar("SELECT count(*) FROM attempt") == 20, "nothing was called again"
     assert _spooled(desk) == 0
     assert "were written from" in desk.log(1)
 

@@ -23,7 +23,7 @@ def test_calling_stops_and_goes_on_after_a_release(system: System, monkeypatch: 
         system.submit(questions(JOBS))
         system.start_worker(**settings)
         held = "SELECT count(*) FROM job WHERE state = 'scheduled' AND held_reason = 'lane_paused'"
-        system.until(lambda: system.one(held) == JOBS, what="all jobs held")
+        system.until(lambda: system.scalar(held) == JOBS, what="all jobs held")
 
         called = sum(stub.calls.values())
         assert called < JOBS / 2, "jobs are held without a call once the lane is paused"

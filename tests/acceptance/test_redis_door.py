@@ -15,7 +15,7 @@ from celery.result import AsyncResult
 
 from tests.acceptance.cli_home import new_home
 from tests.acceptance.conftest import System, questions
-from tests.patience import stretched
+from tests.deadlines import scale_to_load
 from worker import local
 from worker.ledger.migrate import migrate
 
@@ -45,17 +45,17 @@ def test_every_bad_job_is_named_and_the_good_ones_are_accepted(system: System, p
     own = str(uuid4())
     bad = [{"query": ""}, 7, None, "text", [], {**JOB, "job_id": "x"}, {**JOB, "n": 10**30}, {**JOB, "n": nested(400)},
            {**JOB, "query": "\ud800"}, {**JOB, "query": "\x00"}, {**JOB, "priority": 10**30}]  # fmt: skip
-    answer = send(producer, [JOB, *bad, {**JOB, "job_id": own}], {"name": "mixed"}).get(timeout=stretched(60))
+    answer = send(producer, [JOB, *bad, {**JOB, "job_id": own}], {"name": "mixed"}).get(timeout=scale_to_load(60))
 
     assert [error["position"] for error in answer["errors"]] == list(range(1, len(bad) + 1))
     assert all(error["message"] for error in answer["errors"])
     assert [job_id is not None for job_id in answer["job_ids"]] == [True, *[False] * len(bad), True]
     assert answer["job_ids"][-1] == own
     # One job that is no list, and the same own id once more.
-    again = send(producer, {**JOB, "job_id": own}).get(timeout=stretched(60))
+    again = send(producer, {**JOB, "job_id": own}).get(timeout=scale_to_load(60))
     assert (again["job_ids"], again["errors"]) == ([own], [])
     system.until_final(2)
-    assert system.one("SELECT count(*) FROM job") == 2
+    assert system.scalar("SELECT count(*) FROM job") == 2
 
 
 def test_a_message_that_is_wrong_as_a_whole_is_answered(system: System, producer: Celery) -> None:
@@ -73,14 +73,14 @@ def test_a_message_that_is_wrong_as_a_whole_is_answered(system: System, producer
     ]
     sent = [(send(producer, *arguments), field, told) for arguments, field, told in wrong]
     for result, field, told in sent:
-        answer = result.get(timeout=stretched(60))
+        answer = result.get(timeout=scale_to_load(60))
         assert answer["batch_id"] is None
         error = answer["errors"][0]
         if told != "this is null":
             assert (error["position"], error["field"]) == (None, field)
         assert told in error["message"]
-    assert system.one("SELECT count(*) FROM batch") == 0
-    assert send(producer, [JOB]).get(timeout=stretched(60))["errors"] == []
+    assert system.scalar("SELECT count(*) FROM batch") == 0
+    assert send(producer, [JOB]).get(timeout=scale_to_load(60))["errors"] == []
 
 
 def test_a_submission_whose_worker_was_killed_is_taken_by_another(system: System, producer: Celery) -> None:
@@ -90,7 +90,7 @@ def test_a_submission_whose_worker_was_killed_is_taken_by_another(system: System
         connection.execute("LOCK TABLE batch IN EXCLUSIVE MODE")
         answer = send(producer, [JOB])
         system.until(
-            lambda: system.one("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'batch'::regclass"),
+            lambda: system.scalar("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'batch'::regclass"),
             what="a submission that waits",
         )
         os.killpg(first.pid, signal.SIGKILL)
@@ -99,7 +99,7 @@ def test_a_submission_whose_worker_was_killed_is_taken_by_another(system: System
 
     assert len(answer.get(timeout=60)["job_ids"]) == 1
     system.until_final(1)
-    assert system.one("SELECT count(*) FROM job") == 1
+    assert system.scalar("SELECT count(*) FROM job") == 1
 
 
 def test_messages_wait_in_redis_while_postgres_is_away(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_messages_wait_in_redis_while_postgres_is_away(tmp_path: Path) -> None:
         producer = Celery(broker=servers.redis_url, backend=servers.redis_url, set_as_current=False)
         try:
             system.start_worker()
-            assert send(producer, questions(2)).get(timeout=stretched(60))["errors"] == []
+            assert send(producer, questions(2)).get(timeout=scale_to_load(60))["errors"] == []
             pid = local.status(home.root).postgres.pid
             assert pid is not None
             os.kill(pid, signal.SIGINT)
@@ -123,13 +123,13 @@ def test_messages_wait_in_redis_while_postgres_is_away(tmp_path: Path) -> None:
             assert system.log().count("submissions over Redis wait there") == 1
             local.start(home.root)
 
-            answers = [result.get(timeout=stretched(90)) for result in waiting]
+            answers = [result.get(timeout=scale_to_load(90)) for result in waiting]
 
             assert {len(answer["job_ids"]) for answer in answers} == {3}
             assert len({job_id for answer in answers for job_id in answer["job_ids"]}) == 18
-            assert system.one("SELECT count(*) FROM batch") == 7
+            assert system.scalar("SELECT count(*) FROM batch") == 7
             system.until_final(20)
-            assert system.one("SELECT count(*) FROM job") == 20
+            assert system.scalar("SELECT count(*) FROM job") == 20
         finally:
             producer.close()
             system.stop()

@@ -11,7 +11,7 @@ from celery import Celery
 from celery.result import AsyncResult
 
 from tests.acceptance.conftest import System, questions
-from tests.patience import stretched
+from tests.deadlines import scale_to_load
 
 JOBS = 120
 
@@ -20,18 +20,18 @@ def test_jobs_finish_and_every_result_answers_after_flushall(system: System) -> 
     _, job_ids = system.submit(questions(JOBS))
     system.start_worker("generate,submit", slots=20, extractive_latency_s=0.3)
     system.start_worker("check")
-    system.until(lambda: system.one("SELECT count(*) FROM job WHERE result_published_at IS NOT NULL") >= 20)
+    system.until(lambda: system.scalar("SELECT count(*) FROM job WHERE result_published_at IS NOT NULL") >= 20)
     with redis.Redis.from_url(system.redis_url) as client:
         client.flushall()
 
     system.until_final(JOBS)
 
     app = Celery(broker=system.redis_url, backend=system.redis_url)
-    results = [AsyncResult(str(job_id), app=app).get(timeout=stretched(30)) for job_id in job_ids]
+    results = [AsyncResult(str(job_id), app=app).get(timeout=scale_to_load(30)) for job_id in job_ids]
     assert [result["state"] for result in results] == ["completed"] * JOBS
     assert [result["job_id"] for result in results] == [str(job_id) for job_id in job_ids]
     # Nothing was paid for again.
-    assert system.one("SELECT count(*) FROM attempt") == JOBS
+    assert system.scalar("SELECT count(*) FROM attempt") == JOBS
     app.close()
 
 
@@ -42,7 +42,7 @@ def test_without_redis_jobs_finish_and_wait_to_be_published(system: System) -> N
         system.start_worker(redis_url=f"redis://127.0.0.1:{nobody.getsockname()[1]}/0")
         system.until_final(20, published=False)
 
-    assert system.one("SELECT count(*) FROM job WHERE result_published_at IS NOT NULL") == 0
+    assert system.scalar("SELECT count(*) FROM job WHERE result_published_at IS NOT NULL") == 0
     assert "Redis can't be reached; jobs go on by idle claims" in system.log()
 
     system.start_worker()
@@ -68,7 +68,7 @@ PRODUCER = textwrap.dedent("""
 def test_a_producer_needs_nothing_but_celery(system: System) -> None:
     system.start_worker()
     done = subprocess.run(
-        [sys.executable, "-c", PRODUCER, system.redis_url, str(stretched(60))],
+        [sys.executable, "-c", PRODUCER, system.redis_url, str(scale_to_load(60))],
         capture_output=True, text=True, timeout=120, check=True, cwd=system.logs,
     )  # fmt: skip
     told = json.loads(done.stdout)

@@ -27,7 +27,7 @@ def test_run_outlives_connections_that_go_silent(system: System, tmp_path: Path)
         )
         try:
             system.until(
-                lambda: system.one("SELECT count(*) FROM job WHERE finished_at IS NOT NULL") > 5, what="finals"
+                lambda: system.scalar("SELECT count(*) FROM job WHERE finished_at IS NOT NULL") > 5, what="finals"
             )
             proxy.silence_all()
             code = run.wait(180)
@@ -37,4 +37,4 @@ def test_run_outlives_connections_that_go_silent(system: System, tmp_path: Path)
     assert code == 0, said
     assert "waiting for it" in said
     assert [result["state"] for result in read_lines(answers)] == ["completed"] * JOBS
-    assert system.one("SELECT count(*) FROM attempt") == JOBS, "nothing was called again"
+    assert system.scalar("SELECT count(*) FROM attempt") == JOBS, "nothing was called again"

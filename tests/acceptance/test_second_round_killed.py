@@ -6,7 +6,7 @@ import signal
 from typing import Any
 
 from tests.acceptance.conftest import System
-from tests.patience import stretched
+from tests.deadlines import scale_to_load
 from tests.stub import faults
 from tests.stub.server import running_stub
 
@@ -36,13 +36,13 @@ def test_the_next_worker_goes_on_with_the_second_round(system: System) -> None:
         stub.then(says("The desk opens at nine in the morning."))
         system.submit([QUESTION])
         killed = system.start_worker(provider="mine", providers=mine)
-        system.until(lambda: len(stub.asked) == 2, what="the second call")
+        system.until(lambda: len(stub.requests) == 2, what="the second call")
         os.killpg(killed.pid, signal.SIGKILL)
-        killed.wait(stretched(10))
+        killed.wait(scale_to_load(10))
 
         system.start_worker(provider="mine", providers=mine)
         system.until_final(1)
-        asked = [request.json["messages"] for request in stub.asked]
+        asked = [request.json["messages"] for request in stub.requests]
         calls = sorted(stub.calls.values())
 
     attempts = system.rows("SELECT round, purpose, outcome FROM attempt ORDER BY opened_at")

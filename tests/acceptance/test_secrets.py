@@ -67,8 +67,8 @@ def test_a_refused_key_is_told_without_the_key(
 
     assert done.code == 1, done.err
     # The provider did get the key, and did answer with it.
-    assert stub.asked[0].headers["authorization"] == f"Bearer {CANARY}"
-    assert {asked.path for asked in stub.asked} == {"/v1/responses", "/v1/chat/completions"}
+    assert stub.requests[0].headers["authorization"] == f"Bearer {CANARY}"
+    assert {asked.path for asked in stub.requests} == {"/v1/responses", "/v1/chat/completions"}
     results = read_lines(out)
     assert [result["held_reason"] for result in results] == ["lane_paused", "lane_paused", None]
     assert "Incorrect API key provided" in done.err

@@ -4,34 +4,34 @@ import signal
 import time
 
 from tests.acceptance.conftest import System, questions
-from tests.patience import stretched
+from tests.deadlines import scale_to_load
 
 
 def test_calls_under_way_end_and_the_rest_stays(system: System) -> None:
     system.submit(questions(60))
     worker = system.start_worker("generate", slots=10, extractive_latency_s=2.0)
-    system.until(lambda: system.one("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="calls")
+    system.until(lambda: system.scalar("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="calls")
     worker.send_signal(signal.SIGTERM)
     started = time.monotonic()
-    assert worker.wait(stretched(30)) == 0
+    assert worker.wait(scale_to_load(30)) == 0
     assert time.monotonic() - started < 20
 
     assert system.rows("SELECT DISTINCT outcome, spent FROM attempt") == [("ok", False)]
-    assert system.one("SELECT count(*) FROM job WHERE state = 'running'") == 0
-    answered = system.one("SELECT count(*) FROM job WHERE step = 'check'")
-    assert answered == system.one("SELECT count(*) FROM completion") >= 5
+    assert system.scalar("SELECT count(*) FROM job WHERE state = 'running'") == 0
+    answered = system.scalar("SELECT count(*) FROM job WHERE step = 'check'")
+    assert answered == system.scalar("SELECT count(*) FROM completion") >= 5
 
     system.start_worker()
     system.until_final(60)
-    assert system.one("SELECT count(*) FROM attempt") == 60
+    assert system.scalar("SELECT count(*) FROM attempt") == 60
 
 
 def test_calls_that_take_too_long_are_cut_off_as_unknown(system: System) -> None:
     system.submit(questions(5))
     worker = system.start_worker(slots=10, extractive_latency_s=60, drain_s=0.5)
-    system.until(lambda: system.one("SELECT count(*) FROM attempt WHERE closed_at IS NULL") == 5, what="calls")
+    system.until(lambda: system.scalar("SELECT count(*) FROM attempt WHERE closed_at IS NULL") == 5, what="calls")
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(stretched(30)) == 0
+    assert worker.wait(scale_to_load(30)) == 0
 
     assert system.rows("SELECT DISTINCT outcome, spent FROM attempt") == [("unknown", False)]
     assert system.rows("SELECT DISTINCT state FROM job") == [("available",)]

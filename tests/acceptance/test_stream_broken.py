@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.command import Ended, run_here
 from tests.acceptance.conftest import System, questions
-from tests.patience import stretched
+from tests.deadlines import scale_to_load
 from tests.providers import KEY
 from tests.stub.server import Stub, running_stub
 from tests.stub.streams import broken
@@ -21,7 +21,7 @@ PROVIDERS = ("openai", "anthropic")
 
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
-    with running_stub(token_s=stretched(0.05)) as stub:
+    with running_stub(token_s=scale_to_load(0.05)) as stub:
         for name in PROVIDERS:
             monkeypatch.setenv(f"{name.upper()}_API_KEY", KEY)
         monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
@@ -59,7 +59,7 @@ async def two_readers(redis_url: str, job_id: UUID) -> tuple[list[Token], list[T
                 midst.set()
         return found
 
-    async with TokenReader(redis_url, key_prefix="") as reader, asyncio.timeout(stretched(60)):
+    async with TokenReader(redis_url, key_prefix="") as reader, asyncio.timeout(scale_to_load(60)):
         early = asyncio.create_task(read(reader))
         await midst.wait()
         late = asyncio.create_task(read(reader))
@@ -92,7 +92,7 @@ def test_readers_early_and_late_and_the_same_record_as_without(system: System, s
         assert result(system, one) == result(system, other)
         assert result(system, one)["outcome"] == "answered"
     protocols = "SELECT provider_snapshot ->> 'protocol' FROM generation_record WHERE job_id = %s"
-    assert [system.one(protocols, one) for one in (streamed, fetched, native)] == ["markers", "segments", "native"]
+    assert [system.scalar(protocols, one) for one in (streamed, fetched, native)] == ["markers", "segments", "native"]
 
     done = command(system, "watch", str(streamed))
     assert (done.code, done.out) == (

@@ -14,8 +14,8 @@ import pytest
 import redis
 
 from tests.acceptance.cli_home import Home, new_home, question, until, write_lines
-from tests.patience import stretched
-from tests.secured import Secured, programs, secured_servers
+from tests.deadlines import scale_to_load
+from tests.secure_servers import Secured, programs, secured_servers
 from worker.process.celery_app import make_app
 from worker.settings import Settings
 
@@ -74,10 +74,10 @@ def test_a_worker_does_its_work_with_no_more_than_is_documented(home: Home, secu
     job = json.loads(done.out.splitlines()[0])["job_id"]
     assert "warranty" in home.run("watch", job).out
     app = make_app(Settings(key_prefix=PREFIX), secured.redis_url("nightdesk"))
-    (by_redis,) = app.send_task("nightdesk.submit", args=[question(3)], queue="submit").get(timeout=stretched(60))[
+    (by_redis,) = app.send_task("nightdesk.submit", args=[question(3)], queue="submit").get(timeout=scale_to_load(60))[
         "job_ids"
     ]
-    assert app.AsyncResult(by_redis).get(timeout=stretched(60))["outcome"] == "answered"
+    assert app.AsyncResult(by_redis).get(timeout=scale_to_load(60))["outcome"] == "answered"
     app.close()
     examined = until(lambda: (found := home.run("doctor")).code == 0 and found, "a doctor with no findings")
     assert "all is well" in examined.out

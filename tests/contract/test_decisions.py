@@ -42,7 +42,7 @@ def running() -> Iterator[Stub]:
 @pytest.fixture
 def stub(running: Stub, monkeypatch: pytest.MonkeyPatch) -> Stub:
     running.acts.clear()
-    running.asked.clear()
+    running.requests.clear()
     monkeypatch.setattr(JUDGE, "truth", {OPENS: OPENS})
     return running
 
@@ -96,7 +96,7 @@ def test_the_body_is_the_one_that_the_sdks_own_method_sends(stub: Stub) -> None:
             )
 
     asyncio.run(theirs())
-    mine, other = stub.asked
+    mine, other = stub.requests
     assert (mine.path, mine.json) == ("/v1/decisions", other.json)
     assert mine.headers["authorization"] == f"Bearer {KEY}"
     assert call.request_hash == hashlib.sha256(mine.body).digest()
@@ -107,7 +107,7 @@ def test_nothing_is_sent_that_it_does_not_know(stub: Stub) -> None:
     request = question(temperature=0.2, sampling=Sampling(seed=7), reasoning_effort="low")
     call, answered, _ = decide(stub, request=request, service_tier="flex")
 
-    assert set(stub.asked[0].json) == {"model", "input", "questions"}
+    assert set(stub.requests[0].json) == {"model", "input", "questions"}
     assert set(call.parameters_dropped) == {"temperature", "seed", "reasoning_effort", "service_tier"}
     assert call.parameters_sent == {"model": "gpt-6-luna", "questions": "3, of the type predicate"}
     assert answered.completion.snapshot.parameters_dropped == call.parameters_dropped
@@ -158,7 +158,7 @@ def test_a_probability_for_each_claim_and_what_it_cost(stub: Stub) -> None:
     assert (snapshot.provider, snapshot.model_asked, snapshot.model_returned) == (
         "openai_decisions", "gpt-6-luna", "gpt-6-luna",
     )  # fmt: skip
-    assert snapshot.endpoint == stub.asked[0].headers["host"] + "/v1/decisions"
+    assert snapshot.endpoint == stub.requests[0].headers["host"] + "/v1/decisions"
     assert (snapshot.protocol, snapshot.request_id is None) == (None, False)
     assert answered.raw.startswith(b'{"model":"gpt-6-luna","answers":[')
     assert KEY not in completion.model_dump_json()
@@ -246,7 +246,7 @@ def test_a_call_of_which_everything_was_declined_is_a_refusal(stub: Stub) -> Non
 def test_every_failure_has_its_kind(act: Act, expected: K, stub: Stub) -> None:
     stub.then(act)
     error = fails(stub)
-    assert (error.kind, len(stub.asked)) == (expected, 1), error
+    assert (error.kind, len(stub.requests)) == (expected, 1), error
     assert error.retry_after_s == (2.0 if expected is K.RATE_LIMITED and error.status_code == 429 else None)
 
 

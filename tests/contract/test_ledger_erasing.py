@@ -46,7 +46,7 @@ from tests.contract.driving import (
     take_one,
     view,
 )
-from tests.patience import stretched
+from tests.deadlines import scale_to_load
 from tests.postgres import everything_in
 from worker.ledger.erasing import Kept, Sealed
 from worker.ledger.postgres import PostgresLedger
@@ -278,7 +278,7 @@ async def test_an_answer_that_is_being_written_while_its_job_is_erased_goes_with
         erasing = asyncio.create_task(ledger.erase([leased.job_id], ACTOR))
         async with await psycopg.AsyncConnection.connect(postgres_database_url, autocommit=True) as looking:
             waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-            async with asyncio.timeout(stretched(10)):
+            async with asyncio.timeout(scale_to_load(10)):
                 while not (await looking.execute(waits)).rowcount:  # noqa: ASYNC110 - it gives no other sign
                     await asyncio.sleep(0.01)
         await writing.commit()

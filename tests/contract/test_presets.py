@@ -36,7 +36,7 @@ def running() -> Iterator[Stub]:
 @pytest.fixture
 def stub(running: Stub) -> Stub:
     running.acts.clear()
-    running.asked.clear()
+    running.requests.clear()
     return running
 
 
@@ -101,7 +101,7 @@ def test_a_preset_sends_what_its_server_knows(name: str, sent: set[str], dropped
     request = question(**EVERYTHING)
     call, answered = ask(preset(name, stub), request)
 
-    (asked,) = stub.asked
+    (asked,) = stub.requests
     assert set(asked.json) == sent
     assert asked.json["response_format"]["json_schema"]["strict"] is True
     assert asked.headers["authorization"] == f"Bearer {KEY}"
@@ -116,7 +116,7 @@ def test_every_value_of_a_preset_can_be_overridden(stub: Stub) -> None:
     provider = preset("gemini", stub, drops=("reasoning_effort",), json_schema=False, answer_protocol="markers")
     ask(provider, question(**EVERYTHING))
 
-    (asked,) = stub.asked
+    (asked,) = stub.requests
     assert "reasoning_effort" not in asked.json
     assert "response_format" not in asked.json
     assert asked.json["seed"] == 7
@@ -200,7 +200,7 @@ def test_a_protocol_that_cannot_be_served_is_refused_before_the_call(
 
     assert error.kind is FailureKind.CONFIGURATION
     assert told in str(error)
-    assert not stub.asked
+    assert not stub.requests
 
 
 # ---- parameters that a server does not know --------------------------------------------------------------------

@@ -26,14 +26,14 @@ def running() -> Iterator[Stub]:
 @pytest.fixture
 def stub(running: Stub) -> Stub:
     running.acts.clear()
-    running.asked.clear()
+    running.requests.clear()
     return running
 
 
 def refused(stub: Stub, kind: Kind, act: Act, expected: K) -> None:
     stub.then(act)
     error = fails(kind.at(stub))
-    assert (error.kind, len(stub.asked)) == (expected, 1), error
+    assert (error.kind, len(stub.requests)) == (expected, 1), error
 
 
 # ---- what any maker's server may do ----------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_an_answer_that_takes_too_long_may_have_been_billed(kind: Kind, act: Act
     stub.then(act)
     error = fails(kind.at(stub), question(timeout_s=0.3))
     assert error.kind is K.UNKNOWN_OUTCOME
-    assert len(stub.asked) == 1
+    assert len(stub.requests) == 1
 
 
 @over_http
@@ -225,6 +225,6 @@ def test_no_key_in_any_message_or_log(kind: Kind, stub: Stub, caplog: pytest.Log
             told.append(str(error))
             assert error.__cause__ is None
             assert error.__suppress_context__
-    assert len(stub.asked) == len(acts)
+    assert len(stub.requests) == len(acts)
     assert not leaks("\n".join([*told, caplog.text]))
     assert "Incorrect API key provided: [masked]" in told[3]

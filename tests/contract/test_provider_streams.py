@@ -12,8 +12,8 @@ from schemas.failure import FailureKind as K
 from schemas.generation import AnswerProtocol
 from tasks.errors import ProviderError
 from tasks.ports import Answered, Listener, Provider
+from tests.deadlines import scale_to_load
 from tests.llmock import Llmock, running_llmock
-from tests.patience import stretched
 from tests.providers import (
     ANTHROPIC,
     CHAT,
@@ -54,7 +54,7 @@ def running() -> Iterator[Stub]:
 @pytest.fixture
 def stub(running: Stub) -> Stub:
     running.acts.clear()
-    running.asked.clear()
+    running.requests.clear()
     running.calls.clear()
     return running
 
@@ -108,7 +108,7 @@ def test_an_object_by_schema_is_streamed_too(kind: Kind, stub: Stub) -> None:
 @over_http
 def test_what_came_is_kept_as_it_came(kind: Kind, stub: Stub) -> None:
     call, answered = ask(kind.at(stub), question(stream=True))
-    (asked,) = stub.asked
+    (asked,) = stub.requests
     assert asked.body == call.body
     assert call.stream
     assert asked.json["stream"] is True
@@ -241,7 +241,7 @@ def test_a_call_that_is_cut_off_has_kept_what_came(kind: Kind, stub: Stub) -> No
 
     async def cut_off(provider: Provider) -> None:
         call = asyncio.create_task(provider.call(plan(provider, question(stream=True)), listener))
-        await asyncio.wait_for(came.wait(), stretched(5))
+        await asyncio.wait_for(came.wait(), scale_to_load(5))
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call

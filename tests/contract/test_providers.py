@@ -51,7 +51,7 @@ def running() -> Iterator[Stub]:
 @pytest.fixture
 def stub(running: Stub) -> Stub:
     running.acts.clear()
-    running.asked.clear()
+    running.requests.clear()
     running.calls.clear()
     return running
 
@@ -70,7 +70,7 @@ def test_a_plan_is_pure_and_its_hash_is_of_the_body(kind: Kind, stub: Stub) -> N
     assert first.body == second.body
     assert first.request_hash == second.request_hash == hashlib.sha256(first.body).digest()
     assert KEY.encode() not in first.body
-    assert not stub.asked
+    assert not stub.requests
 
 
 @every
@@ -144,7 +144,7 @@ def test_what_is_not_sent_is_said(kind: Kind, stub: Stub) -> None:
 @over_http
 def test_one_call_is_one_request_with_the_planned_body(kind: Kind, stub: Stub) -> None:
     call, answered = ask(kind.at(stub), question())
-    (asked,) = stub.asked
+    (asked,) = stub.requests
     assert asked.body == call.body
     assert asked.headers["authorization"] == f"Bearer {KEY}"
     assert asked.headers["content-type"] == "application/json"
@@ -199,7 +199,7 @@ def test_request_id_limits_and_endpoint_are_kept(kind: Kind, stub: Stub) -> None
     assert snapshot.sdk is not None
     assert snapshot.sdk.split()[0] == ("anthropic" if kind is ANTHROPIC else "openai")
     assert any("remaining" in name for name in snapshot.rate_limits)
-    assert snapshot.endpoint == stub.asked[0].headers["host"] + stub.asked[0].path
+    assert snapshot.endpoint == stub.requests[0].headers["host"] + stub.requests[0].path
 
 
 def _refusal(kind: Kind) -> faults.Act:
@@ -374,7 +374,7 @@ def test_the_organisation_of_the_environment_goes_to_openai_alone(stub: Stub, mo
     monkeypatch.setenv("OPENAI_ADMIN_KEY", "sk-admin")
     ask(CHAT.at(stub), question())
     ask(OPENAI.at(stub, official=True), question())
-    mine, theirs = stub.asked
+    mine, theirs = stub.requests
     assert "openai-organization" not in mine.headers
     assert theirs.headers["openai-organization"] == "org-secret"
     assert "sk-admin" not in str([mine.headers, theirs.headers])
@@ -393,5 +393,5 @@ def test_answers_in_parallel_share_one_client(stub: Stub) -> None:
         return list(await asyncio.gather(*(provider.call(call) for call in calls)))
 
     answered = using(OPENAI.at(stub), many)
-    assert len(answered) == len(stub.asked) == 50
+    assert len(answered) == len(stub.requests) == 50
     assert set(stub.calls.values()) == {1}

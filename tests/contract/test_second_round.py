@@ -51,7 +51,7 @@ def spoken(body: dict[str, Any]) -> list[tuple[str, str]]:
 def test_the_answer_before_and_its_faults_are_sent(
     kind: Kind, config: dict[str, Any], protocol: AnswerProtocol, stub: Stub
 ) -> None:
-    stub.asked.clear()
+    stub.requests.clear()
     request = question(**config)
 
     async def again(provider: Provider) -> tuple[Prompt, Answered]:
@@ -62,7 +62,7 @@ def test_the_answer_before_and_its_faults_are_sent(
 
     assert prompt.snapshot.protocol is answered.completion.protocol is protocol
     assert prompt.snapshot.proves([source.content for source in SOURCES])
-    (asked,) = stub.asked
+    (asked,) = stub.requests
     system, first, previous, told = spoken(asked.json)
     assert (system[0], first[0]) == ("system", "user")
     assert "When does the night desk open?" in first[1]

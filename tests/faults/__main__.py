@@ -24,7 +24,7 @@ def main() -> int:
             continue
         with tempfile.TemporaryDirectory(prefix="nightdesk-faults-") as folder:
             try:
-                found = experiment(Path(folder))
+                report = experiment(Path(folder))
             except NotPossibleHere as error:
                 sys.stdout.write(f"{experiment.name:<66} not possible here: {error}\n")
                 continue
@@ -34,11 +34,11 @@ def main() -> int:
                 broken += 1
                 sys.stdout.write(f"{experiment.name:<66} broke: {type(error).__name__}: {str(error)[:3000]}\n")
                 continue
-        broken += not found.kept
-        twice = found.needless + found.unrecorded
+        broken += not report.promises_hold
+        twice = report.needless + report.unrecorded
         sys.stdout.write(
-            f"{experiment.name:<66} {found.jobs:>5} {found.lost:>5} {twice:>19} {found.unknown + found.late:>12}"
-            f" {found.recovery_s:>7.1f} s{f'  {found.note}' if found.note else ''}\n"
+            f"{experiment.name:<66} {report.jobs:>5} {report.lost:>5} {twice:>19} {report.unknown + report.late:>12}"
+            f" {report.recovery_s:>7.1f} s{f'  {report.note}' if report.note else ''}\n"
         )
         sys.stdout.flush()
     sys.stdout.write(f"{'-' * len(HEAD)}\n{broken} broken, {time.monotonic() - started:.0f} s in all\n")

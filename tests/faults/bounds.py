@@ -9,9 +9,9 @@ from typing import Any
 import psutil
 
 from tests.acceptance.conftest import questions
-from tests.faults.ground import Account, Ground
-from tests.faults.listing import JOBS, experiment
-from tests.faults.poisoned import POISON
+from tests.faults.lab import Lab, Report
+from tests.faults.poison import POISON
+from tests.faults.registry import JOBS, experiment
 
 BIG_JOBS = 120
 MOST_RSS_MB = 700
@@ -45,14 +45,14 @@ def big_questions(count: int, sources: int, characters: int) -> Iterator[dict[st
 
 
 @contextmanager
-def peak_memory(here: Ground) -> Iterator[list[float]]:
+def peak_memory(lab: Lab) -> Iterator[list[float]]:
     """Watch the workers' memory until the end of the block; the list then holds the largest resident size, in MB."""
     largest = [0.0]
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(0.1):
-            for worker in here.workers:
+            for worker in lab.workers:
                 try:
                     largest[0] = max(largest[0], psutil.Process(worker.pid).memory_info().rss / 1e6)
                 except psutil.Error:
@@ -68,15 +68,15 @@ def peak_memory(here: Ground) -> Iterator[list[float]]:
 
 
 @experiment("120 jobs with 4 MB of sources each", jobs=0)
-def big_jobs(here: Ground) -> Account:
+def big_jobs(lab: Lab) -> Report:
     for number, job in enumerate(big_questions(BIG_JOBS, sources=8, characters=500_000)):
-        here.submit([job], key=f"big{number}")
-    with peak_memory(here) as largest:
-        here.mended()
-        here.work()
-        account = here.account(BIG_JOBS, within_s=600)
+        lab.submit([job], key=f"big{number}")
+    with peak_memory(lab) as largest:
+        lab.start_recovery()
+        lab.work()
+        report = lab.report(BIG_JOBS, within_s=600)
     assert largest[0] < MOST_RSS_MB, f"the worker took {largest[0]:.0f} MB"
-    return account.noting(f"the worker took {largest[0]:.0f} MB")
+    return report.with_note(f"the worker took {largest[0]:.0f} MB")
 
 
 # ---- jobs that end their worker --------------------------------------------------------------------------------
@@ -84,42 +84,42 @@ def big_jobs(here: Ground) -> Account:
 BESIDE = 40
 
 
-def with_a_poisoned_job(here: Ground, place: str) -> Account:
+def with_a_poisoned_job(lab: Lab, place: str) -> Report:
     """Run jobs of which one ends its worker in some place, start a new worker after each, and count."""
-    here.program = ("-m", "tests.faults.poisoned", place)
+    lab.program = ("-m", "tests.faults.poison", place)
     jobs = questions(BESIDE + 1)
     jobs[BESIDE // 2]["query"] += f" {POISON}"
-    here.submit(jobs)
-    here.mended()
+    lab.submit(jobs)
+    lab.start_recovery()
     ended = 0
-    worker = here.work()
+    worker = lab.work()
 
-    def settled() -> bool:
+    def all_jobs_final() -> bool:
         nonlocal worker, ended
         if worker.poll() is not None:
             ended += 1
-            worker = here.work()
-        return here.done()
+            worker = lab.work()
+        return lab.all_final()
 
-    here.until(settled, within_s=300, what="an end of all jobs, the poisoned one too")
-    account = here.settled(here.account(BESIDE + 1))
-    assert here.count("job WHERE state <> 'completed'") == (1 if place == "prompt" else 0)
-    return account.noting(f"it ended {ended} workers")
+    lab.until(all_jobs_final, within_s=300, what="an end of all jobs, the poisoned one too")
+    report = lab.assert_settled(lab.report(BESIDE + 1))
+    assert lab.count("job WHERE state <> 'completed'") == (1 if place == "prompt" else 0)
+    return report.with_note(f"it ended {ended} workers")
 
 
 @experiment("a job that kills its worker before its first attempt, each time", jobs=0)
-def poisoned_prompt(here: Ground) -> Account:
-    account = with_a_poisoned_job(here, "prompt")
-    failed = here.one("SELECT failure ->> 'kind' FROM generation_record WHERE status = 'failed'")
+def poisoned_prompt(lab: Lab) -> Report:
+    report = with_a_poisoned_job(lab, "prompt")
+    failed = lab.scalar("SELECT failure ->> 'kind' FROM generation_record WHERE status = 'failed'")
     assert failed == "worker_lost", failed
-    return account
+    return report
 
 
 @experiment("a job that kills its worker in its check, each time", jobs=0)
-def poisoned_check(here: Ground) -> Account:
-    account = with_a_poisoned_job(here, "check")
-    assert here.count("job WHERE outcome = 'partial'") == 1, "its answer was paid for"
-    return account
+def poisoned_check(lab: Lab) -> Report:
+    report = with_a_poisoned_job(lab, "check")
+    assert lab.count("job WHERE outcome = 'partial'") == 1, "its answer was paid for"
+    return report
 
 
 # ---- checks without end ----------------------------------------------------------------------------------------
@@ -128,15 +128,15 @@ LONG_CHECKS = 3
 
 
 @experiment("checks without end, and small ones behind them")
-def endless_checks(here: Ground) -> Account:
+def endless_checks(lab: Lab) -> Report:
     texts = [long_text(number, 400_000) for number in range(8)]
     sentences = [sentence for text in texts for sentence in text.split(". ")[:40]]
     answer = " ".join(f"{sentence} [{at // 40 + 1}]." for at, sentence in enumerate(sentences))[:60_000]
     for number in range(LONG_CHECKS):
-        here.submit([{"context": texts, "response": answer, "priority": 5}], key=f"long{number}")
-    here.work(check_timeout_s=0.5)
-    here.mended()
-    account = here.account(LONG_CHECKS + JOBS, within_s=240)
-    unchecked = here.count("job WHERE outcome = 'partial' AND priority = 5")
+        lab.submit([{"context": texts, "response": answer, "priority": 5}], key=f"long{number}")
+    lab.work(check_timeout_s=0.5)
+    lab.start_recovery()
+    report = lab.report(LONG_CHECKS + JOBS, within_s=240)
+    unchecked = lab.count("job WHERE outcome = 'partial' AND priority = 5")
     assert unchecked == LONG_CHECKS, f"{unchecked} of {LONG_CHECKS} ended as partial"
-    return account
+    return report

@@ -1,7 +1,9 @@
 """All experiments, in the order of their families."""
 
-from tests.faults import bounds, network, pages, people, postgres_server, provider, redis_server, refusals, workers
-from tests.faults.listing import LISTED, Experiment, NotPossibleHere
+from tests.faults import bounds, network, postgres_server, provider, redis_server, refusals, workers
+from tests.faults import many_jobs as pages
+from tests.faults import producers as people
+from tests.faults.registry import REGISTRY, Experiment, NotPossibleHere
 
 __all__ = ["EXPERIMENTS", "FAMILIES", "Experiment", "NotPossibleHere"]
 
@@ -12,10 +14,15 @@ FAMILIES = {
     "PostgreSQL": postgres_server,
     "the network": network,
     "the provider": provider,
-    "a provider that serves nobody": refusals,
+    "a provider that serves no one": refusals,
     "producers and people": people,
     "many jobs at once": pages,
 }
 """The module of each; being imported puts its experiments on the list."""
 
-EXPERIMENTS = [one for module in FAMILIES.values() for one in LISTED if one.run.__module__ == module.__name__]
+EXPERIMENTS = [
+    experiment
+    for module in FAMILIES.values()
+    for experiment in REGISTRY
+    if experiment.run.__module__ == module.__name__
+]

@@ -9,9 +9,9 @@ from functools import partial
 
 import psutil
 
-from tests.faults.ground import SLOTS, Account, Ground, family, unless_ended
-from tests.faults.listing import JOBS, NotPossibleHere, experiment
+from tests.faults.lab import SLOTS, Lab, Report, if_alive, process_tree
 from tests.faults.proxy import running_proxy
+from tests.faults.registry import JOBS, NotPossibleHere, experiment
 from worker import local
 
 NO_ROOM_BYTES = 10_000
@@ -19,52 +19,52 @@ NO_ROOM_BYTES = 10_000
 
 
 @experiment("half-open connections to Redis: nothing comes, nothing ends")
-def redis_half_open(here: Ground) -> Account:
-    with running_proxy(here.redis_url) as proxy:
-        here.work(redis_url=proxy.url)
-        here.until_answered(10)
+def redis_half_open(lab: Lab) -> Report:
+    with running_proxy(lab.redis_url) as proxy:
+        lab.work(redis_url=proxy.url)
+        lab.until_answered(10)
         proxy.stall()
-        here.pause(15)
+        lab.pause(15)
         proxy.heal()
-        here.mended()
-        return here.account(JOBS)
+        lab.start_recovery()
+        return lab.report(JOBS)
 
 
 @experiment("half-open connections to PostgreSQL: nothing comes, nothing ends")
-def postgres_half_open(here: Ground) -> Account:
-    with running_proxy(here.database_url) as proxy:
-        here.work(database_url=proxy.url)
-        here.until_answered(10)
+def postgres_half_open(lab: Lab) -> Report:
+    with running_proxy(lab.database_url) as proxy:
+        lab.work(database_url=proxy.url)
+        lab.until_answered(10)
         proxy.stall()
-        here.pause(5)
+        lab.pause(5)
         proxy.heal()
-        here.mended()
+        lab.start_recovery()
         # The worker waits a minute for an answer before it hangs up.
-        return here.account(JOBS, within_s=240)
+        return lab.report(JOBS, within_s=240)
 
 
 @experiment("the lease renewer's connections go silent, one after the other", jobs=SLOTS, latency_s=15)
-def renewer_silent(here: Ground) -> Account:
-    with running_proxy(here.database_url) as proxy:
-        here.work(database_url=proxy.url, lease_s=6)
-        here.until_calling(SLOTS // 2)
+def renewer_silent(lab: Lab) -> Report:
+    with running_proxy(lab.database_url) as proxy:
+        lab.work(database_url=proxy.url, lease_s=6)
+        lab.until_calling(SLOTS // 2)
         silent: set[int] = set()
         for _ in range(2):
-            silent.add(here.until(lambda: next(iter(here.renewing() - silent), None), what="another renewal"))
+            silent.add(lab.until(lambda: next(iter(lab.renewal_ports() - silent), None), what="another renewal"))
             for port in silent:
                 proxy.silence(port)
-        here.mended()
-        account = here.account(SLOTS)
-    assert here.count("job_event WHERE kind = 'rescue'") == 0, "one silent connection costs no lease"
-    assert account.unknown == 0
-    return account
+        lab.start_recovery()
+        report = lab.report(SLOTS)
+    assert lab.count("job_event WHERE kind = 'rescue'") == 0, "one silent connection costs no lease"
+    assert report.unknown == 0
+    return report
 
 
 @contextmanager
-def no_room(here: Ground, name: str) -> Iterator[None]:
+def no_room(lab: Lab, name: str) -> Iterator[None]:
     """Let no file of a server grow."""
-    server = getattr(local.status(here.home), name)
-    limited = limit_files(family(server.pid), str(NO_ROOM_BYTES))
+    server = getattr(local.status(lab.home), name)
+    limited = limit_files(process_tree(server.pid), str(NO_ROOM_BYTES))
     try:
         yield
     finally:
@@ -76,7 +76,7 @@ def limit_files(processes: Iterable[psutil.Process], limit: str) -> list[psutil.
     prlimit = shutil.which("prlimit")
     if prlimit is None:
         raise NotPossibleHere("there is no prlimit")
-    return [process for process in processes if unless_ended(partial(_limit, prlimit, process, limit))]
+    return [process for process in processes if if_alive(partial(_limit, prlimit, process, limit))]
 
 
 def _limit(prlimit: str, process: psutil.Process, limit: str) -> None:
@@ -95,24 +95,24 @@ def _limit(prlimit: str, process: psutil.Process, limit: str) -> None:
 
 
 @experiment("PostgreSQL's disk is full for 10 s")
-def postgres_without_room(here: Ground) -> Account:
-    here.work(lease_s=20)
-    here.until_answered(10)
-    with no_room(here, "postgres"):
-        here.until(here.refuses_to_grow, what="a full disk")
-        here.pause(10)
-    here.restart()
-    here.mended()
-    return here.account(JOBS)
+def postgres_without_room(lab: Lab) -> Report:
+    lab.work(lease_s=20)
+    lab.until_answered(10)
+    with no_room(lab, "postgres"):
+        lab.until(lab.refuses_to_grow, what="a full disk")
+        lab.pause(10)
+    lab.restart()
+    lab.start_recovery()
+    return lab.report(JOBS)
 
 
 @experiment("Redis's disk is full for 10 s")
-def redis_without_room(here: Ground) -> Account:
-    here.work()
-    here.until_answered(10)
-    with no_room(here, "valkey"):
-        here.until(here.redis_refuses_to_write, what="a full disk")
-        here.pause(10)
-    here.restart()
-    here.mended()
-    return here.account(JOBS)
+def redis_without_room(lab: Lab) -> Report:
+    lab.work()
+    lab.until_answered(10)
+    with no_room(lab, "valkey"):
+        lab.until(lab.redis_refuses_to_write, what="a full disk")
+        lab.pause(10)
+    lab.restart()
+    lab.start_recovery()
+    return lab.report(JOBS)

@@ -29,7 +29,7 @@ class Proxy:
         self.url = urlunsplit(self._parts._replace(netloc=f"{login}{at}127.0.0.1:{port}"))
 
     def stall(self) -> None:
-        """From now on nothing passes, and nobody is told; connections of this time never come back to life."""
+        """From now on nothing passes, and no one is told; connections of this time never come back to life."""
         self._stalled = True
 
     def silence(self, port: int) -> None:

@@ -1,40 +1,40 @@
 """Redis dies, forgets, freezes, or does not come back."""
 
 from bench.republish import fill
-from tests.faults.ground import Account, Ground
-from tests.faults.listing import JOBS, experiment
+from tests.faults.lab import Lab, Report
+from tests.faults.registry import JOBS, experiment
 
 
 @experiment("Redis killed and restarted with its log")
-def redis_restarted(here: Ground) -> Account:
-    here.work()
-    here.until_answered(10)
-    here.crash("valkey")
-    here.restart()
-    here.mended()
-    return here.account(JOBS)
+def redis_restarted(lab: Lab) -> Report:
+    lab.work()
+    lab.until_answered(10)
+    lab.crash("valkey")
+    lab.restart()
+    lab.start_recovery()
+    return lab.report(JOBS)
 
 
 @experiment("Redis killed and restarted without its data")
-def redis_without_data(here: Ground) -> Account:
-    here.work()
-    here.until_answered(20)
-    here.crash("valkey")
-    for path in here.home.glob("local/data/valkey/appendonlydir/*"):
+def redis_without_data(lab: Lab) -> Report:
+    lab.work()
+    lab.until_answered(20)
+    lab.crash("valkey")
+    for path in lab.home.glob("local/data/valkey/appendonlydir/*"):
         path.unlink()
-    here.restart()
-    here.mended()
-    return here.account(JOBS)
+    lab.restart()
+    lab.start_recovery()
+    return lab.report(JOBS)
 
 
 @experiment("FLUSHALL in mid-run", quick=True)
-def flushed(here: Ground) -> Account:
-    here.work()
-    here.until_answered(20)
-    with here.redis() as client:
+def flushed(lab: Lab) -> Report:
+    lab.work()
+    lab.until_answered(20)
+    with lab.redis() as client:
         client.flushall()
-    here.mended()
-    return here.account(JOBS)
+    lab.start_recovery()
+    return lab.report(JOBS)
 
 
 OLD_RESULTS = 8_000
@@ -44,61 +44,59 @@ MOST_WAIT_S = 10
 
 
 @experiment("FLUSHALL with thousands of results of the last day")
-def flushed_with_many_results(here: Ground) -> Account:
-    fill(here.database_url, OLD_RESULTS)
-    here.rows_changed("UPDATE job SET state = 'scheduled', scheduled_at = nightdesk_now() WHERE finished_at IS NULL")
-    here.rows_changed(
+def flushed_with_many_results(lab: Lab) -> Report:
+    fill(lab.database_url, OLD_RESULTS)
+    lab.execute("UPDATE job SET state = 'scheduled', scheduled_at = nightdesk_now() WHERE finished_at IS NULL")
+    lab.execute(
         "UPDATE job SET scheduled_at = nightdesk_now() + interval '60 s' WHERE finished_at IS NULL AND position >= 40"
     )
-    workers = [here.work(), here.work()]
-    here.until_answered(20)
-    with here.redis() as client:
+    workers = [lab.work(), lab.work()]
+    lab.until_answered(20)
+    with lab.redis() as client:
         client.flushall()
-        here.until(lambda: here.count("dispatch WHERE republished > 500") == 1, what="a page published again")
-        here.rows_changed("UPDATE job SET scheduled_at = nightdesk_now() WHERE state = 'scheduled'")
-        here.until(lambda: here.count("job WHERE state = 'scheduled'") == 0, within_s=MOST_WAIT_S, what="promotions")
-        assert here.count("dispatch WHERE republish_until IS NULL") == 0, (
+        lab.until(lambda: lab.count("dispatch WHERE republished > 500") == 1, what="a page published again")
+        lab.execute("UPDATE job SET scheduled_at = nightdesk_now() WHERE state = 'scheduled'")
+        lab.until(lambda: lab.count("job WHERE state = 'scheduled'") == 0, within_s=MOST_WAIT_S, what="promotions")
+        assert lab.count("dispatch WHERE republish_until IS NULL") == 0, (
             "they were promoted while results were published"
         )
-        here.mended()
-        here.until(
-            lambda: here.count("dispatch WHERE republish_until IS NULL") == 1, within_s=180, what="all published"
-        )
-        account = here.account(JOBS + OLD_RESULTS)
+        lab.start_recovery()
+        lab.until(lambda: lab.count("dispatch WHERE republish_until IS NULL") == 1, within_s=180, what="all published")
+        report = lab.report(JOBS + OLD_RESULTS)
         there = sum(1 for _ in client.scan_iter("celery-task-meta-*", count=10_000))
     assert there >= JOBS + OLD_RESULTS
     assert all(worker.poll() is None for worker in workers)
-    return account
+    return report
 
 
 @experiment("Redis away for 30 s")
-def redis_away(here: Ground) -> Account:
-    here.work()
-    here.until_answered(10)
-    here.crash("valkey")
-    here.pause(30)
-    here.restart()
-    here.mended()
-    return here.account(JOBS)
+def redis_away(lab: Lab) -> Report:
+    lab.work()
+    lab.until_answered(10)
+    lab.crash("valkey")
+    lab.pause(30)
+    lab.restart()
+    lab.start_recovery()
+    return lab.report(JOBS)
 
 
 @experiment("Redis frozen for 20 s, its connections open")
-def redis_frozen(here: Ground) -> Account:
-    here.work()
-    here.until_answered(10)
-    thaw = here.freeze("valkey")
+def redis_frozen(lab: Lab) -> Report:
+    lab.work()
+    lab.until_answered(10)
+    thaw = lab.freeze("valkey")
     try:
-        here.pause(20)
+        lab.pause(20)
     finally:
         thaw()
-    here.mended()
-    return here.account(JOBS)
+    lab.start_recovery()
+    return lab.report(JOBS)
 
 
 @experiment("Redis gone for good: from PostgreSQL alone")
-def redis_gone(here: Ground) -> Account:
-    here.work()
-    here.until_answered(10)
-    here.crash("valkey")
-    here.mended()
-    return here.account(JOBS, published=False)
+def redis_gone(lab: Lab) -> Report:
+    lab.work()
+    lab.until_answered(10)
+    lab.crash("valkey")
+    lab.start_recovery()
+    return lab.report(JOBS, published=False)

@@ -21,9 +21,9 @@ from genai_prices import Usage, calc_price
 
 from tasks.errors import LedgerUnavailable
 from tests.acceptance.conftest import REPOSITORY, questions
-from tests.faults.ground import SLOTS, Account, Ground, ground
+from tests.deadlines import scale_to_load
+from tests.faults.lab import SLOTS, Lab, Report, open_lab
 from tests.faults.proxy import Proxy, running_proxy
-from tests.patience import stretched
 from tests.stub import faults
 from tests.stub.answers import USAGE
 from worker.cli.exits import UNREACHABLE
@@ -72,16 +72,16 @@ PROVIDER_FAULTS: tuple[Callable[[], Any], ...] = (
 class Soak:
     """A run under way: what breaks, what was broken, and what is left to submit."""
 
-    here: Ground
+    lab: Lab
     chance: random.Random
     portions: list[list[dict[str, Any]]]
-    told: Callable[[str], None]
+    log: Callable[[str], None]
     postgres: Proxy
     redis: Proxy
     """What the workers connect through."""
     done: Counter[str] = field(default_factory=Counter)
     submitted: int = 0
-    lease_s: float = field(default_factory=lambda: round(stretched(LEASE_S), 1))
+    lease_s: float = field(default_factory=lambda: round(scale_to_load(LEASE_S), 1))
     deadlocks: int = 0
     """Counted by servers that were killed since: a killed PostgreSQL forgets its statistics."""
 
@@ -98,8 +98,8 @@ class Soak:
                 self._submit()
             self._supervise()
             self._break(started)
-            self.here.pause(self.chance.uniform(*PAUSE_S))
-        self.here.restart()
+            self.lab.pause(self.chance.uniform(*PAUSE_S))
+        self.lab.restart()
         self._supervise()
         while self.submitted < len(self.portions):
             self._submit()
@@ -116,27 +116,27 @@ class Soak:
         key, ceiling = f"soak-{self.submitted}", CEILING_USD * len(jobs)
         while True:
             try:
-                self.here.submit(jobs, tenant=tenant, key=key, max_cost_usd=ceiling)
+                self.lab.submit(jobs, tenant=tenant, key=key, max_cost_usd=ceiling)
             except LedgerUnavailable:
-                self.here.restart()
+                self.lab.restart()
                 continue
             return
 
     def _supervise(self) -> None:
-        """Start anew what ended by itself, as whoever runs workers does: one that starts while the ledger is away ends."""
+        """Restart workers that ended by themselves, as an operator does: a worker that starts while the ledger is away ends."""
         for at, worker in enumerate(self.workers):
             if (code := worker.poll()) is not None:
                 assert code in ENDS, f"a worker ended with {code}"
-                self.told(f"a worker ended with {code}, another is started")
+                self.log(f"a worker ended with {code}, another is started")
                 self.done["a worker restarted"] += 1
                 self.workers[at] = self._worker()
 
     def _worker(self) -> subprocess.Popen[bytes]:
-        return self.here.work(lease_s=self.lease_s, database_url=self.postgres.url, redis_url=self.redis.url)
+        return self.lab.work(lease_s=self.lease_s, database_url=self.postgres.url, redis_url=self.redis.url)
 
     def _break(self, started: float) -> None:
         fault = self._unseen.pop() if self._unseen else self._draw()
-        self.told(f"{time.monotonic() - started:7.1f} s  {fault.__name__.replace('_', ' ')}")
+        self.log(f"{time.monotonic() - started:7.1f} s  {fault.__name__.replace('_', ' ')}")
         fault()
         self.done[fault.__name__.replace("_", " ")] += 1
 
@@ -164,52 +164,52 @@ class Soak:
 
     def a_worker_killed(self) -> None:
         at = self.chance.randrange(len(self.workers))
-        self.here.kill(self.workers[at])
-        self.here.pause(self.chance.uniform(0, 3))
+        self.lab.kill(self.workers[at])
+        self.lab.pause(self.chance.uniform(0, 3))
         self.workers[at] = self._worker()
 
     def both_workers_killed(self) -> None:
-        """Whoever did the duties of dispatch is among them."""
+        """The leader of dispatch is among them."""
         for worker in self.workers:
-            self.here.kill(worker)
-        self.here.pause(self.chance.uniform(0, 3))
+            self.lab.kill(worker)
+        self.lab.pause(self.chance.uniform(0, 3))
         self.workers = [self._worker(), self._worker()]
 
     def a_worker_frozen(self) -> None:
         """For longer than its leases, and then thawed: it finds that its jobs are another's."""
-        thaw = self.here.freeze_worker(self.chance.choice(self.workers))
+        thaw = self.lab.freeze_worker(self.chance.choice(self.workers))
         try:
-            self.here.pause(self.chance.uniform(self.lease_s, 2 * self.lease_s))
+            self.lab.pause(self.chance.uniform(self.lease_s, 2 * self.lease_s))
         finally:
             thaw()
 
     def redis_killed(self) -> None:
-        self.here.crash("valkey")
-        self.here.pause(self.chance.uniform(0, 4))
-        self.here.restart()
+        self.lab.crash("valkey")
+        self.lab.pause(self.chance.uniform(0, 4))
+        self.lab.restart()
 
     def redis_emptied(self) -> None:
-        with self.here.redis() as client:
+        with self.lab.redis() as client:
             client.flushall()
 
     def postgres_killed(self) -> None:
-        self.deadlocks += count_deadlocks(self.here)
-        self.here.crash("postgres")
-        self.here.pause(self.chance.uniform(0, 4))
-        self.here.restart()
+        self.deadlocks += count_deadlocks(self.lab)
+        self.lab.crash("postgres")
+        self.lab.pause(self.chance.uniform(0, 4))
+        self.lab.restart()
 
     def connections_cut(self) -> None:
-        self.here.cut_connections()
+        self.lab.terminate_connections()
 
     def postgres_read_only(self) -> None:
         """Every session refuses to write, as on a primary that became a standby."""
-        self.here.admin("ALTER SYSTEM SET default_transaction_read_only = on")
-        self.here.admin("SELECT pg_reload_conf()")
+        self.lab.admin("ALTER SYSTEM SET default_transaction_read_only = on")
+        self.lab.admin("SELECT pg_reload_conf()")
         try:
-            self.here.pause(self.chance.uniform(1, 2 * self.lease_s))
+            self.lab.pause(self.chance.uniform(1, 2 * self.lease_s))
         finally:
-            self.here.admin("ALTER SYSTEM RESET default_transaction_read_only")
-            self.here.admin("SELECT pg_reload_conf()")
+            self.lab.admin("ALTER SYSTEM RESET default_transaction_read_only")
+            self.lab.admin("SELECT pg_reload_conf()")
 
     def connections_to_postgres_silent(self) -> None:
         self._silence(self.postgres)
@@ -225,12 +225,12 @@ class Soak:
         proxy.heal()
 
     def the_provider_fails(self) -> None:
-        self.here.stub.then(*[self.chance.choice(PROVIDER_FAULTS)() for _ in range(self.chance.randint(1, 12))])
+        self.lab.stub.then(*[self.chance.choice(PROVIDER_FAULTS)() for _ in range(self.chance.randint(1, 12))])
 
 
-def count_deadlocks(here: Ground) -> int:
+def count_deadlocks(lab: Lab) -> int:
     """Deadlocks that PostgreSQL found since it was started."""
-    return int(here.one("SELECT sum(deadlocks) FROM pg_stat_database"))
+    return int(lab.scalar("SELECT sum(deadlocks) FROM pg_stat_database"))
 
 
 # ---- the end -------------------------------------------------------------------------------------------------------
@@ -260,17 +260,17 @@ class Money:
 
     @property
     def agrees(self) -> bool:
-        """Whether every charge is recorded, at its price, or covered by an unknown outcome."""
+        """True if every charge is recorded, at its price, or covered by an unknown outcome."""
         return self.wrong_usd == self.uncovered == 0 and self.recorded_usd == self.due_usd
 
 
-def count_money(here: Ground) -> Money:
+def count_money(lab: Lab) -> Money:
     """Compare both accounts, request by request."""
-    billed = here.stub.billed
+    billed = lab.stub.billed
     ok, worst = Counter[str](), Counter[str]()
     unit = Decimal(0)
     recorded_usd, worst_usd, wrong = Decimal(0), Decimal(0), 0
-    for digest, outcome, model, cost, count in here.rows(
+    for digest, outcome, model, cost, count in lab.rows(
         "SELECT encode(request_hash, 'hex'), outcome, model, cost_usd, count(*) FROM attempt GROUP BY 1, 2, 3, 4"
     ):
         if outcome == "ok":
@@ -297,7 +297,7 @@ def count_money(here: Ground) -> Money:
 
 
 def price(model: str) -> Decimal:
-    """What the stub's answer costs by the public price list, to the ledger's eight places."""
+    """The price of the stub's answer by the public price list, to the ledger's eight places."""
     usage = Usage(
         input_tokens=USAGE["input"],
         output_tokens=USAGE["output"],
@@ -307,12 +307,12 @@ def price(model: str) -> Decimal:
     return round(calc_price(usage, model, provider_id="openai").total_price, 8)
 
 
-def broken_invariants(here: Ground) -> list[str]:
-    """What ``nightdesk doctor --invariants`` finds, as an operator would run it."""
+def broken_invariants(lab: Lab) -> list[str]:
+    """Findings of ``nightdesk doctor --invariants``, run as an operator runs it."""
     done = subprocess.run(
         [sys.executable, "-m", "worker.cli", "doctor", "--invariants", "--json"],
         cwd=REPOSITORY,
-        env=here.environment(),
+        env=lab.environment(),
         capture_output=True,
         text=True,
         timeout=300,
@@ -329,65 +329,71 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    given = parser.parse_args()
+    options = parser.parse_args()
 
-    def told(line: str) -> None:
+    def log(line: str) -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
-    told(f"seed {given.seed}, {given.jobs} jobs, {given.seconds:.0f} s")
-    portions = min(PORTIONS, given.jobs)
-    latency_s = BUSY * 2 * SLOTS * given.seconds / given.jobs
-    jobs = questions(given.jobs)
+    log(f"seed {options.seed}, {options.jobs} jobs, {options.seconds:.0f} s")
+    portions = min(PORTIONS, options.jobs)
+    latency_s = BUSY * 2 * SLOTS * options.seconds / options.jobs
+    jobs = questions(options.jobs)
     with (
         tempfile.TemporaryDirectory(prefix="nightdesk-soak-") as folder,
-        ground(Path(folder), 0, latency_s=latency_s, lean=True) as here,
-        running_proxy(here.database_url) as postgres,
-        running_proxy(here.redis_url) as redis,
+        open_lab(Path(folder), 0, latency_s=latency_s, lean=True) as lab,
+        running_proxy(lab.database_url) as postgres,
+        running_proxy(lab.redis_url) as redis,
     ):
         waves = [jobs[at::portions] for at in range(portions)]
-        soak = Soak(here, random.Random(given.seed), waves, told, postgres, redis)
-        soak.run(given.seconds)
-        here.mended()
-        account = here.account(given.jobs, within_s=600)
-        runs = here.one("SELECT count(*) FROM generation_record")
-        states = dict(here.rows("SELECT state, count(*) FROM job GROUP BY state"))
-        left_open = here.count("attempt WHERE closed_at IS NULL")
-        soak.deadlocks += count_deadlocks(here)
-        return _told(told, soak, account, count_money(here), broken_invariants(here), runs, states, left_open)
+        soak = Soak(lab, random.Random(options.seed), waves, log, postgres, redis)
+        soak.run(options.seconds)
+        lab.start_recovery()
+        report = lab.report(options.jobs, within_s=600)
+        runs = lab.scalar("SELECT count(*) FROM generation_record")
+        states = dict(lab.rows("SELECT state, count(*) FROM job GROUP BY state"))
+        left_open = lab.count("attempt WHERE closed_at IS NULL")
+        soak.deadlocks += count_deadlocks(lab)
+        return _log_report(log, soak, report, count_money(lab), broken_invariants(lab), runs, states, left_open)
 
 
-def _told(
-    told: Callable[[str], None],
+def _log_report(
+    log: Callable[[str], None],
     soak: Soak,
-    account: Account,
+    report: Report,
     money: Money,
     broken: list[str],
     runs: int,
     states: dict[str, int],
     left_open: int,
 ) -> int:
-    told("faults: " + ", ".join(f"{count} {name}" for name, count in soak.done.most_common()))
-    told(f"jobs {account.jobs}: {', '.join(f'{count} {state}' for state, count in sorted(states.items()))}")
-    told(f"final records {runs}, lost {account.lost}, attempts left open {left_open}")
-    told(
-        f"calls {account.calls}: called twice without need {account.needless}, not in the ledger {account.unrecorded}, "
-        f"outcome unknown {account.unknown}, answered late by a frozen worker {account.late}"
+    log("faults: " + ", ".join(f"{count} {name}" for name, count in soak.done.most_common()))
+    log(f"jobs {report.jobs}: {', '.join(f'{count} {state}' for state, count in sorted(states.items()))}")
+    log(f"final records {runs}, lost {report.lost}, attempts left open {left_open}")
+    log(
+        f"calls {report.calls}: called twice without need {report.needless}, not in the ledger {report.unrecorded}, "
+        f"outcome unknown {report.unknown}, answered late by a frozen worker {report.late}"
     )
-    told(
+    log(
         f"recorded answers {money.recorded} for {money.recorded_usd} USD, due {money.due_usd} USD; "
         f"{money.wrong_usd} at another price"
     )
-    told(
+    log(
         f"answers given but never heard {money.unheard} ({money.unheard_usd} USD), {money.uncovered} of them not covered "
         f"by an unknown outcome; {money.worst} unknown outcomes; charged at worst {money.worst_usd} USD"
     )
-    told(f"batches {soak.here.count('batch')}, with a ceiling each; deadlocks {soak.deadlocks}")
-    told(f"invariants: {'; '.join(broken) or 'all hold'}")
-    told(f"recovery after the last fault {account.recovery_s:.1f} s")
-    kept = account.kept and money.agrees and not broken and left_open == soak.deadlocks == 0 and runs == account.jobs
-    told("the promises were kept" if kept else "A PROMISE WAS BROKEN")
-    return 0 if kept else 1
+    log(f"batches {soak.lab.count('batch')}, with a ceiling each; deadlocks {soak.deadlocks}")
+    log(f"invariants: {'; '.join(broken) or 'all hold'}")
+    log(f"recovery after the last fault {report.recovery_s:.1f} s")
+    clean = (
+        report.promises_hold
+        and money.agrees
+        and not broken
+        and left_open == soak.deadlocks == 0
+        and runs == report.jobs
+    )
+    log("the promises were kept" if clean else "A PROMISE WAS BROKEN")
+    return 0 if clean else 1
 
 
 if __name__ == "__main__":

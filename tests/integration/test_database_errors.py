@@ -16,7 +16,7 @@ from worker.process.spool import spool_folder
 
 
 def on_database(database_url: str, work: Callable[[Database], Awaitable[None]], size: int = 1) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         database = Database(database_url, size=size)
         await database.open()
         try:
@@ -24,7 +24,7 @@ def on_database(database_url: str, work: Callable[[Database], Awaitable[None]], 
         finally:
             await database.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def change(database_url: str, statement: str) -> None:

@@ -11,8 +11,8 @@ from celery.result import AsyncResult
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
+from tests.deadlines import scale_to_load
 from tests.faults.proxy import running_proxy
-from tests.patience import stretched
 from tests.servers import Servers
 from worker.process import notifier as module
 from worker.process.notifier import CeleryDoorbell, ring
@@ -27,11 +27,11 @@ def redis_url(servers: Servers) -> str:
 
 
 def ringing(redis_url: str, work: Callable[[CeleryDoorbell], Awaitable[None]], **settings: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ring(Settings(**settings), redis_url) as doorbell:
             await work(doorbell)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("prefix", ["", "desk:"])
@@ -52,9 +52,9 @@ def test_a_result_is_found_by_a_stock_client_until_it_is_forgotten(redis_url: st
     async def work(doorbell: CeleryDoorbell) -> None:
         await doorbell.publish([(job_id, 1, b'{"state": "failed", "response": "none"}')])
         # A failed job returns as well: get() never raises or hangs.
-        assert AsyncResult(str(job_id), app=app).get(timeout=stretched(5))["state"] == "failed"
+        assert AsyncResult(str(job_id), app=app).get(timeout=scale_to_load(5))["state"] == "failed"
         await doorbell.publish([(job_id, 1, b'{"state": "completed"}')])
-        assert AsyncResult(str(job_id), app=app).get(timeout=stretched(5)) == {"state": "completed"}
+        assert AsyncResult(str(job_id), app=app).get(timeout=scale_to_load(5)) == {"state": "completed"}
         await doorbell.forget([job_id])
         assert AsyncResult(str(job_id), app=app).state == "PENDING"
 

@@ -13,12 +13,12 @@ import pytest
 from schemas.states import Step
 from tasks.ports import LeaseKey
 from tests.builders import make_batch, make_jobs, make_request
-from tests.patience import stretched, until
+from tests.deadlines import scale_to_load, until
 from worker.ledger.postgres import PostgresLedger
 from worker.process import lease_renewer as module
 from worker.process.lease_renewer import LeaseRenewer
 
-LEASE = timedelta(seconds=stretched(0.8))
+LEASE = timedelta(seconds=scale_to_load(0.8))
 
 
 class Loop:
@@ -43,13 +43,13 @@ def loop() -> Iterator[Loop]:
 
 
 def leased(database_url: str) -> LeaseKey:
-    async def story() -> LeaseKey:
+    async def scenario() -> LeaseKey:
         async with PostgresLedger(database_url, connections=1) as ledger:
             await ledger.submit(make_batch(), [make_jobs(make_request())])
             (job,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)
             return LeaseKey(job.job_id, job.token)
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
 def seconds_left(database_url: str, job_id: UUID) -> float:
@@ -86,7 +86,7 @@ def test_whoever_holds_a_lease_that_is_gone_is_told(database_url: str, loop: Loo
         connection.execute("UPDATE job SET lease_token = gen_random_uuid()")
     keeper.hold(key, told.set)
 
-    assert told.wait(stretched(10))
+    assert told.wait(scale_to_load(10))
     asyncio.run(keeper.stop())
 
 
@@ -101,7 +101,7 @@ def test_a_lease_is_surely_held_while_it_was_confirmed_or_renewed_lately(databas
 
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("UPDATE job SET lease_token = gen_random_uuid()")
-    assert lost.wait(stretched(10))
+    assert lost.wait(scale_to_load(10))
     assert not keeper.surely_held(key, long_ago)
     asyncio.run(keeper.stop())
 
@@ -123,10 +123,10 @@ def test_a_loop_that_is_dead_does_not_keep_its_leases(
     keeper, key = started(database_url, loop, dead=dead.set), leased(database_url)
     keeper.hold(key, lambda: None)
     frozen = threading.Event()
-    loop.loop.call_soon_threadsafe(frozen.wait, stretched(15))
+    loop.loop.call_soon_threadsafe(frozen.wait, scale_to_load(15))
     until(lambda: seconds_left(database_url, key.job_id) <= 0, 10)
     left = seconds_left(database_url, key.job_id)
-    told = dead.wait(stretched(10))
+    told = dead.wait(scale_to_load(10))
     frozen.set()
     asyncio.run(keeper.stop())
 

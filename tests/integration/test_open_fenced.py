@@ -26,7 +26,7 @@ def url(servers: Servers) -> Iterator[str]:
 
 @pytest.mark.parametrize("taken_by", [_CANCEL, _RESCUE], ids=["cancel", "rescue"])
 def test_what_took_the_job_first_is_seen_by_the_opening_that_waited_for_it(url: str, taken_by: str) -> None:
-    async def story(ledger: PostgresLedger, leased: Leased) -> None:
+    async def scenario(ledger: PostgresLedger, leased: Leased) -> None:
         async with await psycopg.AsyncConnection.connect(url) as other:
             await other.execute(taken_by.encode())
             opening = asyncio.create_task(ledger.open_attempts([make_attempt(leased)]))
@@ -36,11 +36,11 @@ def test_what_took_the_job_first_is_seen_by_the_opening_that_waited_for_it(url: 
         assert await opening == [Opened.LOST]
         assert (await ledger.job_detail(leased.job_id)).attempts == ()
 
-    asyncio.run(_over(url, story))
+    asyncio.run(_over(url, scenario))
 
 
 def test_a_rescue_passes_over_a_job_whose_attempt_is_being_opened(url: str) -> None:
-    async def story(ledger: PostgresLedger, leased: Leased) -> None:
+    async def scenario(ledger: PostgresLedger, leased: Leased) -> None:
         async with await psycopg.AsyncConnection.connect(url) as other:
             await other.execute("SELECT FROM job FOR NO KEY UPDATE")
             await asyncio.to_thread(advance_clock, url, 2 * LEASE)
@@ -48,12 +48,12 @@ def test_a_rescue_passes_over_a_job_whose_attempt_is_being_opened(url: str) -> N
 
         assert await ledger.rescue(10, None) == [leased.job_id]
 
-    asyncio.run(_over(url, story))
+    asyncio.run(_over(url, scenario))
 
 
-async def _over(url: str, story: Callable[[PostgresLedger, Leased], Awaitable[None]]) -> None:
+async def _over(url: str, scenario: Callable[[PostgresLedger, Leased], Awaitable[None]]) -> None:
     async with PostgresLedger(url, connections=2) as ledger:
-        await story(ledger, await submit_and_take(ledger))
+        await scenario(ledger, await submit_and_take(ledger))
 
 
 async def _until_one_waits(url: str) -> None:

@@ -15,16 +15,16 @@ from worker.ledger.presence import Present
 LEASE = timedelta(seconds=60)
 
 
-def over(url: str, story: Callable[[PostgresLedger], Awaitable[None]], **settings: dict[str, float]) -> None:
+def over(url: str, scenario: Callable[[PostgresLedger], Awaitable[None]], **settings: dict[str, float]) -> None:
     async def work() -> None:
         async with PostgresLedger(url, connections=1, tenant_shares=settings.get("shares")) as ledger:
-            await story(ledger)
+            await scenario(ledger)
 
     asyncio.run(work())
 
 
 def test_workers_are_counted_while_they_are_seen(database_url: str) -> None:
-    async def story(ledger: PostgresLedger) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
         assert [(await ledger.beat(name)).workers for name in ("a", "b", "a", "c")] == [1, 2, 2, 3]
         await ledger.leave("c")
         assert (await ledger.beat("a")).workers == 2
@@ -32,11 +32,11 @@ def test_workers_are_counted_while_they_are_seen(database_url: str) -> None:
         assert (await ledger.beat("a")).workers == 1
         assert (await ledger.beat("b")).workers == 2
 
-    over(database_url, story)
+    over(database_url, scenario)
 
 
 def test_workers_tell_each_other_which_steps_they_serve(database_url: str) -> None:
-    async def story(ledger: PostgresLedger) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
         assert (await ledger.beat("a", {Step.CHECK})).steps == {Step.CHECK}
         assert (await ledger.beat("b", {Step.LOCAL, Step.CHECK})).steps == {Step.CHECK, Step.LOCAL}
         assert (await ledger.beat("door")).steps == {Step.CHECK, Step.LOCAL}
@@ -48,11 +48,11 @@ def test_workers_tell_each_other_which_steps_they_serve(database_url: str) -> No
         assert await ledger.beat("a", {Step.GENERATE}) == Present(1, frozenset({Step.GENERATE}))
         assert (await ledger.health(stuck_after=LEASE)).served == {Step.GENERATE}
 
-    over(database_url, story)
+    over(database_url, scenario)
 
 
 def test_jobs_are_left_to_another_step_only_while_nobody_serves_theirs(database_url: str) -> None:
-    async def story(ledger: PostgresLedger) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
         request = make_request(response="It is ready.", config=make_config(checkers=("local",)))
         receipt = await ledger.submit(make_batch(), [make_jobs(request)])
         await ledger.beat("a", {Step.LOCAL})
@@ -61,7 +61,7 @@ def test_jobs_are_left_to_another_step_only_while_nobody_serves_theirs(database_
         await asyncio.to_thread(advance_clock, database_url, timedelta(seconds=30))
         assert await ledger.reassign(Step.LOCAL, Step.CHECK, 9) == list(receipt.job_ids)
 
-    over(database_url, story)
+    over(database_url, scenario)
 
 
 async def hold_two(ledger: PostgresLedger) -> list[JobState]:
@@ -73,7 +73,7 @@ async def hold_two(ledger: PostgresLedger) -> list[JobState]:
 
 
 def test_a_release_lets_paused_lanes_and_their_jobs_go_on_together(database_url: str) -> None:
-    async def story(ledger: PostgresLedger) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
         await ledger.pause_lane("openai", "standard", "no credit")
         await ledger.pause_lane("openai", "standard", "another reason")
         await ledger.pause_lane("anthropic", "standard", "spend limit")
@@ -90,11 +90,11 @@ def test_a_release_lets_paused_lanes_and_their_jobs_go_on_together(database_url:
         assert await ledger.paused_lanes() == []
         assert len(await ledger.lease(Step.GENERATE, "w", LEASE, 9)) == 2
 
-    over(database_url, story)
+    over(database_url, scenario)
 
 
 def test_lanes_are_tried_again_after_their_time_and_not_before(database_url: str) -> None:
-    async def story(ledger: PostgresLedger) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
         await ledger.pause_lane("openai", "standard", "no credit")
         await hold_two(ledger)
         assert await ledger.retry_lanes(timedelta(hours=1)) == []
@@ -104,11 +104,11 @@ def test_lanes_are_tried_again_after_their_time_and_not_before(database_url: str
         assert len(await ledger.lease(Step.GENERATE, "w", LEASE, 9)) == 2
         assert await ledger.paused_lanes() == []
 
-    over(database_url, story)
+    over(database_url, scenario)
 
 
 def test_lanes_without_calls_and_servers_out_of_reach_are_told_of(database_url: str) -> None:
-    async def story(ledger: PostgresLedger) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
         away = {"provider": "local", "since_s": 1_000.0, "why": "local can't be reached: refused"}
         await ledger.beat("w1", [Step.GENERATE], [away])
         await ledger.beat("w2", [Step.GENERATE], [{**away, "since_s": 2_000.0}])
@@ -126,11 +126,11 @@ def test_lanes_without_calls_and_servers_out_of_reach_are_told_of(database_url: 
         await asyncio.to_thread(advance_clock, database_url, timedelta(minutes=1))
         assert await ledger.lane_notices() == [], "of a worker that is gone nothing is told"
 
-    over(database_url, story)
+    over(database_url, scenario)
 
 
 def test_tenants_take_turns_by_their_weight(database_url: str) -> None:
-    async def story(ledger: PostgresLedger) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
         for tenant in ("small", "big", "unnamed"):
             jobs = make_jobs(*(make_request(f"{n}?") for n in range(40)), tenant=tenant)
             await ledger.submit(make_batch(tenant=tenant), [jobs])
@@ -138,4 +138,4 @@ def test_tenants_take_turns_by_their_weight(database_url: str) -> None:
         counts = {tenant: sum(job.tenant == tenant for job in leased) for tenant in ("small", "big", "unnamed")}
         assert counts == {"small": 5, "big": 20, "unnamed": 10}
 
-    over(database_url, story, shares={"big": 2.0, "small": 0.5})
+    over(database_url, scenario, shares={"big": 2.0, "small": 0.5})

@@ -52,7 +52,7 @@ def assert_explained(system: System, calls: int, answered: int) -> Counter[str]:
     outcomes = attempts(system)
     assert sum(outcomes.values()) == calls
     assert outcomes["ok"] == answered == JOBS
-    assert system.one("SELECT count(DISTINCT job_id) FROM attempt WHERE outcome = 'ok'") == JOBS
+    assert system.scalar("SELECT count(DISTINCT job_id) FROM attempt WHERE outcome = 'ok'") == JOBS
     assert set(outcomes) <= {"ok", "error:rate_limited", "error:overloaded"}
     assert KEY not in stored_text(system)
     assert KEY not in system.log()
@@ -110,5 +110,7 @@ def test_a_lost_answer_is_counted_and_called_for_again(composed: System, monkeyp
         composed.until_final(3)
         assert attempts(composed) == Counter({"ok": 3, "unknown": 1})
         assert sum(stub.calls.values()) == 4
-        reserved = composed.one("SELECT sum(coalesce(cost_usd, reserved_usd)) FROM attempt WHERE outcome = 'unknown'")
+        reserved = composed.scalar(
+            "SELECT sum(coalesce(cost_usd, reserved_usd)) FROM attempt WHERE outcome = 'unknown'"
+        )
     assert reserved > 0

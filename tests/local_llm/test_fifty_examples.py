@@ -23,7 +23,7 @@ from schemas.states import JobState, Outcome
 from tasks.ports import JobView
 from tasks.results import result_of
 from tests.acceptance.cli_home import REPOSITORY, Home, new_home, read_lines, write_lines
-from tests.gate import assert_citations
+from tests.record_checks import assert_citations
 from worker import local
 from worker.ledger.postgres import PostgresLedger
 
@@ -64,7 +64,7 @@ def server() -> Iterator[str]:
         process.communicate()
 
 
-def given() -> list[dict[str, Any]]:
+def example_jobs() -> list[dict[str, Any]]:
     """The shipped examples, some of them twice, and every other one asked for running text with markers."""
     files = sorted((REPOSITORY / "examples").glob("*.jsonl"))
     # Without sources no call is made.
@@ -92,7 +92,7 @@ def views(home: Home, ids: list[UUID]) -> list[JobView]:
 
 @pytest.mark.timeout(WHOLE_S + 300)
 def test_every_answer_of_a_bad_model_ends_honestly(server: str, tmp_path: Path) -> None:
-    questions = given()
+    questions = example_jobs()
     assert len(questions) == EXAMPLES
     source, out = write_lines(tmp_path / "questions.jsonl", questions), tmp_path / "answers.jsonl"
     providers = json.dumps({"llamacpp": {"preset": "llamacpp", "base_url": f"{server}/v1"}})
@@ -102,20 +102,20 @@ def test_every_answer_of_a_bad_model_ends_honestly(server: str, tmp_path: Path) 
         run.process.wait(WHOLE_S)
         assert run.process.returncode == 0, (run.directory / "err").read_text()
         results = read_lines(out)
-        found = views(home, [UUID(result["job_id"]) for result in results])
+        job_views = views(home, [UUID(result["job_id"]) for result in results])
 
     assert [result["custom_id"] for result in results] == [question["custom_id"] for question in questions]
-    assert len(found) == EXAMPLES
-    for view in found:
+    assert len(job_views) == EXAMPLES
+    for view in job_views:
         assert view.state is JobState.COMPLETED
         assert view.outcome in Outcome
         assert view.record is not None
         assert_valid(view.request, view.record)
         assert_citations(result_of(view), view.request)
-    told = Counter((view.request.config.answer_protocol, view.outcome) for view in found)
-    for (protocol, outcome), count in sorted(told.items(), key=str):
+    counts = Counter((view.request.config.answer_protocol, view.outcome) for view in job_views)
+    for (protocol, outcome), count in sorted(counts.items(), key=str):
         sys.stderr.write(f"\n{protocol}: {count} {outcome}")
-    verdicts = Counter(claim.verdict.value for view in found for claim in claims(view.record))
+    verdicts = Counter(claim.verdict.value for view in job_views for claim in claims(view.record))
     sys.stderr.write(f"\nclaims: {dict(verdicts)}\n")
 
 

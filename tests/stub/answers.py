@@ -20,16 +20,16 @@ USAGE = {"input": 1200, "cached": 200, "written": 100, "output": 80, "reasoning"
 
 
 def first_sentence(text: str) -> str:
-    found = _SENTENCE.match(text)
-    return (found.group() if found else text).strip()
+    sentence = _SENTENCE.match(text)
+    return (sentence.group() if sentence else text).strip()
 
 
 def _quote(prompt: str) -> str:
-    found = _SOURCE.search(prompt)
-    return first_sentence(found[1]) if found else ""
+    source = _SOURCE.search(prompt)
+    return first_sentence(source[1]) if source else ""
 
 
-def _written(prompt: str, schema: dict[str, Any] | None) -> str:
+def _answer_text(prompt: str, schema: dict[str, Any] | None) -> str:
     """The answer in the form that the request asks for."""
     if is_question(prompt, schema):
         return JUDGE.reply(prompt)
@@ -48,7 +48,7 @@ def _written(prompt: str, schema: dict[str, Any] | None) -> str:
 def responses(body: dict[str, Any]) -> dict[str, Any]:
     prompt = "\n".join(message["content"] for message in body["input"])
     schema = body.get("text", {}).get("format", {}).get("schema")
-    part = {"type": "output_text", "text": _written(prompt, schema), "annotations": []}
+    part = {"type": "output_text", "text": _answer_text(prompt, schema), "annotations": []}
     message = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
     return {
         "id": f"resp_{next(_serial)}",
@@ -101,7 +101,7 @@ def decisions(body: dict[str, Any]) -> dict[str, Any]:
 def chat(body: dict[str, Any]) -> dict[str, Any]:
     prompt = "\n".join(message["content"] for message in body["messages"])
     schema = body.get("response_format", {}).get("json_schema", {}).get("schema")
-    message = {"role": "assistant", "content": _written(prompt, schema), "refusal": None}
+    message = {"role": "assistant", "content": _answer_text(prompt, schema), "refusal": None}
     return {
         "id": f"chatcmpl-{next(_serial)}",
         "object": "chat.completion",
@@ -126,13 +126,13 @@ def messages(body: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("citations and output_config.format can't be combined")
     if schema is not None:
         prompt = "\n".join(str(message["content"]) for message in body["messages"])
-        content = [{"type": "text", "text": _written(prompt, schema), "citations": None}]
+        content = [{"type": "text", "text": _answer_text(prompt, schema), "citations": None}]
     elif cited:
         script = script_for(str(body["messages"]))
         content = as_blocks(script, cited) if script else _cited(cited)
     else:
-        spoken = [message["content"] for message in body["messages"] if isinstance(message["content"], str)]
-        content = [{"type": "text", "text": _written("\n".join(spoken), None), "citations": None}]
+        texts = [message["content"] for message in body["messages"] if isinstance(message["content"], str)]
+        content = [{"type": "text", "text": _answer_text("\n".join(texts), None), "citations": None}]
     return {
         "id": f"msg_{next(_serial)}",
         "type": "message",

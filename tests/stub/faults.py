@@ -1,4 +1,4 @@
-"""What can go wrong at a provider, each as an act that the stub does instead of answering."""
+"""Provider faults, each as an act that the stub does instead of answering."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,12 +27,12 @@ def changed(change: Callable[[dict[str, Any]], Any]) -> Act:
 
 def status(code: int, body: dict[str, Any] | list[Any] | str, **headers: str) -> Act:
     """Answer with a status, a body and headers (``_`` for ``-``)."""
-    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
 
     async def act(request: web.Request, answer: dict[str, Any]) -> web.StreamResponse:
         if not isinstance(body, str):
-            return web.json_response(body, status=code, headers=sent)
-        return web.Response(text=body, status=code, headers=sent, content_type="text/html")
+            return web.json_response(body, status=code, headers=header_fields)
+        return web.Response(text=body, status=code, headers=header_fields, content_type="text/html")
 
     return act
 

@@ -17,13 +17,13 @@ JUDGE_DECLINES = -1.0
 
 
 def is_question(prompt: str, schema: dict[str, Any] | None) -> bool:
-    """Whether verdicts are asked for rather than an answer: by the schema, or in words where there is none."""
+    """True if the request asks for verdicts: by its schema, or in its words if it has no schema."""
     return "verdicts" in schema["properties"] if schema else _QUESTION in prompt
 
 
 @dataclass
 class Judge:
-    """What the stub says when it is asked to judge.
+    """The stub's judge: it answers requests for verdicts.
 
     Attributes:
         truth: by a claim's words, the words of the source that support it; None: nothing does.
@@ -53,25 +53,25 @@ class Judge:
             quote = None if quote else passages[0][1]
         if quote is None:
             return {"claim": number, "verdict": "unsupported", "passage": 0, "quote": ""}
-        shown = next((int(number) for number, words in passages if quote in words), 1)
-        said = "Nobody ever wrote these words anywhere" if self.how == "lies" else quote
-        return {"claim": number, "verdict": "supported", "passage": shown, "quote": said}
+        passage = next((int(number) for number, words in passages if quote in words), 1)
+        quotation = "Nobody ever wrote these words anywhere" if self.how == "lies" else quote
+        return {"claim": number, "verdict": "supported", "passage": passage, "quote": quotation}
 
     def probability(self, question: str, passages: str, at: int) -> float | str | None:
         """The probability for a question about a claim; None: it is left out."""
         if self.how == "nothing" or (self.how in {"half", "declines"} and at % 2):
             return JUDGE_DECLINES if self.how == "declines" else None
-        found = _STATEMENT.search(question)
-        if found is None:
+        statement = _STATEMENT.search(question)
+        if statement is None:
             raise ValueError("a question without its statement")
-        quote = self.truth.get(found[1])
-        supported = (quote is not None and quote in passages) == self.is_right(found[1])
+        quote = self.truth.get(statement[1])
+        supported = (quote is not None and quote in passages) == self.is_right(statement[1])
         chance = 0.9 if supported else 0.1
-        said: dict[str, float | str] = {"malformed": "likely", "percent": chance * 100}
-        return said.get(self.how, chance)
+        misstatements: dict[str, float | str] = {"malformed": "likely", "percent": chance * 100}
+        return misstatements.get(self.how, chance)
 
     def is_right(self, claim: str) -> bool:
-        """Whether the judge is right about a claim."""
+        """True if the judge is right about a claim."""
         draw = int.from_bytes(hashlib.sha256(claim.encode()).digest()[:4], "big") / 2**32
         return draw < self.rate
 

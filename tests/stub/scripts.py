@@ -6,14 +6,14 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Said:
+class Piece:
     """A piece of an answer: its words, and what it relies on as (source number, quote)."""
 
     text: str
     citations: tuple[tuple[int, str], ...] = ()
 
 
-Script = tuple[Said, ...]
+Script = tuple[Piece, ...]
 
 SCRIPTS: dict[str, Script] = {}
 """By a word that stands in the question of the jobs to be answered so; a test puts them in and takes them out."""
@@ -27,8 +27,8 @@ def script_for(prompt: str) -> Script | None:
 def as_segments(script: Script, schema: dict[str, Any]) -> str:
     """The canonical JSON answer."""
     segments = [
-        {"text": said.text, "citations": [{"source": source, "quote": quote} for source, quote in said.citations]}
-        for said in script
+        {"text": piece.text, "citations": [{"source": source, "quote": quote} for source, quote in piece.citations]}
+        for piece in script
     ]
     answer: dict[str, Any] = {"sufficient": True, "segments": segments}
     if "data" in schema["properties"]:
@@ -38,15 +38,15 @@ def as_segments(script: Script, schema: dict[str, Any]) -> str:
 
 def as_markers(script: Script) -> str:
     """Running text with ``[N]``."""
-    return "".join(said.text + "".join(f" [{source}]" for source, _ in said.citations) for said in script)
+    return "".join(piece.text + "".join(f" [{source}]" for source, _ in piece.citations) for piece in script)
 
 
 def as_blocks(script: Script, results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Text blocks with Anthropic's citations: each quotes the whole block of the source that holds its quote."""
     content: list[dict[str, Any]] = []
-    for said in script:
+    for piece in script:
         citations = []
-        for source, quote in said.citations:
+        for source, quote in piece.citations:
             result = results[source - 1]
             texts = [block["text"] for block in result["content"]]
             place = next((place for place, text in enumerate(texts) if quote in text), 0)
@@ -61,5 +61,5 @@ def as_blocks(script: Script, results: list[dict[str, Any]]) -> list[dict[str, A
                     "end_block_index": place + 1,
                 }
             )
-        content.append({"type": "text", "text": said.text, "citations": citations or None})
+        content.append({"type": "text", "text": piece.text, "citations": citations or None})
     return content

@@ -26,7 +26,7 @@ RATE_LIMIT_HEADERS = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestRecord:
     """One request as it came."""
 
     path: str
@@ -47,7 +47,7 @@ class Stub:
         token_s: before every event of a streamed answer.
         error_rates: shares of requests, by status, that fail instead; drawn with a fixed seed.
         acts: done one a request, in order, before anything else; then the stub answers normally.
-        asked: every request, unless ``lean``.
+        requests: every request, unless ``lean``.
         calls: the billing oracle: how often each request body came, by its SHA-256. The body holds the job's question
             and sources, and the hash is what the ledger keeps with each attempt.
         answered: the same for those that got a normal answer.
@@ -60,7 +60,7 @@ class Stub:
     lean: bool = False
     url: str = ""
     acts: deque[Act] = field(default_factory=deque)
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[RequestRecord] = field(default_factory=list)
     calls: Counter[str] = field(default_factory=Counter)
     answered: Counter[str] = field(default_factory=Counter)
     billed: Counter[str] = field(default_factory=Counter)
@@ -76,7 +76,7 @@ class Stub:
         digest = hashlib.sha256(body).hexdigest()
         self.calls[digest] += 1
         if not self.lean:
-            self.asked.append(Asked(request.path, {k.lower(): v for k, v in request.headers.items()}, body))
+            self.requests.append(RequestRecord(request.path, {k.lower(): v for k, v in request.headers.items()}, body))
         answer = ANSWERS[request.path]
         act = self.acts.popleft() if self.acts else self._chance(request.path)
         if act is not None:
@@ -85,11 +85,11 @@ class Stub:
         else:
             if self.latency_s:
                 await asyncio.sleep(self.latency_s)
-            asked = orjson.loads(body)
-            if asked.get("stream"):
-                response = await stream(request, answer(asked), self._headers(request.path), pause_s=self.token_s)
+            body_json = orjson.loads(body)
+            if body_json.get("stream"):
+                response = await stream(request, answer(body_json), self._headers(request.path), pause_s=self.token_s)
             else:
-                response = web.Response(body=orjson.dumps(answer(asked)), content_type="application/json")
+                response = web.Response(body=orjson.dumps(answer(body_json)), content_type="application/json")
             self.answered[digest] += 1
             self.billed[digest] += 1
         if not response.prepared:
@@ -159,8 +159,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
-    given = parser.parse_args()
-    with running_stub(given.port, latency_s=given.latency, lean=True) as stub:
+    options = parser.parse_args()
+    with running_stub(options.port, latency_s=options.latency, lean=True) as stub:
         sys.stdout.write(f"{stub.url}\n")
         sys.stdout.flush()
         threading.Event().wait()

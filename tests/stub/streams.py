@@ -26,8 +26,8 @@ def _event(value: dict[str, Any], *, named: bool = False) -> bytes:
 
 def response_events(answer: dict[str, Any]) -> Iterator[bytes]:
     """The events of ``POST /v1/responses``."""
-    begun = {**answer, "status": "in_progress", "output": [], "usage": None}
-    yield _event({"type": "response.created", "sequence_number": 0, "response": begun}, named=True)
+    first_state = {**answer, "status": "in_progress", "output": [], "usage": None}
+    yield _event({"type": "response.created", "sequence_number": 0, "response": first_state}, named=True)
     for at, item in enumerate(answer["output"]):
         for part_at, part in enumerate(item.get("content") or ()):
             where = {"item_id": item["id"], "output_index": at, "content_index": part_at, "sequence_number": 1}
@@ -59,8 +59,14 @@ def chat_events(answer: dict[str, Any]) -> Iterator[bytes]:
 def message_events(answer: dict[str, Any]) -> Iterator[bytes]:
     """The events of ``POST /v1/messages``."""
     usage = answer["usage"]
-    begun = {**answer, "content": [], "stop_reason": None, "stop_details": None, "usage": {**usage, "output_tokens": 1}}
-    yield _event({"type": "message_start", "message": begun}, named=True)
+    first_state = {
+        **answer,
+        "content": [],
+        "stop_reason": None,
+        "stop_details": None,
+        "usage": {**usage, "output_tokens": 1},
+    }
+    yield _event({"type": "message_start", "message": first_state}, named=True)
     yield _event({"type": "ping"}, named=True)
     for at, block in enumerate(answer["content"]):
         empty: dict[str, Any] = {}
@@ -68,14 +74,14 @@ def message_events(answer: dict[str, Any]) -> Iterator[bytes]:
             empty = {"text": "", "citations": [] if block.get("citations") else None}
         start = {"type": "content_block_start", "index": at, "content_block": {**block, **empty}}
         yield _event(start, named=True)
-        deltas = [{"type": "citations_delta", "citation": one} for one in block.get("citations") or ()]
+        deltas = [{"type": "citations_delta", "citation": citation} for citation in block.get("citations") or ()]
         deltas += [{"type": "text_delta", "text": piece} for piece in pieces(block.get("text") or "")]
         for delta in deltas:
             yield _event({"type": "content_block_delta", "index": at, "delta": delta}, named=True)
         yield _event({"type": "content_block_stop", "index": at}, named=True)
     delta = {name: answer[name] for name in ("stop_reason", "stop_sequence", "stop_details")}
-    told = {"output_tokens": usage["output_tokens"], "output_tokens_details": usage["output_tokens_details"]}
-    yield _event({"type": "message_delta", "delta": delta, "usage": {"input_tokens": None, **told}}, named=True)
+    final_usage = {"output_tokens": usage["output_tokens"], "output_tokens_details": usage["output_tokens_details"]}
+    yield _event({"type": "message_delta", "delta": delta, "usage": {"input_tokens": None, **final_usage}}, named=True)
     yield _event({"type": "message_stop"}, named=True)
 
 
@@ -90,7 +96,7 @@ async def stream(
     request: web.Request, answer: dict[str, Any], headers: dict[str, str], *, pause_s: float = 0
 ) -> web.StreamResponse:
     """Send all events, with a pause before each."""
-    response = await _begun(request, headers)
+    response = await _open_stream(request, headers)
     with suppress(ConnectionError):
         for event in EVENTS[request.path](answer):
             await asyncio.sleep(pause_s)
@@ -99,7 +105,7 @@ async def stream(
     return response
 
 
-async def _begun(request: web.Request, headers: dict[str, str]) -> web.StreamResponse:
+async def _open_stream(request: web.Request, headers: dict[str, str]) -> web.StreamResponse:
     response = web.StreamResponse(headers={"content-type": "text/event-stream", **headers})
     await response.prepare(request)
     return response
@@ -121,7 +127,7 @@ def broken(how: str, after: int = 4) -> Act:
     """Send so many events and then: ``disconnect``, ``truncate`` (a clean end), ``malformed``, ``error`` or ``stall``."""
 
     async def act(request: web.Request, answer: dict[str, Any]) -> web.StreamResponse:
-        response = await _begun(request, _ID)
+        response = await _open_stream(request, _ID)
         for _, event in zip(range(after), EVENTS[request.path](answer), strict=False):
             await response.write(event)
         assert request.transport is not None

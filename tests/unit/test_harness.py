@@ -8,8 +8,8 @@ import time
 import psutil
 import pytest
 
-from tests.faults.ground import family, ports_of, unless_ended
-from tests.patience import Patience, crowding, stretched, until
+from tests.deadlines import Deadline, load_per_core, scale_to_load, until
+from tests.faults.lab import if_alive, ports_of, process_tree
 
 
 def busy(monkeypatch: pytest.MonkeyPatch, load: float) -> None:
@@ -22,23 +22,23 @@ def test_waits_are_as_much_longer_as_the_machine_is_busier(
     monkeypatch: pytest.MonkeyPatch, load: float, times: float
 ) -> None:
     busy(monkeypatch, load)
-    assert crowding() == times
-    assert stretched(3) == 3 * times
+    assert load_per_core() == times
+    assert scale_to_load(3) == 3 * times
 
 
 def test_patience_counts_the_time_of_a_free_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     busy(monkeypatch, 8.0)
-    patience = Patience(10)
+    deadline = Deadline(10)
 
     now[0] += 36
-    assert not patience.is_over()  # 9 s of a free machine
+    assert not deadline.is_over()  # 9 s of a free machine
     busy(monkeypatch, 0.5)
     now[0] += 0.5
-    assert not patience.is_over()
+    assert not deadline.is_over()
     now[0] += 0.6
-    assert patience.is_over()
+    assert deadline.is_over()
 
 
 def test_a_wait_ends_with_the_patience() -> None:
@@ -48,12 +48,12 @@ def test_a_wait_ends_with_the_patience() -> None:
 
 def test_a_process_that_ended_meanwhile_is_passed_over() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        (seen,) = family(child.pid)
-        assert unless_ended(seen.suspend)
-        assert unless_ended(seen.resume)
+        (seen,) = process_tree(child.pid)
+        assert if_alive(seen.suspend)
+        assert if_alive(seen.resume)
         child.kill()
         child.wait()
-        assert not unless_ended(seen.resume)
+        assert not if_alive(seen.resume)
         assert ports_of(seen) == set()
         with pytest.raises(psutil.NoSuchProcess):
-            next(family(child.pid))
+            next(process_tree(child.pid))

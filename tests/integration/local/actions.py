@@ -14,7 +14,7 @@ import psutil
 import psycopg
 import redis
 
-from tests.patience import stretched
+from tests.deadlines import scale_to_load
 from worker.local import Endpoints, LocalOptions, status
 from worker.local.polling import poll
 
@@ -67,7 +67,7 @@ def pids(home: Path) -> dict[str, int]:
 def kill(pid: int) -> None:
     process = psutil.Process(pid)
     process.kill()
-    assert poll(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, stretched(10.0))
+    assert poll(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, scale_to_load(10.0))
 
 
 def start_elsewhere(
@@ -85,7 +85,7 @@ def start_elsewhere(
 
 def finish(process: "subprocess.Popen[str]") -> frozenset[str]:
     """Wait for a process of ``start_elsewhere`` and return the names it printed."""
-    output, _ = process.communicate(timeout=stretched(60))
+    output, _ = process.communicate(timeout=scale_to_load(60))
     assert process.returncode == 0
     return frozenset(output.strip().split(",")) - {""}
 
@@ -119,6 +119,6 @@ def as_user(uid: int, gid: int, work: Callable[[], str]) -> str:
 def interrupt(process: "subprocess.Popen[str]") -> None:
     """Kill a process the hard way, and collect it."""
     process.send_signal(signal.SIGKILL)
-    process.wait(timeout=stretched(10))
+    process.wait(timeout=scale_to_load(10))
     assert process.stdout is not None
     process.stdout.close()

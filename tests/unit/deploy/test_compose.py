@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploying import COMPOSE, REPOSITORY, Unset, compose, compose_processes, compose_text
+from tests.deployment import COMPOSE, REPOSITORY, Unset, compose, compose_processes, compose_text
 from worker.settings import Settings
 
 PASSWORDS = {"NIGHTDESK_POSTGRES_PASSWORD": "p0stgres", "NIGHTDESK_REDIS_PASSWORD": "r3dis"}

@@ -5,7 +5,7 @@ import sys
 import tomllib
 from fnmatch import fnmatch
 
-from tests.deploying import DOCKERFILE, REPOSITORY, pods_user
+from tests.deployment import DOCKERFILE, REPOSITORY, pods_user
 
 
 def instructions() -> list[tuple[str, str]]:

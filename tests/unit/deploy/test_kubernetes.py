@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploying import KUBERNETES, documents, kubernetes_processes, of_kind
+from tests.deployment import KUBERNETES, documents, kubernetes_processes, of_kind
 from worker.settings import Settings
 
 SECRETS = {"NIGHTDESK_DATABASE_URL", "NIGHTDESK_REDIS_URL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"}

@@ -45,26 +45,26 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_that_wait_together_share_a_send() -> None:
-    async def story() -> Table:
+    async def scenario() -> Table:
         table = Table()
         batcher = Batcher("rows", table.send)
         answers = await asyncio.gather(*(batcher.put(row) for row in range(120)))
         assert answers == [row * 10 for row in range(120)]
         return table
 
-    table = asyncio.run(story())
+    table = asyncio.run(scenario())
 
     assert [len(rows) for rows in table.sends] == [BATCH_ROWS, BATCH_ROWS, 20]
 
 
 def test_one_bad_row_fails_alone() -> None:
-    async def story() -> tuple[Table, list[int | BaseException]]:
+    async def scenario() -> tuple[Table, list[int | BaseException]]:
         table = Table()
         batcher = Batcher("rows", table.send)
         rows = [row if row != 37 else -37 for row in range(50)]
         return table, await asyncio.gather(*(batcher.put(row) for row in rows), return_exceptions=True)
 
-    table, answers = asyncio.run(story())
+    table, answers = asyncio.run(scenario())
 
     failed = [answer for answer in answers if isinstance(answer, BaseException)]
     assert isinstance(answers[37], Unstorable)
@@ -75,20 +75,20 @@ def test_one_bad_row_fails_alone() -> None:
 
 @pytest.mark.parametrize("error", [LedgerUnavailable("away"), LedgerError("no rights"), SchemaMismatch("no table")])
 def test_rows_are_sent_again_after_any_error_of_the_ledger(error: Exception) -> None:
-    async def story() -> Table:
+    async def scenario() -> Table:
         table = Table(away=3, error=error)
         batcher = Batcher("rows", table.send)
         assert await asyncio.gather(*(batcher.put(row) for row in range(50))) == [row * 10 for row in range(50)]
         await batcher.close()
         return table
 
-    table = asyncio.run(story())
+    table = asyncio.run(scenario())
 
     assert sorted(table.rows) == list(range(50)), "each once"
 
 
 def test_a_row_that_is_refused_for_ever_holds_up_no_other() -> None:
-    async def story() -> Table:
+    async def scenario() -> Table:
         table = Table()
         batcher = Batcher("rows", table.send)
         refused = asyncio.create_task(batcher.put(1001))
@@ -98,13 +98,13 @@ def test_a_row_that_is_refused_for_ever_holds_up_no_other() -> None:
         refused.cancel()
         return table
 
-    table = asyncio.run(story())
+    table = asyncio.run(scenario())
 
     assert sorted(table.rows) == list(range(500))
 
 
 def test_a_caller_that_gives_up_does_not_take_its_row_back() -> None:
-    async def story() -> Table:
+    async def scenario() -> Table:
         table = Table(away=1)
         batcher = Batcher("rows", table.send)
         caller = asyncio.create_task(batcher.put(7))
@@ -114,25 +114,25 @@ def test_a_caller_that_gives_up_does_not_take_its_row_back() -> None:
         await batcher.close()
         return table
 
-    assert asyncio.run(story()).rows == [7]
+    assert asyncio.run(scenario()).rows == [7]
 
 
 def test_a_defect_in_one_row_reaches_its_caller_alone() -> None:
-    async def story() -> list[str | BaseException]:
+    async def scenario() -> list[str | BaseException]:
         async def send(rows: Sequence[int]) -> list[str]:
             return [str(60 // row) for row in rows]
 
         batcher = Batcher("rows", send)
         return await asyncio.gather(*(batcher.put(row) for row in range(4)), return_exceptions=True)
 
-    broken, *others = asyncio.run(story())
+    broken, *others = asyncio.run(scenario())
 
     assert isinstance(broken, ZeroDivisionError)
     assert others == ["60", "30", "20"]
 
 
 def test_rows_whose_errors_are_raised_are_sent_once_and_not_for_a_caller_that_is_gone() -> None:
-    async def story() -> tuple[Table, list[int | BaseException]]:
+    async def scenario() -> tuple[Table, list[int | BaseException]]:
         table = Table(away=1)
         batcher = Batcher("rows", table.send, on_error=OnError.RAISE, in_flight=1)
         first = await asyncio.gather(batcher.put(1), batcher.put(2), return_exceptions=True)
@@ -142,7 +142,7 @@ def test_rows_whose_errors_are_raised_are_sent_once_and_not_for_a_caller_that_is
         assert await batcher.put(4) == 40
         return table, first
 
-    table, first = asyncio.run(story())
+    table, first = asyncio.run(scenario())
 
     assert [type(answer) for answer in first] == [LedgerUnavailable, LedgerUnavailable]
     assert table.sends == [[1, 2], [4]]
@@ -157,7 +157,7 @@ def test_rows_left_to_the_sweep_are_forgotten_and_the_next_still_arrive(
 ) -> None:
     caplog.set_level("INFO")
 
-    async def story() -> list[int]:
+    async def scenario() -> list[int]:
         arrived: list[int] = []
 
         async def send(rows: Sequence[int]) -> None:
@@ -171,12 +171,12 @@ def test_rows_left_to_the_sweep_are_forgotten_and_the_next_still_arrive(
         await batcher.close()
         return arrived
 
-    assert asyncio.run(story()) == [2, 3, 4]
+    assert asyncio.run(scenario()) == [2, 3, 4]
     assert "2 numbers" in caplog.text
 
 
 def test_what_waits_for_a_receiver_that_hangs_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> list[int]:
+    async def scenario() -> list[int]:
         arrived: list[int] = []
         gate = asyncio.Event()
 
@@ -195,12 +195,12 @@ def test_what_waits_for_a_receiver_that_hangs_is_bounded(caplog: pytest.LogCaptu
         await batcher.close()
         return arrived
 
-    assert asyncio.run(story()) == [*range(50), *range(2000, 2010)]
+    assert asyncio.run(scenario()) == [*range(50), *range(2000, 2010)]
     assert "950 numbers were left to the sweep" in caplog.text
 
 
 def test_a_stop_does_not_wait_longer_than_it_may_for_a_receiver_that_hangs(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async def send(rows: Sequence[int]) -> None:
             await asyncio.Event().wait()
 
@@ -209,7 +209,7 @@ def test_a_stop_does_not_wait_longer_than_it_may_for_a_receiver_that_hangs(caplo
             batcher.add(number)
         await asyncio.wait_for(batcher.close(timedelta(milliseconds=20)), 10)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert "5 numbers are left to the sweep" in caplog.text
 
 
@@ -232,7 +232,7 @@ class Counted(Executor):
 
 
 def test_pieces_that_come_together_share_a_hop_and_each_has_its_own_end() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         cpu = Counted()
         batcher = CpuBatcher(cpu, 10)
 
@@ -244,11 +244,11 @@ def test_pieces_that_come_together_share_a_hop_and_each_has_its_own_end() -> Non
         assert cpu.hops == [10, 10, 5]
         cpu.shutdown()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_piece_of_a_cancelled_caller_is_not_done_and_the_others_go_on() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gate = threading.Event()
         cpu = ThreadPoolExecutor(1)
         batcher = CpuBatcher(cpu, 1)
@@ -265,14 +265,14 @@ def test_the_piece_of_a_cancelled_caller_is_not_done_and_the_others_go_on() -> N
         assert ran == ["third"]
         cpu.shutdown()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_thread_that_is_gone_is_an_error_of_every_caller() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         cpu = ThreadPoolExecutor(1)
         cpu.shutdown()
         with pytest.raises(RuntimeError):
             await asyncio.wait_for(CpuBatcher(cpu, 10).do(lambda: 1), 5)
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -11,7 +11,7 @@ from tasks.calls.cancelling import answer_within
 from tasks.errors import Unstorable
 from tasks.ports import Answered, Call, ClosedAttempt, NewAttempt, Opened
 from tests.builders import make_request
-from tests.scripted import Registry, Scripted, answers
+from tests.scripted_provider import Registry, ScriptedProvider, answers
 from tests.unit.tasks.test_generate import Desk, run
 
 Move = Callable[[], object]
@@ -19,14 +19,14 @@ Move = Callable[[], object]
 
 @pytest.mark.parametrize("answer_first", [True, False])
 def test_an_answer_that_comes_with_the_cancellation_is_kept(*, answer_first: bool) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ready = asyncio.Event()
 
         async def waits(call: Call) -> Answered:
             await ready.wait()
             return await answers()(call)
 
-        provider = Scripted(waits)
+        provider = ScriptedProvider(waits)
         desk = Desk(Registry(provider))
         job = await desk.lease(make_request())
         work = asyncio.create_task(desk.generate(job))
@@ -40,11 +40,11 @@ def test_an_answer_that_comes_with_the_cancellation_is_kept(*, answer_first: boo
         assert await desk.attempts(job) == [("ok", False)]
         assert [told.job_id for told in desk.checks] == [job.job_id]
 
-    run(story())
+    run(scenario())
 
 
 def test_an_answer_that_comes_as_its_time_ends_is_kept() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         loop = asyncio.get_running_loop()
 
         async def comes_late() -> str:
@@ -58,12 +58,12 @@ def test_an_answer_that_comes_as_its_time_ends_is_kept() -> None:
         with pytest.raises(TimeoutError):
             await answer_within(asyncio.sleep(3_600), 0.01)
 
-    run(story())
+    run(scenario())
 
 
 def test_a_cancellation_while_the_answer_is_written_waits_for_what_becomes_of_it() -> None:
-    async def story() -> None:
-        desk = Desk(Registry(Scripted(answers())))
+    async def scenario() -> None:
+        desk = Desk(Registry(ScriptedProvider(answers())))
         job = await desk.lease(make_request())
         writing, go_on = asyncio.Event(), asyncio.Event()
         close = desk.ledger.close_attempts
@@ -87,12 +87,12 @@ def test_a_cancellation_while_the_answer_is_written_waits_for_what_becomes_of_it
         assert await desk.attempts(job) == [("error:unstorable", True)]
         assert (await desk.view(job)).state is JobState.FAILED
 
-    run(story())
+    run(scenario())
 
 
 def test_a_second_cancellation_while_the_attempt_is_opened_leaves_nothing_open() -> None:
-    async def story() -> None:
-        provider = Scripted(answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers())
         desk = Desk(Registry(provider))
         job = await desk.lease(make_request())
         opening, go_on = asyncio.Event(), asyncio.Event()
@@ -117,4 +117,4 @@ def test_a_second_cancellation_while_the_attempt_is_opened_leaves_nothing_open()
         assert await desk.attempts(job) == [("error:cancelled", False)]
         assert (await desk.view(job)).state is JobState.AVAILABLE
 
-    run(story())
+    run(scenario())

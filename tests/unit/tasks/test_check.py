@@ -37,7 +37,7 @@ def leased_for_check(request: JobRequest, text: str, ledger: MemoryLedger | None
     """A job whose answer is stored, leased for its check."""
     ledger = ledger or MemoryLedger()
 
-    async def story() -> Leased:
+    async def scenario() -> Leased:
         await ledger.submit(make_batch(), [make_jobs(request)])
         if not request.check_only:
             (job,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)
@@ -51,7 +51,7 @@ def leased_for_check(request: JobRequest, text: str, ledger: MemoryLedger | None
         (job,) = await ledger.lease(request.config.check_step, "w", LEASE, 1)
         return job
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
 def request_with(**config: Any) -> JobRequest:
@@ -254,7 +254,7 @@ def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(check, "postprocess", breaks)
     told: list[Leased] = []
 
-    async def story() -> Sequence[JobState]:
+    async def scenario() -> Sequence[JobState]:
         journal = LedgerJournal(ledger)
         with ThreadPoolExecutor(1) as cpu:
             check = Check(ledger, journal, cpu, lambda job, _: told.append(job))
@@ -262,7 +262,7 @@ def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPa
         await journal.close()
         return [view.state for view in await ledger.views([job.job_id for job in jobs])]
 
-    states = asyncio.run(story())
+    states = asyncio.run(scenario())
 
     assert states == [JobState.COMPLETED, JobState.FAILED, JobState.COMPLETED]
     assert len(told) == 3
@@ -272,7 +272,7 @@ def test_another_round_goes_back_to_generate() -> None:
     ledger = MemoryLedger()
     job = leased_for_check(request_with(on_ungrounded="retry"), BAD, ledger)
 
-    async def story() -> Leased:
+    async def scenario() -> Leased:
         journal = LedgerJournal(ledger)
         with ThreadPoolExecutor(1) as cpu:
             await Check(ledger, journal, cpu, lambda *_: None).run(job)
@@ -281,7 +281,7 @@ def test_another_round_goes_back_to_generate() -> None:
         (again,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)
         return again
 
-    again = asyncio.run(story())
+    again = asyncio.run(scenario())
 
     assert (again.round, again.stored) == (1, None)
 

@@ -117,7 +117,7 @@ class Hall:
 
 
 def test_hints_go_out_in_messages_of_a_size_urgent_ones_apart() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         await hall.submit(MESSAGE_IDS * 2 + 5)
         await hall.submit(3, priority=5)
@@ -131,11 +131,11 @@ def test_hints_go_out_in_messages_of_a_size_urgent_ones_apart() -> None:
             (5, False),
         ]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_messages_that_nobody_takes_are_not_piled_up() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         await hall.submit(3)
         hall.bell.unread = 1_000
@@ -145,11 +145,11 @@ def test_messages_that_nobody_takes_are_not_piled_up() -> None:
         await hall.tick()
         assert len(hall.bell.hints) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_results_are_published_once_and_again_when_redis_lost_them() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         job_ids = await hall.finish(5)
         await hall.tick()
@@ -164,11 +164,11 @@ def test_results_are_published_once_and_again_when_redis_lost_them() -> None:
         assert set(hall.bell.published) == set(job_ids)
         assert hall.bell.remembered == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_while_redis_is_away_the_ledgers_duties_go_on_and_nothing_is_lost(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         hall.bell.away = True
         job_ids = await hall.finish(2)
@@ -184,11 +184,11 @@ def test_while_redis_is_away_the_ledgers_duties_go_on_and_nothing_is_lost(caplog
         await hall.tick()
         assert set(hall.bell.published) == {*job_ids, *late}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_generation_is_throttled_while_the_check_is_behind() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         await hall.submit(4, response="An answer.")
         await hall.submit(2)
@@ -207,11 +207,11 @@ def test_generation_is_throttled_while_the_check_is_behind() -> None:
         assert not hall.generate.throttled
         assert {step for step, _, _ in hall.bell.hints} == set(Step)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_jobs_for_the_local_model_are_hinted_to_those_who_have_it() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         hall.local_served = False
         job_ids = await hall.submit(2, response="An answer.", config=READ)
@@ -222,7 +222,7 @@ def test_jobs_for_the_local_model_are_hinted_to_those_who_have_it() -> None:
         await hall.tick()
         assert hall.bell.hints == [(Step.LOCAL, list(job_ids), False)]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_plain_check_stands_in_once_nobody_had_the_local_model_for_a_while(
@@ -231,7 +231,7 @@ def test_the_plain_check_stands_in_once_nobody_had_the_local_model_for_a_while(
     clock = [1000.0]
     monkeypatch.setattr(standin, "monotonic", lambda: clock[0])
 
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         hall.local_served = False
         duty = hall.dispatch.stand_in
@@ -256,11 +256,11 @@ def test_the_plain_check_stands_in_once_nobody_had_the_local_model_for_a_while(
         assert len(await duty.run()) == 1, "those that come later need not wait"
         assert len(caplog.records) == 3, "told once"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_where_there_is_no_local_model_nothing_waits_for_one() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ledger = MemoryLedger()
         duty = ModelFallback(ledger, lambda: False, timedelta(0))
         jobs = make_jobs(
@@ -270,11 +270,11 @@ def test_where_there_is_no_local_model_nothing_waits_for_one() -> None:
         assert await duty.run() == [jobs[0].id]
         assert len(await ledger.lease(Step.CHECK, "w", LEASE, 9)) == 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_duty_that_breaks_does_not_keep_the_others_from_their_turn(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         job_ids = await hall.finish(1)
         await hall.submit(1, scheduled_at=datetime.now(UTC) + timedelta(seconds=5))
@@ -289,14 +289,14 @@ def test_a_duty_that_breaks_does_not_keep_the_others_from_their_turn(caplog: pyt
         assert set(hall.bell.published) == set(job_ids)
         assert "the duty _promote broke" in caplog.text
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_rescue_waits_until_the_ledger_was_reachable_for_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(rescue, "monotonic", lambda: clock[0])
 
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         hall.ledger.advance(timedelta(hours=1))
         await hall.submit(1)
@@ -319,11 +319,11 @@ def test_a_rescue_waits_until_the_ledger_was_reachable_for_a_lease(monkeypatch: 
         assert await rescued(60) == []
         assert await rescued(1) == [job.job_id]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_an_outage_of_the_ledger_starts_the_wait_for_rescues_anew() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         await hall.tick()
 
@@ -336,14 +336,14 @@ def test_an_outage_of_the_ledger_starts_the_wait_for_rescues_anew() -> None:
 
         assert hall.dispatch.rescue._reachable_since is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 # ---- who leads -------------------------------------------------------------------------------------------------
 
 
 def test_one_worker_does_the_duties_and_another_takes_over_when_it_stops_or_dies() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         second = hall.worker("second")
         await hall.submit(1)
@@ -364,11 +364,11 @@ def test_one_worker_does_the_duties_and_another_takes_over_when_it_stops_or_dies
         await hall.dispatch.tick()
         assert len(hall.bell.hints) == 3, "the second was not seen for as long as it may lead"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_worker_that_reaches_redis_takes_over_from_one_that_does_not() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         second = hall.worker("second")
         await hall.finish(1)
@@ -387,11 +387,11 @@ def test_a_worker_that_reaches_redis_takes_over_from_one_that_does_not() -> None
         await hall.dispatch.tick()
         assert not hall.dispatch._leads
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_worker_that_does_not_lead_looks_less_often_while_nothing_happens() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         second = hall.worker("second")
         await hall.tick()
@@ -402,11 +402,11 @@ def test_a_worker_that_does_not_lead_looks_less_often_while_nothing_happens() ->
         await hall.submit(1)
         assert await second.tick() == hall.pace.tick
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_waits_for_a_second_look_is_claimed_without_a_hint() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         hall.bell.away = True
         await hall.submit(1)
@@ -418,11 +418,11 @@ def test_what_waits_for_a_second_look_is_claimed_without_a_hint() -> None:
         await hall.tick()
         assert hall.claims == [Step.GENERATE]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_duty_with_more_than_a_page_of_work_lets_the_others_have_their_turn() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         hall.dispatch.pace = replace(hall.pace, promote_rows=2)
         await hall.submit(5, scheduled_at=datetime.now(UTC) + timedelta(seconds=5))
@@ -433,11 +433,11 @@ def test_a_duty_with_more_than_a_page_of_work_lets_the_others_have_their_turn() 
         assert pauses == [timedelta(0), timedelta(0), hall.pace.tick]
         assert [len(ids) for _, ids, _ in hall.bell.hints] == [2, 2, 1]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_urgent_jobs_are_hinted_though_the_queue_is_full_enough_for_others() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         await hall.submit(2)
         urgent = await hall.submit(1, priority=3)
@@ -445,14 +445,14 @@ def test_urgent_jobs_are_hinted_though_the_queue_is_full_enough_for_others() -> 
         await hall.tick()
         assert hall.bell.hints == [(Step.GENERATE, list(urgent), True)]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 # ---- publishing ------------------------------------------------------------------------------------------------
 
 
 def test_duties_go_on_at_every_tick_while_results_are_published_again() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         hall.dispatch.outbox.rows = 2
         done = await hall.finish(7)
@@ -470,11 +470,11 @@ def test_duties_go_on_at_every_tick_while_results_are_published_again() -> None:
         assert steps == 4
         assert set(hall.bell.published) == set(done)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_next_leader_goes_on_where_the_last_one_ended() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         hall.dispatch.outbox.rows = 2
         done = await hall.finish(6)
@@ -493,11 +493,11 @@ def test_the_next_leader_goes_on_where_the_last_one_ended() -> None:
         assert len(first) == 2
         assert set(hall.bell.published) == set(done) - first
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_slow_sweep_does_not_put_the_result_of_an_earlier_run_over_a_later_one() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         (job_id,) = await hall.finish(1)
         slow = await hall.ledger.unpublished(9, timedelta(0))
@@ -511,11 +511,11 @@ def test_a_slow_sweep_does_not_put_the_result_of_an_earlier_run_over_a_later_one
 
         assert hall.bell.runs == {job_id: 2}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_slow_sweep_takes_back_the_result_of_a_run_that_a_person_ended() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         (job_id,) = await hall.finish(1)
         slow = await hall.ledger.unpublished(9, timedelta(0))
@@ -526,12 +526,12 @@ def test_a_slow_sweep_takes_back_the_result_of_a_run_that_a_person_ended() -> No
         assert hall.bell.published == {}
         assert (await hall.ledger.views([job_id]))[0].published_at is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("fault", ["renders", "refuses"])
 def test_a_result_that_cannot_be_published_keeps_no_other_back(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         hall = Hall()
         hall.dispatch.outbox.rows = 2
         first, *others = await hall.finish(6)
@@ -554,4 +554,4 @@ def test_a_result_that_cannot_be_published_keeps_no_other_back(fault: str, monke
         await hall.tick()
         assert set(hall.bell.published) == {first, *others}, "it is tried again later"
 
-    asyncio.run(story())
+    asyncio.run(scenario())

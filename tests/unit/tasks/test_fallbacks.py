@@ -16,21 +16,21 @@ from tasks.calls.retry import TERMINAL, RetryPolicy
 from tasks.errors import ProviderError
 from tasks.ports import Call, JobView, Leased
 from tests.builders import make_request
-from tests.scripted import Registry, Scripted, answers
+from tests.scripted_provider import Registry, ScriptedProvider, answers
 from tests.unit.tasks.test_generate import LEASE, Desk, failing, run
 
 SOON = RetryPolicy(max_snoozes=5, snoozes_before_fallback=2)
 
 
-def first(*kinds: FailureKind) -> Scripted:
-    return Scripted(*map(failing, kinds), name="first")
+def first(*kinds: FailureKind) -> ScriptedProvider:
+    return ScriptedProvider(*map(failing, kinds), name="first")
 
 
-def second(*kinds: FailureKind) -> Scripted:
-    return Scripted(*map(failing, kinds), answers(), name="second")
+def second(*kinds: FailureKind) -> ScriptedProvider:
+    return ScriptedProvider(*map(failing, kinds), answers(), name="second")
 
 
-class Unplannable(Scripted):
+class Unplannable(ScriptedProvider):
     """Can't serve what is asked for."""
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
@@ -64,7 +64,7 @@ async def credit(desk: Desk) -> Sequence[str]:
 
 @pytest.mark.parametrize("kind", [*sorted(TERMINAL - {FailureKind.ATTEMPTS_SPENT}), FailureKind.QUOTA])
 def test_a_terminal_failure_asks_the_next_at_once(kind: FailureKind) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         desk = Desk(Registry(first(kind), second(), fallbacks=("second",)))
         job = await desk.lease(make_request())
         view = await desk.generate(job)
@@ -73,35 +73,35 @@ def test_a_terminal_failure_asks_the_next_at_once(kind: FailureKind) -> None:
         assert [provider for provider, _ in await outcomes(desk, job)] == ["first", "second"]
         assert await credit(desk) == (f"first: {kind.value}",)
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("kind", [FailureKind.UNKNOWN_OUTCOME, FailureKind.BAD_ANSWER])
 def test_a_repeated_failure_asks_the_next_after_the_last_attempt(kind: FailureKind) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         desk = Desk(Registry(first(kind), second()))
         job, view = await to_its_end(desk, max_attempts=3, fallbacks=["second"])
 
         assert view.step is Step.CHECK
         assert [provider for provider, _ in await outcomes(desk, job)] == ["first"] * 3 + ["second"]
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("kind", [FailureKind.RATE_LIMITED, FailureKind.OVERLOADED, FailureKind.UNAVAILABLE])
 def test_a_provider_that_stays_busy_is_left_after_some_snoozes(kind: FailureKind) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         desk = Desk(Registry(first(kind), second()), SOON)
         job, view = await to_its_end(desk, fallbacks=["second"])
 
         assert view.step is Step.CHECK
         assert [provider for provider, _ in await outcomes(desk, job)] == ["first"] * 3 + ["second"]
 
-    run(story())
+    run(scenario())
 
 
 def test_a_fallback_that_is_busy_is_waited_for_though_the_first_spent_all_attempts() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         busy = second(*[FailureKind.RATE_LIMITED] * 3)
         desk = Desk(Registry(first(FailureKind.BAD_ANSWER), busy), SOON)
         job, view = await to_its_end(desk, max_attempts=2, fallbacks=["second"])
@@ -110,13 +110,13 @@ def test_a_fallback_that_is_busy_is_waited_for_though_the_first_spent_all_attemp
         asked = [provider for provider, _ in await outcomes(desk, job)]
         assert asked == ["first"] * 2 + ["second"] * 4
 
-    run(story())
+    run(scenario())
 
 
 def test_when_all_fail_for_ever_the_job_fails_and_names_the_last() -> None:
-    async def story() -> None:
-        third = Scripted(failing(FailureKind.BAD_ANSWER), name="third")
-        busy = Scripted(failing(FailureKind.OVERLOADED), name="second")
+    async def scenario() -> None:
+        third = ScriptedProvider(failing(FailureKind.BAD_ANSWER), name="third")
+        busy = ScriptedProvider(failing(FailureKind.OVERLOADED), name="second")
         desk = Desk(Registry(first(FailureKind.AUTHENTICATION), busy, third), SOON)
         job, view = await to_its_end(desk, max_attempts=2, fallbacks=["second", "third"])
 
@@ -126,12 +126,12 @@ def test_when_all_fail_for_ever_the_job_fails_and_names_the_last() -> None:
         assert view.record.failure.kind is FailureKind.BAD_ANSWER
         assert {provider for provider, _ in await outcomes(desk, job)} == {"first", "second", "third"}
 
-    run(story())
+    run(scenario())
 
 
 def test_the_jobs_own_fallbacks_go_before_those_of_the_settings() -> None:
-    async def story() -> None:
-        mine = Scripted(answers(), name="mine")
+    async def scenario() -> None:
+        mine = ScriptedProvider(answers(), name="mine")
         desk = Desk(Registry(first(FailureKind.REFUSED), second(), mine, fallbacks=("second",)))
         job = await desk.lease(make_request(config={"fallbacks": ["mine:m-2"]}))
         await desk.generate(job)
@@ -139,12 +139,12 @@ def test_the_jobs_own_fallbacks_go_before_those_of_the_settings() -> None:
         assert [provider for provider, _ in await outcomes(desk, job)] == ["first", "mine"]
         assert mine.calls[0].model == "m-2"
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("broken", [None, Unplannable(name="broken")])
-def test_a_fallback_that_cannot_be_called_is_passed_over(broken: Scripted | None) -> None:
-    async def story() -> None:
+def test_a_fallback_that_cannot_be_called_is_passed_over(broken: ScriptedProvider | None) -> None:
+    async def scenario() -> None:
         providers = [first(FailureKind.REFUSED), second(), *([broken] if broken else [])]
         desk = Desk(Registry(*providers, fallbacks=("broken", "second")))
         job = await desk.lease(make_request())
@@ -154,34 +154,34 @@ def test_a_fallback_that_cannot_be_called_is_passed_over(broken: Scripted | None
         assert [provider for provider, _ in await outcomes(desk, job)] == ["first", "second"]
         assert await credit(desk) == ("first: refused", "broken: configuration")
 
-    run(story())
+    run(scenario())
 
 
 def test_a_first_provider_that_cannot_be_called_leaves_it_to_its_fallback() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         desk = Desk(Registry(Unplannable(name="first"), second(), fallbacks=("second",)))
         view = await desk.generate(await desk.lease(make_request()))
 
         assert view.step is Step.CHECK
         assert await credit(desk) == ("first: configuration",)
 
-    run(story())
+    run(scenario())
 
 
 def test_a_broken_fallback_changes_nothing_for_a_job_that_would_wait() -> None:
     """With a quota used up the job is held, as it is without the fallback that can't be called."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         desk = Desk(Registry(first(FailureKind.QUOTA), fallbacks=("broken",)))
         _, view = await to_its_end(desk)
 
         assert (view.state, view.held_reason) == (JobState.SCHEDULED, HeldReason.LANE_PAUSED)
 
-    run(story())
+    run(scenario())
 
 
 def test_a_job_that_fails_names_the_fallbacks_that_could_not_be_called() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         desk = Desk(Registry(first(FailureKind.REFUSED), Unplannable(name="broken"), fallbacks=("broken", "nobody")))
         _, view = await to_its_end(desk)
 
@@ -190,11 +190,11 @@ def test_a_job_that_fails_names_the_fallbacks_that_could_not_be_called() -> None
         assert view.record.failure.kind is FailureKind.REFUSED
         assert "broken has no such lane; no provider 'nobody'" in view.record.failure.message
 
-    run(story())
+    run(scenario())
 
 
 def test_when_none_can_be_called_all_reasons_are_told() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         desk = Desk(Registry(Unplannable(name="first"), fallbacks=("nobody",)))
         job, view = await to_its_end(desk)
 
@@ -205,12 +205,12 @@ def test_when_none_can_be_called_all_reasons_are_told() -> None:
         assert view.record.failure.message == "first has no such lane; no provider 'nobody' is configured"
         assert await outcomes(desk, job) == []
 
-    run(story())
+    run(scenario())
 
 
 def test_under_a_ceiling_a_provider_without_a_price_is_passed_over() -> None:
-    async def story() -> None:
-        unpriced = Scripted(answers(), name="first", reserve_usd=None)
+    async def scenario() -> None:
+        unpriced = ScriptedProvider(answers(), name="first", reserve_usd=None)
         desk = Desk(Registry(unpriced, second(), fallbacks=("second",)))
         job = await desk.lease(make_request(), max_cost_usd=Decimal(1))
         await desk.generate(job)
@@ -218,11 +218,11 @@ def test_under_a_ceiling_a_provider_without_a_price_is_passed_over() -> None:
         assert unpriced.calls == []
         assert await credit(desk) == ("first: budget",)
 
-    run(story())
+    run(scenario())
 
 
 def test_people_are_told_who_answered_in_whose_place() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         desk = Desk(Registry(first(FailureKind.REFUSED), second(), fallbacks=("second",)))
         await desk.generate(await desk.lease(make_request()))
         (checked,) = await desk.ledger.lease(Step.CHECK, "w", LEASE, 1)
@@ -231,4 +231,4 @@ def test_people_are_told_who_answered_in_whose_place() -> None:
         warnings = postprocess(checked.request, checked.stored.prompt, checked.stored.completion).warnings
         assert "answered by the fallback second after first: refused" in warnings
 
-    run(story())
+    run(scenario())

@@ -18,24 +18,24 @@ from worker.ledger.memory import MemoryLedger
 def leased(**request: object) -> tuple[MemoryLedger, Leased]:
     ledger = MemoryLedger()
 
-    async def story() -> Leased:
+    async def scenario() -> Leased:
         await ledger.submit(make_batch(), [make_jobs(make_request(**request))])
         (job,) = await ledger.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
         return job
 
-    return ledger, asyncio.run(story())
+    return ledger, asyncio.run(scenario())
 
 
 def result(**changes: object) -> JobResult:
     ledger, job = leased(metadata={"ticket": 7})
     final = make_final(job, record=make_record(job, **changes))
 
-    async def story() -> JobResult:
+    async def scenario() -> JobResult:
         await ledger.finish([final])
         (view,) = await ledger.views([job.job_id])
         return result_of(view)
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
 def test_a_job_that_is_not_final_has_a_result_that_says_where_it_is() -> None:
@@ -51,12 +51,12 @@ def test_what_the_worker_publishes_is_what_the_ledger_answers_later() -> None:
     ledger, job = leased(metadata={"ticket": 7})
     final = make_final(job)
 
-    async def story() -> JobResult:
+    async def scenario() -> JobResult:
         await ledger.finish([final])
         (view,) = await ledger.views([job.job_id])
         return result_of(view)
 
-    assert result_of(view_of_final(job, final, datetime.now(UTC))) == asyncio.run(story())
+    assert result_of(view_of_final(job, final, datetime.now(UTC))) == asyncio.run(scenario())
 
 
 def test_the_compact_form_leaves_out_evidence_snapshot_and_timings() -> None:
@@ -113,7 +113,7 @@ def test_a_job_that_ended_without_a_worker_has_a_text(
 ) -> None:
     ledger = MemoryLedger()
 
-    async def story() -> JobResult:
+    async def scenario() -> JobResult:
         request = make_request(config=config, deadline=datetime.now(UTC) + timedelta(hours=1))
         receipt = await ledger.submit(make_batch(), [make_jobs(request)])
         if state is JobState.CANCELLED:
@@ -124,6 +124,6 @@ def test_a_job_that_ended_without_a_worker_has_a_text(
         (view,) = await ledger.views(receipt.job_ids)
         return result_of(view)
 
-    told = asyncio.run(story())
+    told = asyncio.run(scenario())
     assert told.state is state
     assert expected in told.response

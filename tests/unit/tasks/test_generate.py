@@ -38,7 +38,7 @@ from tasks.ports import (
 from tasks.prompting.experiments import Variants
 from tasks.prompting.sources.token_count import ESTIMATE, exact_counter
 from tests.builders import make_batch, make_completion, make_jobs, make_prompt, make_request, new_id
-from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
+from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.memory import MemoryLedger
 
@@ -98,8 +98,8 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def test_an_answer_is_stored_and_goes_to_its_check() -> None:
-    async def story() -> None:
-        desk = Desk(Registry(Scripted(answers())))
+    async def scenario() -> None:
+        desk = Desk(Registry(ScriptedProvider(answers())))
         job = await desk.lease(make_request())
         view = await desk.generate(job)
 
@@ -112,7 +112,7 @@ def test_an_answer_is_stored_and_goes_to_its_check() -> None:
         assert checked.stored.completion.text == "The desk opens at nine. [1]"
         assert {"queue", "prompt", "llm"} <= checked.stored.timing_ms.keys()
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("size", [1_000, BIG_REQUEST_BYTES])
@@ -126,19 +126,19 @@ def test_only_the_prompt_of_a_big_request_is_made_off_the_loop(monkeypatch: pyte
 
     monkeypatch.setattr(turns, "render", rendering)
 
-    async def story() -> None:
-        desk = Desk(Registry(Scripted(answers())))
+    async def scenario() -> None:
+        desk = Desk(Registry(ScriptedProvider(answers())))
         view = await desk.generate(await desk.lease(make_request(context=["a word " * (size // 7 + 1)])))
         assert view.step is Step.CHECK
 
-    run(story())
+    run(scenario())
 
     assert [thread is threading.main_thread() for thread in threads] == [size < BIG_REQUEST_BYTES]
 
 
 def test_an_attempt_heard_of_too_late_is_not_called_for() -> None:
-    async def story() -> None:
-        provider = Scripted(answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers())
         desk = Desk(Registry(provider), surely_held=False)
         job = await desk.lease(make_request(), max_cost_usd=Decimal(1))
         view = await desk.generate(job)
@@ -152,7 +152,7 @@ def test_an_attempt_heard_of_too_late_is_not_called_for() -> None:
         desk.surely_held = True
         assert (await desk.generate(await desk.lease_again())).step is Step.CHECK
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_an_attempt_heard_of_too_late_is_not_called_for() -> None:
     ],
 )
 def test_too_little_evidence_ends_without_a_call(request_: JobRequest, outcome: Outcome, reason: str) -> None:
-    async def story() -> None:
-        provider = Scripted(answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers())
         desk = Desk(Registry(provider))
         view = await desk.generate(await desk.lease(request_))
 
@@ -182,52 +182,52 @@ def test_too_little_evidence_ends_without_a_call(request_: JobRequest, outcome: 
         assert view.record.answer
         assert len(desk.finals) == 1
 
-    run(story())
+    run(scenario())
 
 
 def test_the_tokenizer_of_the_planned_model_counts_where_the_job_names_none() -> None:
     if exact_counter("gpt-6-luna") is None:
         pytest.skip("the extra tokens is not installed")
 
-    async def story() -> None:
+    async def scenario() -> None:
         counted = []
         for model in ("gpt-6-luna", "scripted-1"):
-            provider = Scripted(answers(), model=model)
+            provider = ScriptedProvider(answers(), model=model)
             request = make_request(context=("Figures 1 2 3 4 5. " * 60,), config={"max_context_tokens": 100})
             desk = Desk(Registry(provider))
             await desk.generate(await desk.lease(request))
             counted.append(provider.calls[0].prompt.snapshot.counted_by)
         assert counted == ["o200k_base", ESTIMATE]
 
-    run(story())
+    run(scenario())
 
 
 def test_versions_that_are_tried_are_drawn_by_job_and_recorded() -> None:
-    async def story() -> None:
-        provider = Scripted(answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers())
         desk = Desk(Registry(provider), shares={"grounded": {"1": 1.0}})
         await desk.generate(await desk.lease(make_request()))
         await desk.generate(await desk.lease(make_request(config={"prompt_version": "2"})))
         assert [call.prompt.version for call in provider.calls] == ["1", "2"]
 
-    run(story())
+    run(scenario())
 
 
 def test_a_callers_own_words_are_used_when_there_is_no_evidence() -> None:
-    async def story() -> None:
-        desk = Desk(Registry(Scripted(answers())))
+    async def scenario() -> None:
+        desk = Desk(Registry(ScriptedProvider(answers())))
         config = {"fallback_messages": {"no_evidence": "Please call us."}}
         view = await desk.generate(await desk.lease(make_request(context=(), config=config)))
 
         assert view.record is not None
         assert view.record.answer == "Please call us."
 
-    run(story())
+    run(scenario())
 
 
 def test_a_rate_limit_is_snoozed_and_spends_nothing() -> None:
-    async def story() -> None:
-        desk = Desk(Registry(Scripted(failing(FailureKind.RATE_LIMITED, retry_after_s=7.0))))
+    async def scenario() -> None:
+        desk = Desk(Registry(ScriptedProvider(failing(FailureKind.RATE_LIMITED, retry_after_s=7.0))))
         job = await desk.lease(make_request())
         view = await desk.generate(job)
 
@@ -238,12 +238,12 @@ def test_a_rate_limit_is_snoozed_and_spends_nothing() -> None:
         desk.ledger.advance(timedelta(seconds=1))
         assert await desk.ledger.promote(10) == 1
 
-    run(story())
+    run(scenario())
 
 
 def test_attempts_are_spent_to_the_last_and_all_are_kept() -> None:
-    async def story() -> None:
-        desk = Desk(Registry(Scripted(failing(FailureKind.BAD_ANSWER))))
+    async def scenario() -> None:
+        desk = Desk(Registry(ScriptedProvider(failing(FailureKind.BAD_ANSWER))))
         job = await desk.lease(make_request(config={"max_attempts": 3}))
         view = await desk.generate(job)
         while view.state is JobState.SCHEDULED:
@@ -258,12 +258,12 @@ def test_attempts_are_spent_to_the_last_and_all_are_kept() -> None:
         assert view.record.failure is not None
         assert view.record.failure.kind is FailureKind.BAD_ANSWER
 
-    run(story())
+    run(scenario())
 
 
 def test_no_answer_in_time_is_an_unknown_outcome_charged_at_worst_case() -> None:
-    async def story() -> None:
-        desk = Desk(Registry(Scripted(hangs, reserve_usd=Decimal("0.05"))))
+    async def scenario() -> None:
+        desk = Desk(Registry(ScriptedProvider(hangs, reserve_usd=Decimal("0.05"))))
         job = await desk.lease(make_request(config={"timeout_s": 0.01}), max_cost_usd=Decimal(1))
         view = await desk.generate(job)
 
@@ -272,13 +272,13 @@ def test_no_answer_in_time_is_an_unknown_outcome_charged_at_worst_case() -> None
         status = await desk.ledger.batch_status(job.batch_id)
         assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.05"))
 
-    run(story())
+    run(scenario())
 
 
 def test_a_broken_answer_is_charged_as_reserved_and_a_refused_call_costs_nothing() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         acts = (failing(FailureKind.BAD_ANSWER), failing(FailureKind.RATE_LIMITED))
-        desk = Desk(Registry(Scripted(*acts, reserve_usd=Decimal("0.05"))))
+        desk = Desk(Registry(ScriptedProvider(*acts, reserve_usd=Decimal("0.05"))))
         job = await desk.lease(make_request(), max_cost_usd=Decimal(1))
         await desk.generate(job)
         desk.ledger.advance(timedelta(minutes=10))
@@ -288,23 +288,23 @@ def test_a_broken_answer_is_charged_as_reserved_and_a_refused_call_costs_nothing
         status = await desk.ledger.batch_status(job.batch_id)
         assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.05"))
 
-    run(story())
+    run(scenario())
 
 
 def test_an_unknown_outcome_can_be_held_for_a_person() -> None:
-    async def story() -> None:
-        desk = Desk(Registry(Scripted(failing(FailureKind.UNKNOWN_OUTCOME))), RetryPolicy(hold_unknown=True))
+    async def scenario() -> None:
+        desk = Desk(Registry(ScriptedProvider(failing(FailureKind.UNKNOWN_OUTCOME))), RetryPolicy(hold_unknown=True))
         view = await desk.generate(await desk.lease(make_request()))
 
         assert (view.state, view.held_reason) == (JobState.SCHEDULED, HeldReason.UNKNOWN_OUTCOME)
 
-    run(story())
+    run(scenario())
 
 
 def test_the_next_provider_is_called_when_the_first_refuses_for_good() -> None:
-    async def story() -> None:
-        first = Scripted(failing(FailureKind.NOT_FOUND), name="first")
-        second = Scripted(answers(), name="second")
+    async def scenario() -> None:
+        first = ScriptedProvider(failing(FailureKind.NOT_FOUND), name="first")
+        second = ScriptedProvider(answers(), name="second")
         desk = Desk(Registry(first, second))
         job = await desk.lease(make_request(config={"fallbacks": ["second:big-2"]}))
         view = await desk.generate(job)
@@ -313,12 +313,12 @@ def test_the_next_provider_is_called_when_the_first_refuses_for_good() -> None:
         assert await desk.attempts(job) == [("error:not_found", True), ("ok", False)]
         assert second.calls[0].model == "big-2"
 
-    run(story())
+    run(scenario())
 
 
 def test_an_unknown_provider_fails_the_job_without_an_attempt() -> None:
-    async def story() -> None:
-        desk = Desk(Registry(Scripted(answers())))
+    async def scenario() -> None:
+        desk = Desk(Registry(ScriptedProvider(answers())))
         job = await desk.lease(make_request(config={"provider": "nobody"}))
         view = await desk.generate(job)
 
@@ -328,24 +328,24 @@ def test_an_unknown_provider_fails_the_job_without_an_attempt() -> None:
         assert view.record.failure.kind is FailureKind.CONFIGURATION
         assert await desk.attempts(job) == []
 
-    run(story())
+    run(scenario())
 
 
 def test_a_defect_fails_its_job_and_names_the_exception() -> None:
-    async def story() -> None:
-        desk = Desk(Registry(Scripted(raises(ZeroDivisionError("oops")))))
+    async def scenario() -> None:
+        desk = Desk(Registry(ScriptedProvider(raises(ZeroDivisionError("oops")))))
         view = await desk.generate(await desk.lease(make_request(config={"max_attempts": 1})))
 
         assert view.state is JobState.FAILED
         assert view.record is not None
         assert "ZeroDivisionError: oops" in (view.record.error_message or "")
 
-    run(story())
+    run(scenario())
 
 
 def test_without_budget_no_call_is_made_and_the_job_is_held() -> None:
-    async def story() -> None:
-        provider = Scripted(answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers())
         desk = Desk(Registry(provider))
         job = await desk.lease(make_request(), max_cost_usd=Decimal("0.001"))
         view = await desk.generate(job)
@@ -355,13 +355,13 @@ def test_without_budget_no_call_is_made_and_the_job_is_held() -> None:
         await desk.ledger.set_budget(job.batch_id, Decimal(1), "ada")
         assert (await desk.view(job)).state is JobState.AVAILABLE
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize(("ceiling", "state"), [(None, JobState.AVAILABLE), (Decimal(1), JobState.FAILED)])
 def test_an_unknown_price_is_not_called_under_a_ceiling(ceiling: Decimal | None, state: JobState) -> None:
-    async def story() -> None:
-        provider = Scripted(answers(), reserve_usd=None)
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers(), reserve_usd=None)
         desk = Desk(Registry(provider))
         view = await desk.generate(await desk.lease(make_request(), max_cost_usd=ceiling))
 
@@ -373,12 +373,12 @@ def test_an_unknown_price_is_not_called_under_a_ceiling(ceiling: Decimal | None,
             assert view.record.failure.kind is FailureKind.BUDGET
             assert "price of model" in view.record.failure.message
 
-    run(story())
+    run(scenario())
 
 
 def test_a_ledger_that_is_away_for_a_moment_fails_no_job_and_loses_no_paid_answer() -> None:
-    async def story() -> None:
-        provider = Scripted(answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers())
         desk = Desk(Registry(provider))
         job = await desk.lease(make_request())
 
@@ -394,12 +394,12 @@ def test_a_ledger_that_is_away_for_a_moment_fails_no_job_and_loses_no_paid_answe
         desk.ledger.advance(LEASE * 2)
         assert await desk.ledger.rescue(10, None) == [job.job_id]
 
-    run(story())
+    run(scenario())
 
 
 def test_a_call_cut_off_closes_as_unknown_and_the_job_is_free_again() -> None:
-    async def story() -> None:
-        provider = Scripted(hangs, answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(hangs, answers())
         desk = Desk(Registry(provider))
         job = await desk.lease(make_request())
         work = asyncio.create_task(desk.generate(job))
@@ -412,12 +412,12 @@ def test_a_call_cut_off_closes_as_unknown_and_the_job_is_free_again() -> None:
         assert await desk.attempts(job) == [("unknown", False)]
         assert (await desk.generate(await desk.lease_again())).step is Step.CHECK
 
-    run(story())
+    run(scenario())
 
 
 def test_a_stop_while_the_attempt_is_written_leaves_nothing_open_and_costs_nothing() -> None:
-    async def story() -> None:
-        provider = Scripted(answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers())
         desk = Desk(Registry(provider))
         job = await desk.lease(make_request(), max_cost_usd=Decimal(1))
         work = asyncio.create_task(desk.generate(job))
@@ -432,15 +432,15 @@ def test_a_stop_while_the_attempt_is_written_leaves_nothing_open_and_costs_nothi
         status = await desk.ledger.batch_status(job.batch_id)
         assert (status.reserved_usd, status.spent_usd) == (0, 0)
 
-    run(story())
+    run(scenario())
 
 
 def test_an_answer_that_came_late_is_not_paid_for_again() -> None:
-    async def story() -> None:
-        provider = Scripted(answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers())
         desk = Desk(Registry(provider))
         first = await desk.lease(make_request())
-        slow = Desk(Registry(Scripted(answers())), ledger=desk.ledger)
+        slow = Desk(Registry(ScriptedProvider(answers())), ledger=desk.ledger)
         desk.ledger.advance(LEASE * 2)
         await desk.ledger.rescue(10, None)
         # The worker that lost its lease was refused its attempt; one that had opened it stores its answer late.
@@ -452,12 +452,12 @@ def test_an_answer_that_came_late_is_not_paid_for_again() -> None:
         await desk.generate(job)
         assert len(provider.calls) == 1
 
-    run(story())
+    run(scenario())
 
 
 def test_a_job_that_takes_its_worker_down_again_and_again_fails_some_time() -> None:
-    async def story() -> None:
-        provider = Scripted(hangs)
+    async def scenario() -> None:
+        provider = ScriptedProvider(hangs)
         desk = Desk(Registry(provider))
         await desk.ledger.submit(make_batch(), [make_jobs(make_request())])
         for _ in range(MAX_UNKNOWN):
@@ -472,7 +472,7 @@ def test_a_job_that_takes_its_worker_down_again_and_again_fails_some_time() -> N
         assert view.state is JobState.FAILED
         assert len(provider.calls) == MAX_UNKNOWN
 
-    run(story())
+    run(scenario())
 
 
 class Refusing(Unlimited):
@@ -506,8 +506,8 @@ class Refusing(Unlimited):
 def test_a_job_that_may_not_be_called_for_waits_without_an_attempt(
     why: DenyReason, held: HeldReason | None, event: str | None
 ) -> None:
-    async def story() -> None:
-        provider = Scripted(answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers())
         desk = Desk(Registry(provider), limits=Refusing(scripted=Denied(why, timedelta(seconds=30))))
         job = await desk.lease(make_request())
         view = await desk.generate(job)
@@ -531,7 +531,7 @@ def test_a_job_that_may_not_be_called_for_waits_without_an_attempt(
             assert checking.stored is not None
             assert checking.stored.timing_ms["limiter_wait"] == pytest.approx(30_000, abs=500)
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -540,8 +540,8 @@ def test_a_job_that_may_not_be_called_for_waits_without_an_attempt(
 def test_fallbacks_are_called_for_a_provider_that_is_down_not_for_one_that_is_busy(
     why: DenyReason, called: int
 ) -> None:
-    async def story() -> None:
-        first, second = Scripted(answers(), name="first"), Scripted(answers(), name="second")
+    async def scenario() -> None:
+        first, second = ScriptedProvider(answers(), name="first"), ScriptedProvider(answers(), name="second")
         limits = Refusing(first=Denied(why, timedelta(seconds=30)))
         desk = Desk(Registry(first, second), limits=limits)
         await desk.generate(await desk.lease(make_request(config={"fallbacks": ["second"]})))
@@ -549,14 +549,14 @@ def test_fallbacks_are_called_for_a_provider_that_is_down_not_for_one_that_is_bu
         assert (len(first.calls), len(second.calls)) == (0, called)
         assert limits.told == ["answered second"] * called
 
-    run(story())
+    run(scenario())
 
 
 def test_the_limits_are_told_what_became_of_each_permit() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         limits = Refusing()
         acts = [failing(FailureKind.OVERLOADED), answers()]
-        desk = Desk(Registry(Scripted(*acts)), limits=limits)
+        desk = Desk(Registry(ScriptedProvider(*acts)), limits=limits)
         job = await desk.lease(make_request())
         await desk.generate(job)
         desk.ledger.advance(timedelta(hours=1))
@@ -568,4 +568,4 @@ def test_the_limits_are_told_what_became_of_each_permit() -> None:
 
         assert limits.told == ["failed scripted overloaded", "answered scripted", "unused scripted"]
 
-    run(story())
+    run(scenario())

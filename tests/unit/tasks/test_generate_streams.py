@@ -14,7 +14,7 @@ from schemas.states import JobState, Step
 from tasks.errors import ProviderError, Unstorable
 from tasks.ports import Answered, Call, ClosedAttempt, FinalJob, Leased, NewAttempt
 from tests.builders import make_completion, make_request
-from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
+from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
 from tests.unit.tasks.test_generate import Desk
 from worker.ledger.memory import MemoryLedger
 
@@ -41,7 +41,7 @@ class Told:
         self.heard.append(final.state.value)
 
 
-class Streamed(Scripted):
+class Streamed(ScriptedProvider):
     """Tells its listener some words before each act."""
 
     async def call(self, call: Call, listener: Any = None) -> Answered:
@@ -74,7 +74,7 @@ PART = (False, "interrupted", "data: The desk ")
 
 @pytest.mark.parametrize("kind", [FailureKind.UNKNOWN_OUTCOME, FailureKind.BAD_ANSWER])
 def test_a_broken_stream_is_an_attempt_with_its_part_and_the_next_one_starts_anew(kind: FailureKind) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         told = Told()
         desk = Desk(Registry(Streamed(raises(ProviderError(kind, "broke off")), answers())), tokens=told)
         job = await desk.lease(STREAMED)
@@ -89,11 +89,11 @@ def test_a_broken_stream_is_an_attempt_with_its_part_and_the_next_one_starts_ane
         assert [won for won, *_ in await left(desk, job)] == [False, True]
         assert told.heard == ["start 1", "The ", "desk ", "broken", "start 2", "The ", "desk ", "end"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_part_of_a_call_that_is_cut_off_is_kept() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         told, hanging = Told(), asyncio.Event()
         provider = Streamed(hangs_at(hanging))
         desk = Desk(Registry(provider), tokens=told)
@@ -107,17 +107,17 @@ def test_the_part_of_a_call_that_is_cut_off_is_kept() -> None:
         assert await left(desk, job) == [PART]
         assert told.heard == ["start 1", "The ", "desk ", "broken"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_part_of_a_call_that_took_too_long_is_kept() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         desk = Desk(Registry(Streamed(hangs_at(asyncio.Event()))))
         job = await desk.lease(make_request(config={"stream": True, "timeout_s": 0.05}))
         await desk.generate(job)
         assert await left(desk, job) == [PART]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 class Narrow(MemoryLedger):
@@ -133,7 +133,7 @@ class Narrow(MemoryLedger):
 
 
 def test_a_part_that_can_not_be_kept_fails_nothing() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         failing = Streamed(raises(ProviderError(FailureKind.UNKNOWN_OUTCOME, "broke off")))
         desk = Desk(Registry(failing), ledger=Narrow())
         job = await desk.lease(STREAMED)
@@ -142,14 +142,14 @@ def test_a_part_that_can_not_be_kept_fails_nothing() -> None:
         assert await left(desk, job) == []
         assert [outcome for outcome, _ in await desk.attempts(job)] == ["unknown"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_job_that_does_not_stream_tells_nobody() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         told = Told()
         desk = Desk(Registry(Streamed(answers())), tokens=told)
         await desk.generate(await desk.lease(make_request()))
         assert told.heard == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -25,22 +25,22 @@ from tasks.grounding.judge import JudgeWeights, key_of
 from tasks.grounding.judge.call import Judging
 from tasks.ports import Advance, Answered, CachedVerdict, Call, JobView, Leased, NewBatch, Purpose, VerdictQuery
 from tests.builders import closed_ok, make_attempt, make_batch, make_jobs, make_prompt, new_id
-from tests.court import (
+from tests.judge_harness import (
     LEASE,
     PARAPHRASE,
     QUOTE,
     SOURCE,
     WRONG,
-    Court,
+    JudgeHarness,
     claims_of,
-    court,
-    given_answer,
     grounding_of,
+    judge_harness,
     run,
-    says,
+    supplied_answer,
     verdict,
+    verdicts_reply,
 )
-from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
+from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
 from worker.cli.judged import judged_rows
 from worker.ledger.journal import LedgerJournal
 
@@ -51,24 +51,24 @@ LATE = "Lorries bring the morning edition to the valley while people sleep."
 NEVER = raises(AssertionError("asked again"))
 
 
-async def judged(whole: Court, *requests: JobRequest, batch: NewBatch | None = None) -> list[JobView]:
+async def judged(harness: JudgeHarness, *requests: JobRequest, batch: NewBatch | None = None) -> list[JobView]:
     """Check a batch job by job, each with a journal and a judging of its own, as if by another process."""
     batch = batch or make_batch()
-    await whole.ledger.submit(batch, [make_jobs(*requests, tenant=batch.tenant)])
-    return await checked(whole, batch.id)
+    await harness.ledger.submit(batch, [make_jobs(*requests, tenant=batch.tenant)])
+    return await checked(harness, batch.id)
 
 
-async def checked(whole: Court, batch_id: UUID) -> list[JobView]:
+async def checked(harness: JudgeHarness, batch_id: UUID) -> list[JobView]:
     """Check what is open of a batch; returns all of its jobs."""
-    await whole.ledger.promote(10)
-    while jobs := await whole.ledger.lease(Step.CHECK, "w", LEASE, 1):
-        await whole.check(jobs[0])
-    return [view async for view in whole.ledger.batch_views(batch_id)]
+    await harness.ledger.promote(10)
+    while jobs := await harness.ledger.lease(Step.CHECK, "w", LEASE, 1):
+        await harness.check(jobs[0])
+    return [view async for view in harness.ledger.batch_views(batch_id)]
 
 
-def asked_about(whole: Court) -> list[int]:
+def asked_about(harness: JudgeHarness) -> list[int]:
     """How many statements each call was about."""
-    return [len(call.prompt.pairs) for call in whole.judge.calls]
+    return [len(call.prompt.pairs) for call in harness.judge.calls]
 
 
 def words(view: JobView, claim: Claim) -> str:
@@ -80,14 +80,14 @@ def words(view: JobView, claim: Claim) -> str:
 
 
 def test_equal_claims_with_equal_evidence_are_one_call_and_the_record_says_whose() -> None:
-    async def story() -> None:
-        whole = court(says(YES), NEVER)
-        views = await judged(whole, *[given_answer(PARAPHRASE)] * 3)
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(YES), NEVER)
+        views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 3)
         first, *others = views
 
         (claim,) = claims_of(first)
         assert claim.reused_from is None
-        ((attempt),) = (await whole.ledger.job_detail(first.job_id)).attempts
+        ((attempt),) = (await harness.ledger.job_detail(first.job_id)).attempts
         for view in others:
             (same,) = claims_of(view)
             assert same.reused_from is not None
@@ -96,7 +96,7 @@ def test_equal_claims_with_equal_evidence_are_one_call_and_the_record_says_whose
             assert same.model_copy(update={"reused_from": None}) == claim
             assert words(view, same) == QUOTE
             assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, Decimal(0))
-            assert (await whole.ledger.job_detail(view.job_id)).attempts == ()
+            assert (await harness.ledger.job_detail(view.job_id)).attempts == ()
             assert grounding_of(view).checkers == grounding_of(first).checkers
             assert grounding_of(view).failed_checkers == {}
         rows = [row for view in views for row in judged_rows(view)]
@@ -104,23 +104,27 @@ def test_equal_claims_with_equal_evidence_are_one_call_and_the_record_says_whose
         assert {(row["judge"], row["verdict"], *row["evidence"][:1]) for row in rows} == {
             ("scripted:scripted-1 by _judge@1", "supported", QUOTE)
         }
-        assert whole.judge.calls[1:] == []
+        assert harness.judge.calls[1:] == []
 
-    run(story())
+    run(scenario())
 
 
 def test_what_overlaps_in_part_is_asked_about_in_part() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         # The second answer begins with what is new: its number in the question is another than in the first one.
-        whole = court(says(YES, verdict(2, "contradicted", "The editor in chief is Ann Lee")), says(YES), NEVER)
+        harness = judge_harness(
+            verdicts_reply(YES, verdict(2, "contradicted", "The editor in chief is Ann Lee")),
+            verdicts_reply(YES),
+            NEVER,
+        )
         first, second, third = await judged(
-            whole,
-            given_answer(PARAPHRASE, WRONG),
-            given_answer(LATE, PARAPHRASE, WRONG),
-            given_answer(WRONG, LATE),
+            harness,
+            supplied_answer(PARAPHRASE, WRONG),
+            supplied_answer(LATE, PARAPHRASE, WRONG),
+            supplied_answer(WRONG, LATE),
         )
 
-        assert asked_about(whole) == [2, 1]
+        assert asked_about(harness) == [2, 1]
         assert [claim.verdict for claim in claims_of(second)] == [
             Verdict.SUPPORTED,
             Verdict.SUPPORTED,
@@ -142,32 +146,32 @@ def test_what_overlaps_in_part_is_asked_about_in_part() -> None:
         ]
         assert [view.cost_usd for view in (first, second, third)] == [Decimal("0.002"), Decimal("0.002"), Decimal(0)]
 
-    run(story())
+    run(scenario())
 
 
 def test_the_same_words_elsewhere_in_other_sources_are_the_same_evidence() -> None:
-    async def story() -> None:
-        whole = court(says(YES), NEVER)
-        moved = given_answer(PARAPHRASE)
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(YES), NEVER)
+        moved = supplied_answer(PARAPHRASE)
         sources = ({"content": "Nothing to see here, move along."}, {"content": SOURCE})
         moved = JobRequest(**{**moved.model_dump(), "context": sources})
-        _, second = await judged(whole, given_answer(PARAPHRASE), moved)
+        _, second = await judged(harness, supplied_answer(PARAPHRASE), moved)
 
         (claim,) = claims_of(second)
         assert (claim.evidence[0].source_index, words(second, claim)) == (1, QUOTE)
 
-    run(story())
+    run(scenario())
 
 
 def test_a_claim_that_stands_twice_in_an_answer_is_asked_about_once() -> None:
-    async def story() -> None:
-        whole = court(says(YES))
-        (view,) = await judged(whole, given_answer(PARAPHRASE, PARAPHRASE))
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(YES))
+        (view,) = await judged(harness, supplied_answer(PARAPHRASE, PARAPHRASE))
 
-        assert asked_about(whole) == [1]
+        assert asked_about(harness) == [1]
         assert [(claim.verdict, claim.reused_from) for claim in claims_of(view)] == [(Verdict.SUPPORTED, None)] * 2
 
-    run(story())
+    run(scenario())
 
 
 def test_what_is_known_counts_where_the_call_about_the_rest_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,9 +180,9 @@ def test_what_is_known_counts_where_the_call_about_the_rest_fails(monkeypatch: p
     )
     monkeypatch.setitem(WEIGHTS, fitted.source, fitted)
 
-    async def story() -> None:
-        whole = court(says(YES), raises(ProviderError(FailureKind.AUTHENTICATION, "bad key")))
-        first, second = await judged(whole, given_answer(PARAPHRASE), given_answer(PARAPHRASE, WRONG))
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(YES), raises(ProviderError(FailureKind.AUTHENTICATION, "bad key")))
+        first, second = await judged(harness, supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG))
 
         known, unknown = claims_of(second)
         assert (known.verdict, known.score) == (Verdict.SUPPORTED, claims_of(first)[0].score)
@@ -187,16 +191,16 @@ def test_what_is_known_counts_where_the_call_about_the_rest_fails(monkeypatch: p
         assert grounding_of(second).checkers["judge"].startswith("scripted:scripted-1 by _judge@1")
         assert second.outcome is Outcome.PARTIAL
 
-    run(story())
+    run(scenario())
 
 
 # ---- of a judge that gives probabilities -----------------------------------------------------------------------
 
 
-def decider(*given_: Sequence[float]) -> Court:
+def decider(*given_: Sequence[float]) -> JudgeHarness:
     """A judge that gives these probabilities, a call each."""
-    return Court(
-        Scripted(
+    return JudgeHarness(
+        ScriptedProvider(
             *(
                 answers(json.dumps({"answers": [{"question": n, "probability": one} for n, one in enumerate(call, 1)]}))
                 for call in given_
@@ -207,17 +211,17 @@ def decider(*given_: Sequence[float]) -> Court:
 
 
 def test_a_probability_is_heard_again_with_the_same_passages_and_only_the_rest_is_asked() -> None:
-    async def story() -> None:
-        whole = decider([0.9], [0.2])
+    async def scenario() -> None:
+        harness = decider([0.9], [0.2])
         first, same, more, last = await judged(
-            whole,
-            given_answer(PARAPHRASE),
-            given_answer(PARAPHRASE),
-            given_answer(PARAPHRASE, LATE),
-            given_answer(LATE),
+            harness,
+            supplied_answer(PARAPHRASE),
+            supplied_answer(PARAPHRASE),
+            supplied_answer(PARAPHRASE, LATE),
+            supplied_answer(LATE),
         )
 
-        assert [len(call.prompt.snapshot.questions) for call in whole.judge.calls] == [1, 1]
+        assert [len(call.prompt.snapshot.questions) for call in harness.judge.calls] == [1, 1]
         word = claims_of(first)[0].judge
         assert word is not None
         assert word.probability == 0.9
@@ -236,31 +240,31 @@ def test_a_probability_is_heard_again_with_the_same_passages_and_only_the_rest_i
         assert late.judge is not None
         assert late.judge.probability == 0.2
 
-    run(story())
+    run(scenario())
 
 
 def test_a_probability_that_may_rest_on_other_passages_is_asked_for_again() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         far = " ".join(f"Sentence number {number} says very little of anything." for number in range(60))
         context = ({"content": SOURCE}, {"content": f"{far} The harbour ferry is called Old Tom by everyone."})
         first, second = (
-            JobRequest(**{**given_answer(*claims).model_dump(), "context": context})
+            JobRequest(**{**supplied_answer(*claims).model_dump(), "context": context})
             for claims in ((PARAPHRASE, "A boat in the harbour has the name Tom."), (PARAPHRASE,))
         )
-        whole = decider([0.9, 0.4], [0.7])
-        _, view = await judged(whole, first, second)
+        harness = decider([0.9, 0.4], [0.7])
+        _, view = await judged(harness, first, second)
 
-        assert asked_about(whole) == [2, 1]
+        assert asked_about(harness) == [2, 1]
         assert claims_of(view)[0].reused_from is None
 
-    run(story())
+    run(scenario())
 
 
 # ---- what is not -----------------------------------------------------------------------------------------------
 
 
 def other(**changes: Any) -> JobRequest:
-    request = given_answer(PARAPHRASE)
+    request = supplied_answer(PARAPHRASE)
     return JobRequest(**{**request.model_dump(), **changes})
 
 
@@ -270,39 +274,39 @@ def other(**changes: Any) -> JobRequest:
         other(context=({"content": SOURCE.replace("at four", "at five")},)),
         other(context=({"content": SOURCE, "title": "Fairy tales"},)),
         other(response=PARAPHRASE.replace("villages", "hamlets")),
-        given_answer(PARAPHRASE, judge="scripted:scripted-2"),
+        supplied_answer(PARAPHRASE, judge="scripted:scripted-2"),
     ],
     ids=["other evidence", "other title", "other claim", "other judge"],
 )
 def test_whatever_a_judge_would_read_otherwise_is_asked(second: JobRequest) -> None:
-    async def story() -> None:
-        whole = court(says(YES))
-        _, view = await judged(whole, given_answer(PARAPHRASE), second)
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(YES))
+        _, view = await judged(harness, supplied_answer(PARAPHRASE), second)
 
-        assert asked_about(whole) == [1, 1]
+        assert asked_about(harness) == [1, 1]
         assert [claim.reused_from for claim in claims_of(view)] == [None]
 
-    run(story())
+    run(scenario())
 
 
 def test_neither_batches_nor_tenants_hear_of_each_other() -> None:
-    async def story() -> None:
-        whole = court(says(YES))
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(YES))
         for batch in (make_batch(), make_batch(), make_batch("other tenant")):
-            await judged(whole, given_answer(PARAPHRASE), batch=batch)
+            await judged(harness, supplied_answer(PARAPHRASE), batch=batch)
 
-        assert asked_about(whole) == [1, 1, 1]
+        assert asked_about(harness) == [1, 1, 1]
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
     "act",
     [
-        says(),
-        says(verdict(2, "unsupported")),
-        says(verdict(1, "supported", "these words stand nowhere")),
-        says(YES, NO),
+        verdicts_reply(),
+        verdicts_reply(verdict(2, "unsupported")),
+        verdicts_reply(verdict(1, "supported", "these words stand nowhere")),
+        verdicts_reply(YES, NO),
         answers("{"),
         answers("no", finish_reason=FinishReason.REFUSAL, refusal="not me"),
         raises(ProviderError(FailureKind.AUTHENTICATION, "bad key")),
@@ -310,37 +314,40 @@ def test_neither_batches_nor_tenants_hear_of_each_other() -> None:
     ids=["nothing", "left out", "lie", "twice", "garbled", "refused", "failed"],
 )
 def test_what_does_not_count_is_not_remembered(act: Act) -> None:
-    async def story() -> None:
-        whole = court(act, says(YES), NEVER)
-        views = await judged(whole, *[given_answer(PARAPHRASE)] * 3)
+    async def scenario() -> None:
+        harness = judge_harness(act, verdicts_reply(YES), NEVER)
+        views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 3)
 
         assert [claims_of(view)[0].verdict for view in views] == [
             Verdict.UNCHECKED,
             Verdict.SUPPORTED,
             Verdict.SUPPORTED,
         ]
-        assert len(whole.judge.calls) == 2
+        assert len(harness.judge.calls) == 2
 
-    run(story())
+    run(scenario())
 
 
 def test_a_quote_from_what_another_claim_brought_along_counts_there_alone() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         far = " ".join(f"Sentence number {number} says very little of anything." for number in range(60))
         context = ({"content": SOURCE}, {"content": f"{far} The harbour ferry is called Old Tom by everyone."})
         first = JobRequest(
-            **{**given_answer(PARAPHRASE, "A boat in the harbour has the name Tom.").model_dump(), "context": context}
+            **{
+                **supplied_answer(PARAPHRASE, "A boat in the harbour has the name Tom.").model_dump(),
+                "context": context,
+            }
         )
-        second = JobRequest(**{**given_answer(PARAPHRASE).model_dump(), "context": context})
+        second = JobRequest(**{**supplied_answer(PARAPHRASE).model_dump(), "context": context})
         elsewhere = verdict(1, "supported", "The harbour ferry is called Old Tom", passage=2)
-        whole = court(says(elsewhere, verdict(2, "unsupported")), says(YES))
-        one, two = await judged(whole, first, second)
+        harness = judge_harness(verdicts_reply(elsewhere, verdict(2, "unsupported")), verdicts_reply(YES))
+        one, two = await judged(harness, first, second)
 
         assert claims_of(one)[0].evidence[0].source_index == 1
-        assert asked_about(whole) == [2, 1]
+        assert asked_about(harness) == [2, 1]
         assert claims_of(two)[0].evidence[0].source_index == 0
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -352,36 +359,36 @@ def test_a_ledger_that_can_t_tell_is_as_if_nothing_was_heard(
     async def fails(*_: object) -> None:
         raise error
 
-    async def story() -> None:
-        whole = court(says(YES))
-        monkeypatch.setattr(whole.ledger, verb, fails)
-        views = await judged(whole, *[given_answer(PARAPHRASE)] * 2)
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(YES))
+        monkeypatch.setattr(harness.ledger, verb, fails)
+        views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 2)
 
         assert [view.outcome for view in views] == [Outcome.ANSWERED] * 2
-        assert asked_about(whole) == [1, 1]
+        assert asked_about(harness) == [1, 1]
 
-    run(story())
+    run(scenario())
 
 
 # ---- at the same time ------------------------------------------------------------------------------------------
 
 
-async def at_once(whole: Court, *requests: JobRequest) -> list[JobView]:
+async def at_once(harness: JudgeHarness, *requests: JobRequest) -> list[JobView]:
     """Check a batch in one process, all jobs at the same time."""
     batch = make_batch()
-    await whole.ledger.submit(batch, [make_jobs(*requests)])
-    async with one_process(whole) as step:
-        jobs = await whole.ledger.lease(Step.CHECK, "w", LEASE, len(requests))
+    await harness.ledger.submit(batch, [make_jobs(*requests)])
+    async with one_process(harness) as step:
+        jobs = await harness.ledger.lease(Step.CHECK, "w", LEASE, len(requests))
         await asyncio.gather(*map(step.run, jobs))
-    return [view async for view in whole.ledger.batch_views(batch.id)]
+    return [view async for view in harness.ledger.batch_views(batch.id)]
 
 
 @asynccontextmanager
-async def one_process(whole: Court) -> AsyncIterator[Check]:
-    journal = LedgerJournal(whole.ledger)
-    judging = Judging(whole.ledger, journal, Registry(whole.judge), RetryPolicy(), lambda: 0.5)
+async def one_process(harness: JudgeHarness) -> AsyncIterator[Check]:
+    journal = LedgerJournal(harness.ledger)
+    judging = Judging(harness.ledger, journal, Registry(harness.judge), RetryPolicy(), lambda: 0.5)
     with ThreadPoolExecutor(1) as cpu:
-        yield Check(whole.ledger, journal, cpu, lambda *_: None, judging)
+        yield Check(harness.ledger, journal, cpu, lambda *_: None, judging)
     await journal.close()
 
 
@@ -397,70 +404,70 @@ def slowly(act: Act) -> Act:
 
 
 def test_who_asks_at_the_same_time_in_one_process_waits_for_the_first() -> None:
-    async def story() -> None:
-        whole = court(slowly(says(YES)), NEVER)
-        views = await at_once(whole, *[given_answer(PARAPHRASE)] * 20)
+    async def scenario() -> None:
+        harness = judge_harness(slowly(verdicts_reply(YES)), NEVER)
+        views = await at_once(harness, *[supplied_answer(PARAPHRASE)] * 20)
 
         assert {claims_of(view)[0].verdict for view in views} == {Verdict.SUPPORTED}
-        assert asked_about(whole) == [1]
+        assert asked_about(harness) == [1]
         assert sum(claims_of(view)[0].reused_from is None for view in views) == 1
 
-    run(story())
+    run(scenario())
 
 
 def test_those_who_waited_for_one_claim_wait_for_the_first_who_asks_about_the_next() -> None:
-    async def story() -> None:
-        whole = court(slowly(says(YES)), slowly(says(YES)), NEVER)
-        views = await at_once(whole, *[given_answer(PARAPHRASE)] * 3, *[given_answer(PARAPHRASE, LATE)] * 10)
+    async def scenario() -> None:
+        harness = judge_harness(slowly(verdicts_reply(YES)), slowly(verdicts_reply(YES)), NEVER)
+        views = await at_once(harness, *[supplied_answer(PARAPHRASE)] * 3, *[supplied_answer(PARAPHRASE, LATE)] * 10)
 
         assert {claim.verdict for view in views for claim in claims_of(view)} == {Verdict.SUPPORTED}
-        assert asked_about(whole) == [1, 1]
+        assert asked_about(harness) == [1, 1]
 
-    run(story())
+    run(scenario())
 
 
 def test_nobody_waits_twice_for_a_word_that_does_not_come() -> None:
-    async def story() -> None:
-        whole = court(slowly(says()), says(YES))
-        views = await at_once(whole, *[given_answer(PARAPHRASE)] * 5)
+    async def scenario() -> None:
+        harness = judge_harness(slowly(verdicts_reply()), verdicts_reply(YES))
+        views = await at_once(harness, *[supplied_answer(PARAPHRASE)] * 5)
 
         assert sorted(claims_of(view)[0].verdict.value for view in views) == ["supported"] * 4 + ["unchecked"]
 
-    run(story())
+    run(scenario())
 
 
 def test_questions_that_overlap_in_a_ring_do_not_wait_for_each_other_for_ever() -> None:
-    async def story() -> None:
-        whole = court(slowly(says(YES, verdict(2, "unsupported"))))
+    async def scenario() -> None:
+        harness = judge_harness(slowly(verdicts_reply(YES, verdict(2, "unsupported"))))
         ring = (PARAPHRASE, LATE), (LATE, WRONG), (WRONG, PARAPHRASE)
-        views = await at_once(whole, *(given_answer(*claims) for claims in ring))
+        views = await at_once(harness, *(supplied_answer(*claims) for claims in ring))
 
         assert [claim.checker for view in views for claim in claims_of(view)] == ["judge"] * 6
-        assert sum(asked_about(whole)) <= 4
+        assert sum(asked_about(harness)) <= 4
 
-    run(story())
+    run(scenario())
 
 
 def test_one_that_is_cut_off_lets_the_others_ask() -> None:
-    async def story() -> None:
-        whole = court(hangs, says(YES))
-        await whole.ledger.submit(make_batch(), [make_jobs(*[given_answer(PARAPHRASE)] * 2)])
-        async with one_process(whole) as step:
-            first, second = await whole.ledger.lease(Step.CHECK, "w", LEASE, 2)
+    async def scenario() -> None:
+        harness = judge_harness(hangs, verdicts_reply(YES))
+        await harness.ledger.submit(make_batch(), [make_jobs(*[supplied_answer(PARAPHRASE)] * 2)])
+        async with one_process(harness) as step:
+            first, second = await harness.ledger.lease(Step.CHECK, "w", LEASE, 2)
             cut = asyncio.create_task(step.run(first))
-            await whole.judge.called.wait()
+            await harness.judge.called.wait()
             waiting = asyncio.create_task(step.run(second))
             for _ in range(100):
                 await asyncio.sleep(0)
-            assert asked_about(whole) == [1]
+            assert asked_about(harness) == [1]
             cut.cancel()
             await waiting
             await asyncio.wait([cut])
 
-        (view,) = await whole.ledger.views([second.job_id])
-        assert (view.outcome, claims_of(view)[0].reused_from, len(whole.judge.calls)) == (Outcome.ANSWERED, None, 2)
+        (view,) = await harness.ledger.views([second.job_id])
+        assert (view.outcome, claims_of(view)[0].reused_from, len(harness.judge.calls)) == (Outcome.ANSWERED, None, 2)
 
-    run(story())
+    run(scenario())
 
 
 # ---- after a crash ---------------------------------------------------------------------------------------------
@@ -470,39 +477,39 @@ class _Killed(BaseException):
     pass
 
 
-async def killed_before(whole: Court, verb: str, job: Leased) -> None:
+async def killed_before(harness: JudgeHarness, verb: str, job: Leased) -> None:
     """Run a job's check until the process dies before it says this to the ledger; then have it rescued."""
 
     async def dies(*_: object) -> None:
         raise _Killed
 
-    said = getattr(whole.ledger, verb)
-    setattr(whole.ledger, verb, dies)
+    said = getattr(harness.ledger, verb)
+    setattr(harness.ledger, verb, dies)
     with pytest.raises(_Killed):
-        await whole.check(job)
-    setattr(whole.ledger, verb, said)
-    whole.ledger.advance(LEASE * 2)
-    await whole.ledger.rescue(10, None)
+        await harness.check(job)
+    setattr(harness.ledger, verb, said)
+    harness.ledger.advance(LEASE * 2)
+    await harness.ledger.rescue(10, None)
 
 
 @pytest.mark.parametrize("verb", ["store_verdicts", "finish"])
 def test_after_a_crash_the_answer_to_a_narrowed_question_is_read_as_it_was_put(verb: str) -> None:
-    async def story() -> None:
-        whole = court(says(YES), says(NO), NEVER)
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), NEVER)
         batch = make_batch()
-        answers_ = given_answer(PARAPHRASE), given_answer(PARAPHRASE, WRONG), given_answer(WRONG)
-        await whole.ledger.submit(batch, [make_jobs(*answers_)])
-        await whole.check(await lease(whole))
-        await killed_before(whole, verb, await lease(whole))
-        first, second, third = await checked(whole, batch.id)
+        answers_ = supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG), supplied_answer(WRONG)
+        await harness.ledger.submit(batch, [make_jobs(*answers_)])
+        await harness.check(await lease(harness))
+        await killed_before(harness, verb, await lease(harness))
+        first, second, third = await checked(harness, batch.id)
 
-        assert asked_about(whole) == [1, 1]
+        assert asked_about(harness) == [1, 1]
         assert [claim.verdict for claim in claims_of(second)] == [Verdict.SUPPORTED, Verdict.UNSUPPORTED]
         whose = [claim.reused_from.job_id if claim.reused_from else None for claim in claims_of(second)]
         assert whose == [first.job_id, None]
         assert [claim.reused_from.job_id for claim in claims_of(third) if claim.reused_from] == [second.job_id]
 
-    run(story())
+    run(scenario())
 
 
 def test_what_was_known_and_is_erased_before_the_end_stays_unchecked_and_is_not_asked_for(
@@ -511,25 +518,25 @@ def test_what_was_known_and_is_erased_before_the_end_stays_unchecked_and_is_not_
     async def nothing(queries: Sequence[VerdictQuery]) -> list[dict[bytes, CachedVerdict]]:
         return [{} for _ in queries]
 
-    async def story() -> None:
-        whole = court(says(YES), says(NO), NEVER)
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), NEVER)
         batch = make_batch()
-        await whole.ledger.submit(batch, [make_jobs(given_answer(PARAPHRASE), given_answer(PARAPHRASE, WRONG))])
-        await whole.check(await lease(whole))
-        await killed_before(whole, "finish", await lease(whole))
+        await harness.ledger.submit(batch, [make_jobs(supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG))])
+        await harness.check(await lease(harness))
+        await killed_before(harness, "finish", await lease(harness))
         # As PostgreSQL answers once the first job is erased.
-        monkeypatch.setattr(whole.ledger, "find_verdicts", nothing)
-        _, second = await checked(whole, batch.id)
+        monkeypatch.setattr(harness.ledger, "find_verdicts", nothing)
+        _, second = await checked(harness, batch.id)
 
         assert [claim.verdict for claim in claims_of(second)] == [Verdict.UNCHECKED, Verdict.UNSUPPORTED]
         assert "erased" in claims_of(second)[0].reason
-        assert len(whole.judge.calls) == 2
+        assert len(harness.judge.calls) == 2
 
-    run(story())
+    run(scenario())
 
 
-async def lease(whole: Court) -> Leased:
-    (job,) = await whole.ledger.lease(Step.CHECK, "w", LEASE, 1)
+async def lease(harness: JudgeHarness) -> Leased:
+    (job,) = await harness.ledger.lease(Step.CHECK, "w", LEASE, 1)
     return job
 
 
@@ -537,44 +544,44 @@ async def lease(whole: Court) -> Leased:
 
 
 def test_a_recheck_asks_anew_and_shares_what_it_hears() -> None:
-    async def story() -> None:
-        whole = court(says(YES), says(NO), says(YES), NEVER)
-        views = await judged(whole, *[given_answer(PARAPHRASE)] * 2)
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), verdicts_reply(YES), NEVER)
+        views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 2)
         for run_, expected in ((2, Verdict.UNSUPPORTED), (3, Verdict.SUPPORTED)):
             recheck = Recheck(checkers=(CheckerName.LEXICAL, CheckerName.JUDGE), id=new_id())
-            await whole.ledger.recheck([view.job_id for view in views], recheck, "ada")
-            views = await checked(whole, views[0].batch_id)
+            await harness.ledger.recheck([view.job_id for view in views], recheck, "ada")
+            views = await checked(harness, views[0].batch_id)
             assert [(view.run, claims_of(view)[0].verdict) for view in views] == [(run_, expected)] * 2
             assert [claims_of(view)[0].reused_from is None for view in views] == [True, False]
-        assert len(whole.judge.calls) == 3
+        assert len(harness.judge.calls) == 3
 
-    run(story())
+    run(scenario())
 
 
 def test_what_a_second_round_leaves_as_it_was_is_not_asked_about_again() -> None:
-    async def story() -> None:
-        whole = court(says(YES, verdict(2, "unsupported")), says(YES), NEVER)
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(YES, verdict(2, "unsupported")), verdicts_reply(YES), NEVER)
         config = {"on_ungrounded": "retry", "checkers": ["lexical", "judge"], "judge": "scripted"}
-        await whole.submit(JobRequest(query="q", context=({"content": SOURCE},), config=config))
+        await harness.submit(JobRequest(query="q", context=({"content": SOURCE},), config=config))
         for purpose, text in (
             (Purpose.GENERATE, f"{PARAPHRASE} [1] {WRONG} [1]"),
             (Purpose.CORRECT, f"{PARAPHRASE} [1] {LATE} [1]"),
         ):
-            await whole.ledger.promote(10)
-            (job,) = await whole.ledger.lease(Step.GENERATE, "w", LEASE, 1)
+            await harness.ledger.promote(10)
+            (job,) = await harness.ledger.lease(Step.GENERATE, "w", LEASE, 1)
             attempt = make_attempt(job, purpose)
-            await whole.ledger.open_attempts([attempt])
+            await harness.ledger.open_attempts([attempt])
             then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
-            await whole.ledger.close_attempts([closed_ok(job, attempt, text, then=then)])
-            await whole.check(await whole.lease())
-        view = await whole.view()
+            await harness.ledger.close_attempts([closed_ok(job, attempt, text, then=then)])
+            await harness.check(await harness.lease())
+        view = await harness.view()
 
-        assert asked_about(whole) == [2, 1]
+        assert asked_about(harness) == [2, 1]
         assert view.round == 1
         whose = [claim.reused_from.job_id if claim.reused_from else None for claim in claims_of(view)]
         assert whose == [view.job_id, None]
 
-    run(story())
+    run(scenario())
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------

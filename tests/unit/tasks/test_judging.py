@@ -11,26 +11,26 @@ from schemas.states import JobState, Outcome
 from tasks.errors import ProviderError
 from tasks.grounding import WEIGHTS
 from tasks.grounding.judge import JudgeWeights
-from tests.court import (
+from tests.judge_harness import (
     PARAPHRASE,
     PLAIN,
     QUOTE,
     SOURCE,
     WRONG,
+    check_answer,
     claims_of,
-    given_answer,
     grounding_of,
-    says,
-    tried,
+    supplied_answer,
     verdict,
+    verdicts_reply,
 )
-from tests.scripted import Act, answers, raises
+from tests.scripted_provider import Act, answers, raises
 
 # ---- what the judge decides ------------------------------------------------------------------------------------
 
 
 def test_only_what_the_words_leave_open_is_asked_and_the_quote_is_the_evidence() -> None:
-    whole, view = tried(given_answer(PARAPHRASE), says(verdict(1, "supported", QUOTE)))
+    harness, view = check_answer(supplied_answer(PARAPHRASE), verdicts_reply(verdict(1, "supported", QUOTE)))
 
     (claim,) = claims_of(view)
     assert (claim.verdict, claim.checker) == (Verdict.SUPPORTED, "judge")
@@ -41,17 +41,19 @@ def test_only_what_the_words_leave_open_is_asked_and_the_quote_is_the_evidence()
     assert grounding_of(view).checkers["judge"] == "scripted:scripted-1 by _judge@1"
     assert grounding_of(view).confidence == claim.score
     assert view.outcome is Outcome.ANSWERED
-    (call,) = whole.judge.calls
+    (call,) = harness.judge.calls
     assert call.request.config.max_tokens == 500
     assert call.prompt.reply_schema is not None
     assert call.prompt.snapshot.proves([SOURCE])
     assert view.cost_usd == Decimal("0.002")
     # What is published right away counts the judge, too.
-    assert [job.cost_usd for job in whole.finals] == [Decimal("0.002")]
+    assert [job.cost_usd for job in harness.finals] == [Decimal("0.002")]
 
 
 def test_a_contradiction_is_told_with_the_words_that_say_otherwise() -> None:
-    _, view = tried(given_answer(WRONG), says(verdict(1, "contradicted", "The editor in chief is Ann Lee")))
+    _, view = check_answer(
+        supplied_answer(WRONG), verdicts_reply(verdict(1, "contradicted", "The editor in chief is Ann Lee"))
+    )
 
     (claim,) = claims_of(view)
     assert claim.verdict is Verdict.CONTRADICTED
@@ -62,30 +64,30 @@ def test_a_contradiction_is_told_with_the_words_that_say_otherwise() -> None:
 
 def test_nothing_open_is_no_call() -> None:
     nonsense = "Mars has 7 moons in 1984, says Smith."
-    whole, view = tried(given_answer(nonsense), says())
+    harness, view = check_answer(supplied_answer(nonsense), verdicts_reply())
 
-    assert whole.judge.calls == []
+    assert harness.judge.calls == []
     assert [claim.checker for claim in claims_of(view)] == ["lexical"]
     assert grounding_of(view).failed_checkers == {}
 
 
 def test_without_words_the_judge_is_asked_about_all() -> None:
-    request = given_answer(PLAIN, WRONG, checkers=["judge"])
-    whole, view = tried(request, says(verdict(1, "supported", PLAIN), verdict(2, "unsupported")))
+    request = supplied_answer(PLAIN, WRONG, checkers=["judge"])
+    harness, view = check_answer(request, verdicts_reply(verdict(1, "supported", PLAIN), verdict(2, "unsupported")))
 
     assert [claim.verdict for claim in claims_of(view)] == [Verdict.SUPPORTED, Verdict.UNSUPPORTED]
-    assert len(whole.judge.calls) == 1
+    assert len(harness.judge.calls) == 1
 
 
 def test_the_weights_of_a_judge_that_was_fitted_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     worthless = JudgeWeights(
         source="scripted:scripted-1", lexical=1.0, supported=0.0, not_supported=0.0, floor=0.0, ceiling=1.0
     )
-    _, trusted = tried(given_answer(PARAPHRASE), says(verdict(1, "supported", QUOTE)))
+    _, trusted = check_answer(supplied_answer(PARAPHRASE), verdicts_reply(verdict(1, "supported", QUOTE)))
     monkeypatch.setitem(WEIGHTS, worthless.source, worthless)
-    _, unworthy = tried(given_answer(PARAPHRASE), says(verdict(1, "supported", QUOTE)))
+    _, unworthy = check_answer(supplied_answer(PARAPHRASE), verdicts_reply(verdict(1, "supported", QUOTE)))
 
-    _, by_words = tried(given_answer(PARAPHRASE, checkers=["lexical"]))
+    _, by_words = check_answer(supplied_answer(PARAPHRASE, checkers=["lexical"]))
     assert claims_of(unworthy)[0].score == claims_of(by_words)[0].score
     assert (claims_of(trusted)[0].score or 0) > (claims_of(unworthy)[0].score or 0)
 
@@ -96,9 +98,9 @@ def test_the_weights_of_a_judge_that_was_fitted_are_used(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("act", "told"),
     [
-        (says(verdict(1, "supported", "these words stand nowhere")), "stand in no passage"),
-        (says(), "could not be read"),
-        (says(verdict(2, "unsupported")), "left it out"),
+        (verdicts_reply(verdict(1, "supported", "these words stand nowhere")), "stand in no passage"),
+        (verdicts_reply(), "could not be read"),
+        (verdicts_reply(verdict(2, "unsupported")), "left it out"),
         (answers('{"verdicts": [{"claim": 1, "verd'), "could not be read"),
         (answers(""), "could not be read"),
         (answers("no", finish_reason=FinishReason.REFUSAL, refusal="not me"), "not me"),
@@ -109,7 +111,7 @@ def test_the_weights_of_a_judge_that_was_fitted_are_used(monkeypatch: pytest.Mon
     ],
 )
 def test_without_a_verdict_that_counts_a_claim_is_unchecked_and_the_job_completes(act: Act, told: str) -> None:
-    _, view = tried(given_answer(PARAPHRASE), act)
+    _, view = check_answer(supplied_answer(PARAPHRASE), act)
 
     (claim,) = claims_of(view)
     assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
@@ -119,7 +121,7 @@ def test_without_a_verdict_that_counts_a_claim_is_unchecked_and_the_job_complete
 
 
 def test_half_the_verdicts_leave_the_other_half_unchecked() -> None:
-    _, view = tried(given_answer(PARAPHRASE, WRONG), says(verdict(1, "supported", QUOTE)))
+    _, view = check_answer(supplied_answer(PARAPHRASE, WRONG), verdicts_reply(verdict(1, "supported", QUOTE)))
 
     assert [claim.verdict for claim in claims_of(view)] == [Verdict.SUPPORTED, Verdict.UNCHECKED]
     assert "judge" not in grounding_of(view).failed_checkers
@@ -127,9 +129,11 @@ def test_half_the_verdicts_leave_the_other_half_unchecked() -> None:
 
 @pytest.mark.parametrize("judge", [None, "nobody", "nobody:m"])
 def test_without_a_judge_the_record_says_so(judge: str | None) -> None:
-    whole, view = tried(given_answer(PARAPHRASE, judge=judge), says(verdict(1, "supported", QUOTE)))
+    harness, view = check_answer(
+        supplied_answer(PARAPHRASE, judge=judge), verdicts_reply(verdict(1, "supported", QUOTE))
+    )
 
-    assert whole.judge.calls == []
+    assert harness.judge.calls == []
     told = grounding_of(view).failed_checkers["judge"]
     assert told.startswith("no provider 'nobody'" if judge else "no judge is configured")
     assert view.outcome is Outcome.PARTIAL

@@ -20,24 +20,24 @@ from tasks.errors import ProviderError
 from tasks.grounding.judge.call import Judging
 from tasks.ports import Advance, Call, JobView, Purpose
 from tests.builders import closed_ok, make_attempt, make_batch, make_final, make_jobs
-from tests.court import (
+from tests.judge_harness import (
     LEASE,
     PARAPHRASE,
     PLAIN,
     QUOTE,
     SOURCE,
     WRONG,
-    Court,
+    JudgeHarness,
+    check_answer,
     claims_of,
-    court,
-    given_answer,
     grounding_of,
+    judge_harness,
     run,
-    says,
-    tried,
+    supplied_answer,
     verdict,
+    verdicts_reply,
 )
-from tests.scripted import Act, Registry, Scripted, hangs, raises
+from tests.scripted_provider import Act, Registry, ScriptedProvider, hangs, raises
 from worker.ledger.journal import LedgerJournal
 
 # ---- calls are attempts like any other -------------------------------------------------------------------------
@@ -48,19 +48,19 @@ def busy(times: int, then: Act, kind: FailureKind = FailureKind.RATE_LIMITED) ->
 
 
 def test_a_busy_judge_is_waited_for_and_a_broken_one_tried_again() -> None:
-    right = says(verdict(1, "supported", QUOTE))
+    right = verdicts_reply(verdict(1, "supported", QUOTE))
     for kind, spent in ((FailureKind.RATE_LIMITED, False), (FailureKind.BAD_ANSWER, True)):
-        whole, view = tried(given_answer(PARAPHRASE), *busy(2, right, kind))
-        outcomes = asyncio.run(whole.outcomes())
+        harness, view = check_answer(supplied_answer(PARAPHRASE), *busy(2, right, kind))
+        outcomes = asyncio.run(harness.outcomes())
         assert outcomes == [("judge", f"error:{kind.value}", spent)] * 2 + [("judge", "ok", False)]
         assert view.outcome is Outcome.ANSWERED
 
 
 def test_attempts_of_the_judge_have_an_end_and_then_the_answer_goes_without() -> None:
     broken = raises(ProviderError(FailureKind.INTERNAL, "fell over"))
-    whole, view = tried(given_answer(PARAPHRASE, max_attempts=3), broken)
+    harness, view = check_answer(supplied_answer(PARAPHRASE, max_attempts=3), broken)
 
-    assert len(whole.judge.calls) == 3
+    assert len(harness.judge.calls) == 3
     assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
     assert "fell over" in grounding_of(view).failed_checkers["judge"]
 
@@ -69,221 +69,226 @@ class _Killed(BaseException):
     pass
 
 
-async def killed_before_the_end(whole: Court) -> None:
+async def killed_before_the_end(harness: JudgeHarness) -> None:
     """The judge is heard, and its worker dies before the job is final; the job waits to be leased again."""
 
     async def dies(_: object) -> set[Any]:
         raise _Killed
 
-    job = await whole.lease()
-    finish, whole.ledger.finish = whole.ledger.finish, dies  # type: ignore[method-assign,assignment]
+    job = await harness.lease()
+    finish, harness.ledger.finish = harness.ledger.finish, dies  # type: ignore[method-assign,assignment]
     with pytest.raises(_Killed):
-        await whole.check(job)
-    whole.ledger.finish = finish  # type: ignore[method-assign]
-    whole.ledger.advance(LEASE * 2)
-    await whole.ledger.rescue(10, None)
+        await harness.check(job)
+    harness.ledger.finish = finish  # type: ignore[method-assign]
+    harness.ledger.advance(LEASE * 2)
+    await harness.ledger.rescue(10, None)
 
 
 def test_an_answer_that_came_before_a_crash_is_not_asked_for_again() -> None:
-    async def story() -> None:
-        whole = court(says(verdict(1, "supported", QUOTE)), raises(AssertionError("called twice")))
-        await whole.submit(given_answer(PARAPHRASE))
-        await killed_before_the_end(whole)
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)), raises(AssertionError("called twice")))
+        await harness.submit(supplied_answer(PARAPHRASE))
+        await killed_before_the_end(harness)
 
-        again = await whole.lease()
+        again = await harness.lease()
         assert again.judged is not None
-        await whole.check(again)
+        await harness.check(again)
 
-        view = await whole.view()
-        assert (view.outcome, len(whole.judge.calls), view.cost_usd) == (Outcome.ANSWERED, 1, Decimal("0.002"))
+        view = await harness.view()
+        assert (view.outcome, len(harness.judge.calls), view.cost_usd) == (Outcome.ANSWERED, 1, Decimal("0.002"))
         assert claims_of(view)[0].checker == "judge"
 
-    run(story())
+    run(scenario())
 
 
 def test_a_stored_answer_to_another_question_is_not_mistaken_for_this_ones() -> None:
-    async def story() -> None:
-        whole = court(says(verdict(1, "supported", QUOTE)))
-        await whole.submit(given_answer(PARAPHRASE))
-        await killed_before_the_end(whole)
-        again = await whole.lease()
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)))
+        await harness.submit(supplied_answer(PARAPHRASE))
+        await killed_before_the_end(harness)
+        again = await harness.lease()
         assert again.judged is not None
         prompt = again.judged.prompt
         other = prompt.model_copy(update={"snapshot": prompt.snapshot.model_copy(update={"sha256": "0" * 64})})
-        await whole.check(replace(again, judged=replace(again.judged, prompt=other)))
+        await harness.check(replace(again, judged=replace(again.judged, prompt=other)))
 
-        view = await whole.view()
+        view = await harness.view()
         assert claims_of(view)[0].verdict is Verdict.UNCHECKED
-        assert len(whole.judge.calls) == 1
+        assert len(harness.judge.calls) == 1
 
-    run(story())
+    run(scenario())
 
 
 def test_a_stop_in_the_midst_of_the_call_is_an_unknown_outcome_and_the_job_goes_back() -> None:
-    async def story() -> None:
-        whole = court(hangs, says(verdict(1, "supported", QUOTE)))
-        await whole.submit(given_answer(PARAPHRASE))
-        checking = asyncio.create_task(whole.check(await whole.lease()))
-        await whole.judge.called.wait()
+    async def scenario() -> None:
+        harness = judge_harness(hangs, verdicts_reply(verdict(1, "supported", QUOTE)))
+        await harness.submit(supplied_answer(PARAPHRASE))
+        checking = asyncio.create_task(harness.check(await harness.lease()))
+        await harness.judge.called.wait()
         checking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await checking
 
-        view = await whole.view()
+        view = await harness.view()
         assert (view.state, view.step) == (JobState.AVAILABLE, Step.CHECK)
-        assert await whole.outcomes() == [("judge", "unknown", False)]
-        assert (await whole.finish()).outcome is Outcome.ANSWERED
+        assert await harness.outcomes() == [("judge", "unknown", False)]
+        assert (await harness.finish()).outcome is Outcome.ANSWERED
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("hold", [False, True])
 def test_an_unknown_outcome_is_repeated_or_held_by_policy(hold: bool) -> None:  # noqa: FBT001
     lost = raises(ProviderError(FailureKind.UNKNOWN_OUTCOME, "reset"))
-    whole, view = tried(
-        given_answer(PARAPHRASE), lost, says(verdict(1, "supported", QUOTE)), policy=RetryPolicy(hold_unknown=hold)
+    harness, view = check_answer(
+        supplied_answer(PARAPHRASE),
+        lost,
+        verdicts_reply(verdict(1, "supported", QUOTE)),
+        policy=RetryPolicy(hold_unknown=hold),
     )
 
     assert view.held_reason == (HeldReason.UNKNOWN_OUTCOME.value if hold else None)
-    assert len(whole.judge.calls) == (1 if hold else 2)
+    assert len(harness.judge.calls) == (1 if hold else 2)
 
 
 def test_a_job_that_takes_its_worker_down_while_it_is_judged_is_finished_without() -> None:
-    async def story() -> None:
-        whole = court(hangs)
-        await whole.submit(given_answer(PARAPHRASE))
-        job = await whole.lease()
-        await whole.check(replace(job, unknown=MAX_UNKNOWN))
+    async def scenario() -> None:
+        harness = judge_harness(hangs)
+        await harness.submit(supplied_answer(PARAPHRASE))
+        job = await harness.lease()
+        await harness.check(replace(job, unknown=MAX_UNKNOWN))
 
-        view = await whole.view()
-        assert (view.state, view.outcome, whole.judge.calls) == (JobState.COMPLETED, Outcome.PARTIAL, [])
+        view = await harness.view()
+        assert (view.state, view.outcome, harness.judge.calls) == (JobState.COMPLETED, Outcome.PARTIAL, [])
 
-    run(story())
+    run(scenario())
 
 
 def test_without_room_in_the_budget_the_job_is_held_and_released_by_more() -> None:
-    async def story() -> None:
-        whole = court(says(verdict(1, "supported", QUOTE)))
-        await whole.submit(given_answer(PARAPHRASE), max_cost_usd=Decimal("0.001"))
-        view = await whole.finish()
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)))
+        await harness.submit(supplied_answer(PARAPHRASE), max_cost_usd=Decimal("0.001"))
+        view = await harness.finish()
         assert (view.state, view.step, view.held_reason) == (JobState.SCHEDULED, Step.CHECK, "budget")
-        assert whole.judge.calls == []
+        assert harness.judge.calls == []
 
-        await whole.ledger.set_budget(view.batch_id, Decimal(1), "ada")
-        view = await whole.finish()
+        await harness.ledger.set_budget(view.batch_id, Decimal(1), "ada")
+        view = await harness.finish()
         assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, Decimal("0.002"))
 
-    run(story())
+    run(scenario())
 
 
 def test_a_defect_before_the_call_costs_the_judge_not_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> Call:
         raise KeyError("a defect")
 
-    monkeypatch.setattr(Scripted, "plan", broken)
-    _, view = tried(given_answer(PARAPHRASE), hangs)
+    monkeypatch.setattr(ScriptedProvider, "plan", broken)
+    _, view = check_answer(supplied_answer(PARAPHRASE), hangs)
 
     assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
     assert "a defect" in grounding_of(view).failed_checkers["judge"]
 
 
 def test_a_judge_of_unknown_price_is_not_asked_under_a_ceiling() -> None:
-    async def story() -> None:
-        whole = Court(Scripted(says(), reserve_usd=None))
-        await whole.submit(given_answer(PARAPHRASE), max_cost_usd=Decimal(1))
-        view = await whole.finish()
+    async def scenario() -> None:
+        harness = JudgeHarness(ScriptedProvider(verdicts_reply(), reserve_usd=None))
+        await harness.submit(supplied_answer(PARAPHRASE), max_cost_usd=Decimal(1))
+        view = await harness.finish()
         assert "price of model" in grounding_of(view).failed_checkers["judge"]
 
-    run(story())
+    run(scenario())
 
 
 def test_the_same_question_of_a_batch_is_judged_once() -> None:
-    async def story() -> None:
-        whole = court(says(verdict(1, "supported", QUOTE)), raises(AssertionError("asked again")))
-        await whole.ledger.submit(make_batch(), [make_jobs(given_answer(PARAPHRASE), given_answer(PARAPHRASE))])
-        journal = LedgerJournal(whole.ledger)
-        judging = Judging(whole.ledger, journal, Registry(whole.judge), whole.policy, lambda: 0.5)
+    async def scenario() -> None:
+        harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)), raises(AssertionError("asked again")))
+        await harness.ledger.submit(make_batch(), [make_jobs(supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE))])
+        journal = LedgerJournal(harness.ledger)
+        judging = Judging(harness.ledger, journal, Registry(harness.judge), harness.policy, lambda: 0.5)
         with ThreadPoolExecutor(1) as cpu:
-            step = Check(whole.ledger, journal, cpu, lambda *_: None, judging)
-            for job in await whole.ledger.lease(Step.CHECK, "w", LEASE, 2):
+            step = Check(harness.ledger, journal, cpu, lambda *_: None, judging)
+            for job in await harness.ledger.lease(Step.CHECK, "w", LEASE, 2):
                 await step.run(job)
         await journal.close()
 
-        (batch,) = await whole.ledger.batches(1)
-        views = [view async for view in whole.ledger.batch_views(batch.batch_id)]
+        (batch,) = await harness.ledger.batches(1)
+        views = [view async for view in harness.ledger.batch_views(batch.batch_id)]
         assert [claims_of(view)[0].verdict for view in views] == [Verdict.SUPPORTED] * 2
-        assert (len(whole.judge.calls), batch.spent_usd) == (1, Decimal("0.002"))
+        assert (len(harness.judge.calls), batch.spent_usd) == (1, Decimal("0.002"))
 
-    run(story())
+    run(scenario())
 
 
 def test_jobs_that_wait_for_their_judge_hold_up_nobody() -> None:
-    async def story() -> None:
-        whole = court(hangs)
-        plain = given_answer(PLAIN, checkers=["lexical"])
-        await whole.ledger.submit(make_batch(), [make_jobs(given_answer(PARAPHRASE), plain)])
-        journal, done = LedgerJournal(whole.ledger), asyncio.Event()
-        judging = Judging(whole.ledger, journal, Registry(whole.judge), whole.policy, lambda: 0.5)
+    async def scenario() -> None:
+        harness = judge_harness(hangs)
+        plain = supplied_answer(PLAIN, checkers=["lexical"])
+        await harness.ledger.submit(make_batch(), [make_jobs(supplied_answer(PARAPHRASE), plain)])
+        journal, done = LedgerJournal(harness.ledger), asyncio.Event()
+        judging = Judging(harness.ledger, journal, Registry(harness.judge), harness.policy, lambda: 0.5)
         with ThreadPoolExecutor(1) as cpu:
-            step = Check(whole.ledger, journal, cpu, lambda *_: done.set(), judging)
-            jobs = await whole.ledger.lease(Step.CHECK, "w", LEASE, 2)
+            step = Check(harness.ledger, journal, cpu, lambda *_: done.set(), judging)
+            jobs = await harness.ledger.lease(Step.CHECK, "w", LEASE, 2)
             running = [asyncio.create_task(step.run(job)) for job in jobs]
-            await whole.judge.called.wait()
+            await harness.judge.called.wait()
             await done.wait()
             for task in running:
                 task.cancel()
             await asyncio.wait(running)
         await journal.close()
 
-    run(story())
+    run(scenario())
 
 
 # ---- checking again --------------------------------------------------------------------------------------------
 
 
 def test_a_recheck_asks_the_judge_anew_and_never_generates() -> None:
-    async def story() -> None:
-        whole = court(says(verdict(1, "supported", QUOTE)), says(verdict(1, "unsupported")))
+    async def scenario() -> None:
+        harness = judge_harness(
+            verdicts_reply(verdict(1, "supported", QUOTE)), verdicts_reply(verdict(1, "unsupported"))
+        )
         request = JobRequest(query="q", context=({"content": SOURCE},), config={"on_ungrounded": "retry"})
-        await whole.submit(request)
-        (job,) = await whole.ledger.lease(Step.GENERATE, "w", LEASE, 1)
+        await harness.submit(request)
+        (job,) = await harness.ledger.lease(Step.GENERATE, "w", LEASE, 1)
         attempt = make_attempt(job)
-        await whole.ledger.open_attempts([attempt])
+        await harness.ledger.open_attempts([attempt])
         then = Advance(JobState.AVAILABLE, Step.CHECK, 0)
-        await whole.ledger.close_attempts([closed_ok(job, attempt, f"{PARAPHRASE} [1]", then=then)])
-        (job,) = await whole.ledger.lease(Step.CHECK, "w", LEASE, 1)
-        await whole.ledger.finish([make_final(job)])
+        await harness.ledger.close_attempts([closed_ok(job, attempt, f"{PARAPHRASE} [1]", then=then)])
+        (job,) = await harness.ledger.lease(Step.CHECK, "w", LEASE, 1)
+        await harness.ledger.finish([make_final(job)])
 
         for run_, expected in ((2, Verdict.SUPPORTED), (3, Verdict.UNSUPPORTED)):
             recheck = Recheck(checkers=(CheckerName.LEXICAL, CheckerName.JUDGE), judge="scripted")
-            assert await whole.ledger.recheck([job.job_id], recheck, "ada") == [job.job_id]
-            view = await whole.finish()
+            assert await harness.ledger.recheck([job.job_id], recheck, "ada") == [job.job_id]
+            view = await harness.finish()
             assert (view.run, view.round, claims_of(view)[0].verdict) == (run_, 0, expected)
-        assert [purpose for purpose, _, _ in await whole.outcomes()] == ["generate", "judge", "judge"]
+        assert [purpose for purpose, _, _ in await harness.outcomes()] == ["generate", "judge", "judge"]
 
-    run(story())
+    run(scenario())
 
 
 def test_each_round_is_judged_by_a_call_of_its_own_and_what_could_not_be_judged_is_not_asked_again() -> None:
-    async def story(first: Act) -> JobView:
-        whole = court(first, says(verdict(1, "supported", QUOTE)))
+    async def scenario(first: Act) -> JobView:
+        harness = judge_harness(first, verdicts_reply(verdict(1, "supported", QUOTE)))
         config = {"on_ungrounded": "retry", "checkers": ["lexical", "judge"], "judge": "scripted"}
-        await whole.submit(JobRequest(query="q", context=({"content": SOURCE},), config=config))
+        await harness.submit(JobRequest(query="q", context=({"content": SOURCE},), config=config))
         for purpose, text in ((Purpose.GENERATE, WRONG), (Purpose.CORRECT, PARAPHRASE)):
-            await whole.ledger.promote(10)
-            for job in await whole.ledger.lease(Step.GENERATE, "w", LEASE, 1):
+            await harness.ledger.promote(10)
+            for job in await harness.ledger.lease(Step.GENERATE, "w", LEASE, 1):
                 attempt = make_attempt(job, purpose)
-                await whole.ledger.open_attempts([attempt])
+                await harness.ledger.open_attempts([attempt])
                 then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
-                await whole.ledger.close_attempts([closed_ok(job, attempt, f"{text} [1]", then=then)])
-            await whole.check(await whole.lease())
-            if (view := await whole.view()).finished_at:
+                await harness.ledger.close_attempts([closed_ok(job, attempt, f"{text} [1]", then=then)])
+            await harness.check(await harness.lease())
+            if (view := await harness.view()).finished_at:
                 break
-        assert [purpose for purpose, _, _ in await whole.outcomes()][1::2] == ["judge"] * (view.round + 1)
+        assert [purpose for purpose, _, _ in await harness.outcomes()][1::2] == ["judge"] * (view.round + 1)
         return view
 
-    again = asyncio.run(story(says(verdict(1, "unsupported"))))
+    again = asyncio.run(scenario(verdicts_reply(verdict(1, "unsupported"))))
     assert (again.round, claims_of(again)[0].verdict) == (1, Verdict.SUPPORTED)
     # A claim that the judge said nothing of is no fault of the answer's: nothing more is paid for.
-    silent = asyncio.run(story(says()))
+    silent = asyncio.run(scenario(verdicts_reply()))
     assert (silent.round, claims_of(silent)[0].verdict) == (0, Verdict.UNCHECKED)

@@ -17,8 +17,18 @@ from tasks.errors import ProviderError
 from tasks.grounding import WEIGHTS
 from tasks.grounding.judge import JudgeWeights
 from tasks.ports import JobView
-from tests.court import LEASE, PARAPHRASE, PLAIN, SOURCE, WRONG, Court, claims_of, given_answer, grounding_of
-from tests.scripted import Act, Scripted, answers, raises
+from tests.judge_harness import (
+    LEASE,
+    PARAPHRASE,
+    PLAIN,
+    SOURCE,
+    WRONG,
+    JudgeHarness,
+    claims_of,
+    grounding_of,
+    supplied_answer,
+)
+from tests.scripted_provider import Act, ScriptedProvider, answers, raises
 from worker.cli.judged import judged_rows
 
 
@@ -28,22 +38,22 @@ def gives(*probabilities: float | str | None) -> Act:
     return answers(orjson.dumps({"answers": said}).decode())
 
 
-def court(*acts: Act) -> Court:
-    return Court(Scripted(*acts, decides=True))
+def judge_harness(*acts: Act) -> JudgeHarness:
+    return JudgeHarness(ScriptedProvider(*acts, decides=True))
 
 
-def tried(request: JobRequest, *acts: Act) -> tuple[Court, JobView]:
-    whole = court(*acts)
+def check_answer(request: JobRequest, *acts: Act) -> tuple[JudgeHarness, JobView]:
+    harness = judge_harness(*acts)
 
-    async def story() -> JobView:
-        await whole.submit(request)
-        return await whole.finish()
+    async def scenario() -> JobView:
+        await harness.submit(request)
+        return await harness.finish()
 
-    return whole, asyncio.run(story())
+    return harness, asyncio.run(scenario())
 
 
 def test_a_question_for_each_open_claim_and_the_record_says_what_was_heard() -> None:
-    whole, view = tried(given_answer(PARAPHRASE, PLAIN), gives(0.9))
+    harness, view = check_answer(supplied_answer(PARAPHRASE, PLAIN), gives(0.9))
 
     paraphrase, plain = claims_of(view)
     assert (plain.checker, plain.judge) == ("lexical", None)
@@ -58,7 +68,7 @@ def test_a_question_for_each_open_claim_and_the_record_says_what_was_heard() -> 
     assert "lorries carry it" in SOURCE[place.start : place.end]
     assert grounding_of(view).checkers["judge"] == "scripted:scripted-1 by _decide@1"
     assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, Decimal("0.002"))
-    (call,) = whole.judge.calls
+    (call,) = harness.judge.calls
     (question,) = call.prompt.snapshot.questions
     assert PARAPHRASE in question
     assert call.request.config.max_tokens == 1
@@ -69,7 +79,7 @@ def test_a_question_for_each_open_claim_and_the_record_says_what_was_heard() -> 
 
 
 def test_one_that_says_no_decides_and_shows_no_passage_of_its_own() -> None:
-    _, view = tried(given_answer(WRONG), gives(0.02))
+    _, view = check_answer(supplied_answer(WRONG), gives(0.02))
 
     (claim,) = claims_of(view)
     assert (claim.verdict, claim.checker) == (Verdict.UNSUPPORTED, "judge")
@@ -77,7 +87,7 @@ def test_one_that_says_no_decides_and_shows_no_passage_of_its_own() -> None:
 
 
 def test_the_words_may_outweigh_a_faint_probability() -> None:
-    _, view = tried(given_answer(PARAPHRASE), gives(0.52))
+    _, view = check_answer(supplied_answer(PARAPHRASE), gives(0.52))
 
     (claim,) = claims_of(view)
     assert claim.verdict is Verdict.UNSUPPORTED
@@ -91,7 +101,7 @@ def test_the_words_may_outweigh_a_faint_probability() -> None:
     [gives(0.9, None), answers('{"answers": [{"question": 1, "probability": 0.9}, {"question": 2, "refused": true}]}')],
 )
 def test_a_claim_without_a_probability_is_unchecked(said: Act) -> None:  # fmt: skip
-    _, view = tried(given_answer(PARAPHRASE, WRONG), said)
+    _, view = check_answer(supplied_answer(PARAPHRASE, WRONG), said)
 
     first, second = claims_of(view)
     assert (first.verdict, second.verdict) == (Verdict.SUPPORTED, Verdict.UNCHECKED)
@@ -112,12 +122,12 @@ def test_a_claim_without_a_probability_is_unchecked(said: Act) -> None:  # fmt: 
     ],
 )
 def test_a_reply_off_the_scale_is_a_failed_judge_and_no_failed_job(act: Act, told: str, spent: int) -> None:
-    whole, view = tried(given_answer(PARAPHRASE, WRONG), act)
+    harness, view = check_answer(supplied_answer(PARAPHRASE, WRONG), act)
 
     assert [claim.verdict for claim in claims_of(view)] == [Verdict.UNCHECKED] * 2
     assert told in grounding_of(view).failed_checkers["judge"]
     assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
-    assert len(whole.judge.calls) == spent
+    assert len(harness.judge.calls) == spent
 
 
 def test_its_fitted_weights_are_used_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +135,7 @@ def test_its_fitted_weights_are_used_by_its_name(monkeypatch: pytest.MonkeyPatch
         source="scripted:scripted-1", supported=9.0, not_supported=-9.0, graded=2.0, floor=0.01, ceiling=0.97, labels=50
     )
     monkeypatch.setitem(WEIGHTS, fitted.source, fitted)
-    _, sure = tried(given_answer(PARAPHRASE), gives(0.99))
+    _, sure = check_answer(supplied_answer(PARAPHRASE), gives(0.99))
 
     assert claims_of(sure)[0].score == 0.97
 
@@ -138,7 +148,7 @@ def test_only_one_that_saw_no_cited_source_makes_a_wrong_citation(cited: int, mi
         response=f"{PARAPHRASE[:-1]} [{cited}].",
         config={"checkers": ["lexical", "judge"], "judge": "scripted"},
     )
-    _, view = tried(request, gives(0.95))
+    _, view = check_answer(request, gives(0.95))
 
     (claim,) = claims_of(view)
     assert (claim.verdict, claim.miscited) == (Verdict.SUPPORTED, miscited)
@@ -153,37 +163,37 @@ async def _dies(_: object) -> set[Any]:
 
 
 def test_a_stored_answer_is_read_in_the_form_it_was_asked_in_whoever_judges_now() -> None:
-    async def story() -> None:
-        whole = court(gives(0.9))
-        await whole.submit(given_answer(PARAPHRASE))
-        finish, whole.ledger.finish = whole.ledger.finish, _dies  # type: ignore[method-assign,assignment]
+    async def scenario() -> None:
+        harness = judge_harness(gives(0.9))
+        await harness.submit(supplied_answer(PARAPHRASE))
+        finish, harness.ledger.finish = harness.ledger.finish, _dies  # type: ignore[method-assign,assignment]
         with pytest.raises(_Killed):
-            await whole.check(await whole.lease())
-        whole.ledger.finish = finish  # type: ignore[method-assign]
-        whole.ledger.advance(LEASE * 2)
-        await whole.ledger.rescue(10, None)
-        again = await whole.lease()
+            await harness.check(await harness.lease())
+        harness.ledger.finish = finish  # type: ignore[method-assign]
+        harness.ledger.advance(LEASE * 2)
+        await harness.ledger.rescue(10, None)
+        again = await harness.lease()
         assert again.judged is not None
-        after = replace(whole, judge=Scripted(raises(AssertionError("asked again"))))
+        after = replace(harness, judge=ScriptedProvider(raises(AssertionError("asked again"))))
         await after.check(again)
 
-        (claim,) = claims_of(await whole.view())
+        (claim,) = claims_of(await harness.view())
         assert claim.judge is not None
         assert claim.judge.probability == 0.9
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_judge_that_writes_is_asked_in_words_and_its_word_is_on_record() -> None:
-    whole = Court(
-        Scripted(answers('{"verdicts": [{"claim": 1, "verdict": "unsupported", "passage": 0, "quote": ""}]}'))
+    harness = JudgeHarness(
+        ScriptedProvider(answers('{"verdicts": [{"claim": 1, "verdict": "unsupported", "passage": 0, "quote": ""}]}'))
     )
 
-    async def story() -> JobView:
-        await whole.submit(given_answer(PARAPHRASE))
-        return await whole.finish()
+    async def scenario() -> JobView:
+        await harness.submit(supplied_answer(PARAPHRASE))
+        return await harness.finish()
 
-    (claim,) = claims_of(asyncio.run(story()))
-    assert whole.judge.calls[0].prompt.snapshot.questions == ()
+    (claim,) = claims_of(asyncio.run(scenario()))
+    assert harness.judge.calls[0].prompt.snapshot.questions == ()
     assert claim.judge is not None
     assert claim.judge == JudgeVerdict(verdict=Verdict.UNSUPPORTED, before=claim.judge.before)

@@ -9,9 +9,19 @@ from schemas.generation import CheckerName, GenerationConfig, Recheck
 from schemas.states import JobState, Outcome, Step
 from tasks.errors import ProviderError
 from tasks.grounding import use_local_model
-from tests.court import PARAPHRASE, QUOTE, WRONG, Court, given_answer, grounding_of, run, says, verdict
+from tests.judge_harness import (
+    PARAPHRASE,
+    QUOTE,
+    WRONG,
+    JudgeHarness,
+    grounding_of,
+    run,
+    supplied_answer,
+    verdict,
+    verdicts_reply,
+)
 from tests.scorers import SaysWho
-from tests.scripted import Scripted, answers, raises
+from tests.scripted_provider import ScriptedProvider, answers, raises
 from tests.unit.tasks.test_rounds import BAD, GOOD, Desk, asking, record_of
 
 READ = ["structure", "lexical", "local"]
@@ -32,8 +42,8 @@ def test_the_layers_say_where_a_job_is_checked() -> None:
 
 
 def test_both_rounds_and_the_way_back_are_checked_by_the_model() -> None:
-    async def story() -> None:
-        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers(" ")), checked_in=Step.LOCAL)
+    async def scenario() -> None:
+        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(" ")), checked_in=Step.LOCAL)
         view = await desk.answer(asking(on_ungrounded="retry", checkers=READ))
 
         assert (view.state, view.step, view.outcome) == (JobState.COMPLETED, Step.LOCAL, Outcome.PARTIAL)
@@ -42,40 +52,40 @@ def test_both_rounds_and_the_way_back_are_checked_by_the_model() -> None:
         assert grounding is not None
         assert grounding.checkers["local"] == "says-who-3"
 
-    run(story())
+    run(scenario())
 
 
 def test_a_job_that_waits_for_its_judge_comes_back_to_the_model() -> None:
     config = {"checkers": [*READ, "judge"]}
-    acts = (raises(ProviderError(FailureKind.OVERLOADED, "busy")), says(verdict(1, "supported", QUOTE)))
+    acts = (raises(ProviderError(FailureKind.OVERLOADED, "busy")), verdicts_reply(verdict(1, "supported", QUOTE)))
 
-    async def story() -> None:
-        whole = Court(Scripted(*acts), step=Step.LOCAL)
-        await whole.submit(given_answer(PARAPHRASE, WRONG, **config))
-        await whole.check(await whole.lease())
-        view = await whole.view()
+    async def scenario() -> None:
+        harness = JudgeHarness(ScriptedProvider(*acts), step=Step.LOCAL)
+        await harness.submit(supplied_answer(PARAPHRASE, WRONG, **config))
+        await harness.check(await harness.lease())
+        view = await harness.view()
         assert (view.state, view.step) == (JobState.SCHEDULED, Step.LOCAL)
-        grounding = grounding_of(await whole.finish())
+        grounding = grounding_of(await harness.finish())
         assert list(grounding.checkers) == [*READ, "judge"]
         assert grounding.failed_checkers == {}
 
-    run(story())
+    run(scenario())
 
 
 def test_the_step_changes_nothing_about_the_verdicts() -> None:
     """What a worker with the model says of a job of ``check`` is what it says of the same job of ``local``."""
 
     async def checked(step: Step) -> str:
-        reply = says(verdict(1, "supported", QUOTE), verdict(2, "unsupported"))
-        whole = Court(Scripted(reply), step=step)
-        await whole.submit(given_answer(PARAPHRASE, WRONG, checkers=[*READ, "judge"]))
+        reply = verdicts_reply(verdict(1, "supported", QUOTE), verdict(2, "unsupported"))
+        harness = JudgeHarness(ScriptedProvider(reply), step=step)
+        await harness.submit(supplied_answer(PARAPHRASE, WRONG, checkers=[*READ, "judge"]))
         if step is Step.CHECK:
-            assert len(await whole.ledger.reassign(Step.LOCAL, Step.CHECK, 9)) == 1
-        view = await whole.finish()
+            assert len(await harness.ledger.reassign(Step.LOCAL, Step.CHECK, 9)) == 1
+        view = await harness.finish()
         assert view.record is not None
         return view.record.model_dump_json(exclude={"job_id", "message_id", "timing_ms", "created_at"})
 
-    async def story() -> None:
+    async def scenario() -> None:
         assert await checked(Step.CHECK) == await checked(Step.LOCAL)
 
-    run(story())
+    run(scenario())

@@ -84,8 +84,8 @@ class Works:
             await self.started.wait_for(lambda: len(self.ran) >= count)
 
 
-def run(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(story)
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(scenario)
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +97,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_hints_that_wait_together_are_leased_together() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(slots=100)
         ids = await works.submit(60)
         admitted = [asyncio.create_task(works.feed.admit(ids[at : at + 5], urgent=False)) for at in range(0, 60, 5)]
@@ -110,11 +110,11 @@ def test_hints_that_wait_together_are_leased_together() -> None:
         assert works.leases[0] == (60, ids)
         assert sorted(works.ran) == sorted(ids)
 
-    run(story())
+    run(scenario())
 
 
 def test_no_more_run_than_there_are_slots_and_some_are_kept_for_urgent_jobs() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(slots=40, free=False)
         bulk = await works.submit(50)
         works.feed.start()
@@ -132,11 +132,11 @@ def test_no_more_run_than_there_are_slots_and_some_are_kept_for_urgent_jobs() ->
         await works.until_ran(52)
         await works.feed.drain(timedelta(seconds=1))
 
-    run(story())
+    run(scenario())
 
 
 def test_ids_that_others_have_are_passed_over() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works()
         ids = await works.submit(3)
         await works.ledger.lease(Step.GENERATE, "other", timedelta(seconds=60), 1, ids=ids[:1])
@@ -147,11 +147,11 @@ def test_ids_that_others_have_are_passed_over() -> None:
 
         assert sorted(works.ran) == sorted(ids[1:])
 
-    run(story())
+    run(scenario())
 
 
 def test_jobs_that_nobody_hinted_are_claimed_when_idle() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works()
         ids = await works.submit(5)
         works.feed.start()
@@ -161,7 +161,7 @@ def test_jobs_that_nobody_hinted_are_claimed_when_idle() -> None:
         assert sorted(works.ran) == sorted(ids)
         assert works.keys.held == {}
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("room", [None, Room(10, 10)])
@@ -170,7 +170,7 @@ def test_an_idle_feed_asks_the_ledger_when_it_hears_of_jobs_that_wait(
 ) -> None:
     monkeypatch.setattr(pipeline, "IDLE_LOOK", timedelta(seconds=60))
 
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(permitted=lambda: room)
         works.feed.start()
         await works.submit(5)
@@ -181,11 +181,11 @@ def test_an_idle_feed_asks_the_ledger_when_it_hears_of_jobs_that_wait(
         await works.until_ran(5)
         await works.feed.drain(timedelta(seconds=1))
 
-    run(story())
+    run(scenario())
 
 
 def test_a_throttled_feed_runs_only_what_is_urgent() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works()
         works.feed.throttled = True
         await works.submit(3)
@@ -198,11 +198,11 @@ def test_a_throttled_feed_runs_only_what_is_urgent() -> None:
         await works.until_ran(4)
         await works.feed.drain(timedelta(seconds=1))
 
-    run(story())
+    run(scenario())
 
 
 def test_a_lost_lease_cuts_its_job_off() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(free=False)
         (job_id,) = await works.submit(1)
         works.feed.start()
@@ -213,11 +213,11 @@ def test_a_lost_lease_cuts_its_job_off() -> None:
 
         assert works.cut == [job_id]
 
-    run(story())
+    run(scenario())
 
 
 def test_a_stopping_feed_leaves_what_waits_and_cuts_off_what_is_too_slow() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(slots=3, free=False)
         ids = await works.submit(5)
         works.feed.start()
@@ -232,12 +232,12 @@ def test_a_stopping_feed_leaves_what_waits_and_cuts_off_what_is_too_slow() -> No
         assert left.count(JobState.AVAILABLE) == 5, "those that waited, and those that were cut off before a call"
         await asyncio.wait_for(works.feed.admit(ids, urgent=False), 5)
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 4])
 def test_few_slots_still_run_bulk_jobs(slots: int) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(slots=slots)
         ids = await works.submit(6)
         works.feed.start()
@@ -245,12 +245,12 @@ def test_few_slots_still_run_bulk_jobs(slots: int) -> None:
         await works.until_ran(6)
         await works.feed.drain(timedelta(seconds=1))
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize(("slots", "kept"), [(1, 0), (2, 1), (3, 1), (8, 1), (39, 1), (40, 2), (50, 2), (1_000, 50)])
 def test_a_slot_at_least_is_kept_for_urgent_jobs_but_not_the_only_one(slots: int, kept: int) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(slots=slots, free=False)
         bulk = await works.submit(slots + 1)
         works.feed.start()
@@ -264,7 +264,7 @@ def test_a_slot_at_least_is_kept_for_urgent_jobs_but_not_the_only_one(slots: int
         await asyncio.wait_for(waiting, 5)
         await works.feed.drain(timedelta(seconds=1))
 
-    run(story())
+    run(scenario())
 
 
 def test_a_full_worker_that_was_told_nothing_finds_an_urgent_job_whose_hint_waits_elsewhere(
@@ -272,7 +272,7 @@ def test_a_full_worker_that_was_told_nothing_finds_an_urgent_job_whose_hint_wait
 ) -> None:
     monkeypatch.setattr(pipeline, "IDLE_CLAIM", timedelta(seconds=60))
 
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(slots=8, free=False)
         works.feed.start()
         await works.feed.admit(await works.submit(7), urgent=False)
@@ -284,7 +284,7 @@ def test_a_full_worker_that_was_told_nothing_finds_an_urgent_job_whose_hint_wait
         works.gate.set()
         await works.feed.drain(timedelta(seconds=1))
 
-    run(story())
+    run(scenario())
 
 
 def test_a_message_waits_for_slots_only_so_long_and_its_jobs_run_all_the_same(
@@ -293,7 +293,7 @@ def test_a_message_waits_for_slots_only_so_long_and_its_jobs_run_all_the_same(
     monkeypatch.setattr(pipeline, "HINT_PATIENCE", timedelta(milliseconds=50))
     monkeypatch.setattr(pipeline, "IDLE_CLAIM", timedelta(seconds=60))
 
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(slots=8, free=False)
         works.feed.start()
         bulk = await works.submit(200)
@@ -312,11 +312,11 @@ def test_a_message_waits_for_slots_only_so_long_and_its_jobs_run_all_the_same(
         assert sorted(works.ran) == sorted([*bulk, *urgent])
         await works.feed.drain(timedelta(seconds=1))
 
-    run(story())
+    run(scenario())
 
 
 def test_slots_are_free_again_when_their_jobs_are_done() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(slots=100)
         ids = await works.submit(25)
         works.feed.start()
@@ -327,11 +327,11 @@ def test_slots_are_free_again_when_their_jobs_are_done() -> None:
 
         assert works.feed.in_use == 0
 
-    run(story())
+    run(scenario())
 
 
 def test_limits_hold_jobs_back_in_the_ledger_not_in_messages() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         room = [Room(urgent=5, bulk=3)]
         works = Works(free=False, permitted=lambda: room[0])
         bulk = await works.submit(20)
@@ -357,11 +357,11 @@ def test_limits_hold_jobs_back_in_the_ledger_not_in_messages() -> None:
         works.gate.set()
         await works.feed.drain(timedelta(seconds=1))
 
-    run(story())
+    run(scenario())
 
 
 def test_urgent_jobs_are_found_while_every_message_waits_for_slots() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(slots=40, free=False)
         bulk = await works.submit(80)
         works.feed.start()
@@ -375,14 +375,14 @@ def test_urgent_jobs_are_found_while_every_message_waits_for_slots() -> None:
         await asyncio.wait_for(waiting, 5)
         await works.feed.drain(timedelta(seconds=1))
 
-    run(story())
+    run(scenario())
 
 
 # ---- bytes and risk --------------------------------------------------------------------------------------------
 
 
 def test_slots_stay_free_rather_than_take_more_bytes() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         load = Load(max_bytes=30_000)
         works = Works(free=False, load=load)
         ids = await works.submit(12, context=["x" * 8_000])
@@ -400,11 +400,11 @@ def test_slots_stay_free_rather_than_take_more_bytes() -> None:
         await works.feed.drain(timedelta(seconds=5))
         assert sorted(works.ran) == sorted(ids)
 
-    run(story())
+    run(scenario())
 
 
 def test_a_job_bigger_than_all_bytes_runs_alone() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(load=Load(max_bytes=1_000))
         ids = await works.submit(3, context=["x" * 8_000])
         works.feed.start()
@@ -415,7 +415,7 @@ def test_a_job_bigger_than_all_bytes_runs_alone() -> None:
         assert [count for count, _ in works.leases if count] == [1, 1, 1]
         assert sorted(works.ran) == sorted(ids)
 
-    run(story())
+    run(scenario())
 
 
 def test_suspects_of_two_steps_do_not_run_together() -> None:
@@ -447,7 +447,7 @@ def test_a_slot_that_is_freed_during_a_look_for_urgent_jobs_is_used_at_once(monk
     for name in ("IDLE_CLAIM", "URGENT_LOOK", "HINT_PATIENCE"):
         monkeypatch.setattr(pipeline, name, timedelta(seconds=60))
 
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(slots=40, free=False)
         ids = await works.submit(50)
         lease = works.ledger.lease
@@ -468,14 +468,14 @@ def test_a_slot_that_is_freed_during_a_look_for_urgent_jobs_is_used_at_once(monk
         await waiting
         await works.feed.drain(timedelta(seconds=1))
 
-    run(story())
+    run(scenario())
 
 
 def test_a_backlog_that_was_not_hinted_is_taken_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "IDLE_CLAIM", timedelta(seconds=60))
     monkeypatch.setattr(pipeline, "LEASE_ROWS", 10)
 
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(slots=40, free=False)
         await works.submit(50)
         works.feed.start()
@@ -485,7 +485,7 @@ def test_a_backlog_that_was_not_hinted_is_taken_without_a_pause(monkeypatch: pyt
         works.gate.set()
         await works.feed.drain(timedelta(seconds=1))
 
-    run(story())
+    run(scenario())
 
 
 class Failing(MemoryLedger):
@@ -496,7 +496,7 @@ class Failing(MemoryLedger):
 
 
 def test_a_drain_ends_although_leases_can_not_be_handed_back() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         works = Works(slots=4, free=False)
         works.ledger.hand_back = Failing().hand_back  # type: ignore[method-assign]
         ids = await works.submit(3)
@@ -506,4 +506,4 @@ def test_a_drain_ends_although_leases_can_not_be_handed_back() -> None:
 
         assert await works.feed.drain(timedelta(0)) == 3
 
-    run(story())
+    run(scenario())

@@ -27,7 +27,7 @@ from tasks.generate import Generate
 from tasks.ports import JobView, Leased
 from tasks.results import result_of
 from tests.builders import make_batch, make_jobs
-from tests.scripted import Act, Registry, Scripted, answers, hangs, raises
+from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
 from worker.cli.audit import audit_of
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.memory import MemoryLedger
@@ -58,7 +58,7 @@ def failing(kind: FailureKind) -> Act:
 class Desk:
     """One job, taken from step to step until it is final."""
 
-    provider: Scripted
+    provider: ScriptedProvider
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     job_ids: tuple[UUID, ...] = ()
@@ -119,8 +119,8 @@ def record_of(view: JobView) -> GenerationRecord:
 
 
 def test_the_model_is_told_which_claims_are_unsupported_and_its_second_answer_wins() -> None:
-    async def story() -> None:
-        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+    async def scenario() -> None:
+        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
         view = await desk.answer(asking(on_ungrounded="retry"))
 
         assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.ANSWERED, 1)
@@ -139,12 +139,12 @@ def test_the_model_is_told_which_claims_are_unsupported_and_its_second_answer_wi
         assert record.usage is not None
         assert record.usage.output_tokens == 10
 
-    run(story())
+    run(scenario())
 
 
 def test_an_audit_proves_the_messages_of_both_rounds_and_sees_when_they_were_changed() -> None:
-    async def story() -> None:
-        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+    async def scenario() -> None:
+        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
         view = await desk.answer(asking(on_ungrounded="retry"))
         detail = await desk.ledger.job_detail(view.job_id)
         audit = audit_of(detail, result_of(view))
@@ -156,19 +156,19 @@ def test_an_audit_proves_the_messages_of_both_rounds_and_sees_when_they_were_cha
         first["snapshot"]["messages"][1]["parts"][0]["text"] += " forged"
         assert [one.proven for one in audit_of(detail, result_of(view)).proofs] == [False, True]
 
-    run(story())
+    run(scenario())
 
 
 def test_a_second_answer_without_support_is_the_last_and_is_flagged() -> None:
-    async def story() -> None:
-        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers(f"{GOOD} {WORSE}")))
+    async def scenario() -> None:
+        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(f"{GOOD} {WORSE}")))
         view = await desk.answer(asking(on_ungrounded="retry"))
 
         assert view.outcome is Outcome.PARTIAL
         assert len(desk.provider.calls) == 2
         assert "lemonade" in record_of(view).answer
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_a_second_answer_without_support_is_the_last_and_is_flagged() -> None:
     ],
 )
 def test_the_first_answer_is_kept_when_the_second_is_no_better(second: Act, why: str) -> None:
-    async def story() -> None:
-        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), second))
+    async def scenario() -> None:
+        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), second))
         view = await desk.answer(asking(on_ungrounded="retry", max_attempts=2))
 
         assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
@@ -201,18 +201,18 @@ def test_the_first_answer_is_kept_when_the_second_is_no_better(second: Act, why:
         assert len(record.messages_snapshot.messages) == 2
         assert [purpose for _, purpose, _ in await desk.purposes(view)][:2] == ["generate", "correct"]
 
-    run(story())
+    run(scenario())
 
 
 def test_a_second_answer_that_would_fail_the_job_gives_way_to_the_first() -> None:
-    async def story() -> None:
-        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers("The night desk opens at nine in the evening.")))
+    async def scenario() -> None:
+        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers("The night desk opens at nine in the evening.")))
         view = await desk.answer(asking(on_ungrounded="retry", missing_citations="failed"))
 
         assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
         assert "would fail: the answer has 0 citations" in record_of(view).quality.reasoning
 
-    run(story())
+    run(scenario())
 
 
 def test_a_second_answer_whose_check_breaks_gives_way_to_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,19 +225,19 @@ def test_a_second_answer_whose_check_breaks_gives_way_to_the_first(monkeypatch: 
 
     monkeypatch.setattr(check, "postprocess", breaks)
 
-    async def story() -> None:
-        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+    async def scenario() -> None:
+        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
         view = await desk.answer(asking(on_ungrounded="retry"))
 
         assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
         assert "ZeroDivisionError: oops" in record_of(view).quality.reasoning
 
-    run(story())
+    run(scenario())
 
 
 def test_a_second_answer_that_can_not_be_stored_gives_way_to_the_first() -> None:
-    async def story() -> None:
-        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+    async def scenario() -> None:
+        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
         finish = desk.ledger.finish
 
         async def keeps_the_first_only(finals: Any) -> Any:
@@ -251,74 +251,74 @@ def test_a_second_answer_that_can_not_be_stored_gives_way_to_the_first() -> None
         assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
         assert "can't be stored: too large" in record_of(view).quality.reasoning
 
-    run(story())
+    run(scenario())
 
 
 def test_a_second_round_is_given_up_when_the_budget_is_used_up() -> None:
-    async def story() -> None:
-        desk = Desk(Scripted(answers(f"{GOOD} {BAD}")))
+    async def scenario() -> None:
+        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}")))
         view = await desk.answer(asking(on_ungrounded="retry"), max_cost_usd=Decimal("0.011"))
 
         assert (view.state, view.held_reason, view.outcome) == (JobState.COMPLETED, None, Outcome.PARTIAL)
         assert "budget was used up" in record_of(view).quality.reasoning
         assert await desk.purposes(view) == [(0, "generate", "ok")]
 
-    run(story())
+    run(scenario())
 
 
 def test_a_call_of_the_second_round_that_ends_unknown_is_not_held_for_a_person() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         policy = RetryPolicy(hold_unknown=True)
-        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), failing(FailureKind.UNKNOWN_OUTCOME)), policy=policy)
+        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), failing(FailureKind.UNKNOWN_OUTCOME)), policy=policy)
         view = await desk.answer(asking(on_ungrounded="retry"))
 
         assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
         assert await desk.purposes(view) == [(0, "generate", "ok"), (1, "correct", "unknown")]
 
-    run(story())
+    run(scenario())
 
 
 def test_what_is_no_json_is_asked_for_once_more() -> None:
-    async def story() -> None:
-        desk = Desk(Scripted(answers(GOOD, protocol=SEGMENTS), as_object("The night desk opens at nine.")))
+    async def scenario() -> None:
+        desk = Desk(ScriptedProvider(answers(GOOD, protocol=SEGMENTS), as_object("The night desk opens at nine.")))
         view = await desk.answer(asking())
 
         assert view.outcome is Outcome.ANSWERED
         assert await desk.purposes(view) == [(0, "generate", "ok"), (1, "reask", "ok")]
         assert "not wholly in the form" in desk.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
 
-    run(story())
+    run(scenario())
 
 
 def test_what_stays_unreadable_is_asked_for_once_only() -> None:
-    async def story() -> None:
-        desk = Desk(Scripted(answers(GOOD, protocol=SEGMENTS)))
+    async def scenario() -> None:
+        desk = Desk(ScriptedProvider(answers(GOOD, protocol=SEGMENTS)))
         view = await desk.answer(asking())
 
         assert (view.outcome, len(desk.provider.calls)) == (Outcome.PARTIAL, 2)
         assert "not in the required form" in record_of(view).quality.reasoning
 
-    run(story())
+    run(scenario())
 
 
 SCHEMA = {"type": "object", "required": ["hour"], "properties": {"hour": {"type": "integer"}}}
 
 
 def test_an_object_that_breaks_its_schema_is_asked_for_again_by_the_path_of_its_fault() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         text = "The night desk opens at nine in the evening."
-        desk = Desk(Scripted(as_object(text, data={"hour": "nine"}), as_object(text, data={"hour": 21})))
+        desk = Desk(ScriptedProvider(as_object(text, data={"hour": "nine"}), as_object(text, data={"hour": 21})))
         view = await desk.answer(asking(output_schema=SCHEMA))
 
         assert (view.outcome, record_of(view).output_structured) == (Outcome.ANSWERED, {"hour": 21})
         assert "at $.hour" in desk.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
 
-    run(story())
+    run(scenario())
 
 
 def test_an_object_that_still_breaks_its_schema_is_partial_and_says_where() -> None:
-    async def story() -> None:
-        desk = Desk(Scripted(as_object("The night desk opens at nine in the evening.", data={"hour": "nine"})))
+    async def scenario() -> None:
+        desk = Desk(ScriptedProvider(as_object("The night desk opens at nine in the evening.", data={"hour": "nine"})))
         view = await desk.answer(asking(output_schema=SCHEMA))
 
         record = record_of(view)
@@ -328,13 +328,13 @@ def test_an_object_that_still_breaks_its_schema_is_partial_and_says_where() -> N
         assert any(told in warning for warning in record.quality.warnings)
         assert told in record.quality.reasoning.replace("The object", "the object")
 
-    run(story())
+    run(scenario())
 
 
 def test_an_answer_that_is_too_long_is_asked_for_once_more_and_then_cut() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         second = "The morning edition is printed in Port Lune at four [1]."
-        desk = Desk(Scripted(answers(f"{GOOD} {second}")))
+        desk = Desk(ScriptedProvider(answers(f"{GOOD} {second}")))
         view = await desk.answer(asking(max_response_length=60))
 
         assert [purpose for _, purpose, _ in await desk.purposes(view)] == ["generate", "reask"]
@@ -345,12 +345,12 @@ def test_an_answer_that_is_too_long_is_asked_for_once_more_and_then_cut() -> Non
         (citation,) = record.citations
         assert record.answer[citation.start_pos : citation.end_pos] == "[1]"
 
-    run(story())
+    run(scenario())
 
 
 def test_a_worker_that_dies_in_the_second_round_costs_neither_answer() -> None:
-    async def story() -> None:
-        desk = Desk(Scripted(answers(f"{GOOD} {BAD}"), hangs, answers(GOOD)))
+    async def scenario() -> None:
+        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), hangs, answers(GOOD)))
         await desk.submit(asking(on_ungrounded="retry"))
         first = await desk.lease(Step.GENERATE)
         assert first is not None
@@ -380,13 +380,13 @@ def test_a_worker_that_dies_in_the_second_round_costs_neither_answer() -> None:
             (0, "generate", "ok"), (1, "correct", "unknown"), (1, "correct", "ok")
         ]  # fmt: skip
 
-    run(story())
+    run(scenario())
 
 
 def test_the_time_of_the_other_round_is_waiting_and_the_parts_make_the_total() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         for acts in ((answers(f"{GOOD} {BAD}"), answers(GOOD)), (answers(f"{GOOD} {BAD}"), answers(" "))):
-            desk = Desk(Scripted(*acts))
+            desk = Desk(ScriptedProvider(*acts))
             await desk.submit(asking(on_ungrounded="retry"))
             for step in (Step.GENERATE, Step.CHECK, Step.GENERATE):
                 desk.ledger.advance(timedelta(seconds=10))
@@ -399,4 +399,4 @@ def test_the_time_of_the_other_round_is_waiting_and_the_parts_make_the_total() -
             parts = timing.model_dump(exclude={"total"})
             assert sum(parts.values()) == pytest.approx(timing.total, abs=1)
 
-    run(story())
+    run(scenario())

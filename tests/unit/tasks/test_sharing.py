@@ -20,13 +20,13 @@ from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit, Unlim
 from tasks.prompting.render import render
 from tasks.results import result_of
 from tests.builders import make_attempt, make_batch, make_config, make_jobs, make_request
-from tests.scripted import Registry, Scripted, answers, hangs
+from tests.scripted_provider import Registry, ScriptedProvider, answers, hangs
 from tests.unit.tasks.test_generate import LEASE, Desk, failing, run
 
 DESK = SharePolicy(frozenset({"desk"}))
 
 
-def shared_desk(*providers: Scripted, **changes: Any) -> Desk:
+def shared_desk(*providers: ScriptedProvider, **changes: Any) -> Desk:
     """A desk whose tenant shares answers."""
     return Desk(Registry(*providers), **{"sharing": DESK, **changes})
 
@@ -38,12 +38,12 @@ async def again(desk: Desk, request: JobRequest | None = None, **batch: Any) -> 
 
 
 def call_of(job: Leased, **changes: Any) -> Call:
-    call = Scripted(answers()).plan(job.request, render(job.request, AnswerProtocol.MARKERS))
+    call = ScriptedProvider(answers()).plan(job.request, render(job.request, AnswerProtocol.MARKERS))
     return replace(call, **changes)
 
 
 async def leased(request: JobRequest | None = None, **changes: Any) -> Leased:
-    job = await Desk(Registry(Scripted(answers()))).lease(request or make_request())
+    job = await Desk(Registry(ScriptedProvider(answers()))).lease(request or make_request())
     return replace(job, **changes)
 
 
@@ -170,8 +170,8 @@ def test_what_a_job_waited_for_is_told_apart(
 
 
 def test_the_second_of_two_identical_jobs_costs_nothing_and_its_record_says_so() -> None:
-    async def story() -> None:
-        provider = Scripted(answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers())
         desk = shared_desk(provider)
         first, _ = await again(desk)
         second, view = await again(desk)
@@ -197,18 +197,18 @@ def test_the_second_of_two_identical_jobs_costs_nothing_and_its_record_says_so()
         assert record.provider_snapshot is not None
         assert record.provider_snapshot.shared_from is not None
 
-    run(story())
+    run(scenario())
 
 
 def test_without_the_setting_each_job_makes_its_own_call() -> None:
-    async def story() -> None:
-        provider = Scripted(answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers())
         desk = Desk(Registry(provider))
         for _ in range(2):
             await again(desk)
         assert len(provider.calls) == 2
 
-    run(story())
+    run(scenario())
 
 
 class Closed(Unlimited):
@@ -219,23 +219,23 @@ class Closed(Unlimited):
 
 
 def test_an_answer_that_is_stored_needs_no_permit() -> None:
-    async def story() -> None:
-        desk = shared_desk(Scripted(answers()))
+    async def scenario() -> None:
+        desk = shared_desk(ScriptedProvider(answers()))
         await again(desk)
         desk.limits = Closed()
         _, view = await again(desk)
         assert view.step is Step.CHECK
 
-    run(story())
+    run(scenario())
 
 
 def test_sources_in_another_order_are_cited_in_that_order() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         texts = (
             {"content": "The desk opens at nine.", "relevance_score": 0.9},
             {"content": "Tea is at ten.", "relevance_score": 0.8},
         )
-        provider = Scripted(answers())
+        provider = ScriptedProvider(answers())
         desk = shared_desk(provider)
         await again(desk, make_request(context=texts))
         await again(desk, make_request(context=texts[::-1]))
@@ -248,13 +248,13 @@ def test_sources_in_another_order_are_cited_in_that_order() -> None:
             assert "desk opens" in final.record.citations[0].quoted_text  # type: ignore[union-attr]
         assert cited == [[0], [1]]
 
-    run(story())
+    run(scenario())
 
 
 def test_what_the_job_itself_knows_better_is_its_own() -> None:
-    async def story() -> None:
-        first = Scripted(failing(FailureKind.NOT_FOUND), name="first")
-        second = Scripted(answers(), name="second")
+    async def scenario() -> None:
+        first = ScriptedProvider(failing(FailureKind.NOT_FOUND), name="first")
+        second = ScriptedProvider(answers(), name="second")
         desk = shared_desk(first, second)
         await again(desk, make_request(config=make_config(provider="second")))
         job, view = await again(desk, make_request(config=make_config(fallbacks=("second",))))
@@ -267,10 +267,10 @@ def test_what_the_job_itself_knows_better_is_its_own() -> None:
         assert stored is not None
         assert stored.completion.snapshot.fallback_from == ("first: not_found",)
 
-    run(story())
+    run(scenario())
 
 
-async def while_calling(desk: Desk, provider: Scripted, then: Callable[[], Any]) -> None:
+async def while_calling(desk: Desk, provider: ScriptedProvider, then: Callable[[], Any]) -> None:
     """Do something while the first of two identical jobs waits for its answer."""
     calling = asyncio.ensure_future(desk.generate(await desk.lease(make_request())))
     await provider.called.wait()
@@ -280,8 +280,8 @@ async def while_calling(desk: Desk, provider: Scripted, then: Callable[[], Any])
 
 
 def test_a_call_under_way_is_waited_for_without_spending_anything() -> None:
-    async def story() -> None:
-        provider = Scripted(hangs, answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(hangs, answers())
         desk = shared_desk(provider)
 
         async def second() -> None:
@@ -298,12 +298,12 @@ def test_a_call_under_way_is_waited_for_without_spending_anything() -> None:
         assert len(provider.calls) == 2
         assert len(await desk.ledger.lease(Step.CHECK, "w", LEASE, 9)) == 2
 
-    run(story())
+    run(scenario())
 
 
 def test_an_urgent_job_calls_at_once() -> None:
-    async def story() -> None:
-        provider = Scripted(hangs, answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(hangs, answers())
         desk = shared_desk(provider)
 
         async def second() -> None:
@@ -313,7 +313,7 @@ def test_an_urgent_job_calls_at_once() -> None:
         await while_calling(desk, provider, second)
         assert len(provider.calls) == 2
 
-    run(story())
+    run(scenario())
 
 
 class Slow(Unlimited):
@@ -332,8 +332,8 @@ class Slow(Unlimited):
 
 
 def test_a_call_that_began_meanwhile_is_not_made_twice_and_its_permit_given_back() -> None:
-    async def story() -> None:
-        provider = Scripted(answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers())
         desk = shared_desk(provider)
         other = await desk.lease(make_request())
 
@@ -347,12 +347,12 @@ def test_a_call_that_began_meanwhile_is_not_made_twice_and_its_permit_given_back
         assert (view.state, limits.given_back, provider.calls) == (JobState.SCHEDULED, 1, [])
         assert await desk.attempts(job) == []
 
-    run(story())
+    run(scenario())
 
 
 def test_a_run_that_a_person_asked_for_makes_its_own_call() -> None:
-    async def story() -> None:
-        provider = Scripted(answers("One. [1]"), answers("Two. [1]"))
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers("One. [1]"), answers("Two. [1]"))
         desk = shared_desk(provider)
         job, _ = await again(desk)
         await desk.ledger.cancel([job.job_id], "ada")
@@ -368,12 +368,12 @@ def test_a_run_that_a_person_asked_for_makes_its_own_call() -> None:
         assert stored is not None
         assert stored.completion.text == "Two. [1]"
 
-    run(story())
+    run(scenario())
 
 
 def test_of_many_identical_jobs_run_together_one_calls() -> None:
-    async def story() -> None:
-        provider = Scripted(answers())
+    async def scenario() -> None:
+        provider = ScriptedProvider(answers())
         desk = shared_desk(provider)
         await desk.ledger.submit(make_batch(), [make_jobs(*[make_request(f"Question {n % 4}?") for n in range(40)])])
         for _ in range(20):
@@ -384,4 +384,4 @@ def test_of_many_identical_jobs_run_together_one_calls() -> None:
         assert len(await desk.ledger.lease(Step.CHECK, "w", LEASE, 99)) == 40
         assert len(provider.calls) == 4
 
-    run(story())
+    run(scenario())

@@ -167,14 +167,14 @@ def test_an_own_id_can_be_submitted_again_but_not_for_something_else() -> None:
 def test_one_job_in_conflict_refuses_no_other() -> None:
     ledger, job_id = MemoryLedger(), str(uuid4())
 
-    async def story() -> tuple[Submitted, Submitted]:
+    async def scenario() -> tuple[Submitted, Submitted]:
         await submit(ledger, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
         many = [{**GOOD, "query": f"When is {n}?"} for n in range(100)]
         many[40]["job_id"] = job_id
         mixed = await submit(ledger, many, batch=new_batch(None, tenant="t"))
         return mixed, await submit(ledger, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
 
-    mixed, again = asyncio.run(story())
+    mixed, again = asyncio.run(scenario())
     assert [(one.position, one.field) for one in mixed.refused] == [(40, "job_id")]
     assert [position for position, known in enumerate(mixed.job_ids) if known is None] == [40]
     assert [str(known) for known in again.job_ids] == [job_id]

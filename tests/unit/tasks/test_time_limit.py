@@ -33,7 +33,7 @@ def long_answer(sentences: int, quoted: str) -> str:
 
 
 def checked(ledger: MemoryLedger, job: Any, **options: Any) -> JobView:
-    async def story() -> JobView:
+    async def scenario() -> JobView:
         journal = LedgerJournal(ledger)
         with ThreadPoolExecutor(1) as cpu:
             await Check(ledger, journal, cpu, lambda *_: None, **options).run(job)
@@ -41,7 +41,7 @@ def checked(ledger: MemoryLedger, job: Any, **options: Any) -> JobView:
         (view,) = await ledger.views([job.job_id])
         return view
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
 def test_without_a_limit_there_is_always_time() -> None:

@@ -15,8 +15,8 @@ from tasks.grounding import CHECKERS, WEIGHTS, use_calibration, use_local_model
 from tasks.grounding.judge import JudgeWeights, weigh
 from tasks.grounding.model import Calibration, shipped
 from tasks.ports import JobView
-from tests.court import PARAPHRASE, Court, given_answer, grounding_of
-from tests.scripted import Scripted, answers
+from tests.judge_harness import PARAPHRASE, JudgeHarness, grounding_of, supplied_answer
+from tests.scripted_provider import ScriptedProvider, answers
 from tests.unit.worker.test_cli_calibrate import line, swapped
 from worker import cli
 from worker.cli.judged import judged_rows
@@ -68,8 +68,8 @@ def judged(count: int, *, kind: float = 0.0, seed: int = 1, **more: Any) -> list
 def with_a_word(number: int, right: float) -> dict[str, Any]:
     """An answer that words can't decide, with the word of a judge that is right at a rate."""
     row = swapped(number)
-    says = row["label"] == (random.Random(number).random() < right)
-    return row | {"judge": WRITER, "judge_verdict": "supported" if says else "unsupported"}
+    verdicts_reply = row["label"] == (random.Random(number).random() < right)
+    return row | {"judge": WRITER, "judge_verdict": "supported" if verdicts_reply else "unsupported"}
 
 
 def run(*arguments: str) -> int:
@@ -215,19 +215,21 @@ def test_both_kinds_of_lines_are_not_fitted_together(tmp_path: Path, capsys: pyt
 
 def exported(request: JobRequest) -> tuple[str, dict[str, Any]]:
     """Check one answer by a judge that gives 0.9; what the record calls the judge, and the row made of its claim."""
-    whole = Court(Scripted(answers('{"answers": [{"question": 1, "probability": 0.9}]}'), decides=True))
+    harness = JudgeHarness(
+        ScriptedProvider(answers('{"answers": [{"question": 1, "probability": 0.9}]}'), decides=True)
+    )
 
-    async def story() -> JobView:
-        await whole.submit(request)
-        return await whole.finish()
+    async def scenario() -> JobView:
+        await harness.submit(request)
+        return await harness.finish()
 
-    view = asyncio.run(story())
+    view = asyncio.run(scenario())
     (row,) = judged_rows(view)
     return grounding_of(view).checkers["judge"], row
 
 
 def test_what_is_exported_is_what_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, row = exported(given_answer(PARAPHRASE))
+    _, row = exported(supplied_answer(PARAPHRASE))
     dice = random.Random(3)
     rows = [
         row | {"job_id": str(number), "judge_probability": chance, "label": int(dice.random() < chance)}
@@ -241,9 +243,9 @@ def test_what_is_exported_is_what_is_taken(tmp_path: Path, monkeypatch: pytest.M
 
     # A record names the weights that its score came from.
     monkeypatch.setitem(WEIGHTS, weights.source, weights)
-    named, row = exported(given_answer(PARAPHRASE))
+    named, row = exported(supplied_answer(PARAPHRASE))
     assert named.startswith("scripted:scripted-1 by _decide@1+")
     assert row["probability"] <= weights.ceiling
     monkeypatch.setitem(WEIGHTS, weights.source, JudgeWeights(source=weights.source, labels=9))
-    other, _ = exported(given_answer(PARAPHRASE))
+    other, _ = exported(supplied_answer(PARAPHRASE))
     assert other != named

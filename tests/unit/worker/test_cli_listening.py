@@ -64,13 +64,13 @@ def test_what_is_written(
 def test_without_redis_the_record_has_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     said: list[str] = []
 
-    async def story() -> None:
+    async def scenario() -> None:
         view = await final_view()
         async with listening("redis://127.0.0.1:1/0", "", view, said.append) as voice:
             voice.over.set()
         voice.finish(view)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert capsys.readouterr().out == f"{ANSWER}\n"
     (told,) = said
     assert told.startswith("Redis can't be reached")

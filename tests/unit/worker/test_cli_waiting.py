@@ -41,7 +41,7 @@ class Told:
         self.notes.append(message)
 
 
-class Scripted:
+class ScriptedProvider:
     """A ledger and a session that answer from a script."""
 
     def __init__(self, *answers: BatchStatus | Exception) -> None:
@@ -69,8 +69,8 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting.asyncio, "sleep", at_once)
 
 
-def wait(*answers: BatchStatus | Exception) -> tuple[BatchStatus, Told, Scripted]:
-    scripted, told = Scripted(*answers), Told()
+def wait(*answers: BatchStatus | Exception) -> tuple[BatchStatus, Told, ScriptedProvider]:
+    scripted, told = ScriptedProvider(*answers), Told()
     watch = Watch(cast("Session", scripted), told.note)
     end = asyncio.run(wait_until_final(cast("Ledger", scripted), BATCH, [], watch, told))
     return end, told, scripted

@@ -58,7 +58,7 @@ def asks(count: int) -> tuple[Acquire, ...]:
 
 
 def exchanging(work: Callable[..., Awaitable[None]], *prefixes: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         workers = [RedisBuckets(URL, prefix) for prefix in prefixes]
         try:
             await work(*workers)
@@ -66,7 +66,7 @@ def exchanging(work: Callable[..., Awaitable[None]], *prefixes: str) -> None:
             for worker in workers:
                 await worker.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.usefixtures("server")
@@ -117,14 +117,14 @@ async def leased() -> Leased:
 
 
 def telling(work: Callable[[RedisTokens, Leased], Awaitable[None]]) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         sink = RedisTokens(URL, key_prefix="desk:", kept_s=60)
         try:
             await work(sink, await leased())
         finally:
             await sink.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 async def read(job: Leased) -> list[tuple[str, str]]:
@@ -201,7 +201,7 @@ def test_the_streams_of_all_runs_are_forgotten(server: fakeredis.FakeServer) -> 
 
 
 def ringing(work: Callable[[CeleryDoorbell], Awaitable[Any]], prefix: str = "") -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         settings = Settings(key_prefix=prefix)
         bell = CeleryDoorbell(make_app(settings, URL), URL, key_prefix=prefix, results_kept_s=60)
         try:
@@ -209,7 +209,7 @@ def ringing(work: Callable[[CeleryDoorbell], Awaitable[Any]], prefix: str = "") 
         finally:
             await bell.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_results_are_published_in_celerys_envelope_for_a_time_and_can_be_forgotten(

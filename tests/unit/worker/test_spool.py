@@ -90,7 +90,7 @@ async def until(true: Callable[[], object], within_s: float = 10) -> None:
 
 
 def test_what_is_kept_comes_back_as_it_was(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ledger = MemoryLedger()
         (leased, ok), (other, _) = await calling(ledger, 2)
         failed = closed_error(other, make_attempt(other), then=later(other, delay=LEASE, event="retry"))
@@ -109,11 +109,11 @@ def test_what_is_kept_comes_back_as_it_was(tmp_path: Path) -> None:
         assert got == [ok, failed]
         assert leased.job_id == ok.job_id
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ((_, ok),) = await calling(MemoryLedger(), 1)
         spool = Spool(tmp_path / "home" / "spool" / "x")
         await spool.keep([ok])
@@ -121,11 +121,11 @@ def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_answers_are_kept_while_the_ledger_is_away_and_forgotten_when_it_is_back(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
         answered = await calling(ledger, 120)
         journal = LedgerJournal(ledger, Spool(folder))
@@ -140,14 +140,14 @@ def test_answers_are_kept_while_the_ledger_is_away_and_forgotten_when_it_is_back
         views = await ledger.views([leased.job_id for leased, _ in answered])
         assert {view.step for view in views} == {Step.CHECK}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
     "error", [LedgerError("lost every deadlock"), SchemaMismatch("no such column"), RuntimeError("a defect of ours")]
 )
 def test_no_error_of_the_ledger_costs_an_answer(tmp_path: Path, error: Exception) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
         answered = await calling(ledger, 20)
         journal = LedgerJournal(ledger, Spool(folder))
@@ -161,11 +161,11 @@ def test_no_error_of_the_ledger_costs_an_answer(tmp_path: Path, error: Exception
         await journal.close()
         assert not files(folder)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_stop_leaves_on_disk_whatever_is_not_in_the_ledger(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
         answered = await calling(ledger, 5)
         ledger.broken = {answered[0][1].id}
@@ -187,7 +187,7 @@ def test_a_stop_leaves_on_disk_whatever_is_not_in_the_ledger(tmp_path: Path) -> 
         views = await ledger.views([leased.job_id for leased, _ in answered])
         assert [view.step for view in views] == [Step.CHECK] * 5
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_answers_that_came_just_before_the_stop_are_brought_to_disk_too(
@@ -195,7 +195,7 @@ def test_answers_that_came_just_before_the_stop_are_brought_to_disk_too(
 ) -> None:
     monkeypatch.setattr(journal_module, "KEEP_AFTER_S", 60.0)
 
-    async def story() -> None:
+    async def scenario() -> None:
         ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
         ((_, ok),) = await calling(ledger, 1)
         journal = LedgerJournal(ledger, Spool(folder))
@@ -209,13 +209,13 @@ def test_answers_that_came_just_before_the_stop_are_brought_to_disk_too(
         ledger.away = False
         assert await replay(Spool(folder), ledger) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_spool_goes_on_after_an_answer_that_it_can_not_write(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
         answered = await calling(ledger, 4)
         odd = answered[0][1].id
@@ -235,14 +235,14 @@ def test_the_spool_goes_on_after_an_answer_that_it_can_not_write(
         await until(lambda: not files(folder))
         await journal.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert "can't be spooled" in caplog.text
 
 
 def test_the_spool_goes_on_after_an_error_of_any_kind(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
         answered = await calling(ledger, 2)
         spool = Spool(folder)
@@ -259,7 +259,7 @@ def test_the_spool_goes_on_after_an_error_of_any_kind(
         await journal.close()
         assert not files(folder)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def _raise(error: Exception) -> None:
@@ -267,7 +267,7 @@ def _raise(error: Exception) -> None:
 
 
 def test_what_a_process_left_is_written_by_the_next(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
         answered = await calling(ledger, 3)
         journal = LedgerJournal(ledger, Spool(folder))
@@ -287,11 +287,11 @@ def test_what_a_process_left_is_written_by_the_next(tmp_path: Path) -> None:
         assert [(view.state, view.step) for view in views] == [(JobState.AVAILABLE, Step.CHECK)] * 3
         assert await replay(Spool(folder), ledger) == 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_spool_in_use_is_left_alone(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ledger, folder = MemoryLedger(), tmp_path / "home" / "spool" / "x"
         ((_, ok),) = await calling(ledger, 1)
         living = Spool(folder)
@@ -302,11 +302,11 @@ def test_a_spool_in_use_is_left_alone(tmp_path: Path) -> None:
         living.clear()
         assert not files(folder)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_replay_that_finds_no_ledger_leaves_everything(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
         ((_, ok),) = await calling(ledger, 1)
         spool = Spool(folder)
@@ -318,13 +318,13 @@ def test_a_replay_that_finds_no_ledger_leaves_everything(tmp_path: Path) -> None
         ledger.away = False
         assert await replay(Spool(folder), ledger) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_line_cut_off_and_an_answer_that_cannot_be_stored_cost_nothing_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
         answered = await calling(ledger, 3)
         ledger.unstorable = {answered[1][1].id}
@@ -341,7 +341,7 @@ def test_a_line_cut_off_and_an_answer_that_cannot_be_stored_cost_nothing_else(
         detail = await ledger.job_detail(answered[1][0].job_id)
         assert [attempt["outcome"] for attempt in detail.attempts] == ["error:unstorable"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert "line 4 of the spool" in caplog.text
     assert "can't be stored" in caplog.text
 
@@ -349,7 +349,7 @@ def test_a_line_cut_off_and_an_answer_that_cannot_be_stored_cost_nothing_else(
 def test_a_disk_that_is_full_is_said_and_the_answer_kept_in_memory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ledger = Fickle()
         ((_, ok),) = await calling(ledger, 1)
         journal = LedgerJournal(ledger, Spool(tmp_path / "home" / "spool" / "x"))
@@ -364,7 +364,7 @@ def test_a_disk_that_is_full_is_said_and_the_answer_kept_in_memory(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert "No space left on device" in caplog.text
     assert not files(tmp_path / "home" / "spool" / "x")
 

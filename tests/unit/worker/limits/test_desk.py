@@ -128,12 +128,12 @@ async def until(true: Callable[[], bool]) -> None:
     pytest.fail("it never held")
 
 
-def run(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 20))
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 20))
 
 
 def test_without_limits_every_call_goes_and_nothing_holds_leases_back() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter()
         permits = await asyncio.gather(*(counter.permit() for _ in range(200)))
         assert all(isinstance(permit, Permit) for permit in permits)
@@ -142,11 +142,11 @@ def test_without_limits_every_call_goes_and_nothing_holds_leases_back() -> None:
         assert len(counter.buckets.orders) < 20
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_the_offline_provider_asks_nobody() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter(providers={"mine": ProviderSettings(kind=ProviderKind.EXTRACTIVE)})
         for name in ("extractive", "mine"):
             permit = await counter.permit(provider=name)
@@ -155,11 +155,11 @@ def test_the_offline_provider_asks_nobody() -> None:
         assert counter.buckets.orders == []
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter(requests_per_minute=60)
         assert counter.limiter.room() == Room(100, desk_module.FIRST_LOOK)
         assert isinstance(await counter.permit(), Permit)
@@ -176,13 +176,13 @@ def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
         await asyncio.wait(waiting)
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_who_would_wait_too_long_is_sent_away_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health_module, "FIRST_CALLS", 100)
 
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter(requests_per_minute=6)
         assert isinstance(await counter.permit(), Permit)
         waiting = [asyncio.create_task(counter.permit()) for _ in range(2)]
@@ -197,11 +197,11 @@ def test_who_would_wait_too_long_is_sent_away_one_after_the_other(monkeypatch: p
         await asyncio.wait(waiting)
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_a_job_that_gives_up_as_it_is_served_gives_its_permit_back() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter(max_concurrency=1)
         held = await counter.permit()
         assert isinstance(held, Permit)
@@ -213,11 +213,11 @@ def test_a_job_that_gives_up_as_it_is_served_gives_its_permit_back() -> None:
         assert isinstance(await counter.permit(), Permit)
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_slots_come_back_with_answers_failures_and_unmade_calls() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter(max_concurrency=1)
         for number in range(3):
             permit = await counter.permit()
@@ -231,7 +231,7 @@ def test_slots_come_back_with_answers_failures_and_unmade_calls() -> None:
         assert isinstance(await counter.permit(), Permit)
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_a_long_call_keeps_its_slot_and_a_dead_workers_slots_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +239,7 @@ def test_a_long_call_keeps_its_slot_and_a_dead_workers_slots_come_back(monkeypat
     monkeypatch.setattr(desk_module, "NAME_S", 0.05)
     monkeypatch.setattr(line_module, "NAME_S", 0.05)
 
-    async def story() -> None:
+    async def scenario() -> None:
         dead, living = Counter(max_concurrency=2), Counter(max_concurrency=2)
         living.buckets = living.limiter._buckets_in_use._buckets = dead.buckets
         permits = [await dead.permit() for _ in range(2)]
@@ -257,14 +257,14 @@ def test_a_long_call_keeps_its_slot_and_a_dead_workers_slots_come_back(monkeypat
         assert isinstance(await asyncio.wait_for(waiting, 5), Permit)
         await living.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_calls_under_way_are_counted_again_after_redis_lost_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desk_module, "NAME_S", 0.05)
     monkeypatch.setattr(line_module, "NAME_S", 0.05)
 
-    async def story() -> None:
+    async def scenario() -> None:
         counter, other = Counter(max_concurrency=1), Counter(max_concurrency=1)
         other.buckets = other.limiter._buckets_in_use._buckets = counter.buckets
         held = await counter.permit()
@@ -280,7 +280,7 @@ def test_calls_under_way_are_counted_again_after_redis_lost_them(monkeypatch: py
         await counter.limiter.close()
         await other.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_a_call_granted_without_redis_is_counted_there_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +289,7 @@ def test_a_call_granted_without_redis_is_counted_there_when_it_is_back(monkeypat
     monkeypatch.setattr(accounts_module, "LOOK_S", 0.05)
     monkeypatch.setattr(accounts_module, "RETURN_S", 0.0)
 
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter(max_concurrency=1)
         counter.buckets.away = True
         held = await counter.permit()
@@ -306,11 +306,11 @@ def test_a_call_granted_without_redis_is_counted_there_when_it_is_back(monkeypat
         assert not bucket._slots
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_estimates_follow_what_calls_use() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter(output_tokens_per_minute=1_000_000)
         permit = await counter.permit(body=b"x" * 300, max_tokens=500)
         assert isinstance(permit, Permit)
@@ -323,11 +323,11 @@ def test_estimates_follow_what_calls_use() -> None:
         assert settled.more == pytest.approx((0, -25, -480, -505))
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_a_429_slows_everybody_down_and_its_retry_after_stops_them() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter(requests_per_minute=6_000)
         permit = await counter.permit()
         assert isinstance(permit, Permit)
@@ -342,11 +342,11 @@ def test_a_429_slows_everybody_down_and_its_retry_after_stops_them() -> None:
         assert counter.limiter.room() == Room(50, 0)
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_headers_make_limits_where_none_are_set() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter()
         permit = await counter.permit()
         assert isinstance(permit, Permit)
@@ -357,13 +357,13 @@ def test_headers_make_limits_where_none_are_set() -> None:
         assert room.bulk == 6
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_many_failures_in_a_row_open_the_breaker_and_an_answer_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_module, "MIXED_PATIENCE_S", 0.05)
 
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter(period_s=1.0)
         for _ in range(TRIP_AFTER):
             permit = await counter.permit()
@@ -381,7 +381,7 @@ def test_many_failures_in_a_row_open_the_breaker_and_an_answer_closes_it(monkeyp
         assert all(isinstance(permit, Permit) for permit in permits)
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 async def _until_refused(counter: Counter) -> Denied:
@@ -393,7 +393,7 @@ async def _until_refused(counter: Counter) -> Denied:
 
 
 def test_failures_of_the_jobs_own_never_open_the_breaker() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter()
         for number in range(3 * TRIP_AFTER):
             permit = await counter.permit()
@@ -403,11 +403,11 @@ def test_failures_of_the_jobs_own_never_open_the_breaker() -> None:
         assert isinstance(await counter.permit(), Permit)
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_a_used_up_quota_pauses_the_lane_until_somebody_lets_it_go_on() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter()
         permit = await counter.permit()
         assert isinstance(permit, Permit)
@@ -423,11 +423,11 @@ def test_a_used_up_quota_pauses_the_lane_until_somebody_lets_it_go_on() -> None:
         assert isinstance(await counter.permit(), Permit)
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_many_jobs_share_one_look_at_a_paused_lane() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter()
         counter.ledger.paused["openai", "standard", ""] = FailureKind.QUOTA, "no"
         await counter.lanes.look()
@@ -437,13 +437,13 @@ def test_many_jobs_share_one_look_at_a_paused_lane() -> None:
         assert counter.ledger.looks <= 4
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_without_redis_each_worker_keeps_to_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts_module, "LOOK_S", 0.05)
 
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter(workers=4, requests_per_minute=240, period_s=1.2)
         counter.buckets.away = True
         granted: list[float] = []
@@ -469,11 +469,11 @@ def test_without_redis_each_worker_keeps_to_its_share(monkeypatch: pytest.Monkey
         assert worst <= 61
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_without_redis_a_new_worker_waits_until_the_others_count_it() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter(requests_per_minute=600, settle_s=0.3)
         counter.buckets.away = True
         permit = await counter.permit()
@@ -481,14 +481,14 @@ def test_without_redis_a_new_worker_waits_until_the_others_count_it() -> None:
         assert permit.waited_ms >= 290
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_models_that_nobody_asks_for_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desk_module, "MOST_LINES", 5)
     monkeypatch.setattr(desk_module, "IDLE_S", 0.0)
 
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter()
         for number in range(50):
             permit = await counter.permit(model=f"m{number}")
@@ -501,11 +501,11 @@ def test_models_that_nobody_asks_for_are_forgotten(monkeypatch: pytest.MonkeyPat
         assert len(counter.limiter._queues) <= 5
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_a_model_without_a_limit_does_not_wait_behind_one_that_has() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         slow = ProviderSettings(kind=ProviderKind.OPENAI, limits=LimitSettings(requests_per_minute=6))
         counter = Counter(providers={"slow": slow})
         assert isinstance(await counter.permit(provider="slow"), Permit)
@@ -520,4 +520,4 @@ def test_a_model_without_a_limit_does_not_wait_behind_one_that_has() -> None:
         await asyncio.wait(waiting)
         await counter.limiter.close()
 
-    run(story())
+    run(scenario())

@@ -16,7 +16,7 @@ K = FailureKind
 JOBS = 100
 
 
-def story(told: Coroutine[Any, Any, None]) -> None:
+def scenario(told: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(told, 20))
 
 
@@ -56,7 +56,7 @@ def test_of_a_hundred_jobs_few_call_where_nobody_is_served(kind: FailureKind, la
         assert counter.ledger.paused == {lane: (kind, "no")}
         await counter.limiter.close()
 
-    story(told())
+    scenario(told())
 
 
 def test_an_unknown_model_holds_back_no_other() -> None:
@@ -67,7 +67,7 @@ def test_an_unknown_model_holds_back_no_other() -> None:
         assert isinstance(await counter.permit(model="nonsense"), Denied)
         await counter.limiter.close()
 
-    story(told())
+    scenario(told())
 
 
 def test_a_refused_key_holds_back_every_model() -> None:
@@ -78,7 +78,7 @@ def test_a_refused_key_holds_back_every_model() -> None:
         assert isinstance(await counter.permit(provider="anthropic"), Permit)
         await counter.limiter.close()
 
-    story(told())
+    scenario(told())
 
 
 def test_after_a_release_few_calls_show_whether_it_is_mended() -> None:
@@ -98,7 +98,7 @@ def test_after_a_release_few_calls_show_whether_it_is_mended() -> None:
         assert all(isinstance(permit, Permit) for permit in permits)
         await counter.limiter.close()
 
-    story(told())
+    scenario(told())
 
 
 def test_refusals_with_answers_between_pause_nothing() -> None:
@@ -117,7 +117,7 @@ def test_slow_answers_do_not_keep_the_others_waiting(monkeypatch: pytest.MonkeyP
         assert all(isinstance(permit, Permit) for permit in permits)
         await counter.limiter.close()
 
-    story(told())
+    scenario(told())
 
 
 def test_a_server_that_is_not_there_is_tried_by_few_and_people_are_told() -> None:
@@ -130,7 +130,7 @@ def test_a_server_that_is_not_there_is_tried_by_few_and_people_are_told() -> Non
         assert counter.ledger.paused == {}
         await counter.limiter.close()
 
-    story(told())
+    scenario(told())
 
 
 def test_after_its_time_a_server_that_is_not_there_pauses_the_lane() -> None:

@@ -47,7 +47,7 @@ def present(roll: Roll, lane_retry_s: float = 0.0) -> WorkersPresent:
 def test_what_was_last_known_stays_while_the_ledger_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence_module, "EVERY_S", 0.001)
 
-    async def story() -> None:
+    async def scenario() -> None:
         roll = Roll(3, None, None, 5)
         workers = present(roll)
         await workers.start(lambda _: None)
@@ -61,7 +61,7 @@ def test_what_was_last_known_stays_while_the_ledger_is_away(monkeypatch: pytest.
         assert seen == {(3, frozenset({Step.CHECK, Step.LOCAL})), (5, frozenset({Step.CHECK}))}
         assert roll.left == ["w"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_worker_does_not_wait_for_the_ledger_to_say_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,18 +71,18 @@ def test_a_worker_does_not_wait_for_the_ledger_to_say_goodbye(monkeypatch: pytes
         async def leave(self, worker: str) -> None:
             await asyncio.Event().wait()
 
-    async def story() -> None:
+    async def scenario() -> None:
         workers = present(Silent(1))
         await workers.start(lambda _: None)
         async with asyncio.timeout(5):
             await workers.stop()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(("lane_retry_s", "tried"), [(3_600.0, ["openai"]), (0.0, [])])
 def test_a_paused_lane_is_tried_again_only_where_that_is_wanted(lane_retry_s: float, tried: list[str]) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         roll = Roll(1)
         await roll.pause_lane("openai", "standard", "no credit")
         told: list[str] = []
@@ -91,11 +91,11 @@ def test_a_paused_lane_is_tried_again_only_where_that_is_wanted(lane_retry_s: fl
         await workers.stop()
         assert told == tried
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_first_call_in_a_lane_that_goes_on_is_a_probe() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         counter = Counter()
         await counter.permit()
         counter.limiter.try_lane("openai")
@@ -104,11 +104,11 @@ def test_the_first_call_in_a_lane_that_goes_on_is_a_probe() -> None:
         assert counter.buckets.buckets["openai", "m"]._trips == 1
         await counter.limiter.close()
 
-    asyncio.run(asyncio.wait_for(story(), 10))
+    asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
 def test_a_worker_says_which_providers_it_can_not_reach() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         roll = Roll(1)
         away = [Unreachable("openai", 1.0, "refused")]
         workers = WorkersPresent(
@@ -118,4 +118,4 @@ def test_a_worker_says_which_providers_it_can_not_reach() -> None:
         await workers.stop()
         assert roll.away == [["openai"]]
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Ground for an experiment: servers of its own, workers, a provider that counts, and the account at the end."""
+"""Lab for an experiment: its own servers, workers, a provider that counts its calls, and the final report."""
 
 import os
 import signal
@@ -40,8 +40,8 @@ GROUP BY 1
 
 
 @dataclass(frozen=True)
-class Account:
-    """What became of an experiment's jobs, by the ledger and by the provider's own count.
+class Report:
+    """Counts of an experiment's jobs, by the ledger and by the provider.
 
     Attributes:
         lost: jobs without exactly one final record of the latest run, or without a published result that answers.
@@ -62,25 +62,25 @@ class Account:
     calls: int
     recovery_s: float
     note: str = ""
-    """What else was measured, for the table."""
+    """A further measurement, for the table."""
 
-    def noting(self, note: str) -> "Account":
+    def with_note(self, note: str) -> "Report":
         """The same account with a note."""
         return replace(self, note=note)
 
     @property
-    def kept(self) -> bool:
-        """Whether the promises were kept."""
+    def promises_hold(self) -> bool:
+        """True if no promise is broken."""
         return self.lost == self.needless == self.unrecorded == 0
 
 
-class Ground(System):
+class Lab(System):
     """A system over servers that an experiment may break."""
 
     home: Path
     stub: Stub
     settings: dict[str, object]
-    mended_at: float | None = None
+    recovery_start: float | None = None
     frozen: set[str]
     """Workers that were frozen, by their names in leases."""
 
@@ -113,15 +113,15 @@ class Ground(System):
     def count(self, of: str) -> int:
         """Count rows; 0 while the database can't be reached."""
         try:
-            return int(self.one(f"SELECT count(*) FROM {of}"))
+            return int(self.scalar(f"SELECT count(*) FROM {of}"))
         except psycopg.OperationalError:
             return 0
 
-    def done(self) -> bool:
-        """Whether every job is final."""
+    def all_final(self) -> bool:
+        """True if every job is final."""
         return self.count("job WHERE finished_at IS NULL") == 0 and self.count("job") > 0
 
-    def rows_changed(self, statement: str) -> None:
+    def execute(self, statement: str) -> None:
         """Change something in the database."""
         with psycopg.connect(self.database_url, autocommit=True) as connection:
             connection.execute(statement.encode())
@@ -130,9 +130,9 @@ class Ground(System):
         """Let a fault last."""
         self.until(deadline(seconds), within_s=seconds + 5)
 
-    def mended(self) -> None:
-        """The fault is over: recovery counts from here."""
-        self.mended_at = time.monotonic()
+    def start_recovery(self) -> None:
+        """Marks the end of the fault: recovery counts from now."""
+        self.recovery_start = time.monotonic()
 
     # ---- servers ----
 
@@ -151,11 +151,11 @@ class Ground(System):
     def freeze(self, name: str) -> Callable[[], None]:
         """Stop a server's processes without closing a connection; returns what thaws them."""
         server = getattr(local.status(self.home), name)
-        frozen = [process for process in family(server.pid) if unless_ended(process.suspend)]
+        frozen = [process for process in process_tree(server.pid) if if_alive(process.suspend)]
 
         def thaw() -> None:
             for process in frozen:
-                unless_ended(process.resume)
+                if_alive(process.resume)
 
         return thaw
 
@@ -165,28 +165,28 @@ class Ground(System):
         worker.send_signal(signal.SIGSTOP)
         return lambda: worker.send_signal(signal.SIGCONT)
 
-    def waiting_in(self, lock: int) -> int | None:
+    def blocked_client_port(self, lock: int) -> int | None:
         """The client's port of the session that has this advisory lock and waits for another lock."""
-        found = self.rows(
+        sessions = self.rows(
             "SELECT s.client_port FROM pg_locks l JOIN pg_stat_activity s USING (pid) WHERE l.locktype = 'advisory' "
             "AND l.granted AND l.objid::bigint = %s AND s.wait_event_type = 'Lock'",
             lock,
         )
-        return int(found[0][0]) if found else None
+        return int(sessions[0][0]) if sessions else None
 
-    def connects_from(self, worker: subprocess.Popen[bytes], port: int) -> bool:
-        """Whether this port is the worker's own end of a connection."""
-        return any(port in ports_of(process) for process in family(worker.pid))
+    def owns_port(self, worker: subprocess.Popen[bytes], port: int) -> bool:
+        """True if this port is the worker's own end of a connection."""
+        return any(port in ports_of(process) for process in process_tree(worker.pid))
 
-    def renewing(self) -> set[int]:
+    def renewal_ports(self) -> set[int]:
         """The client's ports of the sessions whose last statement renewed leases."""
-        found = self.rows(
+        sessions = self.rows(
             "SELECT client_port FROM pg_stat_activity WHERE query LIKE '%%UPDATE job j SET lease_until%%' "
             "AND pid <> pg_backend_pid() AND client_port > 0"
         )
-        return {int(port) for (port,) in found}
+        return {int(port) for (port,) in sessions}
 
-    def cut_connections(self) -> None:
+    def terminate_connections(self) -> None:
         """Cut every connection to the database."""
         self.admin(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'nightdesk' AND pid <> pg_backend_pid()"
@@ -203,16 +203,16 @@ class Ground(System):
         return redis.Redis.from_url(self.redis_url)
 
     def refuses_to_grow(self) -> bool:
-        """Whether the database refuses to write, or is gone."""
+        """True if the database refuses to write, or is gone."""
         try:
-            self.rows_changed("CREATE TABLE filler AS SELECT repeat('x', 1000) FROM generate_series(1, 1000)")
-            self.rows_changed("DROP TABLE filler")
+            self.execute("CREATE TABLE filler AS SELECT repeat('x', 1000) FROM generate_series(1, 1000)")
+            self.execute("DROP TABLE filler")
         except psycopg.Error:
             return True
         return False
 
     def redis_refuses_to_write(self) -> bool:
-        """Whether Redis refuses to write, or is gone."""
+        """True if Redis refuses to write, or is gone."""
         try:
             with self.redis() as client:
                 client.set("filler", "x" * 1000, ex=60)
@@ -226,7 +226,7 @@ class Ground(System):
 
     # ---- the account ----
 
-    def account(self, jobs: int, *, published: bool = True, within_s: float = 120) -> Account:
+    def report(self, jobs: int, *, published: bool = True, within_s: float = 120) -> Report:
         """Wait for the end, and count."""
         column = "result_published_at" if published else "finished_at"
         self.until(
@@ -234,8 +234,8 @@ class Ground(System):
             within_s=within_s,
             what=f"{jobs} with {column}",
         )
-        recovery_s = time.monotonic() - self.mended_at if self.mended_at else 0.0
-        complete = self.one(
+        recovery_s = time.monotonic() - self.recovery_start if self.recovery_start else 0.0
+        complete = self.scalar(
             "SELECT count(*) FROM job j WHERE finished_at IS NOT NULL AND 1 = "
             "(SELECT count(*) FROM generation_record g WHERE g.job_id = j.id AND g.run = j.run)"
         )
@@ -256,7 +256,7 @@ class Ground(System):
         late = Counter[str](dict(self.rows(_LATE, list(self.frozen))))
         causes += late
         calls = self.stub.calls
-        return Account(
+        return Report(
             jobs=jobs,
             lost=jobs - int(complete) + unanswered,
             needless=sum(max(0, count - 1 - causes[digest]) for digest, count in calls.items()),
@@ -267,12 +267,12 @@ class Ground(System):
             recovery_s=recovery_s,
         )
 
-    def settled(self, account: Account) -> Account:
+    def assert_settled(self, report: Report) -> Report:
         """The account, once no call is open any more and every sum of money is that of its attempts."""
         self.until(lambda: self.count("attempt WHERE closed_at IS NULL") == 0, within_s=90, what="no call under way")
         broken = self.ask(lambda ledger: ledger.violations())
         assert broken == [], broken
-        return account
+        return report
 
     def _without_result(self) -> list[str]:
         app = self.celery()
@@ -291,7 +291,7 @@ def deadline(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() >= ends
 
 
-def family(pid: int) -> Iterator[psutil.Process]:
+def process_tree(pid: int) -> Iterator[psutil.Process]:
     """A process, then those below it: they are listed once the first was dealt with, so a stopped one starts no more.
 
     Raises: NoSuchProcess when the first is gone; of the others any may end at any moment.
@@ -301,7 +301,7 @@ def family(pid: int) -> Iterator[psutil.Process]:
     yield from first.children(recursive=True)
 
 
-def unless_ended(act: Callable[[], object]) -> bool:
+def if_alive(act: Callable[[], object]) -> bool:
     """Act on a process; False when it ended before."""
     try:
         act()
@@ -319,24 +319,24 @@ def ports_of(process: psutil.Process) -> set[int]:
 
 
 @contextmanager
-def ground(folder: Path, jobs: int, **stub: Any) -> Iterator[Ground]:
-    """A ground with questions on it and a provider that answers after ``latency_s``."""
+def open_lab(folder: Path, jobs: int, **stub: Any) -> Iterator[Lab]:
+    """A lab with questions and a provider that answers after ``latency_s``."""
     home = folder / "home"
     where = local.start(home)
     try:
         migrate(where.database_url)
         with running_stub(**{"latency_s": 0.5, **stub}) as provider:
-            made = Ground(where.database_url, where.redis_url, folder)
-            made.home, made.stub = home, provider
-            made.settings, made.frozen = {}, set()
+            lab = Lab(where.database_url, where.redis_url, folder)
+            lab.home, lab.stub = home, provider
+            lab.settings, lab.frozen = {}, set()
             os.environ["OPENAI_API_KEY"] = KEY
             os.environ["OPENAI_BASE_URL"] = f"{provider.url}/v1"
             try:
                 if jobs:
-                    made.submit(questions(jobs))
-                yield made
+                    lab.submit(questions(jobs))
+                yield lab
             finally:
-                made.stop()
+                lab.stop()
     finally:
         for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
             os.environ.pop(name, None)

@@ -5,22 +5,22 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-Seen = TypeVar("Seen")
+Value = TypeVar("Value")
 
 POLL_S = 0.05
 
 
-def crowding() -> float:
-    """How many processes want a core for each that there is; 1 on a machine with a free one."""
+def load_per_core() -> float:
+    """Runnable processes per core; 1 on a machine with a free core."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-def stretched(seconds: float) -> float:
+def scale_to_load(seconds: float) -> float:
     """A limit for a wait that takes a number of seconds once: as long as the machine is busy now."""
-    return seconds * crowding()
+    return seconds * load_per_core()
 
 
-class Patience:
+class Deadline:
     """A deadline that comes later the busier the machine is meanwhile."""
 
     def __init__(self, seconds: float) -> None:
@@ -30,16 +30,16 @@ class Patience:
     def is_over(self) -> bool:
         """Tell whether the time is used up; ask it often."""
         now = time.monotonic()
-        self._left_s -= (now - self._at) / crowding()
+        self._left_s -= (now - self._at) / load_per_core()
         self._at = now
         return self._left_s <= 0
 
 
-def until(look: Callable[[], Seen], within_s: float) -> Seen | None:
+def until(condition: Callable[[], Value], within_s: float) -> Value | None:
     """Look until something is there; returns the last look when the time is used up."""
-    patience = Patience(within_s)
-    while not (seen := look()):
-        if patience.is_over():
+    deadline = Deadline(within_s)
+    while not (value := condition()):
+        if deadline.is_over():
             return None
         time.sleep(POLL_S)
-    return seen
+    return value

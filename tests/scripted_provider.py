@@ -48,7 +48,7 @@ async def hangs(call: Call) -> Answered:
     raise AssertionError("unreachable")
 
 
-class Scripted(Provider):
+class ScriptedProvider(Provider):
     """Takes one act a call; the last one repeats."""
 
     def __init__(
@@ -103,7 +103,7 @@ class Scripted(Provider):
 class Registry:
     """The providers of a test by name; the first is the default, and a job without fallbacks has those given here."""
 
-    def __init__(self, *providers: Scripted, fallbacks: tuple[str, ...] = ()) -> None:
+    def __init__(self, *providers: ScriptedProvider, fallbacks: tuple[str, ...] = ()) -> None:
         self._fallbacks = fallbacks
         self._providers = {provider.name: provider for provider in providers}
         self._default = providers[0].name

@@ -9,7 +9,7 @@ _MEASURED = ("prompt", "llm", "postprocess", "check")
 _SLACK_MS = 1.0
 
 
-def assert_gate(result: JobResult, record: GenerationRecord | None, request: JobRequest) -> None:
+def assert_record(result: JobResult, record: GenerationRecord | None, request: JobRequest) -> None:
     """Hold a result and its record against the request they answer; for jobs that a model was called for."""
     assert record is not None, "no record"
     assert record.job_id == result.job_id
@@ -24,7 +24,7 @@ def assert_gate(result: JobResult, record: GenerationRecord | None, request: Job
 
     assert_citations(result, request)
     assert record.citations == result.citations
-    assert {one.source for segment in record.canonical.segments for one in segment.citations} <= set(
+    assert {citation.source for segment in record.canonical.segments for citation in segment.citations} <= set(
         range(1, len(request.context) + 1)
     )
 

@@ -34,7 +34,7 @@ def programs() -> tuple[str, Path] | None:
 
 @dataclass(frozen=True)
 class Secured:
-    """Where the servers are, and what a client must trust."""
+    """Endpoints of the servers, and the certificate authority that a client must trust."""
 
     ca: Path
     redis_port: int
@@ -58,9 +58,9 @@ def secured_servers(acl: str, sql: str) -> Iterator[Secured]:
         sql: run as superuser in the database ``nightdesk`` that the role ``nightdesk_owner`` owns; ``:password`` stands
             for the password.
     """
-    found = programs()
-    assert found is not None
-    server, binaries = found
+    paths = programs()
+    assert paths is not None
+    server, binaries = paths
     with tempfile.TemporaryDirectory(prefix="nightdesk-tls-") as directory, ExitStack() as stack:
         base = Path(directory)
         base.chmod(0o755)

@@ -17,7 +17,7 @@ from tasks.check import Check
 from tasks.grounding.judge.call import JudgeOptions, Judging
 from tasks.ports import JobView, Leased
 from tests.builders import make_batch, make_jobs
-from tests.scripted import Act, Registry, Scripted, answers
+from tests.scripted_provider import Act, Registry, ScriptedProvider, answers
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.memory import MemoryLedger
 
@@ -32,25 +32,25 @@ WRONG = "The editor reaches the valley villages by lorry each evening."
 PLAIN = "The night desk opens at nine in the evening."
 
 
-def given_answer(*claims: str, **config: Any) -> JobRequest:
+def supplied_answer(*claims: str, **config: Any) -> JobRequest:
     config.setdefault("checkers", ["structure", "lexical", "judge"])
     config.setdefault("judge", "scripted")
     return JobRequest(query="q", context=({"content": SOURCE},), response=" ".join(claims), config=config)
 
 
-def verdict(claim: int, said: str, quote: str = "", passage: int = 1) -> dict[str, Any]:
-    return {"claim": claim, "verdict": said, "passage": passage, "quote": quote}
+def verdict(claim: int, label: str, quote: str = "", passage: int = 1) -> dict[str, Any]:
+    return {"claim": claim, "verdict": label, "passage": passage, "quote": quote}
 
 
-def says(*verdicts: dict[str, Any]) -> Act:
+def verdicts_reply(*verdicts: dict[str, Any]) -> Act:
     return answers(json.dumps({"verdicts": verdicts}), protocol=AnswerProtocol.SEGMENTS)
 
 
 @dataclass
-class Court:
+class JudgeHarness:
     """One job in its check, with a judge that does what the test says."""
 
-    judge: Scripted
+    judge: ScriptedProvider
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     finals: list[Leased] = field(default_factory=list)
@@ -93,19 +93,19 @@ class Court:
         raise AssertionError("it never ends")
 
 
-def court(*acts: Act, **settings: Any) -> Court:
-    return Court(Scripted(*acts), **settings)
+def judge_harness(*acts: Act, **settings: Any) -> JudgeHarness:
+    return JudgeHarness(ScriptedProvider(*acts), **settings)
 
 
-def tried(request: JobRequest, *acts: Act, **settings: Any) -> tuple[Court, JobView]:
+def check_answer(request: JobRequest, *acts: Act, **settings: Any) -> tuple[JudgeHarness, JobView]:
     """Check one answer to its end."""
-    whole = court(*acts, **settings)
+    harness = judge_harness(*acts, **settings)
 
-    async def story() -> JobView:
-        await whole.submit(request)
-        return await whole.finish()
+    async def scenario() -> JobView:
+        await harness.submit(request)
+        return await harness.finish()
 
-    return whole, asyncio.run(story())
+    return harness, asyncio.run(scenario())
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

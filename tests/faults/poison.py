@@ -1,6 +1,6 @@
 """Runs the command line where a question with ``POISON`` ends its worker, in its prompt or in its check.
 
-``python -m tests.faults.poisoned prompt worker --queues ...``
+``python -m tests.faults.poison prompt worker --queues ...``
 """
 
 import os

@@ -29,12 +29,12 @@ def interpolate(value: Any, environment: Mapping[str, str]) -> Any:
     if not isinstance(value, str):
         return value
 
-    def fill(found: re.Match[str]) -> str:
-        if given := environment.get(found["name"]):
-            return given
-        if found["how"] == ":?":
-            raise Unset(found["name"])
-        return found["text"] or ""
+    def fill(match: re.Match[str]) -> str:
+        if value := environment.get(match["name"]):
+            return value
+        if match["how"] == ":?":
+            raise Unset(match["name"])
+        return match["text"] or ""
 
     filled = _VARIABLE.sub(fill, value)
     assert "$" not in filled, f"a form of variable that is not known here: {value}"
@@ -75,7 +75,7 @@ class Process:
 
     @property
     def lasts(self) -> bool:
-        """Whether it runs until it is told to end."""
+        """True while the process runs until it is told to end."""
         return self.arguments[0] == "worker"
 
 

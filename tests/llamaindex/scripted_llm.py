@@ -1,4 +1,4 @@
-"""An LLM of LlamaIndex that does as it is told: says something, fails, or is slow."""
+"""An LLM of LlamaIndex with a script: it answers, fails or is slow."""
 
 import threading
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse
 from llama_index.core.llms.mock import MockLLM
 
 
-class Told(MockLLM):
-    """Answers ``said`` with ``raw`` beside it after ``slow_s`` seconds, or raises ``error``."""
+class ScriptedLLM(MockLLM):
+    """Answers ``answer`` with ``raw`` beside it after ``slow_s`` seconds, or raises ``error``."""
 
-    said: str = ""
+    answer: str = ""
     raw: Any = None
     error: Any = None
     slow_s: float = 0.0
@@ -26,4 +26,4 @@ class Told(MockLLM):
             raise self.error
         if self.slow_s:
             threading.Event().wait(self.slow_s)
-        return ChatResponse(message=ChatMessage(role="assistant", content=self.said), raw=self.raw)
+        return ChatResponse(message=ChatMessage(role="assistant", content=self.answer), raw=self.raw)
