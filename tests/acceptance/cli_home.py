@@ -20,8 +20,8 @@ from tests import deadlines as patience
 from tests.acceptance.command import REPOSITORY, Ended, run_here
 from tests.deadlines import scale_to_load
 from worker import local
-from worker.cli.crew import crews_in
-from worker.cli.place import Place
+from worker.supervise.state_directory import StateDirectory
+from worker.supervise.workers import supervisors_in
 
 DEADLINE_S = 90.0
 """Far more than anything here takes on a machine with a free core; a busy one has longer."""
@@ -36,8 +36,8 @@ class Home:
     commands: list["Command"] = field(default_factory=list)
 
     @property
-    def place(self) -> Place:
-        return Place(self.root)
+    def place(self) -> StateDirectory:
+        return StateDirectory(self.root)
 
     def environment(self, **settings: str) -> dict[str, str]:
         named = {f"NIGHTDESK_{name.upper()}": value for name, value in {**self.settings, **settings}.items()}
@@ -78,7 +78,11 @@ class Home:
         """Name and process id of the workers that run."""
         if not self.place.workers.is_dir():
             return {}
-        return {name: hand.pid for crew in crews_in(self.place) for name, hand in crew.running().items()}
+        return {
+            name: worker_process.pid
+            for supervisor in supervisors_in(self.place)
+            for name, worker_process in supervisor.running().items()
+        }
 
     def kill(self, name: str) -> None:
         """Kill a worker the hard way, once it is more than the shell that starts it."""

@@ -1,7 +1,7 @@
 """The command ``nightdesk``: reads the command line, does one command, ends with its exit code.
 
 ``commands`` holds one door per command; what they do stands in the modules beside it (``intake`` reads input,
-``session`` holds what runs, ``crew`` the worker processes, ``submitting``, ``waiting`` and ``outcome`` are a batch's
+``session`` holds what runs, ``submitting``, ``waiting`` and ``outcome`` are a batch's
 way), and ``render`` makes it readable. Results go to standard output, messages to standard error.
 """
 

@@ -25,16 +25,8 @@ INTERRUPTED = 130
 """Ended by SIGINT or SIGTERM, as shells count it."""
 
 
-class WorkerFailed(ServiceUnavailable):
-    """A worker process keeps ending; the message carries the end of its log."""
-
-
 class OutputFailed(ServiceUnavailable):
     """The results could not be written down; they still are in the ledger."""
-
-
-class InUse(NightdeskError):
-    """Another command still uses what was to be stopped."""
 
 
 _CODES: tuple[tuple[type[Exception], int], ...] = (

@@ -9,8 +9,8 @@ import orjson
 from tasks.errors import ConfigurationError, LedgerError
 from worker.cli.intake import BadLine
 from worker.cli.messages import warn
-from worker.cli.place import Place
-from worker.local.files import write_atomically
+from worker.supervise.files import write_atomically
+from worker.supervise.state_directory import StateDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Notes:
     elsewhere: dict[int, UUID] = field(default_factory=dict)
     """Position to job id, of lines whose idempotency key names a job that was there before."""
 
-    def save(self, place: Place, batch_id: UUID) -> None:
+    def save(self, state: StateDirectory, batch_id: UUID) -> None:
         """Write the notes, when there are any; without a place for them, say what will be missing later."""
         if self.bad or self.elsewhere:
             content = {
@@ -29,16 +29,16 @@ class Notes:
                 "elsewhere": {str(position): str(job_id) for position, job_id in self.elsewhere.items()},
             }
             try:
-                place.create()
-                write_atomically(_path(place, batch_id), orjson.dumps(content).decode())
+                state.create()
+                write_atomically(_path(state, batch_id), orjson.dumps(content).decode())
             except (ConfigurationError, OSError) as error:
                 # The jobs are accepted by now: that must not look like a failure.
                 warn(f"{error}; later 'results' of this batch leave out the lines that are no job of it")
 
 
-def load_notes(place: Place, batch_id: UUID) -> Notes:
+def load_notes(state: StateDirectory, batch_id: UUID) -> Notes:
     """The notes on a batch; none when it was submitted whole, or from another home."""
-    path = _path(place, batch_id)
+    path = _path(state, batch_id)
     try:
         content = orjson.loads(path.read_bytes())
         return Notes(
@@ -53,10 +53,10 @@ def load_notes(place: Place, batch_id: UUID) -> Notes:
         ) from None
 
 
-def drop_notes(place: Place, batch_id: UUID) -> None:
+def drop_notes(state: StateDirectory, batch_id: UUID) -> None:
     """Remove the notes on a batch: its refused lines quote what stood in them."""
-    _path(place, batch_id).unlink(missing_ok=True)
+    _path(state, batch_id).unlink(missing_ok=True)
 
 
-def _path(place: Place, batch_id: UUID) -> Path:
-    return place.submissions / f"{batch_id}.json"
+def _path(state: StateDirectory, batch_id: UUID) -> Path:
+    return state.submissions / f"{batch_id}.json"

@@ -52,7 +52,7 @@ class Removal:
         sealed = await self.ledger.seal(batch_id)
         self.sealed += sealed is Sealed.NOW
         if sealed is not Sealed.NOT:
-            drop_notes(self.desk.place, batch_id)
+            drop_notes(self.desk.state, batch_id)
 
     async def _forget(self, runs: dict[UUID, int]) -> None:
         if self.redis_missed or not runs:

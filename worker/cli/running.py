@@ -141,7 +141,7 @@ async def _run(desk: Session, course: _Course, told: Silent, began: float) -> Re
             notes = await _submit(desk, ledger, course, told)
         else:
             assert course.batch_id is not None
-            notes = load_notes(desk.place, course.batch_id)
+            notes = load_notes(desk.state, course.batch_id)
             found = await patiently(desk, told, partial(ledger.batch_status, course.batch_id))
             if order.with_workers and found.final < found.jobs:
                 watch.staff()
@@ -175,7 +175,7 @@ async def _write(desk: Session, told: Silent, output: str, results: Callable[[IO
 
 async def _submit(desk: Session, ledger: Ledger, course: _Course, told: Silent) -> Notes:
     assert course.submission is not None
-    accepted = await course.submission.write(ledger, desk.place, told.submitting)
+    accepted = await course.submission.write(ledger, desk.state, told.submitting)
     course.batch_id = accepted.batch_id
     if not course.order.quiet:
         tell(accepted.said)

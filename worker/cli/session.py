@@ -7,15 +7,24 @@ from dataclasses import dataclass
 
 from tasks.errors import NotFound
 from worker import local
-from worker.cli.crew import Crew, Hand, Post, checking_posts, crew_of, crews_in, local_processes, posts
-from worker.cli.exits import WorkerFailed
 from worker.cli.messages import tell, warn
-from worker.cli.place import Place
 from worker.ledger.database import STATEMENT_S
 from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
-from worker.local.process import send_signal
 from worker.settings import Settings
+from worker.supervise.processes import send_signal
+from worker.supervise.state_directory import StateDirectory
+from worker.supervise.workers import (
+    Supervisor,
+    WorkerFailed,
+    WorkerProcess,
+    WorkerSpec,
+    check_only_specs,
+    local_model_processes,
+    supervisor_of,
+    supervisors_in,
+    worker_specs,
+)
 from worker.wiring import Endpoints, embedded, endpoints
 
 STOP_MARGIN_S = 10.0
@@ -27,12 +36,12 @@ QUIET_STOP_S = 3.0
 
 @dataclass(slots=True)
 class Session:
-    """What runs while a command works."""
+    """The servers and workers of a command."""
 
     settings: Settings
-    place: Place
+    state: StateDirectory
     where: Endpoints
-    crew: Crew
+    supervisor: Supervisor
     migrated: tuple[str | None, str] | None = None
     """The schema's revision before and after, when this session brought it up to date."""
 
@@ -45,28 +54,28 @@ class Session:
         if embedded(self.settings):
             endpoints(self.settings)
 
-    def staff(self, wanted: Iterable[Post], *, passing: bool) -> list[Post]:
+    def staff(self, specs: Iterable[WorkerSpec], *, ephemeral: bool) -> list[WorkerSpec]:
         """Start the workers that are missing; returns those started."""
-        return [post for post in wanted if self.crew.start(post, passing=passing)]
+        return [spec for spec in specs if self.supervisor.start(spec, ephemeral=ephemeral)]
 
-    def staff_if_missing(self, *, check_only: bool = False) -> list[Post]:
+    def staff_if_missing(self, *, check_only: bool = False) -> list[WorkerSpec]:
         """Start workers for as long as this command lasts, unless each step has one already."""
-        running = self.crew.running().values()
-        if any(hand.settings != self.crew.fingerprint for hand in running):
+        running = self.supervisor.running().values()
+        if any(worker_process.settings != self.supervisor.fingerprint for worker_process in running):
             warn(
                 "the workers that run were started with other settings, and keep them; "
                 "'nightdesk down' and 'nightdesk up' apply the present ones"
             )
-        local = local_processes(self.settings)
+        local = local_model_processes(self.settings)
         needed = {"check"} | (set() if check_only else {"generate"}) | ({"local"} if local else set())
-        if needed <= {queue for hand in running for queue in hand.post.queues}:
+        if needed <= {queue for worker_process in running for queue in worker_process.spec.queues}:
             return []
-        return self.staff(checking_posts(local=local) if check_only else posts(local=local), passing=True)
+        return self.staff(check_only_specs(local=local) if check_only else worker_specs(local=local), ephemeral=True)
 
 
-def place_of(settings: Settings) -> Place:
+def state_of(settings: Settings) -> StateDirectory:
     """The home of these settings."""
-    return Place(settings.home.expanduser().absolute())
+    return StateDirectory(settings.home.expanduser().absolute())
 
 
 @contextmanager
@@ -81,67 +90,71 @@ def session(settings: Settings, *, writes: bool = True, staffs: bool = False, st
 
     Raises: ConfigurationError, LedgerUnavailable, SchemaMismatch, LocalServerError, NotFound.
     """
-    place = place_of(settings)
-    ours = embedded(settings)
-    if ours and not writes and not place.has_servers:
+    state = state_of(settings)
+    local_servers = embedded(settings)
+    if local_servers and not writes and not state.has_servers:
         raise NotFound(
-            f"there is no ledger in {place.root} yet: 'nightdesk run' or 'up' makes one (see NIGHTDESK_HOME)"
+            f"there is no ledger in {state.root} yet: 'nightdesk run' or 'up' makes one (see NIGHTDESK_HOME)"
         )
     # With servers of somebody else's, a command that starts nothing needs no home: it may have nowhere to write.
-    with _held(settings, place) if ours or staffs else nullcontext():
+    with _use(settings, state) if local_servers or staffs else nullcontext():
         where = endpoints(settings)
-        if ours and stays:
-            place.mark_servers(passing=False)
+        if local_servers and stays:
+            state.mark_servers(ephemeral=False)
         elif where.started == {"postgres", "valkey"}:
             # One server alone that was started again belongs to whoever has the other running.
-            place.mark_servers(passing=True)
+            state.mark_servers(ephemeral=True)
         migrated = migrate(where.database_url) if writes or where.started else None
-        opened = Session(settings, place, where, crew_of(settings, place), migrated)
+        opened = Session(settings, state, where, supervisor_of(settings, state), migrated)
         if stays:
-            opened.crew.keep()
+            opened.supervisor.make_permanent()
         yield opened
 
 
 @contextmanager
-def _held(settings: Settings, place: Place) -> Iterator[None]:
-    """Use a home; the last user stops what was started for passing commands."""
-    place.create()
-    with place.used() as use:
+def _use(settings: Settings, state: StateDirectory) -> Iterator[None]:
+    """Use a home; the last user stops what was started for ephemeral commands."""
+    state.create()
+    with state.use() as use:
         try:
             yield
         finally:
             if use.is_last():
-                _close(settings, place)
+                _close(settings, state)
 
 
-def _close(settings: Settings, place: Place) -> None:
-    for crew in crews_in(place):
-        passing = [hand.post.name for hand in crew.running().values() if hand.passing]
-        stop_workers(crew, passing, settings)
-    if place.servers_are_passing:
-        local.stop(place.root)
-        place.mark_servers(passing=False)
+def _close(settings: Settings, state: StateDirectory) -> None:
+    for supervisor in supervisors_in(state):
+        ephemeral = [
+            worker_process.spec.name for worker_process in supervisor.running().values() if worker_process.ephemeral
+        ]
+        stop_workers(supervisor, ephemeral, settings)
+    if state.servers_are_ephemeral:
+        local.stop(state.root)
+        state.mark_servers(ephemeral=False)
 
 
-def stop_workers(crew: Crew, names: list[str], settings: Settings) -> None:
+def stop_workers(supervisor: Supervisor, names: list[str], settings: Settings) -> None:
     """Stop workers once their calls in flight have ended; Ctrl-C, or too long a wait, cuts those off."""
-    asked = crew.ask_to_end(names)
+    terminating = supervisor.terminate(names)
     try:
-        left = crew.await_end(asked, QUIET_STOP_S)
-        if left:
-            tell(f"waiting for the calls in flight of {_named(left)}; Ctrl-C cuts them off")
-            left = crew.await_end(left, settings.drain_s + STOP_MARGIN_S)
+        remaining = supervisor.await_exit(terminating, QUIET_STOP_S)
+        if remaining:
+            tell(f"waiting for the calls in flight of {_named(remaining)}; Ctrl-C cuts them off")
+            remaining = supervisor.await_exit(remaining, settings.drain_s + STOP_MARGIN_S)
     except KeyboardInterrupt:
         tell("cutting off the calls in flight")
-        left = crew.await_end(asked, 0)
-    for hand in left:
-        send_signal(hand.process, signal.SIGKILL)
-    killed, left = left, crew.await_end(left, STOP_MARGIN_S)
+        remaining = supervisor.await_exit(terminating, 0)
+    for worker_process in remaining:
+        send_signal(worker_process.process, signal.SIGKILL)
+    killed, remaining = remaining, supervisor.await_exit(remaining, STOP_MARGIN_S)
     if killed:
         warn(f"{_named(killed)} had to be killed: calls in flight count as unknown, their jobs go on in a minute")
-    if left:
-        raise WorkerFailed(f"{_named(left)} can't be killed")
+    if remaining:
+        raise WorkerFailed(f"{_named(remaining)} can't be killed")
 
 
-def _named(hands: list[Hand]) -> str:
-    return ", ".join(f"{hand.post.name} (process {hand.pid})" for hand in hands)
+def _named(worker_processes: list[WorkerProcess]) -> str:
+    return ", ".join(
+        f"{worker_process.spec.name} (process {worker_process.pid})" for worker_process in worker_processes
+    )

@@ -13,10 +13,10 @@ from tasks.submit import chunked, new_batch
 from worker.cli.intake import SMALL, BadLine, Intake, check_files
 from worker.cli.messages import warn
 from worker.cli.notes import Notes
-from worker.cli.place import Place
 from worker.process.notifier import ring
 from worker.providers.catalog import Installation
 from worker.settings import Settings
+from worker.supervise.state_directory import StateDirectory
 from worker.wiring import Endpoints, embedded
 
 CHUNK = 500
@@ -103,12 +103,12 @@ class Submission:
         elif count == MOST_TOLD + 1:
             warn("more lines are not valid; they are no longer told one by one")
 
-    async def write(self, ledger: Ledger, place: Place, progress: Callable[[int], None]) -> Accepted:
+    async def write(self, ledger: Ledger, state: StateDirectory, progress: Callable[[int], None]) -> Accepted:
         """Write the batch with all lines that can be accepted (with ``strict`` all or none), and the notes beside it.
 
         Args:
             ledger: where to.
-            place: where the notes go.
+            state: where the notes go.
             progress: told how many jobs have been read, chunk by chunk.
         """
         assert self._first is not None
@@ -134,7 +134,7 @@ class Submission:
         notes = Notes(tuple(sorted(self.intake.bad, key=lambda bad: bad.position)), elsewhere)
         batch_id = None if receipt.nothing_new else receipt.batch_id
         if batch_id is not None:
-            notes.save(place, batch_id)
+            notes.save(state, batch_id)
         self.receipt = receipt
         return Accepted(batch_id, receipt.created, len(receipt.job_ids), notes, receipt.submitted_at, receipt.holders)
 

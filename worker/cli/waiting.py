@@ -11,12 +11,11 @@ from schemas.batch import BatchStatus
 from schemas.states import FINAL_STATES
 from tasks.errors import LedgerUnavailable
 from tasks.ports import Ledger
-from worker.cli.crew import Post
-from worker.cli.exits import WorkerFailed
 from worker.cli.session import Session
 from worker.ledger.presence import LaneNotice
 from worker.limits.remedies import event, mending
 from worker.local import LocalServerError
+from worker.supervise.workers import WorkerFailed, WorkerSpec
 
 LEDGER_PATIENCE_S = 60.0
 """Seconds to wait for a ledger that went away, before giving up; the jobs stay where they are."""
@@ -84,26 +83,26 @@ class Watch:
     """Only workers that check are needed."""
     lanes: LaneWatch | None = None
     """Looked at while jobs are waited for."""
-    _expected: dict[str, Post] = field(default_factory=dict)
+    _expected: dict[str, WorkerSpec] = field(default_factory=dict)
     _restarts: dict[str, int] = field(default_factory=dict)
 
     def staff(self) -> None:
         """Start workers where none are, and from now on expect those that run to go on."""
-        started = {post.name: post for post in self.session.staff_if_missing(check_only=self.check_only)}
-        running = {name: hand.post for name, hand in self.session.crew.running().items()}
+        started = {spec.name: spec for spec in self.session.staff_if_missing(check_only=self.check_only)}
+        running = {name: worker_process.spec for name, worker_process in self.session.supervisor.running().items()}
         self._expected = {**started, **running}
 
     def look(self) -> None:
         """Start again what ended; raises ``WorkerFailed`` when that keeps happening."""
         if not self._expected:
             return
-        crew = self.session.crew
-        for name in self._expected.keys() - crew.running().keys():
+        supervisor = self.session.supervisor
+        for name in self._expected.keys() - supervisor.running().keys():
             count = self._restarts[name] = self._restarts.get(name, 0) + 1
             if count > MOST_RESTARTS:
-                raise WorkerFailed(crew.last_words(name))
-            if crew.start(self._expected[name], passing=True):
-                self.note(f"the worker {name} ended by itself and was started again; its log: {crew.log(name)}")
+                raise WorkerFailed(supervisor.exit_report(name))
+            if supervisor.start(self._expected[name], ephemeral=True):
+                self.note(f"the worker {name} ended by itself and was started again; its log: {supervisor.log(name)}")
 
 
 async def wait_until_final(

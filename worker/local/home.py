@@ -14,9 +14,9 @@ from pathlib import Path
 
 from worker.local.account import Account, choose_account
 from worker.local.errors import HomeError
-from worker.local.files import make_directory, open_lock, try_lock, write_atomically
 from worker.local.options import LocalOptions
-from worker.local.polling import poll
+from worker.supervise.files import make_directory, write_atomically
+from worker.supervise.processes import ProcessError, exclusive_lock
 
 __all__ = ["Home", "Passwords"]
 
@@ -80,24 +80,20 @@ class Home:
     def lock(self, seconds: float) -> Iterator[None]:
         """Locks the home across processes and threads; the system releases the lock when its process dies.
 
-        Raises: HomeError if another process has the lock for ``seconds``; also in place of an OSError inside the
-        context, so that callers get errors of this package only.
+        Raises: HomeError if another process has the lock for ``seconds``; also in place of an OSError or ProcessError inside
+        the context, so that callers get errors of this package only.
         """
+        refusal = HomeError(
+            f"Another process has been starting or stopping the servers of {self.root} for {seconds:g} s: wait for it to "
+            f"finish, or end it, then try again."
+        )
         try:
-            descriptor = open_lock(self.local / "lock")
-        except OSError as error:
+            with exclusive_lock(self.local / "lock", seconds, refusal):
+                yield
+        except ProcessError as error:
+            raise HomeError(str(error)) from error
+        except OSError as error:  # a full disk, a read-only mount, a file of another account
             raise self._not_ours(error) from error
-        try:
-            if not poll(lambda: try_lock(descriptor), seconds):
-                raise HomeError(
-                    f"Another process has been starting or stopping the servers of {self.root} for {seconds:g} s: "
-                    f"wait for it to finish, or end it, then try again."
-                )
-            yield
-        except OSError as error:  # a full disk, a read-only mount, a file of somebody else's
-            raise self._not_ours(error) from error
-        finally:
-            os.close(descriptor)
 
     def passwords(self, *, create: bool = True) -> Passwords:
         """Returns the passwords of this home; by default generates and stores them (0600) on first use.

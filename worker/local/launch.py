@@ -1,17 +1,17 @@
 """Makes one server run and answer from any state before: running, crashed, half started, or never started."""
 
 import logging
+from pathlib import Path
 
 import psutil
 
 from worker.local.account import Account
 from worker.local.errors import HomeError, StartError, StartTimeoutError
-from worker.local.files import tail
 from worker.local.home import Home
-from worker.local.polling import poll, seconds_left
 from worker.local.ports import LOOPBACK, claim_port, is_free, stored_port
-from worker.local.process import find, guard_is_free, hold_guard, is_alive, spawn
 from worker.local.server import Server
+from worker.supervise.files import tail
+from worker.supervise.processes import ProcessError, find_or_wait, hold_guard, is_alive, poll, seconds_left, spawn
 
 __all__ = ["ensure_running"]
 
@@ -26,8 +26,8 @@ _PORT_LOSS_S = 2.0
 def ensure_running(server: Server, place: Home, account: Account, deadline: float) -> bool:
     """Makes one server run and answer; returns True if this call started it."""
     # A locked guard without a visible server: a server is starting (its starter died), or its children are ending.
-    running = poll(lambda: find(server.identity) or guard_is_free(server.identity), seconds_left(deadline))
-    if isinstance(running, psutil.Process):
+    running = find_or_wait(server.identity, seconds_left(deadline))
+    if running is not None:
         port = stored_port(place.ports, server.name)
         if port is None:
             raise HomeError(
@@ -40,11 +40,29 @@ def ensure_running(server: Server, place: Home, account: Account, deadline: floa
         with hold_guard(server.identity, seconds_left(deadline)) as guard:
             port = claim_port(place.ports, server.name)
             server.prepare(port, account, guard)
-            process = spawn(server.command(), account, server.log, guard)
+            process = _spawn(server, account, guard)
         if _await_answer(server, process, port, deadline, fresh=True):
             _log.info("started %s on port %d", server.name, port)
             return True
     raise StartError(f"{server.name} lost {_PORT_TRIES} ports in a row to other programs: try again.")
+
+
+def _spawn(server: Server, account: Account, guard: int) -> psutil.Process | None:
+    try:
+        return spawn(
+            server.command(),
+            server.log,
+            guard,
+            directory=Path("/"),  # pins no mount
+            environment=account.environment,
+            account=(account.uid, account.gid) if account.switch else None,
+            umask=0o077,
+        )
+    except ProcessError as error:
+        raise StartError(
+            f"{error}. It was to run as '{account.name}': PostgreSQL refuses to run as root, so the caller must be a normal "
+            f"user, or root with the right to become one."
+        ) from error
 
 
 def _await_answer(server: Server, process: psutil.Process | None, port: int, deadline: float, *, fresh: bool) -> bool:

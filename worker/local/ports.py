@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from worker.local.errors import HomeError
-from worker.local.files import write_atomically
+from worker.supervise.files import write_atomically
 
 __all__ = ["LOOPBACK", "claim_port", "is_free", "stored_port"]
 

@@ -13,9 +13,9 @@ from psycopg import sql
 
 from worker.local.account import Account
 from worker.local.errors import StartError
-from worker.local.files import make_directory, sync_directory, write_atomically
 from worker.local.ports import LOOPBACK
-from worker.local.process import Identity, is_alive
+from worker.supervise.files import make_directory, sync_directory, write_atomically
+from worker.supervise.processes import Identity, is_alive
 
 __all__ = ["DATABASE", "ROLE", "SUPERUSER", "PostgresServer"]
 
@@ -92,6 +92,7 @@ class PostgresServer:
     def identity(self) -> Identity:
         """The identity of its process."""
         return Identity(
+            name=self.name,
             program="postgres",
             argument=str(self.directory),
             pid_file=self.directory / "postmaster.pid",

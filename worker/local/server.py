@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from worker.local.account import Account
-from worker.local.process import Identity
+from worker.supervise.processes import Identity
 
 __all__ = ["Server"]
 

@@ -12,13 +12,12 @@ from worker.local.errors import HomeError, LocalServerError, StartError, StopErr
 from worker.local.home import Home, Passwords
 from worker.local.launch import ensure_running
 from worker.local.options import LocalOptions
-from worker.local.polling import poll, seconds_left
 from worker.local.ports import LOOPBACK, stored_port
 from worker.local.postgres import DATABASE, ROLE, SUPERUSER, PostgresServer
-from worker.local.process import find, is_alive, send_signal
 from worker.local.report import Endpoints, LocalStatus, ServerStatus
 from worker.local.server import Server
 from worker.local.valkey import ValkeyServer
+from worker.supervise.processes import ProcessError, find, is_alive, poll, seconds_left, send_signal
 
 __all__ = ["remove", "start", "status", "stop"]
 
@@ -159,7 +158,7 @@ def _abandon(started: Sequence[Server], seconds: float) -> None:
     """Stops the servers of a failed start; logs its own failure, because the first failure matters more."""
     try:
         _stop(started, seconds)
-    except LocalServerError as error:
+    except (LocalServerError, ProcessError) as error:
         _log.warning("after a failed start: %s", error)
 
 

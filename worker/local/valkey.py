@@ -12,9 +12,9 @@ from redis.retry import Retry
 
 from worker.local.account import Account
 from worker.local.errors import StartError
-from worker.local.files import write_atomically
 from worker.local.ports import LOOPBACK
-from worker.local.process import Identity
+from worker.supervise.files import write_atomically
+from worker.supervise.processes import Identity
 
 __all__ = ["ValkeyServer"]
 
@@ -73,6 +73,7 @@ class ValkeyServer:
     def identity(self) -> Identity:
         """The identity of its process."""
         return Identity(
+            name=self.name,
             program="valkey-server",
             argument=str(self.configuration),
             pid_file=self.directory / "valkey.pid",

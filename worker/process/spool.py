@@ -19,7 +19,7 @@ from schemas.failure import Failure, FailureKind
 from tasks.errors import NightdeskError, Unstorable
 from tasks.ports import ClosedAttempt, Ledger
 from worker.ledger.database import hosts_of
-from worker.local.files import make_directory, open_lock, sync_directory, try_lock
+from worker.supervise.files import make_directory, open_lock, sync_directory, try_lock
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import redis
 
 from tests.deadlines import scale_to_load
 from worker.local import Endpoints, LocalOptions, status
-from worker.local.polling import poll
+from worker.supervise.processes import poll
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.local.actions import finish, interrupt, kill, pids, start_elsewhere, store, stored
 from worker.local import LocalOptions, StartError, StartTimeoutError, start, status, stop
-from worker.local.process import is_alive
+from worker.supervise.processes import is_alive
 
 
 @contextmanager

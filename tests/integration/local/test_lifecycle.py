@@ -10,8 +10,7 @@ import redis
 from tests.integration.local.actions import pids, query, store, stored, valkey
 from worker.local import HomeError, LocalOptions, StopError, remove, start, status, stop
 from worker.local.home import Home
-from worker.local.polling import poll
-from worker.local.process import is_alive
+from worker.supervise.processes import is_alive, poll
 
 
 def test_first_start_serves_both(home: Path, options: LocalOptions) -> None:

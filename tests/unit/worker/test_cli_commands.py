@@ -23,11 +23,13 @@ from tasks.errors import (
 from worker import cli
 from worker.cli.commands import COMMANDS
 from worker.cli.contract import MODELS, json_schema
-from worker.cli.exits import InUse, WorkerFailed, exit_code_of
+from worker.cli.exits import exit_code_of
 from worker.cli.messages import tell
 from worker.cli.render.answer import show_answer
 from worker.local import StartError
 from worker.settings import Settings
+from worker.supervise.state_directory import InUse
+from worker.supervise.workers import WorkerFailed
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

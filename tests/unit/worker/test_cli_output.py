@@ -23,9 +23,9 @@ from worker.cli.intake import BadLine
 from worker.cli.lines import Tally, write_results
 from worker.cli.notes import Notes, load_notes
 from worker.cli.outfile import check_output, writing
-from worker.cli.place import Place
 from worker.cli.styling import Styling
 from worker.ledger.memory import MemoryLedger
+from worker.supervise.state_directory import StateDirectory
 
 
 def new(position: int, **fields: Any) -> NewJob:
@@ -138,20 +138,20 @@ def test_a_full_disk_is_told_as_such() -> None:
 
 
 def test_notes_are_kept_when_there_are_any(tmp_path: Path) -> None:
-    place = Place(tmp_path / "home")
-    place.create()
+    state = StateDirectory(tmp_path / "home")
+    state.create()
     one, two = uuid4(), uuid4()
-    Notes().save(place, one)
-    assert list(place.submissions.iterdir()) == []
-    assert load_notes(place, one) == Notes()
+    Notes().save(state, one)
+    assert list(state.submissions.iterdir()) == []
+    assert load_notes(state, one) == Notes()
     notes = Notes((BadLine(3, "in, line 4", "no", None),), {7: uuid4()})
-    notes.save(place, two)
-    assert load_notes(place, two) == notes
+    notes.save(state, two)
+    assert load_notes(state, two) == notes
 
 
 def test_notes_that_can_not_be_kept_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "home").write_text("a file where the home should be")
-    Notes((BadLine(0, "in, line 1", "no"),)).save(Place(tmp_path / "home"), uuid4())
+    Notes((BadLine(0, "in, line 1", "no"),)).save(StateDirectory(tmp_path / "home"), uuid4())
     assert "later 'results' of this batch leave out" in capsys.readouterr().err
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from tasks.errors import InputError
 from worker.cli.lines import write_results
-from worker.cli.place import Place
 from worker.cli.submitting import Accepted, Submission
 from worker.ledger.memory import MemoryLedger
 from worker.settings import Settings
+from worker.supervise.state_directory import StateDirectory
 
 
 class Door:
@@ -29,7 +29,7 @@ class Door:
         # A blank line before each, so that line and position are never the same number.
         path.write_text("".join(f"\n{json.dumps(job)}\n" for job in jobs))
         submission = Submission([str(path)], said, Settings(provider="extractive"), strict=strict)
-        return asyncio.run(submission.write(self.ledger, Place(self.folder / "home"), lambda _: None))
+        return asyncio.run(submission.write(self.ledger, StateDirectory(self.folder / "home"), lambda _: None))
 
     def output(self, accepted: Accepted) -> list[dict[str, Any]]:
         path = self.folder / "out.jsonl"

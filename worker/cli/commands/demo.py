@@ -19,7 +19,7 @@ from worker.cli.render.answer import show_answer
 from worker.cli.render.console import console
 from worker.cli.render.kinds import show_kinds
 from worker.cli.running import Order, run_batch
-from worker.cli.session import place_of
+from worker.cli.session import state_of
 from worker.cli.summary import told
 from worker.settings import load_settings
 
@@ -43,9 +43,9 @@ def command(
     if str(output) == "-":
         raise InputError("standard output is for the answer shown; name a file for the results")
     settings = load_settings()
-    place = place_of(settings)
-    place.create()
-    written = output or place.root / "demo.jsonl"
+    state = state_of(settings)
+    state.create()
+    written = output or state.root / "demo.jsonl"
     chosen: list[JobView] = []
 
     async def choose(ledger: Ledger, _: UUID) -> None:

@@ -101,7 +101,7 @@ async def _recheck(
         tally = Tally()
         if output is not None:
             with writing(output) as file:
-                tally = await write_results(file, ledger, batch_id, load_notes(desk.place, batch_id))
+                tally = await write_results(file, ledger, batch_id, load_notes(desk.state, batch_id))
     return Comparison([(before[job_id], after[job_id]) for job_id in again]), tally
 
 

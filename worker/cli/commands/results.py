@@ -46,7 +46,7 @@ def command(
     if judged is not None:
         check_output(judged, [output])
     with session(load_settings(), writes=False) as desk, progress(quiet=quiet) as told:
-        if wait and not desk.crew.running() and not quiet:
+        if wait and not desk.supervisor.running() and not quiet:
             tell("no worker of this home runs; waiting for whoever else works on this ledger")
         tally = run_interruptible(_write(desk, batch_id, output, told, styling, wait=wait))
         rows = run_interruptible(_write_judged(desk, batch_id, judged)) if judged is not None else 0
@@ -59,7 +59,7 @@ def command(
 
 
 async def _write(desk: Session, batch_id: UUID, output: str, told: Silent, styling: Styling, *, wait: bool) -> Tally:
-    notes = load_notes(desk.place, batch_id)
+    notes = load_notes(desk.state, batch_id)
     async with desk.ledger() as ledger:
         if wait:
             await wait_until_final(ledger, batch_id, notes.elsewhere.values(), Watch(desk, told.note), told)

@@ -30,7 +30,7 @@ def command(
 
     with session(load_settings(), writes=False) as desk:
         found, lanes = run_interruptible(read(desk))
-        workers = desk.crew.running()
+        workers = desk.supervisor.running()
     if as_json:
         documents = [status_document(status, lanes) for status in found]
         write_json(documents if chosen is None else documents[0])

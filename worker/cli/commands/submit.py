@@ -32,7 +32,7 @@ def command(
     # A server's schema is changed by 'migrate' and 'up' only; an embedded one has nobody else to do it.
     with session(settings, writes=embedded(settings)) as desk:
         accepted = run_interruptible(_submit(desk, submission))
-        works = bool(desk.crew.running())
+        works = bool(desk.supervisor.running())
     if as_json:
         write_json(_json(accepted))
     else:
@@ -48,7 +48,7 @@ def command(
 
 async def _submit(desk: Session, submission: Submission) -> Accepted:
     async with desk.ledger() as ledger:
-        accepted = await submission.write(ledger, desk.place, lambda _: None)
+        accepted = await submission.write(ledger, desk.state, lambda _: None)
     await submission.hint(desk.settings, desk.where)
     return accepted
 

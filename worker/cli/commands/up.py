@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from worker.cli import options
-from worker.cli.crew import Crew, Post, local_processes, posts
 from worker.cli.messages import tell, warn
 from worker.cli.output import write_json
 from worker.cli.session import Session, session, stop_workers
 from worker.settings import load_settings
+from worker.supervise.workers import Supervisor, WorkerSpec, local_model_processes, worker_specs
 
 READY_S = 30.0
 """Seconds a worker may take until it listens; slower is told, not a failure."""
@@ -43,63 +43,63 @@ def command(
     'nightdesk down' stops everything.
     """
     settings = load_settings()
-    wanted = posts(workers, local=local_processes(settings))
+    specs = worker_specs(workers, local=local_model_processes(settings))
     with session(settings, staffs=True, stays=not foreground) as desk:
-        ended = desk.crew.ended()
-        desk.crew.clear()
+        ended = desk.supervisor.exited()
+        desk.supervisor.clear()
         if workers is not None:
-            surplus = desk.crew.running().keys() - {post.name for post in wanted}
-            stop_workers(desk.crew, sorted(surplus), settings)
-        started = desk.staff(wanted, passing=foreground)
-        late = desk.crew.await_ready([post.name for post in started], READY_S)
+            surplus = desk.supervisor.running().keys() - {spec.name for spec in specs}
+            stop_workers(desk.supervisor, sorted(surplus), settings)
+        started = desk.staff(specs, ephemeral=foreground)
+        late = desk.supervisor.await_ready([spec.name for spec in started], READY_S)
         for name in late:
-            warn(f"the worker {name} does not listen yet; its log: {desk.crew.log(name)}")
-        _tell(desk, {post.name for post in started}, ended, as_json=as_json)
+            warn(f"the worker {name} does not listen yet; its log: {desk.supervisor.log(name)}")
+        _tell(desk, {spec.name for spec in started}, ended, as_json=as_json)
         if foreground:
-            _stay(desk.crew, wanted)
+            _stay(desk.supervisor, specs)
     return 0
 
 
 def _tell(desk: Session, started: set[str], ended: set[str], *, as_json: bool) -> None:
-    running = desk.crew.running()
-    if any(hand.settings != desk.crew.fingerprint for hand in running.values()):
+    running = desk.supervisor.running()
+    if any(worker_process.settings != desk.supervisor.fingerprint for worker_process in running.values()):
         warn("some workers run with earlier settings; 'nightdesk down' and 'up' apply the present ones")
     rows: list[dict[str, Any]] = [
         {
             "name": name,
-            "pid": hand.pid,
-            "queues": list(hand.post.queues),
-            "log": str(desk.crew.log(name)),
+            "pid": worker_process.pid,
+            "queues": list(worker_process.spec.queues),
+            "log": str(desk.supervisor.log(name)),
             "started": name in started,
         }
-        for name, hand in running.items()
+        for name, worker_process in running.items()
     ]
     if as_json:
-        write_json({"home": str(desk.place.root), "servers_started": sorted(desk.where.started), "workers": rows})
+        write_json({"home": str(desk.state.root), "servers_started": sorted(desk.where.started), "workers": rows})
         return
     for row in rows:
-        said = "runs" if row["name"] not in started else "started again" if row["name"] in ended else "started"
-        tell(f"{row['name']:<10} {said}, process {row['pid']}, queues {','.join(row['queues'])}, log {row['log']}")
+        status = "runs" if row["name"] not in started else "started again" if row["name"] in ended else "started"
+        tell(f"{row['name']:<10} {status}, process {row['pid']}, queues {','.join(row['queues'])}, log {row['log']}")
 
 
-def _stay(crew: Crew, wanted: tuple[Post, ...]) -> None:
+def _stay(supervisor: Supervisor, specs: tuple[WorkerSpec, ...]) -> None:
     """Start workers again that end, until a signal."""
     pauses: dict[str, float] = {}
     due: dict[str, float] = {}
     tell("staying in the foreground; SIGTERM or Ctrl-C stops everything")
     try:
         while True:
-            running = crew.running()
+            running = supervisor.running()
             now = time.monotonic()
-            for post in wanted:
-                if post.name in running:
-                    if now > due.get(post.name, now) + LONGEST_BACKOFF_S:
-                        pauses.pop(post.name, None)
-                elif post.name not in due or now >= due[post.name]:
-                    pause = pauses[post.name] = min(pauses.get(post.name, FIRST_BACKOFF_S / 2) * 2, LONGEST_BACKOFF_S)
-                    due[post.name] = now + pause
-                    tell(f"{crew.last_words(post.name)}\nstarting it again")
-                    crew.start(post, passing=True)
+            for spec in specs:
+                if spec.name in running:
+                    if now > due.get(spec.name, now) + LONGEST_BACKOFF_S:
+                        pauses.pop(spec.name, None)
+                elif spec.name not in due or now >= due[spec.name]:
+                    pause = pauses[spec.name] = min(pauses.get(spec.name, FIRST_BACKOFF_S / 2) * 2, LONGEST_BACKOFF_S)
+                    due[spec.name] = now + pause
+                    tell(f"{supervisor.exit_report(spec.name)}\nstarting it again")
+                    supervisor.start(spec, ephemeral=True)
             time.sleep(LOOK_EVERY_S)
     except KeyboardInterrupt:
         tell("stopping")

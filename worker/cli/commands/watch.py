@@ -45,7 +45,7 @@ def command(
     except ValueError:
         raise InputError(f"{first!r} is no id; give a batch's or a job's, BATCH:CUSTOM_ID or BATCH:POSITION") from None
     with session(load_settings(), writes=False) as desk, progress(quiet=quiet) as told:
-        if not desk.crew.running() and not quiet:
+        if not desk.supervisor.running() and not quiet:
             tell("no worker of this home runs; watching what others do on this ledger")
         try:
             found, notes = run_interruptible(_watch(desk, first_id, name, told, quiet=quiet, text=not as_json))
@@ -68,7 +68,7 @@ async def _watch(
     async with desk.ledger() as ledger:
         job_id = await ledger.locate(first, name) if name else await _job(ledger, first)
         if job_id is None:
-            notes = load_notes(desk.place, first)
+            notes = load_notes(desk.state, first)
             return await wait_until_final(ledger, first, notes.elsewhere.values(), watch, told), notes
         say: Callable[[str], None] = (lambda _: None) if quiet else tell
         (view,) = await ledger.views([job_id])

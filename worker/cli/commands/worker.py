@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 from celery import signals
 
-from worker.cli.crew import note_ready
 from worker.process.celery_app import QUEUES
 from worker.process.main import LOCAL_QUEUE, run_worker
 from worker.settings import Settings, load_settings
+from worker.supervise.workers import mark_ready
 from worker.wiring import endpoints
 
 
@@ -46,6 +46,6 @@ def listen_for_ready(record: Path) -> None:
     """Tell whoever started us when we listen; the record also makes this process recognisable by its command line."""
 
     def ready(**_: Any) -> None:
-        note_ready(record)
+        mark_ready(record)
 
     signals.worker_ready.connect(ready, weak=False)

@@ -10,8 +10,6 @@ import secrets
 import stat
 from pathlib import Path
 
-__all__ = ["make_directory", "open_append", "open_lock", "sync_directory", "tail", "try_lock", "write_atomically"]
-
 _LOG_LIMIT_BYTES = 16 * 1024 * 1024  # enough for weeks of an embedded server; one older file is kept beside it
 
 

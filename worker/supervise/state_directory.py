@@ -1,0 +1,121 @@
+"""Lays out the state directory of a home: logs, worker records, submission records, and the locks of its users.
+
+Under ``NIGHTDESK_HOME``: ``logs/`` and ``workers/`` (one log and one record a worker), ``submissions/``, ``use.lock``,
+``ends-with-last-user``, and ``local/``, which belongs to the embedded servers.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.errors import ConfigurationError, NightdeskError
+from worker.supervise.files import make_directory, open_lock, try_lock, write_atomically
+from worker.supervise.processes import exclusive_lock
+
+MODE = 0o700
+
+
+class InUse(NightdeskError):
+    """Another command still uses the processes or the directory that this one must have for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateDirectory:
+    """The paths of a home; its construction changes nothing on disk."""
+
+    root: Path
+
+    @property
+    def logs(self) -> Path:
+        """One log file a worker."""
+        return self.root / "logs"
+
+    @property
+    def workers(self) -> Path:
+        """One record and one guard a worker."""
+        return self.root / "workers"
+
+    @property
+    def submissions(self) -> Path:
+        """Facts of a submission that the ledger does not store."""
+        return self.root / "submissions"
+
+    @property
+    def has_servers(self) -> bool:
+        """True if embedded servers were ever started here."""
+        return (self.root / "local").is_dir()
+
+    def create(self) -> None:
+        """Makes the missing directories; raises ``ConfigurationError`` when home can't be written to."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            for directory in (self.logs, self.workers, self.submissions):
+                make_directory(directory, MODE)
+        except OSError as error:
+            raise ConfigurationError(
+                f"NIGHTDESK_HOME is {self.root}, which can't be used ({error.strerror}): set it to a directory of yours"
+            ) from error
+
+    # ---- users ----
+
+    @contextmanager
+    def use(self) -> Iterator["Use"]:
+        """Counts the caller as a user, so that no command stops its servers; waits while a command is stopping them."""
+        descriptor = open_lock(self.root / "use.lock")
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            yield Use(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def exclusive_use(self, seconds: float) -> Iterator[None]:
+        """Makes the caller the only user; raises ``InUse`` when there still are others after ``seconds``."""
+        refusal = InUse(
+            f"another nightdesk command is using {self.root} (a 'run', 'demo', 'up --foreground' or "
+            "'results --wait'): end it first, with Ctrl-C or SIGTERM"
+        )
+        with exclusive_lock(self.root / "use.lock", seconds, refusal):
+            yield
+
+    @contextmanager
+    def exclusive_start(self, seconds: float) -> Iterator[None]:
+        """Lets only the caller start workers; raises ``InUse`` after ``seconds``."""
+        refusal = InUse(f"another nightdesk command has been starting workers of {self.root} for {seconds:g} s")
+        with exclusive_lock(self.workers / "lock", seconds, refusal):
+            yield
+
+    # ---- ephemeral servers ----
+
+    @property
+    def _ephemeral_mark(self) -> Path:
+        return self.root / "ends-with-last-user"
+
+    @property
+    def servers_are_ephemeral(self) -> bool:
+        """True if the last command that uses the embedded servers stops them."""
+        return self._ephemeral_mark.exists()
+
+    def mark_servers(self, *, ephemeral: bool) -> None:
+        """Stores if the last user stops the servers. The mark outlives a command that is killed."""
+        if ephemeral:
+            write_atomically(self._ephemeral_mark, "")
+        else:
+            self._ephemeral_mark.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The share of one user in a home."""
+
+    descriptor: int
+
+    def is_last(self) -> bool:
+        """Gives the share up; True for the last user, who then has the home alone until its block ends.
+
+        Of several users that end at once exactly one gets True.
+        """
+        return try_lock(self.descriptor)

@@ -1,0 +1,271 @@
+"""Starts worker processes that outlive their starter, finds them again, and stops them.
+
+A worker's record ``workers/NAME.pid`` has its process id, then its queues and settings as JSON. Its command line names
+the record, which identifies it (see ``processes``).
+"""
+
+import hashlib
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import orjson
+import psutil
+
+from tasks.errors import ServiceUnavailable
+from worker.ledger.database import hosts_of
+from worker.settings import Settings
+from worker.supervise.files import tail, write_atomically
+from worker.supervise.processes import Identity, find, find_or_wait, hold_guard, is_alive, poll, send_signal, spawn
+from worker.supervise.state_directory import StateDirectory
+from worker.wiring import embedded
+
+PACKAGES = Path(__file__).parents[2]
+"""The directory of our packages: workers start there, whatever the directory of the command."""
+
+GUARD_S = 10.0
+"""Seconds to wait for the end of an earlier worker of the same name."""
+
+
+class WorkerFailed(ServiceUnavailable):
+    """A worker process keeps ending; the message carries the end of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """A worker's name and its queues."""
+
+    name: str
+    queues: tuple[str, ...]
+
+
+def worker_specs(processes: int | None = None, *, local: int = 0) -> tuple[WorkerSpec, ...]:
+    """The workers of an installation: one makes the calls, and one per further core checks; a single one does both.
+
+    Beyond those, ``local`` processes run the local model.
+    """
+    if processes is None:
+        processes = max(2, os.cpu_count() or 1)
+    if processes == 1:
+        return (WorkerSpec("all", ("generate", "check", "submit")), *_local_specs(local))
+    return (WorkerSpec("generate", ("generate", "submit")), *_check_specs(processes - 1), *_local_specs(local))
+
+
+def check_only_specs(*, local: int = 0) -> tuple[WorkerSpec, ...]:
+    """The workers of an installation without generation: one per core that checks, and those with the local model."""
+    return (*_check_specs(os.cpu_count() or 1), *_local_specs(local))
+
+
+def _check_specs(processes: int) -> Iterator[WorkerSpec]:
+    return (WorkerSpec(f"check-{number}", ("check",)) for number in range(1, processes + 1))
+
+
+def _local_specs(processes: int) -> Iterator[WorkerSpec]:
+    """Workers of the local model; each loads it for itself."""
+    return (WorkerSpec(f"local-{number}", ("local",)) for number in range(1, processes + 1))
+
+
+def local_model_processes(settings: Settings) -> int:
+    """The number of processes that run the local model; 0 without one."""
+    return settings.local_model_processes if settings.local_model is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProcess:
+    """A worker that runs."""
+
+    spec: WorkerSpec
+    process: psutil.Process = field(repr=False)
+    ephemeral: bool
+    """True if the last command that uses the home stops it."""
+    settings: str
+    """Fingerprint of the settings it was started with."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+
+class Supervisor:
+    """The worker processes of a home that serve the same servers.
+
+    Args:
+        state: the state directory of the home.
+        servers: distinguishes the servers of the workers of one home; empty for the embedded ones.
+        fingerprint: of the settings that workers are started with.
+    """
+
+    def __init__(self, state: StateDirectory, servers: str = "", fingerprint: str = "") -> None:
+        self._state = state
+        self._suffix = f"@{servers}" if servers else ""
+        self.fingerprint = fingerprint
+
+    def log(self, name: str) -> Path:
+        """The log file of a worker."""
+        return self._state.logs / f"{name}{self._suffix}.log"
+
+    def running(self) -> dict[str, WorkerProcess]:
+        """The running workers of our servers, by name."""
+        workers = (_worker_of(record) for record in self._records())
+        return {worker.spec.name: worker for worker in workers if worker is not None}
+
+    def exited(self) -> set[str]:
+        """Names of the workers that ended without a stop."""
+        return {record.stem.removesuffix(self._suffix) for record in self._records()} - self.running().keys()
+
+    def _record(self, name: str) -> Path:
+        return self._state.workers / f"{name}{self._suffix}.pid"
+
+    def _records(self) -> list[Path]:
+        return [path for path in _all_records(self._state) if _servers_of(path) == self._suffix.removeprefix("@")]
+
+    def start(self, spec: WorkerSpec, *, ephemeral: bool) -> bool:
+        """Starts a worker unless it runs; True if this call did. Raises ``ProcessError``."""
+        record = self._record(spec.name)
+        with self._state.exclusive_start(GUARD_S):
+            if find_or_wait(_identity(record), GUARD_S) is not None and _worker_of(record) is not None:
+                return False
+            self._start(spec, record, ephemeral=ephemeral)
+        return True
+
+    def _start(self, spec: WorkerSpec, record: Path, *, ephemeral: bool) -> None:
+        _ready_mark(record).unlink(missing_ok=True)
+        command = [
+            sys.executable, "-m", "worker.cli", "worker", "--queues", ",".join(spec.queues), "--record", str(record),
+        ]  # fmt: skip
+        with hold_guard(_identity(record), GUARD_S) as guard:
+            # Recorded before its birth: if we die in between, the guard leads from the record to the process.
+            _write_record(record, 0, spec.queues, ephemeral=ephemeral, settings=self.fingerprint)
+            process = spawn(command, self.log(spec.name), guard, directory=PACKAGES, environment=self._environment())
+            if process is not None:
+                _write_record(record, process.pid, spec.queues, ephemeral=ephemeral, settings=self.fingerprint)
+
+    def _environment(self) -> dict[str, str]:
+        environment = {**os.environ, "NIGHTDESK_HOME": str(self._state.root)}
+        for name in ("NIGHTDESK_CONFIG", "NIGHTDESK_CALIBRATION", "NIGHTDESK_LOCAL_MODEL"):
+            # A local model may also be named by an import path.
+            if (path := environment.get(name)) and (name != "NIGHTDESK_LOCAL_MODEL" or Path(path).is_dir()):
+                environment[name] = str(Path(path).absolute())
+        return environment
+
+    def make_permanent(self) -> None:
+        """Lets the running workers outlive the commands that started them."""
+        for record in self._records():
+            worker = _worker_of(record)
+            if worker is not None and worker.ephemeral:
+                _write_record(record, worker.pid, worker.spec.queues, ephemeral=False, settings=worker.settings)
+
+    def await_ready(self, names: Iterable[str], seconds: float) -> list[str]:
+        """Waits until workers listen; returns those that do not yet. Raises ``WorkerFailed`` for one that ended."""
+        waiting = list(names)
+
+        def look() -> bool:
+            running = self.running()
+            for name in list(waiting):
+                if name not in running:
+                    raise WorkerFailed(self.exit_report(name))
+                if _ready_mark(self._record(name)).exists():
+                    waiting.remove(name)
+            return not waiting
+
+        poll(look, seconds)
+        return waiting
+
+    def exit_report(self, name: str) -> str:
+        """A message about a worker that ended by itself, with the end of its log."""
+        return f"the worker {name} ended by itself. The end of {self.log(name)}:\n{tail(self.log(name), 15)}"
+
+    def terminate(self, names: Iterable[str]) -> list[WorkerProcess]:
+        """Asks workers to finish the calls in flight and end; returns those that run."""
+        running = self.running()
+        workers = [running[name] for name in names if name in running]
+        for worker in workers:
+            send_signal(worker.process, signal.SIGTERM)
+        return workers
+
+    def await_exit(self, workers: Iterable[WorkerProcess], seconds: float) -> list[WorkerProcess]:
+        """Waits for workers to end and removes their records; returns those that still run."""
+        remaining = list(workers)
+
+        def look() -> bool:
+            for worker in [worker for worker in remaining if not is_alive(worker.process)]:
+                self._remove_record(worker.spec.name)
+                remaining.remove(worker)
+            return not remaining
+
+        poll(look, seconds)
+        return remaining
+
+    def clear(self) -> None:
+        """Removes the records of the workers that ended by themselves."""
+        for name in self.exited():
+            self._remove_record(name)
+
+    def _remove_record(self, name: str) -> None:
+        record = self._record(name)
+        record.unlink(missing_ok=True)
+        _ready_mark(record).unlink(missing_ok=True)
+
+
+def mark_ready(record: Path) -> None:
+    """Marks a worker as listening; called in the worker."""
+    write_atomically(_ready_mark(record), "")
+
+
+def _write_record(record: Path, pid: int, queues: tuple[str, ...], *, ephemeral: bool, settings: str) -> None:
+    description = {"queues": queues, "ephemeral": ephemeral, "settings": settings}
+    write_atomically(record, f"{pid}\n{orjson.dumps(description).decode()}\n")
+
+
+def _ready_mark(record: Path) -> Path:
+    return record.with_suffix(".ready")
+
+
+def _identity(record: Path) -> Identity:
+    return Identity("nightdesk worker", str(record), record, record.with_suffix(".guard"))
+
+
+def _worker_of(record: Path) -> WorkerProcess | None:
+    """The worker of a record, if it runs."""
+    try:
+        pid, _, description = record.read_text(encoding="utf-8").partition("\n")
+        int(pid)
+        fields = orjson.loads(description)
+        spec = WorkerSpec(record.stem.partition("@")[0], tuple(fields["queues"]))
+        ephemeral, settings = bool(fields["ephemeral"]), str(fields["settings"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    process = find(_identity(record))
+    return None if process is None else WorkerProcess(spec, process, ephemeral, settings)
+
+
+def supervisor_of(settings: Settings, state: StateDirectory) -> Supervisor:
+    """The supervisor of a home's workers for the servers of the settings."""
+    # Secrets go in masked: it tells whether two processes have the same settings, no more.
+    fingerprint = hashlib.sha256(settings.model_dump_json(exclude={"home"}).encode()).hexdigest()[:16]
+    return Supervisor(state, "" if embedded(settings) else _server_key(settings), fingerprint)
+
+
+def supervisors_in(state: StateDirectory) -> list[Supervisor]:
+    """The supervisors of all workers of a home, whatever their servers."""
+    return [Supervisor(state, servers) for servers in sorted({_servers_of(path) for path in _all_records(state)})]
+
+
+def _all_records(state: StateDirectory) -> list[Path]:
+    return sorted(state.workers.glob("*.pid"))
+
+
+def _servers_of(record: Path) -> str:
+    return record.stem.partition("@")[2]
+
+
+def _server_key(settings: Settings) -> str:
+    assert settings.database_url is not None
+    assert settings.redis_url is not None
+    urls = [url.get_secret_value() for url in (settings.database_url, settings.redis_url)]
+    return hashlib.sha256(repr([(hosts_of(url), urlsplit(url).path) for url in urls]).encode()).hexdigest()[:8]
