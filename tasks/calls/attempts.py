@@ -39,7 +39,7 @@ def new_attempt(job: Leased, call: Call, purpose: Purpose, number: int, share: S
         provider=call.provider,
         model=call.model,
         request_hash=call.request_hash,
-        reserved_usd=call.reserve_usd or Decimal(0),
+        reserved_usd=call.reserve_usd,
         share=share,
     )
 

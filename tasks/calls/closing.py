@@ -34,8 +34,7 @@ def cost_of(failure: Failure, attempt: NewAttempt) -> Decimal | None:
     """
     if failure.kind is FailureKind.UNKNOWN_OUTCOME:
         return None
-    # Where nothing could be reserved the price is unknown, and the cost stays so.
-    return attempt.reserved_usd or None if failure.kind is FailureKind.BAD_ANSWER else Decimal(0)
+    return attempt.reserved_usd if failure.kind is FailureKind.BAD_ANSWER else Decimal(0)
 
 
 def never_called(job: Leased, attempt: NewAttempt) -> ClosedAttempt:

@@ -268,7 +268,8 @@ class NewAttempt:
     provider: str
     model: str | None
     request_hash: bytes
-    reserved_usd: Decimal = Decimal(0)
+    reserved_usd: Decimal | None = Decimal(0)
+    """None: the price of the call is unknown."""
     share: ShareTerms | None = None
     """None: neither takes the answer of another call nor gives its own."""
 

@@ -196,16 +196,16 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(
         pick=picks,
         stale=seldom,
-        usd=st.sampled_from(["0.1", "0.25", "0.4"]),
+        usd=st.sampled_from([None, "0.1", "0.25", "0.4"]),
         how=st.sampled_from([None, None, None, None, *HOW]),
         shares=st.booleans(),
     )
-    def call(self, pick: int, usd: str, how: str | None, *, stale: bool, shares: bool) -> None:
+    def call(self, pick: int, usd: str | None, how: str | None, *, stale: bool, shares: bool) -> None:
         """A worker makes a call; it ends at once, or later, or never (``how`` None)."""
         leased = self._lease_at(pick, stale=stale)
         number = 1 + len(self.model.jobs[leased.job_id].calls)
         share = self.terms if shares and leased.step is Step.GENERATE else None
-        new = make_attempt(leased, reserved_usd=Decimal(usd), number=number, share=share)
+        new = make_attempt(leased, reserved_usd=usd and Decimal(usd), number=number, share=share)
         (opened,) = self.do(self.ledger.open_attempts([new]), "open_attempts", touched=[leased.job_id])
         expected, call = self.model.open(leased, new)
         assert opened is expected

@@ -144,7 +144,7 @@ class Model:
     def reserved_usd(self, batch_id: UUID) -> Decimal:
         """What the open attempts of a batch reserve."""
         calls = [call for job in self.of_batch(batch_id) for call in job.calls]
-        return totals([call.attempt.reserved_usd for call in calls if call.open])
+        return totals([call.attempt.reserved_usd or Decimal(0) for call in calls if call.open])
 
     def spent_usd(self, batch_id: UUID) -> Decimal:
         """What the closed attempts of a batch cost."""
@@ -168,8 +168,8 @@ class Model:
             return Opened.ANSWERED, call
         if new.share is not None and (self.shareable() or self.under_way(job)):
             return Opened.DUPLICATE, call
-        total = self.reserved_usd(job.batch_id) + self.spent_usd(job.batch_id) + new.reserved_usd
-        if ceiling is not None and total > ceiling:
+        total = self.reserved_usd(job.batch_id) + self.spent_usd(job.batch_id) + (new.reserved_usd or Decimal(0))
+        if ceiling is not None and new.reserved_usd and total > ceiling:
             if any(one.open and one.attempt.token == job.token for one in job.calls):
                 return Opened.OVER_BUDGET, call
             self._wait(job, new.reserved_usd)

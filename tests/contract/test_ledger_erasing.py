@@ -37,12 +37,14 @@ from tests.contract.conftest import Clock, Subject
 from tests.contract.driving import (
     ACTOR,
     HOUR,
+    finish,
     finished,
     generate,
     open_one,
     submit,
     submit_and_take,
     submit_many,
+    take,
     take_one,
     view,
 )
@@ -149,6 +151,20 @@ async def test_what_accounting_needs_is_kept(ledger: PostgresLedger) -> None:
     batch_after = await ledger.batch_status(job.batch_id)
     assert batch_after.model_dump(exclude=said) == batch_before.model_dump(exclude=said)
     assert batch_after.spent_usd == Decimal("0.002")
+
+
+async def test_a_batch_s_cost_stays_unknown_when_its_jobs_of_unknown_price_are_deleted(ledger: PostgresLedger) -> None:
+    receipt = await submit_many(ledger, 2)
+    unpriced, free = await take(ledger, receipt.job_ids)
+    await generate(ledger, unpriced, cost_usd=None)
+    await generate(ledger, free, cost_usd=Decimal(0))
+    for leased in await take(ledger, receipt.job_ids, Step.CHECK):
+        await finish(ledger, leased)
+
+    assert (await ledger.delete([free.job_id])).cost_usd == Decimal(0)
+    assert (await ledger.delete([unpriced.job_id])).cost_usd is None
+
+    assert (await ledger.batch_status(receipt.batch_id)).spent_usd is None
 
 
 async def test_the_result_of_an_erased_job_says_so(ledger: PostgresLedger) -> None:

@@ -292,6 +292,21 @@ async def test_a_cost_whose_price_is_unknown_is_never_nought(ledger: Ledger) -> 
     assert checked == costs
 
 
+async def test_a_lost_call_without_a_price_costs_an_unknown_amount_until_its_answer_comes(ledger: Ledger) -> None:
+    priced, unpriced = await take(ledger, (await submit_many(ledger, 2)).job_ids)
+    for leased, reserved_usd in ((priced, Decimal("0.4")), (unpriced, None)):
+        attempt = await open_one(ledger, leased, reserved_usd=reserved_usd)
+        await ledger.close_attempts([closed_unknown(leased, attempt)])
+
+    costs = {job.job_id: job.cost_usd for job in await ledger.views([priced.job_id, unpriced.job_id])}
+    assert costs == {priced.job_id: Decimal("0.4"), unpriced.job_id: None}
+    assert (await ledger.batch_status(priced.batch_id)).spent_usd is None
+
+    await ledger.close_attempts([closed_ok(unpriced, attempt, cost_usd=Decimal("0.1"))])
+
+    assert (await ledger.batch_status(priced.batch_id)).spent_usd == Decimal("0.5")
+
+
 # ---- jobs that wait for money --------------------------------------------------------------------------------------
 
 

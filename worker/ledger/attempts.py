@@ -61,7 +61,7 @@ WITH RECURSIVE given AS (
     UNION ALL
     SELECT a.batch_id, f.room, a.place, a.id,
            f.used + CASE WHEN f.used + a.reserve <= f.room THEN a.reserve ELSE 0 END,
-           a.reserve = 0 OR f.used + a.reserve <= f.room
+           coalesce(a.reserve, 0) = 0 OR f.used + a.reserve <= f.room
     FROM fill f JOIN asking a ON a.batch_id = f.batch_id AND a.place = f.place + 1
 ), fit AS (
     SELECT a.*, coalesce(f.fits, true) AS fits FROM asking a LEFT JOIN fill f ON f.id = a.id
@@ -125,7 +125,7 @@ WITH given AS (
            a.outcome = 'unknown' AND d.outcome = 'unknown'
                AND NOT EXISTS (SELECT FROM completion c WHERE c.attempt_id = a.id) AS leaves,
            CASE WHEN d.outcome = 'unknown' THEN a.reserved_usd ELSE d.cost END AS charge,
-           CASE WHEN a.closed_at IS NULL THEN a.reserved_usd ELSE 0 END AS released_usd,
+           CASE WHEN a.closed_at IS NULL THEN coalesce(a.reserved_usd, 0) ELSE 0 END AS released_usd,
            coalesce(a.cost_usd, 0) AS charged_before_usd,
            d.next_state IS NOT NULL AND j.state = 'running' AND j.lease_token = d.token AND j.step = d.step AS moves,
            -- The answer that the job is held for.

@@ -65,7 +65,7 @@ WHERE a.outcome IS NULL OR a.outcome = 'unknown'
 
 _DELETE = f"""
 WITH chosen AS (
-    SELECT j.id FROM job j
+    SELECT j.id, EXISTS (SELECT FROM attempt a WHERE a.job_id = j.id AND a.cost_usd IS NULL) AS unpriced FROM job j
     WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL
       -- The cost of a call that is open has nowhere else to go.
       AND NOT EXISTS (SELECT FROM attempt a WHERE a.job_id = j.id AND a.closed_at IS NULL)
@@ -76,19 +76,19 @@ WITH chosen AS (
     -- Job by job: a merge join would read the whole index.
     FROM chosen c CROSS JOIN LATERAL (SELECT usage FROM attempt WHERE job_id = c.id OFFSET 0) a
 ), gone AS (
-    DELETE FROM job j USING chosen c WHERE j.id = c.id RETURNING j.id, j.batch_id, j.run, j.cost_usd
+    DELETE FROM job j USING chosen c WHERE j.id = c.id RETURNING j.id, j.batch_id, j.run, j.cost_usd, c.unpriced
 ), released AS (
     DELETE FROM quarantine q USING gone g WHERE q.job_id = g.id
 ), due AS (
-    SELECT batch_id, sum(cost_usd) AS usd FROM gone GROUP BY batch_id
+    SELECT batch_id, sum(cost_usd) AS usd, bool_or(unpriced) AS unpriced FROM gone GROUP BY batch_id
 ), counting AS (
-    {lock_batches("SELECT batch_id FROM due WHERE usd <> 0")}
+    {lock_batches("SELECT batch_id FROM due WHERE usd <> 0 OR unpriced")}
 ), accounted AS (
-    UPDATE batch b SET pruned_usd = b.pruned_usd + d.usd
+    UPDATE batch b SET pruned_usd = b.pruned_usd + d.usd, pruned_unpriced = b.pruned_unpriced OR d.unpriced
     FROM counting k JOIN due d ON d.batch_id = k.id
     WHERE b.id = k.id
 )
-SELECT g.id, g.run, g.cost_usd, c.attempts, c.input_tokens, c.output_tokens FROM gone g CROSS JOIN calls c
+SELECT g.id, g.run, CASE WHEN NOT g.unpriced THEN g.cost_usd END AS cost_usd, c.attempts, c.input_tokens, c.output_tokens FROM gone g CROSS JOIN calls c
 """
 
 _SEAL = """
@@ -138,7 +138,8 @@ class Deleted:
     attempts: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    cost_usd: Decimal = Decimal(0)
+    cost_usd: Decimal | None = Decimal(0)
+    """None: the price of a call is unknown."""
 
     def add(self, rows: Sequence[Any]) -> None:
         """Add the rows of one statement; each bears the sums of all of them."""
@@ -148,7 +149,8 @@ class Deleted:
             self.output_tokens += int(row.output_tokens)
         for row in rows:
             self.runs[row.id] = row.run
-            self.cost_usd += row.cost_usd
+            known = self.cost_usd is not None and row.cost_usd is not None
+            self.cost_usd = self.cost_usd + row.cost_usd if known else None
 
 
 class Sealed(Enum):

@@ -60,7 +60,8 @@ WHERE j.batch_id = %(batch_id)s AND j.position > %(after)s ORDER BY j.position L
 _STATUS = """
 SELECT b.id AS batch_id, b.key, b.name, b.tenant, b.created_at, b.not_before, b.deadline, b.paused, b.cancelled_at,
        b.erased_at, b.max_cost_usd, b.reserved_usd, j.*,
-       CASE WHEN NOT EXISTS (SELECT FROM job k JOIN attempt u ON u.job_id = k.id AND u.cost_usd IS NULL
+       CASE WHEN NOT b.pruned_unpriced
+            AND NOT EXISTS (SELECT FROM job k JOIN attempt u ON u.job_id = k.id AND u.cost_usd IS NULL
                                                               AND u.closed_at IS NOT NULL
                              WHERE k.batch_id = b.id)
             THEN b.spent_usd END AS spent_usd,

@@ -58,7 +58,7 @@ WITH lost AS (
     FROM lost l WHERE a.job_id = l.id AND a.lease_token = l.lease_token AND a.closed_at IS NULL AND NOT l.over
     RETURNING a.job_id, a.reserved_usd
 ), charged AS (
-    SELECT job_id, sum(reserved_usd) AS usd FROM cut GROUP BY job_id
+    SELECT job_id, coalesce(sum(reserved_usd), 0) AS usd FROM cut GROUP BY job_id
 ), due AS (
     SELECT j.batch_id, sum(c.usd) AS usd FROM charged c JOIN job j ON j.id = c.job_id GROUP BY j.batch_id
 ), paying AS ("""
@@ -126,7 +126,7 @@ WITH lost AS (
     RETURNING a.job_id, a.reserved_usd
 ), charged AS (
     UPDATE job j SET cost_usd = j.cost_usd + c.usd
-    FROM (SELECT job_id, sum(reserved_usd) AS usd FROM cut GROUP BY job_id) c
+    FROM (SELECT job_id, coalesce(sum(reserved_usd), 0) AS usd FROM cut GROUP BY job_id) c
     WHERE j.id = c.job_id
     RETURNING j.batch_id, c.usd
 ), due AS (

@@ -78,6 +78,7 @@ batch = Table(
     Column("spent_usd", _MONEY, nullable=False, server_default=text("0")),
     # The part of spent_usd whose attempts are no more: of jobs that were pruned.
     Column("pruned_usd", _MONEY, nullable=False, server_default=text("0")),
+    Column("pruned_unpriced", Boolean, nullable=False, server_default=text("false")),
     # The least that a job needs which waits for money; NULL: none waits.
     Column("least_needed_usd", _MONEY),
     # The position from which on jobs that did not begin are still to be held; NULL: none.
@@ -232,7 +233,8 @@ attempt = Table(
     Column("spent", Boolean, nullable=False, server_default=text("false")),
     Column("provider_request_id", Text),
     Column("usage", JSONB),
-    Column("reserved_usd", _MONEY, nullable=False, server_default=text("0")),
+    # Null: the price is unknown.
+    Column("reserved_usd", _MONEY, server_default=text("0")),
     Column("cost_usd", _MONEY),
     Column("timing_ms", JSONB),
     Column("failure", JSONB),

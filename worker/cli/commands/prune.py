@@ -63,7 +63,8 @@ class Told:
     attempts: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    cost_usd: str = "0"
+    cost_usd: str | None = "0"
+    """None: the price of a call is unknown."""
 
 
 def command(
@@ -96,9 +97,10 @@ def command(
     else:
         tell(f"{told.jobs} jobs of {told.batches} batches {'would be ' if dry_run else ''}{verb}")
         if rows and not dry_run:
+            spent = "an unknown cost" if told.cost_usd is None else f"{told.cost_usd} USD"
             tell(
                 f"in their rows stood {told.attempts} attempts, {told.input_tokens} input and {told.output_tokens} "
-                f"output tokens, {told.cost_usd} USD; each batch keeps what it cost"
+                f"output tokens, {spent}; each batch keeps what it cost"
             )
     return INCOMPLETE if missed or course.refused else OK
 
@@ -135,11 +137,13 @@ async def _prune(desk: Session, old: Old, course: Paging) -> tuple[Told, bool]:
 
 def _sums(remove: Removal, batches: int) -> Told:
     gone = remove.deleted
+    costs = [deleted.cost_usd for deleted in gone]
+    cost_usd = None if None in costs else sum((cost for cost in costs if cost is not None), Decimal(0))
     return Told(
         jobs=remove.erased + sum(len(one.runs) for one in gone),
         batches=batches,
         attempts=sum(one.attempts for one in gone),
         input_tokens=sum(one.input_tokens for one in gone),
         output_tokens=sum(one.output_tokens for one in gone),
-        cost_usd=format(sum((one.cost_usd for one in gone), Decimal(0)).normalize(), "f"),
+        cost_usd=None if cost_usd is None else format(cost_usd.normalize(), "f"),
     )

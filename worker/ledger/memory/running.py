@@ -180,16 +180,17 @@ class MemoryRunning(MemoryBudgets, MemoryTwins):
 
     def _reserve(self, job: JobRow, new: NewAttempt) -> Opened:
         batch = job.batch
-        committed = batch.reserved_usd + batch.spent_usd + new.reserved_usd
-        if batch.max_cost_usd is not None and new.reserved_usd and committed > batch.max_cost_usd:
+        reserve_usd = new.reserved_usd or Decimal(0)
+        committed = batch.reserved_usd + batch.spent_usd + reserve_usd
+        if batch.max_cost_usd is not None and reserve_usd and committed > batch.max_cost_usd:
             if new.purpose not in {Purpose.GENERATE, Purpose.JUDGE} or job.open_attempts(new.token):
                 return Opened.OVER_BUDGET
-            self._wait_for_money(job, new.reserved_usd)
+            self._wait_for_money(job, reserve_usd)
             return Opened.HELD
         row = AttemptRow(new=new, opened_at=self._now())
         self._attempts[new.id] = row
         job.attempts.append(row)
-        batch.reserved_usd += new.reserved_usd
+        batch.reserved_usd += reserve_usd
         job.needs_usd = None
         return Opened.OPENED
 
@@ -220,7 +221,7 @@ class MemoryRunning(MemoryBudgets, MemoryTwins):
         if row.outcome == UNKNOWN and closed.outcome == OK:
             self._free(job, new, closed.step)
         if row.closed_at is None:
-            job.batch.reserved_usd -= new.reserved_usd
+            job.batch.reserved_usd -= new.reserved_usd or Decimal(0)
         worst_case = closed.outcome == UNKNOWN and closed.cost_usd is None
         cost_usd = new.reserved_usd if worst_case else closed.cost_usd
         job.batch.spent_usd += (cost_usd or Decimal(0)) - (row.cost_usd or Decimal(0))
