@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import UTC, datetime
-from decimal import Decimal
 
 from uuid_utils.compat import uuid7
 
