@@ -20,6 +20,7 @@ from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import JobRequest
 from schemas.record import JobResult
 from schemas.states import FINAL_STATES, Step
+from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.generate import Generate
@@ -84,10 +85,8 @@ class Desk:
         ).job_ids
         providers, journal = self.providers(), LedgerJournal(self.ledger)
         with ThreadPoolExecutor(1) as cpu:
-            generate = Generate(
-                self.ledger, journal, providers, RetryPolicy(), lambda: 0.5, lambda _: None, lambda *_: None,
-                tokens or Unheard(),
-            )  # fmt: skip
+            calls = PaidCalls(journal, RetryPolicy(), lambda: 0.5, tokens=tokens or Unheard())
+            generate = Generate(self.ledger, journal, calls, providers, to_check=lambda _: None, final=lambda *_: None)
             check = Check(self.ledger, journal, cpu, lambda *_: None)
             while job := await self.lease(Step.GENERATE) or await self.lease(Step.CHECK):
                 await (generate.run(job) if job.step is Step.GENERATE else check.run(job))

@@ -19,11 +19,10 @@ from schemas.prompt import Correction
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
 from tasks.answers.postprocess import Processed, postprocess
-from tasks.calls.attempts import failure_of
-from tasks.errors import LedgerError, ServiceUnavailable, Unstorable
+from tasks.errors import LedgerError, ServiceUnavailable, Unstorable, failure_of
 from tasks.grounding import Layers, conclude, look, question_of
 from tasks.grounding.judge import NO_JUDGE, JudgeReply, JudgeRequest
-from tasks.grounding.judge.call import Judging
+from tasks.grounding.judge.call import Judge
 from tasks.policy.outcome import (
     NO_ANSWER,
     CheckedAnswer,
@@ -231,7 +230,7 @@ class Check:
     cpu: Executor
     final: Callable[[Leased, FinalJob], None]
     """Told of each job that became final: its result can be published."""
-    judging: Judging | None = None
+    judge: Judge | None = None
     """None: there is no judge in this process, as if none was configured."""
     bundle: int = CHECK_BUNDLE
     """Jobs that are thought about in one hop at most."""
@@ -247,7 +246,7 @@ class Check:
     async def run(self, job: Leased) -> None:
         """Check a leased job and write its final. Every failure ends in the ledger."""
         leased_at = monotonic()
-        decides = self.judging is not None and self.judging.decides(job)
+        decides = self.judge is not None and self.judge.decides(job)
         think = partial(read_and_look, job, leased_at, decides=decides)
         limit = self._limit_of(job)
         first = await self._thinking.do(partial(_safely, job, leased_at, think, limit))
@@ -257,8 +256,8 @@ class Check:
         started = monotonic()
         heard = NO_JUDGE
         cost: Decimal | None = Decimal(0)
-        if self.judging is not None:
-            asked = await self._asked(self.judging, job, first.question)
+        if self.judge is not None:
+            asked = await self._asked(self.judge, job, first.question)
             if asked is None:
                 return
             question, heard, cost = asked
@@ -274,10 +273,10 @@ class Check:
         return TimeLimit(0, worker_lost(job).message) if job.rescues > self.max_rescues else self.limit
 
     async def _asked(
-        self, judging: Judging, job: Leased, question: JudgeRequest
+        self, judge: Judge, job: Leased, question: JudgeRequest
     ) -> tuple[JudgeRequest, JudgeReply, Decimal | None] | None:
         try:
-            return await judging.ask(job, question, self._thinking)
+            return await judge.ask(job, question, self._thinking)
         except (ServiceUnavailable, LedgerError):
             # Its lease runs out, and the rescue hands the job on with all that is stored.
             raise

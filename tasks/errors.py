@@ -18,9 +18,10 @@ NightdeskError
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from schemas.failure import FailureKind
+from schemas.failure import Failure, FailureKind
 
 if TYPE_CHECKING:
     from tasks.ports.rows import Refused
@@ -139,3 +140,28 @@ class ProviderError(NightdeskError):
         self.status_code = status_code
         self.provider_request_id = provider_request_id
         self.retry_after_s = retry_after_s
+
+
+def failure_of(error: BaseException, *, attempt: int | None = None) -> Failure:
+    """The failure that is stored for an error; an error that is not raised on purpose is a defect of ours."""
+    at = datetime.now(UTC)
+    match error:
+        case ProviderError():
+            return Failure(
+                kind=error.kind,
+                message=str(error),
+                attempt=attempt,
+                at=at,
+                provider_request_id=error.provider_request_id,
+                retry_after_s=error.retry_after_s,
+                status_code=error.status_code,
+            )
+        case TimeoutError():
+            kind, message = FailureKind.UNKNOWN_OUTCOME, "no answer within the time allowed"
+        case ConfigurationError() | InputError():
+            kind, message = FailureKind.CONFIGURATION, str(error)
+        case Unstorable():
+            kind, message = FailureKind.UNSTORABLE, str(error)
+        case _:
+            kind, message = FailureKind.INTERNAL, f"{type(error).__name__}: {error}"
+    return Failure(kind=kind, message=message, attempt=attempt, at=at)

@@ -1,4 +1,4 @@
-"""Writes the answer of one job: prompt, attempt, provider call, completion; each paid call recorded before it is made."""
+"""Writes the answer of one job: prompt, paid call, stored completion."""
 
 import asyncio
 import logging
@@ -7,31 +7,33 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
 from time import monotonic
 from typing import Any
 
 from celery import shared_task
 
 from schemas.failure import Failure, FailureKind
-from schemas.prompt import Prompt
 from schemas.record import Quality, TimingMs
-from schemas.states import JobState, Outcome, Step
-from tasks.calls.attempts import MAX_UNKNOWN, OVERTIME_S, failure_of, new_attempt, opened
-from tasks.calls.cancelling import answer_within, finish_first
-from tasks.calls.closing import advance_of, closed, cost_of, cut_off, not_now, outcome_of, spent_of
-from tasks.calls.fallback_chain import FallbackChain, Planned
-from tasks.calls.response_cache import NOBODY, SharePolicy, look_again, wanted
-from tasks.calls.retry import Fail, Fallback, Hold, RetryPolicy, Snooze, decide
-from tasks.errors import ConfigurationError, InputError, LedgerError, ProviderError, ServiceUnavailable, Unstorable
+from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.calls.fallback_chain import FallbackChain
+from tasks.calls.paid_call import MAX_UNKNOWN, BrokenCall, OpenCall, PaidCalls, PlannedCall, finish_first, new_attempt
+from tasks.calls.response_cache import NO_SHARING, SharePolicy, cache_lookup, wait_for_duplicate
+from tasks.calls.retry import Fail, Fallback, Hold, advance_of
+from tasks.errors import (
+    ConfigurationError,
+    InputError,
+    LedgerError,
+    ProviderError,
+    ServiceUnavailable,
+    Unstorable,
+    failure_of,
+)
 from tasks.poll import job_ids as read_ids
 from tasks.ports import (
     MAX_RESCUES,
     Advance,
     Answered,
     CacheStatus,
-    Call,
-    ClosedAttempt,
     Denied,
     DenyReason,
     FinalJob,
@@ -39,18 +41,10 @@ from tasks.ports import (
     Leased,
     LeaseKey,
     Ledger,
-    Limits,
-    Listener,
-    NewAttempt,
     Opened,
-    Permit,
     Providers,
     Purpose,
     ShareTerms,
-    StoredAnswer,
-    TokenSink,
-    Unheard,
-    Unlimited,
     wired,
 )
 from tasks.prompting.correction import active_correction, give_up
@@ -86,19 +80,19 @@ def ruled_out(job: Leased) -> tuple[Outcome, str] | None:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """What a generation spent its time on, in milliseconds; ``since`` is the lease, by the monotonic clock."""
+    """The times of a generation in milliseconds; ``since`` is the lease, by the monotonic clock."""
 
     since: float = field(default_factory=monotonic)
     prompt: float = 0.0
     llm: float = 0.0
     limiter_wait: float = 0.0
 
-    def planned(self, ms: float) -> None:
-        """Add what it took to render a prompt and to make a call of it."""
+    def add_plan(self, ms: float) -> None:
+        """Adds the time for a prompt and the call made of it."""
         self.prompt += ms
 
     def stored(self, job: Leased) -> dict[str, float]:
-        """What the check step will need to complete the job's timings."""
+        """The part of the job's timings that the check step completes."""
         retry_wait = job.first_opened_ago_ms or 0.0
         return {
             "queue": round(job.waited_ms, 3),
@@ -119,43 +113,36 @@ class Generate:
 
     ledger: Ledger
     journal: Journal
+    calls: PaidCalls
     providers: Providers
-    policy: RetryPolicy
-    jitter: Callable[[], float]
     to_check: Callable[[Leased], None]
-    """Told of each job whose answer is committed: its check can be hinted."""
+    """Gets each job whose answer is committed: its check can be hinted."""
     final: Callable[[Leased, FinalJob], None]
-    """Told of each job that became final here: its result can be published."""
-    tokens: TokenSink = field(default_factory=Unheard)
-    """Told of each streamed call and its text."""
-    limits: Limits = field(default_factory=Unlimited)
-    """Asked before each call."""
-    shares: Variants = field(default_factory=dict)
-    """Of the prompt versions that are tried."""
-    sharing: SharePolicy = NOBODY
-    """Whose calls share their answers."""
+    """Gets each job that became final here: its result can be published."""
+    variants: Variants = field(default_factory=dict)
+    """Prompt versions of experiments."""
+    sharing: SharePolicy = NO_SHARING
+    """Tenants whose calls share their answers."""
     cpu: Executor | None = None
-    """Where the prompts of big requests are made; None: a thread of the loop's own."""
+    """Executor for the prompts of big requests; None: a thread of the loop's own."""
     max_rescues: int = MAX_RESCUES
     """Lost workers after which a job is not tried again."""
 
     async def run(self, job: Leased) -> None:
-        """Take a job through the step. Every failure ends in the ledger; only cancellation and an unreachable ledger leave it."""
+        """Takes a job through the step. Every failure ends in the ledger; only cancellation and an unreachable ledger leave it."""
         watch = Stopwatch()
         try:
             if job.stored is not None:
                 # An earlier call's answer arrived after all: nothing more is paid for.
-                await self._move(job, Advance(JobState.SCHEDULED, job.request.config.check_step, job.round))
-                return
-            ruling = ruled_out(job)
-            if job.rescues > self.max_rescues:
+                await self._to_stored_answer(job)
+            elif job.rescues > self.max_rescues:
                 await self._fail(job, worker_lost(job), watch)
-            elif ruling is not None:
+            elif (ruling := ruled_out(job)) is not None:
                 await self._finish(job, _uncalled(job, *ruling, watch.timing(job)))
             elif job.unknown >= MAX_UNKNOWN:
-                await self._fail(job, spent_of(job), watch)
+                await self._fail(job, _attempts_spent(job), watch)
             else:
-                await self._call_in_turn(job, watch)
+                await self._answer(job, watch)
         except (ConfigurationError, InputError, ProviderError, Unstorable) as error:
             await self._fail(job, failure_of(error), watch)
         except (ServiceUnavailable, LedgerError):
@@ -165,206 +152,109 @@ class Generate:
             log.exception("job %s broke in generate", job.job_id)
             await self._fail(job, failure_of(error), watch)
 
-    async def _call_in_turn(self, job: Leased, watch: Stopwatch) -> None:
-        """Call the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
-        turns = FallbackChain(job, self.providers, watch.planned, self.shares)
-        if turns.spent:
-            await self._fail(job, spent_of(job), watch)
+    async def _answer(self, job: Leased, watch: Stopwatch) -> None:
+        """Calls the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
+        chain = FallbackChain(job, self.providers, watch.add_plan, self.variants)
+        if chain.spent:
+            await self._fail(job, _attempts_spent(job), watch)
             return
         if job.request_bytes >= BIG_REQUEST_BYTES:
-            await asyncio.get_running_loop().run_in_executor(self.cpu, turns.more)
+            await asyncio.get_running_loop().run_in_executor(self.cpu, chain.more)
         more, called = True, False
         while more:
-            planned = turns.take()
-            share = self.sharing.terms(job, planned.call)
-            if share is not None and turns.taken > 1:
+            plan = chain.take()
+            share = self.sharing.terms(job, plan.call)
+            if share is not None and chain.calls > 1:
                 # To wait would be to begin with the first provider again.
                 share = replace(share, wait=timedelta(0))
-            if share is not None and await self._shared(job, planned, share, watch, turns):
+            if share is not None and await self._share(job, plan, share, watch, chain):
                 return
-            permit = await self.limits.permit(job, planned.call)
-            if isinstance(permit, Denied):
+            correction = active_correction(job)
+            purpose = Purpose(correction.purpose) if correction else Purpose.GENERATE
+            paid = await self.calls.open(job, plan, purpose, job.attempts + chain.calls, share)
+            if isinstance(paid, Denied):
                 # A busy provider is waited for; one that is down or has no quota left is passed over.
-                if permit.why is not DenyReason.LIMIT and turns.more():
-                    turns.passed_over(planned, permit.why.value)
+                if paid.why is not DenyReason.LIMIT and chain.more():
+                    chain.pass_over(plan, paid.why.value)
                     continue
-                await self._move(job, not_now(job, permit, called=called))
+                await self._move(job, _wait_for_permit(job, paid, called=called))
                 return
-            watch.limiter_wait += permit.waited_ms
-            purpose = Purpose(again.purpose) if (again := active_correction(job)) else Purpose.GENERATE
-            attempt = new_attempt(job, planned.call, purpose, job.attempts + turns.taken, share)
-            status = await opened(self.journal, self.limits, permit, job, attempt)
-            if status is not Opened.OPENED:
-                await self._not_opened(job, status)
+            if isinstance(paid, Opened):
+                await self._leave(job, paid)
                 return
             called = True
-            more = await self._answer(job, planned, attempt, watch, turns, permit=permit)
+            watch.limiter_wait += paid.permit.waited_ms
+            more = await self._call(paid, watch, chain)
 
-    async def _shared(
-        self, job: Leased, planned: Planned, share: ShareTerms, watch: Stopwatch, turns: FallbackChain
+    async def _share(
+        self, job: Leased, plan: PlannedCall, share: ShareTerms, watch: Stopwatch, chain: FallbackChain
     ) -> bool:
-        """Whether no call is made now: the answer of an identical one was taken, or is waited for."""
+        """True if no call is made now: the answer of an identical call was taken, or is waited for."""
         if not (share.within or share.wait):
             return False
-        attempt = new_attempt(job, planned.call, Purpose.GENERATE, job.attempts + turns.taken, share)
-        look = wanted(job, planned.call, attempt, asked_before=tuple(turns.asked), timing_ms=watch.stored(job))
-        found = await self.journal.share(look)
-        match found.sharing:
+        attempt = new_attempt(job, plan.call, Purpose.GENERATE, job.attempts + chain.calls, share)
+        timing_ms, misses = watch.stored(job), tuple(chain.misses)
+        cached = await self.journal.share(
+            cache_lookup(job, plan.call, attempt, fallback_from=misses, timing_ms=timing_ms)
+        )
+        match cached.sharing:
             case CacheStatus.TAKEN:
                 self.to_check(job)
             case CacheStatus.UNDER_WAY:
-                await self._move(job, look_again(job, found.open_for, self.jitter()))
+                await self._move(job, wait_for_duplicate(job, cached.open_for, self.calls.jitter()))
             case CacheStatus.NONE | CacheStatus.LOST:
-                # If lost, someone else has the job now.
-                return found.sharing is CacheStatus.LOST
+                # If lost, another worker has the job now.
+                return cached.sharing is CacheStatus.LOST
         return True
 
-    async def _not_opened(self, job: Leased, status: Opened) -> None:
+    async def _leave(self, job: Leased, status: Opened) -> None:
+        """Leaves a job whose attempt was not opened. LOST: another worker has it; HELD: it waits for money."""
         if status is Opened.ANSWERED:
-            await self._move(job, Advance(JobState.SCHEDULED, job.request.config.check_step, job.round))
+            await self._to_stored_answer(job)
         elif status is Opened.DUPLICATE:
-            await self._move(job, look_again(job, timedelta(0), self.jitter()))
+            await self._move(job, wait_for_duplicate(job, timedelta(0), self.calls.jitter()))
         elif status is Opened.OVER_BUDGET:
             # There is an answer already: what money comes back is for jobs without one.
             await self._move(job, give_up(job, "the batch's budget was used up"))
-        # LOST: someone else has the job now. HELD: it waits for money.
 
-    async def _answer(
-        self,
-        job: Leased,
-        planned: Planned,
-        attempt: NewAttempt,
-        watch: Stopwatch,
-        turns: FallbackChain,
-        *,
-        permit: Permit,
-    ) -> bool:
-        """Make one call and close its attempt; True if the next provider is to be called."""
-        call = planned.call
-        started = monotonic()
-        listener = self._listener(job, call, attempt)
-        try:
-            calling = planned.provider.call(call, listener)
-            answered = turns.credited(await answer_within(calling, call.timeout_s + OVERTIME_S))
-        except asyncio.CancelledError:
-            # Lease lost or process stopping: the request may have been served, so the outcome is unknown.
-            self.limits.failed(permit, Failure(kind=FailureKind.CANCELLED, message="cut off"))
-            await asyncio.shield(self._close_broken(cut_off(job, attempt), self._broken(call, attempt, listener)))
-            raise
-        except Exception as error:
-            failure = failure_of(error, attempt=attempt.number)
-            if failure.kind is FailureKind.INTERNAL:
-                log.exception("call of job %s to %s broke", job.job_id, call.provider)
-            watch.llm = (monotonic() - started) * 1000
-            turns.failed(planned, failure)
-            paused = self.limits.failed(permit, failure)
-            left = self._broken(call, attempt, listener)
-            return await self._call_failed(job, attempt, failure, watch, turns, left=left, lane_paused=paused)
-        watch.llm = (monotonic() - started) * 1000
-        self.limits.answered(permit, answered.completion)
-        if listener is not None:
-            self.tokens.end(attempt.id, whole=True)
-        await finish_first(self._keep(job, call.prompt, attempt, answered, watch))
+    async def _call(self, paid: OpenCall, watch: Stopwatch, chain: FallbackChain) -> bool:
+        """Makes one call and stores its answer; True if the next provider is to be called."""
+        answer = await self.calls.make(paid)
+        watch.llm = paid.ms
+        if isinstance(answer, BrokenCall):
+            chain.add_failure(paid.plan, answer.failure)
+            return await self._store_failure(paid, answer, watch, chain)
+        await finish_first(self._store(paid, chain.with_misses(answer), watch))
         return False
 
-    async def _keep(
-        self, job: Leased, prompt: Prompt, attempt: NewAttempt, answered: Answered, watch: Stopwatch
-    ) -> None:
-        if await self._close_answered(job, prompt, attempt, answered, watch):
+    async def _store(self, paid: OpenCall, answer: Answered, watch: Stopwatch) -> None:
+        job = paid.job
+        then = Advance(JobState.AVAILABLE, job.request.config.check_step, job.round)
+        close = await self.calls.close_answered(paid, answer, watch.stored(job), then)
+        if close.failure is not None:
+            await self._fail(job, close.failure, watch)
+        elif close.advanced:
             self.to_check(job)
 
-    def _listener(self, job: Leased, call: Call, attempt: NewAttempt) -> Listener | None:
-        if not call.stream:
-            return None
-        self.tokens.start(job, attempt)
-        return Listener(partial(self.tokens.text, attempt.id))
-
-    def _broken(self, call: Call, attempt: NewAttempt, listener: Listener | None) -> StoredAnswer | None:
-        """What a call that failed brought all the same: the part of its stream that came."""
-        if listener is None:
-            return None
-        self.tokens.end(attempt.id, whole=False)
-        came = listener.so_far()
-        return None if came is None else StoredAnswer(came.raw, came.completion, call.prompt)
-
-    async def _close_broken(self, done: ClosedAttempt, left: StoredAnswer | None) -> None:
-        try:
-            await self.journal.close_attempt(replace(done, answer=left))
-        except Unstorable as error:
-            if left is None:
-                raise
-            log.warning("what a broken stream of job %s left can't be kept: %s", done.job_id, error)
-            await self.journal.close_attempt(done)
-
-    async def _close_answered(
-        self, job: Leased, prompt: Prompt, attempt: NewAttempt, answered: Answered, watch: Stopwatch
-    ) -> bool:
-        then = Advance(JobState.AVAILABLE, job.request.config.check_step, job.round)
-        done = closed(
-            job,
-            attempt,
-            "ok",
-            answer=StoredAnswer(answered.raw, answered.completion, prompt),
-            cost_usd=answered.completion.cost_usd,
-            timing_ms=watch.stored(job),
-            then=then,
-        )
-        try:
-            return await self.journal.close_attempt(done)
-        except Unstorable as error:
-            # The answer can't be kept, but it was paid for: the attempt says so, and the job fails alone.
-            failure = failure_of(error, attempt=attempt.number)
-            cost_usd = answered.completion.cost_usd
-            bare = closed(job, attempt, outcome_of(failure), spent=True, failure=failure, cost_usd=cost_usd)
-            await self.journal.close_attempt(bare)
-            await self._fail(job, failure, watch)
-            return False
-
-    async def _call_failed(
-        self,
-        job: Leased,
-        attempt: NewAttempt,
-        failure: Failure,
-        watch: Stopwatch,
-        turns: FallbackChain,
-        *,
-        left: StoredAnswer | None,
-        lane_paused: bool,
-    ) -> bool:
-        config = job.request.config
-        decision = decide(
-            failure,
-            spent=job.spent,
-            snoozes=job.snoozes,
-            max_attempts=config.max_attempts,
-            more_providers=turns.more(),
-            policy=self.policy,
-            jitter=self.jitter(),
-            lane_paused=lane_paused,
-        )
+    async def _store_failure(self, paid: OpenCall, broken: BrokenCall, watch: Stopwatch, chain: FallbackChain) -> bool:
+        job = paid.job
+        decision = self.calls.decide(job, broken, more_providers=chain.more())
         if isinstance(decision, Hold) and job.round:
-            # There is an answer already: nobody has to decide about a second one.
-            decision = Fail(failure)
-        done = closed(
-            job,
-            attempt,
-            outcome_of(failure),
-            spent=not isinstance(decision, Snooze | Hold),
-            failure=failure,
-            cost_usd=cost_of(failure, attempt),
-            timing_ms=watch.stored(job),
-            then=advance_of(decision, job),
-        )
-        await self._close_broken(done, left)
+            # There is an answer already: no person has to decide about a second one.
+            decision = Fail(broken.failure)
+        await self.calls.close_broken(paid, broken, decision, watch.stored(job), advance_of(decision, job))
         if isinstance(decision, Fail):
-            await self._fail(job, turns.with_unusable(decision.failure), watch)
+            await self._fail(job, chain.with_unusable(decision.failure), watch)
         return isinstance(decision, Fallback)
+
+    async def _to_stored_answer(self, job: Leased) -> None:
+        await self._move(job, Advance(JobState.SCHEDULED, job.request.config.check_step, job.round))
 
     async def _move(self, job: Leased, advance: Advance) -> None:
         await self.ledger.defer(LeaseKey(job.job_id, job.token), advance)
 
     async def _fail(self, job: Leased, failure: Failure, watch: Stopwatch) -> None:
-        """The end of the job; of a second round only: the first answer was paid for, and is finished instead."""
+        """Ends the job; of a second round only the round: the first answer was paid for, and is finished instead."""
         if job.round:
             await self._move(job, give_up(job, f"the call failed: {failure.message}"))
         else:
@@ -381,7 +271,27 @@ def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> F
     return completed(job, outcome, Findings(answer=fallback_text(job, kind), quality=quality), timing)
 
 
+def _attempts_spent(job: Leased) -> Failure:
+    message = f"{job.spent} attempts failed and {job.unknown} ended unknown; no more are allowed"
+    return Failure(kind=FailureKind.ATTEMPTS_SPENT, message=message)
+
+
+def _wait_for_permit(job: Leased, denied: Denied, *, called: bool) -> Advance:
+    """Sends a job away that may not be called for now; no attempt was made for this, none is spent.
+
+    After its first attempt (``called``) the wait counts as the wait for another attempt.
+    """
+    held_reason = HeldReason.LANE_PAUSED if denied.why is DenyReason.LANE_PAUSED else None
+    if held_reason and job.round:
+        # There is an answer already: no person has to mend a lane for a second one.
+        return give_up(job, "no calls were made to the provider: its lane is paused")
+    # Sent away by a limit, thousands of jobs come and go: that is the straight path, not an event of each.
+    event = None if denied.why is DenyReason.LIMIT else "hold" if held_reason else denied.why.value
+    limited = not held_reason and not called and not job.attempts
+    return Advance(JobState.SCHEDULED, job.step, job.round, denied.delay, held_reason, event, limited=limited)
+
+
 @shared_task(name="nightdesk.generate", ignore_result=True, acks_late=False)
 def generate_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
-    """Admit the jobs of a hint to the process's loop; returns when they are admitted, not when they are done."""
+    """Admits the jobs of a hint to the process's loop; returns when they are admitted, not when they are done."""
     wired().admit(Step.GENERATE, read_ids(job_ids), urgent=urgent)

@@ -12,9 +12,10 @@ from schemas.generation import AnswerProtocol
 from schemas.grounding import Claim, Grounding
 from schemas.job import JobRequest
 from schemas.states import Step
+from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
-from tasks.grounding.judge.call import JudgeOptions, Judging
+from tasks.grounding.judge.call import Judge, JudgeOptions
 from tasks.ports import JobView, Leased
 from tests.builders import make_batch, make_jobs
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers
@@ -66,11 +67,10 @@ class JudgeHarness:
 
     async def check(self, job: Leased) -> None:
         journal = LedgerJournal(self.ledger)
-        judging = Judging(
-            self.ledger, journal, Registry(self.judge), self.policy, lambda: 0.5, JudgeOptions(max_tokens=500)
-        )
+        calls = PaidCalls(journal, self.policy, lambda: 0.5)
+        judge = Judge(self.ledger, calls, Registry(self.judge), JudgeOptions(max_tokens=500))
         with ThreadPoolExecutor(1) as cpu:
-            await Check(self.ledger, journal, cpu, lambda job, _: self.finals.append(job), judging).run(job)
+            await Check(self.ledger, journal, cpu, lambda job, _: self.finals.append(job), judge).run(job)
         await journal.close()
 
     async def view(self) -> JobView:

@@ -1,1 +1,1 @@
-"""One paid call: its attempt and how it is closed, cancellation, retries, fallbacks, and answers that are shared."""
+"""One paid call: permit, attempt, call and close; with its retries, fallbacks, and answers from the cache."""

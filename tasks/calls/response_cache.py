@@ -1,4 +1,4 @@
-"""Decides which calls share their answers: those of tenants who said so, for exactly the same request."""
+"""Decides which calls share their answers: those of tenants with sharing switched on, for exactly the same request."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ EVERYONE = "*"
 """In place of a tenant's name: all of them. Answers are shared within each, never between them."""
 
 MOST_FAILED = 3
-"""Identical calls that failed for good or ended unknown, after which nobody waits for a further one: each makes its own."""
+"""Identical calls that failed for good or ended unknown, after which no job waits for a further one: each makes its own."""
 
 FIRST_LOOK = timedelta(milliseconds=500)
 """A call that just began is looked for again after so long, and then after half the time that it has taken by then."""
@@ -23,17 +23,17 @@ LONGEST_PAUSE = timedelta(seconds=15)
 
 @dataclass(frozen=True, slots=True)
 class SharePolicy:
-    """What the settings say of sharing: whose answers, how old they may be, how long one under way is waited for."""
+    """The settings of sharing: the tenants, the greatest age of an answer, the wait for a call under way."""
 
     tenants: frozenset[str] = frozenset()
     within: timedelta = timedelta(days=1)
     wait: timedelta = timedelta(minutes=5)
 
     def terms(self, job: Leased, call: Call) -> ShareTerms | None:
-        """On which terms a job's first call shares its answer; None: it does not.
+        """The terms on which a job's first call shares its answer; None: it does not.
 
-        A later run takes nothing, for whoever had a job run again wants a new answer; what it gets, others may take. A
-        job with priority takes what is stored, and waits for nobody.
+        A later run takes no stored answer, for a repeated job is to have a new one; other jobs may take its answer. A job
+        with priority takes a stored answer, and waits for no call.
         """
         if not self.tenants & {job.tenant, EVERYONE}:
             return None
@@ -47,39 +47,39 @@ class SharePolicy:
         )
 
 
-NOBODY = SharePolicy()
-"""The policy where nobody asked for it."""
+NO_SHARING = SharePolicy()
+"""The default policy: no tenant shares."""
 
 
 def share_key(tenant: str, call: Call) -> bytes:
-    """SHA-256 over what makes two calls the same: the tenant, whom it goes to and how, and the exact request.
+    """SHA-256 over everything that makes two calls the same: the tenant, the provider and lane, and the exact request.
 
     Each part is preceded by its length, so that no two lists of parts give the same bytes. The job is not among them.
     """
-    asked = (call.provider, call.endpoint or "", call.model or "", call.lane, call.protocol.value)
+    texts = (tenant, call.provider, call.endpoint or "", call.model or "", call.lane, call.protocol.value)
     digest = hashlib.sha256()
-    for part in (*(text.encode() for text in (tenant, *asked)), call.request_hash):
+    for part in (*(text.encode() for text in texts), call.request_hash):
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     return digest.digest()
 
 
-def wanted(
-    job: Leased, call: Call, attempt: NewAttempt, *, asked_before: tuple[str, ...], timing_ms: dict[str, float]
+def cache_lookup(
+    job: Leased, call: Call, attempt: NewAttempt, *, fallback_from: tuple[str, ...], timing_ms: dict[str, float]
 ) -> CacheLookup:
-    """What to look for, and what a copy of it is to say of this job.
+    """The search for a stored answer, with the fields of a copy that belong to this job.
 
     Args:
-        job: whose answer it would be.
-        call: the one that would not be made.
-        attempt: what would be recorded instead.
-        asked_before: those that did not answer in this turn (``fallback_from``).
-        timing_ms: what was measured so far.
+        job: the job in search of an answer.
+        call: the call that a stored answer would save.
+        attempt: its attempt, which the ledger writes with a copy.
+        fallback_from: the providers without an answer before this one.
+        timing_ms: the measurements so far.
     """
     snapshot: dict[str, Any] = {
         "parameters_sent": call.parameters_sent,
         "parameters_dropped": call.parameters_dropped,
-        "fallback_from": list(asked_before),
+        "fallback_from": list(fallback_from),
         # As they were at another time.
         "rate_limits": {},
     }
@@ -88,7 +88,7 @@ def wanted(
 
 
 def _waits(job: Leased, timing_ms: dict[str, float]) -> dict[str, float]:
-    """Where a job's time went before this lease, if it was leased before and only looked then."""
+    """The waiting times of a job that was leased before and only looked for an answer then."""
     if job.started_ago_ms <= job.waited_ms:
         return {"share_wait": 0.0}
     shared_ms = job.started_ago_ms - job.waited_ms - timing_ms.get("retry_wait", 0.0)
@@ -97,13 +97,13 @@ def _waits(job: Leased, timing_ms: dict[str, float]) -> dict[str, float]:
     return {"queue": round(queue_ms, 3), "share_wait": round(max(0.0, shared_ms), 3)}
 
 
-def look_again(job: Leased, open_for: timedelta, jitter: float) -> Advance:
-    """Where a job waits for an identical call that has been under way for so long; no attempt is made, none is spent.
+def wait_for_duplicate(job: Leased, open_for: timedelta, jitter: float) -> Advance:
+    """Sends a job away until an identical call may be answered; no attempt is made, none is spent.
 
     Args:
-        job: as leased.
-        open_for: since the call began.
-        jitter: random in [0, 1), so that those who wait together don't come back together.
+        job: the job as leased.
+        open_for: time since the identical call began.
+        jitter: random in [0, 1), so that jobs that wait together don't come back together.
     """
     pause = min(FIRST_LOOK + open_for / 2, LONGEST_PAUSE) * (0.75 + jitter / 2)
     return Advance(JobState.SCHEDULED, Step.GENERATE, job.round, pause)

@@ -1,10 +1,11 @@
-"""Decides what follows a failed attempt: a pure function of the failure, what was tried before, and the policy."""
+"""Decides the next step after a failed attempt: a pure function of the failure, the earlier attempts, and the policy."""
 
 from dataclasses import dataclass
 from datetime import timedelta
 
 from schemas.failure import Failure, FailureKind
-from schemas.states import HeldReason
+from schemas.states import HeldReason, JobState
+from tasks.ports import Advance, Leased
 
 _K = FailureKind
 
@@ -22,7 +23,7 @@ TERMINAL = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long and how often; the same for all jobs of a process."""
+    """Delays and limits; the same for all jobs of a process."""
 
     base: timedelta = timedelta(seconds=2)
     """Ceiling of the first delay; doubles with every failure."""
@@ -85,7 +86,7 @@ def decide(  # noqa: PLR0911 - a row of the decision table each
     jitter: float,
     lane_paused: bool = False,
 ) -> Decision:
-    """Decide what follows a failure.
+    """Decides what follows a failure.
 
     Args:
         failure: what went wrong just now.
@@ -136,5 +137,18 @@ def _wait(failure: Failure, before: int, policy: RetryPolicy, jitter: float) -> 
     """Full jitter under a doubling ceiling, on top of what the provider asked for."""
     # Beyond 2**32 the doubling has long passed any ceiling; the cap keeps the arithmetic finite.
     ceiling = min(policy.base * (1 << min(before, 32)), policy.ceiling)
-    asked = min(timedelta(seconds=failure.retry_after_s or 0), policy.longest_retry_after)
-    return asked + ceiling * jitter
+    retry_after = min(timedelta(seconds=failure.retry_after_s or 0), policy.longest_retry_after)
+    return retry_after + ceiling * jitter
+
+
+def advance_of(decision: Decision, job: Leased) -> Advance | None:
+    """The next state of a running job; None where the job stays (to fail, or to call the next provider)."""
+    match decision:
+        case Retry(delay):
+            return Advance(JobState.SCHEDULED, job.step, job.round, delay, event="retry")
+        case Snooze(delay):
+            return Advance(JobState.SCHEDULED, job.step, job.round, delay, event="snooze")
+        case Hold(reason):
+            return Advance(JobState.SCHEDULED, job.step, job.round, held_reason=reason, event="hold")
+        case Fallback() | Fail():
+            return None

@@ -16,11 +16,12 @@ import uvloop
 from celery import Celery
 
 from schemas.states import Step
+from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check
 from tasks.errors import LedgerUnavailable, NightdeskError
 from tasks.generate import Generate
-from tasks.grounding.judge.call import JudgeOptions, Judging
+from tasks.grounding.judge.call import Judge, JudgeOptions
 from tasks.poll import job_ids as read_ids
 from tasks.poll import poll
 from tasks.ports import FinalJob, Leased, Providers
@@ -285,18 +286,19 @@ class WorkerRuntime:
             permitted=limits.room if generates else lambda: None,
         )
 
+    def _calls(self, journal: LedgerJournal, limits: RateLimiter) -> PaidCalls:
+        policy = RetryPolicy(hold_unknown=self._settings.hold_unknown)
+        return PaidCalls(journal, policy, random.random, limits, self._tokens)
+
     def _generate(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> Generate:
         return Generate(
             self._ledger,
             journal,
+            self._calls(journal, limits),
             providers,
-            RetryPolicy(hold_unknown=self._settings.hold_unknown),
-            random.random,
             to_check=self._to_check,
             final=self._final,
-            tokens=self._tokens,
-            shares=self._settings.prompts,
-            limits=limits,
+            variants=self._settings.prompts,
             sharing=self._settings.share_policy,
             cpu=self._cpu,
             max_rescues=self._settings.max_rescues,
@@ -304,21 +306,13 @@ class WorkerRuntime:
 
     def _check(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter, bundle: int) -> Check:
         settings = self._settings
-        judging = Judging(
-            self._ledger,
-            journal,
-            providers,
-            RetryPolicy(hold_unknown=settings.hold_unknown),
-            random.random,
-            JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s),
-            limits=limits,
-        )
+        options = JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s)
         return Check(
             self._ledger,
             journal,
             self._cpu,
             final=self._final,
-            judging=judging,
+            judge=Judge(self._ledger, self._calls(journal, limits), providers, options),
             bundle=bundle,
             limit=TimeLimit(settings.check_timeout_s),
             max_rescues=settings.max_rescues,

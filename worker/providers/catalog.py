@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from schemas.generation import CheckerName, GenerationConfig, Lane
-from tasks.calls.attempts import UNPRICED
+from tasks.calls.paid_call import UNPRICED
 from tasks.ports import Catalog, Objection, Turn
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import ProviderKind, Settings

@@ -1,4 +1,4 @@
-"""Remembers what a judge said in a batch, so that a claim with the same evidence is asked about once."""
+"""Caches a judge's verdicts within a batch, so that a claim with the same evidence is asked about once."""
 
 import asyncio
 import logging
@@ -19,103 +19,102 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class VerdictCache:
-    """What the judges of this process's jobs said, known to all processes through the ledger.
+    """The verdicts of all judges, shared with other processes through the ledger.
 
-    Only a word that counts is remembered, and a place of the ledger that can't be asked is as if nothing had been
-    heard: then the judge is asked.
+    Only a verdict that counts is cached. Where the ledger can't be asked, the cache is empty: then the judge is asked.
     """
 
     journal: Journal
-    _asking: dict[tuple[UUID, bytes], asyncio.Event] = field(default_factory=dict)
-    """Set when whoever asks about this key now has its answer, or has none."""
+    _locks: dict[tuple[UUID, bytes], asyncio.Event] = field(default_factory=dict)
+    """Set when the call that asks about this key now has its reply, or has none."""
 
     @asynccontextmanager
-    async def turn(self, job: Leased, question: JudgeRequest, judge: str) -> AsyncIterator[None]:
-        """Let nobody else of this process ask about the same claims meanwhile.
+    async def locked(self, job: Leased, request: JudgeRequest, judge: str) -> AsyncIterator[None]:
+        """Locks the claims of a request for other calls of this process.
 
-        Waits for those who do now, for each claim once: a word that does not come, or does not count, is not waited
-        for again. Who waits holds no turn, so nobody waits in a ring.
+        Waits for the calls that hold them now, for each claim once: a verdict that does not come, or does not count, is
+        not waited for again. A waiting call holds no lock, so no two wait for each other.
         """
-        keys = [(job.batch_id, key) for key in _keys(job, question, judge)]
+        keys = [(job.batch_id, key) for key in _keys(job, request, judge)]
         waited: set[tuple[UUID, bytes]] = set()
-        while busy := [key for key in keys if key in self._asking and key not in waited]:
+        while busy := [key for key in keys if key in self._locks and key not in waited]:
             waited.update(busy)
-            for others in {self._asking[key] for key in busy}:
-                await others.wait()
+            for lock in {self._locks[key] for key in busy}:
+                await lock.wait()
         over = asyncio.Event()
         for key in keys:
-            self._asking.setdefault(key, over)
+            self._locks.setdefault(key, over)
         try:
             yield
         finally:
             for key in keys:
-                if self._asking.get(key) is over:
-                    del self._asking[key]
+                if self._locks.get(key) is over:
+                    del self._locks[key]
             over.set()
 
-    async def recall(self, job: Leased, question: JudgeRequest, judge: str, thinking: CpuBatcher) -> JudgeRequest:
-        """The question without the claims that this judge's word is known of in this batch."""
-        keys = _keys(job, question, judge)
+    async def without_cached(self, job: Leased, request: JudgeRequest, judge: str, cpu: CpuBatcher) -> JudgeRequest:
+        """The request without the claims with a cached verdict of this judge."""
+        keys = _keys(job, request, judge)
         if not keys:
-            return question
+            return request
         try:
-            found = await self.journal.find_verdicts(VerdictQuery(job.batch_id, tuple(keys)))
+            cached = await self.journal.find_verdicts(VerdictQuery(job.batch_id, tuple(keys)))
         except LedgerError as error:
-            log.warning("what was heard before for job %s can't be read; the judge is asked: %s", job.job_id, error)
-            return question
-        if not found:
-            return question
-        heard = [(keys[key], before) for key, before in found.items()]
-        return await thinking.do(partial(_recalled, question, heard))
+            log.warning("cached verdicts for job %s can't be read; the judge is asked: %s", job.job_id, error)
+            return request
+        if not cached:
+            return request
+        verdicts = [(keys[key], verdict) for key, verdict in cached.items()]
+        return await cpu.do(partial(_with_verdicts, request, verdicts))
 
-    async def tell(self, job: Leased, question: JudgeRequest, heard: JudgeReply, thinking: CpuBatcher) -> None:
-        """Let others know what was heard now; returns when they do."""
-        if heard.reply is None or heard.attempt_id is None:
+    async def store(self, job: Leased, request: JudgeRequest, reply: JudgeReply, cpu: CpuBatcher) -> None:
+        """Caches the verdicts of a reply; returns when other processes can read them."""
+        if reply.reply is None or reply.attempt_id is None:
             return
-        keys = {at: key for key, positions in _keys(job, question, heard.judge).items() for at in positions}
+        keys = {at: key for key, positions in _keys(job, request, reply.judge).items() for at in positions}
         if not keys:
             return
         try:
-            numbers = await thinking.do(partial(cacheable_claims, question, heard.reply))
-            told = tuple((keys[question.asked.claims[number - 1]], number) for number in numbers)
-            if told:
-                await self.journal.store_verdicts(NewVerdicts(heard.attempt_id, told))
+            numbers = await cpu.do(partial(cacheable_claims, request, reply.reply))
+            verdicts = tuple((keys[request.asked.claims[number - 1]], number) for number in numbers)
+            if verdicts:
+                await self.journal.store_verdicts(NewVerdicts(reply.attempt_id, verdicts))
         except LedgerError as error:
-            log.warning("what was heard for job %s can't be noted; others ask again: %s", job.job_id, error)
+            log.warning("the verdicts of job %s can't be cached; other jobs ask again: %s", job.job_id, error)
         except Exception:
-            # The policy: an answer that was paid for is used, whether others hear of it or not.
-            log.exception("what was heard for job %s is not remembered; others ask again", job.job_id)
+            # The policy: an answer that was paid for is used, whether it is cached or not.
+            log.exception("the verdicts of job %s are not cached; other jobs ask again", job.job_id)
 
 
-def _keys(job: Leased, question: JudgeRequest, judge: str) -> Mapping[bytes, list[int]]:
-    """The keys of the claims that are open and not known, with their positions; none where nothing is to be shared."""
+def _keys(job: Leased, request: JudgeRequest, judge: str) -> Mapping[bytes, list[int]]:
+    """The keys of the open claims without a finding, with their positions; none where nothing is shared."""
     recheck = job.recheck.id if job.recheck is not None else None
     if job.recheck is not None and recheck is None:
         return {}
     keys: dict[bytes, list[int]] = {}
-    for position in question.open:
-        if position not in question.known:
-            key = key_of(question.pairs[position].sha256, judge, question.prompt, recheck)
+    for position in request.open:
+        if position not in request.known:
+            key = key_of(request.pairs[position].sha256, judge, request.prompt, recheck)
             keys.setdefault(key, []).append(position)
     return keys
 
 
-def _recalled(question: JudgeRequest, heard: Sequence[tuple[Sequence[int], CachedVerdict]]) -> JudgeRequest:
-    """Read what was said before with the sources of this question; a word that does not count here is not known.
+def _with_verdicts(request: JudgeRequest, cached: Sequence[tuple[Sequence[int], CachedVerdict]]) -> JudgeRequest:
+    """Reads cached replies with the sources of this request; a verdict that does not count here is left out.
 
     Args:
-        question: what would be asked.
-        heard: the positions of equal pairs, and where the word on them stands.
+        request: the request without cached verdicts.
+        cached: the positions of equal pairs, with the place of the verdict on them.
     """
     at: dict[UUID, dict[int, int]] = {}
-    for positions, before in heard:
-        at.setdefault(before.attempt_id, {})[before.number] = positions[0]
-    replies = {before.attempt_id: before.reply for _, before in heard}
-    said = {attempt: read_pairs(question, replies[attempt], numbers) for attempt, numbers in at.items()}
-    known = {}
-    for positions, before in heard:
-        finding = said[before.attempt_id][before.number]
+    for positions, verdict in cached:
+        at.setdefault(verdict.attempt_id, {})[verdict.number] = positions[0]
+    replies = {verdict.attempt_id: verdict.reply for _, verdict in cached}
+    by_attempt = {attempt: read_pairs(request, replies[attempt], numbers) for attempt, numbers in at.items()}
+    findings = {}
+    for positions, verdict in cached:
+        finding = by_attempt[verdict.attempt_id][verdict.number]
         if finding.verdict is not None:
-            origin = ReusedFrom(job_id=before.job_id, attempt_id=before.attempt_id, number=before.number)
-            known.update(dict.fromkeys(positions, replace(finding, reused_from=origin)))
-    return without_cached(question, known) if known else question
+            origin = ReusedFrom(job_id=verdict.job_id, attempt_id=verdict.attempt_id, number=verdict.number)
+            findings.update(dict.fromkeys(positions, replace(finding, reused_from=origin)))
+    return without_cached(request, findings) if findings else request

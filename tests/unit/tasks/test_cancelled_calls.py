@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.states import JobState, Step
-from tasks.calls.cancelling import answer_within
+from tasks.calls.paid_call import answer_within
 from tasks.errors import Unstorable
 from tasks.ports import Answered, Call, ClosedAttempt, NewAttempt, Opened
 from tests.builders import make_request

@@ -16,8 +16,8 @@ from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.calls import fallback_chain as turns
-from tasks.calls.attempts import MAX_UNKNOWN
-from tasks.calls.response_cache import NOBODY, SharePolicy
+from tasks.calls.paid_call import MAX_UNKNOWN, PaidCalls
+from tasks.calls.response_cache import NO_SHARING, SharePolicy
 from tasks.calls.retry import RetryPolicy
 from tasks.errors import LedgerUnavailable, ProviderError
 from tasks.generate import BIG_REQUEST_BYTES, Generate
@@ -62,7 +62,7 @@ class Desk:
     tokens: TokenSink = field(default_factory=Unheard)
     shares: Variants = field(default_factory=dict)
     surely_held: bool = True
-    sharing: SharePolicy = NOBODY
+    sharing: SharePolicy = NO_SHARING
 
     async def lease(self, request: JobRequest, **batch: Any) -> Leased:
         await self.ledger.submit(make_batch(**batch), [make_jobs(request)])
@@ -75,8 +75,8 @@ class Desk:
     async def generate(self, job: Leased) -> JobView:
         journal = LedgerJournal(self.ledger, surely_held=lambda *_: self.surely_held)
         step = Generate(
-            self.ledger, journal, self.providers, self.policy, lambda: 0.5, self.checks.append,
-            lambda _, final: self.finals.append(final), self.tokens, self.limits, self.shares, self.sharing,
+            self.ledger, journal, PaidCalls(journal, self.policy, lambda: 0.5, self.limits, self.tokens),
+            self.providers, self.checks.append, lambda _, final: self.finals.append(final), self.shares, self.sharing,
         )  # fmt: skip
         try:
             await step.run(job)

@@ -17,12 +17,13 @@ from schemas.generation import CheckerName, Recheck
 from schemas.grounding import Claim, Verdict
 from schemas.job import JobRequest
 from schemas.states import JobState, Outcome, Step
+from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.errors import LedgerError, ProviderError, Unstorable
 from tasks.grounding import WEIGHTS
 from tasks.grounding.judge import JudgeWeights, key_of
-from tasks.grounding.judge.call import Judging
+from tasks.grounding.judge.call import Judge
 from tasks.ports import Advance, Answered, CachedVerdict, Call, JobView, Leased, NewBatch, Purpose, VerdictQuery
 from tests.builders import closed_ok, make_attempt, make_batch, make_jobs, make_prompt, new_id
 from tests.judge_harness import (
@@ -386,9 +387,9 @@ async def at_once(harness: JudgeHarness, *requests: JobRequest) -> list[JobView]
 @asynccontextmanager
 async def one_process(harness: JudgeHarness) -> AsyncIterator[Check]:
     journal = LedgerJournal(harness.ledger)
-    judging = Judging(harness.ledger, journal, Registry(harness.judge), RetryPolicy(), lambda: 0.5)
+    judge = Judge(harness.ledger, PaidCalls(journal, RetryPolicy(), lambda: 0.5), Registry(harness.judge))
     with ThreadPoolExecutor(1) as cpu:
-        yield Check(harness.ledger, journal, cpu, lambda *_: None, judging)
+        yield Check(harness.ledger, journal, cpu, lambda *_: None, judge)
     await journal.close()
 
 

@@ -13,11 +13,11 @@ from schemas.generation import CheckerName, Recheck
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.states import HeldReason, JobState, Outcome, Step
-from tasks.calls.attempts import MAX_UNKNOWN
+from tasks.calls.paid_call import MAX_UNKNOWN, PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.errors import ProviderError
-from tasks.grounding.judge.call import Judging
+from tasks.grounding.judge.call import Judge
 from tasks.ports import Advance, Call, JobView, Purpose
 from tests.builders import closed_ok, make_attempt, make_batch, make_final, make_jobs
 from tests.judge_harness import (
@@ -205,9 +205,9 @@ def test_the_same_question_of_a_batch_is_judged_once() -> None:
         harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)), raises(AssertionError("asked again")))
         await harness.ledger.submit(make_batch(), [make_jobs(supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE))])
         journal = LedgerJournal(harness.ledger)
-        judging = Judging(harness.ledger, journal, Registry(harness.judge), harness.policy, lambda: 0.5)
+        judge = Judge(harness.ledger, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
         with ThreadPoolExecutor(1) as cpu:
-            step = Check(harness.ledger, journal, cpu, lambda *_: None, judging)
+            step = Check(harness.ledger, journal, cpu, lambda *_: None, judge)
             for job in await harness.ledger.lease(Step.CHECK, "w", LEASE, 2):
                 await step.run(job)
         await journal.close()
@@ -226,9 +226,9 @@ def test_jobs_that_wait_for_their_judge_hold_up_nobody() -> None:
         plain = supplied_answer(PLAIN, checkers=["lexical"])
         await harness.ledger.submit(make_batch(), [make_jobs(supplied_answer(PARAPHRASE), plain)])
         journal, done = LedgerJournal(harness.ledger), asyncio.Event()
-        judging = Judging(harness.ledger, journal, Registry(harness.judge), harness.policy, lambda: 0.5)
+        judge = Judge(harness.ledger, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
         with ThreadPoolExecutor(1) as cpu:
-            step = Check(harness.ledger, journal, cpu, lambda *_: done.set(), judging)
+            step = Check(harness.ledger, journal, cpu, lambda *_: done.set(), judge)
             jobs = await harness.ledger.lease(Step.CHECK, "w", LEASE, 2)
             running = [asyncio.create_task(step.run(job)) for job in jobs]
             await harness.judge.called.wait()

@@ -20,6 +20,7 @@ from schemas.prompt import Role
 from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome, Step
 from tasks import check
+from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.errors import ProviderError, Unstorable
@@ -75,7 +76,7 @@ class Desk:
         journal = LedgerJournal(self.ledger)
         registry = Registry(self.provider)
         step = Generate(
-            self.ledger, journal, registry, self.policy, lambda: 0.5, lambda _: None, lambda *_: None
+            self.ledger, journal, PaidCalls(journal, self.policy, lambda: 0.5), registry, lambda _: None, lambda *_: None
         )  # fmt: skip
         try:
             await step.run(job)

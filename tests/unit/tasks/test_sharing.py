@@ -14,7 +14,15 @@ from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
 from schemas.record import TimingMs
 from schemas.states import JobState, Step
-from tasks.calls.response_cache import FIRST_LOOK, LONGEST_PAUSE, NOBODY, SharePolicy, look_again, share_key, wanted
+from tasks.calls.response_cache import (
+    FIRST_LOOK,
+    LONGEST_PAUSE,
+    NO_SHARING,
+    SharePolicy,
+    cache_lookup,
+    share_key,
+    wait_for_duplicate,
+)
 from tasks.check import examine
 from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit, Unlimited
 from tasks.prompting.render import render
@@ -55,7 +63,7 @@ def test_only_a_tenant_who_said_so_shares(tenants: tuple[str, ...], *, shares: b
     job = asyncio.run(leased())
 
     assert (SharePolicy(frozenset(tenants)).terms(job, call_of(job)) is not None) is shares
-    assert NOBODY.terms(job, call_of(job)) is None
+    assert NO_SHARING.terms(job, call_of(job)) is None
 
 
 def test_a_first_call_takes_gives_and_waits() -> None:
@@ -137,12 +145,12 @@ def test_parts_of_a_key_do_not_run_into_each_other() -> None:
 )
 def test_the_longer_a_call_takes_the_longer_the_pause(open_s: float, pause: timedelta) -> None:
     job = asyncio.run(leased())
-    pauses = [look_again(job, timedelta(seconds=open_s), jitter).delay for jitter in (0.0, 0.5, 0.999)]
+    pauses = [wait_for_duplicate(job, timedelta(seconds=open_s), jitter).delay for jitter in (0.0, 0.5, 0.999)]
 
     assert pauses[0] == pause * 0.75
     assert pauses[1] == pause
     assert pauses[0] < pauses[1] < pauses[2] < pause * 1.25
-    then = look_again(job, timedelta(0), 0.0)
+    then = wait_for_duplicate(job, timedelta(0), 0.0)
     assert (then.state, then.step, then.held_reason, then.event) == (JobState.SCHEDULED, Step.GENERATE, None, None)
 
 
@@ -161,7 +169,7 @@ def test_what_a_job_waited_for_is_told_apart(
     job = asyncio.run(leased(waited_ms=waited_ms, age_ms=age_ms, started_ago_ms=1_000.0))
     timing = {"queue": waited_ms, "prompt": 1.0, "llm": 3.0, "retry_wait": retry_wait}
 
-    told = wanted(job, call_of(job), make_attempt(job), asked_before=(), timing_ms=timing).timing_ms
+    told = cache_lookup(job, call_of(job), make_attempt(job), fallback_from=(), timing_ms=timing).timing_ms
 
     assert told == {**timing, "llm": 0.0, "queue": queue, "share_wait": share_wait}
 

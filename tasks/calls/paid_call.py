@@ -1,0 +1,358 @@
+"""Makes one paid call: permit, attempt recorded before the call, the call itself, and the attempt's close."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+from time import monotonic
+from typing import Any, TypeVar
+
+from uuid_utils.compat import uuid7
+
+from schemas.failure import Failure, FailureKind
+from schemas.job import JobRequest
+from schemas.prompt import Prompt
+from schemas.states import JobState
+from tasks.calls.retry import Decision, Hold, RetryPolicy, Snooze, decide
+from tasks.errors import ProviderError, Unstorable, failure_of
+from tasks.ports import (
+    Advance,
+    Answered,
+    Call,
+    ClosedAttempt,
+    Denied,
+    Journal,
+    Leased,
+    Limits,
+    Listener,
+    NewAttempt,
+    Opened,
+    Permit,
+    Provider,
+    Purpose,
+    ShareTerms,
+    StoredAnswer,
+    TokenSink,
+    Unheard,
+    Unlimited,
+)
+
+log = logging.getLogger(__name__)
+
+OVERTIME_S = 0.25
+"""Seconds beyond a call's time limit: adapters keep it themselves, and know the part of a stream that came in time."""
+
+MAX_UNKNOWN = 10
+"""Unknown outcomes of a round before no more calls are made: a job that takes its worker down must not do so for ever."""
+
+UNPRICED = (
+    "the price of model {} at {} is unknown, so the batch's ceiling could not be kept; "
+    "take a model whose price is known, or submit without a ceiling"
+)
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """A call ready to be made, with its provider."""
+
+    provider: Provider
+    call: Call
+
+    @property
+    def model_name(self) -> str:
+        """``provider:model``."""
+        return f"{self.call.provider}:{self.call.model}"
+
+
+def plan_call(job: Leased, provider: Provider, request: JobRequest, prompt: Prompt) -> PlannedCall:
+    """Plans a call. Raises ``ProviderError``, also for an unknown price in a batch with a ceiling."""
+    call = provider.plan(request, prompt)
+    if call.reserve_usd is None and job.max_cost_usd is not None:
+        raise ProviderError(FailureKind.BUDGET, UNPRICED.format(call.model, call.provider))
+    return PlannedCall(provider, call)
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A call whose attempt is open in the ledger; ``ms`` is the time that the call took."""
+
+    job: Leased
+    plan: PlannedCall
+    attempt: NewAttempt
+    permit: Permit
+    ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenCall:
+    """The failure of a call, and the part of its stream that came; ``lane_paused`` by this failure."""
+
+    failure: Failure
+    partial_answer: StoredAnswer | None
+    lane_paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredClose:
+    """The close of an answered call.
+
+    Attributes:
+        advanced: the same write moved the job on.
+        failure: the ledger can't keep the answer; the attempt has its cost.
+    """
+
+    advanced: bool
+    failure: Failure | None = None
+
+
+@dataclass(slots=True)
+class PaidCalls:
+    """Makes the paid calls of a step: ``open``, ``make``, then ``close_answered`` or ``close_broken``.
+
+    A call that another transport makes is opened and closed in the same way.
+    """
+
+    journal: Journal
+    policy: RetryPolicy
+    jitter: Callable[[], float]
+    limits: Limits = field(default_factory=Unlimited)
+    """Permits each call."""
+    tokens: TokenSink = field(default_factory=Unheard)
+    """Gets the text of streamed calls."""
+
+    async def open(
+        self, job: Leased, plan: PlannedCall, purpose: Purpose, number: int, share: ShareTerms | None = None
+    ) -> OpenCall | Denied | Opened:
+        """Gets a permit and records the attempt. Without a permit, or without the attempt, returns the status.
+
+        A cancellation meanwhile, or an answer of the ledger that comes too late, closes the attempt: nothing was called.
+        """
+        permit = await self.limits.permit(job, plan.call)
+        if isinstance(permit, Denied):
+            return permit
+        attempt = new_attempt(job, plan.call, purpose, number, share)
+        opening = asyncio.ensure_future(self.journal.open_attempt(attempt))
+        status = None
+        try:
+            status = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await finish_first(self._withdraw(job, attempt, opening))
+            raise
+        finally:
+            if status is not Opened.OPENED:
+                self.limits.unused(permit)
+        if status is Opened.STALE:
+            # This worker was frozen meanwhile: another may be calling by now.
+            await self.journal.close_attempt(_never_called(job, attempt))
+            return Opened.LOST
+        return OpenCall(job, plan, attempt, permit) if status is Opened.OPENED else status
+
+    async def _withdraw(self, job: Leased, attempt: NewAttempt, opening: asyncio.Future[Opened]) -> None:
+        """Closes an attempt whose row may be on its way: an open one counts as a call that was cut off."""
+        if await opening in {Opened.OPENED, Opened.STALE}:
+            await self.journal.close_attempt(_never_called(job, attempt))
+
+    async def make(self, paid: OpenCall) -> Answered | BrokenCall:
+        """Makes the call once. A cancellation closes the attempt as unknown: the provider may have served it."""
+        call = paid.plan.call
+        listener = None
+        if call.stream:
+            self.tokens.start(paid.job, paid.attempt)
+            listener = Listener(partial(self.tokens.text, paid.attempt.id))
+        started = monotonic()
+        try:
+            answered = await answer_within(paid.plan.provider.call(call, listener), call.timeout_s + OVERTIME_S)
+        except asyncio.CancelledError:
+            self.limits.failed(paid.permit, Failure(kind=FailureKind.CANCELLED, message="cut off"))
+            await asyncio.shield(self._close(_cut_off(paid), self._partial_answer(paid, listener)))
+            raise
+        except Exception as error:
+            failure = failure_of(error, attempt=paid.attempt.number)
+            if failure.kind is FailureKind.INTERNAL:
+                log.exception("the %s call of job %s broke", paid.attempt.purpose, paid.job.job_id)
+            lane_paused = self.limits.failed(paid.permit, failure)
+            return BrokenCall(failure, self._partial_answer(paid, listener), lane_paused)
+        finally:
+            paid.ms = (monotonic() - started) * 1000
+        self.limits.answered(paid.permit, answered.completion)
+        if listener is not None:
+            self.tokens.end(paid.attempt.id, whole=True)
+        return answered
+
+    def _partial_answer(self, paid: OpenCall, listener: Listener | None) -> StoredAnswer | None:
+        if listener is None:
+            return None
+        self.tokens.end(paid.attempt.id, whole=False)
+        came = listener.so_far()
+        return None if came is None else StoredAnswer(came.raw, came.completion, paid.plan.call.prompt)
+
+    def decide(self, job: Leased, broken: BrokenCall, *, more_providers: bool) -> Decision:
+        """Decides by the retry policy what follows a failed call."""
+        return decide(
+            broken.failure,
+            spent=job.spent,
+            snoozes=job.snoozes,
+            max_attempts=job.request.config.max_attempts,
+            more_providers=more_providers,
+            policy=self.policy,
+            jitter=self.jitter(),
+            lane_paused=broken.lane_paused,
+        )
+
+    async def close_answered(
+        self, paid: OpenCall, answered: Answered, timing_ms: dict[str, float], then: Advance | None = None
+    ) -> AnsweredClose:
+        """Closes the attempt with its answer, and in the same write moves the job on, if it is to move."""
+        completion = answered.completion
+        answer = StoredAnswer(answered.raw, completion, paid.plan.call.prompt)
+        cost_usd = completion.cost_usd
+        done = _closed(paid.job, paid.attempt, "ok", answer=answer, cost_usd=cost_usd, timing_ms=timing_ms, then=then)
+        try:
+            return AnsweredClose(await self.journal.close_attempt(done))
+        except Unstorable as error:
+            failure = failure_of(error, attempt=paid.attempt.number)
+            bare = _closed(paid.job, paid.attempt, _outcome_of(failure), spent=True, failure=failure, cost_usd=cost_usd)
+            await self.journal.close_attempt(bare)
+            return AnsweredClose(advanced=False, failure=failure)
+
+    async def close_broken(
+        self, paid: OpenCall, broken: BrokenCall, decision: Decision, timing_ms: dict[str, float], then: Advance | None
+    ) -> Decimal | None:
+        """Closes the attempt of a failed call; returns its cost, None for an unknown one."""
+        failure = broken.failure
+        done = _closed(
+            paid.job,
+            paid.attempt,
+            _outcome_of(failure),
+            spent=not isinstance(decision, Snooze | Hold),
+            failure=failure,
+            cost_usd=_cost_of(failure, paid.attempt),
+            timing_ms=timing_ms,
+            then=then,
+        )
+        await self._close(done, broken.partial_answer)
+        return paid.attempt.reserved_usd if failure.kind is FailureKind.UNKNOWN_OUTCOME else done.cost_usd
+
+    async def _close(self, done: ClosedAttempt, partial_answer: StoredAnswer | None) -> None:
+        try:
+            await self.journal.close_attempt(replace(done, answer=partial_answer))
+        except Unstorable as error:
+            if partial_answer is None:
+                raise
+            log.warning("the broken stream of job %s can't be kept: %s", done.job_id, error)
+            await self.journal.close_attempt(done)
+
+
+# ---- attempts ----------------------------------------------------------------------------------------------------
+
+
+def new_attempt(job: Leased, call: Call, purpose: Purpose, number: int, share: ShareTerms | None = None) -> NewAttempt:
+    """The attempt of a call about to be made."""
+    return NewAttempt(
+        id=uuid7(),
+        job_id=job.job_id,
+        batch_id=job.batch_id,
+        token=job.token,
+        run=job.run,
+        round=job.round,
+        purpose=purpose,
+        number=number,
+        lane=call.lane,
+        provider=call.provider,
+        model=call.model,
+        request_hash=call.request_hash,
+        reserved_usd=call.reserve_usd,
+        share=share,
+    )
+
+
+def _closed(job: Leased, attempt: NewAttempt, outcome: str, *, spent: bool = False, **fields: Any) -> ClosedAttempt:
+    return ClosedAttempt(attempt.id, job.job_id, job.token, job.step, outcome, spent=spent, **fields)
+
+
+def _outcome_of(failure: Failure) -> str:
+    return "unknown" if failure.kind is FailureKind.UNKNOWN_OUTCOME else f"error:{failure.kind.value}"
+
+
+def _cost_of(failure: Failure, attempt: NewAttempt) -> Decimal | None:
+    """The supposed cost of a failed call: a broken answer was probably billed, so all that was reserved.
+
+    None for an unknown outcome: the ledger charges the reservation until the answer is known.
+    """
+    if failure.kind is FailureKind.UNKNOWN_OUTCOME:
+        return None
+    return attempt.reserved_usd if failure.kind is FailureKind.BAD_ANSWER else Decimal(0)
+
+
+def _never_called(job: Leased, attempt: NewAttempt) -> ClosedAttempt:
+    """The end of an attempt that was opened by a process that then had to stop."""
+    failure = Failure(kind=FailureKind.CANCELLED, message="stopped before the call was made", attempt=attempt.number)
+    then = Advance(JobState.AVAILABLE, job.step, job.round)
+    return _closed(job, attempt, _outcome_of(failure), failure=failure, cost_usd=Decimal(0), then=then)
+
+
+def _cut_off(paid: OpenCall) -> ClosedAttempt:
+    """The end of an attempt whose call was under way; it may have been billed."""
+    job, attempt = paid.job, paid.attempt
+    failure = Failure(
+        kind=FailureKind.UNKNOWN_OUTCOME,
+        message="cut off while the call was under way",
+        attempt=attempt.number,
+        at=datetime.now(UTC),
+    )
+    # Back to the queue in the same write, if the lease is still ours (a stopping worker).
+    then = Advance(JobState.AVAILABLE, job.step, job.round, event="cut_off")
+    return _closed(job, attempt, _outcome_of(failure), failure=failure, then=then)
+
+
+# ---- cancellation ------------------------------------------------------------------------------------------------
+
+
+async def answer_within(call: Coroutine[Any, Any, Result], within_s: float) -> Result:
+    """Returns the answer of a call, or raises ``TimeoutError``; an answer that lies ready is never dropped.
+
+    A cancellation in the same turn of the loop as the answer is taken back: the paid answer is stored first, and the
+    caller that stops the process, or took the job, sees to the rest. The call has a task of its own, for a cancellation
+    would take the place of the answer in the task that it wakes.
+    """
+    calling = asyncio.ensure_future(call)
+    try:
+        await asyncio.wait({calling}, timeout=within_s)
+    except asyncio.CancelledError:
+        if not await _answered(calling):
+            raise
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()
+        return calling.result()
+    if not calling.done() and not await _answered(calling):
+        raise TimeoutError
+    return calling.result()
+
+
+async def _answered(calling: "asyncio.Future[Any]") -> bool:
+    """Gives a call the turn of the loop in which a ready answer arrives, then cuts it off."""
+    try:
+        await asyncio.sleep(0)
+    finally:
+        calling.cancel()
+    await asyncio.wait({calling})
+    return not calling.cancelled() and calling.exception() is None
+
+
+async def finish_first(work: Coroutine[Any, Any, Result]) -> Result:
+    """Returns the result of some work; a cancellation meanwhile is raised only when the work is done.
+
+    A second cancellation ends the wait, not the work: with the ledger away a process must still come to its end.
+    """
+    working = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait({working})
+        raise
