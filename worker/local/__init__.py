@@ -1,43 +1,99 @@
 """Runs a real PostgreSQL and a real Valkey under a home directory, without Docker, root or any set-up.
 
 ``start(home)`` returns their URLs, ``stop(home)`` ends them, ``status(home)`` inspects them, ``remove(home)`` deletes
-them. The modules, from the outside in: ``servers`` (these four functions), ``launch`` (starts one server and waits for
-its answer), ``postgres`` and ``valkey`` (the two implementations of ``server``), ``process`` (detached processes and
-their identity), ``binaries`` and ``account`` (the program and its account), ``home`` (paths, passwords, lock),
-``ports``, ``files``, ``polling``; ``options`` are the input, ``report`` and ``errors`` the output.
+them. The modules, from the outside in: ``servers`` (these four functions), ``postgres_server`` and ``valkey_server``
+(configuration and health of each), ``home`` (paths, ports, passwords, lock), ``binaries`` and ``account`` (the programs
+and their account). ``worker.supervise`` starts and recognises their processes.
 """
 
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from worker.local.errors import (
-    BinariesError,
-    HomeError,
-    LocalServerError,
-    StartError,
-    StartTimeoutError,
-    StopError,
-)
-from worker.local.options import LocalOptions
-from worker.local.report import Endpoints, LocalStatus, ServerStatus
 
-__all__ = [
-    "BinariesError",
-    "Endpoints",
-    "HomeError",
-    "LocalOptions",
-    "LocalServerError",
-    "LocalStatus",
-    "ServerStatus",
-    "StartError",
-    "StartTimeoutError",
-    "StopError",
-    "remove",
-    "start",
-    "status",
-    "stop",
-]
+class LocalServerError(Exception):
+    """The base of all errors of the embedded PostgreSQL and Valkey."""
+
+
+class BinariesError(LocalServerError):
+    """A server's program is missing, or the servers' account cannot execute it."""
+
+
+class HomeError(LocalServerError):
+    """The home directory is not usable: wrong owner, locked for too long, secrets lost, data of another home."""
+
+
+class StartError(LocalServerError):
+    """A server refused to start; the message includes the end of its log."""
+
+
+class StartTimeoutError(StartError):
+    """A server is alive but not ready in time; it keeps running, and another ``start`` continues to wait."""
+
+
+class StopError(LocalServerError):
+    """A server did not end in time; the message names its process id."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    """Choices for ``start``; the defaults suit a developer's machine and a container alike.
+
+    ``run_as`` and ``shared_root`` apply only if the caller is root, and only until the data exists. After that the
+    servers run as the owner of their data, in its place.
+    """
+
+    run_as: str | None = None
+    """The servers' account; None means the owner of home, or ``nobody`` if that is root."""
+    shared_root: Path = Path("/var/lib/nightdesk")
+    """Directory for data and programs if that account cannot reach home or the installed wheels."""
+    start_s: float = 60.0
+    """Most seconds of a start in all: waiting for another start, then for each server's answer."""
+    stop_s: float = 30.0
+    """Most seconds for both servers to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """The URLs of the servers of a home; they contain passwords, so repr omits them."""
+
+    database_url: str = field(repr=False)
+    """``postgresql://...`` as the role ``nightdesk``, which owns the database ``nightdesk`` and is no superuser."""
+    redis_url: str = field(repr=False)
+    """``redis://...``, database 0."""
+    started: frozenset[str]
+    """Names of the servers (``postgres``, ``valkey``) that this call started; the others were running already."""
+    admin_database_url: str = field(repr=False)
+    """URL of the superuser for the maintenance database ``postgres``, for backups and for more databases."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """The status of one server."""
+
+    running: bool
+    answering: bool
+    """True if it serves clients; False with ``running`` while it starts or recovers."""
+    pid: int | None
+    port: int | None
+    """Its current or last port; None if it never had one."""
+    data: Path
+    log: Path
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStatus:
+    """The status of both servers of a home."""
+
+    home: Path
+    postgres: ServerStatus
+    valkey: ServerStatus
+
+    @property
+    def running(self) -> bool:
+        """True if both run and answer."""
+        return self.postgres.answering and self.valkey.answering
 
 
 def start(home: Path, options: LocalOptions | None = None) -> Endpoints:

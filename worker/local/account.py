@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.local.errors import HomeError
-
-__all__ = ["Account", "choose_account", "owner_name"]
+from worker.local import HomeError
 
 _UNPRIVILEGED = "nobody"
 

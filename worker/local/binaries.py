@@ -13,10 +13,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 
+from worker.local import BinariesError
 from worker.local.account import Account
-from worker.local.errors import BinariesError
-
-__all__ = ["Binaries", "find_binaries"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Lays out a home directory: the paths of data, logs, ports and passwords, and the lock around them.
+"""Lays out a home directory: the paths of data and logs, the ports, the passwords, and the lock around them.
 
 Under ``home/local``: ``lock``, ``secrets.json``, ``ports.json``, ``logs/``, one ``*.guard`` per server, and ``data``,
 which is a directory, or a symbolic link if the servers' account cannot reach home (a home under /root).
@@ -7,19 +7,22 @@ which is a directory, or a symbolic link if the servers' account cannot reach ho
 import json
 import os
 import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from worker.local import HomeError, LocalOptions
 from worker.local.account import Account, choose_account
-from worker.local.errors import HomeError
-from worker.local.options import LocalOptions
 from worker.supervise.files import make_directory, write_atomically
 from worker.supervise.processes import ProcessError, exclusive_lock
 
-__all__ = ["Home", "Passwords"]
-
+LOOPBACK = "127.0.0.1"
+# Below every usual range for outgoing connections (Linux 32768 and up, macOS and IANA 49152 and up): any client can
+# occupy a port of that range while the server is down, and a poll of it can even connect to itself.
+_PORTS = range(20_000, 30_000)
+_PORT_TRIES = 200
 _DATA_NAMES = ("postgres", "valkey")
 # Others may pass through but not list: the servers' account must reach its own directory below.
 _PASS_THROUGH = 0o711
@@ -120,6 +123,40 @@ class Home:
         write_atomically(path, json.dumps(fresh))
         return Passwords(**fresh)
 
+    def port(self, name: str) -> int | None:
+        """Returns the last port of a server, or None if it never had one."""
+        port = self._stored_ports().get(name)
+        return port if isinstance(port, int) else None
+
+    def claim_port(self, name: str) -> int:
+        """Returns the stored port if it is free, else chooses and stores another.
+
+        Nothing reserves the port until the server listens, so the server may still lose it; the caller then calls again.
+
+        Raises: HomeError without a free port.
+        """
+        ports = self._stored_ports()
+        port = ports.get(name)
+        if isinstance(port, int) and is_free(port):
+            return port
+        used = set(ports.values())
+        for _ in range(_PORT_TRIES):
+            port = _PORTS.start + secrets.randbelow(len(_PORTS))
+            if port not in used and is_free(port):
+                write_atomically(self.ports, json.dumps({**ports, name: port}))
+                return port
+        raise HomeError(
+            f"No free port between {_PORTS.start} and {_PORTS.stop - 1} on {LOOPBACK} after {_PORT_TRIES} tries: see what "
+            f"listens there, or set NIGHTDESK_DATABASE_URL and NIGHTDESK_REDIS_URL to servers that run already."
+        )
+
+    def _stored_ports(self) -> dict[str, object]:
+        try:
+            ports = json.loads(self.ports.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):  # a lost or damaged file costs a new port, nothing more
+            return {}
+        return ports if isinstance(ports, dict) else {}
+
     def prepare_data(self, options: LocalOptions) -> Account:
         """Finds or creates the data directory and returns the account of its content.
 
@@ -190,3 +227,15 @@ class Home:
             f"{self.root} cannot be used ({error}): run this as its owner, make room if the disk is full, or set "
             f"NIGHTDESK_HOME to a directory of your own."
         )
+
+
+def is_free(port: int) -> bool:
+    """Tells whether a server can listen on this loopback port now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # The servers set it too: lingering connections of an earlier run do not block the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True

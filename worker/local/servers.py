@@ -1,4 +1,4 @@
-"""Starts, stops and inspects the two servers of a home; the public functions of this package."""
+"""Starts, stops and inspects the two servers of a home, from any state: running, crashed, half started, never started."""
 
 import logging
 import shutil
@@ -6,25 +6,49 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
+from worker.local import (
+    Endpoints,
+    HomeError,
+    LocalOptions,
+    LocalServerError,
+    LocalStatus,
+    ServerStatus,
+    StartError,
+    StartTimeoutError,
+    StopError,
+)
 from worker.local.account import Account
 from worker.local.binaries import find_binaries
-from worker.local.errors import HomeError, LocalServerError, StartError, StopError
-from worker.local.home import Home, Passwords
-from worker.local.launch import ensure_running
-from worker.local.options import LocalOptions
-from worker.local.ports import LOOPBACK, stored_port
-from worker.local.postgres import DATABASE, ROLE, SUPERUSER, PostgresServer
-from worker.local.report import Endpoints, LocalStatus, ServerStatus
-from worker.local.server import Server
-from worker.local.valkey import ValkeyServer
-from worker.supervise.processes import ProcessError, find, is_alive, poll, seconds_left, send_signal
-
-__all__ = ["remove", "start", "status", "stop"]
+from worker.local.home import LOOPBACK, Home, Passwords, is_free
+from worker.local.postgres_server import DATABASE, ROLE, SUPERUSER, PostgresServer
+from worker.local.valkey_server import ValkeyServer
+from worker.supervise.files import tail
+from worker.supervise.processes import (
+    ProcessError,
+    find,
+    find_or_wait,
+    hold_guard,
+    is_alive,
+    poll,
+    seconds_left,
+    send_signal,
+    spawn,
+)
 
 _log = logging.getLogger(__name__)
 
+_PORT_TRIES = 3
+"""Most starts of one server if other programs take its port each time."""
+_PORT_LOSS_S = 2.0
+"""Seconds; a server that loses its port ends much sooner, on a slow machine too."""
 
-def start(home: Path, options: LocalOptions | None = None) -> Endpoints:
+
+Server = PostgresServer | ValkeyServer
+
+
+def start(path: Path, options: LocalOptions | None = None) -> Endpoints:
     """Starts a home's PostgreSQL and Valkey unless they are running, and returns when both answer.
 
     The servers outlive the caller. Another call from anywhere finds them; simultaneous calls wait for each other. A
@@ -36,25 +60,25 @@ def start(home: Path, options: LocalOptions | None = None) -> Endpoints:
     """
     options = options or LocalOptions()
     deadline = time.monotonic() + options.start_s
-    place = Home.at(home)
-    place.create()
-    with place.lock(options.start_s):
-        account = place.prepare_data(options)
-        passwords = place.passwords()
-        place.data_directory("valkey", account)
-        servers = _servers(place, passwords, account, options)
+    home = Home.at(path)
+    home.create()
+    with home.lock(options.start_s):
+        account = home.prepare_data(options)
+        passwords = home.passwords()
+        home.data_directory("valkey", account)
+        servers = _servers(home, passwords, account, options)
         started: list[Server] = []
         try:
             for server in servers:
-                if ensure_running(server, place, account, deadline):
+                if _ensure_running(server, home, account, deadline):
                     started.append(server)  # noqa: PERF401 - a failure must find what came before it in the list
         except BaseException:
             _abandon(started, options.stop_s)
             raise
-        return _endpoints(place, passwords, frozenset(server.name for server in started))
+        return _endpoints(home, passwords, frozenset(server.name for server in started))
 
 
-def stop(home: Path, options: LocalOptions | None = None) -> frozenset[str]:
+def stop(path: Path, options: LocalOptions | None = None) -> frozenset[str]:
     """Stops the servers of a home cleanly and returns the names of the servers that were running.
 
     Open connections are closed and their transactions rolled back. Without a running server it does nothing.
@@ -62,79 +86,149 @@ def stop(home: Path, options: LocalOptions | None = None) -> frozenset[str]:
     Raises: StopError with the process that did not end in time; HomeError if the home is not the caller's.
     """
     options = options or LocalOptions()
-    place = Home.at(home)
-    if not place.exists():
+    home = Home.at(path)
+    if not home.exists():
         return frozenset()
-    with place.lock(options.stop_s):
-        return _stop(_known_servers(place), options.stop_s)
+    with home.lock(options.stop_s):
+        return _stop(_known_servers(home), options.stop_s)
 
 
-def status(home: Path) -> LocalStatus:
+def status(path: Path) -> LocalStatus:
     """The status of the servers of a home; changes nothing and does not even create the directory.
 
     Raises: HomeError if the home is not the caller's.
     """
-    place = Home.at(home)
-    present = place.exists()
-    postgres, valkey = (_look(server, place, present=present) for server in _known_servers(place))
-    return LocalStatus(home=place.root, postgres=postgres, valkey=valkey)
+    home = Home.at(path)
+    present = home.exists()
+    postgres, valkey = (_look(server, home, present=present) for server in _known_servers(home))
+    return LocalStatus(home=home.root, postgres=postgres, valkey=valkey)
 
 
-def remove(home: Path, options: LocalOptions | None = None) -> None:
+def remove(path: Path, options: LocalOptions | None = None) -> None:
     """Stops the servers of a home and deletes their data, logs and passwords for good; the home itself stays.
 
     Raises: StopError, with nothing deleted; HomeError.
     """
     options = options or LocalOptions()
-    place = Home.at(home)
-    if not place.exists():
+    home = Home.at(path)
+    if not home.exists():
         return
-    with place.lock(options.stop_s):
-        _stop(_known_servers(place), options.stop_s)
-        data = place.data.resolve()
+    with home.lock(options.stop_s):
+        _stop(_known_servers(home), options.stop_s)
+        data = home.data.resolve()
         try:
             if data.is_dir():
                 shutil.rmtree(data)
-            shutil.rmtree(place.local)
+            shutil.rmtree(home.local)
         except OSError as error:
-            raise HomeError(f"{data} and {place.local} cannot be deleted ({error}): delete them by hand.") from error
+            raise HomeError(f"{data} and {home.local} cannot be deleted ({error}): delete them by hand.") from error
 
 
-def _servers(place: Home, passwords: Passwords, account: Account, options: LocalOptions) -> Sequence[Server]:
+def _servers(home: Home, passwords: Passwords, account: Account, options: LocalOptions) -> Sequence[Server]:
     """Returns both servers with programs and passwords, for a start."""
     binaries = find_binaries(account, options.shared_root)
-    return _build(place, passwords, postgres=binaries.postgres, initdb=binaries.initdb, valkey=binaries.valkey)
+    return _build(home, passwords, postgres=binaries.postgres, initdb=binaries.initdb, valkey=binaries.valkey)
 
 
-def _known_servers(place: Home) -> Sequence[Server]:
+def _known_servers(home: Home) -> Sequence[Server]:
     """Returns both servers without programs, for finding and stopping them; works without the wheels."""
     unused = Path()
     try:
-        passwords = place.passwords(create=False)
+        passwords = home.passwords(create=False)
     except HomeError:
         passwords = Passwords("", "", "")  # finding and stopping need none
-    return _build(place, passwords, postgres=unused, initdb=unused, valkey=unused)
+    return _build(home, passwords, postgres=unused, initdb=unused, valkey=unused)
 
 
-def _build(place: Home, passwords: Passwords, *, postgres: Path, initdb: Path, valkey: Path) -> Sequence[Server]:
-    data = place.data.resolve()
+def _build(home: Home, passwords: Passwords, *, postgres: Path, initdb: Path, valkey: Path) -> Sequence[Server]:
+    data = home.data.resolve()
     return (
         PostgresServer(
             program=postgres,
             initdb=initdb,
             directory=data / "postgres",
-            guard=place.local / "postgres.guard",
-            log=place.logs / "postgres.log",
+            guard=home.local / "postgres.guard",
+            log=home.logs / "postgres.log",
             superuser_password=passwords.postgres_superuser,
             password=passwords.postgres,
         ),
         ValkeyServer(
             program=valkey,
             directory=data / "valkey",
-            guard=place.local / "valkey.guard",
-            log=place.logs / "valkey.log",
+            guard=home.local / "valkey.guard",
+            log=home.logs / "valkey.log",
             password=passwords.valkey,
         ),
+    )
+
+
+def _ensure_running(server: Server, home: Home, account: Account, deadline: float) -> bool:
+    """Makes one server run and answer; returns True if this call started it."""
+    running = find_or_wait(server.identity, seconds_left(deadline))
+    if running is not None:
+        port = home.port(server.name)
+        if port is None:
+            raise HomeError(
+                f"{server.name} runs (process {running.pid}) but {home.ports} does not say on which port: stop the "
+                f"servers of this home and start them again."
+            )
+        _await_answer(server, running, port, deadline, fresh=False)
+        return False
+    for _ in range(_PORT_TRIES):
+        with hold_guard(server.identity, seconds_left(deadline)) as guard:
+            port = home.claim_port(server.name)
+            server.prepare(port, account, guard)
+            process = _spawn(server, account, guard)
+        if _await_answer(server, process, port, deadline, fresh=True):
+            _log.info("started %s on port %d", server.name, port)
+            return True
+    raise StartError(f"{server.name} lost {_PORT_TRIES} ports in a row to other programs: try again.")
+
+
+def _spawn(server: Server, account: Account, guard: int) -> psutil.Process | None:
+    try:
+        return spawn(
+            server.command(),
+            server.log,
+            guard,
+            directory=Path("/"),  # pins no mount
+            environment=account.environment,
+            account=(account.uid, account.gid) if account.switch else None,
+            umask=0o077,
+        )
+    except ProcessError as error:
+        raise StartError(
+            f"{error}. It was to run as '{account.name}': PostgreSQL refuses to run as root, so the caller must be a normal "
+            f"user, or root with the right to become one."
+        ) from error
+
+
+def _await_answer(server: Server, process: psutil.Process | None, port: int, deadline: float, *, fresh: bool) -> bool:
+    """Waits until a server answers; False for a new server that ended because another program has its port."""
+
+    def look() -> str | None:
+        if process is None or not is_alive(process):
+            return "ended"
+        return "answers" if server.answers(port) else None
+
+    try:
+        outcome = poll(look, seconds_left(deadline))
+    except StartError:
+        # Another program may have the port and refuse the password; the new server then ends in a moment.
+        if not fresh or not poll(lambda: process is None or not is_alive(process), _PORT_LOSS_S):
+            raise
+        outcome = "ended"
+    if outcome == "answers":
+        server.settle(port)
+        return True
+    if outcome == "ended" and fresh and not is_free(port):
+        return False
+    log_end = f"The end of {server.log}:\n{tail(server.log)}"
+    if outcome == "ended" or process is None:
+        raise StartError(f"{server.name} ended while starting. Fix the cause in its log, then start again. {log_end}")
+    raise StartTimeoutError(
+        f"{server.name} (process {process.pid}) does not answer on {LOOPBACK}:{port} yet. If it is recovering after a "
+        f"crash, start again to continue to wait. {log_end}"
     )
 
 
@@ -162,9 +256,9 @@ def _abandon(started: Sequence[Server], seconds: float) -> None:
         _log.warning("after a failed start: %s", error)
 
 
-def _look(server: Server, place: Home, *, present: bool) -> ServerStatus:
+def _look(server: Server, home: Home, *, present: bool) -> ServerStatus:
     process = find(server.identity) if present else None
-    port = stored_port(place.ports, server.name) if present else None
+    port = home.port(server.name) if present else None
     answering = False
     if process is not None and port is not None:
         try:
@@ -181,9 +275,9 @@ def _look(server: Server, place: Home, *, present: bool) -> ServerStatus:
     )
 
 
-def _endpoints(place: Home, passwords: Passwords, started: frozenset[str]) -> Endpoints:
-    postgres = f"{LOOPBACK}:{stored_port(place.ports, 'postgres')}"
-    valkey = f"{LOOPBACK}:{stored_port(place.ports, 'valkey')}"
+def _endpoints(home: Home, passwords: Passwords, started: frozenset[str]) -> Endpoints:
+    postgres = f"{LOOPBACK}:{home.port('postgres')}"
+    valkey = f"{LOOPBACK}:{home.port('valkey')}"
     return Endpoints(
         database_url=f"postgresql://{ROLE}:{passwords.postgres}@{postgres}/{DATABASE}",
         redis_url=f"redis://:{passwords.valkey}@{valkey}/0",

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.local.actions import store, stored
-from worker.local import HomeError, LocalOptions, ports, start, status, stop
+from worker.local import HomeError, LocalOptions, start, status, stop
+from worker.local import home as home_module
 from worker.local.home import Home
 
 
@@ -43,13 +44,13 @@ def test_a_port_lost_between_looking_and_listening(
     lost = getattr(status(running_home), name).port
     stop(running_home, options)
     looks: list[int] = []
-    real = ports.is_free
+    real = home_module.is_free
 
     def free_at_first_sight(port: int) -> bool:
         looks.append(port)
         return looks.count(lost) == 1 if port == lost else real(port)
 
-    monkeypatch.setattr(ports, "is_free", free_at_first_sight)
+    monkeypatch.setattr(home_module, "is_free", free_at_first_sight)
     with listener(lost):
         assert stored(start(running_home, options)) == (["a"], ["a"])
     assert getattr(status(running_home), name).port != lost
@@ -67,10 +68,10 @@ def test_a_port_lost_to_another_home(
     note = other_home / "local" / "ports.json"
     other = getattr(status(other_home), name).port
     note.write_text(note.read_text().replace(str(other), str(used_port)))
-    real = ports.is_free
+    real = home_module.is_free
     looks = iter([True])  # free at first sight only
 
-    monkeypatch.setattr(ports, "is_free", lambda port: next(looks, False) if port == used_port else real(port))
+    monkeypatch.setattr(home_module, "is_free", lambda port: next(looks, False) if port == used_port else real(port))
     assert start(other_home, options).started == {"postgres", "valkey"}
     assert getattr(status(other_home), name).port not in {used_port, other}
     assert getattr(status(home), name).port == used_port

@@ -10,13 +10,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError
 from redis.retry import Retry
 
+from worker.local import StartError
 from worker.local.account import Account
-from worker.local.errors import StartError
-from worker.local.ports import LOOPBACK
+from worker.local.home import LOOPBACK
 from worker.supervise.files import write_atomically
 from worker.supervise.processes import Identity
-
-__all__ = ["ValkeyServer"]
 
 _PATIENCE_S = 1.0  # for one PING; repeated until the caller's deadline
 
@@ -62,7 +60,7 @@ class ValkeyServer:
     password: str = field(repr=False)
 
     name = "valkey"
-    stop_signal = signal.SIGTERM
+    stop_signal = signal.SIGTERM  # saves everything and ends without waiting for clients
 
     @property
     def configuration(self) -> Path:
@@ -81,7 +79,7 @@ class ValkeyServer:
         )
 
     def prepare(self, port: int, account: Account, guard: int) -> None:  # noqa: ARG002 - it runs no program here
-        """Writes the configuration."""
+        """Writes the configuration; called only while the server is down."""
         text = _CONFIGURATION.format(
             host=LOOPBACK,
             port=port,

@@ -11,13 +11,11 @@ import psutil
 import psycopg
 from psycopg import sql
 
+from worker.local import StartError
 from worker.local.account import Account
-from worker.local.errors import StartError
-from worker.local.ports import LOOPBACK
+from worker.local.home import LOOPBACK
 from worker.supervise.files import make_directory, sync_directory, write_atomically
 from worker.supervise.processes import Identity, is_alive
-
-__all__ = ["DATABASE", "ROLE", "SUPERUSER", "PostgresServer"]
 
 DATABASE = "nightdesk"
 ROLE = "nightdesk"
@@ -104,7 +102,7 @@ class PostgresServer:
         return self.directory.with_name("postgres.password")
 
     def prepare(self, port: int, account: Account, guard: int) -> None:
-        """Creates the data directory if it is missing and writes the configuration.
+        """Creates the data directory if it is missing and writes the configuration; called only while the server is down.
 
         An initdb that outlives a killed start continues to write; it holds the guard, so the next start waits.
 
