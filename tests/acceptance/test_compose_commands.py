@@ -17,7 +17,7 @@ from tests.acceptance.conftest import REPOSITORY, System, questions
 from tests.debian import free_port
 from tests.deployment import Process, compose, compose_processes, kubernetes_processes
 from tests.servers import Servers
-from worker.doctor.broker import check_server
+from worker.doctor.environment import check_redis
 
 PASSWORDS = {"NIGHTDESK_POSTGRES_PASSWORD": "p0stgres", "NIGHTDESK_REDIS_PASSWORD": "r3dis"}
 PROCESSES = {process.name: process for process in (*compose_processes(**PASSWORDS), *kubernetes_processes())}
@@ -193,7 +193,7 @@ def test_redis_is_as_the_doctor_wants_it_and_asks_for_the_password(redis_of_comp
     system.until(lambda: answers(redis_of_compose), what="Redis")
 
     with redis.Redis.from_url(redis_of_compose) as client:
-        assert list(check_server(client.info())) == []
+        assert list(check_redis(client.info())) == []
         assert client.config_get("maxmemory")["maxmemory"] == str(1 << 30)
     with redis.Redis(port=urlsplit(redis_of_compose).port or 0) as stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()

@@ -27,8 +27,8 @@ from tests.contract.driving import (
 )
 from tests.servers import Servers, advance_clock
 from worker.doctor import Finding, Severity, examine
-from worker.doctor.postgres import RESET_CLOCK
-from worker.doctor.workers import count_listeners
+from worker.doctor.consumers import count_listeners
+from worker.doctor.environment import RESET_CLOCK
 from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import head_revision

@@ -1,12 +1,11 @@
-"""Examines what a Nightdesk needs and what it is doing, and says what is wrong and what to do about it.
+"""Examines a Nightdesk's environment and its work, and reports findings with their remedies.
 
-``examine`` goes from the outside in: settings, servers, workers, jobs. A module each: ``place`` (settings, embedded
-servers, disk), ``postgres``, ``broker``, ``workers``, ``limits``, ``jobs``; every check is a function from what was seen to
-findings. Nothing is started, changed or repaired.
+``examine`` goes from the outside in: ``environment`` (settings, servers), ``consumers`` (workers), ``backlog`` (jobs and
+limits). Every check is a function from an observation to findings. Nothing is started, changed or repaired.
 """
 
-from worker.doctor.examination import Report, examine
-from worker.doctor.finding import Finding, Severity
-from worker.doctor.workers import answers_here
+from worker.doctor.consumers import answers_here
+from worker.doctor.examination import examine
+from worker.doctor.finding import Finding, Report, Severity
 
 __all__ = ["Finding", "Report", "Severity", "answers_here", "examine"]

@@ -1,14 +1,12 @@
-"""Goes through all checks in order, as far as what answers allows."""
+"""Runs all checks in order, as far as the servers answer."""
 
 import asyncio
 import os
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from tasks.errors import ConfigurationError
 from worker import local
-from worker.doctor import broker, jobs, limits, place, postgres, workers
-from worker.doctor.finding import Finding, Severity
+from worker.doctor import backlog, consumers, environment
+from worker.doctor.finding import Finding, Report
 from worker.ledger.health import LedgerHealth, Refused, look
 from worker.ledger.invariants import INVARIANTS
 from worker.ledger.postgres import PostgresLedger
@@ -20,27 +18,8 @@ STUCK_LEASES = 2
 """Lease times after which a lease that ran out counts as stuck: a rescue comes within one."""
 
 
-@dataclass(slots=True)
-class Report:
-    """What was looked at, and what was found."""
-
-    checked: list[str] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-
-    def add(self, part: str, *findings: Finding) -> None:
-        """Note a part as looked at, with what was found in it."""
-        self.checked.append(part)
-        self.findings.extend(findings)
-
-    @property
-    def worst(self) -> Severity | None:
-        """The worst severity; None when nothing was found."""
-        order = list(Severity)
-        return max((finding.severity for finding in self.findings), key=order.index, default=None)
-
-
 async def examine(*, invariants: bool = False) -> Report:
-    """Look at everything that can be looked at; raises only for a defect of ours.
+    """Examines everything that can be examined; raises only for a defect of ours.
 
     With ``invariants`` the whole ledger is read, which takes seconds for each million rows.
     """
@@ -49,63 +28,65 @@ async def examine(*, invariants: bool = False) -> Report:
         settings = load_settings()
         embedded(settings)  # refuses one URL without the other
     except ConfigurationError as error:
-        report.add("settings", place.check_settings(error))
+        report.add("settings", environment.check_settings(error))
         return report
-    report.add("settings", *place.check_provider(settings, os.environ))
+    report.add("settings", *environment.check_provider(settings, os.environ))
     where = _where(settings, report)
     if where is None:
         return report
-    report.add("spool", *place.check_spool(settings, where.database_url))
+    report.add("spool", *environment.check_spool(settings, where.database_url))
     health = await _postgres(settings, where, report)
     if health is not None and invariants:
         async with PostgresLedger(where.database_url, connections=1) as ledger:
-            report.add(f"{len(INVARIANTS)} invariants", *jobs.check_invariants(await ledger.violations()))
+            report.add(f"{len(INVARIANTS)} invariants", *backlog.check_invariants(await ledger.violations()))
     await _redis(settings, where, health, report)
     if health is not None:
-        lanes = limits.check_lanes(health.lanes)
-        moving = (*jobs.check_moving(health), *workers.check_local(health, settings))
-        report.add("jobs", *moving, *jobs.check_held(health), *lanes, *jobs.check_money(health))
+        report.add(
+            "jobs",
+            *backlog.check_moving(health),
+            *consumers.check_local(health, settings),
+            *backlog.check_held(health),
+            *backlog.check_lanes(health.lanes),
+            *backlog.check_money(health),
+        )
     return report
 
 
 def _where(settings: Settings, report: Report) -> Endpoints | None:
-    """The servers' URLs; None when they are embedded ones that do not run, which are not started for a look."""
+    """The servers' URLs; None when they are embedded ones that do not run, because an examination starts none."""
     if not embedded(settings):
         return endpoints(settings)
     home = settings.home.expanduser().absolute()
-    report.add("disk", *place.check_disk(home))
-    down = list(place.check_embedded(local.status(home)))
+    report.add("disk", *environment.check_disk(home))
+    down = list(environment.check_embedded(local.status(home)))
     report.add("embedded servers", *down)
-    return None if down else _running(settings, home)
-
-
-def _running(settings: Settings, home: Path) -> Endpoints:
-    found = endpoints(settings.model_copy(update={"home": home}))
-    assert not found.started
-    return found
+    if down:
+        return None
+    running = endpoints(settings.model_copy(update={"home": home}))
+    assert not running.started
+    return running
 
 
 async def _postgres(settings: Settings, where: Endpoints, report: Report) -> LedgerHealth | None:
-    """Check the server; returns how the ledger is when its schema can be read."""
-    seen = await look(where.database_url)
-    if isinstance(seen, Refused):
-        report.add("PostgreSQL", postgres.check_connection(seen, where.database_url))
+    """Checks the server; returns the ledger's health when its schema can be read."""
+    connection = await look(where.database_url)
+    if isinstance(connection, Refused):
+        report.add("PostgreSQL", environment.check_connection(connection, where.database_url))
         return None
-    report.add("PostgreSQL", *postgres.check_server(seen))
-    if seen.standing is not Standing.CURRENT:
+    report.add("PostgreSQL", *environment.check_postgres(connection))
+    if connection.standing is not Standing.CURRENT:
         return None
     async with PostgresLedger(where.database_url, connections=1) as ledger:
         return await ledger.health(stuck_after=STUCK_LEASES * settings.lease_for)
 
 
 async def _redis(settings: Settings, where: Endpoints, health: LedgerHealth | None, report: Report) -> None:
-    told = await asyncio.to_thread(broker.look, where.redis_url)
-    if isinstance(told, Finding):
-        report.add("Redis", told)
+    info = await asyncio.to_thread(environment.redis_info, where.redis_url)
+    if isinstance(info, Finding):
+        report.add("Redis", info)
         return
-    report.add("Redis", *broker.check_server(told))
-    consumers = await asyncio.to_thread(workers.look, settings, where.redis_url)
-    unheard = [consumers] if isinstance(consumers, Finding) else workers.check_consumers(consumers, health)
-    report.add("workers", *unheard)
-    accounts = await asyncio.to_thread(limits.look, where.redis_url, settings.key_prefix)
-    report.add("limits", *limits.check_accounts(accounts))
+    report.add("Redis", *environment.check_redis(info))
+    queues = await asyncio.to_thread(consumers.queues_by_worker, settings, where.redis_url)
+    report.add("workers", *([queues] if isinstance(queues, Finding) else consumers.check_consumers(queues, health)))
+    buckets = await asyncio.to_thread(backlog.bucket_states, where.redis_url, settings.key_prefix)
+    report.add("limits", *backlog.check_buckets(buckets))

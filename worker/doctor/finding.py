@@ -1,11 +1,11 @@
-"""What the doctor says: one finding with its remedy."""
+"""A finding of the doctor with its remedy, and the report of an examination."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding, from least to worst."""
 
     NOTE = "note"
     """Worth knowing; nothing is wrong."""
@@ -26,4 +26,42 @@ class Finding:
     severity: Severity
     what: str
     remedy: str
-    """What to do about it."""
+
+
+def note(check: str, what: str, remedy: str) -> Finding:
+    """A finding that nothing is wrong with."""
+    return Finding(check, Severity.NOTE, what, remedy)
+
+
+def warning(check: str, what: str, remedy: str) -> Finding:
+    """A finding that waits for a person, or that lets things work less well."""
+    return Finding(check, Severity.WARNING, what, remedy)
+
+
+def problem(check: str, what: str, remedy: str) -> Finding:
+    """A finding that keeps something from working."""
+    return Finding(check, Severity.PROBLEM, what, remedy)
+
+
+def unreachable(check: str, what: str, remedy: str) -> Finding:
+    """A finding that a service can't be reached."""
+    return Finding(check, Severity.UNREACHABLE, what, remedy)
+
+
+@dataclass(slots=True)
+class Report:
+    """The parts that were examined, and the findings."""
+
+    checked: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, part: str, *findings: Finding) -> None:
+        """Notes a part as examined, with its findings."""
+        self.checked.append(part)
+        self.findings.extend(findings)
+
+    @property
+    def worst(self) -> Severity | None:
+        """The worst severity; None without findings."""
+        order = list(Severity)
+        return max((finding.severity for finding in self.findings), key=order.index, default=None)

@@ -13,12 +13,9 @@ from worker.cli.commands.doctor import exit_code
 from worker.cli.output import write_json
 from worker.cli.render.findings import show_report, to_json
 from worker.doctor import Finding, Report, Severity
-from worker.doctor.broker import check_server as check_redis
-from worker.doctor.jobs import RELEASES, check_held
-from worker.doctor.limits import Account, check_accounts, check_lanes
-from worker.doctor.place import LEAST_FREE, check_disk, check_provider, check_spool
-from worker.doctor.postgres import check_server as check_postgres
-from worker.doctor.workers import check_consumers, check_local
+from worker.doctor.backlog import RELEASES, BucketState, check_buckets, check_held, check_lanes
+from worker.doctor.consumers import check_consumers, check_local
+from worker.doctor.environment import LEAST_FREE, check_disk, check_postgres, check_provider, check_redis, check_spool
 from worker.ledger.health import MANY, Connected, Held, LedgerHealth
 from worker.ledger.presence import LaneNotice
 from worker.ledger.schema_version import Standing, head_revision
@@ -179,8 +176,8 @@ def test_every_reason_to_hold_says_how_to_release() -> None:
 )
 def test_each_slowed_provider_is_one_finding(changes: dict[str, Any], check: str, told: str) -> None:
     at_full_rate: dict[str, Any] = {"breaker_open": False, "paused_s": 0.0, "factor": 1.0}
-    assert list(check_accounts([Account("openai", "m", **at_full_rate)])) == []
-    (finding,) = check_accounts([Account("openai", "m", **{**at_full_rate, **changes})])
+    assert list(check_buckets([BucketState("openai", "m", **at_full_rate)])) == []
+    (finding,) = check_buckets([BucketState("openai", "m", **{**at_full_rate, **changes})])
     assert finding.check == check
     assert told in finding.what
 
@@ -254,7 +251,7 @@ def test_every_finding_is_explained_to_operators() -> None:
         re.findall(r"`([a-z_]+)", (REPOSITORY / "docs/operate.md").read_text().partition("doctor finds")[2])
     )
     sources = "".join(path.read_text() for path in (REPOSITORY / "worker/doctor").glob("*.py"))
-    names = set(re.findall(r'Finding\(\s*f?"([a-z_]+)', sources))
+    names = set(re.findall(r'(?:Finding|note|warning|problem|unreachable)\(\s*f?"([a-z_]+)', sources))
     assert len(names) > 20
     unexplained = {name for name in names if not any(found.startswith(name) for found in explained)}
     assert unexplained == set()

@@ -1,4 +1,4 @@
-"""Checks the workers: some process listens to every queue, as far as Redis and the leases can tell."""
+"""Checks that some worker consumes every queue, as far as Redis and the leases can tell."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -10,20 +10,20 @@ from kombu.exceptions import KombuError
 from redis.exceptions import NoPermissionError, RedisError
 
 from schemas.states import Step
-from worker.doctor.finding import Finding, Severity
+from worker.doctor.finding import Finding, Severity, problem, warning
 from worker.ledger.health import MANY, LedgerHealth
 from worker.process.celery_app import QUEUES, make_app
 from worker.settings import Settings
 
 ANSWER_S = 2.0
-"""How long workers have to answer: a busy one answers late, none is waited for longer."""
+"""Seconds that workers have to answer."""
 
 Consumers = Mapping[str, frozenset[str]]
 """Queues by worker."""
 
 
-def look(settings: Settings, redis_url: str) -> dict[str, frozenset[str]] | Finding:
-    """Ask the workers, over Redis, what queues they listen to; or say why they can't be asked."""
+def queues_by_worker(settings: Settings, redis_url: str) -> dict[str, frozenset[str]] | Finding:
+    """Asks the workers, over Redis, for the queues they consume; a finding when they can't be asked."""
     with make_app(settings, redis_url) as app:
         try:
             listeners = count_listeners(redis_url)
@@ -31,9 +31,8 @@ def look(settings: Settings, redis_url: str) -> dict[str, frozenset[str]] | Find
                 return {}
             replies = app.control.inspect(timeout=ANSWER_S, limit=listeners).active_queues() or {}
         except (RedisError, KombuError, OSError) as error:
-            return Finding(
+            return problem(
                 "workers",
-                Severity.PROBLEM,
                 f"the workers can't be asked over Redis ({error})",
                 "Redis answers but takes no messages: see what else is found of it, and its log",
             )
@@ -41,21 +40,21 @@ def look(settings: Settings, redis_url: str) -> dict[str, frozenset[str]] | Find
 
 
 def count_listeners(redis_url: str) -> int | None:
-    """Count the connections that a question to all workers reaches; None where Redis may not be asked for its clients.
+    """Counts the connections that a question to all workers reaches; None where Redis may not be asked for its clients.
 
-    With the count, nobody waits for workers that are not there: a Celery worker holds one such connection.
+    With the count no caller waits for absent workers: a Celery worker has one such connection.
     """
     with redis.Redis.from_url(redis_url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S) as client:
         database = str(client.get_connection_kwargs().get("db", 0))
         try:
-            clients: list[dict[str, str]] = client.client_list(_type="pubsub")
+            connections: list[dict[str, str]] = client.client_list(_type="pubsub")
         except NoPermissionError:
             return None
-    return sum(one["psub"] != "0" and one["db"] == database for one in clients)
+    return sum(client["psub"] != "0" and client["db"] == database for client in connections)
 
 
 def answers_here(settings: Settings, redis_url: str) -> bool:
-    """Tell whether the worker of this host answers; True too when Redis is away, since nobody can be asked then.
+    """Tells whether the worker of this host answers; True too when Redis is away, because no worker can be asked then.
 
     For health checks of a container: a worker goes on without Redis, so it must not be ended for that.
     """
@@ -64,7 +63,7 @@ def answers_here(settings: Settings, redis_url: str) -> bool:
 
 
 def _ping_here(app: Celery) -> Any:
-    # The type stubs want a function for the matcher; what goes over Redis is its name.
+    # The type stubs want a function for the matcher; its name goes over Redis.
     inspect: Any = app.control.inspect
     node = f"nightdesk@{os.uname().nodename}:*"
     try:
@@ -74,13 +73,13 @@ def _ping_here(app: Celery) -> Any:
 
 
 def check_consumers(consumers: Consumers, health: LedgerHealth | None) -> Iterator[Finding]:
-    """Every queue has a consumer; without one its jobs wait."""
+    """Findings about queues without a consumer, whose jobs wait."""
     if not consumers:
-        yield _nobody(health)
+        yield _no_worker(health)
         return
-    heard = frozenset().union(*consumers.values())
-    # Not every installation has a local model: its queue is looked at where that is known.
-    for queue in (queue for queue in QUEUES if queue not in heard and queue != Step.LOCAL):
+    consumed = frozenset().union(*consumers.values())
+    # Not every installation has a local model: ``check_local`` knows.
+    for queue in (queue for queue in QUEUES if queue not in consumed and queue != Step.LOCAL):
         waiting = health.available[Step(queue)] if health and queue in set(Step) else 0
         what = f"no worker listens to the queue {queue}"
         yield Finding(
@@ -92,7 +91,7 @@ def check_consumers(consumers: Consumers, health: LedgerHealth | None) -> Iterat
 
 
 def check_local(health: LedgerHealth, settings: Settings) -> Iterator[Finding]:
-    """Some worker has the local model, where there is one or jobs want it; as the workers themselves say."""
+    """A finding about a local model, or jobs for it, without a worker that serves it, as the workers themselves report."""
     waiting = health.available[Step.LOCAL]
     if Step.LOCAL in health.served or not health.served or not (waiting or settings.local_model):
         return
@@ -107,11 +106,10 @@ def check_local(health: LedgerHealth, settings: Settings) -> Iterator[Finding]:
     yield Finding(f"queue_{queue}", Severity.PROBLEM if waiting else Severity.WARNING, what, remedy)
 
 
-def _nobody(health: LedgerHealth | None) -> Finding:
+def _no_worker(health: LedgerHealth | None) -> Finding:
     if health and health.working:
-        return Finding(
+        return warning(
             "workers",
-            Severity.WARNING,
             f"no worker answers over Redis, though {health.working} hold leases: their connection to it is broken, or "
             f"they took longer than {ANSWER_S:g} s",
             "look at their logs; jobs go on by idle claims, submissions over Redis wait",
@@ -126,5 +124,5 @@ def _nobody(health: LedgerHealth | None) -> Finding:
 
 
 def count(jobs: int) -> str:
-    """A number that may have been cut."""
+    """A count as text; it stops at ``MANY``."""
     return f"{jobs:,}" if jobs < MANY else f"{MANY:,} or more"

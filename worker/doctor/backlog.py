@@ -1,0 +1,206 @@
+"""Checks the progress of the jobs: stuck, held, money, invariants, paused lanes and lowered limits."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+from uuid import UUID
+
+import redis
+from redis.exceptions import RedisError
+
+from schemas.states import HeldReason
+from worker.doctor.consumers import count
+from worker.doctor.environment import REDIS_ANSWER_S
+from worker.doctor.finding import Finding, note, problem, warning
+from worker.ledger.health import BILLED_WITHIN, OPENED_WITHIN, LedgerHealth
+from worker.ledger.invariants import Violation
+from worker.ledger.presence import LaneNotice
+from worker.limits.bucket import grown
+from worker.limits.rates import PERIOD_S
+from worker.limits.remedies import event, mending
+
+LOWERED = 0.9
+"""Share of a limit; a finding tells of a lower one."""
+
+BATCHES_NAMED = 3
+
+RELEASES = {
+    HeldReason.BUDGET: (
+        "the batch's budget is used up",
+        "'nightdesk release {batch} --reason budget --max-cost-usd USD' with a new ceiling for the whole batch",
+    ),
+    HeldReason.LANE_PAUSED: (
+        "no calls are made to their provider (see the paused lanes)",
+        "mend what the paused lane says, then 'nightdesk release {batch} --reason lane_paused'",
+    ),
+    HeldReason.BATCH_PAUSED: (
+        "somebody paused the batch",
+        "'nightdesk release {batch} --reason batch_paused' lets it go on",
+    ),
+    HeldReason.UNKNOWN_OUTCOME: (
+        "their call may have been billed without an answer",
+        "'nightdesk release {batch} --reason unknown_outcome' may pay twice; else 'nightdesk cancel {batch}'",
+    ),
+}
+"""The cause of each hold, and its release; ``{batch}`` is a batch's id."""
+
+
+def check_moving(health: LedgerHealth) -> Iterator[Finding]:
+    """Findings about jobs that the dispatch duties of any worker should have moved within seconds."""
+    if health.stuck:
+        yield problem(
+            "stuck_leases",
+            f"{count(health.stuck)} jobs run on leases that ran out more than two lease times ago; nobody rescues them",
+            "start a worker: it rescues them once it has reached the ledger for one lease time",
+        )
+    if health.overdue:
+        yield problem(
+            "overdue",
+            f"{count(health.overdue)} scheduled jobs were due more than a minute ago; nobody promotes them",
+            "start a worker, of any queue; if some run, look for 'dispatch waits' or 'broke' in their logs",
+        )
+    if health.quarantined:
+        first = health.quarantined[0]
+        yield problem(
+            "quarantine",
+            f"{count(len(health.quarantined))} jobs can't be changed by what the workers do in turn, the first of them job "
+            f"{first.job_id} ({first.duty}: {first.reason})",
+            "mend what the reason and PostgreSQL's log say (a damaged row, or a trigger of yours); workers try again within "
+            "an hour",
+        )
+    if health.unpublished:
+        yield warning(
+            "unpublished",
+            f"the results of {count(health.unpublished)} final jobs are not in Redis after more than a minute",
+            "start a worker and check that it reaches Redis; 'nightdesk results' reads them from the ledger meanwhile",
+        )
+
+
+def check_held(health: LedgerHealth) -> Iterator[Finding]:
+    """Jobs that wait for a person, a finding for each reason."""
+    batches: dict[HeldReason, dict[UUID, int]] = defaultdict(dict)
+    for group in health.held:
+        batches[group.reason][group.batch_id] = group.jobs
+    for reason, jobs in batches.items():
+        why, remedy = RELEASES[reason]
+        named = ", ".join(map(str, list(jobs)[:BATCHES_NAMED])) + (" and others" if len(jobs) > BATCHES_NAMED else "")
+        yield warning(
+            f"held_{reason.value}",
+            f"{sum(jobs.values()):,} jobs are held: {why} (batch {named})",
+            remedy.format(batch=next(iter(jobs)) if len(jobs) == 1 else "BATCH"),
+        )
+
+
+def check_money(health: LedgerHealth) -> Iterator[Finding]:
+    """Calls that may have cost money without leading anywhere."""
+    if health.billed_twice:
+        yield note(
+            "billed_twice",
+            f"possibly billed twice: {count(health.billed_twice)} calls of the last {BILLED_WITHIN.days} days were "
+            "made again because their outcome was unknown then",
+            "nothing; their cost is counted, at the worst case while unknown. NIGHTDESK_HOLD_UNKNOWN=true holds such jobs instead",
+        )
+    if health.left_open:
+        hours = int(OPENED_WITHIN.total_seconds() // 3600)
+        yield warning(
+            "attempts_left_open",
+            f"{count(health.left_open)} calls of the last {hours} hours were never closed though their jobs are final: "
+            "the worker died before it wrote down what became of them",
+            "compare with the provider's bill; what they reserved stays reserved in their batch's budget",
+        )
+
+
+def check_invariants(violations: Sequence[Violation]) -> Iterator[Finding]:
+    """A finding for each invariant of the ledger that does not hold."""
+    for violation in violations:
+        more = ", ..." if violation.count > len(violation.samples) else ""
+        yield problem(
+            f"invariant_{violation.name}",
+            f"it does not hold that {violation.holds}: {violation.count:,} times ({', '.join(violation.samples)}{more})",
+            "unless rows were changed by hand this is a defect of ours: keep a backup as it is, and report it with what "
+            "'nightdesk show JOB' says of one of them",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BucketState:
+    """The state of the calls of one provider and model, from its shared bucket in Redis."""
+
+    provider: str
+    model: str
+    breaker_open: bool
+    paused_s: float
+    """The provider asked to be left alone for so long."""
+    factor: float
+    """Share of its limit that is in effect after refusals."""
+
+
+def bucket_states(redis_url: str, key_prefix: str) -> list[BucketState]:
+    """The states of all providers and models that were called lately; none when Redis does not answer."""
+    try:
+        with redis.Redis.from_url(
+            redis_url, socket_timeout=REDIS_ANSWER_S, socket_connect_timeout=REDIS_ANSWER_S
+        ) as client:
+            seconds, microseconds = client.time()
+            now = seconds + microseconds / 1_000_000
+            keys = client.scan_iter(match=f"{key_prefix}nightdesk:limit:*}}", count=1_000)
+            states = [_bucket_state(key, client.hgetall(key), now) for key in keys]
+    except (RedisError, OSError):
+        # That Redis can't be asked is a finding of its own.
+        return []
+    return sorted(states, key=lambda state: (state.provider, state.model))
+
+
+def _bucket_state(key: bytes, stored: dict[bytes, bytes], now: float) -> BucketState:
+    provider, _, model = key.decode().rpartition("{")[2].rstrip("}").partition("/")
+
+    def number(name: str, default: float) -> float:
+        return float(stored.get(name.encode(), default))
+
+    factor = number("factor", 1.0)
+    return BucketState(
+        unquote(provider),
+        unquote(model),
+        breaker_open=number("trips", 0.0) > 0,
+        paused_s=max(0.0, number("paused", 0.0) - now),
+        factor=min(1.0, grown(factor, number("before", factor), (now - number("cut_at", 0.0)) / PERIOD_S)),
+    )
+
+
+def check_buckets(buckets: Sequence[BucketState]) -> Iterator[Finding]:
+    """Findings about providers that are not called at their full rate."""
+    for bucket in buckets:
+        whom = f"{bucket.provider} {bucket.model}".strip()
+        if bucket.breaker_open:
+            yield warning(
+                "breaker",
+                f"{whom} failed many times in a row and is left alone; one call at a time looks whether it is back",
+                "nothing if the provider is down: it goes on by itself; else see the failures with 'nightdesk show JOB'",
+            )
+        if bucket.paused_s:
+            yield note(
+                "limit_paused",
+                f"{whom} asked for a pause; it is called again in {bucket.paused_s:.0f} s",
+                "nothing; if it happens often, lower the limits in NIGHTDESK_PROVIDERS to those of your account",
+            )
+        if bucket.factor < LOWERED:
+            yield note(
+                "limit_lowered",
+                f"{whom} refused calls for their rate: {bucket.factor:.0%} of its limit is used, and more by and by",
+                "set its limits in NIGHTDESK_PROVIDERS to those of your account",
+            )
+
+
+def check_lanes(lanes: Sequence[LaneNotice]) -> Iterator[Finding]:
+    """Findings about paused lanes and unreachable providers."""
+    for notice in lanes:
+        if notice.paused:
+            release = "then 'nightdesk release BATCH --reason lane_paused' for any batch held"
+            yield warning("lane_paused", event(notice), f"{mending(notice)}, {release}")
+        else:
+            yield warning(
+                "unreachable",
+                event(notice),
+                f"{mending(notice)}; its jobs wait, and go on by themselves once it answers",
+            )

@@ -1,0 +1,211 @@
+"""Checks the environment: settings, providers' keys, embedded servers, disk and spool, PostgreSQL, Redis."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import redis
+from redis.exceptions import AuthenticationError, AuthorizationError, RedisError
+
+from tasks.errors import ConfigurationError
+from tasks.ports import Turn
+from worker import local
+from worker.doctor.finding import Finding, problem, unreachable, warning
+from worker.ledger.database import safe_url
+from worker.ledger.health import OLDEST_SUPPORTED, Connected, Refusal, Refused
+from worker.ledger.schema_version import Standing, head_revision
+from worker.local import LocalStatus, ServerStatus
+from worker.process.spool import left_behind, spool_folder
+from worker.settings import Settings
+from worker.wiring import ConfiguredProviders
+
+LEAST_FREE = 1 << 30
+"""Bytes; the embedded PostgreSQL may keep up to 1 GiB of write-ahead log (its default ``max_wal_size``)."""
+
+CLOCK_TOLERANCE = timedelta(seconds=1)
+
+RESET_CLOCK = "CREATE OR REPLACE FUNCTION nightdesk_now() RETURNS timestamptz LANGUAGE sql STABLE AS 'SELECT now()'"
+
+REDIS_ANSWER_S = 5
+
+OLDEST_REDIS = 7
+
+FULL_AT = 0.8
+"""Share of ``maxmemory`` from which on a finding warns of it."""
+
+
+def check_settings(error: ConfigurationError) -> Finding:
+    """A finding about settings that can't be read."""
+    return problem("settings", str(error), "correct the variable, or the file of NIGHTDESK_CONFIG")
+
+
+def check_provider(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Findings about the default provider, those with settings and the fallbacks, unless they can be built with their keys."""
+    try:
+        providers = ConfiguredProviders(settings, environment)
+    except ConfigurationError as error:
+        yield problem("provider", str(error), "correct NIGHTDESK_FALLBACKS")
+        return
+    fallbacks = (Turn.parse(text).provider for text in settings.fallbacks)
+    for name in dict.fromkeys((providers.default, *settings.providers, *fallbacks)):
+        try:
+            providers.get(name)
+        except ConfigurationError as error:
+            remedy = "correct NIGHTDESK_PROVIDERS, or set its key where the workers run"
+            if name == providers.default:
+                remedy = "correct it where the workers run; NIGHTDESK_PROVIDER=extractive works without a key"
+            yield problem("provider", f"{error} (looked for here, not in the workers)", remedy)
+
+
+def check_embedded(status: LocalStatus) -> Iterator[Finding]:
+    """Findings about embedded servers that do not answer."""
+    for name, server in (("PostgreSQL", status.postgres), ("Valkey", status.valkey)):
+        if not server.answering:
+            yield unreachable(
+                "embedded",
+                f"the embedded {name} of {status.home} {_state_of(server)}",
+                f"start it with 'nightdesk up'; its log is {server.log}",
+            )
+
+
+def _state_of(server: ServerStatus) -> str:
+    return f"runs (process {server.pid}) but does not answer yet" if server.running else "does not run"
+
+
+def check_disk(home: Path, free: int | None = None) -> Iterator[Finding]:
+    """A finding about too few ``free`` bytes for the embedded servers; by default those of their file system."""
+    data = _existing(local.status(home).postgres.data)
+    free = shutil.disk_usage(data).free if free is None else free
+    if free < LEAST_FREE:
+        yield warning(
+            "disk",
+            f"only {free / (1 << 20):,.0f} MiB are free where the embedded servers keep their data ({data})",
+            "make room, or move NIGHTDESK_HOME to a larger disk after 'nightdesk down': a PostgreSQL without room stops",
+        )
+
+
+def check_spool(settings: Settings, database_url: str) -> Iterator[Finding]:
+    """A finding about answers of dead workers in the spool of this home."""
+    folder = spool_folder(settings.home.expanduser().absolute(), database_url)
+    if waiting := left_behind(folder):
+        yield warning(
+            "spool",
+            f"{waiting} files with answers that came while PostgreSQL was away wait in {folder}",
+            "start a worker with this NIGHTDESK_HOME: it writes them first; until then their calls count as unknown",
+        )
+
+
+def _existing(path: Path) -> Path:
+    """The nearest directory above that is there."""
+    while not os.access(path, os.F_OK) and path != path.parent:
+        path = path.parent
+    return path
+
+
+def check_connection(refused: Refused, database_url: str) -> Finding:
+    """A finding about the cause of a refused connection to PostgreSQL."""
+    where = safe_url(database_url)
+    if refused.why is Refusal.PASSWORD:
+        return unreachable(
+            "postgres_password",
+            f"PostgreSQL at {where} does not let us in ({refused.detail})",
+            "correct user and password in NIGHTDESK_DATABASE_URL",
+        )
+    if refused.why is Refusal.DATABASE:
+        return unreachable(
+            "postgres_database",
+            f"PostgreSQL at {where} answers, but {refused.detail}",
+            "create it (createdb), then run 'nightdesk migrate'; or correct the name in NIGHTDESK_DATABASE_URL",
+        )
+    return unreachable(
+        "postgres",
+        f"PostgreSQL at {where} can't be reached ({refused.detail})",
+        "check that it runs, host and port in NIGHTDESK_DATABASE_URL, and the network between",
+    )
+
+
+def check_postgres(server: Connected) -> Iterator[Finding]:
+    """Findings about an old server, another schema than this version's, and a ledger's clock that is not the server's."""
+    if server.version < OLDEST_SUPPORTED:
+        yield problem(
+            "postgres_version",
+            f"this is PostgreSQL {server.version}; {OLDEST_SUPPORTED} is the oldest that is supported",
+            f"upgrade the server to {OLDEST_SUPPORTED} or newer",
+        )
+    if server.standing in {Standing.EMPTY, Standing.BEHIND}:
+        at = "has no schema yet" if server.revision is None else f"is at revision {server.revision}"
+        yield problem(
+            "migration",
+            f"the database {at}, this version needs {head_revision()}",
+            "run 'nightdesk migrate'",
+        )
+    if server.standing is Standing.NEWER:
+        yield problem(
+            "migration",
+            f"the database is at revision {server.revision}, which this version does not know: a newer one migrated it",
+            "upgrade nightdesk here to the version that runs elsewhere",
+        )
+    if abs(server.clock_ahead) > CLOCK_TOLERANCE:
+        yield problem(
+            "clock",
+            f"the ledger's clock is {server.clock_ahead.total_seconds():+,.0f} s from the server's: its function "
+            "nightdesk_now() was replaced, as tests do",
+            f"run in the database: {RESET_CLOCK}",
+        )
+
+
+def redis_info(redis_url: str) -> dict[str, Any] | Finding:
+    """The server's INFO, or a finding that it can't be asked."""
+    where = safe_url(redis_url)
+    try:
+        with redis.Redis.from_url(
+            redis_url, socket_timeout=REDIS_ANSWER_S, socket_connect_timeout=REDIS_ANSWER_S
+        ) as client:
+            info: dict[str, Any] = client.info()
+            return info
+    except (AuthenticationError, AuthorizationError) as error:
+        return unreachable(
+            "redis_password",
+            f"Redis at {where} does not let us in ({error})",
+            "correct user and password in NIGHTDESK_REDIS_URL",
+        )
+    except (RedisError, OSError) as error:
+        return unreachable(
+            "redis",
+            f"Redis at {where} can't be reached ({error}); jobs go on without it, submissions and results over it wait",
+            "check that it runs, host and port in NIGHTDESK_REDIS_URL, and the network between",
+        )
+
+
+def check_redis(info: Mapping[str, Any]) -> Iterator[Finding]:
+    """Findings about a Redis that is not set up for a queue. Asks no CONFIG, which managed services refuse."""
+    version = str(info["redis_version"])
+    if int(version.partition(".")[0]) < OLDEST_REDIS:
+        yield warning(
+            "redis_version",
+            f"this is Redis {version}; {OLDEST_REDIS} is the oldest that is tested",
+            f"upgrade it to {OLDEST_REDIS} or newer",
+        )
+    policy = info.get("maxmemory_policy")
+    if policy != "noeviction":
+        yield warning(
+            "redis_eviction",
+            f"Redis drops keys when it is full (maxmemory-policy {policy}): hints, submissions and results among them",
+            "set 'maxmemory-policy noeviction' in its configuration",
+        )
+    if not info.get("aof_enabled"):
+        yield warning(
+            "redis_durability",
+            "Redis keeps no append-only file: submissions that wait in its queue are gone when it restarts",
+            "set 'appendonly yes' in its configuration; jobs in the ledger and their results are safe either way",
+        )
+    most, used = int(info.get("maxmemory") or 0), int(info["used_memory"])
+    if most and used >= FULL_AT * most:
+        yield warning(
+            "redis_memory",
+            f"Redis uses {used / most:.0%} of its maxmemory ({used >> 20} of {most >> 20} MiB); full, it takes nothing",
+            "raise maxmemory, or lower NIGHTDESK_RESULTS_KEPT_S so that results go sooner",
+        )
