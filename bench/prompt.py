@@ -19,7 +19,7 @@ from throughput import SOURCE_CHARACTERS, requests
 from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import JobRequest, SourceContext
 from schemas.prompt import SourcePart
-from tasks.prompting.render import render
+from tasks.prompting.messages import render
 from tasks.prompting.sources.token_count import ESTIMATED, exact_counter
 from tasks.submit import parse_request
 

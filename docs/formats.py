@@ -8,7 +8,7 @@ from schemas.generation import AnswerProtocol, CitationStyle, GenerationConfig, 
 from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed, postprocess, rerender
 from tasks.answers.render import Extras
-from tasks.prompting.render import render
+from tasks.prompting.messages import render
 from worker.providers.extractive import Extractive
 
 QUESTION = "How long is the notice period for tenant and landlord, and how much may the rent rise?"

@@ -25,7 +25,7 @@ from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.generate import Generate
 from tasks.ports import JobDetail, Leased, TokenSink, Unheard
-from tasks.prompting.render import render
+from tasks.prompting.messages import render
 from tasks.results import result_of
 from tasks.submit import new_batch, new_job
 from tests.stub import faults

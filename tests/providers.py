@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from schemas.job import JobRequest, SourceContext
 from tasks.errors import ProviderError
 from tasks.ports import Answered, Call, Listener, Provider
-from tasks.prompting.render import render
+from tasks.prompting.messages import render
 from tests.stub.server import Stub
 from worker.providers.adapter import Target
 from worker.providers.anthropic import Anthropic

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from tasks.answers.flow import Flow
-from tasks.answers.write import Edit
+from tasks.answers.rendered import Edit
 
 
 class Kind(Enum):

@@ -12,12 +12,13 @@ from schemas.generation import OutputFormat
 from schemas.job import JobRequest
 from schemas.prompt import Flag, LeftOutReason, Prompt, SourcePart
 from tasks.answers.citations import locate_citations
+from tasks.answers.formats import format_problem, resolve_format
 from tasks.answers.markers import Marker
 from tasks.answers.objects import complete_object, violations
 from tasks.answers.parse import UNSTORABLE, ParsedAnswer, parse_completion, parse_supplied
-from tasks.answers.render import Extras, Rendered, render, resolve_format, strip_markers
+from tasks.answers.render import Extras, render
+from tasks.answers.rendered import Rendered, strip_markers
 from tasks.answers.styles import label, name_of
-from tasks.answers.validity import format_problem
 from tasks.text.sentences import Span, sentence_spans, words
 from tasks.text.statements import Statement
 

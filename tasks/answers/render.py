@@ -7,21 +7,16 @@ stays where the format allows it.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from schemas.answer import CanonicalAnswer
 from schemas.generation import CitationStyle, OutputFormat
 from tasks.answers.flow import Flow, fenced_blocks, flow_of
-from tasks.answers.intent import resolve_format
+from tasks.answers.formats import format_problem, table_lines
 from tasks.answers.items import Item, Kind, as_cell, as_item, cut_items
-from tasks.answers.plain import without_markdown
-from tasks.answers.rendered import Mark, Piece, Rendered, Run, strip_markers
+from tasks.answers.rendered import Edit, Rendered, Writer
 from tasks.answers.styles import Label
-from tasks.answers.validity import format_problem, table_lines
-from tasks.answers.write import Edit, Writer
-
-__all__ = ["Extras", "Mark", "Piece", "Rendered", "Run", "render", "resolve_format", "strip_markers"]
 
 _LISTED = {CitationStyle.FOOTNOTE, CitationStyle.ENDNOTE}
 """Styles that include a list of sources."""
@@ -53,7 +48,7 @@ def render(
     Args:
         answer: its citations name sources from 1 to ``len(labels)``.
         style: the style of the markers.
-        output_format: not ``auto`` (see ``resolve_format``).
+        output_format: not ``auto`` (see ``formats.resolve_format``).
         labels: the label of each source, by number - 1.
         show_markers: if False, no marker is written.
         extras: the parts after the answer; JSON always has the sources, and the score is a field.
@@ -248,3 +243,54 @@ def _as_string(text: str, start: int, end: int) -> list[Edit]:
         if replacement != words:
             edits.append(Edit(match.start(), match.end(), replacement))
     return edits
+
+
+# ---- plain text -------------------------------------------------------------------------------------------------------
+
+_LINES = re.compile(
+    r"(?m)^[ \t]{0,3}(?:#{1,6}[ \t]+|(?:={1,}|-{1,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})[ \t]*(?:\n|\Z)"
+    r"|\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)+\|?[ \t]*(?:\n|\Z))"
+)
+"""Heading marks, rules, underlines of headings, the second row of a table."""
+_LINK = re.compile(r"(!?\[)([^\[\]\n]{1,300})(\]\((?:https?:|/|#|mailto:)[^)\s]{0,2000}\))")
+_CODE = re.compile(r"(?<!`)(`+)(?!`)([^\n]{1,1000}?)(?<!`)(\1)(?!`)")
+_STARS = re.compile(r"(?<![0-9A-Za-z*\\])(\*{1,3})(?=[^\s*])([^\n]{0,1000}?[^\s*])(\1)(?![0-9A-Za-z*])")
+_LINES_UNDER = re.compile(r"(?<![^\W_])(?<![_\\])(_{1,3})(?=[^\s_])([^\n]{0,1000}?[^\s_])(\1)(?![^\W_])(?!_)")
+# The patterns bound the emphasised or linked text, so that an unpaired mark costs no more than a pair.
+_NESTED = 3
+"""Deepest nesting of emphasis that is removed."""
+
+
+def without_markdown(text: str) -> list[Edit]:
+    """The deletions that turn a Markdown text into plain text, in order."""
+    if not re.search(r"[#*_`~\[=|-]", text):
+        return []
+    remaining = list(text)
+    edits: list[Edit] = []
+    for block in fenced_blocks(text):
+        first = text.find("\n", block.start, block.end) + 1
+        if not first:
+            first = block.start + len(block.unclosed)
+        edits.append(_delete(remaining, block.start, first))
+        if not block.unclosed and (last := text.rfind("\n", first, block.end)) >= first - 1:
+            edits.append(_delete(remaining, max(last, first), block.end))
+    edits += [_delete(remaining, match.start(), match.end()) for match in _LINES.finditer("".join(remaining))]
+    for pattern in (_CODE, _LINK, *(_STARS, _LINES_UNDER) * _NESTED):
+        for match in pattern.finditer("".join(remaining)):
+            edits += [_delete(remaining, *match.span(1)), _delete(remaining, *match.span(3))]
+    return list(_without_overlap(edit for edit in edits if edit.start < edit.end))
+
+
+def _delete(remaining: list[str], start: int, end: int) -> Edit:
+    """A deletion; its characters become blanks, so that later patterns still match the text around it."""
+    for place in range(start, end):
+        remaining[place] = "\n" if remaining[place] == "\n" else "\x00"
+    return Edit(start, end, "")
+
+
+def _without_overlap(edits: Iterable[Edit]) -> Iterable[Edit]:
+    end = 0
+    for edit in sorted(edits, key=lambda edit: edit.start):
+        if edit.start >= end:
+            yield edit
+            end = edit.end

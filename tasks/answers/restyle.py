@@ -6,7 +6,8 @@ from schemas.job import JobRequest
 from schemas.record import GenerationRecord, JobResult
 from schemas.states import JobState, Outcome
 from tasks.answers.postprocess import Processed, rerender
-from tasks.answers.render import Extras, Rendered
+from tasks.answers.render import Extras
+from tasks.answers.rendered import Rendered
 from tasks.answers.texts import without_answer
 from tasks.policy.redact import with_appendix
 from tasks.ports import JobView

@@ -11,7 +11,7 @@ from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Leased, Providers, Turn
 from tasks.prompting.correction import active_correction, with_correction
 from tasks.prompting.experiments import Variants, with_variant
-from tasks.prompting.render import render
+from tasks.prompting.messages import render
 
 
 @dataclass(slots=True)

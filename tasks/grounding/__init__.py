@@ -21,7 +21,7 @@ from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed
-from tasks.answers.render import strip_markers
+from tasks.answers.rendered import strip_markers
 from tasks.grounding.findings import CheckedClaim, Checker, CheckInput, ClaimFinding
 from tasks.grounding.fusion import attributions, fuse, summed_up
 from tasks.grounding.judge import NO_JUDGE, JudgeReply, JudgeRequest, JudgeWeights, plan_request, undecided, verdicts

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
-from tasks.answers.render import strip_markers
+from tasks.answers.rendered import strip_markers
 from tasks.errors import InputError
 from tasks.grounding.calibration import (
     Knots,

@@ -14,7 +14,7 @@ from schemas.prompt import Correction
 from schemas.states import Outcome
 from tasks.answers.parse import UNSTORABLE
 from tasks.answers.postprocess import Processed
-from tasks.answers.render import strip_markers
+from tasks.answers.rendered import strip_markers
 from tasks.ports import Leased
 from tasks.prompting.correction import MAX_PREVIOUS_CHARACTERS
 

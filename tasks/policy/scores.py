@@ -12,7 +12,7 @@ from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
 from schemas.quality import QualityConstants
 from tasks.answers.postprocess import Processed
-from tasks.answers.render import strip_markers
+from tasks.answers.rendered import strip_markers
 from tasks.text.evidence import content_words
 from tasks.text.sentences import words
 from tasks.text.statements import DENIAL

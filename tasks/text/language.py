@@ -1,8 +1,14 @@
-"""Detects the language of a short text, such as a question, by its script, its function words and its letters."""
+"""Reads the words of each language from its file in ``languages``, and detects the language of a short text."""
 
 import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from tasks.text.wording import WORDINGS
+SUPPORTED = ("en", "de", "es", "fr", "zh", "ar")
+"""Languages with a whole table, English first; the tables of others only have the most frequent words."""
 
 _LATIN = re.compile(r"[a-zß-öø-ÿœ]+")
 _SCRIPTS = (
@@ -18,23 +24,57 @@ _SCRIPTS = (
     ("hi", re.compile("[\u0900-\u097f]")),
     ("th", re.compile("[\u0e00-\u0e7f]")),
 )
-_OTHER_LANGUAGES = {
-    # Only here so that they do not count as a related language.
-    "it": "il lo gli che è sono di del della dei delle per con non qual quale quali quanto quando dove chi come si può un una",
-    "pt": "o os as um uma do da dos das é são que qual quais quanto quando onde quem como não para por com em no na ao você",
-    "nl": "de het een en van is zijn was wat wie waar wanneer hoe hoeveel welke voor met niet kan mag moet ik je op aan te",
-}
 _LETTER_WEIGHT = 0.9
 """Weight of a language's own letter; less than a function word's, because a name keeps its letters in any language."""
 
-_FUNCTION_WORDS = {wording.code: frozenset(wording.function_words.split()) for wording in WORDINGS} | {
-    code: frozenset(listed.split()) for code, listed in _OTHER_LANGUAGES.items()
-}
-_SHARED = {
-    word: sum(word in listed for listed in _FUNCTION_WORDS.values())
-    for word in frozenset[str]().union(*_FUNCTION_WORDS.values())
-}
-_LETTERS = {wording.code: frozenset(wording.letters) for wording in WORDINGS if wording.letters}
+
+# ---- tables ----------------------------------------------------------------------------------------------------
+
+
+@cache
+def language_tables() -> Mapping[str, Mapping[str, Any]]:
+    """The table of each language by its ISO 639-1 code, read when first needed (5 ms for all).
+
+    Words of one kind are one string, with spaces between them; phrases and patterns are lists. ``names`` are its names
+    in several languages, ``function_words`` and ``letters`` tell it from the others, ``spaced`` is false if no spaces
+    separate its words. The modules that use the other keys explain them.
+    """
+    folder = Path(__file__).parent / "languages"
+    return {file.stem: tomllib.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.toml"))}
+
+
+@cache
+def word_set(kind: str) -> frozenset[str]:
+    """The words of one kind in all languages together."""
+    return frozenset(word for table in language_tables().values() for word in table.get(kind, "").split())
+
+
+@cache
+def word_values(kind: str) -> Mapping[str, Any]:
+    """The words of one kind in all languages together, each with its value."""
+    return {
+        word: value
+        for table in language_tables().values()
+        for word, value in table.get("numbers", {}).get(kind, {}).items()
+    }
+
+
+# ---- detection -------------------------------------------------------------------------------------------------
+
+
+@cache
+def _function_words() -> Mapping[str, frozenset[str]]:
+    return {
+        code: frozenset(table["function_words"].split())
+        for code, table in language_tables().items()
+        if "function_words" in table
+    }
+
+
+@cache
+def _frequency(word: str) -> int:
+    """The number of languages with this function word."""
+    return sum(word in listed for listed in _function_words().values())
 
 
 def language_of(text: str) -> str | None:
@@ -51,12 +91,13 @@ def language_of(text: str) -> str | None:
             # A Latin name or abbreviation does not make the text Latin: half as many letters of the script are enough.
             if (count := len(script.findall(text))) and (count * 2 >= letters or code in {"ja", "ko"}):
                 return code
-    scores = dict.fromkeys(_FUNCTION_WORDS, 0.0)
+    scores = dict.fromkeys(_function_words(), 0.0)
     for word in latin:
-        if share := _SHARED.get(word):
-            for code, listed in _FUNCTION_WORDS.items():
-                scores[code] += (word in listed) / share
-    for code, own in _LETTERS.items():
-        scores[code] += _LETTER_WEIGHT * sum(letter in own for letter in text)
+        if frequency := _frequency(word):
+            for code, listed in _function_words().items():
+                scores[code] += (word in listed) / frequency
+    for code in scores:
+        own_letters = language_tables()[code].get("letters", "")
+        scores[code] += _LETTER_WEIGHT * sum(letter in own_letters for letter in text)
     best, next_best = sorted(scores, key=lambda code: -scores[code])[:2]
     return best if scores[best] > scores[next_best] else None

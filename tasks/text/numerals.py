@@ -2,58 +2,12 @@
 # ruff: noqa: RUF001 - typographic characters are meant
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 
+from tasks.text.language import language_tables, word_values
 from tasks.text.sentences import number
 
-NUMBER_WORDS = {
-    word: str(value)
-    for value, group in (
-        *enumerate(
-            "two zwei|three drei tres trois|four vier cuatro quatre|five fünf cinco cinq|six sechs seis|seven sieben siete"
-            "|eight acht ocho huit|nine neun nueve neuf|ten zehn diez dix|eleven elf|twelve zwölf|thirteen|fourteen|fifteen"
-            "|sixteen|seventeen|eighteen|nineteen|twenty zwanzig".split("|"),
-            start=2,
-        ),
-        *(
-            (10 * ten, word)
-            for ten, word in enumerate("thirty forty fifty sixty seventy eighty ninety".split(), start=3)
-        ),
-        (30, "dreißig dreissig"),
-        (1000, "thousand tausend"),
-    )
-    for word in group.split()
-}
-"""Number words with their digits, without ``one``, which is rarely a count."""
-
-_SCALES = {
-    "hundred": 2,
-    "thousand": 3,
-    "tausend": 3,
-    "k": 3,
-    "million": 6,
-    "millions": 6,
-    "millionen": 6,
-    "mio": 6,
-    "m": 6,
-    "mn": 6,
-    "billion": 9,
-    "billions": 9,
-    "milliarden": 9,
-    "milliarde": 9,
-    "mrd": 9,
-    "bn": 9,
-    "trillion": 12,
-    "billionen": 12,
-}
-_WRITTEN_OUT = {
-    str(value): re.compile(rf"\b(?:{alternatives})\b", re.IGNORECASE)
-    for value, alternatives in enumerate(
-        "one|first|once|eine?s?|erste[nrs]?|uno|une? second|twice third fourth fifth sixth seventh eighth ninth tenth".split(),
-        start=1,
-    )
-}
-"""Small numbers in words, besides ``NUMBER_WORDS``."""
 _POINTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{2}|\d{4})\Z")
 _LEAST_ROUNDED = 10_000
 """Least whole number that can be rounded; lower ones are years, counts and articles and must match exactly."""
@@ -74,7 +28,26 @@ def contains_number(values: Collection[str], numbers: frozenset[str], text: str)
     """Tells whether a text has a number, by any of its readings: among its numbers, rounded, or in words."""
     if not numbers.isdisjoint(values) or any(rounds_to(value, numbers) for value in values):
         return True
-    return any(wording.search(text) is not None for value in values if (wording := _WRITTEN_OUT.get(value)))
+    return any(word.search(text) is not None for value in values if (word := _small_numbers().get(value)))
+
+
+@cache
+def _small_numbers() -> Mapping[str, re.Pattern[str]]:
+    """Small numbers in words that are not among ``number_word``'s: one, first, second.
+
+    ``ordinals`` of a table are the patterns of the numbers from 1 on.
+    """
+    words: dict[str, list[str]] = {}
+    for table in language_tables().values():
+        for value, pattern in enumerate(table.get("ordinals", ()), start=1):
+            words.setdefault(str(value), []).append(pattern)
+    return {value: re.compile(rf"\b(?:{'|'.join(listed)})\b", re.IGNORECASE) for value, listed in words.items()}
+
+
+def number_word(word: str) -> str | None:
+    """The digits of a number word; None for other words, and for ``one``, which is rarely a count."""
+    digits: str | None = word_values("words").get(word)
+    return digits
 
 
 def readings(word: str, following: str = "") -> set[str]:
@@ -82,9 +55,9 @@ def readings(word: str, following: str = "") -> set[str]:
     date = _POINTED_DATE.match(word)
     if date:
         return {word, *(part.lstrip("0") for part in date.groups())}
-    scale = _SCALES.get(following)
-    if scale and word.replace(".", "", 1).isdecimal():
-        return {word, f"{float(word) * 10**scale:.0f}"}
+    power = word_values("powers_of_ten").get(following)
+    if power and word.replace(".", "", 1).isdecimal():
+        return {word, f"{float(word) * 10**power:.0f}"}
     return {word}
 
 

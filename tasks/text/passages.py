@@ -7,7 +7,7 @@ of an answer take a millisecond or two.
 
 import re
 
-from tasks.text.sentences import FILLED_LINE, NEVER_LAST, Span
+from tasks.text.sentences import FILLED_LINE, Span, never_ends_sentence
 
 LONGEST = 500
 """Most characters of a passage; a source without punctuation is split there, so that a window stays short."""
@@ -43,7 +43,8 @@ def _goes_on(text: str, start: int, mark: int, end: int) -> bool:
             return "\n\n" not in text[mark:end]
         if text[mark - 1].isupper() and not text[mark - 2].isalnum():
             return mark > start
-        return mark - start > 1 and text[text.rfind(" ", start, mark) + 1 : mark].lower() in NEVER_LAST
+        last = text[text.rfind(" ", start, mark) + 1 : mark].lower()
+        return mark - start > 1 and never_ends_sentence(last)
     if text[mark] != "\n":
         return False
     # A wrapped line continues in lower case or is long; a heading or an item of a list is short.

@@ -4,10 +4,12 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from sentencex import get_sentence_boundaries
+
+from tasks.text.language import word_set
 
 
 class Span(NamedTuple):
@@ -30,18 +32,8 @@ FILLED_LINE = 60
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAY_SPLIT = re.compile(r"[.!?…][\"'”’»)\]*_]*(?:\s|[\[(【¹²³⁰⁴-⁹A-Z])|[。！？؟।۔]")
 _ONLY_MARKER = re.compile(rf"(?:{_LIST_MARKER}|#{{1,6}})\Z")
-_BEFORE_NUMBER = frozenset(
-    "art artt arts abs no nos nr nrn sec secs sect ziff zif rz rn rdnr lit bst fig figs abb tab tabs vol vols p pp para"
-    " paras cl cls ch chs chap kap reg regs anh eq ex s bd satz std tel ph ed".split()
-)
-"""Abbreviations before a number: ``Art. 5 Abs. 2``."""
-NEVER_LAST = frozenset(
-    "mio mrd tsd ca bzw z.b b d.h h u.a i.d.r vgl sog gem inkl zzgl e.g i.e cf viz vs approx dr mr mrs ms prof st hon rev"
-    " gen lt sgt col capt sr sra srta dra sres pág págs núm núms aprox p.ej ee vid mme mlle env éd c.-à-d د أ".split()
-) - {"b", "h"}
 _LONGEST_ABBREVIATION = 4
 """Characters; a full stop after a word up to this length ends no sentence if a lower-case letter follows."""
-_MONTH = re.compile(r"(?:Jan|Feb|März|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)[a-zäé]*\b")
 _OPENS_MARKER = frozenset("[【¹²³⁰⁴⁵⁶⁷⁸⁹")
 _LEADING_MARKERS = re.compile(
     r"\s*(?:(?:\[\^?(?:sources?|src|quellen?)?\s*#?\d{1,3}(?:\s*[,;–-]\s*\d{1,3})*\]|【\d{1,3}[^】]{0,20}】)(?!\()\s*)+"
@@ -194,13 +186,24 @@ def _is_wrong(piece: str, after: str) -> bool:
     if piece[-1] != ".":
         return len(piece) < 7 and bool(_ONLY_MARKER.match(piece))  # noqa: PLR2004 - longest list marker
     last = piece.rsplit(None, 1)[-1].strip("([§.").lower()
-    if last in NEVER_LAST or (after[:1].isdigit() and last in _BEFORE_NUMBER):
+    if never_ends_sentence(last) or (after[:1].isdigit() and last in word_set("number_abbreviations")):
         return True
     if len(last) <= _LONGEST_ABBREVIATION and after[:1].islower():
         return True
-    if last.isdigit() and len(last) <= 2 and _MONTH.match(after):  # noqa: PLR2004 - a day of the month
+    if last.isdigit() and len(last) <= 2 and _month().match(after):  # noqa: PLR2004 - a day of the month
         return True
     return len(piece) < 7 and bool(_ONLY_MARKER.match(piece))  # noqa: PLR2004 - longest list marker
+
+
+def never_ends_sentence(word: str) -> bool:
+    """True for an abbreviation that stands inside a sentence: ``e.g``, ``Dr``."""
+    return word in word_set("inner_abbreviations")
+
+
+@cache
+def _month() -> re.Pattern[str]:
+    """A month after the full stop of its day; only German writes one there."""
+    return re.compile(rf"(?:{'|'.join(word_set('months'))})[a-zäé]*\b")
 
 
 # ---- words -----------------------------------------------------------------------------------------------------

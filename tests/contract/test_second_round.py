@@ -10,7 +10,7 @@ from schemas.prompt import Correction, Prompt
 from tasks.answers.postprocess import postprocess
 from tasks.ports import Answered, Provider
 from tasks.prompting.correction import with_correction
-from tasks.prompting.render import render
+from tasks.prompting.messages import render
 from tests.providers import ANTHROPIC, CHAT, OPENAI, OPENS, SOURCES, Kind, question, using
 from tests.stub.server import Stub, running_stub
 

@@ -9,7 +9,7 @@ import pytest
 from schemas.quality import QualityConstants
 from schemas.record import GenerationRecord, JobResult
 from schemas.states import JobState, Outcome
-from tasks.answers.texts import MESSAGES
+from tasks.text.language import SUPPORTED, language_tables
 from tests.faults.experiments import EXPERIMENTS
 from worker.settings import Settings
 
@@ -68,7 +68,8 @@ def test_the_constants_of_the_quality_are_those_of_the_code() -> None:
 def test_the_texts_shown_are_those_told() -> None:
     text = (DOCS / "quality.md").read_text()
 
-    assert [code for code, told in MESSAGES.items() if f"| {code} | {told.abstained} |" not in text] == []
+    messages = {code: language_tables()[code]["messages"]["abstained"] for code in SUPPORTED}
+    assert [code for code, message in messages.items() if f"| {code} | {message} |" not in text] == []
 
 
 @pytest.mark.parametrize("model", [GenerationRecord, JobResult])

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from tasks.text.language import language_tables, word_set
 from tasks.text.sentences import words
 
 CONTAINED = 0.85
@@ -30,21 +32,19 @@ _FOREIGN = 0.25
 _MOST_COMPARED = 3
 """Most sources to compare word by word, those with most equal pieces first."""
 
-_DECISIVE = re.compile(
-    r"\d"
-    r"|\b(?:not?|never|none|nor|without|except|unless|only|zero|one|two|three|four|five|six|seven|eight|nine|ten|half|twice"
-    r"|nicht|kein\w*|nie|ohne|außer|nur|null|eine?[mnrs]?|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn|halb"
-    r"|ninguna?|nunca|sin|salvo|solo|sólo|cero|una?|dos|tres|cuatro|cinco|seis|siete|ocho|nueve|diez|medio"
-    r"|لا|لم|لن|ليس|غير|دون|إلا|فقط|صفر|واحد|اثنان|ثلاثة|أربعة|خمسة|ستة|سبعة|ثمانية|تسعة|عشرة)\b"
-    r"|[零〇一二两兩三四五六七八九十百千万萬半不没沒未非无無别除仅只]",
-)
-"""Words that near-duplicates share exactly: figures, number words and negations of five languages."""
 _AS_WRITTEN = re.compile(r"[^\W\d_]+")
 
 
 def search_text(text: str) -> str:
     """A text in lower case with ``?`` for each character beyond ASCII: ten times as fast as the real lower case."""
     return text.lower() if text.isascii() else text.encode("ascii", "replace").decode().lower()
+
+
+@cache
+def _decisive() -> re.Pattern[str]:
+    """Words that near-duplicates share exactly: figures, number words and negations of five languages."""
+    characters = "".join(table.get("decisive_characters", "") for table in language_tables().values())
+    return re.compile(rf"\d|\b(?:{'|'.join(word_set('decisive'))})\b|[{characters}]")
 
 
 class ShownSources:
@@ -150,7 +150,7 @@ def _adds_nothing(
     new_runs = [run for run in runs if run not in other_runs]
     if len(new_runs) > (1 - CONTAINED) * len(runs):
         return False
-    if any(_DECISIVE.search(word) for run in new_runs for word in run):
+    if any(_decisive().search(word) for run in new_runs for word in run):
         return False
     new = set(tokens) - set(other_tokens)
     if len(new) > MOST_NEW_WORDS * len(tokens):

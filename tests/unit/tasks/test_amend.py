@@ -20,7 +20,7 @@ from tasks.grounding import ground
 from tasks.policy.outcome import CheckedAnswer
 from tasks.policy.redact import amend
 from tasks.ports import FinalJob
-from tasks.prompting.render import render
+from tasks.prompting.messages import render
 from tests.builders import make_completion
 from tests.unit.tasks.test_check import BAD, GOOD, SOURCE, examined, leased_for_check, request_with
 

@@ -22,7 +22,7 @@ from tasks import check
 from tasks.check import Again, Check, examine
 from tasks.policy.outcome import MAX_ROUNDS
 from tasks.ports import FinalJob, Leased
-from tasks.prompting.render import render
+from tasks.prompting.messages import render
 from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.memory import MemoryLedger

@@ -8,9 +8,9 @@ import pytest
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import LeftOut, LeftOutReason, MessagesSnapshot, SourcePart
+from tasks.answers.formats import resolve_format
 from tasks.answers.postprocess import postprocess
-from tasks.answers.render import resolve_format
-from tasks.prompting.render import render
+from tasks.prompting.messages import render
 from tasks.prompting.sources.token_count import ESTIMATE, estimate, exact_counter
 from tests.builders import make_completion
 

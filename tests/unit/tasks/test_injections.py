@@ -12,7 +12,7 @@ from schemas.job import JobRequest
 from schemas.prompt import Flag, Role
 from tasks.answers.markers import find_markers
 from tasks.answers.postprocess import Processed, postprocess
-from tasks.prompting.render import render
+from tasks.prompting.messages import render
 from tasks.prompting.sources.injection import undisguise
 from tests.builders import make_completion
 from tests.unit.tasks.injections import INJECTIONS, Injection

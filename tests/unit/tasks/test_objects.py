@@ -11,7 +11,7 @@ from schemas.generation import GenerationConfig
 from schemas.structured import READY_MADE, AnswerWithSources, requested_schema
 from tasks.answers.objects import MAX_SCHEMA_BYTES, check_schema, complete_object, embed_schema, violations
 from tasks.errors import InputError
-from tasks.prompting.render import answer_schema
+from tasks.prompting.messages import answer_schema
 from tasks.submit import new_batch, parse_request
 from worker.providers.openai_sdk import is_strict
 

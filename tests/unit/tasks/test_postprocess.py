@@ -12,7 +12,7 @@ from schemas.completion import Completion, FinishReason, NativeCitation, Provide
 from schemas.generation import AnswerProtocol, GenerationConfig, OutputFormat
 from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed, postprocess, redact
-from tasks.prompting.render import render
+from tasks.prompting.messages import render
 from tasks.text.quotes import comparison_form, locate
 
 RENT = "Rent may rise once a year, by 4% at most. The landlord shall give notice 60 days before."

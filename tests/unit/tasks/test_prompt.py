@@ -11,7 +11,7 @@ from schemas.generation import AnswerProtocol, GenerationConfig, GenerationMode,
 from schemas.job import JobRequest
 from schemas.prompt import Role, SourcePart
 from tasks.errors import InputError
-from tasks.prompting.render import ANSWER_SCHEMA, answer_schema, render
+from tasks.prompting.messages import ANSWER_SCHEMA, answer_schema, render
 from tasks.prompting.templates import FOLDER, available
 
 SOURCES = [

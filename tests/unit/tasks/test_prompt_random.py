@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from schemas.generation import AnswerProtocol, GenerationConfig, GenerationMode
 from schemas.job import JobRequest
 from schemas.prompt import Flag, SourceFlag
-from tasks.prompting.render import render, rerender
+from tasks.prompting.messages import render, rerender
 from tasks.prompting.sources import injection as hostile
 from tasks.prompting.sources.duplicates import ShownSources, search_text
 from tasks.prompting.sources.token_count import quarter_tokens

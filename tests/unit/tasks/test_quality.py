@@ -16,7 +16,7 @@ from schemas.quality import QualityConstants
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.policy.scores import DEFAULTS, Assessment, Signals, assess, measure, reasoning, score, word_count
-from tasks.text.wording import WORDINGS
+from tasks.text.language import SUPPORTED, language_tables
 
 RENT = "The rent may rise once a year, by 4% at most. The landlord shall give notice of a rise 60 days before."
 PETS = "Small pets are allowed without consent. Dogs need the written consent of the landlord."
@@ -100,6 +100,7 @@ def test_it_stays_within_its_range_and_rises_with_what_speaks_for_the_answer(
     assert score(replace(signals, moderate=("possibly",))) <= score(replace(signals, moderate=()))
 
 
+STRONG = [phrase for code in SUPPORTED for phrase in language_tables()[code]["wording"]["strong"]]
 ANSWERS = st.lists(
     st.sampled_from(
         [
@@ -117,7 +118,7 @@ ANSWERS = st.lists(
 ).map(" ".join)
 
 
-@given(ANSWERS, st.sampled_from([phrase for wording in WORDINGS for phrase in wording.strong]), SHARES, SHARES)
+@given(ANSWERS, st.sampled_from(STRONG), SHARES, SHARES)
 def test_a_strongly_uncertain_phrase_never_raises_the_quality_and_never_suffices(
     text: str, phrase: str, first: float | None, second: float | None
 ) -> None:

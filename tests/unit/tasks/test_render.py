@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
 from schemas.generation import CitationStyle, GenerationConfig, GenerationMode, OutputFormat
 from schemas.job import JobRequest, SourceContext
-from tasks.answers.render import render, resolve_format
+from tasks.answers.formats import format_problem, resolve_format
+from tasks.answers.render import render
 from tasks.answers.styles import Label, label
-from tasks.answers.validity import format_problem
 
 LABELS = [Label(f"Title {number}") for number in range(1, 13)]
 

@@ -25,7 +25,7 @@ from tasks.calls.response_cache import (
 )
 from tasks.check import examine
 from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit, Unlimited
-from tasks.prompting.render import render
+from tasks.prompting.messages import render
 from tasks.results import result_of
 from tests.builders import make_attempt, make_batch, make_config, make_jobs, make_request
 from tests.scripted_provider import Registry, ScriptedProvider, answers, hangs

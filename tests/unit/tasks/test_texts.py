@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from schemas.generation import FallbackMessages, GenerationConfig
 from schemas.job import JobRequest
-from tasks.answers.texts import MESSAGES, code_of, fallback
-from tasks.text.language import language_of
+from tasks.answers.texts import code_of, fallback
+from tasks.text.language import SUPPORTED, language_of, language_tables
 
 QUESTIONS = {
     "en": (
@@ -124,6 +124,11 @@ NOTHING_TELLS = (
 )
 
 
+def message(code: str, kind: str) -> str:
+    text: str = language_tables()[code]["messages"][kind]
+    return text
+
+
 @pytest.mark.parametrize(("code", "question"), [(code, q) for code, listed in QUESTIONS.items() for q in listed])
 def test_a_short_questions_language_is_known(code: str, question: str) -> None:
     assert language_of(question) == code
@@ -150,8 +155,8 @@ def test_without_a_word_or_letter_that_tells_it_is_english(question: str) -> Non
     ],
 )
 def test_an_unsupported_language_gets_english_texts(question: str) -> None:
-    assert language_of(question) not in MESSAGES
-    assert fallback(JobRequest(query=question, response=""), "failed") == MESSAGES["en"].failed
+    assert language_of(question) not in SUPPORTED
+    assert fallback(JobRequest(query=question, response=""), "failed") == message("en", "failed")
 
 
 @given(st.text(max_size=80))
@@ -162,16 +167,16 @@ def test_any_text_has_a_language_or_none_always_the_same(text: str) -> None:
 
 @pytest.mark.parametrize("kind", list(FallbackMessages.model_fields))
 def test_every_language_has_every_text_in_itself(kind: str) -> None:
-    texts = {code: getattr(messages, kind) for code, messages in MESSAGES.items()}
+    texts = {code: message(code, kind) for code in SUPPORTED}
 
-    assert len(set(texts.values())) == len(MESSAGES)
-    assert {code: language_of(text) for code, text in texts.items()} == {code: code for code in MESSAGES}
+    assert len(set(texts.values())) == len(SUPPORTED)
+    assert {code: language_of(text) for code, text in texts.items()} == {code: code for code in SUPPORTED}
 
 
 @pytest.mark.parametrize("kind", list(FallbackMessages.model_fields))
 def test_every_text_says_what_is_wrong_and_then_what_to_do(kind: str) -> None:
-    for messages in MESSAGES.values():
-        text = getattr(messages, kind)
+    for code in SUPPORTED:
+        text = message(code, kind)
         assert sum(text.count(mark) for mark in ".。;؟,،，") >= 2, text
 
 
@@ -202,7 +207,7 @@ def test_a_refusal_has_the_callers_text_for_a_failure_unless_it_has_its_own() ->
 
     assert refusal(failed="Call us.") == "Call us."
     assert refusal(failed="Call us.", refused="Ask anew.") == "Ask anew."
-    assert refusal(abstained="No.") == MESSAGES["en"].refused
+    assert refusal(abstained="No.") == message("en", "refused")
 
 
 def test_names_and_tags_of_languages() -> None:

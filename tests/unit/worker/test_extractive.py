@@ -19,7 +19,7 @@ from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.ports import Answered, Call, Provider
-from tasks.prompting.render import render
+from tasks.prompting.messages import render
 from worker.providers import extractive
 from worker.providers.extractive import Extractive, answer
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.job import JobRequest
-from tasks.prompting.render import render
+from tasks.prompting.messages import render
 from worker.providers.adapter import Adapter, Target
 from worker.providers.anthropic import Anthropic
 from worker.providers.openai import OpenAI

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.completion import Usage
-from tasks.prompting.render import ANSWER_SCHEMA
+from tasks.prompting.messages import ANSWER_SCHEMA
 from worker.providers.anthropic import pieces
 from worker.providers.failures import mask, retry_after_s
 from worker.providers.models import DEFAULT_MODELS, why_no_sampling

@@ -1,7 +1,7 @@
-"""Validates a rendered answer against its format with a real Markdown or JSON parser."""
+"""Chooses the format of an answer, and validates a rendered answer against it with a real Markdown or JSON parser."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 import orjson
@@ -9,8 +9,67 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_block.table import escapedSplit
 from markdown_it.token import Token
 
-from schemas.generation import OutputFormat
+from schemas.generation import GenerationMode, OutputFormat
+from schemas.job import JobRequest
 from tasks.answers.flow import fenced_blocks
+from tasks.text.language import SUPPORTED, language_tables
+
+# ---- choosing --------------------------------------------------------------------------------------------------
+
+_FORMAT_OF_INTENT = {
+    "how-to": OutputFormat.STEPS,
+    "how_to": OutputFormat.STEPS,
+    "howto": OutputFormat.STEPS,
+    "procedure": OutputFormat.STEPS,
+    "procedural": OutputFormat.STEPS,
+    "instructions": OutputFormat.STEPS,
+    "steps": OutputFormat.STEPS,
+    "list": OutputFormat.BULLETS,
+    "enumeration": OutputFormat.BULLETS,
+    "comparison": OutputFormat.TABLE,
+    "compare": OutputFormat.TABLE,
+    "table": OutputFormat.TABLE,
+}
+
+
+def resolve_format(request: JobRequest) -> OutputFormat:
+    """The output format of a job.
+
+    For ``auto`` the first of these decides: the intent, a format that the query names, the mode, the kind of question
+    (a list, a comparison, instructions). With ``aggregate``, running text becomes a list of points.
+    """
+    requested = request.config.output_format
+    if request.aggregate and requested in {OutputFormat.AUTO, OutputFormat.MARKDOWN, OutputFormat.PLAIN}:
+        return OutputFormat.BULLETS
+    if requested is not OutputFormat.AUTO:
+        return requested
+    if request.intent and (by_intent := _FORMAT_OF_INTENT.get(request.intent.strip().lower())):
+        return by_intent
+    named = _first_match(request.query, "named", (OutputFormat.TABLE, OutputFormat.STEPS, OutputFormat.BULLETS))
+    return named or _implied_format(request)
+
+
+def _implied_format(request: JobRequest) -> OutputFormat:
+    if request.config.mode is GenerationMode.COMPARISON:
+        return OutputFormat.TABLE
+    implied = _first_match(request.query, "implied", (OutputFormat.BULLETS, OutputFormat.TABLE, OutputFormat.STEPS))
+    return implied or OutputFormat.MARKDOWN
+
+
+def _first_match(query: str, kind: str, formats: Iterable[OutputFormat]) -> OutputFormat | None:
+    return next((output_format for output_format in formats if _queries(kind, output_format).search(query)), None)
+
+
+@cache
+def _queries(kind: str, output_format: OutputFormat) -> re.Pattern[str]:
+    """The queries that name a format, or imply one, in all supported languages."""
+    patterns = [
+        pattern for code in SUPPORTED for pattern in language_tables()[code]["formats"][kind][output_format.value]
+    ]
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
+# ---- validation ------------------------------------------------------------------------------------------------
 
 _MAY_BE_MARKDOWN = re.compile(r"[#*_`~\[]|^[=-]", re.MULTILINE)
 _DELIMITER_ROW = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)+\|?[ \t]*\Z")

@@ -1,42 +1,31 @@
-"""Detects denials, courtesies, uncertainty and figures in all languages at once; one module per language.
+"""Detects denials, courtesies, uncertainty and figures in all languages at once, by the tables of ``language``.
 
 An answer may mix languages, so there is no language parameter. The Latin languages share one set of patterns; Chinese
-and Arabic have one each, which runs only if the text contains their script.
+and Arabic have one each, which runs only if the text contains their script. The tables are in lower case:
+
+denials      patterns of words that every hedge contains; searched first, because most sentences have none
+hedges       patterns of sentences that only say that the sources, or the writer, give no answer
+turns        words after which a hedge continues with a statement
+courtesies   patterns at the start of a sentence without content
+next_steps   patterns at the start of a sentence that sends the reader elsewhere
+strong       literal phrases of strong uncertainty
+moderate     literal phrases of moderate uncertainty
+factual      literal words of a question for a single fact
+units        literal words that make the number before them an amount, a share, a time or an age
 """
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
+from tasks.text.language import language_tables
 from tasks.text.sentences import plain_arabic
 from tasks.text.word_search import WordSearch
-from tasks.text.wording.ar import WORDING as AR
-from tasks.text.wording.de import WORDING as DE
-from tasks.text.wording.en import WORDING as EN
-from tasks.text.wording.es import WORDING as ES
-from tasks.text.wording.fr import WORDING as FR
-from tasks.text.wording.table import Wording
-from tasks.text.wording.zh import WORDING as ZH
-
-__all__ = [
-    "WORDINGS",
-    "Hedging",
-    "Wording",
-    "figures",
-    "hedging",
-    "is_courtesy",
-    "is_denial",
-    "is_factual",
-    "is_next_step",
-]
-
-WORDINGS = (EN, DE, ES, FR, ZH, AR)
-"""The supported languages, English first."""
 
 _HAN = re.compile("[\u3400-\u9fff]")
 _ARABIC = re.compile("[\u0600-\u06ff]")
-_NEVER = re.compile(r"(?!)")
 _MOST = 4_000
 """Most characters of an answer that are searched: far more than answers have."""
 
@@ -48,7 +37,6 @@ _MOST = 4_000
 class _Phrases:
     """Phrases that are searched as substrings first, a hundred times faster than with the pattern for whole words."""
 
-    listed: tuple[str, ...]
     search: WordSearch
     pattern: re.Pattern[str]
 
@@ -78,56 +66,55 @@ _SIGNS = "[€$£¥₹₩₽¢%‰％٪]"
 _SIGNED = (re.compile(rf"{_NUMBER}\s?{_SIGNS}"), re.compile(rf"{_SIGNS}\s?\d"), re.compile(r"百分之\d"))
 
 
-def _compile(*wordings: Wording) -> _Patterns:
-    spaced = all(wording.spaced for wording in wordings)
-    arabic = AR in wordings
+@cache
+def _compile(*codes: str) -> _Patterns:
+    spaced = all(language_tables()[code].get("spaced", True) for code in codes)
+    arabic = "ar" in codes
 
-    def either(patterns: Iterable[str]) -> re.Pattern[str]:
-        joined = "|".join(patterns)
-        return re.compile(plain_arabic(joined) if arabic else joined)
+    def listed(kind: str) -> Iterable[str]:
+        for code in codes:
+            for text in language_tables()[code]["wording"][kind]:
+                for name, part in language_tables()[code]["parts"].items():
+                    text = text.replace(f"{{{name}}}", part)  # noqa: PLW2901 - one text with its parts
+                yield plain_arabic(text) if arabic else text
+
+    def either(kind: str) -> re.Pattern[str]:
+        return re.compile("|".join(listed(kind)))
 
     def phrases(kind: str, before: str = "", after: str = "") -> _Phrases:
-        variants = {phrase for wording in wordings for phrase in getattr(wording, kind)}
-        listed = tuple(sorted(map(plain_arabic, variants) if arabic else variants, key=lambda p: (-len(p), p)))
-        return _Phrases(listed, WordSearch(*listed), re.compile(f"{before}({'|'.join(map(re.escape, listed))}){after}"))
-
-    def opens(kind: str, after: str = "") -> re.Pattern[str]:
-        return re.compile(f"(?:{either(p for wording in wordings for p in getattr(wording, kind)).pattern}){after}")
+        longest_first = tuple(sorted(set(listed(kind)), key=lambda phrase: (-len(phrase), phrase)))
+        alternatives = "|".join(map(re.escape, longest_first))
+        return _Phrases(WordSearch(*longest_first), re.compile(f"{before}({alternatives}){after}"))
 
     # Arabic joins "and" and "so" to the next word.
     before_word, after_word = (r"(?<!\w)[وف]?" if arabic else r"(?<!\w)", r"(?!\w)") if spaced else ("(?<!不)", "")
-    units = "|".join(map(re.escape, phrases("units").listed))
     return _Patterns(
-        denial=either(pattern for wording in wordings for pattern in wording.denials),
-        hedge=either(pattern for wording in wordings for pattern in wording.hedges),
+        denial=either("denials"),
+        hedge=either("hedges"),
         turn=phrases("turns", before_word if spaced else "", after_word).pattern,
-        courtesy=opens("courtesies", r"(?!\w)" if spaced else ""),
-        next_step=opens("next_steps"),
+        courtesy=re.compile(f"(?:{either('courtesies').pattern}){after_word}"),
+        next_step=either("next_steps"),
         strong=phrases("strong", before_word, after_word),
         moderate=phrases("moderate", before_word, after_word),
         factual=phrases("factual", rf"\A\W*{before_word}" if arabic else before_word if spaced else "", after_word),
         # The number comes first, because the search goes by the beginning of a pattern.
-        figure=re.compile(rf"{_NUMBER}[\s\u00a0-]?(?:{units}){after_word}"),
+        figure=phrases("units", rf"{_NUMBER}[\s\u00a0-]?", after_word).pattern,
     )
-
-
-_LATIN = _compile(EN, DE, ES, FR)
-_CHINESE = _compile(ZH)
-_ARABIC_PATTERNS = _compile(AR)
 
 
 def _ready(text: str) -> tuple[str, Sequence[_Patterns]]:
     """The text in the spelling of the patterns, and the patterns that may match it."""
     text = text[:_MOST].lower()
+    latin = _compile("en", "de", "es", "fr")
     if text.isascii():
-        return text, (_LATIN,)
+        return text, (latin,)
     text = text.replace("’", "'")
-    patterns = [_LATIN]
+    patterns = [latin]
     if _HAN.search(text):
-        patterns.append(_CHINESE)
+        patterns.append(_compile("zh"))
     if _ARABIC.search(text):
         text = plain_arabic(text)
-        patterns.append(_ARABIC_PATTERNS)
+        patterns.append(_compile("ar"))
     return text, patterns
 
 

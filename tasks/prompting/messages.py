@@ -9,8 +9,8 @@ from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import SHOWN_METADATA, JobRequest, SourceContext
 from schemas.prompt import Correction, Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
 from schemas.structured import requested_schema
+from tasks.answers.formats import resolve_format
 from tasks.answers.objects import embed_schema
-from tasks.answers.render import resolve_format
 from tasks.errors import InputError
 from tasks.prompting.correction import with_correction
 from tasks.prompting.sources.injection import WORD_JOINER, attribute, chat_tokens, defuse, flags, unused_tag
