@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.servers import Servers, running_servers
 
@@ -15,6 +16,10 @@ for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPI
 
 # Shells start what goes to the background with SIGINT ignored, and children inherit that: the tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tables, templates and parsers load at their first use, which is slow on a busy machine; time limits have their own tests.
+settings.register_profile("nightdesk", deadline=None)
+settings.load_profile("nightdesk")
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -72,9 +73,9 @@ def _function_words() -> Mapping[str, frozenset[str]]:
 
 
 @cache
-def _frequency(word: str) -> int:
-    """The number of languages with this function word."""
-    return sum(word in listed for listed in _function_words().values())
+def _frequencies() -> Mapping[str, int]:
+    """The number of languages with each function word."""
+    return Counter(word for listed in _function_words().values() for word in listed)
 
 
 def language_of(text: str) -> str | None:
@@ -93,7 +94,7 @@ def language_of(text: str) -> str | None:
                 return code
     scores = dict.fromkeys(_function_words(), 0.0)
     for word in latin:
-        if frequency := _frequency(word):
+        if frequency := _frequencies().get(word):
             for code, listed in _function_words().items():
                 scores[code] += (word in listed) / frequency
     for code in scores:
