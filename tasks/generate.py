@@ -47,7 +47,7 @@ from tasks.ports import (
     ShareTerms,
     wired,
 )
-from tasks.prompting.correction import active_correction, give_up
+from tasks.prompting.correction import give_up
 from tasks.prompting.experiments import Variants
 from tasks.results import Findings, completed, failed, fallback_text, total_ms
 from tasks.scheduling.rescue import worker_lost
@@ -169,8 +169,7 @@ class Generate:
                 share = replace(share, wait=timedelta(0))
             if share is not None and await self._share(job, plan, share, watch, chain):
                 return
-            correction = active_correction(job)
-            purpose = Purpose(correction.purpose) if correction else Purpose.GENERATE
+            purpose = Purpose(job.active_correction.purpose) if job.active_correction else Purpose.GENERATE
             paid = await self.calls.open(job, plan, purpose, job.attempts + chain.calls, share)
             if isinstance(paid, Denied):
                 # A busy provider is waited for; one that is down or has no quota left is passed over.

@@ -9,7 +9,7 @@ from schemas.job import JobRequest
 from tasks.calls.paid_call import PlannedCall, plan_call
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Leased, Providers, Turn
-from tasks.prompting.correction import active_correction, with_correction
+from tasks.prompting.correction import with_correction
 from tasks.prompting.experiments import Variants, with_variant
 from tasks.prompting.messages import render
 
@@ -93,10 +93,13 @@ class FallbackChain:
 
     def _plan(self, turn: Turn) -> PlannedCall:
         provider = self.providers.get(turn.provider)
-        request = with_variant(_request_of(self.job.request, turn), self.job.job_id, self.variants)
+        request = _request_of(self.job.request, turn)
+        if self.variants:
+            request = with_variant(request, self.job.job_id, self.variants)
         started = monotonic()
-        first = render(request, provider.protocol(request.config), provider.model_of(request.config))
-        prompt = with_correction(first, request, active_correction(self.job))
+        prompt = render(request, provider.protocol(request.config), provider.model_of(request.config))
+        if correction := self.job.active_correction:
+            prompt = with_correction(prompt, request, correction)
         plan = plan_call(self.job, provider, request, prompt)
         self.add_plan_ms((monotonic() - started) * 1000)
         return plan

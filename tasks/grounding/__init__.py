@@ -161,7 +161,7 @@ def conclude(layers: Layers, question: JudgeRequest | None, reply: JudgeReply) -
         findings = {**findings, CheckerName.JUDGE: judged}
         if failure is not None:
             failed = {**failed, CheckerName.JUDGE.value: failure}
-        if reply.reply is not None or question.known:
+        if reply.reply is not None or question.cached:
             versions = {
                 **versions,
                 CheckerName.JUDGE.value: _judge_version(reply.judge, question),

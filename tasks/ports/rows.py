@@ -192,6 +192,11 @@ class Leased:
     request_bytes: int = 0
     """Size of the request as it is stored."""
 
+    @property
+    def active_correction(self) -> Correction | None:
+        """The correction of the current round; None in the first round."""
+        return self.correction if self.round else None
+
 
 RISK_FULL = 256
 """Four to the power of the rescues after which a job runs with no other suspect."""

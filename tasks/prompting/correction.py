@@ -13,11 +13,6 @@ MAX_PREVIOUS_CHARACTERS = 20_000
 """Most characters of the first answer in the second prompt; about 5,000 tokens."""
 
 
-def active_correction(job: Leased) -> Correction | None:
-    """The correction of the current round; None in the first round."""
-    return job.correction if job.round else None
-
-
 def give_up(job: Leased, why: str) -> Advance:
     """Returns the job to the check of the first answer, which is paid for, with the reason for giving up."""
     before = job.correction or Correction(purpose="reask")

@@ -20,7 +20,7 @@ from schemas.prompt import Prompt, SourcePart
 from tasks.errors import ProviderError
 from tasks.grounding.findings import CheckedClaim
 from tasks.grounding.judge import ask, read_probabilities, render_decision
-from tasks.grounding.judge.plan import DECIDED, Selection
+from tasks.grounding.judge.plan import PROBABILITIES, Selection
 from tasks.ports import Answered, Call, Provider
 from tasks.text.sentences import Span
 from tests.contract.test_provider_failures import leaks
@@ -50,7 +50,7 @@ def stub(running: Stub, monkeypatch: pytest.MonkeyPatch) -> Stub:
 def posed(request: JobRequest, *said: str) -> tuple[Selection, Prompt]:
     claims = [CheckedClaim(text, Span(0, len(text))) for text in said]
     place = SourcePart(source_index=0, start=0, end=len(OPENS))
-    asked = ask(request, claims, range(len(said)), [[place]] * len(said), DECIDED)
+    asked = ask(request, claims, range(len(said)), [[place]] * len(said), PROBABILITIES)
     return asked, render_decision(request, asked)
 
 

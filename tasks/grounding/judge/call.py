@@ -112,18 +112,18 @@ class Judge:
             return request, JudgeReply(failure="its stored answer is to a question that this version puts otherwise")
         reply = _reply_of(judge, stored.completion, stored.attempt_id)
         await self._verdict_cache.store(job, answered_request, reply, cpu)
-        cached = (await self._verdict_cache.without_cached(job, request, judge, cpu)).known
-        answered = {request.pairs[position].sha256 for position in answered_request.asked.claims}
+        cached = (await self._verdict_cache.without_cached(job, request, judge, cpu)).cached
+        answered = {request.pairs[position].sha256 for position in answered_request.selection.claims}
         findings = {
             at: cached.get(at, ERASED)
             for at in request.open
-            if request.pairs[at].sha256 not in answered and (at in cached or at in request.asked.claims)
+            if request.pairs[at].sha256 not in answered and (at in cached or at in request.selection.claims)
         }
-        return replace(answered_request, known=findings), reply
+        return replace(answered_request, cached=findings), reply
 
     async def _reply(self, job: Leased, request: JudgeRequest, plan: PlannedCall | None) -> PaidReply | None:
         """The reply to a request, which may have no claims left."""
-        if not request.asked.claims:
+        if not request.selection.claims:
             return JudgeReply(), Decimal(0)
         planned = plan or self._plan(job, request)
         if isinstance(planned, JudgeReply):

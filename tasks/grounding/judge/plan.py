@@ -13,10 +13,10 @@ NEIGHBOURS = 1
 """Sentences shown on either side of a window: the subject often stands just before it."""
 
 MOST_PASSAGE_CHARACTERS = 24_000
-"""All passages of one question together, some 6,000 tokens; what comes first counts first."""
+"""All passages of one request together, some 6,000 tokens; the first claims come first."""
 
-MOST_ASKED = 60
-"""Claims in one question; those beyond stay without a word of the judge."""
+MOST_CLAIMS = 60
+"""Claims in one request; those beyond stay without a verdict of the judge."""
 
 MOST_DECIDED = 400
 """The same for a judge that gives probabilities: it writes nothing, so more claims make no longer reply. As many as the
@@ -38,14 +38,14 @@ _LEANS_BACK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many claims one question holds, and how many characters its passages may have together."""
+    """Most claims of one request, and most characters of its passages together."""
 
-    most_asked: int
+    most_claims: int
     most_characters: int
 
 
-WRITTEN = Bounds(MOST_ASKED, MOST_PASSAGE_CHARACTERS)
-DECIDED = Bounds(MOST_DECIDED, MOST_DECIDED_CHARACTERS)
+WRITTEN_VERDICTS = Bounds(MOST_CLAIMS, MOST_PASSAGE_CHARACTERS)
+PROBABILITIES = Bounds(MOST_DECIDED, MOST_DECIDED_CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """One question to a judge.
+    """The claims and passages of one request to a judge.
 
-    ``claims`` maps the number it sees (position + 1) to the claim's position among the checkable ones; ``places`` are
-    where the sources speak of each, one a claim, within the passages; ``whole`` says whether all of its windows are.
+    ``claims`` maps the number it sees (position + 1) to the claim's position among the checkable ones; ``places`` are the
+    best window of each claim, within the passages; ``whole`` is true if all of its windows are.
     """
 
     claims: tuple[int, ...]
@@ -79,31 +79,31 @@ def ask(
     claims: Sequence[CheckedClaim],
     undecided: Sequence[int],
     windows: Sequence[Sequence[SourcePart]],
-    bounds: Bounds = WRITTEN,
+    bounds: Bounds = WRITTEN_VERDICTS,
     *,
     wide: Sequence[Sequence[SourcePart]] | None = None,
 ) -> Selection:
-    """Put the undecided claims and the best windows of the sources together.
+    """Puts the undecided claims and the best windows of the sources together.
 
     Windows get a neighbouring sentence on each side; those that touch become one passage, so that no text is sent
     twice. A claim for whose best window there is no room is not asked about: the answer would say nothing of it.
-    The same request, claims and windows always give the same question.
+    The same request, claims and windows always give the same selection.
 
     Args:
         request: the job's request.
         claims: the checkable claims of the answer.
-        undecided: positions of those to ask about.
-        windows: for each position of ``undecided``, where the sources speak of it, best first and at least one.
-        bounds: how much is asked and shown.
-        wide: what is shown of the sources for each; None: the windows with their neighbours.
+        undecided: positions of the claims to ask about.
+        windows: for each position of ``undecided`` its windows of the sources, best first and at least one.
+        bounds: most claims and characters.
+        wide: the parts of the sources in the prompt for each; None: the windows with their neighbours.
     """
     wide = widened(request, windows) if wide is None else wide
-    shown = _fitting(wide[: bounds.most_asked], bounds.most_characters)
-    spans = _merged(list(shown))
+    spots = _fitting(wide[: bounds.most_claims], bounds.most_characters)
+    spans = _merged(list(spots))
     chosen = [
-        (position, of_claim[0], all(_spot(part) in shown for part in parts))
-        for position, of_claim, parts in zip(undecided, windows[: bounds.most_asked], wide, strict=False)
-        if _is_shown(of_claim[0], spans)
+        (position, of_claim[0], all(_spot(part) in spots for part in parts))
+        for position, of_claim, parts in zip(undecided, windows[: bounds.most_claims], wide, strict=False)
+        if _within(of_claim[0], spans)
     ]
     return Selection(
         claims=tuple(position for position, _, _ in chosen),
@@ -123,12 +123,12 @@ def text_of(claim: CheckedClaim) -> str:
     return " ".join(claim.text.split())
 
 
-def _is_shown(place: SourcePart, spans: Sequence[tuple[int, Span]]) -> bool:
+def _within(place: SourcePart, spans: Sequence[tuple[int, Span]]) -> bool:
     return any(at == place.source_index and span.start <= place.start and place.end <= span.end for at, span in spans)
 
 
 def text_before(claims: Sequence[CheckedClaim], position: int) -> str:
-    """The words of the claim before, where one can't be understood without."""
+    """The words of the claim before; empty where a claim can be understood without."""
     if position == 0 or not _LEANS_BACK.match(claims[position].text):
         return ""
     return text_of(claims[position - 1])
@@ -163,16 +163,16 @@ def _wide(request: JobRequest, window: SourcePart, sentences: dict[int, list[Spa
 
 def _fitting(windows: Sequence[Sequence[SourcePart]], room: int) -> dict[tuple[int, Span], None]:
     """As many windows as there is room for, each once."""
-    shown: dict[tuple[int, Span], None] = {}
+    spots: dict[tuple[int, Span], None] = {}
     for window in _in_turn(windows):
         spot = _spot(window)
-        if spot in shown:
+        if spot in spots:
             continue
         room -= window.end - window.start
-        if room < 0 and shown:
+        if room < 0 and spots:
             break
-        shown[spot] = None
-    return shown
+        spots[spot] = None
+    return spots
 
 
 def _spot(window: SourcePart) -> tuple[int, Span]:

@@ -32,7 +32,7 @@ LEFT_OUT = "the judge left it out"
 _DECODER = json.JSONDecoder(strict=False)
 
 
-def read_verdicts(reply: str, request: JobRequest, asked: Selection) -> list[ClaimFinding]:
+def read_verdicts(reply: str, request: JobRequest, selection: Selection) -> list[ClaimFinding]:
     """Parse the judge's verdict on each claim, in the order of the request.
 
     ``verdict`` is None, with the reason, for a claim without an entry, with two different ones, or with a quote that
@@ -40,8 +40,8 @@ def read_verdicts(reply: str, request: JobRequest, asked: Selection) -> list[Cla
     """
     entries = _entries_by_claim(reply)
     return [
-        _finding(entries.get(number, []), request, asked.passages, readable=bool(entries))
-        for number in range(1, len(asked.claims) + 1)
+        _finding(entries.get(number, []), request, selection.passages, readable=bool(entries))
+        for number in range(1, len(selection.claims) + 1)
     ]
 
 
@@ -137,7 +137,7 @@ EVEN = 0.5
 """Least probability of a claim that a judge takes for supported."""
 
 
-def read_probabilities(reply: str, request: JobRequest, asked: Selection) -> list[ClaimFinding]:
+def read_probabilities(reply: str, request: JobRequest, selection: Selection) -> list[ClaimFinding]:
     """Parse the judge's probability of each claim, in the order of the request; ``score`` is the judge's own figure.
 
     Such a judge quotes nothing. The evidence is the lexical place, if a word of the claim stands there; it does not
@@ -145,8 +145,10 @@ def read_probabilities(reply: str, request: JobRequest, asked: Selection) -> lis
     one, or with two probabilities. One figure that is no probability voids the whole reply: the scale of the others is
     unknown. Never raises.
     """
-    findings = probabilities_at(reply, request, dict(enumerate(zip(asked.texts, asked.places, strict=True), start=1)))
-    return [findings[number] for number in range(1, len(asked.claims) + 1)]
+    findings = probabilities_at(
+        reply, request, dict(enumerate(zip(selection.texts, selection.places, strict=True), start=1))
+    )
+    return [findings[number] for number in range(1, len(selection.claims) + 1)]
 
 
 def probabilities_at(

@@ -1,4 +1,4 @@
-"""Put the question about the open claims of an answer, and narrow it to what is not known yet."""
+"""Plans the request about the open claims of an answer, without the claims that have a cached verdict."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,7 +7,7 @@ from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
 from tasks.grounding.findings import CheckedClaim, ClaimFinding
 from tasks.grounding.judge.cache_key import ClaimPair, pair_of
-from tasks.grounding.judge.plan import DECIDED, WRITTEN, Selection, ask, text_of, widened
+from tasks.grounding.judge.plan import PROBABILITIES, WRITTEN_VERDICTS, Selection, ask, text_of, widened
 from tasks.grounding.judge.reply import probabilities_at, read_alone
 from tasks.grounding.judge.triage import windows_for
 from tasks.grounding.judge.wording import render_decision, render_judge
@@ -15,95 +15,93 @@ from tasks.grounding.judge.wording import render_decision, render_judge
 
 @dataclass(frozen=True, slots=True)
 class JudgeRequest:
-    """What a judge is asked about one answer.
+    """A request to a judge about one answer.
 
     Attributes:
-        request: of the job.
-        claims: the checkable ones of the answer.
-        open: the positions of all claims that its word is wanted for.
+        request: the job's request.
+        claims: the checkable claims of the answer.
+        open: the positions of all claims that need a verdict of the judge.
         pairs: by these positions.
-        asked: those that it is asked about: of equal pairs the first, and none that is ``known``.
-        prompt: of what is asked; while nothing is, the prompt that would ask about all.
-        known: what it said before of such a pair, in another call.
+        selection: the claims in the prompt: of equal pairs the first, and none that is ``cached``.
+        prompt: the prompt of the selection; of an empty one, the prompt about all claims.
+        cached: the judge's findings about equal pairs, in other calls.
     """
 
     request: JobRequest
     claims: tuple[CheckedClaim, ...]
     open: tuple[int, ...]
     pairs: Mapping[int, ClaimPair]
-    asked: Selection
+    selection: Selection
     prompt: Prompt
-    known: Mapping[int, ClaimFinding] = field(default_factory=dict)
+    cached: Mapping[int, ClaimFinding] = field(default_factory=dict)
 
     @property
     def decided(self) -> bool:
-        """Whether it is put to a judge that gives a probability for each claim, and no more."""
+        """True for a judge that gives a probability for each claim, and no more."""
         return bool(self.prompt.snapshot.questions)
 
 
 def plan_request(
     request: JobRequest, claims: Sequence[CheckedClaim], open_: Sequence[int], *, decides: bool
 ) -> JudgeRequest:
-    """Put the question about the open claims of an answer; the same answer and sources always give the same.
+    """Plans the request about the open claims of an answer; the same answer and sources always give the same.
 
-    ``decides``: to a judge that gives probabilities.
+    ``decides``: the judge gives probabilities.
     """
     places = windows_for(request, claims, open_)
-    shown: Sequence[Sequence[SourcePart]] = widened(request, places)
+    parts_of: Sequence[Sequence[SourcePart]] = widened(request, places)
     if decides:
-        passages = ask(request, claims, open_, places, DECIDED, wide=shown).passages
-        shown = [[SourcePart(source_index=one.source_index, start=one.start, end=one.end) for one in passages]] * len(
-            open_
-        )
+        passages = ask(request, claims, open_, places, PROBABILITIES, wide=parts_of).passages
+        parts = [SourcePart(source_index=part.source_index, start=part.start, end=part.end) for part in passages]
+        parts_of = [parts] * len(open_)
     pairs = {
         at: pair_of(request, claims, at, windows, parts)
-        for at, windows, parts in zip(open_, places, shown, strict=True)
+        for at, windows, parts in zip(open_, places, parts_of, strict=True)
     }
-    return _put(request, tuple(claims), tuple(open_), pairs, open_, decides=decides)
+    return _request(request, tuple(claims), tuple(open_), pairs, open_, decides=decides)
 
 
-def without_cached(question: JudgeRequest, known: Mapping[int, ClaimFinding]) -> JudgeRequest:
-    """The question without the claims that something is known of, by their positions."""
-    known = {**question.known, **known}
-    left = [position for position in question.open if position not in known]
-    if not left:
-        return replace(question, asked=Selection((), (), (), (), (), ()), known=known)
-    return replace(_again(question, left), known=known)
+def without_cached(question: JudgeRequest, findings: Mapping[int, ClaimFinding]) -> JudgeRequest:
+    """The request without the claims of these findings, by their positions."""
+    cached = {**question.cached, **findings}
+    positions = [position for position in question.open if position not in cached]
+    if not positions:
+        return replace(question, selection=Selection((), (), (), (), (), ()), cached=cached)
+    return replace(_with_positions(question, positions), cached=cached)
 
 
 def as_stored(question: JudgeRequest, prompt: Prompt) -> JudgeRequest | None:
-    """The question as it was put by a prompt that is stored; None: this version would put it otherwise."""
+    """The request of a stored prompt; None: this version writes another prompt."""
     if prompt.pairs:
         at = {pair.sha256: position for position, pair in reversed([*question.pairs.items()])}
         if not all(pair in at for pair in prompt.pairs):
             return None
-        positions = [at[pair] for pair in prompt.pairs]
-        question = _again(question, positions)
+        question = _with_positions(question, [at[pair] for pair in prompt.pairs])
     return question if question.prompt.snapshot.sha256 == prompt.snapshot.sha256 else None
 
 
 def cacheable_claims(question: JudgeRequest, reply: str) -> list[int]:
-    """The numbers of the claims of which a reply says something that counts whatever else is asked beside them.
+    """The numbers of the claims with a verdict that counts whatever other claims are in the request.
 
-    Only a verdict by the claim's own windows, all of which were shown: a quote from what another claim brought along
+    Only a verdict by the claim's own windows, all of which are in the prompt: a quote from another claim's windows
     would not be there when the pair comes again.
     """
-    asked = question.asked
-    alone = {
+    selection = question.selection
+    independent = {
         number: position
-        for number, (position, whole) in enumerate(zip(asked.claims, asked.whole, strict=True), start=1)
+        for number, (position, whole) in enumerate(zip(selection.claims, selection.whole, strict=True), start=1)
         if whole
     }
-    found = read_pairs(question, reply, alone)
-    return [number for number, finding in found.items() if finding.verdict is not None]
+    findings = read_pairs(question, reply, independent)
+    return [number for number, finding in findings.items() if finding.verdict is not None]
 
 
 def read_pairs(question: JudgeRequest, reply: str, positions: Mapping[int, int]) -> dict[int, ClaimFinding]:
-    """What a reply, maybe to another question with some of these pairs, says of each by its own evidence alone.
+    """The verdicts of a reply, each by its claim's own evidence alone.
 
     Args:
-        question: whose claims and sources are meant.
-        reply: as the judge gave it.
+        question: the request with the claims and sources.
+        reply: the judge's reply, maybe to another request with some of these pairs.
         positions: of the claims, by their numbers in the reply.
     """
     pairs, claims = question.pairs, question.claims
@@ -113,11 +111,13 @@ def read_pairs(question: JudgeRequest, reply: str, positions: Mapping[int, int])
     return read_alone(reply, question.request, {number: pairs[at].parts for number, at in positions.items()})
 
 
-def _again(question: JudgeRequest, positions: Sequence[int]) -> JudgeRequest:
-    return _put(question.request, question.claims, question.open, question.pairs, positions, decides=question.decided)
+def _with_positions(question: JudgeRequest, positions: Sequence[int]) -> JudgeRequest:
+    return _request(
+        question.request, question.claims, question.open, question.pairs, positions, decides=question.decided
+    )
 
 
-def _put(
+def _request(
     request: JobRequest,
     claims: tuple[CheckedClaim, ...],
     open_: tuple[int, ...],
@@ -127,15 +127,15 @@ def _put(
     decides: bool,
 ) -> JudgeRequest:
     firsts = {pairs[position].sha256: position for position in reversed(positions)}
-    chosen = [position for position in positions if firsts[pairs[position].sha256] == position]
-    asked = ask(
+    distinct = [position for position in positions if firsts[pairs[position].sha256] == position]
+    selection = ask(
         request,
         claims,
-        chosen,
-        [pairs[position].places for position in chosen],
-        DECIDED if decides else WRITTEN,
-        wide=[pairs[position].parts for position in chosen],
+        distinct,
+        [pairs[position].places for position in distinct],
+        PROBABILITIES if decides else WRITTEN_VERDICTS,
+        wide=[pairs[position].parts for position in distinct],
     )
-    prompt = (render_decision if decides else render_judge)(request, asked)
-    prompt = prompt.model_copy(update={"pairs": tuple(pairs[position].sha256 for position in asked.claims)})
-    return JudgeRequest(request, claims, open_, pairs, asked, prompt)
+    prompt = (render_decision if decides else render_judge)(request, selection)
+    prompt = prompt.model_copy(update={"pairs": tuple(pairs[position].sha256 for position in selection.claims)})
+    return JudgeRequest(request, claims, open_, pairs, selection, prompt)

@@ -76,7 +76,7 @@ class VerdictCache:
             return
         try:
             numbers = await cpu.do(partial(cacheable_claims, request, reply.reply))
-            verdicts = tuple((keys[request.asked.claims[number - 1]], number) for number in numbers)
+            verdicts = tuple((keys[request.selection.claims[number - 1]], number) for number in numbers)
             if verdicts:
                 await self.journal.store_verdicts(NewVerdicts(reply.attempt_id, verdicts))
         except LedgerError as error:
@@ -93,7 +93,7 @@ def _keys(job: Leased, request: JudgeRequest, judge: str) -> Mapping[bytes, list
         return {}
     keys: dict[bytes, list[int]] = {}
     for position in request.open:
-        if position not in request.known:
+        if position not in request.cached:
             key = key_of(request.pairs[position].sha256, judge, request.prompt, recheck)
             keys.setdefault(key, []).append(position)
     return keys

@@ -46,11 +46,11 @@ def verdicts(
     because they decide nothing. Claims that were not open have no finding here (verdict None).
     """
     read = _read(request, question, heard)
-    told = {question.pairs[at].sha256: word for at, word in zip(question.asked.claims, read, strict=True)}
+    told = {question.pairs[at].sha256: word for at, word in zip(question.selection.claims, read, strict=True)}
     worth = weights.get(heard.judge, DEFAULT)
     findings = [ClaimFinding() for _ in claims]
     for position in question.open:
-        word = question.known.get(position) or told.get(question.pairs[position].sha256)
+        word = question.cached.get(position) or told.get(question.pairs[position].sha256)
         word = word or ClaimFinding(reason=heard.failure or NOT_ASKED)
         by_words = lexical[position] if lexical else None
         shown = question.pairs[position].parts
@@ -64,9 +64,9 @@ def verdicts(
 
 def _read(request: JobRequest, question: JudgeRequest, heard: JudgeReply) -> list[ClaimFinding]:
     if heard.reply is None:
-        return [ClaimFinding(reason=f"the judge gave no verdict: {heard.failure}") for _ in question.asked.claims]
+        return [ClaimFinding(reason=f"the judge gave no verdict: {heard.failure}") for _ in question.selection.claims]
     read = read_probabilities if question.decided else read_verdicts
-    return read(heard.reply, request, question.asked)
+    return read(heard.reply, request, question.selection)
 
 
 def _weighed(

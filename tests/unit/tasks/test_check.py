@@ -19,7 +19,7 @@ from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import JobState, Outcome, Step
 from tasks import check
-from tasks.check import Again, Check, examine
+from tasks.check import AnotherRound, Check, examine
 from tasks.policy.outcome import MAX_ROUNDS
 from tasks.ports import FinalJob, Leased
 from tasks.prompting.messages import render
@@ -128,7 +128,7 @@ def test_nothing_left_after_redaction_is_an_abstention() -> None:
 def test_retry_asks_for_one_more_round_and_then_flags() -> None:
     job = leased_for_check(request_with(on_ungrounded="retry"), BAD)
 
-    assert isinstance(examine(job, monotonic()), Again)
+    assert isinstance(examine(job, monotonic()), AnotherRound)
     last = examine(replace(job, round=MAX_ROUNDS - 1), monotonic())
     assert isinstance(last, FinalJob)
     assert last.outcome is Outcome.PARTIAL

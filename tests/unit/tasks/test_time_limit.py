@@ -11,7 +11,7 @@ import pytest
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.states import JobState, Outcome
-from tasks.check import Check, read_and_look
+from tasks.check import Check, run_checkers
 from tasks.ports import FinalJob, JobView
 from tasks.text.time_limit import OutOfTime, TimeLimit, ensure_time, within
 from tests.faults.bounds import long_text
@@ -74,12 +74,12 @@ def test_the_limit_is_kept_to_within_the_longest_single_search() -> None:
     request = JobRequest(context=TEXTS, response=long_answer(100, " ba "))  # type: ignore[arg-type]
     job = leased_for_check(request, "")
     started = monotonic()
-    read_and_look(job, started)
+    run_checkers(job, started)
     whole = monotonic() - started
 
     started = monotonic()
     with within(TimeLimit(whole / 10)):
-        read_and_look(job, started)
+        run_checkers(job, started)
 
     assert monotonic() - started < whole / 2
 
@@ -101,7 +101,7 @@ def test_a_judge_is_not_asked_when_the_time_is_up() -> None:
     job = leased_for_check(request_with(checkers=["lexical", "judge"]), GOOD)
 
     with within(TimeLimit(0, "no time")):
-        final = read_and_look(job, monotonic())
+        final = run_checkers(job, monotonic())
 
     assert isinstance(final, FinalJob)
     assert final.outcome is Outcome.PARTIAL
