@@ -99,7 +99,9 @@ def _kind(raw: Any) -> str:
     return names.get(type(raw), type(raw).__name__)
 
 
-def new_job(request: JobRequest, *, position: int, tenant: str, job_id: UUID | None = None) -> NewJob:
+def new_job(
+    request: JobRequest, *, position: int, tenant: str, job_id: UUID | None = None, place: str | None = None
+) -> NewJob:
     """Make the ledger's row of a request. A caller's own ``job_id`` serves as idempotency key unless one is given."""
     stored, request_hash = canonical(request)
     key = request.idempotency_key
@@ -119,6 +121,7 @@ def new_job(request: JobRequest, *, position: int, tenant: str, job_id: UUID | N
         priority=request.priority,
         scheduled_at=request.scheduled_at,
         deadline=request.deadline,
+        place=place,
     )
 
 
@@ -195,7 +198,7 @@ async def submit(
     if not jobs:
         return Submitted(None, (None,) * len(raw_jobs), tuple(refused), tuple(warnings))
     try:
-        receipt = await ledger.submit(batch, [jobs])
+        receipt = await ledger.submit(batch, [jobs], refused=refused)
     except JobsRefused as error:
         return Submitted(None, (None,) * len(raw_jobs), _by_position(refused, error.refused), tuple(warnings))
     found = receipt.ids_by_position(job.position for job in jobs)

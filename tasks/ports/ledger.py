@@ -16,6 +16,7 @@ from tasks.ports.rows import (
     CacheResult,
     ClosedAttempt,
     FinalJob,
+    InputLine,
     JobDetail,
     JobView,
     Leased,
@@ -29,6 +30,7 @@ from tasks.ports.rows import (
     Opened,
     Outlook,
     Receipt,
+    Refused,
     RepublishPage,
     VerdictQuery,
     no_page,
@@ -49,12 +51,21 @@ class Ledger(Protocol):
     """
 
     # submission
-    async def submit(self, batch: NewBatch, chunks: Iterable[Sequence[NewJob]], *, strict: bool = False) -> Receipt:
+    async def submit(
+        self,
+        batch: NewBatch,
+        chunks: Iterable[Sequence[NewJob]],
+        *,
+        strict: bool = False,
+        refused: Iterable[Refused] = (),
+    ) -> Receipt:
         """Write a batch with the jobs that can be written, in one transaction; the others are refused by name.
 
         Refused is a job whose idempotency key names a different request, or whose ``custom_id`` (of the batch),
         ``message_id`` (of the tenant) or id another job has. With ``strict``, or where nothing else is left, nothing
-        is written: raises ``JobsRefused``. Where every job is known by its own key no batch is written.
+        is written: raises ``JobsRefused``. Where every job is known by its own key no batch is written. With the batch
+        is written which of its lines are no jobs of it (see ``input_lines``); ``refused`` are those that the caller
+        refused, read once the chunks are.
 
         A known ``batch.key`` writes nothing and returns the old jobs; raises ``IdempotencyConflict`` when these are
         other jobs. Raises ``QueueFull`` when the tenant would have more than ``batch.max_queued`` jobs that are not final.
@@ -297,6 +308,13 @@ class Ledger(Protocol):
 
     def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
         """All jobs of a batch by position, streamed."""
+        ...
+
+    def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
+        """Entries of a batch that are no jobs of it, by position, streamed: refused, or known from before.
+
+        Kept until the batch is erased. Long texts are cut.
+        """
         ...
 
     async def batch_status(self, batch_id: UUID) -> BatchStatus:

@@ -52,6 +52,8 @@ class NewJob:
     priority: int = 0
     scheduled_at: datetime | None = None
     deadline: datetime | None = None
+    place: str | None = None
+    """File and line that it stands in, for messages; not stored."""
 
     @property
     def record_message_id(self) -> str:
@@ -67,11 +69,28 @@ class Refused:
     message: str
     field: str | None = None
     custom_id: str | None = None
+    place: str | None = None
+    """File and line that it stands in, where it came in a file."""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}" if self.place else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """One job handed in that is known already, in another batch or at another position of its own."""
+
+    position: int
+    job_id: UUID
+
+
+InputLine = Refused | Repeated
+"""Something handed in with a batch that is no job of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a submission wrote or found.
+    """The rows that a submission wrote or knew.
 
     Attributes:
         batch_id: the batch that was written, or was there before; where all jobs were known by their own keys, and so
@@ -79,7 +98,7 @@ class Receipt:
         created: whether a batch was written.
         job_ids: of the jobs that were not refused, in the order handed in.
         existing: positions of those whose idempotency key already named a job; their ids are the old ones.
-        elsewhere: positions of those whose job stands in another batch, or at another position.
+        elsewhere: the old ids by position, of those whose job stands in another batch, or at another position.
         available: ids that may run now, for hinting.
         refused: jobs that bring an id which another job has; the others were taken without them.
         submitted_at: when the batch was written first, where its key was known.
@@ -90,7 +109,7 @@ class Receipt:
     created: bool
     job_ids: tuple[UUID, ...]
     existing: frozenset[int] = frozenset()
-    elsewhere: frozenset[int] = frozenset()
+    elsewhere: Mapping[int, UUID] = field(default_factory=dict)
     available: tuple[UUID, ...] = ()
     refused: tuple[Refused, ...] = ()
     submitted_at: datetime | None = None

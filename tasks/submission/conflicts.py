@@ -47,8 +47,8 @@ class Sorted:
     fresh: list[NewJob] = field(default_factory=list)
     ids: list[UUID] = field(default_factory=list)
     """Of the fresh and the known ones, in order."""
-    existing: set[int] = field(default_factory=set)
-    """Positions of the known ones."""
+    existing: dict[int, UUID] = field(default_factory=dict)
+    """The ids of the known ones by position."""
     refused: list[Refused] = field(default_factory=list)
     holders: Counter[UUID] = field(default_factory=Counter)
     """Number of known jobs by the batch that holds them, this one left out."""
@@ -68,7 +68,7 @@ def sort(jobs: Iterable[NewJob], present: Present, batch_id: UUID) -> Sorted:
         holder = None if job.idempotency_key is None else present.keys.get(job.idempotency_key)
         if holder is not None and holder.request_hash == job.request_hash:
             done.ids.append(holder.job_id)
-            done.existing.add(job.position)
+            done.existing[job.position] = holder.job_id
             if holder.batch_id != batch_id:
                 done.holders[holder.batch_id] += 1
         elif (refused := _refusal(job, holder, present)) is not None:
@@ -95,7 +95,7 @@ def _refusal(job: NewJob, holder: Holder | None, present: Present) -> Refused | 
         field, message = taken.field or "", str(taken).removeprefix(f"{taken.field}: ")
     else:
         return None
-    return Refused(job.position, f"{field}: {message}", field, job.custom_id)
+    return Refused(job.position, f"{field}: {message}", field, job.custom_id, job.place)
 
 
 def own_id_key(job_id: UUID) -> str:

@@ -8,8 +8,6 @@ import stat
 import sys
 import tempfile
 import zlib
-from array import array
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,19 +37,6 @@ _SKIPPED_BYTES = 1_000_000
 """Read at a time of what is left of a line that is too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class BadLine:
-    """A line that is no valid job. ``position`` counts the lines of all files that are not blank, from 0."""
-
-    position: int
-    place: str
-    message: str
-    custom_id: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.message}"
-
-
 @dataclass(slots=True)
 class Intake:
     """The jobs of some files, in order; afterwards, what was found on the way.
@@ -63,7 +48,7 @@ class Intake:
     files: Sequence[str]
     batch: NewBatch
     strict: bool
-    bad_line: Callable[[BadLine], None]
+    bad_line: Callable[[Refused], None]
     """Told of each bad line as it is met."""
     check_only: bool = False
     """Each line holds an answer to check."""
@@ -71,15 +56,12 @@ class Intake:
     """What the installation serves."""
     lines: int = 0
     accepted: int = 0
-    bad: list[BadLine] = field(default_factory=list)
+    bad: list[Refused] = field(default_factory=list)
     warnings: Counter[str] = field(default_factory=Counter)
     first: dict[UUID, Step] = field(default_factory=dict)
     """The first ``SMALL`` jobs and the step they begin with."""
     _taken: dict[tuple[str, str], str] = field(default_factory=dict)
-    _numbers: "array[int]" = field(default_factory=lambda: array("L"))
-    """Line number in its file, by position."""
-    _starts: list[int] = field(default_factory=list)
-    """Position of each file's first line."""
+    """Place of the job that has a custom id or a message id."""
 
     def jobs(self) -> Iterator[NewJob]:
         """Read and validate everything once; bad lines are noted and skipped.
@@ -87,16 +69,14 @@ class Intake:
         Raises: InputError when a file can't be read, and at the end in strict mode when a line was bad.
         """
         for name in self.files:
-            self._starts.append(self.lines)
             for number, line in read_lines(name):
                 position = self.lines
                 self.lines += 1
-                self._numbers.append(number)
-                place = self.place_of(position)
+                place = f"{shown(name)}, line {number}"
                 try:
                     job = self._job(line, position, place)
                 except InputError as error:
-                    self._refuse(BadLine(position, place, str(error), _custom_id(line)))
+                    self._refuse(Refused(position, str(error), error.field, _custom_id(line), place))
                     continue
                 # In strict mode the rest is read only to name all that is wrong.
                 if not (self.strict and self.bad):
@@ -107,16 +87,11 @@ class Intake:
         if self.strict and self.bad:
             raise InputError(f"{len(self.bad)} of {self.lines} lines are not valid; nothing was submitted (--strict)")
 
-    def place_of(self, position: int) -> str:
-        """The file and line of a position that was read."""
-        name = self.files[bisect_right(self._starts, position) - 1]
-        return f"{shown(name)}, line {self._numbers[position]}"
-
     def refuse(self, refused: Iterable[Refused]) -> None:
         """Take back jobs that were read as valid, and that the ledger refused."""
         for one in refused:
             self.accepted -= 1
-            self._refuse(BadLine(one.position, self.place_of(one.position), one.message, one.custom_id))
+            self._refuse(one)
 
     def _job(self, line: bytes | None, position: int, place: str) -> NewJob:
         raw = parsed(line)
@@ -124,7 +99,7 @@ class Intake:
             raw = as_check_only(raw)
         request, warnings = parse_request(raw, self.batch.defaults)
         warnings += check_served(request, self.catalog, priced=self.batch.max_cost_usd is not None)
-        job = new_job(request, position=position, tenant=self.batch.tenant)
+        job = new_job(request, position=position, tenant=self.batch.tenant, place=place)
         for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):
             if value is not None:
                 self._once(name, value, place)
@@ -136,7 +111,7 @@ class Intake:
         if earlier != place:
             raise InputError(f"{value!r} stands already in {earlier}", field=name)
 
-    def _refuse(self, bad: BadLine) -> None:
+    def _refuse(self, bad: Refused) -> None:
         self.bad.append(bad)
         self.bad_line(bad)
 

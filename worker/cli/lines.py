@@ -1,7 +1,7 @@
 """Makes the lines of an output file: one result per line of input, in the order of the input."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import IO
 from uuid import UUID
@@ -12,10 +12,8 @@ from schemas.failure import Failure, FailureKind
 from schemas.record import JobResult
 from schemas.states import FINAL_STATES, JobState
 from tasks.answers.texts import INVALID
-from tasks.ports import JobView, Ledger
+from tasks.ports import InputLine, JobView, Ledger, Refused, Repeated
 from tasks.results import result_of
-from worker.cli.intake import BadLine
-from worker.cli.notes import Notes
 
 FETCHED = 200
 """Jobs of other batches read at a time."""
@@ -54,15 +52,21 @@ async def write_results(
     file: IO[bytes],
     ledger: Ledger | None,
     batch_id: UUID | None,
-    notes: Notes,
+    lines: Iterable[InputLine] | None = None,
     result: Callable[[JobView], JobResult] = result_of,
 ) -> Tally:
-    """Write all results of a batch as they stand now, the refused lines among them.
+    """Write one result for each line of a batch's input, as they stand now.
 
-    Without a ledger and a batch there are only refused lines. ``result`` makes the result of a job.
+    Args:
+        file: gets a line of JSON for each.
+        ledger: open; None where nothing was submitted, and there are only refused lines.
+        batch_id: the batch; None where each job stands in another one.
+        lines: those that are no jobs of the batch, by position; None: as the ledger has them.
+        result: makes the result of a job.
     """
     tally = Tally()
-    async for line in _merged(ledger, batch_id, notes, result):
+    others = _stored(ledger, batch_id) if lines is None else _listed(lines)
+    async for line in _merged(ledger, batch_id, others, result):
         file.write(line.content + b"\n")
         tally.lines += 1
         tally.states[line.state] += 1
@@ -71,37 +75,60 @@ async def write_results(
     return tally
 
 
+async def _stored(ledger: Ledger | None, batch_id: UUID | None) -> AsyncIterator[InputLine]:
+    if ledger is not None and batch_id is not None:
+        async for line in ledger.input_lines(batch_id):
+            yield line
+
+
+async def _listed(lines: Iterable[InputLine]) -> AsyncIterator[InputLine]:
+    for line in lines:
+        yield line
+
+
 async def _merged(
-    ledger: Ledger | None, batch_id: UUID | None, notes: Notes, result: Callable[[JobView], JobResult]
+    ledger: Ledger | None,
+    batch_id: UUID | None,
+    others: AsyncIterator[InputLine],
+    result: Callable[[JobView], JobResult],
 ) -> AsyncIterator[_Line]:
-    """By position: what the batch holds, and what it does not."""
-    others = _others(ledger, batch_id, notes, result)
-    other = await anext(others, None)
+    """By position: the jobs of the batch, and the other lines of its input."""
+    rendered = _rendered(ledger, batch_id, others, result)
+    other = await anext(rendered, None)
     if ledger is not None and batch_id is not None:
         async for view in ledger.batch_views(batch_id):
             while other is not None and other.position < view.position:
                 yield other
-                other = await anext(others, None)
+                other = await anext(rendered, None)
             yield _of_job(view, view.position, result)
     while other is not None:
         yield other
-        other = await anext(others, None)
+        other = await anext(rendered, None)
 
 
-async def _others(
-    ledger: Ledger | None, batch_id: UUID | None, notes: Notes, result: Callable[[JobView], JobResult]
+async def _rendered(
+    ledger: Ledger | None,
+    batch_id: UUID | None,
+    others: AsyncIterator[InputLine],
+    result: Callable[[JobView], JobResult],
 ) -> AsyncIterator[_Line]:
-    bad = {line.position: line for line in notes.bad}
-    positions = sorted([*bad, *notes.elsewhere])
-    for at in range(0, len(positions), FETCHED):
-        chunk = positions[at : at + FETCHED]
-        ids = [notes.elsewhere[position] for position in chunk if position in notes.elsewhere]
+    page: list[InputLine] = []
+    while True:
+        other = await anext(others, None)
+        if other is not None:
+            page.append(other)
+            if len(page) < FETCHED:
+                continue
+        ids = [line.job_id for line in page if isinstance(line, Repeated)]
         views = {view.job_id: view for view in await ledger.views(ids)} if ledger is not None and ids else {}
-        for position in chunk:
-            if position in bad:
-                yield _of_bad(bad[position], batch_id)
-            elif (view := views.get(notes.elsewhere[position])) is not None:
-                yield _of_job(view, position, result)
+        for line in page:
+            if isinstance(line, Refused):
+                yield _of_refused(line, batch_id)
+            elif (view := views.get(line.job_id)) is not None:
+                yield _of_job(view, line.position, result)
+        if other is None:
+            return
+        page = []
 
 
 def _of_job(view: JobView, position: int, made: Callable[[JobView], JobResult]) -> _Line:
@@ -113,18 +140,18 @@ def _of_job(view: JobView, position: int, made: Callable[[JobView], JobResult]) 
     return _Line(position, view.state.value, view.held_reason, result.model_dump_json().encode())
 
 
-def _of_bad(bad: BadLine, batch_id: UUID | None) -> _Line:
+def _of_refused(line: Refused, batch_id: UUID | None) -> _Line:
     """A refused line in the form of a result; it has no job, so no job id."""
     result = JobResult(
         job_id=_NO_ID,
-        custom_id=bad.custom_id,
-        position=bad.position,
+        custom_id=line.custom_id,
+        position=line.position,
         batch_id=batch_id or _NO_ID,
         state=JobState.FAILED,
         response=INVALID,
-        reasoning=str(bad),
-        failure=Failure(kind=FailureKind.INVALID_REQUEST, message=str(bad)),
+        reasoning=str(line),
+        failure=Failure(kind=FailureKind.INVALID_REQUEST, message=str(line)),
     ).model_dump(mode="json")
     result["job_id"] = None
     result["batch_id"] = str(batch_id) if batch_id else None
-    return _Line(bad.position, JobState.FAILED.value, None, orjson.dumps(result))
+    return _Line(line.position, JobState.FAILED.value, None, orjson.dumps(result))

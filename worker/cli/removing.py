@@ -1,4 +1,4 @@
-"""Removes content wherever Nightdesk put it: the ledger, Redis, the notes and the spool of this home."""
+"""Removes content wherever Nightdesk put it: the ledger, Redis and the spool of this home."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -8,7 +8,6 @@ from uuid import UUID
 from tasks.errors import BrokerUnavailable
 from worker.cli.actor import actor
 from worker.cli.messages import warn
-from worker.cli.notes import drop_notes
 from worker.cli.paging import Paging
 from worker.cli.session import Session
 from worker.ledger.erasing import Deleted, Kept, Sealed
@@ -49,10 +48,7 @@ class Removal:
 
     async def seal(self, batch_id: UUID) -> None:
         """Remove what a batch says of itself, once none of its jobs says anything."""
-        sealed = await self.ledger.seal(batch_id)
-        self.sealed += sealed is Sealed.NOW
-        if sealed is not Sealed.NOT:
-            drop_notes(self.desk.state, batch_id)
+        self.sealed += await self.ledger.seal(batch_id) is Sealed.NOW
 
     async def _forget(self, runs: dict[UUID, int]) -> None:
         if self.redis_missed or not runs:

@@ -1,7 +1,7 @@
 """Takes a batch from its files to its results: submit, wait, write, with workers for as long as that lasts."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Any
@@ -10,12 +10,11 @@ from uuid import UUID
 from schemas.batch import BatchStatus
 from schemas.states import HeldReason
 from tasks.errors import ServiceUnavailable
-from tasks.ports import Ledger
+from tasks.ports import InputLine, Ledger, Refused, Repeated
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
 from worker.cli.interrupts import run_interruptible
 from worker.cli.lines import Tally, write_results
 from worker.cli.messages import tell, warn
-from worker.cli.notes import Notes, load_notes
 from worker.cli.outfile import check_output, is_replaced, writing
 from worker.cli.progress import Silent, progress
 from worker.cli.session import Session, session
@@ -55,7 +54,8 @@ class Report:
     batch_id: UUID | None
     status: BatchStatus | None
     tally: Tally
-    notes: Notes
+    lines: Sequence[InputLine]
+    """Those that are no jobs of the batch."""
     seconds: float
     lanes: tuple[LaneNotice, ...] = ()
     """Those without calls at the end, while jobs are held for it."""
@@ -63,9 +63,14 @@ class Report:
     @property
     def exit_code(self) -> int:
         """See ``exits``."""
-        if self.batch_id is None and not self.notes.elsewhere:
+        if self.batch_id is None and not any(isinstance(line, Repeated) for line in self.lines):
             return BAD_INPUT
         return OK if self.tally.all_well else INCOMPLETE
+
+    @property
+    def refused(self) -> list[Refused]:
+        """The lines that are no valid jobs."""
+        return [line for line in self.lines if isinstance(line, Refused)]
 
 
 @dataclass(slots=True)
@@ -123,11 +128,11 @@ def run_batch(settings: Settings, order: Order) -> Report:
 
 
 def _nothing_valid(order: Order, submission: Submission, began: float) -> Report:
-    notes = Notes(tuple(submission.intake.bad))
+    lines = submission.intake.bad
     with writing(order.output) as file:
-        tally = run_interruptible(write_results(file, None, None, notes))
+        tally = run_interruptible(write_results(file, None, None, lines))
     warn(f"none of {tally.lines} lines holds a valid job; nothing was submitted")
-    return Report(None, None, tally, notes, time.monotonic() - began)
+    return Report(None, None, tally, lines, time.monotonic() - began)
 
 
 async def _run(desk: Session, course: _Course, told: Silent, began: float) -> Report:
@@ -138,29 +143,30 @@ async def _run(desk: Session, course: _Course, told: Silent, began: float) -> Re
             if order.with_workers:
                 # They take a second to start; meanwhile the jobs are submitted.
                 watch.staff()
-            notes = await _submit(desk, ledger, course, told)
+            lines = await _submit(desk, ledger, course, told)
         else:
             assert course.batch_id is not None
-            notes = load_notes(desk.state, course.batch_id)
+            lines = await patiently(desk, told, partial(_input_lines, ledger, course.batch_id))
             found = await patiently(desk, told, partial(ledger.batch_status, course.batch_id))
             if order.with_workers and found.final < found.jobs:
                 watch.staff()
         batch_id = course.batch_id
         watch.lanes = LaneWatch(ledger.lane_notices, told.note)
         status: BatchStatus | None = None
+        elsewhere = [line.job_id for line in lines if isinstance(line, Repeated)]
         if batch_id is None:
-            await wait_for_jobs(ledger, notes.elsewhere.values(), watch, told)
+            await wait_for_jobs(ledger, elsewhere, watch, told)
         else:
-            status = await wait_until_final(ledger, batch_id, notes.elsewhere.values(), watch, told)
+            status = await wait_until_final(ledger, batch_id, elsewhere, watch, told)
         lanes = []
         if status is not None and HeldReason.LANE_PAUSED in status.held:
             lanes = await patiently(desk, told, ledger.lane_notices)
         tally = await _write(
-            desk, told, order.output, partial(write_results, ledger=ledger, batch_id=batch_id, notes=notes)
+            desk, told, order.output, partial(write_results, ledger=ledger, batch_id=batch_id, lines=lines)
         )
         if order.afterwards is not None and batch_id is not None:
             await order.afterwards(ledger, batch_id)
-    return Report(batch_id, status, tally, notes, time.monotonic() - began, tuple(lanes))
+    return Report(batch_id, status, tally, lines, time.monotonic() - began, tuple(lanes))
 
 
 async def _write(desk: Session, told: Silent, output: str, results: Callable[[IO[bytes]], Awaitable[Tally]]) -> Tally:
@@ -173,11 +179,15 @@ async def _write(desk: Session, told: Silent, output: str, results: Callable[[IO
     return await (patiently(desk, told, write) if is_replaced(output) else write())
 
 
-async def _submit(desk: Session, ledger: Ledger, course: _Course, told: Silent) -> Notes:
+async def _submit(desk: Session, ledger: Ledger, course: _Course, told: Silent) -> list[InputLine]:
     assert course.submission is not None
-    accepted = await course.submission.write(ledger, desk.state, told.submitting)
+    accepted = await course.submission.write(ledger, told.submitting)
     course.batch_id = accepted.batch_id
     if not course.order.quiet:
         tell(accepted.said)
     await course.submission.hint(desk.settings, desk.where)
-    return accepted.notes
+    return accepted.input_lines
+
+
+async def _input_lines(ledger: Ledger, batch_id: UUID) -> list[InputLine]:
+    return [line async for line in ledger.input_lines(batch_id)]

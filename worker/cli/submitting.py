@@ -8,15 +8,13 @@ from uuid import UUID
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, InputError, JobsRefused
-from tasks.ports import Ledger, NewBatch, NewJob, Receipt
+from tasks.ports import InputLine, Ledger, NewBatch, NewJob, Receipt, Refused, Repeated
 from tasks.submit import chunked, new_batch
-from worker.cli.intake import SMALL, BadLine, Intake, check_files
+from worker.cli.intake import SMALL, Intake, check_files
 from worker.cli.messages import warn
-from worker.cli.notes import Notes
 from worker.process.notifier import ring
 from worker.providers.catalog import Installation
 from worker.settings import Settings
-from worker.supervise.state_directory import StateDirectory
 from worker.wiring import Endpoints, embedded
 
 CHUNK = 500
@@ -34,7 +32,10 @@ class Accepted:
     """None: no batch was written, because no job was new, or none was accepted."""
     created: bool
     jobs: int
-    notes: Notes
+    refused: tuple[Refused, ...]
+    """The lines that are no valid jobs, by position."""
+    repeated: tuple[Repeated, ...] = ()
+    """The lines whose jobs other batches hold."""
     submitted_at: datetime | None = None
     """When the batch was submitted first, where its key was known."""
     holders: Mapping[UUID, int] = field(default_factory=dict)
@@ -50,16 +51,21 @@ class Accepted:
             said = f"batch {self.batch_id} was submitted before, at {at}: {jobs}, nothing new"
         elif self.created:
             said = f"batch {self.batch_id}: {jobs} submitted"
-            if self.notes.elsewhere:
-                said += f"; {len(self.notes.elsewhere):,} of them known from before by their idempotency key"
+            if self.repeated:
+                said += f"; {len(self.repeated):,} of them known from before by their idempotency key"
                 said += f", in {held}" if held else ""
         elif self.jobs:
             said = f"nothing new: {jobs} known from before by their idempotency key, in {held}; no batch was made"
         else:
             said = "nothing was submitted"
-        if self.notes.bad:
-            said += f"; {len(self.notes.bad):,} lines were not valid"
+        if self.refused:
+            said += f"; {len(self.refused):,} lines were not valid"
         return said
+
+    @property
+    def input_lines(self) -> list[InputLine]:
+        """The lines of the input that are no jobs of the batch, by position."""
+        return sorted((*self.refused, *self.repeated), key=lambda line: line.position)
 
 
 class Submission:
@@ -96,19 +102,18 @@ class Submission:
         """Whether no line holds a valid job."""
         return self._first is None
 
-    def _tell(self, bad: BadLine) -> None:
+    def _tell(self, bad: Refused) -> None:
         count = len(self.intake.bad)
         if count <= MOST_TOLD:
             warn(str(bad))
         elif count == MOST_TOLD + 1:
             warn("more lines are not valid; they are no longer told one by one")
 
-    async def write(self, ledger: Ledger, state: StateDirectory, progress: Callable[[int], None]) -> Accepted:
-        """Write the batch with all lines that can be accepted (with ``strict`` all or none), and the notes beside it.
+    async def write(self, ledger: Ledger, progress: Callable[[int], None]) -> Accepted:
+        """Write the batch with all lines that can be accepted (with ``strict`` all or none).
 
         Args:
             ledger: where to.
-            state: where the notes go.
             progress: told how many jobs have been read, chunk by chunk.
         """
         assert self._first is not None
@@ -119,32 +124,29 @@ class Submission:
 
         strict = self.intake.strict
         try:
-            receipt = await ledger.submit(self.batch, map(counted, chain([self._first], self._chunks)), strict=strict)
+            receipt = await ledger.submit(
+                self.batch, map(counted, chain([self._first], self._chunks)), strict=strict, refused=self.intake.bad
+            )
         except JobsRefused as error:
             self.intake.refuse(error.refused)
             if strict:
                 raise InputError(
                     f"{len(error.refused)} of {self.intake.lines} lines can't be accepted; nothing was submitted (--strict)"
                 ) from error
-            return Accepted(None, created=False, jobs=0, notes=Notes(tuple(self.intake.bad)))
+            return Accepted(None, created=False, jobs=0, refused=tuple(self.intake.bad))
         for warning, count in self.intake.warnings.items():
             warn(f"{warning} ({count} {'job' if count == 1 else 'jobs'})")
-        elsewhere = self._elsewhere(receipt)
         self.intake.refuse(receipt.refused)
-        notes = Notes(tuple(sorted(self.intake.bad, key=lambda bad: bad.position)), elsewhere)
-        batch_id = None if receipt.nothing_new else receipt.batch_id
-        if batch_id is not None:
-            notes.save(state, batch_id)
         self.receipt = receipt
-        return Accepted(batch_id, receipt.created, len(receipt.job_ids), notes, receipt.submitted_at, receipt.holders)
-
-    def _elsewhere(self, receipt: Receipt) -> dict[int, UUID]:
-        """Position and id of the jobs that are not rows of this batch."""
-        if not receipt.elsewhere:
-            return {}
-        bad = {line.position for line in self.intake.bad}
-        found = receipt.ids_by_position(position for position in range(self.intake.lines) if position not in bad)
-        return {position: found[position] for position in receipt.elsewhere}
+        return Accepted(
+            None if receipt.nothing_new else receipt.batch_id,
+            receipt.created,
+            len(receipt.job_ids),
+            tuple(sorted(self.intake.bad, key=lambda line: line.position)),
+            tuple(Repeated(position, job_id) for position, job_id in receipt.elsewhere.items()),
+            receipt.submitted_at,
+            receipt.holders,
+        )
 
     async def hint(self, settings: Settings, where: Endpoints) -> None:
         """Wake the workers for a small submission; without Redis they find it by themselves a little later."""

@@ -64,10 +64,8 @@ def told(report: "Report", output: str) -> list[str]:
         lines += held
         if held:
             lines.append(f"then go on with: nightdesk run --resume {status.batch_id} -o {output}")
-    if report.notes.bad:
-        lines.append(
-            f"{len(report.notes.bad)} of {report.tally.lines} lines were not valid; they stand in the output as failed"
-        )
+    if refused := report.refused:
+        lines.append(f"{len(refused)} of {report.tally.lines} lines were not valid; they stand in the output as failed")
     lines.append(f"{report.tally.lines} results written to {'standard output' if output == '-' else output}")
     return lines
 
@@ -80,7 +78,7 @@ def _document(report: "Report", output: str) -> dict[str, Any]:
         "lines": report.tally.lines,
         "states": dict(report.tally.states),
         "invalid_lines": [
-            {"position": bad.position, "where": bad.place, "message": bad.message} for bad in report.notes.bad
+            {"position": line.position, "where": line.place, "message": line.message} for line in report.refused
         ],
         "status": status_document(report.status, report.lanes) if report.status else None,
         "seconds": round(report.seconds, 3),

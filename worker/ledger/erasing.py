@@ -97,6 +97,8 @@ WITH sealed AS (
     WHERE b.id = %(batch_id)s AND b.erased_at IS NULL
       AND NOT EXISTS (SELECT FROM job j WHERE j.batch_id = b.id AND j.erased_at IS NULL)
     RETURNING b.id
+), lines AS (
+    DELETE FROM input_line l USING sealed s WHERE l.batch_id = s.id
 )
 SELECT EXISTS (SELECT FROM sealed) AS now,
        EXISTS (SELECT FROM batch WHERE id = %(batch_id)s AND erased_at IS NOT NULL) AS before
@@ -198,7 +200,7 @@ class Erasing:
         return deleted
 
     async def seal(self, batch_id: UUID) -> Sealed:
-        """Remove key, name and defaults of a batch none of whose jobs has content left."""
+        """Remove key, name, defaults and refused lines of a batch none of whose jobs has content left."""
         (row,) = await self._db.rows(_SEAL, {"batch_id": batch_id})
         return Sealed.NOW if row.now else Sealed.BEFORE if row.before else Sealed.NOT
 

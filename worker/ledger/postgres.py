@@ -12,6 +12,7 @@ from worker.ledger.erasing import Erasing
 from worker.ledger.fairness import shares_document
 from worker.ledger.finals import Finals
 from worker.ledger.health import Health
+from worker.ledger.input_lines import InputLines
 from worker.ledger.invariants import Invariants
 from worker.ledger.leading import Leading
 from worker.ledger.leasing import Leasing
@@ -43,6 +44,7 @@ class PostgresLedger(
     Erasing,
     Presence,
     Reading,
+    InputLines,
     Locating,
     Health,
     Invariants,

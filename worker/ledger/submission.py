@@ -12,9 +12,10 @@ from psycopg import AsyncConnection
 
 from schemas.states import JobState
 from tasks.errors import IdempotencyConflict, JobsRefused, QueueFull
-from tasks.ports import NewBatch, NewJob, Receipt
+from tasks.ports import NewBatch, NewJob, Receipt, Refused, Repeated
 from tasks.submission.conflicts import Holder, Present, Sorted, sort
 from worker.ledger.database import CONFLICT_TRIES, Database
+from worker.ledger.input_lines import write_input_lines
 
 _INSERT_BATCH = """
 INSERT INTO batch (id, key, name, tenant, not_before, deadline, max_cost_usd, defaults)
@@ -88,11 +89,21 @@ class Submission:
 
     _db: Database
 
-    async def submit(self, batch: NewBatch, chunks: Iterable[Sequence[NewJob]], *, strict: bool = False) -> Receipt:
+    async def submit(
+        self,
+        batch: NewBatch,
+        chunks: Iterable[Sequence[NewJob]],
+        *,
+        strict: bool = False,
+        refused: Iterable[Refused] = (),
+    ) -> Receipt:
         """See ``tasks.ports.Ledger.submit``. ``chunks`` is read once, chunk by chunk, inside the transaction."""
         async with self._db.connection() as connection, connection.transaction() as transaction:
             receipt = await _write(connection, batch, chunks, strict=strict)
-            if receipt.nothing_new:
+            if receipt.created:
+                repeated = (Repeated(position, job_id) for position, job_id in receipt.elsewhere.items())
+                await write_input_lines(connection, batch.id, chain(refused, receipt.refused, repeated))
+            elif receipt.nothing_new:
                 # The batch would be empty.
                 raise psycopg.Rollback(transaction)
         return receipt
@@ -125,7 +136,7 @@ async def _write(
         created=created,
         job_ids=tuple(all_jobs.ids),
         existing=frozenset(all_jobs.existing),
-        elsewhere=frozenset(all_jobs.existing),
+        elsewhere=all_jobs.existing,
         available=tuple(available),
         refused=tuple(all_jobs.refused),
         holders=dict(all_jobs.holders),
@@ -239,7 +250,7 @@ async def _known_batch(
             if job.position not in refused
         ),
         existing=frozenset(job.position for job in jobs if job.position not in refused),
-        elsewhere=frozenset(others.existing),
+        elsewhere=others.existing,
         refused=tuple(others.refused),
         submitted_at=rows[0].created_at,
         holders=dict(others.holders),

@@ -96,6 +96,21 @@ batch = Table(
     postgresql_with=_BATCH,
 )
 
+# What was handed in with a batch and is no job of it. It may quote what stood there, and goes when the batch is erased.
+input_line = Table(
+    "input_line",
+    metadata,
+    Column("batch_id", Uuid, ForeignKey("batch.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    # Known from before; null: refused. The job may be pruned by now, so no foreign key.
+    Column("job_id", Uuid),
+    Column("place", Text),
+    Column("field", Text),
+    Column("message", Text),
+    Column("custom_id", Text),
+    CheckConstraint("(job_id IS NULL) = (message IS NOT NULL)", name="refused_or_repeated"),
+)
+
 job = Table(
     "job",
     metadata,

@@ -1,6 +1,6 @@
-"""Lays out the state directory of a home: logs, worker records, submission records, and the locks of its users.
+"""Lays out the state directory of a home: logs, worker records, and the locks of its users.
 
-Under ``NIGHTDESK_HOME``: ``logs/`` and ``workers/`` (one log and one record a worker), ``submissions/``, ``use.lock``,
+Under ``NIGHTDESK_HOME``: ``logs/`` and ``workers/`` (one log and one record a worker), ``use.lock``,
 ``ends-with-last-user``, and ``local/``, which belongs to the embedded servers.
 """
 
@@ -39,11 +39,6 @@ class StateDirectory:
         return self.root / "workers"
 
     @property
-    def submissions(self) -> Path:
-        """Facts of a submission that the ledger does not store."""
-        return self.root / "submissions"
-
-    @property
     def has_servers(self) -> bool:
         """True if embedded servers were ever started here."""
         return (self.root / "local").is_dir()
@@ -52,7 +47,7 @@ class StateDirectory:
         """Makes the missing directories; raises ``ConfigurationError`` when home can't be written to."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            for directory in (self.logs, self.workers, self.submissions):
+            for directory in (self.logs, self.workers):
                 make_directory(directory, MODE)
         except OSError as error:
             raise ConfigurationError(

@@ -15,9 +15,9 @@ import pytest
 from schemas.job import MAX_LINE_BYTES, MAX_REQUEST_BYTES, JobRequest, SourceContext
 from schemas.states import Step
 from tasks.errors import InputError
-from tasks.ports import NewBatch
+from tasks.ports import NewBatch, Refused
 from tasks.submission.canonical import canonical
-from worker.cli.intake import SMALL, BadLine, Intake, check_files
+from worker.cli.intake import SMALL, Intake, check_files
 
 
 def intake(*files: Path | str, strict: bool = False, **batch: Any) -> Intake:
@@ -34,7 +34,7 @@ def written(path: Path, *lines: str, encoding: str = "utf-8", end: str = "\n") -
     return path
 
 
-def refused(taken: Intake) -> list[BadLine]:
+def refused(taken: Intake) -> list[Refused]:
     list(taken.jobs())
     return taken.bad
 

@@ -14,18 +14,15 @@ from schemas.generation import CitationStyle, OutputFormat
 from schemas.record import JobResult
 from tasks.answers.texts import INVALID
 from tasks.errors import InputError
-from tasks.ports import NewBatch, NewJob
+from tasks.ports import NewBatch, NewJob, Refused
 from tasks.results import result_of
 from tasks.submit import new_job, parse_request
 from tests.unit.tasks.test_restyle import SEGMENTS, view
 from worker.cli.exits import OutputFailed
-from worker.cli.intake import BadLine
 from worker.cli.lines import Tally, write_results
-from worker.cli.notes import Notes, load_notes
 from worker.cli.outfile import check_output, writing
 from worker.cli.styling import Styling
 from worker.ledger.memory import MemoryLedger
-from worker.supervise.state_directory import StateDirectory
 
 
 def new(position: int, **fields: Any) -> NewJob:
@@ -37,9 +34,9 @@ def batch() -> NewBatch:
     return NewBatch(id=uuid4(), tenant="default")
 
 
-def results(ledger: MemoryLedger, batch_id: UUID, notes: Notes) -> tuple[list[dict[str, Any]], Tally]:
+def results(ledger: MemoryLedger, batch_id: UUID) -> tuple[list[dict[str, Any]], Tally]:
     file = io.BytesIO()
-    tally = asyncio.run(write_results(file, ledger, batch_id, notes))
+    tally = asyncio.run(write_results(file, ledger, batch_id))
     return [orjson.loads(line) for line in file.getvalue().splitlines()], tally
 
 
@@ -48,10 +45,11 @@ def test_refused_lines_and_jobs_of_other_batches_stand_at_their_place() -> None:
     old = new(5, idempotency_key="once")
     asyncio.run(ledger.submit(batch(), [[old]]))
     given = batch()
-    receipt = asyncio.run(ledger.submit(given, [[new(1), new(3, idempotency_key="once", query="Question 5?"), new(4)]]))
-    bad = tuple(BadLine(position, f"in, line {position + 1}", "not valid", f"c{position}") for position in (0, 2, 5))
+    bad = [Refused(n, "not valid", custom_id=f"c{n}", place=f"in, line {n + 1}") for n in (0, 2, 5)]
+    jobs = [new(1), new(3, idempotency_key="once", query="Question 5?"), new(4)]
+    asyncio.run(ledger.submit(given, [jobs], refused=bad))
 
-    lines, tally = results(ledger, given.id, Notes(bad, {3: receipt.job_ids[1]}))
+    lines, tally = results(ledger, given.id)
 
     assert [line["position"] for line in lines] == [0, 1, 2, 3, 4, 5]
     assert [line["state"] for line in lines] == ["failed", "available", "failed", "available", "available", "failed"]
@@ -62,8 +60,9 @@ def test_refused_lines_and_jobs_of_other_batches_stand_at_their_place() -> None:
 
 def test_a_refused_line_has_every_field_of_a_result() -> None:
     ledger, given = MemoryLedger(), batch()
-    asyncio.run(ledger.submit(given, [[new(1)]]))
-    lines, _ = results(ledger, given.id, Notes((BadLine(0, "in, line 1", "config.mode: no", "mine"),)))
+    bad = Refused(0, "config.mode: no", "config.mode", "mine", "in, line 1")
+    asyncio.run(ledger.submit(given, [[new(1)]], refused=[bad]))
+    lines, _ = results(ledger, given.id)
     assert lines[0].keys() == lines[1].keys() == JobResult.model_fields.keys()
     assert (lines[0]["job_id"], lines[0]["custom_id"], lines[0]["batch_id"]) == (None, "mine", str(given.id))
     assert lines[0]["failure"]["kind"] == "invalid_request"
@@ -135,24 +134,6 @@ def test_what_can_not_be_written_is_seen_before_the_work(tmp_path: Path) -> None
 def test_a_full_disk_is_told_as_such() -> None:
     with pytest.raises(OutputFailed, match="No space left"):
         write(Path("/dev/full"), b"something")
-
-
-def test_notes_are_kept_when_there_are_any(tmp_path: Path) -> None:
-    state = StateDirectory(tmp_path / "home")
-    state.create()
-    one, two = uuid4(), uuid4()
-    Notes().save(state, one)
-    assert list(state.submissions.iterdir()) == []
-    assert load_notes(state, one) == Notes()
-    notes = Notes((BadLine(3, "in, line 4", "no", None),), {7: uuid4()})
-    notes.save(state, two)
-    assert load_notes(state, two) == notes
-
-
-def test_notes_that_can_not_be_kept_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "home").write_text("a file where the home should be")
-    Notes((BadLine(0, "in, line 1", "no"),)).save(StateDirectory(tmp_path / "home"), uuid4())
-    assert "later 'results' of this batch leave out" in capsys.readouterr().err
 
 
 def test_results_are_rendered_anew_only_when_something_is_asked_for() -> None:

@@ -12,7 +12,6 @@ from worker.cli.lines import write_results
 from worker.cli.submitting import Accepted, Submission
 from worker.ledger.memory import MemoryLedger
 from worker.settings import Settings
-from worker.supervise.state_directory import StateDirectory
 
 
 class Door:
@@ -29,12 +28,12 @@ class Door:
         # A blank line before each, so that line and position are never the same number.
         path.write_text("".join(f"\n{json.dumps(job)}\n" for job in jobs))
         submission = Submission([str(path)], said, Settings(provider="extractive"), strict=strict)
-        return asyncio.run(submission.write(self.ledger, StateDirectory(self.folder / "home"), lambda _: None))
+        return asyncio.run(submission.write(self.ledger, lambda _: None))
 
     def output(self, accepted: Accepted) -> list[dict[str, Any]]:
         path = self.folder / "out.jsonl"
         with path.open("wb") as file:
-            asyncio.run(write_results(file, self.ledger, accepted.batch_id, accepted.notes))
+            asyncio.run(write_results(file, self.ledger, accepted.batch_id, accepted.input_lines))
         return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -51,10 +50,10 @@ def test_one_line_in_conflict_is_named_and_the_others_are_taken(door: Door, caps
     first = door.hand_in(keyed(7))
     accepted = door.hand_in(*(keyed(n, "changed" if n == 7 else None) for n in range(10)))
 
-    assert (accepted.created, accepted.jobs, len(accepted.notes.bad)) == (True, 9, 1)
-    (bad,) = accepted.notes.bad
+    assert (accepted.created, accepted.jobs, len(accepted.refused)) == (True, 9, 1)
+    (bad,) = accepted.refused
     assert (bad.position, bad.custom_id) == (7, "c7")
-    assert bad.place.endswith("2.jsonl, line 16")
+    assert str(bad.place).endswith("2.jsonl, line 16")
     told = f"line 16: idempotency_key: '7' was used before for job {next(iter(door.ledger._jobs))}"
     assert told in capsys.readouterr().err
     assert accepted.said.endswith("9 jobs submitted; 1 lines were not valid")
@@ -101,12 +100,12 @@ def test_a_batch_handed_in_again_still_knows_the_lines_that_other_batches_hold(d
     door.hand_in(keyed(5))
     first = door.hand_in(keyed(4), keyed(5), keyed(6), key="night")
     again = door.hand_in(keyed(4), keyed(5), keyed(6), key="night")
-    assert first.notes.elsewhere == again.notes.elsewhere
+    assert first.repeated == again.repeated != ()
     assert [line["query"] for line in door.output(again)] == ["Question 4?", "Question 5?", "Question 6?"]
 
 
 def test_where_every_line_is_in_conflict_nothing_is_submitted(door: Door) -> None:
     door.hand_in(keyed(0))
     refused = door.hand_in(keyed(0, "changed"))
-    assert (refused.batch_id, refused.jobs, len(refused.notes.bad)) == (None, 0, 1)
+    assert (refused.batch_id, refused.jobs, len(refused.refused)) == (None, 0, 1)
     assert refused.said == "nothing was submitted; 1 lines were not valid"

@@ -19,7 +19,6 @@ from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.interrupts import run_interruptible
 from worker.cli.lines import Tally, write_results
 from worker.cli.messages import tell, warn
-from worker.cli.notes import load_notes
 from worker.cli.old_results import old_results
 from worker.cli.outfile import check_output, writing
 from worker.cli.paging import Paging, paging
@@ -101,7 +100,7 @@ async def _recheck(
         tally = Tally()
         if output is not None:
             with writing(output) as file:
-                tally = await write_results(file, ledger, batch_id, load_notes(desk.state, batch_id))
+                tally = await write_results(file, ledger, batch_id)
     return Comparison([(before[job_id], after[job_id]) for job_id in again]), tally
 
 

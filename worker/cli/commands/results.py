@@ -6,13 +6,13 @@ from uuid import UUID
 import orjson
 import typer
 
+from tasks.ports import Repeated
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.interrupts import run_interruptible
 from worker.cli.judged import judged_rows
 from worker.cli.lines import Tally, write_results
 from worker.cli.messages import tell
-from worker.cli.notes import load_notes
 from worker.cli.outfile import check_output, writing
 from worker.cli.progress import Silent, progress
 from worker.cli.session import Session, session
@@ -59,14 +59,14 @@ def command(
 
 
 async def _write(desk: Session, batch_id: UUID, output: str, told: Silent, styling: Styling, *, wait: bool) -> Tally:
-    notes = load_notes(desk.state, batch_id)
     async with desk.ledger() as ledger:
         if wait:
-            await wait_until_final(ledger, batch_id, notes.elsewhere.values(), Watch(desk, told.note), told)
+            elsewhere = [line.job_id async for line in ledger.input_lines(batch_id) if isinstance(line, Repeated)]
+            await wait_until_final(ledger, batch_id, elsewhere, Watch(desk, told.note), told)
         else:
             await ledger.batch_status(batch_id)
         with writing(output) as file:
-            return await write_results(file, ledger, batch_id, notes, styling.result)
+            return await write_results(file, ledger, batch_id, result=styling.result)
 
 
 async def _write_judged(desk: Session, batch_id: UUID, output: str) -> int:

@@ -43,12 +43,12 @@ def command(
             tell("no worker runs: 'nightdesk up' starts them")
     if not accepted.jobs:
         return BAD_INPUT
-    return INCOMPLETE if accepted.notes.bad else OK
+    return INCOMPLETE if accepted.refused else OK
 
 
 async def _submit(desk: Session, submission: Submission) -> Accepted:
     async with desk.ledger() as ledger:
-        accepted = await submission.write(ledger, desk.state, lambda _: None)
+        accepted = await submission.write(ledger, lambda _: None)
     await submission.hint(desk.settings, desk.where)
     return accepted
 
@@ -59,9 +59,9 @@ def _json(accepted: Accepted) -> dict[str, object]:
         "created": accepted.created,
         "jobs": accepted.jobs,
         "submitted_at": accepted.submitted_at.isoformat() if accepted.submitted_at else None,
-        "known_before": len(accepted.notes.elsewhere),
+        "known_before": len(accepted.repeated),
         "held_by": {str(batch_id): count for batch_id, count in accepted.holders.items()},
         "invalid_lines": [
-            {"position": bad.position, "where": bad.place, "message": bad.message} for bad in accepted.notes.bad
+            {"position": bad.position, "where": bad.place, "message": bad.message} for bad in accepted.refused
         ],
     }

@@ -9,14 +9,13 @@ import typer
 from schemas.batch import BatchStatus
 from schemas.states import FINAL_STATES, JobState
 from tasks.errors import InputError, NotFound
-from tasks.ports import JobView, Ledger
+from tasks.ports import InputLine, JobView, Ledger, Refused, Repeated
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.following import follow
 from worker.cli.interrupts import run_interruptible
 from worker.cli.listening import listening
 from worker.cli.messages import tell
-from worker.cli.notes import Notes, load_notes
 from worker.cli.output import write_json
 from worker.cli.progress import Silent, counts_of, progress
 from worker.cli.session import Session, session
@@ -48,7 +47,7 @@ def command(
         if not desk.supervisor.running() and not quiet:
             tell("no worker of this home runs; watching what others do on this ledger")
         try:
-            found, notes = run_interruptible(_watch(desk, first_id, name, told, quiet=quiet, text=not as_json))
+            found, lines = run_interruptible(_watch(desk, first_id, name, told, quiet=quiet, text=not as_json))
         except KeyboardInterrupt:
             tell(f"Interrupted; the work goes on. Look again with: nightdesk watch {target}")
             raise
@@ -56,30 +55,32 @@ def command(
         write_json(found.model_dump(mode="json") if isinstance(found, BatchStatus) else _json(found))
     if isinstance(found, JobView):
         return OK if found.state is JobState.COMPLETED else INCOMPLETE
+    refused = sum(isinstance(line, Refused) for line in lines)
     if not quiet:
-        _sum_up(found, notes)
-    return OK if found.jobs == found.states.get(JobState.COMPLETED, 0) and not notes.bad else INCOMPLETE
+        _sum_up(found, refused)
+    return OK if found.jobs == found.states.get(JobState.COMPLETED, 0) and not refused else INCOMPLETE
 
 
 async def _watch(
     desk: Session, first: UUID, name: str, told: Silent, *, quiet: bool, text: bool
-) -> tuple[BatchStatus | JobView, Notes]:
+) -> tuple[BatchStatus | JobView, list[InputLine]]:
     watch = Watch(desk, told.note)
     async with desk.ledger() as ledger:
         job_id = await ledger.locate(first, name) if name else await _job(ledger, first)
         if job_id is None:
-            notes = load_notes(desk.state, first)
-            return await wait_until_final(ledger, first, notes.elsewhere.values(), watch, told), notes
+            lines = [line async for line in ledger.input_lines(first)]
+            elsewhere = [line.job_id for line in lines if isinstance(line, Repeated)]
+            return await wait_until_final(ledger, first, elsewhere, watch, told), lines
         say: Callable[[str], None] = (lambda _: None) if quiet else tell
         (view,) = await ledger.views([job_id])
         if not (text and view.request.config.stream):
-            return await follow(ledger, job_id, watch, told, say), Notes()
+            return await follow(ledger, job_id, watch, told, say), []
         async with listening(desk.where.redis_url, desk.settings.key_prefix, view, say) as voice:
             view = await follow(ledger, job_id, watch, told, say)
             if view.state in FINAL_STATES:
                 voice.over.set()
         voice.finish(view)
-        return view, Notes()
+        return view, []
 
 
 async def _job(ledger: Ledger, given: UUID) -> UUID | None:
@@ -95,12 +96,12 @@ async def _job(ledger: Ledger, given: UUID) -> UUID | None:
     return None
 
 
-def _sum_up(status: BatchStatus, notes: Notes) -> None:
+def _sum_up(status: BatchStatus, refused: int) -> None:
     tell(f"{status.jobs} {'job' if status.jobs == 1 else 'jobs'}: {counts_of(status)}; cost {money(status)}")
     for line in held_lines(status):
         tell(line)
-    if notes.bad:
-        tell(f"{len(notes.bad)} lines of the input were not valid")
+    if refused:
+        tell(f"{refused} lines of the input were not valid")
 
 
 def _json(view: JobView) -> dict[str, object]:

@@ -11,7 +11,7 @@ from schemas.batch import BatchStatus
 from schemas.job import JobRequest
 from schemas.states import JobState
 from tasks.errors import IdempotencyConflict, JobsRefused, NotFound, QueueFull
-from tasks.ports import JobDetail, JobView, Ledger, NewBatch, NewJob, Receipt
+from tasks.ports import InputLine, JobDetail, JobView, Ledger, NewBatch, NewJob, Receipt, Refused, Repeated
 from tasks.submission.conflicts import Holder, Present, sort
 from worker.ledger.memory.reading import batch_status, job_detail, job_view
 from worker.ledger.memory.sharing import MemorySharing
@@ -24,7 +24,14 @@ class MemoryLedger(MemorySharing, MemoryUpkeep, Ledger):
 
     # submission
 
-    async def submit(self, batch: NewBatch, chunks: Iterable[Sequence[NewJob]], *, strict: bool = False) -> Receipt:
+    async def submit(
+        self,
+        batch: NewBatch,
+        chunks: Iterable[Sequence[NewJob]],
+        *,
+        strict: bool = False,
+        refused: Iterable[Refused] = (),
+    ) -> Receipt:
         """Write a batch with the jobs that can be written; everything is looked at before anything is written."""
         jobs = [job for chunk in chunks for job in chunk]
         known = self._known_batch(batch)
@@ -38,6 +45,8 @@ class MemoryLedger(MemorySharing, MemoryUpkeep, Ledger):
         row = BatchRow(new=batch, created_at=self._now(), max_cost_usd=batch.max_cost_usd)
         rows = [self._accepted(row, job, order) for order, job in enumerate(done.fresh, start=len(self._jobs))]
         if created:
+            repeated = (Repeated(position, job_id) for position, job_id in done.existing.items())
+            row.input_lines = sorted((*refused, *done.refused, *repeated), key=lambda line: line.position)
             self._batches[batch.id] = row
         self._jobs.update((job.new.id, job) for job in rows)
         return Receipt(
@@ -45,7 +54,7 @@ class MemoryLedger(MemorySharing, MemoryUpkeep, Ledger):
             created=created,
             job_ids=tuple(done.ids),
             existing=frozenset(done.existing),
-            elsewhere=frozenset(done.existing),
+            elsewhere=done.existing,
             available=tuple(job.new.id for job in rows if job.state is JobState.AVAILABLE),
             refused=tuple(done.refused),
             holders=dict(done.holders),
@@ -83,7 +92,7 @@ class MemoryLedger(MemorySharing, MemoryUpkeep, Ledger):
             created=False,
             job_ids=tuple(rows[job.position].id if job.position in rows else next(old_ids) for job in taken),
             existing=frozenset(job.position for job in taken),
-            elsewhere=frozenset(others.existing),
+            elsewhere=others.existing,
             refused=tuple(others.refused),
             submitted_at=known.created_at,
             holders=dict(others.holders),
@@ -127,6 +136,12 @@ class MemoryLedger(MemorySharing, MemoryUpkeep, Ledger):
         """All jobs of a batch by position."""
         for job in self._of_batch(batch_id):
             yield job_view(job)
+
+    async def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
+        """Entries of a batch that are no jobs of it, by position."""
+        if batch_id in self._batches:
+            for line in self._batches[batch_id].input_lines:
+                yield line
 
     async def batch_status(self, batch_id: UUID) -> BatchStatus:
         """Counts and cost of a batch."""

@@ -14,7 +14,7 @@ from schemas.prompt import Correction
 from schemas.record import GenerationRecord
 from schemas.states import ACTIVE_STATES, FINAL_STATES, TRANSITIONS, HeldReason, JobState, Outcome, Step
 from tasks.errors import NotFound
-from tasks.ports import NewAttempt, NewBatch, NewJob, Purpose, StoredAnswer
+from tasks.ports import InputLine, NewAttempt, NewBatch, NewJob, Purpose, StoredAnswer
 
 OK = "ok"
 UNKNOWN = "unknown"
@@ -49,6 +49,8 @@ class BatchRow:
     cancelled_at: datetime | None = None
     cancelling_by: str | None = None
     """The person who cancels, until the last page is done."""
+    input_lines: list[InputLine] = field(default_factory=list)
+    """What was handed in with it and is no job of it."""
 
 
 @dataclass(slots=True)

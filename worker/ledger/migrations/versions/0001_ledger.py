@@ -60,6 +60,19 @@ CREATE TABLE provider_batch (
 
 CREATE INDEX provider_batch_open ON provider_batch (provider) WHERE ended_at IS NULL;
 
+CREATE TABLE input_line (
+    batch_id UUID NOT NULL,
+    position INTEGER NOT NULL,
+    job_id UUID,
+    place TEXT,
+    field TEXT,
+    message TEXT,
+    custom_id TEXT,
+    CONSTRAINT input_line_pkey PRIMARY KEY (batch_id, position),
+    CONSTRAINT input_line_refused_or_repeated CHECK ((job_id IS NULL) = (message IS NOT NULL)),
+    CONSTRAINT input_line_batch_id_fkey FOREIGN KEY(batch_id) REFERENCES batch (id) ON DELETE CASCADE
+);
+
 CREATE TABLE job (
     id UUID NOT NULL,
     batch_id UUID NOT NULL,
