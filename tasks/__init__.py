@@ -8,10 +8,10 @@ poll       answers the state of jobs by id
 
 The packages hold the parts of a step:
 
-submission   messages over Redis, supplied answers, canonical form and conflicts of requests
+submission   supplied answers, canonical form and conflicts of requests
 scheduling   admits hinted jobs to the event loop; promotes, hints, rescues, publishes; batches small work
 prompting    renders a request into messages: sources, templates, experiments, corrections
-calls        one paid call: attempt, cancellation, retry, fallbacks, shared answers
+calls        one paid call: permit, attempt, call, close; retry, fallbacks, answers from the cache
 answers      turns a completion into an answer: parse, cite, render, restyle
 grounding    gives each claim a verdict with evidence: structure, lexical check, local model, judge
 policy       decides the outcome of a checked answer, redacts it, scores its quality

@@ -52,10 +52,10 @@ class MessageTaken(InputError):
 
     def __init__(self, message_id: str, *, own_id: bool) -> None:
         if own_id:
-            said = f"{message_id} is the message id of another job of the tenant; choose another id for this job"
+            message = f"{message_id} is the message id of another job of the tenant; choose another id for this job"
         else:
-            said = f"{message_id!r} is the message id of another job of the tenant, or its id; choose another"
-        super().__init__(said, field="job_id" if own_id else "message_id")
+            message = f"{message_id!r} is the message id of another job of the tenant, or its id; choose another"
+        super().__init__(message, field="job_id" if own_id else "message_id")
 
 
 class JobsRefused(InputError):
@@ -76,9 +76,9 @@ class QueueFull(InputError):
     """The tenant has as many jobs that are not final as it may (HTTP 429); the same submission may succeed later."""
 
     def __init__(self, tenant: str, cap: int, present: int) -> None:
-        known = f"{present:,}" if present <= cap else f"more than {cap:,}"
+        count = f"{present:,}" if present <= cap else f"more than {cap:,}"
         super().__init__(
-            f"tenant {tenant!r} may have {cap:,} jobs that are not final and has {known} already; these would be more. "
+            f"tenant {tenant!r} may have {cap:,} jobs that are not final and has {count} already; these would be more. "
             "Nothing was accepted: submit fewer at a time, wait until some are final, or raise NIGHTDESK_MAX_QUEUED_JOBS "
             "(or the tenant's in NIGHTDESK_TENANT_LIMITS)"
         )

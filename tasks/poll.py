@@ -1,4 +1,4 @@
-"""Answers what became of jobs, from the ledger."""
+"""Answers the state of jobs by id, from the ledger."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ MOST_IDS = 1_000
 
 
 def job_ids(raw: Sequence[Any]) -> list[UUID]:
-    """Read job ids; raises ``InputError`` naming the one that is not a UUID."""
+    """Reads job ids; raises ``InputError`` naming the one that is not a UUID."""
     if len(raw) > MOST_IDS:
         raise InputError(f"{len(raw)} ids asked for, at most {MOST_IDS} at once", field="job_ids")
     ids = []
@@ -30,11 +30,11 @@ def job_ids(raw: Sequence[Any]) -> list[UUID]:
 
 async def poll(ledger: Ledger, ids: Sequence[UUID]) -> list[JobResult | None]:
     """The jobs' results as they stand now, in the order asked; None for an id that names no job."""
-    found = {view.job_id: view for view in await ledger.views(ids)}
-    return [result_of(found[job_id]) if job_id in found else None for job_id in ids]
+    views = {view.job_id: view for view in await ledger.views(ids)}
+    return [result_of(views[job_id]) if job_id in views else None for job_id in ids]
 
 
 @shared_task(name="nightdesk.poll", ignore_result=False)
 def poll_task(job_ids: Any) -> list[dict[str, Any] | None]:
-    """Answer a producer that reaches only Redis."""
+    """Answers a producer that reaches only Redis."""
     return wired().poll(job_ids if isinstance(job_ids, list) else [job_ids])

@@ -32,7 +32,7 @@ RECORD_STATUS: Mapping[Outcome, RecordStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is known of an answer when its job becomes final; what did not happen is None."""
+    """The parts of a final job's record; the results of steps that did not run are None."""
 
     prompt: Prompt | None = None
     completion: Completion | None = None
@@ -56,20 +56,20 @@ def completed(job: Leased, outcome: Outcome, findings: Findings, timing: TimingM
 
 def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings | None = None) -> FinalJob:
     """The final write of a job that failed."""
-    known = findings or Findings()
-    told = Findings(
-        prompt=known.prompt,
-        completion=known.completion,
+    paid = findings or Findings()
+    final = Findings(
+        prompt=paid.prompt,
+        completion=paid.completion,
         answer=fallback_text(job, "rejected" if failure.kind is FailureKind.MISSING_CITATIONS else "failed"),
         failure=failure,
         quality=Quality(reasoning=failure.message),
     )
-    record = _record(job, RecordStatus.FAILED, told, timing)
+    record = _record(job, RecordStatus.FAILED, final, timing)
     return FinalJob(job.job_id, job.token, job.step, JobState.FAILED, None, record)
 
 
-def _record(job: Leased, status: RecordStatus, found: Findings, timing: TimingMs) -> GenerationRecord:
-    request, prompt, completion, processed = job.request, found.prompt, found.completion, found.processed
+def _record(job: Leased, status: RecordStatus, findings: Findings, timing: TimingMs) -> GenerationRecord:
+    request, prompt, completion, processed = job.request, findings.prompt, findings.completion, findings.processed
     return GenerationRecord(
         job_id=job.job_id,
         run=job.run,
@@ -89,26 +89,26 @@ def _record(job: Leased, status: RecordStatus, found: Findings, timing: TimingMs
         output_raw=completion.text if completion else request.response,
         output_structured=processed.structured if processed else None,
         canonical=processed.canonical if processed else None,
-        answer=found.answer,
+        answer=findings.answer,
         output_format=processed.output_format if processed else _format(request.config.output_format),
         citations=processed.citations if processed else (),
-        grounding=found.grounding,
-        quality=found.quality,
+        grounding=findings.grounding,
+        quality=findings.quality,
         status=status,
-        error_message=found.failure.message if found.failure else None,
-        failure=found.failure,
+        error_message=findings.failure.message if findings.failure else None,
+        failure=findings.failure,
         usage=completion.usage if completion else None,
         timing_ms=timing,
     )
 
 
-def _format(asked: OutputFormat) -> OutputFormat:
+def _format(requested: OutputFormat) -> OutputFormat:
     """The format of a text of ours: ``auto`` is decided by an answer, and there is none."""
-    return OutputFormat.PLAIN if asked is OutputFormat.AUTO else asked
+    return OutputFormat.PLAIN if requested is OutputFormat.AUTO else requested
 
 
 def total_ms(job: Leased, since_lease_s: float, timing: TimingMs) -> TimingMs:
-    """Complete a job's timings: the total by the ledger's clock, and what of it is left for commits and hand-overs.
+    """Completes a job's timings: the total by the ledger's clock, and its remainder for commits and hand-overs.
 
     Args:
         job: as leased; its age is by the ledger's clock.
@@ -116,9 +116,9 @@ def total_ms(job: Leased, since_lease_s: float, timing: TimingMs) -> TimingMs:
         timing: everything measured, with ``persist`` and ``total`` still 0.
     """
     total = job.age_ms + since_lease_s * 1000
-    known = timing.model_dump()
-    known |= {"total": total, "persist": max(0.0, total - sum(known.values()))}
-    return TimingMs(**{name: round(ms, 3) for name, ms in known.items()})
+    parts = timing.model_dump()
+    parts |= {"total": total, "persist": max(0.0, total - sum(parts.values()))}
+    return TimingMs(**{name: round(ms, 3) for name, ms in parts.items()})
 
 
 def view_of_final(job: Leased, final: FinalJob, at: datetime) -> JobView:
@@ -147,10 +147,10 @@ def view_of_final(job: Leased, final: FinalJob, at: datetime) -> JobView:
 
 
 def result_of(view: JobView) -> JobResult:
-    """What a producer gets for a job, whole; final or not."""
+    """The whole result of a job for its producer; final or not."""
     record = view.record
     erased = () if view.erased_at is None else (f"erased on {view.erased_at:%Y-%m-%d %H:%M} UTC",)
-    known = JobResult(
+    result = JobResult(
         job_id=view.job_id,
         custom_id=view.custom_id,
         position=view.position,
@@ -167,12 +167,12 @@ def result_of(view: JobView) -> JobResult:
         metadata=view.request.metadata,
     )
     if record is None:
-        return known
+        return result
     grounding, usage = record.grounding, record.usage
     shared = record.provider_snapshot.shared_from if record.provider_snapshot else None
-    return known.model_copy(
+    return result.model_copy(
         update={
-            "response": record.answer if erased else _shown(view, record.answer),
+            "response": record.answer if erased else _answer_text(view, record.answer),
             "output_format": record.output_format,
             "citations": record.citations,
             "sources_used": tuple(dict.fromkeys(citation.chunk_id for citation in record.citations)),
@@ -197,7 +197,7 @@ def result_of(view: JobView) -> JobResult:
     )
 
 
-def _shown(view: JobView, answer: str) -> str:
+def _answer_text(view: JobView, answer: str) -> str:
     """The answer, or in place of an empty one a text that says how the job ended."""
     if answer.strip() or view.state not in FINAL_STATES:
         return answer

@@ -1,11 +1,13 @@
-"""Validates requests at the door and writes them to the ledger; ids are returned only after the commit."""
+"""Validates requests and writes them to the ledger; ids are returned only after the commit."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 from uuid import UUID
 
+import orjson
 from celery import Task, shared_task
 from celery.exceptions import Reject
 from pydantic import BaseModel, ValidationError
@@ -19,27 +21,31 @@ from tasks.answers.objects import check_schema
 from tasks.errors import InputError, JobsRefused, LedgerError, MessageTaken, ServiceUnavailable, Unstorable
 from tasks.ports import Catalog, Everything, Ledger, NewBatch, NewJob, Receipt, Refused, wired
 from tasks.prompting.templates import load
-from tasks.submission.canonical import canonical
-from tasks.submission.conflicts import own_id_key
-from tasks.submission.message import read_message, refusal
+from tasks.submission.identity import canonical, own_id_key
 
 CHUNK_BYTES = 32_000_000
 """Of requests held at a time while a submission is read: jobs may be half as large each."""
 
+MAX_MESSAGE_BYTES = 1_000_000
+"""Most that one ``nightdesk.submit`` message may hold; more goes through the command line or HTTP."""
+
+MAX_MESSAGE_JOBS = 10_000
+"""Most jobs that one may hold: each bad one is answered by name."""
+
 
 def validated(model: type["BaseModel"], raw: Any) -> Any:
-    """Parse a raw value as a contract model; raises ``InputError`` that names each field at fault."""
+    """Parses a raw value as a contract model; raises ``InputError`` that names each field at fault."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
-        told = [_told(problem) for problem in problems[:5]]
-        more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""  # noqa: PLR2004 - as many as told
+        messages = [_message(problem) for problem in problems[:5]]
+        more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""  # noqa: PLR2004 - as many as named
         field = ".".join(map(str, problems[0]["loc"])) or None
-        raise InputError("; ".join(told).removeprefix(f"{field}: ") + more, field=field) from None
+        raise InputError("; ".join(messages).removeprefix(f"{field}: ") + more, field=field) from None
 
 
-def _told(problem: Any) -> str:
+def _message(problem: Any) -> str:
     path = ".".join(map(str, problem["loc"]))
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
@@ -48,7 +54,7 @@ def _told(problem: Any) -> str:
 
 
 def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[JobRequest, list[str]]:
-    """Make a request of a raw JSON object.
+    """Makes a request of a raw JSON object.
 
     Args:
         raw: one job as it came; unknown top-level keys go to ``metadata``.
@@ -74,23 +80,23 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
 
 
 def check_served(request: JobRequest, catalog: Catalog, *, priced: bool) -> list[str]:
-    """Compare a request with what the installation serves.
+    """Compares a request with the providers and options of the installation.
 
     Args:
         request: a valid one.
-        catalog: what is served.
+        catalog: of the installation.
         priced: whether its batch has a ceiling on cost.
 
     Returns: warnings for the producer.
-    Raises: InputError naming the field, for what certainly can't be served.
+    Raises: InputError naming the field, for an option that certainly can't be served.
     """
-    found = catalog.objections(request.config, generates=not request.check_only, priced=priced)
-    for objection in found:
+    objections = catalog.objections(request.config, generates=not request.check_only, priced=priced)
+    for objection in objections:
         if objection.certain:
             raise InputError(objection.message, field=objection.field)
     return [
         f"{objection.field}: {objection.message} (by the settings here; the workers may have others)"
-        for objection in found
+        for objection in objections
     ]
 
 
@@ -102,7 +108,7 @@ def _kind(raw: Any) -> str:
 def new_job(
     request: JobRequest, *, position: int, tenant: str, job_id: UUID | None = None, place: str | None = None
 ) -> NewJob:
-    """Make the ledger's row of a request. A caller's own ``job_id`` serves as idempotency key unless one is given."""
+    """Makes the ledger's row of a request. A caller's own ``job_id`` serves as idempotency key unless one is given."""
     stored, request_hash = canonical(request)
     key = request.idempotency_key
     if key is None and job_id is not None:
@@ -126,7 +132,7 @@ def new_job(
 
 
 def new_batch(raw: dict[str, Any] | None, *, tenant: str, max_queued: int | None = None) -> NewBatch:
-    """Make the ledger's row of a batch from what the producer says of it; raises ``InputError``."""
+    """Makes the ledger's row of a batch from its producer's options; raises ``InputError``."""
     batch: BatchRequest = validated(BatchRequest, raw or {})
     # A typo in the defaults would fail every job; it is one error of the batch instead.
     check_schema(validated(JobRequest, {"query": "-", "config": batch.defaults}).config)
@@ -145,7 +151,7 @@ def new_batch(raw: dict[str, Any] | None, *, tenant: str, max_queued: int | None
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What a door answers: one id or None per job handed in, and why the Nones were refused."""
+    """The answer to a submission: an id or None for each job, and the reasons of the Nones."""
 
     receipt: Receipt | None
     job_ids: tuple[UUID | None, ...]
@@ -169,27 +175,27 @@ class Submitted:
 async def submit(
     ledger: Ledger, raw_jobs: Sequence[Any], *, batch: NewBatch, catalog: Catalog | None = None
 ) -> Submitted:
-    """Validate jobs that are all at hand and write the good ones; each bad one is named.
+    """Validates jobs that are all at hand and writes the good ones; each bad one is named.
 
-    What the ``catalog`` certainly does not serve is bad, too; without one that is left to the workers.
+    A job that the ``catalog`` certainly does not serve is bad, too; without a catalog that is left to the workers.
 
     A raw job may carry its own ``job_id`` (a UUID), so that its producer can poll without waiting for the answer.
     """
     jobs: list[NewJob] = []
     refused: list[Refused] = []
     warnings: list[str] = []
-    seen: dict[str, int] = {}
+    custom_ids: dict[str, int] = {}
     messages: dict[str, NewJob] = {}
     for position, raw in enumerate(raw_jobs):
         try:
             job_id, rest = _own_id(raw)
-            request, told = parse_request(rest, batch.defaults)
-            told += check_served(request, catalog or Everything(), priced=batch.max_cost_usd is not None)
-            _unique_custom_id(request, position, seen)
+            request, job_warnings = parse_request(rest, batch.defaults)
+            job_warnings += check_served(request, catalog or Everything(), priced=batch.max_cost_usd is not None)
+            _unique_custom_id(request, position, custom_ids)
             job = new_job(request, position=position, tenant=batch.tenant, job_id=job_id)
             _unique_message(job, messages)
             jobs.append(job)
-            warnings.extend(f"job {position}: {warning}" for warning in told)
+            warnings.extend(f"job {position}: {warning}" for warning in job_warnings)
         except InputError as error:
             refused.append(Refused(position, str(error), error.field))
         except (RecursionError, ValueError) as error:
@@ -201,8 +207,8 @@ async def submit(
         receipt = await ledger.submit(batch, [jobs], refused=refused)
     except JobsRefused as error:
         return Submitted(None, (None,) * len(raw_jobs), _by_position(refused, error.refused), tuple(warnings))
-    found = receipt.ids_by_position(job.position for job in jobs)
-    ids = tuple(found.get(position) for position in range(len(raw_jobs)))
+    written_ids = receipt.ids_by_position(job.position for job in jobs)
+    ids = tuple(written_ids.get(position) for position in range(len(raw_jobs)))
     if receipt.nothing_new:
         batches = ", ".join(f"{batch_id} ({count})" for batch_id, count in receipt.holders.items())
         warnings.append(f"nothing is new: all jobs are known by their idempotency key or id, in the batches {batches}")
@@ -210,7 +216,7 @@ async def submit(
 
 
 def _by_position(*refused: Iterable[Refused]) -> tuple[Refused, ...]:
-    return tuple(sorted(chain.from_iterable(refused), key=lambda one: one.position))
+    return tuple(sorted(chain.from_iterable(refused), key=lambda refusal: refusal.position))
 
 
 def _own_id(raw: Any) -> tuple[UUID | None, Any]:
@@ -223,16 +229,16 @@ def _own_id(raw: Any) -> tuple[UUID | None, Any]:
     return job_id, {key: value for key, value in raw.items() if key != "job_id"}
 
 
-def _unique_custom_id(request: JobRequest, position: int, seen: dict[str, int]) -> None:
+def _unique_custom_id(request: JobRequest, position: int, positions: dict[str, int]) -> None:
     if request.custom_id is None:
         return
-    earlier = seen.setdefault(request.custom_id, position)
+    earlier = positions.setdefault(request.custom_id, position)
     if earlier != position:
         raise InputError(f"{request.custom_id!r} is already that of job {earlier}", field="custom_id")
 
 
-def _unique_message(job: NewJob, seen: dict[str, NewJob]) -> None:
-    earlier = seen.setdefault(job.record_message_id, job)
+def _unique_message(job: NewJob, jobs: dict[str, NewJob]) -> None:
+    earlier = jobs.setdefault(job.record_message_id, job)
     # The same idempotency key twice is the same job, handed in twice.
     same = job.idempotency_key is not None and earlier.idempotency_key == job.idempotency_key
     if earlier is not job and not same:
@@ -240,7 +246,7 @@ def _unique_message(job: NewJob, seen: dict[str, NewJob]) -> None:
 
 
 def chunked(jobs: Iterable[NewJob], size: int, most_bytes: int = CHUNK_BYTES) -> Iterator[list[NewJob]]:
-    """Cut a stream of jobs into lists, so that a large submission is written as it is read.
+    """Cuts a stream of jobs into lists, so that a large submission is written as it is read.
 
     A list ends with the job that makes it ``size`` jobs long, or at least ``most_bytes`` of requests heavy.
     """
@@ -256,18 +262,76 @@ def chunked(jobs: Iterable[NewJob], size: int, most_bytes: int = CHUNK_BYTES) ->
         yield chunk
 
 
+# ---- over Redis --------------------------------------------------------------------------------------------------
+
+
+def read_message(jobs: Any, batch: Any, key: str) -> tuple[list[Any], dict[str, Any]]:
+    """The jobs of a message, and what it says of their batch.
+
+    Args:
+        jobs: one job or a list of them.
+        batch: an object or None.
+        key: the batch's, unless it brings its own; so that a redelivery finds what it already wrote.
+
+    Raises: InputError for the message as a whole.
+    """
+    raw_jobs = jobs if isinstance(jobs, list) else [jobs]
+    if len(raw_jobs) > MAX_MESSAGE_JOBS:
+        raise InputError(
+            f"the message holds {len(raw_jobs):,} jobs, at most {MAX_MESSAGE_JOBS:,} are taken; send several messages",
+            field="jobs",
+        )
+    if not raw_jobs:
+        raise InputError("there is none; send one job or a list of jobs", field="jobs")
+    if batch is not None and not isinstance(batch, dict):
+        raise InputError("must be an object (key, name, not_before, deadline, max_cost_usd, defaults)", field="batch")
+    size = sum(map(_size, raw_jobs)) + len(raw_jobs) + _size(batch)
+    if size > MAX_MESSAGE_BYTES:
+        raise InputError(
+            f"the message holds {size:,} bytes of JSON, at most {MAX_MESSAGE_BYTES:,} are taken; "
+            "send several messages, or use 'nightdesk submit'",
+            field="jobs",
+        )
+    raw_batch = batch or {}
+    return raw_jobs, raw_batch if raw_batch.get("key") is not None else {**raw_batch, "key": key}
+
+
+def _size(value: Any) -> int:
+    """Bytes as JSON; what can't be written counts nothing here, and is refused as the job that it is."""
+    try:
+        return len(orjson.dumps(value))
+    except orjson.JSONEncodeError:
+        # Huge integers and half surrogate pairs: the standard library writes them.
+        try:
+            return len(json.dumps(value))
+        except (ValueError, RecursionError):
+            return 0
+
+
+def _refusal(error: InputError | Unstorable, jobs: Any) -> dict[str, Any]:
+    """The answer to a message that was refused as a whole: nothing of it is in the ledger."""
+    count = len(jobs) if isinstance(jobs, list) else 1
+    return {
+        "batch_id": None,
+        "created": False,
+        "job_ids": [None] * count,
+        "errors": [{"position": None, "field": getattr(error, "field", None) or "jobs", "message": str(error)}],
+        "warnings": [],
+    }
+
+
 @shared_task(name="nightdesk.submit", bind=True, acks_late=True, reject_on_worker_lost=True, ignore_result=False)
 def submit_task(self: "Task[Any, Any]", jobs: Any = None, batch: Any = None) -> dict[str, Any]:
-    """Accept one job or a list from a producer that reaches only Redis; acknowledged after the commit.
+    """Accepts one job or a list from a producer that reaches only Redis; acknowledged after the commit.
 
-    What is wrong with the message as a whole is an error without a position. While the ledger is away the message goes
+    A fault of the message as a whole is an error without a position. While the ledger is away the message goes
     back to its queue, and this process takes no further ones.
     """
     runtime = wired()
     try:
         return runtime.submit(*read_message(jobs, batch, f"message:{self.request.id}"))
     except (InputError, Unstorable) as error:
-        return refusal(error, jobs)
+        return _refusal(error, jobs)
     except (ServiceUnavailable, LedgerError) as error:
         runtime.close_door()
         raise Reject(str(error), requeue=True) from error

@@ -4,7 +4,7 @@ Everything a producer wrote or a model said goes; everything Nightdesk assigned,
 """
 
 from schemas.job import JobRequest
-from tasks.submission.canonical import canonical
+from tasks.submission.identity import canonical
 
 TOMBSTONE = JobRequest(query="[erased]")
 """The request of a job that was erased: the least that is valid."""

@@ -36,7 +36,7 @@ Send = Callable[[Sequence[Row]], Awaitable[Sequence[Answer] | None]]
 
 
 class OnError(Enum):
-    """What becomes of the rows of a send that failed."""
+    """The policy for the rows of a send that failed."""
 
     RETRY = auto()
     """Send them again until it succeeds. A row at fault (``Unstorable``, or a defect of ours) fails alone: its batch is
@@ -148,7 +148,7 @@ class Batcher(Generic[Row, Answer]):
             self._sending += len(batch)
             task = asyncio.get_running_loop().create_task(self._send(batch), name=f"send {self._name}")
             self._tasks.add(task)
-            task.add_done_callback(partial(self._sent, len(batch)))
+            task.add_done_callback(partial(self._send_ended, len(batch)))
 
     def _take(self) -> list[_Entry[Row, Answer]]:
         batch: list[_Entry[Row, Answer]] = []
@@ -158,7 +158,7 @@ class Batcher(Generic[Row, Answer]):
                 batch.append(entry)
         return batch
 
-    def _sent(self, rows: int, task: asyncio.Task[None]) -> None:
+    def _send_ended(self, rows: int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._free += 1
         self._sending -= rows
@@ -223,11 +223,11 @@ class Batcher(Generic[Row, Answer]):
         until = None if within is None else asyncio.get_running_loop().time() + within.total_seconds()
         self._start()
         while self._tasks:
-            left = None if until is None else until - asyncio.get_running_loop().time()
-            if left is not None and left <= 0:
+            remaining = None if until is None else until - asyncio.get_running_loop().time()
+            if remaining is not None and remaining <= 0:
                 await self._cut_off()
                 return
-            await asyncio.wait(self._tasks, timeout=left)
+            await asyncio.wait(self._tasks, timeout=remaining)
             # Done callbacks, which start the next send, run on the loop's next turn.
             await asyncio.sleep(0)
 

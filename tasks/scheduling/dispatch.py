@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from time import monotonic
+from uuid import UUID
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
 from tasks.ports import Doorbell, Ledger, Outlook
-from tasks.scheduling.degrade import ModelFallback
 from tasks.scheduling.feed import Feed
 from tasks.scheduling.outbox import Outbox
 from tasks.scheduling.rescue import Rescue
@@ -25,10 +26,13 @@ IDLE_TICKS = 3
 ENOUGH = 0.75
 """Of the depth: with so many hints in the queue no more are added to it."""
 
+LOCAL_ROWS = 2_000
+"""Jobs left to the plain check in one statement; the next one follows a second later."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often and how much; one set for all processes."""
+    """Intervals and page sizes; one set for all processes."""
 
     tick: timedelta = timedelta(seconds=1)
     lead_for: timedelta = timedelta(seconds=5)
@@ -51,6 +55,57 @@ class Pace:
 
 
 @dataclass(slots=True)
+class ModelFallback:
+    """Leaves the jobs of the step ``local`` to ``check`` once no worker served it for a while without a break.
+
+    There the record names the missing layer, like any layer that a worker has not got: a paid answer is neither lost nor
+    waits for ever. The observations of this process count, from its own start: a system that starts with jobs of
+    yesterday waits as long.
+    """
+
+    ledger: Ledger
+    served: Callable[[], bool]
+    """True if some worker is known to serve the step."""
+    wait: timedelta
+    """Longest time without such a worker; zero: there is no local model here, and nothing to wait for."""
+    _unserved_since: float | None = None
+    _announced: bool = False
+    _warned: bool = False
+
+    def observe(self) -> None:
+        """Notes if the step is served now. Every worker does, so that a new leader knows since when."""
+        if self.served():
+            self._unserved_since, self._announced, self._warned = None, False, False
+        elif self._unserved_since is None:
+            self._unserved_since = monotonic()
+
+    async def run(self) -> list[UUID]:
+        """Leaves jobs to the plain check if the rule allows; returns their ids. Raises ``LedgerUnavailable``."""
+        self.observe()
+        if self._unserved_since is None:
+            return []
+        if monotonic() - self._unserved_since < self.wait.total_seconds():
+            await self._announce()
+            return []
+        job_ids = await self.ledger.reassign(Step.LOCAL, Step.CHECK, LOCAL_ROWS)
+        if job_ids and not self._warned:
+            self._warned = True
+            log.warning(
+                "jobs want the local model and no worker has one: they are checked without it and end as partial"
+            )
+        return job_ids
+
+    async def _announce(self) -> None:
+        if not self._announced and await self.ledger.backlog(Step.LOCAL, 1):
+            self._announced = True
+            log.warning(
+                "jobs want the local model and no worker serves the queue 'local': "
+                "unless one starts they are checked without it after %.0f s",
+                self.wait.total_seconds(),
+            )
+
+
+@dataclass(slots=True)
 class Dispatch:
     """The loop of duties: every worker process runs it, and the one that leads does them.
 
@@ -68,7 +123,7 @@ class Dispatch:
     outbox: Outbox = field(init=False)
     _leads: bool = False
     _broker: bool | None = None
-    """Whether this worker reaches Redis, if it knows."""
+    """True if this worker reaches Redis; None: not known."""
     _waiting: frozenset[Step] = frozenset()
     """Steps that had available jobs at the last look."""
 
@@ -83,7 +138,7 @@ class Dispatch:
 
     @property
     def leads(self) -> bool:
-        """Whether this worker led at its last look."""
+        """True if this worker led at its last look."""
         return self._leads
 
     async def resign(self) -> None:
@@ -212,7 +267,7 @@ class Dispatch:
             if step is Step.GENERATE and outlook.check_behind:
                 continue
             if step is Step.LOCAL and not self.stand_in.served():
-                # Where nobody has a model, messages to its workers would lie in Redis for ever.
+                # Where no worker has a model, messages to its workers would lie in Redis for ever.
                 continue
             await self._top_up(step)
         return False
@@ -227,7 +282,7 @@ class Dispatch:
         pace = self.pace
         unread = await self.doorbell.waiting(step) * MESSAGE_IDS
         if unread > 2 * pace.hint_depth:
-            # Nobody takes them: hinting again and again would fill Redis for nothing.
+            # No worker takes them: hinting again and again would fill Redis for nothing.
             return
         # What the queue still holds is enough for bulk jobs; urgent ones go before it.
         least = 1 if unread > pace.hint_depth * ENOUGH else None

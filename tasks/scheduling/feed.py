@@ -182,12 +182,12 @@ class Feed:
         if permitted is not None:
             await self._lease_permitted(permitted)
             return
-        asked = await self._asked()
+        hints_wait = await self._has_hints()
         await self._gather()
         if self._stopping:
             return
         urgent_room, bulk_room = self._room()
-        if asked:
+        if hints_wait:
             ids = self._next_ids(urgent_room, bulk_room)
             if ids:
                 self._start(await self._lease(len(ids), ids=ids))
@@ -247,8 +247,8 @@ class Feed:
         urgent_room = min(free, LEASE_ROWS) if self._load.room(urgent=True) else 0
         return urgent_room, min(bulk, LEASE_ROWS) if self._load.room(urgent=False) else 0
 
-    async def _asked(self) -> bool:
-        """Whether hints wait; returns False when it is time to look without one."""
+    async def _has_hints(self) -> bool:
+        """True if hints wait; False when it is time to look without one."""
         urgent_room, bulk_room = self._room()
         if not (self._urgent or self._bulk or (self._unhinted and bulk_room)):
             # The hint of an urgent job may wait at another worker that has no slot for it.
@@ -329,24 +329,24 @@ class Feed:
                 hints.popleft().done.set()
 
     async def drain(self, within: timedelta) -> int:
-        """Let running jobs end; cut off what is left after ``within`` and return how many jobs that were."""
+        """Lets running jobs end; interrupts the unfinished ones after ``within`` and returns their number."""
         self.stop_admitting()
         if self._pump is not None:
             await self._pump
         if self._running:
             await asyncio.wait(self._running, timeout=within.total_seconds())
-        left = dict(self._running)
-        waiting = set(left)
+        unfinished = dict(self._running)
+        waiting = set(unfinished)
         while waiting:
             # Again and again: Python 3.11's wait_for swallows a cancellation that comes with what it waits for.
             for task in waiting:
                 task.cancel()
             _, waiting = await asyncio.wait(waiting, timeout=CANCEL_AGAIN.total_seconds())
-        await self._hand_back([LeaseKey(job.job_id, job.token) for job in left.values()])
-        return len(left)
+        await self._hand_back([LeaseKey(job.job_id, job.token) for job in unfinished.values()])
+        return len(unfinished)
 
     async def _hand_back(self, leases: Sequence[LeaseKey]) -> None:
-        """Let others have at once what was cut off, but for open calls: what became of those nobody knows yet."""
+        """Releases the leases of interrupted jobs at once, but for those with open calls, whose outcome is not known yet."""
         try:
             await self._ledger.hand_back(leases)
         except NightdeskError as error:
@@ -354,7 +354,7 @@ class Feed:
 
 
 def _may_have_crossed(room: LeaseRoom, jobs: Sequence[Leased]) -> bool:
-    """Whether a lease may have left out jobs for their bytes or their risk."""
+    """True if a lease may have passed over jobs for their bytes or their risk."""
     brought = sum(job.request_bytes for job in jobs)
     return brought + MAX_REQUEST_BYTES > room.request_bytes or room.risk < 1 or any(job.rescues for job in jobs)
 

@@ -56,7 +56,7 @@ class Rescue:
         self._server_age = server_age
 
     def allowed(self) -> bool:
-        """Whether the rule allows a rescue now."""
+        """True if the rule allows a rescue now."""
         if self._reachable_since is None:
             return False
         return min(timedelta(seconds=monotonic() - self._reachable_since), self._server_age) >= self.lease_for

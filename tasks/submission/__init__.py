@@ -1,1 +1,1 @@
-"""Forms of a submission: messages over Redis, supplied answers, canonical requests, and conflicts between their ids."""
+"""Forms of a submission: supplied answers, canonical requests, and conflicts between their ids."""

@@ -9,7 +9,7 @@ SPELLINGS = {"sources": "context", "answer": "response", "question": "query"}
 
 
 def as_check_only(raw: Any) -> Any:
-    """Make a raw check-only job of a line that holds an answer and its sources.
+    """Makes a raw check-only job of a line that holds an answer and its sources.
 
     Other keys are left as they are; what is no JSON object is passed through, for ``parse_request`` to refuse.
 
@@ -17,9 +17,9 @@ def as_check_only(raw: Any) -> Any:
     """
     if not isinstance(raw, dict):
         return raw
-    given: dict[str, Any] = raw
+    fields: dict[str, Any] = raw
     job: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, value in fields.items():
         name = SPELLINGS.get(key, key)
         if name != key and name in raw:
             raise InputError(f"stands for {name!r}, which is given too; keep one of them", field=key)

@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 from schemas.states import JobState
 from tasks.errors import IdempotencyConflict, JobsRefused, QueueFull
 from tasks.ports import NewBatch, NewJob, Receipt, Refused, Repeated
-from tasks.submission.conflicts import Holder, Present, Sorted, sort
+from tasks.submission.identity import Holder, Present, Sorted, sort
 from worker.ledger.database import CONFLICT_TRIES, Database
 from worker.ledger.input_lines import write_input_lines
 

@@ -27,8 +27,7 @@ from tasks.poll import poll
 from tasks.ports import FinalJob, Leased, Providers
 from tasks.results import compact, result_of, view_of_final
 from tasks.scheduling.batching import Batcher, OnError
-from tasks.scheduling.degrade import ModelFallback
-from tasks.scheduling.dispatch import MESSAGE_IDS, Dispatch, Pace
+from tasks.scheduling.dispatch import MESSAGE_IDS, Dispatch, ModelFallback, Pace
 from tasks.scheduling.feed import Feed
 from tasks.scheduling.load import Load, Suspicion
 from tasks.scheduling.outbox import Rendered, publish_results

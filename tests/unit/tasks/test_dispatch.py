@@ -15,10 +15,9 @@ from schemas.states import JobState, Step
 from tasks import results as finish
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
 from tasks.ports import JobView, Outlook
-from tasks.scheduling import degrade as standin
+from tasks.scheduling import dispatch as standin
 from tasks.scheduling import outbox, rescue
-from tasks.scheduling.degrade import ModelFallback
-from tasks.scheduling.dispatch import ENOUGH, IDLE_TICKS, MESSAGE_IDS, Dispatch, Pace
+from tasks.scheduling.dispatch import ENOUGH, IDLE_TICKS, MESSAGE_IDS, Dispatch, ModelFallback, Pace
 from tasks.scheduling.outbox import publish
 from tasks.scheduling.rescue import Rescue
 from tests.builders import make_batch, make_config, make_final, make_jobs, make_request

@@ -8,7 +8,7 @@ import pytest
 
 from schemas.states import Step
 from tasks.errors import InputError
-from tasks.submission.canonical import canonical
+from tasks.submission.identity import canonical
 from tasks.submit import Submitted, new_batch, new_job, parse_request, submit
 from worker.ledger.memory import MemoryLedger
 

@@ -16,7 +16,7 @@ from schemas.job import MAX_LINE_BYTES, MAX_REQUEST_BYTES, JobRequest, SourceCon
 from schemas.states import Step
 from tasks.errors import InputError
 from tasks.ports import NewBatch, Refused
-from tasks.submission.canonical import canonical
+from tasks.submission.identity import canonical
 from worker.cli.intake import SMALL, Intake, check_files
 
 

@@ -12,7 +12,7 @@ from schemas.job import JobRequest
 from schemas.states import JobState
 from tasks.errors import IdempotencyConflict, JobsRefused, NotFound, QueueFull
 from tasks.ports import InputLine, JobDetail, JobView, Ledger, NewBatch, NewJob, Receipt, Refused, Repeated
-from tasks.submission.conflicts import Holder, Present, sort
+from tasks.submission.identity import Holder, Present, sort
 from worker.ledger.memory.reading import batch_status, job_detail, job_view
 from worker.ledger.memory.sharing import MemorySharing
 from worker.ledger.memory.tables import BatchRow, JobRow
