@@ -49,7 +49,7 @@ TABLE_ANSWER = """| Party | Notice period |
 INTRODUCTION = (
     "# Formats and citation styles",
     "",
-    "Made by `python docs/formats.py`; do not edit. Every example is the offline provider's answer to one question,",
+    "Made by `python -m docs.formats`; do not edit. Every example is the offline provider's answer to one question,",
     "rendered by the code that renders every answer.",
     "",
     "One renderer makes every format and style from the answer's canonical form (segments of text with what they",

@@ -1,6 +1,6 @@
-"""Write the outputs in docs/generation.md: runs a job for each through the steps, the adapters and the real SDKs.
+"""Writes the outputs in docs/generation.md and docs/results.md: runs a job for each through steps, adapters and real SDKs.
 
-The prose of the page is written by hand; what stands between ``<!-- run: name -->`` and ``<!-- end -->`` is made here.
+The prose of the pages is written by hand; the text between ``<!-- run: name -->`` and ``<!-- end -->`` comes from here.
 """
 
 import asyncio
@@ -37,11 +37,12 @@ from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 
 FOLDER = Path(__file__).parent
-PAGE = FOLDER / "generation.md"
+PAGES = tuple(FOLDER / name for name in ("generation.md", "results.md"))
 EXAMPLE = runpy.run_path(str(FOLDER / "formats.py"))
 QUESTION, CONTEXT = EXAMPLE["QUESTION"], EXAMPLE["CONTEXT"]
 KEY = "no-key-at-all"
-LEASE = timedelta(seconds=60)
+LEASE = timedelta(minutes=10)
+"""Long, because a first import of the SDKs on a busy machine stops the loop for half a minute."""
 
 TENANT = Piece(
     "The notice period for the tenant is three months.", ((1, "notice period for the tenant is three months"),)
@@ -381,25 +382,58 @@ async def languages(desk: Desk) -> str:
     return "\n".join(lines)
 
 
+RENT_ANSWER = (
+    "The rent may rise once a year, by 4% at most [1]. The landlord must give notice 90 days before [1]. "
+    "The deposit is two monthly rents."
+)
+RENT_SOURCES = (
+    {
+        "content": "The rent may rise once a year, by 4% at most. The landlord shall give notice 60 days before.",
+        "title": "Tenancy Act",
+        "article": "21",
+        "relevance_score": 0.91,
+    },
+    {"content": "The porter keeps the keys of the cellar.", "title": "House rules", "relevance_score": 0.55},
+)
+VARYING = {"job_id", "batch_id", "message_id", "latency_ms", "timing_ms", "metadata"}
+"""Fields of a result that differ from run to run, and the empty metadata."""
+
+
+@example
+async def checked_answer(desk: Desk) -> str:
+    result, _ = await desk.answer(
+        "How much may the rent rise, and when must the landlord give notice?",
+        RENT_SOURCES,
+        response=RENT_ANSWER,
+        custom_id="rent",
+    )
+    fields = json.loads(result.model_dump_json(exclude=VARYING))
+    return as_json({name: value for name, value in fields.items() if value is not None})
+
+
 # ---- the page --------------------------------------------------------------------------------------------------
 
 _PLACE = re.compile(r"(<!-- run: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def generation() -> str:
-    """The page with what its examples make now; each of them stands on it."""
-    text = PAGE.read_text()
-    places = [match[2] for match in _PLACE.finditer(text)]
+def pages() -> dict[Path, str]:
+    """The text of each page with the present outputs; every example has its place on one page."""
+    texts = {page: page.read_text() for page in PAGES}
+    places = [match[2] for text in texts.values() for match in _PLACE.finditer(text)]
     if sorted(places) != sorted(EXAMPLES):
-        raise ValueError(f"on the page: {sorted(places)}; made: {sorted(EXAMPLES)}")
+        raise ValueError(f"on the pages: {sorted(places)}; examples: {sorted(EXAMPLES)}")
 
-    async def all_made() -> dict[str, str]:
+    async def run_examples() -> dict[str, str]:
         with running_stub() as stub:
             return {name: await EXAMPLES[name](Desk(stub)) for name in places}
 
-    outputs = asyncio.run(all_made())
-    return _PLACE.sub(lambda match: f"{match[1]}\n{outputs[match[2]]}\n\n{match[3]}", text)
+    outputs = asyncio.run(run_examples())
+    return {
+        page: _PLACE.sub(lambda match: f"{match[1]}\n{outputs[match[2]]}\n\n{match[3]}", text)
+        for page, text in texts.items()
+    }
 
 
 if __name__ == "__main__":
-    PAGE.write_text(generation())
+    for path, content in pages().items():
+        path.write_text(content)

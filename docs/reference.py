@@ -17,7 +17,7 @@ CONSTANTS = "| constant | value | what it is | origin |\n"
 
 HEAD = """# Configure
 
-Written by `python docs/reference.py`.
+Written by `python -m docs.reference`.
 
 ## Settings of a process
 

@@ -223,7 +223,7 @@ class Settings(BaseSettings):
     share_answers: tuple[str, ...] = Field(
         default=(),
         description='tenants whose identical requests share one paid answer, as JSON: `["acme"]`, or `["*"]` for each '
-        "tenant within itself; see docs/operate.md. Unset: every job has a call of its own",
+        "tenant within itself; see docs/share-answers.md. Unset: every job has a call of its own",
     )
     share_within_s: Seconds = Field(
         default=86_400.0, description="how old an answer may be that is taken, counted from its call"
@@ -274,7 +274,7 @@ class Settings(BaseSettings):
     local_model: str | None = Field(
         default=None,
         description="model of jobs with `local` among their `checkers`, loaded by workers of the queue `local`: a "
-        "directory with model.onnx and tokenizer.json (extra `onnx`), or 'package.module:factory'; see docs/checks.md. "
+        "directory with model.onnx and tokenizer.json (extra `onnx`), or 'package.module:factory'; see docs/local-model.md. "
         "Set it for all workers. Unset: such checks end as partial",
     )
     local_model_threads: Annotated[int, Field(ge=1, le=256)] = Field(

@@ -1,54 +1,123 @@
 """The docs say what the code says."""
 
+import pkgutil
 import re
 import runpy
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tasks.prompting.render import render
 
+from schemas.generation import AnswerProtocol, CheckerName
+from schemas.grounding import Verdict
+from schemas.job import JobRequest
 from schemas.quality import QualityConstants
 from schemas.record import GenerationRecord, JobResult
 from schemas.states import JobState, Outcome
+from tasks.answers.postprocess import postprocess
+from tasks.grounding import look
+from tasks.prompting import templates
 from tasks.text.language import SUPPORTED, language_tables
 from tests.faults.experiments import EXPERIMENTS
+from worker.cli.commands import COMMANDS
 from worker.settings import Settings
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
+NEW_FILES = {
+    "tasks/prompting/templates/terse@1.j2",
+    "tasks/grounding/quoted.py",
+    "worker/providers/NAME.py",
+}
+"""Files that a reader of extend.md is to write."""
+PAGES = (REPOSITORY / "README.md", *DOCS.glob("*.md"))
 
 
 def test_configure_is_what_the_settings_and_the_contract_make() -> None:
     reference = runpy.run_path(str(DOCS / "reference.py"))
 
-    assert (DOCS / "configure.md").read_text() == reference["configure"](), "run: python docs/reference.py"
+    assert (DOCS / "configure.md").read_text() == reference["configure"](), "run: python -m docs.reference"
 
 
 def test_formats_shows_what_the_renderer_makes() -> None:
     page = runpy.run_path(str(DOCS / "formats.py"))
 
-    assert (DOCS / "formats.md").read_text() == page["formats"](), "run: python docs/formats.py"
+    assert (DOCS / "formats.md").read_text() == page["formats"](), "run: python -m docs.formats"
 
 
-def test_every_output_on_the_page_of_the_generation_layer_is_what_comes_now() -> None:
-    page = runpy.run_path(str(DOCS / "generation.py"))
+def test_every_output_on_the_pages_of_examples_is_the_present_one() -> None:
+    generator = runpy.run_path(str(DOCS / "generation.py"))
 
-    assert (DOCS / "generation.md").read_text() == page["generation"](), "run: python docs/generation.py"
+    outdated = [page.name for page, text in generator["pages"]().items() if page.read_text() != text]
+
+    assert outdated == [], "run: python -m docs.generation"
 
 
-def test_every_page_is_linked_from_the_readme() -> None:
-    text = (REPOSITORY / "README.md").read_text()
+def test_every_page_is_linked_from_the_index_and_the_index_from_the_readme() -> None:
+    index = (DOCS / "README.md").read_text()
 
-    assert [page.name for page in DOCS.glob("*.md") if f"(docs/{page.name})" not in text] == []
+    assert [page.name for page in DOCS.glob("*.md") if page.name != "README.md" and f"({page.name})" not in index] == []
+    assert "(docs/README.md)" in (REPOSITORY / "README.md").read_text()
 
 
 def test_every_link_between_the_pages_leads_somewhere() -> None:
     broken = []
-    for page in (REPOSITORY / "README.md", *DOCS.glob("*.md")):
+    for page in PAGES:
         for target, anchor in re.findall(r"\]\(([\w./-]*?)(?:#([\w-]+))?\)", page.read_text()):
             other = page.parent / target if target else page
             if not other.exists() or (anchor and anchor not in _anchors(other)):
                 broken.append(f"{page.name}: {target}#{anchor}")
     assert broken == []
+
+
+def test_every_path_on_the_pages_is_in_the_tree() -> None:
+    missing = [
+        f"{page.name}: {path}"
+        for page in PAGES
+        for path in re.findall(
+            r"(?<![\w/.@-])(?:worker|tasks|schemas|tests|bench|docs|deploy)/[\w./@-]*\w", page.read_text()
+        )
+        if path not in NEW_FILES and not (REPOSITORY / path).exists()
+    ]
+    assert missing == []
+
+
+def test_every_module_on_the_pages_can_be_found() -> None:
+    missing = [
+        f"{page.name}: {name}"
+        for page in PAGES
+        for name in re.findall(r"\b(?:worker|tasks|schemas)(?:\.[A-Za-z_]\w*)+", page.read_text())
+        if not _resolves(name)
+    ]
+    assert missing == []
+
+
+def _resolves(name: str) -> bool:
+    """A dotted name is a module, or an attribute of one."""
+    try:
+        pkgutil.resolve_name(name)
+    except (AttributeError, ImportError):
+        return False
+    return True
+
+
+def test_every_setting_on_the_pages_is_one() -> None:
+    settings = {f"NIGHTDESK_{name.upper()}" for name in Settings.model_fields} | {"NIGHTDESK_CONFIG"}
+    mentioned = {
+        (page.name, name) for page in PAGES for name in re.findall(r"NIGHTDESK_[A-Z][A-Z_]*[A-Z]", page.read_text())
+    }
+
+    assert sorted(item for item in mentioned if item[1] not in settings) == []
+
+
+def test_every_command_on_the_pages_is_one() -> None:
+    mentioned = {
+        (page.name, name) for page in PAGES for name in re.findall(r"[`$] ?nightdesk ([a-z]+)", page.read_text())
+    }
+
+    assert sorted(item for item in mentioned if item[1] not in COMMANDS) == []
 
 
 def _anchors(page: Path) -> set[str]:
@@ -61,7 +130,7 @@ def test_the_constants_of_the_quality_are_those_of_the_code() -> None:
     reference = runpy.run_path(str(DOCS / "reference.py"))
     text = (DOCS / "quality.md").read_text()
 
-    assert text == reference["quality"](), "run: python docs/reference.py"
+    assert text == reference["quality"](), "run: python -m docs.reference"
     assert [name for name in QualityConstants.model_fields if f"| `{name}` |" not in text] == []
 
 
@@ -95,3 +164,46 @@ def test_every_outcome_and_state_is_explained() -> None:
 
 def test_every_setting_and_option_says_what_it_means() -> None:
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+
+
+def _code(page: str, language: str, start: str) -> str:
+    """The block of code on a page in a language, by the words that it starts with."""
+    (block,) = re.findall(rf"```{language}\n({re.escape(start)}.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    return str(block)
+
+
+def test_the_checker_on_the_page_finds_a_quotation_that_is_in_no_source() -> None:
+    namespace: dict[str, Any] = {"__name__": "quoted"}
+    exec(_code("extend.md", "python", '"""Checks'), namespace)
+    source = 'The porter says: "The gate is closed at nine."'
+    answers = {hour: f'The porter says "The gate is closed at {hour}." [1].' for hour in ("nine", "ten")}
+
+    verdicts = {}
+    for hour, answer in answers.items():
+        request = JobRequest(response=answer, context=[source])
+        processed = postprocess(request, None, None)
+        layers = look(request, processed, {CheckerName.STRUCTURE: namespace["Quoted"]()})
+        (finding,) = layers.findings[CheckerName.STRUCTURE]
+        verdicts[hour] = finding.verdict
+
+    assert verdicts == {"nine": None, "ten": Verdict.UNSUPPORTED}
+
+
+def test_the_template_on_the_page_renders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(templates.FOLDER, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "terse@1.j2").write_text(_code("extend.md", "jinja", "{%"))
+    monkeypatch.setattr(templates, "FOLDER", tmp_path)
+    caches = (templates.available, templates._environment)
+    for cached in caches:
+        cached.cache_clear()
+    try:
+        config = {"prompt_name": "terse"}
+        request = JobRequest(query="When?", context=["The gate is closed at nine."], config=config)
+        prompt = render(request, AnswerProtocol.SEGMENTS)
+    finally:
+        for cached in caches:
+            cached.cache_clear()
+
+    assert (prompt.name, prompt.version) == ("terse", "1")
+    system = prompt.snapshot.texts([source.content for source in request.context])[0][1]
+    assert system.startswith("Answer in one sentence of at most twelve words")

@@ -13,7 +13,7 @@ from tasks.text.sentences import words
 SURELY_UNSUPPORTED = 0.12
 SURELY_SUPPORTED = 0.71
 """Calibrated lexical probabilities at and beyond which no judge is asked. Below the first the lexical layer is right more
-often than a judge; above the second as often (see ``weighing.DEFAULT``). docs/checks.md has savings and losses."""
+often than a judge; above the second as often (see ``weighing.DEFAULT``). docs/measured.md has savings and losses."""
 
 WINDOWS = 3
 """Windows of a claim at most."""
