@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tasks.prompting.render import render
 
-from schemas.generation import AnswerProtocol, CheckerName
+from schemas.generation import AnswerProtocol
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.quality import QualityConstants
 from schemas.record import GenerationRecord, JobResult
 from schemas.states import JobState, Outcome
-from tasks.answers.postprocess import postprocess
-from tasks.grounding import look
+from tasks.grounding.findings import CheckedClaim, CheckInput
 from tasks.prompting import templates
+from tasks.prompting.messages import render
 from tasks.text.language import SUPPORTED, language_tables
+from tasks.text.sentences import Span
 from tests.faults.experiments import EXPERIMENTS
 from worker.cli.commands import COMMANDS
 from worker.settings import Settings
@@ -175,18 +175,13 @@ def _code(page: str, language: str, start: str) -> str:
 def test_the_checker_on_the_page_finds_a_quotation_that_is_in_no_source() -> None:
     namespace: dict[str, Any] = {"__name__": "quoted"}
     exec(_code("extend.md", "python", '"""Checks'), namespace)
-    source = 'The porter says: "The gate is closed at nine."'
-    answers = {hour: f'The porter says "The gate is closed at {hour}." [1].' for hour in ("nine", "ten")}
+    request = JobRequest(query="When?", context=['The porter says: "The gate is closed at nine."'])
+    answers = [f'The porter says "The gate is closed at {hour}."' for hour in ("nine", "ten")]
+    claims = tuple(CheckedClaim(answer, Span(0, len(answer))) for answer in answers)
 
-    verdicts = {}
-    for hour, answer in answers.items():
-        request = JobRequest(response=answer, context=[source])
-        processed = postprocess(request, None, None)
-        layers = look(request, processed, {CheckerName.STRUCTURE: namespace["Quoted"]()})
-        (finding,) = layers.findings[CheckerName.STRUCTURE]
-        verdicts[hour] = finding.verdict
+    findings = namespace["Quoted"]().check(CheckInput(request, claims))
 
-    assert verdicts == {"nine": None, "ten": Verdict.UNSUPPORTED}
+    assert [finding.verdict for finding in findings] == [None, Verdict.UNSUPPORTED]
 
 
 def test_the_template_on_the_page_renders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
