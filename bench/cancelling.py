@@ -50,8 +50,8 @@ def jobs_of(tenant: str, number: int) -> Iterator[NewJob]:
 async def submit(ledger: PostgresLedger, tenant: str, number: int) -> tuple[NewBatch, list[LeaseKey]]:
     """Submit a batch and lease the first of its jobs."""
     batch = new_batch(None, tenant=tenant)
-    receipt = await ledger.submit(batch, chunked(jobs_of(tenant, number), 500))
-    leased = await ledger.lease(Step.GENERATE, "bench", LEASE, LEASED, ids=receipt.job_ids[:LEASED])
+    receipt = await ledger.submission.submit(batch, chunked(jobs_of(tenant, number), 500))
+    leased = await ledger.queue.lease(Step.GENERATE, "bench", LEASE, LEASED, ids=receipt.job_ids[:LEASED])
     return batch, [LeaseKey(job.job_id, job.token) for job in leased]
 
 
@@ -63,7 +63,7 @@ def renew(url: str, leases: Sequence[LeaseKey], end: Event, results: Connection)
         async with PostgresLedger(url, connections=1) as ledger:
             while not end.is_set():
                 began = time.monotonic()
-                await ledger.renew(leases, LEASE)
+                await ledger.queue.renew(leases, LEASE)
                 waits.append((began, 1000 * (time.monotonic() - began)))
                 await asyncio.sleep(0.02)
         return waits
@@ -74,8 +74,8 @@ def renew(url: str, leases: Sequence[LeaseKey], end: Event, results: Connection)
 async def change(ledger: PostgresLedger, verb: str, batch_id: UUID) -> int:
     """Do the verb over the whole batch."""
     if verb == "cancel":
-        return len(await ledger.cancel_batch(batch_id, ACTOR))
-    return await ledger.pause_batch(batch_id, ACTOR, paused=verb == "pause")
+        return len(await ledger.actions.cancel_batch(batch_id, ACTOR))
+    return await ledger.actions.pause_batch(batch_id, ACTOR, paused=verb == "pause")
 
 
 def summary(waits: Sequence[float]) -> dict[str, float]:
@@ -95,7 +95,7 @@ async def measure(url: str, jobs: int, verb: str) -> dict[str, object]:
         big, big_leases = await submit(ledger, "big", jobs)
         _, other_leases = await submit(ledger, "other", LEASED)
         if verb == "release":
-            await ledger.pause_batch(big.id, ACTOR, paused=True)
+            await ledger.actions.pause_batch(big.id, ACTOR, paused=True)
         end = multiprocessing.Event()
         receiver, sender = multiprocessing.Pipe(duplex=False)
         renewing = multiprocessing.Process(target=renew, args=(url, big_leases + other_leases, end, sender))

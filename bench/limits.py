@@ -159,7 +159,7 @@ def submit(where: local.Endpoints, count: int) -> None:
             for n in range(count)
         ]
         async with PostgresLedger(where.database_url, connections=1) as ledger:
-            await ledger.submit(new_batch(None, tenant="default"), list(chunked(jobs, 500)))
+            await ledger.submission.submit(new_batch(None, tenant="default"), list(chunked(jobs, 500)))
 
     asyncio.run(work())
 

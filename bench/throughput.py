@@ -147,10 +147,10 @@ async def _finish(ledger: PostgresLedger, raw: list[dict[str, object]]) -> tuple
     batch = new_batch(None, tenant="default")
     jobs = [new_job(parse_request(job)[0], position=at, tenant="default") for at, job in enumerate(raw)]
     started = time.perf_counter()
-    await ledger.submit(batch, list(chunked(jobs, 500)))
+    await ledger.submission.submit(batch, list(chunked(jobs, 500)))
     submitted = time.perf_counter()
     while True:
-        status = await ledger.batch_status(batch.id)
+        status = await ledger.reading.batch_status(batch.id)
         if status.final == len(raw) and not status.unpublished:
             return submitted - started, time.perf_counter() - submitted
         await asyncio.sleep(0.2)

@@ -28,11 +28,11 @@ from tasks.ports import JobDetail, Leased, TokenSink, Unheard
 from tasks.prompting.messages import render
 from tasks.results import result_of
 from tasks.submit import new_batch, new_job
+from tests.fakes.ledger import MemoryLedger
 from tests.stub import faults
 from tests.stub.scripts import SCRIPTS, Piece, Script
 from tests.stub.server import Stub, running_stub
 from worker.ledger.journal import LedgerJournal
-from worker.ledger.memory import MemoryLedger
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 
@@ -80,7 +80,7 @@ class Desk:
         """Take one job from its submission to its end."""
         request_model = JobRequest(query=query, context=context, **request)
         (job_id,) = (
-            await self.ledger.submit(
+            await self.ledger.submission.submit(
                 new_batch(None, tenant="docs"), [[new_job(request_model, position=0, tenant="docs")]]
             )
         ).job_ids
@@ -93,14 +93,14 @@ class Desk:
                 await (generate.run(job) if job.step is Step.GENERATE else check.run(job))
         await journal.close()
         await providers.close()
-        detail = await self.ledger.job_detail(job_id)
+        detail = await self.ledger.reading.job_detail(job_id)
         if detail.view.state not in FINAL_STATES:
             raise RuntimeError(f"{query!r} is {detail.view.state}: {detail.attempts}")
         return result_of(detail.view), detail
 
     async def lease(self, step: Step) -> Leased | None:
-        await self.ledger.promote(10)
-        return next(iter(await self.ledger.lease(step, "docs", LEASE, 1)), None)
+        await self.ledger.duties.promote(10)
+        return next(iter(await self.ledger.queue.lease(step, "docs", LEASE, 1)), None)
 
 
 # ---- what the stub says ----------------------------------------------------------------------------------------

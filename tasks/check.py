@@ -292,14 +292,14 @@ class Check:
 
     async def _settle(self, job: Leased, result: Result) -> None:
         if not isinstance(result, FinalJob):
-            await self.ledger.defer(LeaseKey(job.job_id, job.token), _advance(job, result))
+            await self.ledger.queue.defer(LeaseKey(job.job_id, job.token), _advance(job, result))
             return
         try:
             finished = await self.journal.finish(result)
         except Unstorable as error:
             if job.round:
                 why = f"the record of the second answer can't be stored: {error}"
-                await self.ledger.defer(LeaseKey(job.job_id, job.token), give_up(job, why))
+                await self.ledger.queue.defer(LeaseKey(job.job_id, job.token), give_up(job, why))
                 return
             result = failed(job, failure_of(error), result.record.timing_ms)
             finished = await self.journal.finish(result)

@@ -250,7 +250,7 @@ class Generate:
         await self._move(job, Advance(JobState.SCHEDULED, job.request.config.check_step, job.round))
 
     async def _move(self, job: Leased, advance: Advance) -> None:
-        await self.ledger.defer(LeaseKey(job.job_id, job.token), advance)
+        await self.ledger.queue.defer(LeaseKey(job.job_id, job.token), advance)
 
     async def _fail(self, job: Leased, failure: Failure, watch: Stopwatch) -> None:
         """Ends the job; of a second round only the round: the first answer was paid for, and is finished instead."""

@@ -30,7 +30,7 @@ def job_ids(raw: Sequence[Any]) -> list[UUID]:
 
 async def poll(ledger: Ledger, ids: Sequence[UUID]) -> list[JobResult | None]:
     """The jobs' results as they stand now, in the order asked; None for an id that names no job."""
-    views = {view.job_id: view for view in await ledger.views(ids)}
+    views = {view.job_id: view for view in await ledger.reading.views(ids)}
     return [result_of(views[job_id]) if job_id in views else None for job_id in ids]
 
 

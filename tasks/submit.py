@@ -204,7 +204,7 @@ async def submit(
     if not jobs:
         return Submitted(None, (None,) * len(raw_jobs), tuple(refused), tuple(warnings))
     try:
-        receipt = await ledger.submit(batch, [jobs], refused=refused)
+        receipt = await ledger.submission.submit(batch, [jobs], refused=refused)
     except JobsRefused as error:
         return Submitted(None, (None,) * len(raw_jobs), _by_position(refused, error.refused), tuple(warnings))
     written_ids = receipt.ids_by_position(job.position for job in jobs)

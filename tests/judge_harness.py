@@ -18,9 +18,9 @@ from tasks.check import Check
 from tasks.grounding.judge.call import Judge, JudgeOptions
 from tasks.ports import JobView, Leased
 from tests.builders import make_batch, make_jobs
+from tests.fakes.ledger import MemoryLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers
 from worker.ledger.journal import LedgerJournal
-from worker.ledger.memory import MemoryLedger
 
 LEASE = timedelta(seconds=60)
 SOURCE = (
@@ -58,11 +58,11 @@ class JudgeHarness:
     step: Step = Step.CHECK
 
     async def submit(self, request: JobRequest, **batch: Any) -> None:
-        await self.ledger.submit(make_batch(**batch), [make_jobs(request)])
+        await self.ledger.submission.submit(make_batch(**batch), [make_jobs(request)])
 
     async def lease(self) -> Leased:
-        await self.ledger.promote(10)
-        (job,) = await self.ledger.lease(self.step, "w", LEASE, 1)
+        await self.ledger.duties.promote(10)
+        (job,) = await self.ledger.queue.lease(self.step, "w", LEASE, 1)
         return job
 
     async def check(self, job: Leased) -> None:
@@ -74,20 +74,20 @@ class JudgeHarness:
         await journal.close()
 
     async def view(self) -> JobView:
-        (batch,) = await self.ledger.batches(1)
-        (view,) = [view async for view in self.ledger.batch_views(batch.batch_id)]
+        (batch,) = await self.ledger.reading.batches(1)
+        (view,) = [view async for view in self.ledger.reading.batch_views(batch.batch_id)]
         return view
 
     async def outcomes(self) -> list[tuple[str, str | None, bool]]:
-        detail = await self.ledger.job_detail((await self.view()).job_id)
+        detail = await self.ledger.reading.job_detail((await self.view()).job_id)
         return [(attempt["purpose"], attempt["outcome"], attempt["spent"]) for attempt in detail.attempts]
 
     async def finish(self) -> JobView:
         for _ in range(300):
             if (view := await self.view()).finished_at or view.held_reason:
                 return view
-            await self.ledger.promote(10)
-            for job in await self.ledger.lease(self.step, "w", LEASE, 1):
+            await self.ledger.duties.promote(10)
+            for job in await self.ledger.queue.lease(self.step, "w", LEASE, 1):
                 await self.check(job)
             self.ledger.advance(timedelta(minutes=6))
         raise AssertionError("it never ends")

@@ -6,7 +6,6 @@ Redis, ``TokenSink`` over Redis, ``Runtime`` as a process's event loop.
 """
 
 from tasks.ports.catalog import Catalog, Everything, Objection
-from tasks.ports.ledger import LAST_RESCUES, MAX_RESCUES, Journal, Ledger
 from tasks.ports.limits import Denied, DenyReason, Limits, Permit, Room, Unlimited
 from tasks.ports.process import Doorbell, Runtime, TokenSink, Unheard, wired
 from tasks.ports.provider import Answered, Call, Listener, Provider, Providers, Turn
@@ -46,13 +45,30 @@ from tasks.ports.rows import (
     risk_of,
 )
 from tasks.ports.scorer import ClaimScorer
+from tasks.ports.stores import (
+    LAST_RESCUES,
+    MAX_RESCUES,
+    Actions,
+    AnswerCache,
+    Attempts,
+    Duties,
+    Journal,
+    Ledger,
+    Outbox,
+    Queue,
+    Reading,
+    Submission,
+)
 
 __all__ = [
     "ANY_RESCUES",
     "LAST_RESCUES",
     "MAX_RESCUES",
+    "Actions",
     "Advance",
+    "AnswerCache",
     "Answered",
+    "Attempts",
     "CacheLookup",
     "CacheResult",
     "CacheStatus",
@@ -64,6 +80,7 @@ __all__ = [
     "Denied",
     "DenyReason",
     "Doorbell",
+    "Duties",
     "Everything",
     "FinalJob",
     "InputLine",
@@ -83,12 +100,15 @@ __all__ = [
     "Objection",
     "OnPage",
     "Opened",
+    "Outbox",
     "Outlook",
     "Page",
     "Permit",
     "Provider",
     "Providers",
     "Purpose",
+    "Queue",
+    "Reading",
     "Receipt",
     "Refused",
     "Repeated",
@@ -98,6 +118,7 @@ __all__ = [
     "ShareTerms",
     "StoredAnswer",
     "StoredCompletion",
+    "Submission",
     "TokenSink",
     "Turn",
     "Unheard",

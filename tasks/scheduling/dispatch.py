@@ -87,7 +87,7 @@ class ModelFallback:
         if monotonic() - self._unserved_since < self.wait.total_seconds():
             await self._announce()
             return []
-        job_ids = await self.ledger.reassign(Step.LOCAL, Step.CHECK, LOCAL_ROWS)
+        job_ids = await self.ledger.duties.reassign(Step.LOCAL, Step.CHECK, LOCAL_ROWS)
         if job_ids and not self._warned:
             self._warned = True
             log.warning(
@@ -96,7 +96,7 @@ class ModelFallback:
         return job_ids
 
     async def _announce(self) -> None:
-        if not self._announced and await self.ledger.backlog(Step.LOCAL, 1):
+        if not self._announced and await self.ledger.duties.backlog(Step.LOCAL, 1):
             self._announced = True
             log.warning(
                 "jobs want the local model and no worker serves the queue 'local': "
@@ -143,7 +143,7 @@ class Dispatch:
 
     async def resign(self) -> None:
         """Let another worker lead at once."""
-        await self.ledger.resign(self.worker)
+        await self.ledger.duties.resign(self.worker)
 
     async def tick(self) -> timedelta:
         """Look once, and do the duties if this worker leads; returns the time until the next look."""
@@ -165,7 +165,7 @@ class Dispatch:
 
     async def _attend(self) -> Outlook:
         pace = self.pace
-        outlook = await self.ledger.attend(
+        outlook = await self.ledger.duties.attend(
             self.worker, pace.lead_for, pace.publish_older_than, pace.check_backlog, broker=self._broker
         )
         if outlook.leads and not self._leads:
@@ -220,17 +220,17 @@ class Dispatch:
         return more
 
     async def _promote(self, outlook: Outlook) -> bool:
-        return outlook.due and await self.ledger.promote(self.pace.promote_rows) == self.pace.promote_rows
+        return outlook.due and await self.ledger.duties.promote(self.pace.promote_rows) == self.pace.promote_rows
 
     async def _settle_budgets(self, outlook: Outlook) -> bool:
         if outlook.unsettled:
-            await self.ledger.settle_budgets(self.pace.budget_rows)
+            await self.ledger.duties.settle_budgets(self.pace.budget_rows)
         return False
 
     async def _expire(self, outlook: Outlook) -> bool:
         if not outlook.late:
             return False
-        if expired := await self.ledger.expire(self.pace.expire_rows):
+        if expired := await self.ledger.duties.expire(self.pace.expire_rows):
             log.info("%d jobs expired", len(expired))
         return len(expired) == self.pace.expire_rows
 
@@ -247,7 +247,7 @@ class Dispatch:
     async def _heal_redis(self, _outlook: Outlook) -> bool:
         if await self.doorbell.lost_its_data():
             # In this order: a crash in between publishes once more, never once too little.
-            await self.ledger.begin_republishing(self.pace.results_kept)
+            await self.ledger.outbox.begin_republishing(self.pace.results_kept)
             await self.doorbell.remember()
             self.outbox.wake()
             log.warning("Redis was restarted or lost its data: the results it should have are published again")
@@ -286,7 +286,7 @@ class Dispatch:
             return
         # What the queue still holds is enough for bulk jobs; urgent ones go before it.
         least = 1 if unread > pace.hint_depth * ENOUGH else None
-        chosen = await self.ledger.take_hints(
+        chosen = await self.ledger.duties.take_hints(
             step, pace.hint_depth, pace.hint_depth, pace.hint_again_after, min_priority=least
         )
         for urgent in (True, False):

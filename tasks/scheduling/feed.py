@@ -287,7 +287,7 @@ class Feed:
         self, limit: int, *, ids: Sequence[UUID] | None = None, min_priority: int | None = None
     ) -> list[Leased]:
         room = self._load.room(urgent=min_priority is not None) or LeaseRoom(0)
-        jobs = await self._ledger.lease(
+        jobs = await self._ledger.queue.lease(
             self.step, self._worker, self._lease_for, limit, ids=ids, min_priority=min_priority, room=room
         )
         if ids is not None and len(jobs) < len(ids) and _may_have_crossed(room, jobs):
@@ -348,7 +348,7 @@ class Feed:
     async def _hand_back(self, leases: Sequence[LeaseKey]) -> None:
         """Releases the leases of interrupted jobs at once, but for those with open calls, whose outcome is not known yet."""
         try:
-            await self._ledger.hand_back(leases)
+            await self._ledger.queue.hand_back(leases)
         except NightdeskError as error:
             log.warning("jobs of step %s wait for their rescue: %s", self.step, error)
 

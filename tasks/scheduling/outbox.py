@@ -61,20 +61,20 @@ class Outbox:
 
     async def sweep(self) -> bool:
         """Publish a page of what was never published; True if it was full."""
-        views = await self.ledger.unpublished(self.rows, self.older_than)
+        views = await self.ledger.outbox.unpublished(self.rows, self.older_than)
         await publish(self.ledger, self.doorbell, views)
         return len(views) == self.rows
 
     async def republish(self) -> bool:
         """Publish a page of what Redis lost; True while there is more."""
-        page = await self.ledger.republish_page(self.rows)
+        page = await self.ledger.outbox.republish_page(self.rows)
         if page is None:
             return False
         await publish(self.ledger, self.doorbell, page.views)
         if page.through is None:
             log.warning("%d results are published again", page.published)
             return False
-        await self.ledger.note_republished(page)
+        await self.ledger.outbox.note_republished(page)
         return True
 
 
@@ -95,9 +95,9 @@ async def publish_results(
         return
     refused = await doorbell.publish(results)
     for job_id, error in refused.items():
-        await ledger.set_aside(job_id, error)
+        await ledger.outbox.set_aside(job_id, error)
     # Erased or begun anew between the reading and the writing: whoever did that forgot the result before it was there.
-    stale = await ledger.mark_published([(job_id, run) for job_id, run, _ in results if job_id not in refused])
+    stale = await ledger.outbox.mark_published([(job_id, run) for job_id, run, _ in results if job_id not in refused])
     await doorbell.withdraw([(job_id, run) for job_id, run in stale if job_id not in erased])
 
 
@@ -108,7 +108,7 @@ async def _rendered(ledger: Ledger, views: Sequence[JobView]) -> list[Rendered]:
             results.append((view.job_id, view.run, compact(result_of(view))))
         except Exception as error:
             log.exception("the result of job %s can't be rendered", view.job_id)
-            await ledger.set_aside(view.job_id, error)
+            await ledger.outbox.set_aside(view.job_id, error)
         if not number % RENDER:
             await asyncio.sleep(0)
     return results

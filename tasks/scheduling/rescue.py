@@ -66,7 +66,7 @@ class Rescue:
         if not self.allowed():
             return []
         reason = HeldReason.UNKNOWN_OUTCOME if self.hold_unknown else None
-        return await self.ledger.rescue(ROWS, reason, self.max_rescues)
+        return await self.ledger.duties.rescue(ROWS, reason, self.max_rescues)
 
     def broken(self) -> None:
         """Note that the ledger could not be reached: the time counts anew."""

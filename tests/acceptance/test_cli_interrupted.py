@@ -174,4 +174,4 @@ def test_a_run_whose_jobs_are_held_ends_and_says_how_to_go_on(
 
 async def pause(database_url: str, batch: UUID) -> None:
     async with PostgresLedger(database_url) as ledger:
-        await ledger.pause_batch(batch, "test", paused=True)
+        await ledger.actions.pause_batch(batch, "test", paused=True)

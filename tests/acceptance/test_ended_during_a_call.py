@@ -15,9 +15,9 @@ def test_what_ends_during_its_call_ends_the_call(system: System) -> None:
     with psycopg.connect(system.database_url) as connection:
         # A worker that starts slowly must not miss its calls, so the deadline comes when they are made.
         connection.execute("UPDATE job SET deadline = now() WHERE batch_id = %s", (late,))
-    cancelled = system.ask(lambda ledger: ledger.cancel_batch(unwanted, "ada"))
+    cancelled = system.ask(lambda ledger: ledger.actions.cancel_batch(unwanted, "ada"))
     assert len(cancelled) == 3
-    assert len(system.ask(lambda ledger: ledger.cancel_batch(held, "ada"))) == 2
+    assert len(system.ask(lambda ledger: ledger.actions.cancel_batch(held, "ada"))) == 2
     system.until_final(8)
 
     assert system.rows("SELECT DISTINCT state FROM job WHERE batch_id = %s", late) == [("expired",)]

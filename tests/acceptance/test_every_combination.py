@@ -119,7 +119,7 @@ def scripted(system: System, monkeypatch: pytest.MonkeyPatch) -> Iterator[System
 
 def read_all(system: System, job_ids: list[Any]) -> list[JobView]:
     async def read(ledger: Ledger) -> list[JobView]:
-        return await ledger.views(job_ids)
+        return await ledger.reading.views(job_ids)
 
     return system.ask(read)
 

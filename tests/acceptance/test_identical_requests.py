@@ -63,10 +63,10 @@ def test_each_request_is_called_for_once(system: System, stub: Stub) -> None:
     assert Counter(one.query for one in paid.values()) == Counter(job["query"] for job in questions(DISTINCT))
     spent = sum((one.cost_usd or Decimal(0) for one in paid.values()), Decimal(0))
     assert system.scalar("SELECT spent_usd FROM batch") == spent
-    assert system.ask(lambda ledger: ledger.violations()) == []
+    assert system.ask(lambda ledger: ledger.inspection.violations()) == []
 
     # Whoever has a job run again wants a new answer.
-    assert len(system.ask(lambda ledger: ledger.retry(ids[-1:], "test"))) == 1
+    assert len(system.ask(lambda ledger: ledger.actions.retry(ids[-1:], "test"))) == 1
     system.until(
         lambda: system.scalar("SELECT count(*) FROM generation_record WHERE run = 2") == 1, what="a second run"
     )

@@ -54,7 +54,7 @@ def test_jobs_wait_for_the_worker_with_the_model_and_those_without_pass_them_by(
     assert "the local model says-who-3 is loaded" in system.log(1)
 
     async def recheck(ledger: Ledger) -> None:
-        assert await ledger.recheck(ids[:1], Recheck(checkers=tuple(map(CheckerName, READ))), "me") == ids[:1]
+        assert await ledger.actions.recheck(ids[:1], Recheck(checkers=tuple(map(CheckerName, READ))), "me") == ids[:1]
 
     system.ask(recheck)
     system.until(lambda: by_model(system) == 21, what="the recheck by the model")
@@ -75,7 +75,7 @@ def test_with_no_such_worker_the_check_goes_on_without_and_a_recheck_makes_up_fo
     system.start_worker("local", local_model=MODEL)
 
     async def recheck(ledger: Ledger) -> None:
-        assert len(await ledger.recheck(ids, Recheck(), "me")) == 5
+        assert len(await ledger.actions.recheck(ids, Recheck(), "me")) == 5
 
     system.until(
         lambda: system.scalar("SELECT count(*) FROM worker WHERE 'local' = ANY(steps)"), what="the other worker"

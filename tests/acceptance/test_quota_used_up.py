@@ -37,7 +37,7 @@ def test_calling_stops_and_goes_on_after_a_release(system: System, monkeypatch: 
         stub.acts.clear()
 
         async def release(ledger: Ledger) -> int:
-            return await ledger.release(None, HeldReason.LANE_PAUSED, "test")
+            return await ledger.actions.release(None, HeldReason.LANE_PAUSED, "test")
 
         assert system.ask(release) == JOBS
         system.until_final(JOBS)

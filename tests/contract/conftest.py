@@ -10,8 +10,8 @@ from typing import Protocol
 import pytest
 
 from tasks.ports import Ledger
+from tests.fakes.ledger import MemoryLedger
 from tests.postgres import advance_clock, make_postgres_ledger, postgres_database_url
-from worker.ledger.memory import MemoryLedger
 
 __all__ = ["postgres_database_url"]
 

@@ -34,7 +34,7 @@ async def submit(ledger: Ledger, *requests: JobRequest, batch: NewBatch | None =
     """Submit the requests (one question unless given) as one chunk of a batch."""
     batch = batch or make_batch()
     jobs = make_jobs(*(requests or (make_request(),)), tenant=batch.tenant)
-    return await ledger.submit(batch, [jobs])
+    return await ledger.submission.submit(batch, [jobs])
 
 
 async def submit_many(ledger: Ledger, number: int, batch: NewBatch | None = None, **changes: Any) -> Receipt:
@@ -44,7 +44,7 @@ async def submit_many(ledger: Ledger, number: int, batch: NewBatch | None = None
 
 async def take(ledger: Ledger, ids: Sequence[UUID], step: Step = Step.GENERATE, worker: str = "w1") -> list[Leased]:
     """Lease those of the ids that can be had."""
-    return await ledger.lease(step, worker, LEASE, max(1, len(ids)), ids=ids)
+    return await ledger.queue.lease(step, worker, LEASE, max(1, len(ids)), ids=ids)
 
 
 async def take_one(ledger: Ledger, job_id: UUID, step: Step = Step.GENERATE, worker: str = "w1") -> Leased:
@@ -62,7 +62,7 @@ async def submit_and_take(ledger: Ledger, request: JobRequest | None = None, bat
 async def open_one(ledger: Ledger, leased: Leased, **changes: Any) -> NewAttempt:
     """Open an attempt that must be allowed."""
     attempt = make_attempt(leased, **changes)
-    assert await ledger.open_attempts([attempt]) == [Opened.OPENED]
+    assert await ledger.attempts.open_attempts([attempt]) == [Opened.OPENED]
     return attempt
 
 
@@ -70,7 +70,7 @@ async def generate(ledger: Ledger, leased: Leased, **changes: Any) -> NewAttempt
     """Answer a leased job and send it on to its check."""
     attempt = await open_one(ledger, leased)
     closed = closed_ok(leased, attempt, then=to_check(leased), **changes)
-    assert await ledger.close_attempts([closed]) == {leased.job_id}
+    assert await ledger.attempts.close_attempts([closed]) == {leased.job_id}
     return attempt
 
 
@@ -84,9 +84,9 @@ async def checking(ledger: Ledger, batch: NewBatch | None = None) -> Leased:
 async def heard(ledger: Ledger, leased: Leased, *words: str, reply: str = "verdicts") -> NewAttempt:
     """Have a judge reply to a job in its check, and note one word after the other under these keys."""
     attempt = await open_one(ledger, leased)
-    await ledger.close_attempts([closed_ok(leased, attempt, reply)])
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt, reply)])
     numbers = tuple((key(word), number) for number, word in enumerate(words, start=1))
-    await ledger.store_verdicts([NewVerdicts(attempt.id, numbers)])
+    await ledger.cache.store_verdicts([NewVerdicts(attempt.id, numbers)])
     return attempt
 
 
@@ -97,7 +97,7 @@ def key(word: str) -> bytes:
 
 async def finish(ledger: Ledger, leased: Leased, **changes: Any) -> None:
     """Finish a leased job."""
-    assert await ledger.finish([make_final(leased, **changes)]) == {leased.job_id}
+    assert await ledger.queue.finish([make_final(leased, **changes)]) == {leased.job_id}
 
 
 async def finished(ledger: Ledger, request: JobRequest | None = None, batch: NewBatch | None = None) -> UUID:
@@ -110,7 +110,7 @@ async def finished(ledger: Ledger, request: JobRequest | None = None, batch: New
 
 async def view(ledger: Ledger, job_id: UUID) -> JobView:
     """The view of a job that must exist."""
-    (found,) = await ledger.views([job_id])
+    (found,) = await ledger.reading.views([job_id])
     return found
 
 
@@ -121,7 +121,7 @@ async def state(ledger: Ledger, job_id: UUID) -> JobState:
 
 async def states(ledger: Ledger, job_ids: Sequence[UUID]) -> list[JobState]:
     """The states of jobs that must exist, in order."""
-    found = await ledger.views(job_ids)
+    found = await ledger.reading.views(job_ids)
     assert [one.job_id for one in found] == list(job_ids)
     return [one.state for one in found]
 
@@ -132,17 +132,17 @@ async def answered(ledger: Ledger, leased: Leased | None = None, **answer: Any) 
     own = {"within_s": 0, "wait_s": 0} if leased.run > 1 else {}
     attempt = await open_one(ledger, leased, share=make_terms(**own), request_hash=SHARED_REQUEST)
     given = make_answer("It is ready.", **answer)
-    await ledger.close_attempts([closed_ok(leased, attempt, answer=given, then=to_check(leased))])
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=given, then=to_check(leased))])
     return leased, attempt
 
 
 async def look(ledger: Ledger, leased: Leased, **terms: Any) -> CacheStatus:
     """Look for the answer of an identical call."""
-    (found,) = await ledger.share([make_wanted(leased, make_terms(**terms))])
+    (found,) = await ledger.cache.share([make_wanted(leased, make_terms(**terms))])
     return found.sharing
 
 
 async def sound(ledger: Ledger) -> None:
     """What must hold of every ledger holds."""
     if isinstance(ledger, PostgresLedger):
-        assert await ledger.violations() == []
+        assert await ledger.inspection.violations() == []

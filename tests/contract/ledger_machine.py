@@ -119,11 +119,11 @@ class LedgerMachine(RuleBasedStateMachine):
             )
         batch = make_batch(max_cost_usd=None if ceiling is None else Decimal(ceiling))
         jobs = make_jobs(*requests)
-        receipt = self.do(self.ledger.submit(batch, [jobs]))
+        receipt = self.do(self.ledger.submission.submit(batch, [jobs]))
         assert receipt.job_ids == tuple(job.id for job in jobs)
         self.batches.append(batch.id)
         self.model.ceilings[batch.id] = batch.max_cost_usd
-        for view, new in zip(self.do(self.ledger.views(receipt.job_ids)), jobs, strict=True):
+        for view, new in zip(self.do(self.ledger.reading.views(receipt.job_ids)), jobs, strict=True):
             self.order.append(new.id)
             self.model.jobs[new.id] = Job(
                 id=new.id,
@@ -146,7 +146,7 @@ class LedgerMachine(RuleBasedStateMachine):
         ids = [*self.some(mask), new_id()]
         for step in Step:
             free = self.model.free(step) & set(ids)
-            leased = self.do(self.ledger.lease(step, worker, LEASE, ALL, ids=ids), "lease")
+            leased = self.do(self.ledger.queue.lease(step, worker, LEASE, ALL, ids=ids), "lease")
             assert {one.job_id for one in leased} == free
             self._lease(worker, leased)
 
@@ -155,7 +155,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def lease_idle(self, worker: str, limit: int) -> None:
         for step in Step:
             free = len(self.model.free(step))
-            leased = self.do(self.ledger.lease(step, worker, LEASE, limit), "lease")
+            leased = self.do(self.ledger.queue.lease(step, worker, LEASE, limit), "lease")
             assert len(leased) == min(limit, free)
             assert {one.step for one in leased} <= {step}
             self._lease(worker, leased)
@@ -206,7 +206,7 @@ class LedgerMachine(RuleBasedStateMachine):
         number = 1 + len(self.model.jobs[leased.job_id].calls)
         share = self.terms if shares and leased.step is Step.GENERATE else None
         new = make_attempt(leased, reserved_usd=usd and Decimal(usd), number=number, share=share)
-        (opened,) = self.do(self.ledger.open_attempts([new]), "open_attempts", touched=[leased.job_id])
+        (opened,) = self.do(self.ledger.attempts.open_attempts([new]), "open_attempts", touched=[leased.job_id])
         expected, call = self.model.open(leased, new)
         assert opened is expected
         if opened is Opened.OPENED:
@@ -221,7 +221,9 @@ class LedgerMachine(RuleBasedStateMachine):
         leased = self._lease_at(pick, stale=stale, step=Step.GENERATE)
         if leased.step is Step.GENERATE:
             new = make_attempt(leased, share=self.terms, number=1 + len(self.model.jobs[leased.job_id].calls))
-            (found,) = self.do(self.ledger.share([make_wanted(leased, attempt=new)]), "share", touched=[leased.job_id])
+            (found,) = self.do(
+                self.ledger.cache.share([make_wanted(leased, attempt=new)]), "share", touched=[leased.job_id]
+            )
             assert found.sharing is self.model.share(leased, new)
 
     @precondition(lambda self: self.calls)
@@ -240,11 +242,11 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def _close(self, call: Call, how: str, cost_usd: Decimal | None) -> None:
         closed = ending(call, how, cost_usd)
-        advanced = self.do(self.ledger.close_attempts([closed]), "close_attempts", touched=[closed.job_id])
+        advanced = self.do(self.ledger.attempts.close_attempts([closed]), "close_attempts", touched=[closed.job_id])
         assert advanced == ({closed.job_id} if self.model.close(call, closed) else set())
         # Closing lets jobs go on where money came back; a duty says how many are changed then.
         self.model.settle()
-        self.do(self.ledger.settle_budgets(ALL), "close_attempts", "settle_budgets", "hold")
+        self.do(self.ledger.duties.settle_budgets(ALL), "close_attempts", "settle_budgets", "hold")
 
     @precondition(lambda self: any(leased.step is Step.CHECK for leased in self.held()))
     @rule(pick=picks, stale=seldom, fails=seldom)
@@ -252,7 +254,7 @@ class LedgerMachine(RuleBasedStateMachine):
         leased = self._lease_at(pick, stale=stale, step=Step.CHECK)
         job = self.model.holder(leased)
         final = make_failed(leased) if fails else make_final(leased)
-        written = self.do(self.ledger.finish([final]), "finish", touched=[leased.job_id])
+        written = self.do(self.ledger.queue.finish([final]), "finish", touched=[leased.job_id])
         assert written == (set() if job is None else {leased.job_id})
         if job is not None:
             job.goes(final.state)
@@ -271,13 +273,13 @@ class LedgerMachine(RuleBasedStateMachine):
             self._cancel(self.model.jobs[leased.job_id])
         elif what == "hand back":
             job = self._idle(leased)
-            changed = self.do(self.ledger.hand_back([lease_key(leased)]), "hand_back", touched=[leased.job_id])
+            changed = self.do(self.ledger.queue.hand_back([lease_key(leased)]), "hand_back", touched=[leased.job_id])
             assert changed == ({leased.job_id} if job else set())
             if job is not None:
                 job.goes(JobState.AVAILABLE)
         else:
             job, then = self._idle(leased), self._deferred(leased, what)
-            deferred = self.do(self.ledger.defer(lease_key(leased), then), "defer", touched=[leased.job_id])
+            deferred = self.do(self.ledger.queue.defer(lease_key(leased), then), "defer", touched=[leased.job_id])
             assert deferred == (job is not None)
             if job is not None:
                 self.model.advance(job, then)
@@ -293,7 +295,7 @@ class LedgerMachine(RuleBasedStateMachine):
         return later(leased, delay=30 * SECOND, held_reason=reason, event="hold")
 
     def _renew(self, leases: dict[UUID, Leased]) -> None:
-        lost = self.do(self.ledger.renew([lease_key(one) for one in leases.values()], LEASE))
+        lost = self.do(self.ledger.queue.renew([lease_key(one) for one in leases.values()], LEASE))
         kept = {job_id for job_id, one in leases.items() if self.model.holder(one)}
         assert lost == leases.keys() - kept
         for job_id in kept:
@@ -320,24 +322,24 @@ class LedgerMachine(RuleBasedStateMachine):
         self.runner.run(self.clock.advance(seconds * SECOND))
         self.model.now += seconds
         if duty == "promote":
-            assert self.do(self.ledger.promote(ALL), "promote") == self.model.promote()
+            assert self.do(self.ledger.duties.promote(ALL), "promote") == self.model.promote()
         elif duty == "expire":
             late = {job.id for job in self.model.jobs.values() if job.active and self.model.late(job)}
-            assert set(self.do(self.ledger.expire(ALL), "expire", touched=sorted(late))) == late
+            assert set(self.do(self.ledger.duties.expire(ALL), "expire", touched=sorted(late))) == late
             self.model.end(late, JobState.EXPIRED)
         elif duty == "release":
             for reason in RELEASED:
-                released = self.do(self.ledger.release(None, reason, ACTOR))
+                released = self.do(self.ledger.actions.release(None, reason, ACTOR))
                 assert released == self.model.release(reason)
             self._promote_released()
         else:
             reason = HeldReason.UNKNOWN_OUTCOME if duty == "rescue and hold" else None
-            rescued = self.do(self.ledger.rescue(ALL, reason, ALL), "rescue")
+            rescued = self.do(self.ledger.duties.rescue(ALL, reason, ALL), "rescue")
             assert set(rescued) == self.model.rescue(reason)
             self.touched.update(self.order)
 
     def _promote_released(self) -> None:
-        self.do(self.ledger.promote(ALL), "release", "promote", "hold")
+        self.do(self.ledger.duties.promote(ALL), "release", "promote", "hold")
         self.model.promote()
 
     @precondition(lambda self: self.batches)
@@ -346,20 +348,20 @@ class LedgerMachine(RuleBasedStateMachine):
         """A batch is paused, goes on, gets another ceiling; results are published, or Redis lost them all."""
         batch_id = self.batches[-1 - pick % len(self.batches)]
         if what == "pause":
-            held = self.do(self.ledger.pause_batch(batch_id, ACTOR, paused=True), "hold")
+            held = self.do(self.ledger.actions.pause_batch(batch_id, ACTOR, paused=True), "hold")
             assert held == self.model.pause(batch_id)
         elif what == "resume":
-            released = self.do(self.ledger.pause_batch(batch_id, ACTOR, paused=False))
+            released = self.do(self.ledger.actions.pause_batch(batch_id, ACTOR, paused=False))
             assert released == self.model.resume(batch_id)
             self._promote_released()
         elif what in {"more money", "less money"}:
             ceiling = None if what == "more money" else Decimal("0.3")
-            self.do(self.ledger.set_budget(batch_id, ceiling, ACTOR))
+            self.do(self.ledger.actions.set_budget(batch_id, ceiling, ACTOR))
             self.model.ceilings[batch_id] = ceiling
             self.model.release(HeldReason.BUDGET, batch_id)
             self._promote_released()
         elif what == "publish":
-            self.do(self.ledger.mark_published([(job_id, self.model.jobs[job_id].run) for job_id in self.order]))
+            self.do(self.ledger.outbox.mark_published([(job_id, self.model.jobs[job_id].run) for job_id in self.order]))
             for job in self.model.jobs.values():
                 job.published = not job.active
         else:
@@ -369,7 +371,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert again & set(self.order) == published
 
     def _cancel(self, job: Job) -> None:
-        cancelled = self.do(self.ledger.cancel([job.id], ACTOR), "cancel", touched=[job.id])
+        cancelled = self.do(self.ledger.actions.cancel([job.id], ACTOR), "cancel", touched=[job.id])
         assert cancelled == ([job.id] if job.active else [])
         if job.active:
             job.goes(JobState.CANCELLED)
@@ -379,7 +381,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def retry(self, mask: int) -> None:
         jobs = [job for job in (self.model.jobs[job_id] for job_id in self.some(mask)) if not self.model.late(job)]
         ids, final = [job.id for job in jobs], [job for job in jobs if not job.active]
-        assert set(self.do(self.ledger.retry(ids, ACTOR), "retry", touched=ids)) == {job.id for job in final}
+        assert set(self.do(self.ledger.actions.retry(ids, ACTOR), "retry", touched=ids)) == {job.id for job in final}
         for job in final:
             self.model.retry(job)
 
@@ -388,14 +390,14 @@ class LedgerMachine(RuleBasedStateMachine):
     def recheck(self, mask: int) -> None:
         jobs = [job for job in (self.model.jobs[job_id] for job_id in self.some(mask)) if not self.model.late(job)]
         ids = [job.id for job in jobs]
-        changed = self.do(self.ledger.recheck(ids, Recheck(), ACTOR), "recheck", touched=ids)
+        changed = self.do(self.ledger.actions.recheck(ids, Recheck(), ACTOR), "recheck", touched=ids)
         assert set(changed) == {job.id for job in jobs if self.model.recheck(job)}
 
     # ---- what must always hold ---------------------------------------------------------------------------------
 
     @invariant()
     def the_ledger_agrees(self) -> None:
-        views = self.runner.run(self.ledger.views(self.order))
+        views = self.runner.run(self.ledger.reading.views(self.order))
         assert [view.job_id for view in views] == self.order, "no job is lost"
         for view in views:
             job = self.model.jobs[view.job_id]
@@ -413,7 +415,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def the_money_adds_up(self) -> None:
         for batch_id in {self.model.jobs[job_id].batch_id for job_id in self.touched}:
-            status = self.runner.run(self.ledger.batch_status(batch_id))
+            status = self.runner.run(self.ledger.reading.batch_status(batch_id))
             jobs = self.model.of_batch(batch_id)
             assert status.reserved_usd == self.model.reserved_usd(batch_id)
             unpriced = any(job.shown_usd is None for job in self.model.of_batch(batch_id))
@@ -429,7 +431,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.touched.clear()
 
     def _audit(self, job: Job) -> None:
-        detail = self.runner.run(self.ledger.job_detail(job.id))
+        detail = self.runner.run(self.ledger.reading.job_detail(job.id))
         rows = {str(row["id"]): row for row in detail.attempts}
         assert rows.keys() == {str(call.attempt.id) for call in job.calls}
         for call in job.calls:
@@ -444,27 +446,27 @@ class LedgerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever happened, every job can still be brought to its end."""
         self.runner.run(self._end_all())
-        for view in self.runner.run(self.ledger.views(self.order)):
+        for view in self.runner.run(self.ledger.reading.views(self.order)):
             assert view.record is not None, "no job is lost"
             assert view.record.run == view.run
 
     async def _republish(self) -> set[UUID]:
-        await self.ledger.begin_republishing(timedelta(days=1))
+        await self.ledger.outbox.begin_republishing(timedelta(days=1))
         again: set[UUID] = set()
-        while (page := await self.ledger.republish_page(3)) is not None and page.through is not None:
+        while (page := await self.ledger.outbox.republish_page(3)) is not None and page.through is not None:
             again |= {view.job_id for view in page.views}
-            await self.ledger.note_republished(page)
+            await self.ledger.outbox.note_republished(page)
         return again
 
     async def _end_all(self) -> None:
         await self.clock.advance(200 * SECOND)
-        await self.ledger.expire(ALL)
-        await self.ledger.rescue(ALL, None, ALL)
+        await self.ledger.duties.expire(ALL)
+        await self.ledger.duties.rescue(ALL, None, ALL)
         for batch_id in self.batches:
-            await self.ledger.pause_batch(batch_id, ACTOR, paused=False)
+            await self.ledger.actions.pause_batch(batch_id, ACTOR, paused=False)
         for reason in HeldReason:
-            await self.ledger.release(None, reason, ACTOR)
-        await self.ledger.promote(ALL)
+            await self.ledger.actions.release(None, reason, ACTOR)
+        await self.ledger.duties.promote(ALL)
         for step in Step:
-            leased = await self.ledger.lease(step, "last", timedelta(hours=1), ALL)
-            assert await self.ledger.finish([make_final(one) for one in leased]) == {one.job_id for one in leased}
+            leased = await self.ledger.queue.lease(step, "last", timedelta(hours=1), ALL)
+            assert await self.ledger.queue.finish([make_final(one) for one in leased]) == {one.job_id for one in leased}

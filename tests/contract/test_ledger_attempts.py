@@ -47,7 +47,7 @@ async def test_an_attempt_is_on_record_before_its_call(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.25"))
 
-    (row,) = (await ledger.job_detail(leased.job_id)).attempts
+    (row,) = (await ledger.reading.job_detail(leased.job_id)).attempts
 
     assert str(row["id"]) == str(attempt.id)
     assert (row["run"], row["round"], row["purpose"], row["number"]) == (leased.run, leased.round, "generate", 1)
@@ -60,13 +60,13 @@ async def test_an_attempt_is_on_record_before_its_call(ledger: Ledger) -> None:
 async def test_no_attempt_without_a_lease(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 4)
     held, cancelled, given_back, done = await take(ledger, receipt.job_ids)
-    await ledger.cancel([cancelled.job_id], ACTOR)
-    await ledger.hand_back([lease_key(given_back)])
+    await ledger.actions.cancel([cancelled.job_id], ACTOR)
+    await ledger.queue.hand_back([lease_key(given_back)])
     await finish(ledger, done)
     attempts = [make_attempt(one) for one in (cancelled, held, given_back, done)]
     attempts.append(make_attempt(held, token=new_id()))
 
-    assert await ledger.open_attempts(attempts) == [
+    assert await ledger.attempts.open_attempts(attempts) == [
         Opened.LOST,
         Opened.OPENED,
         Opened.LOST,
@@ -74,16 +74,16 @@ async def test_no_attempt_without_a_lease(ledger: Ledger) -> None:
         Opened.LOST,
     ]
     for one in (cancelled, given_back, done):
-        assert (await ledger.job_detail(one.job_id)).attempts == ()
-    assert await ledger.open_attempts([]) == []
+        assert (await ledger.reading.job_detail(one.job_id)).attempts == ()
+    assert await ledger.attempts.open_attempts([]) == []
 
 
 async def test_no_attempt_under_a_lease_that_ran_out(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     await clock.advance(LEASE)
 
-    assert await ledger.open_attempts([make_attempt(leased)]) == [Opened.LOST]
-    assert (await ledger.job_detail(leased.job_id)).attempts == ()
+    assert await ledger.attempts.open_attempts([make_attempt(leased)]) == [Opened.LOST]
+    assert (await ledger.reading.job_detail(leased.job_id)).attempts == ()
 
 
 async def test_an_attempt_whose_commit_was_not_heard_of_is_stale_once_the_lease_ran_out(
@@ -93,25 +93,25 @@ async def test_an_attempt_whose_commit_was_not_heard_of_is_stale_once_the_lease_
     attempt = await open_one(ledger, leased)
     await clock.advance(LEASE)
 
-    assert await ledger.open_attempts([attempt, make_attempt(leased)]) == [Opened.STALE, Opened.LOST]
+    assert await ledger.attempts.open_attempts([attempt, make_attempt(leased)]) == [Opened.STALE, Opened.LOST]
 
 
 async def test_no_second_call_for_a_stored_answer(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
-    await ledger.close_attempts([closed_ok(leased, attempt)])
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt)])
 
     again = [make_attempt(leased), make_attempt(leased, purpose=Purpose.REASK), make_attempt(leased, round=1)]
 
-    assert await ledger.open_attempts(again) == [Opened.ANSWERED, Opened.OPENED, Opened.OPENED]
-    assert len((await ledger.job_detail(leased.job_id)).attempts) == 3
+    assert await ledger.attempts.open_attempts(again) == [Opened.ANSWERED, Opened.OPENED, Opened.OPENED]
+    assert len((await ledger.reading.job_detail(leased.job_id)).attempts) == 3
 
 
 async def test_a_failed_attempt_does_not_stand_in_the_way(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     for close in (closed_error, closed_unknown):
         attempt = await open_one(ledger, leased)
-        await ledger.close_attempts([close(leased, attempt)])
+        await ledger.attempts.close_attempts([close(leased, attempt)])
 
     await generate(ledger, leased)
 
@@ -124,12 +124,12 @@ async def test_an_answer_moves_the_job_to_its_check(ledger: Ledger) -> None:
     attempt = await open_one(ledger, leased)
     answer = make_answer("It is ready.")
 
-    advanced = await ledger.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
+    advanced = await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
 
     assert advanced == {leased.job_id}
     moved = await view(ledger, leased.job_id)
     assert (moved.state, moved.step, moved.round) == (JobState.AVAILABLE, Step.CHECK, leased.round)
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
     assert (detail.attempts[0]["outcome"], len(detail.completions)) == ("ok", 1)
     assert str(detail.completions[0]["attempt_id"]) == str(attempt.id)
     assert detail.completions[0]["finish_reason"] == "stop"
@@ -140,10 +140,10 @@ async def test_without_a_next_place_the_job_stays(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
 
-    assert await ledger.close_attempts([closed_ok(leased, attempt)]) == set()
+    assert await ledger.attempts.close_attempts([closed_ok(leased, attempt)]) == set()
 
     assert await state(ledger, leased.job_id) is JobState.RUNNING
-    assert await ledger.renew([lease_key(leased)], LEASE) == set()
+    assert await ledger.queue.renew([lease_key(leased)], LEASE) == set()
 
 
 @pytest.mark.parametrize("spent", [True, False])
@@ -152,15 +152,17 @@ async def test_a_failed_attempt_sends_the_job_to_wait(ledger: Ledger, clock: Clo
     attempt = await open_one(ledger, leased)
     then = later(leased, delay=20 * SECOND, event="retry" if spent else "snooze")
 
-    assert await ledger.close_attempts([closed_error(leased, attempt, spent=spent, then=then)]) == {leased.job_id}
+    assert await ledger.attempts.close_attempts([closed_error(leased, attempt, spent=spent, then=then)]) == {
+        leased.job_id
+    }
 
     await clock.advance(15 * SECOND)
-    assert await ledger.promote(10) == 0
+    assert await ledger.duties.promote(10) == 0
     await clock.advance(10 * SECOND)
-    assert await ledger.promote(10) == 1
+    assert await ledger.duties.promote(10) == 1
     again = await take_one(ledger, leased.job_id)
     assert (again.spent, again.snoozes, again.attempts) == ((1, 0, 1) if spent else (0, 1, 1))
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
     assert detail.attempts[0]["outcome"] == f"error:{FailureKind.OVERLOADED.value}"
     assert [event["kind"] for event in detail.events] == ["retry" if spent else "snooze"]
 
@@ -170,29 +172,29 @@ async def test_a_closing_can_hold_the_job(ledger: Ledger) -> None:
     attempt = await open_one(ledger, leased)
     then = later(leased, held_reason=HeldReason.LANE_PAUSED, event="hold")
 
-    await ledger.close_attempts([closed_error(leased, attempt, FailureKind.QUOTA, spent=False, then=then)])
+    await ledger.attempts.close_attempts([closed_error(leased, attempt, FailureKind.QUOTA, spent=False, then=then)])
 
     held = await view(ledger, leased.job_id)
     assert (held.state, held.held_reason) == (JobState.SCHEDULED, HeldReason.LANE_PAUSED)
-    assert await ledger.promote(10) == 0
+    assert await ledger.duties.promote(10) == 0
 
 
 async def test_many_closings_each_go_their_own_way(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 3)
     leased = await take(ledger, receipt.job_ids)
     attempts = [make_attempt(one) for one in leased]
-    assert await ledger.open_attempts(attempts) == [Opened.OPENED] * 3
+    assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED] * 3
     closings = [
         closed_ok(leased[0], attempts[0], then=to_check(leased[0])),
         closed_error(leased[1], attempts[1], then=later(leased[1])),
         closed_unknown(leased[2], attempts[2]),
     ]
 
-    assert await ledger.close_attempts(closings) == {leased[0].job_id, leased[1].job_id}
+    assert await ledger.attempts.close_attempts(closings) == {leased[0].job_id, leased[1].job_id}
 
-    found = {one.job_id: one.state for one in await ledger.views(receipt.job_ids)}
+    found = {one.job_id: one.state for one in await ledger.reading.views(receipt.job_ids)}
     assert [found[one.job_id] for one in leased] == [JobState.AVAILABLE, JobState.SCHEDULED, JobState.RUNNING]
-    assert await ledger.close_attempts([]) == set()
+    assert await ledger.attempts.close_attempts([]) == set()
 
 
 async def test_two_attempts_of_a_job_close_together(ledger: Ledger) -> None:
@@ -204,9 +206,9 @@ async def test_two_attempts_of_a_job_close_together(ledger: Ledger) -> None:
     back = Advance(state=JobState.AVAILABLE, step=Step.GENERATE, round=1)
 
     closings = [closed_ok(checking, one), closed_ok(checking, two, then=back)]
-    assert await ledger.close_attempts(closings) == {leased.job_id}
+    assert await ledger.attempts.close_attempts(closings) == {leased.job_id}
 
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
     assert [row["outcome"] for row in detail.attempts] == ["ok"] * 3
     assert len(detail.completions) == 3
     assert detail.view.cost_usd == 3 * Decimal("0.002")
@@ -216,25 +218,25 @@ async def test_closing_again_changes_nothing(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.1"))
     closed = closed_ok(leased, attempt, then=to_check(leased))
-    await ledger.close_attempts([closed])
-    before = await ledger.job_detail(leased.job_id)
+    await ledger.attempts.close_attempts([closed])
+    before = await ledger.reading.job_detail(leased.job_id)
 
     for again in (closed, closed_error(leased, attempt), closed_unknown(leased, attempt)):
-        assert await ledger.close_attempts([again]) == set()
+        assert await ledger.attempts.close_attempts([again]) == set()
 
-    assert await ledger.job_detail(leased.job_id) == before
-    status = await ledger.batch_status(leased.batch_id)
+    assert await ledger.reading.job_detail(leased.job_id) == before
+    status = await ledger.reading.batch_status(leased.batch_id)
     assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.002"))
 
 
 async def test_a_failure_that_is_closed_stays_a_failure(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
-    await ledger.close_attempts([closed_error(leased, attempt)])
+    await ledger.attempts.close_attempts([closed_error(leased, attempt)])
 
-    await ledger.close_attempts([closed_ok(leased, attempt)])
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt)])
 
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
     assert detail.attempts[0]["outcome"] == "error:overloaded"
     assert detail.completions == ()
 
@@ -244,10 +246,10 @@ async def test_the_step_fences_the_advance(ledger: Ledger) -> None:
     attempt = await open_one(ledger, leased)
     elsewhere = replace(closed_ok(leased, attempt, then=to_check(leased)), step=Step.CHECK)
 
-    assert await ledger.close_attempts([elsewhere]) == set()
+    assert await ledger.attempts.close_attempts([elsewhere]) == set()
 
     assert await state(ledger, leased.job_id) is JobState.RUNNING
-    assert (await ledger.job_detail(leased.job_id)).attempts[0]["outcome"] == "ok"
+    assert (await ledger.reading.job_detail(leased.job_id)).attempts[0]["outcome"] == "ok"
 
 
 # ---- late answers ----------------------------------------------------------------------------------------------
@@ -257,10 +259,10 @@ async def test_a_late_answer_is_kept_and_spares_the_next_call(ledger: Ledger, cl
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await clock.advance(2 * LEASE)
-    assert await ledger.rescue(10, None) == [leased.job_id]
+    assert await ledger.duties.rescue(10, None) == [leased.job_id]
 
     late = closed_ok(leased, attempt, "late but good", then=to_check(leased))
-    assert await ledger.close_attempts([late]) == set()
+    assert await ledger.attempts.close_attempts([late]) == set()
 
     assert await state(ledger, leased.job_id) is JobState.AVAILABLE
     again = await take_one(ledger, leased.job_id, worker="w2")
@@ -268,42 +270,42 @@ async def test_a_late_answer_is_kept_and_spares_the_next_call(ledger: Ledger, cl
     assert again.stored is not None
     assert (again.stored.attempt_id, again.stored.completion.text) == (attempt.id, "late but good")
     assert again.unknown == 0
-    assert await ledger.open_attempts([make_attempt(again)]) == [Opened.ANSWERED]
+    assert await ledger.attempts.open_attempts([make_attempt(again)]) == [Opened.ANSWERED]
 
 
 async def test_a_stored_answer_takes_its_job_on_without_a_call(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await clock.advance(2 * LEASE)
-    await ledger.rescue(10, None)
-    await ledger.close_attempts([closed_ok(leased, attempt)])
+    await ledger.duties.rescue(10, None)
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt)])
     again = await take_one(ledger, leased.job_id, worker="w2")
 
-    advanced = await ledger.close_attempts([closed_ok(again, attempt, then=to_check(again))])
+    advanced = await ledger.attempts.close_attempts([closed_ok(again, attempt, then=to_check(again))])
 
     assert advanced == {leased.job_id}
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
     assert checking.stored is not None
     assert checking.stored.attempt_id == attempt.id
-    assert (await ledger.job_detail(leased.job_id)).view.cost_usd == Decimal("0.002")
+    assert (await ledger.reading.job_detail(leased.job_id)).view.cost_usd == Decimal("0.002")
 
 
 async def test_the_first_answer_wins_and_the_late_one_is_kept_beside_it(ledger: Ledger, clock: Clock) -> None:
     first = await submit_and_take(ledger)
     slow = await open_one(ledger, first)
     await clock.advance(2 * LEASE)
-    await ledger.rescue(10, None)
+    await ledger.duties.rescue(10, None)
     second = await take_one(ledger, first.job_id, worker="w2")
     assert (second.unknown, second.attempts) == (1, 1)
     quick = await open_one(ledger, second)
-    await ledger.close_attempts([closed_ok(second, quick, "quick", then=to_check(second))])
+    await ledger.attempts.close_attempts([closed_ok(second, quick, "quick", then=to_check(second))])
 
-    assert await ledger.close_attempts([closed_ok(first, slow, "slow", then=to_check(first))]) == set()
+    assert await ledger.attempts.close_attempts([closed_ok(first, slow, "slow", then=to_check(first))]) == set()
 
     checking = await take_one(ledger, first.job_id, Step.CHECK)
     assert checking.stored is not None
     assert (checking.stored.attempt_id, checking.stored.completion.text) == (quick.id, "quick")
-    detail = await ledger.job_detail(first.job_id)
+    detail = await ledger.reading.job_detail(first.job_id)
     assert {str(row["attempt_id"]) for row in detail.completions} == {str(slow.id), str(quick.id)}
     assert [row["outcome"] for row in detail.attempts] == ["ok", "ok"]
     assert detail.view.cost_usd == 2 * Decimal("0.002")
@@ -314,28 +316,31 @@ async def test_money_spent_is_recorded_on_a_final_job_too(ledger: Ledger, ended_
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.5"))
     if ended_by == "cancel":
-        await ledger.cancel([leased.job_id], ACTOR)
+        await ledger.actions.cancel([leased.job_id], ACTOR)
     else:
         await finish(ledger, leased)
     final = await state(ledger, leased.job_id)
 
     answer = make_answer(cost_usd=Decimal("0.3"))
-    assert await ledger.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))]) == set()
+    assert (
+        await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
+        == set()
+    )
 
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
     assert (detail.view.state, detail.view.cost_usd) == (final, Decimal("0.3"))
     assert (detail.attempts[0]["outcome"], len(detail.completions)) == ("ok", 1)
-    status = await ledger.batch_status(leased.batch_id)
+    status = await ledger.reading.batch_status(leased.batch_id)
     assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.3"))
 
 
 async def test_an_answer_for_an_old_run_is_not_the_new_runs_answer(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
-    await ledger.cancel([leased.job_id], ACTOR)
-    await ledger.retry([leased.job_id], ACTOR)
-    await ledger.promote(10)
-    await ledger.close_attempts([closed_ok(leased, attempt)])
+    await ledger.actions.cancel([leased.job_id], ACTOR)
+    await ledger.actions.retry([leased.job_id], ACTOR)
+    await ledger.duties.promote(10)
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt)])
 
     again = await take_one(ledger, leased.job_id)
 
@@ -349,9 +354,9 @@ async def test_an_answer_in_bytes_that_are_no_text_is_kept(ledger: Ledger) -> No
     attempt = await open_one(ledger, leased)
     odd = replace(make_answer(sanitised=True), raw=b"\x00\xff\xfe nul \xc3")
 
-    await ledger.close_attempts([closed_ok(leased, attempt, answer=odd, then=to_check(leased))])
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=odd, then=to_check(leased))])
 
-    assert len((await ledger.job_detail(leased.job_id)).completions) == 1
+    assert len((await ledger.reading.job_detail(leased.job_id)).completions) == 1
 
 
 # ---- what broken streams leave ---------------------------------------------------------------------------------
@@ -364,7 +369,7 @@ def part(text: str = "It has the co") -> StoredAnswer:
 
 async def completions(ledger: Ledger, leased: Leased) -> list[tuple[str, bool, str, str]]:
     """Attempt, whether it won, reason and bytes of each."""
-    rows = (await ledger.job_detail(leased.job_id)).completions
+    rows = (await ledger.reading.job_detail(leased.job_id)).completions
     return [(str(row["attempt_id"]), row["won"], row["finish_reason"], row["raw"]) for row in rows]
 
 
@@ -372,42 +377,45 @@ async def completions(ledger: Ledger, leased: Leased) -> list[tuple[str, bool, s
 async def test_what_a_broken_stream_left_is_kept_and_never_wins(ledger: Ledger, close: Closing) -> None:
     leased = await submit_and_take(ledger)
     broken = await open_one(ledger, leased)
-    await ledger.close_attempts([close(leased, broken, answer=part(), then=later(leased, event="retry"))])
+    await ledger.attempts.close_attempts([close(leased, broken, answer=part(), then=later(leased, event="retry"))])
     kept = (str(broken.id), False, "interrupted", "It has the co")
     assert await completions(ledger, leased) == [kept]
 
-    await ledger.promote(10)
+    await ledger.duties.promote(10)
     again = await take_one(ledger, leased.job_id)
     assert again.stored is None
     whole = await open_one(ledger, again)
-    await ledger.close_attempts([closed_ok(again, whole, then=to_check(again))])
+    await ledger.attempts.close_attempts([closed_ok(again, whole, then=to_check(again))])
 
     assert await completions(ledger, leased) == [kept, (str(whole.id), True, "stop", ANSWER)]
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
     assert checking.stored is not None
     assert checking.stored.attempt_id == whole.id
-    assert [row["outcome"] == "ok" for row in (await ledger.job_detail(leased.job_id)).attempts] == [False, True]
+    assert [row["outcome"] == "ok" for row in (await ledger.reading.job_detail(leased.job_id)).attempts] == [
+        False,
+        True,
+    ]
 
 
 async def test_a_late_answer_takes_the_place_of_its_part(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
-    await ledger.close_attempts([closed_unknown(leased, attempt, answer=part())])
+    await ledger.attempts.close_attempts([closed_unknown(leased, attempt, answer=part())])
 
-    await ledger.close_attempts([closed_ok(leased, attempt, "late but whole")])
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt, "late but whole")])
 
     assert await completions(ledger, leased) == [(str(attempt.id), True, "stop", "late but whole")]
-    assert await ledger.open_attempts([make_attempt(leased)]) == [Opened.ANSWERED]
+    assert await ledger.attempts.open_attempts([make_attempt(leased)]) == [Opened.ANSWERED]
 
 
 async def test_a_part_that_comes_after_the_rescue_is_kept(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.1"))
     await clock.advance(2 * LEASE)
-    assert await ledger.rescue(10, None) == [leased.job_id]
+    assert await ledger.duties.rescue(10, None) == [leased.job_id]
 
     for text in ("It has the co", "It"):
-        await ledger.close_attempts([closed_unknown(leased, attempt, answer=part(text))])
+        await ledger.attempts.close_attempts([closed_unknown(leased, attempt, answer=part(text))])
 
     assert await completions(ledger, leased) == [(str(attempt.id), False, "interrupted", "It has the co")]
     assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.1")
@@ -416,10 +424,10 @@ async def test_a_part_that_comes_after_the_rescue_is_kept(ledger: Ledger, clock:
 async def test_a_part_never_replaces_an_answer(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
-    await ledger.close_attempts([closed_ok(leased, attempt, "whole")])
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt, "whole")])
 
     for close in (closed_unknown, closed_error):
-        await ledger.close_attempts([close(leased, attempt, answer=part())])
+        await ledger.attempts.close_attempts([close(leased, attempt, answer=part())])
 
     assert await completions(ledger, leased) == [(str(attempt.id), True, "stop", "whole")]
 
@@ -431,19 +439,19 @@ async def test_a_late_answer_releases_the_job_that_is_held_for_it(
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await clock.advance(2 * LEASE)
-    await ledger.rescue(10, HeldReason.UNKNOWN_OUTCOME)
-    await ledger.pause_batch(leased.batch_id, ACTOR, paused=paused)
+    await ledger.duties.rescue(10, HeldReason.UNKNOWN_OUTCOME)
+    await ledger.actions.pause_batch(leased.batch_id, ACTOR, paused=paused)
 
-    assert await ledger.close_attempts([closed_ok(leased, attempt, then=to_check(leased))]) == set()
+    assert await ledger.attempts.close_attempts([closed_ok(leased, attempt, then=to_check(leased))]) == set()
 
     after = await view(ledger, leased.job_id)
     if paused:
         assert (after.state, after.held_reason) == (JobState.SCHEDULED, "batch_paused")
-        await ledger.pause_batch(leased.batch_id, ACTOR, paused=False)
-        await ledger.promote(10)
+        await ledger.actions.pause_batch(leased.batch_id, ACTOR, paused=False)
+        await ledger.duties.promote(10)
     again = await take_one(ledger, leased.job_id)
     assert again.stored is not None
-    kinds = [event["kind"] for event in (await ledger.job_detail(leased.job_id)).events]
+    kinds = [event["kind"] for event in (await ledger.reading.job_detail(leased.job_id)).events]
     assert kinds[:2] == ["rescue", "release"]
 
 
@@ -452,21 +460,21 @@ async def test_no_other_closing_releases_a_held_job(ledger: Ledger, clock: Clock
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await clock.advance(2 * LEASE)
-    await ledger.rescue(10, HeldReason.UNKNOWN_OUTCOME)
+    await ledger.duties.rescue(10, HeldReason.UNKNOWN_OUTCOME)
     if how == "another_run":
-        await ledger.cancel([leased.job_id], ACTOR)
-        await ledger.retry([leased.job_id], ACTOR)
-        await ledger.promote(10)
+        await ledger.actions.cancel([leased.job_id], ACTOR)
+        await ledger.actions.retry([leased.job_id], ACTOR)
+        await ledger.duties.promote(10)
         await open_one(ledger, await take_one(ledger, leased.job_id))
         await clock.advance(2 * LEASE)
-        await ledger.rescue(10, HeldReason.UNKNOWN_OUTCOME)
+        await ledger.duties.rescue(10, HeldReason.UNKNOWN_OUTCOME)
     elif how == "other_reason":
-        await ledger.release(None, HeldReason.UNKNOWN_OUTCOME, ACTOR)
-        await ledger.pause_batch(leased.batch_id, ACTOR, paused=True)
+        await ledger.actions.release(None, HeldReason.UNKNOWN_OUTCOME, ACTOR)
+        await ledger.actions.pause_batch(leased.batch_id, ACTOR, paused=True)
     held = (await view(ledger, leased.job_id)).held_reason
 
     close = closed_unknown if how == "unknown" else closed_ok
-    await ledger.close_attempts([close(leased, attempt, then=to_check(leased))])
+    await ledger.attempts.close_attempts([close(leased, attempt, then=to_check(leased))])
 
     after = await view(ledger, leased.job_id)
     assert (after.state, after.held_reason) == (JobState.SCHEDULED, held)

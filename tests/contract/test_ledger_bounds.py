@@ -31,9 +31,9 @@ EASY = LeaseRoom(1_000_000_000)
 async def lose(ledger: Ledger, clock: Clock, times: int = 1, step: Step = Step.GENERATE, most: int = 100) -> None:
     """Lease whatever is available and lose its worker, so often."""
     for number in range(times):
-        await ledger.lease(step, f"w{number}", LEASE, 100)
+        await ledger.queue.lease(step, f"w{number}", LEASE, 100)
         await clock.advance(2 * LEASE)
-        await ledger.rescue(100, None, most)
+        await ledger.duties.rescue(100, None, most)
 
 
 # ---- bytes -----------------------------------------------------------------------------------------------------
@@ -46,8 +46,8 @@ async def test_a_lease_brings_no_more_bytes_than_there_is_room_for(ledger: Ledge
     size = (await take_one(ledger, receipt.job_ids[0])).request_bytes
     ids = None if idle else receipt.job_ids
 
-    two = await ledger.lease(Step.GENERATE, "w1", LEASE, 10, ids=ids, room=LeaseRoom(2 * size + 10))
-    rest = await ledger.lease(Step.GENERATE, "w1", LEASE, 10, ids=ids, room=LeaseRoom(10 * size))
+    two = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, ids=ids, room=LeaseRoom(2 * size + 10))
+    rest = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, ids=ids, room=LeaseRoom(10 * size))
 
     assert [one.job_id for one in two] == list(receipt.job_ids[1:3])
     assert [one.job_id for one in rest] == list(receipt.job_ids[3:])
@@ -58,8 +58,8 @@ async def test_a_job_bigger_than_the_room_comes_alone(ledger: Ledger) -> None:
     big, small = make_request("big?", context=["x" * 5_000], priority=1), make_request("small?")
     receipt = await submit(ledger, small, big)
 
-    (first,) = await ledger.lease(Step.GENERATE, "w1", LEASE, 10, room=LeaseRoom(1_000))
-    (second,) = await ledger.lease(Step.GENERATE, "w1", LEASE, 10, room=LeaseRoom(1_000))
+    (first,) = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, room=LeaseRoom(1_000))
+    (second,) = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, room=LeaseRoom(1_000))
 
     assert (first.job_id, second.job_id) == (receipt.job_ids[1], receipt.job_ids[0])
 
@@ -69,7 +69,7 @@ async def test_tenants_take_turns_however_few_bytes_fit(ledger: Ledger) -> None:
         await submit_many(ledger, 3, make_batch(tenant), context=["x" * 4_000])
 
     tenants = [
-        [one.tenant for one in await ledger.lease(Step.GENERATE, "w1", LEASE, 10, room=LeaseRoom(14_000))]
+        [one.tenant for one in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, room=LeaseRoom(14_000))]
         for _ in range(3)
     ]
 
@@ -92,9 +92,9 @@ async def test_suspects_come_in_ever_smaller_groups(ledger: Ledger, clock: Clock
     ids = None if idle else receipt.job_ids
     groups = []
     for _ in range(5):
-        leased = await ledger.lease(Step.GENERATE, "w1", LEASE, 100, ids=ids, room=EASY)
+        leased = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 100, ids=ids, room=EASY)
         groups.append(len(leased))
-        await ledger.hand_back([lease_key(one) for one in leased])
+        await ledger.queue.hand_back([lease_key(one) for one in leased])
         await lose(ledger, clock)
 
     assert groups == [80, 64, 16, 4, 1]
@@ -105,8 +105,8 @@ async def test_suspects_do_not_keep_others_back(ledger: Ledger, clock: Clock) ->
     await lose(ledger, clock, 4)
     fresh = await submit_many(ledger, 2, make_batch())
 
-    without = await ledger.lease(Step.GENERATE, "w1", LEASE, 1, room=LeaseRoom(1_000_000, risk=0.5))
-    both = await ledger.lease(Step.GENERATE, "w1", LEASE, 10, room=EASY)
+    without = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 1, room=LeaseRoom(1_000_000, risk=0.5))
+    both = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, room=EASY)
 
     assert [one.job_id for one in without] == [fresh.job_ids[0]]
     assert {one.job_id for one in both} == {suspects.job_ids[0], fresh.job_ids[1]}
@@ -121,7 +121,7 @@ async def test_a_job_that_loses_its_worker_again_and_again_fails_with_its_histor
     await lose(ledger, clock, 3, most=2)
 
     failed = await view(ledger, job_id)
-    detail = await ledger.job_detail(job_id)
+    detail = await ledger.reading.job_detail(job_id)
 
     assert failed.state is JobState.FAILED
     assert failed.record is not None
@@ -130,7 +130,7 @@ async def test_a_job_that_loses_its_worker_again_and_again_fails_with_its_histor
     assert "lost 3 times" in failed.record.failure.message
     assert "(w0, w1, w2)" in failed.record.failure.message
     assert [event["kind"] for event in detail.events] == ["rescue", "rescue", "given_up"]
-    assert await ledger.unpublished(10, timedelta(0)) != []
+    assert await ledger.outbox.unpublished(10, timedelta(0)) != []
 
 
 async def test_what_it_left_open_is_closed_and_paid_for(ledger: Ledger, clock: Clock) -> None:
@@ -138,11 +138,11 @@ async def test_what_it_left_open_is_closed_and_paid_for(ledger: Ledger, clock: C
     await lose(ledger, clock, 1, most=1)
     await open_one(ledger, await take_one(ledger, job_id))
     await clock.advance(2 * LEASE)
-    await ledger.rescue(10, None, 1)
+    await ledger.duties.rescue(10, None, 1)
     await clock.advance(2 * LEASE)
-    await ledger.rescue(10, None, 1)
+    await ledger.duties.rescue(10, None, 1)
 
-    detail = await ledger.job_detail(job_id)
+    detail = await ledger.reading.job_detail(job_id)
 
     assert detail.view.state is JobState.FAILED
     assert [row["outcome"] for row in detail.attempts] == ["unknown"]
@@ -154,19 +154,19 @@ async def test_by_policy_a_job_whose_call_is_unknown_is_held_however_often(ledge
     await open_one(ledger, await take_one(ledger, job_id))
     await clock.advance(2 * LEASE)
 
-    await ledger.rescue(10, HeldReason.UNKNOWN_OUTCOME, 2)
+    await ledger.duties.rescue(10, HeldReason.UNKNOWN_OUTCOME, 2)
 
     assert (await view(ledger, job_id)).held_reason == HeldReason.UNKNOWN_OUTCOME
 
 
 async def test_an_answer_that_was_paid_for_comes_back_to_a_worker_first(ledger: Ledger, clock: Clock) -> None:
     leased = await checking(ledger)
-    await ledger.hand_back([lease_key(leased)])
+    await ledger.queue.hand_back([lease_key(leased)])
     await lose(ledger, clock, 2, Step.CHECK, most=1)
 
     again = await take_one(ledger, leased.job_id, Step.CHECK)
     assert (again.rescues, again.stored is not None) == (2, True)
-    await ledger.hand_back([lease_key(again)])
+    await ledger.queue.hand_back([lease_key(again)])
     await lose(ledger, clock, LAST_RESCUES, Step.CHECK, most=1)
 
     assert await state(ledger, leased.job_id) is JobState.FAILED
@@ -176,8 +176,8 @@ async def test_a_late_answer_is_not_given_up_with_its_job(ledger: Ledger, clock:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await clock.advance(2 * LEASE)
-    await ledger.rescue(10, None, 1)
-    await ledger.close_attempts([closed_ok(leased, attempt, then=to_check(leased))])
+    await ledger.duties.rescue(10, None, 1)
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt, then=to_check(leased))])
 
     await lose(ledger, clock, 1, most=1)
 
@@ -195,13 +195,13 @@ async def test_rescues_are_counted_anew(ledger: Ledger, clock: Clock, how: str) 
         await generate(ledger, leased)
         step = Step.CHECK
     elif how == "round":
-        await ledger.defer(lease_key(leased), later(leased, round=1))
+        await ledger.queue.defer(lease_key(leased), later(leased, round=1))
         await clock.advance(LEASE)
-        await ledger.promote(10)
+        await ledger.duties.promote(10)
     else:
-        await ledger.cancel([job_id], ACTOR)
-        await ledger.retry([job_id], ACTOR)
-        await ledger.promote(10)
+        await ledger.actions.cancel([job_id], ACTOR)
+        await ledger.actions.retry([job_id], ACTOR)
+        await ledger.duties.promote(10)
 
     assert (await take_one(ledger, job_id, step)).rescues == 0
 
@@ -210,8 +210,8 @@ async def test_a_job_that_waits_keeps_its_count(ledger: Ledger, clock: Clock) ->
     (job_id,) = (await submit(ledger)).job_ids
     await lose(ledger, clock, 2)
     leased = await take_one(ledger, job_id)
-    await ledger.defer(lease_key(leased), later(leased))
+    await ledger.queue.defer(lease_key(leased), later(leased))
     await clock.advance(LEASE)
-    await ledger.promote(10)
+    await ledger.duties.promote(10)
 
     assert [one.rescues for one in await take(ledger, [job_id])] == [2]

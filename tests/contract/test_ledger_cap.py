@@ -20,7 +20,7 @@ async def test_a_submission_over_the_cap_is_refused_as_a_whole(ledger: Ledger) -
     with pytest.raises(QueueFull, match=r"tenant 'a' may have 5 .* has 3 already.*NIGHTDESK_MAX_QUEUED_JOBS"):
         await submit_many(ledger, 3, over)
 
-    assert [status.jobs for status in await ledger.batches(10)] == [3]
+    assert [status.jobs for status in await ledger.reading.batches(10)] == [3]
     await submit_many(ledger, 2, make_batch(tenant="a", max_queued=5))
     with pytest.raises(QueueFull, match="has 5 already"):
         await submit_many(ledger, 1, make_batch(tenant="a", max_queued=5))
@@ -34,7 +34,7 @@ async def test_every_state_that_is_not_final_counts(ledger: Ledger, clock: Clock
     await submit(ledger, make_request("checked?", response="An answer."), batch=make_batch(tenant="a"))
     await submit_and_take(ledger, make_request("runs?"), make_batch(tenant="a"))
     held = await submit_and_take(ledger, make_request("held?"), make_batch(tenant="a"))
-    assert await ledger.defer(lease_key(held), later(held, held_reason=HeldReason.BUDGET))
+    assert await ledger.queue.defer(lease_key(held), later(held, held_reason=HeldReason.BUDGET))
 
     with pytest.raises(QueueFull, match="has 5 already"):
         await submit_many(ledger, 1, make_batch(tenant="a", max_queued=5))
@@ -43,7 +43,7 @@ async def test_every_state_that_is_not_final_counts(ledger: Ledger, clock: Clock
 async def test_what_is_final_or_of_others_does_not_count(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 3, make_batch(tenant="a", max_queued=3))
     await submit_many(ledger, 3, make_batch(tenant="b"))
-    await ledger.cancel(receipt.job_ids[:2], ACTOR)
+    await ledger.actions.cancel(receipt.job_ids[:2], ACTOR)
 
     assert (await submit_many(ledger, 2, make_batch(tenant="a", max_queued=3))).created
 
@@ -70,4 +70,4 @@ async def test_two_submissions_at_once_do_not_pass_the_cap_together(
         done = await asyncio.gather(*tries, return_exceptions=True)
 
     assert sorted(isinstance(one, QueueFull) for one in done) == [False, False, True, True]
-    assert sum(status.jobs for status in await subject.ledger.batches(10)) == 6
+    assert sum(status.jobs for status in await subject.ledger.reading.batches(10)) == 6

@@ -40,41 +40,41 @@ AGAIN = timedelta(seconds=60)
 async def test_due_jobs_become_available(ledger: Ledger, clock: Clock) -> None:
     now = clock.now()
     receipt = await submit(ledger, *(make_request(f"{n}?", scheduled_at=now + n * HOUR) for n in (1, 2, 3)))
-    assert await ledger.promote(10) == 0
+    assert await ledger.duties.promote(10) == 0
 
     await clock.advance(2 * HOUR + 5 * SECOND)
 
-    assert await ledger.promote(10) == 2
+    assert await ledger.duties.promote(10) == 2
     assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE, JobState.AVAILABLE, JobState.SCHEDULED]
-    assert await ledger.promote(10) == 0
+    assert await ledger.duties.promote(10) == 0
 
 
 async def test_promotion_has_a_limit(ledger: Ledger, clock: Clock) -> None:
     await submit_many(ledger, 5, batch=make_batch(not_before=clock.now() + HOUR))
     await clock.advance(2 * HOUR)
 
-    assert [await ledger.promote(2) for _ in range(4)] == [2, 2, 1, 0]
+    assert [await ledger.duties.promote(2) for _ in range(4)] == [2, 2, 1, 0]
 
 
 async def test_held_jobs_are_not_promoted(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
-    await ledger.defer(lease_key(leased), later(leased, held_reason=HeldReason.UNKNOWN_OUTCOME))
+    await ledger.queue.defer(lease_key(leased), later(leased, held_reason=HeldReason.UNKNOWN_OUTCOME))
     await clock.advance(HOUR)
 
-    assert await ledger.promote(10) == 0
+    assert await ledger.duties.promote(10) == 0
 
 
 async def test_a_paused_batch_is_not_promoted(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 2)
     leased = await take(ledger, receipt.job_ids)
-    await ledger.pause_batch(receipt.batch_id, ACTOR, paused=True)
+    await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=True)
     for one in leased:
-        await ledger.defer(lease_key(one), later(one))
+        await ledger.queue.defer(lease_key(one), later(one))
 
-    assert await ledger.promote(10) == 0
+    assert await ledger.duties.promote(10) == 0
 
-    await ledger.pause_batch(receipt.batch_id, ACTOR, paused=False)
-    await ledger.promote(10)
+    await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=False)
+    await ledger.duties.promote(10)
     assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE] * 2
 
 
@@ -94,21 +94,21 @@ async def test_late_jobs_expire_wherever_they_are(ledger: Ledger, clock: Clock) 
         batch=batch,
     )
     running, held = await take(ledger, receipt.job_ids[:2])
-    await ledger.defer(lease_key(held), later(held, held_reason=HeldReason.BUDGET))
-    assert await ledger.expire(10) == []
+    await ledger.queue.defer(lease_key(held), later(held, held_reason=HeldReason.BUDGET))
+    assert await ledger.duties.expire(10) == []
     await clock.advance(HOUR + 5 * SECOND)
 
-    assert set(await ledger.expire(10)) == set(receipt.job_ids[:4])
+    assert set(await ledger.duties.expire(10)) == set(receipt.job_ids[:4])
 
     assert await states(ledger, receipt.job_ids) == [JobState.EXPIRED] * 4 + [JobState.AVAILABLE]
-    assert await ledger.renew([lease_key(running)], LEASE) == {running.job_id}
-    assert await ledger.expire(10) == []
+    assert await ledger.queue.renew([lease_key(running)], LEASE) == {running.job_id}
+    assert await ledger.duties.expire(10) == []
 
 
 async def test_an_expired_job_has_a_record_that_says_so(ledger: Ledger, clock: Clock) -> None:
     receipt = await submit(ledger, make_request(deadline=clock.now() + SECOND, message_id="m", trace_id="t"))
     await clock.advance(5 * SECOND)
-    await ledger.expire(10)
+    await ledger.duties.expire(10)
 
     expired = await view(ledger, receipt.job_ids[0])
 
@@ -127,7 +127,7 @@ async def test_expiry_has_a_limit_and_leaves_finals_alone(ledger: Ledger, clock:
     receipt = await submit_many(ledger, 3, deadline=clock.now() + HOUR)
     await clock.advance(2 * HOUR)
 
-    expired = [await ledger.expire(2) for _ in range(3)]
+    expired = [await ledger.duties.expire(2) for _ in range(3)]
 
     assert [len(ids) for ids in expired] == [2, 1, 0]
     assert {job_id for ids in expired for job_id in ids} == set(receipt.job_ids)
@@ -140,20 +140,20 @@ async def test_expiry_has_a_limit_and_leaves_finals_alone(ledger: Ledger, clock:
 async def test_hints_fill_up_to_the_depth(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 6)
 
-    first = await ledger.take_hints(Step.GENERATE, 4, 3, AGAIN)
-    second = await ledger.take_hints(Step.GENERATE, 4, 3, AGAIN)
+    first = await ledger.duties.take_hints(Step.GENERATE, 4, 3, AGAIN)
+    second = await ledger.duties.take_hints(Step.GENERATE, 4, 3, AGAIN)
 
     assert (len(first), len(second)) == (3, 1)
     assert len({job_id for job_id, _ in first + second} & set(receipt.job_ids)) == 4
-    assert await ledger.take_hints(Step.GENERATE, 4, 3, AGAIN) == []
+    assert await ledger.duties.take_hints(Step.GENERATE, 4, 3, AGAIN) == []
 
 
 async def test_a_hinted_job_that_was_taken_makes_room(ledger: Ledger) -> None:
     await submit_many(ledger, 6)
-    hinted = [job_id for job_id, _ in await ledger.take_hints(Step.GENERATE, 4, 10, AGAIN)]
+    hinted = [job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 4, 10, AGAIN)]
     await take(ledger, hinted[:3])
 
-    more = [job_id for job_id, _ in await ledger.take_hints(Step.GENERATE, 4, 10, AGAIN)]
+    more = [job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 4, 10, AGAIN)]
 
     assert len(more) == 2
     assert not set(more) & set(hinted)
@@ -161,14 +161,14 @@ async def test_a_hinted_job_that_was_taken_makes_room(ledger: Ledger) -> None:
 
 async def test_an_old_hint_counts_as_lost(ledger: Ledger, clock: Clock) -> None:
     await submit_many(ledger, 2)
-    hinted = await ledger.take_hints(Step.GENERATE, 2, 10, AGAIN)
+    hinted = await ledger.duties.take_hints(Step.GENERATE, 2, 10, AGAIN)
     await clock.advance(AGAIN - 10 * SECOND)
-    assert await ledger.take_hints(Step.GENERATE, 2, 10, AGAIN) == []
+    assert await ledger.duties.take_hints(Step.GENERATE, 2, 10, AGAIN) == []
 
     await clock.advance(20 * SECOND)
 
-    assert set(await ledger.take_hints(Step.GENERATE, 2, 10, AGAIN)) == set(hinted)
-    assert await ledger.take_hints(Step.GENERATE, 2, 10, AGAIN) == []
+    assert set(await ledger.duties.take_hints(Step.GENERATE, 2, 10, AGAIN)) == set(hinted)
+    assert await ledger.duties.take_hints(Step.GENERATE, 2, 10, AGAIN) == []
 
 
 async def test_only_available_jobs_of_the_step_are_hinted(ledger: Ledger, clock: Clock) -> None:
@@ -181,26 +181,26 @@ async def test_only_available_jobs_of_the_step_are_hinted(ledger: Ledger, clock:
         make_request("cancelled?"),
     )
     await take_one(ledger, receipt.job_ids[1])
-    await ledger.cancel(receipt.job_ids[4:], ACTOR)
+    await ledger.actions.cancel(receipt.job_ids[4:], ACTOR)
 
-    assert await ledger.take_hints(Step.GENERATE, 10, 10, AGAIN) == [(receipt.job_ids[0], 0)]
-    assert await ledger.take_hints(Step.CHECK, 10, 10, AGAIN) == [(receipt.job_ids[3], 0)]
+    assert await ledger.duties.take_hints(Step.GENERATE, 10, 10, AGAIN) == [(receipt.job_ids[0], 0)]
+    assert await ledger.duties.take_hints(Step.CHECK, 10, 10, AGAIN) == [(receipt.job_ids[3], 0)]
 
 
 async def test_hints_for_the_check_come_after_the_answer(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
-    assert await ledger.take_hints(Step.CHECK, 10, 10, AGAIN) == []
+    assert await ledger.duties.take_hints(Step.CHECK, 10, 10, AGAIN) == []
     await generate(ledger, leased)
     await clock.advance(AGAIN + 5 * SECOND)
 
-    assert await ledger.take_hints(Step.CHECK, 10, 10, AGAIN) == [(leased.job_id, 0)]
-    assert await ledger.take_hints(Step.GENERATE, 10, 10, AGAIN) == []
+    assert await ledger.duties.take_hints(Step.CHECK, 10, 10, AGAIN) == [(leased.job_id, 0)]
+    assert await ledger.duties.take_hints(Step.GENERATE, 10, 10, AGAIN) == []
 
 
 async def test_hints_go_by_priority(ledger: Ledger) -> None:
     await submit(ledger, *(make_request(f"{p}?", priority=p) for p in (0, 5, -7, 5, 9)))
 
-    rounds = [await ledger.take_hints(Step.GENERATE, 10, limit, AGAIN) for limit in (1, 2, 10)]
+    rounds = [await ledger.duties.take_hints(Step.GENERATE, 10, limit, AGAIN) for limit in (1, 2, 10)]
 
     assert [sorted(priority for _, priority in hints) for hints in rounds] == [[9], [5, 5], [-7, 0]]
 
@@ -210,7 +210,7 @@ async def test_tenants_take_turns(ledger: Ledger) -> None:
     small = await submit_many(ledger, 2, batch=make_batch("small"))
     other = await submit_many(ledger, 2, batch=make_batch("other"))
 
-    hinted = {job_id for job_id, _ in await ledger.take_hints(Step.GENERATE, 6, 6, AGAIN)}
+    hinted = {job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 6, 6, AGAIN)}
 
     assert [len(hinted & set(one.job_ids)) for one in (big, small, other)] == [2, 2, 2]
 
@@ -219,7 +219,7 @@ async def test_priority_goes_before_fairness(ledger: Ledger) -> None:
     await submit_many(ledger, 2, batch=make_batch("patient"))
     urgent = await submit_many(ledger, 3, batch=make_batch("urgent"), priority=10)
 
-    hinted = await ledger.take_hints(Step.GENERATE, 3, 3, AGAIN)
+    hinted = await ledger.duties.take_hints(Step.GENERATE, 3, 3, AGAIN)
 
     assert {job_id for job_id, _ in hinted} == set(urgent.job_ids)
 
@@ -229,7 +229,7 @@ async def test_within_a_tenant_the_nearest_deadline_goes_first(ledger: Ledger, c
     deadlines = [None, now + 3 * HOUR, now + HOUR, now + 2 * HOUR, None]
     receipt = await submit(ledger, *(make_request(f"{n}?", deadline=at) for n, at in enumerate(deadlines)))
 
-    order = [(await ledger.take_hints(Step.GENERATE, 10, 1, AGAIN))[0][0] for _ in deadlines]
+    order = [(await ledger.duties.take_hints(Step.GENERATE, 10, 1, AGAIN))[0][0] for _ in deadlines]
 
     assert [receipt.job_ids.index(job_id) for job_id in order] == [2, 3, 1, 0, 4]
 
@@ -257,7 +257,7 @@ async def test_the_fair_order_is_exact_for_every_mix_of_tenants_and_priorities(
                 expected += [(-priority, turn, job_id) for turn, job_id in enumerate(receipt.job_ids)]
     expected.sort()
 
-    hinted = await ledger.take_hints(Step.GENERATE, limit, limit, AGAIN)
+    hinted = await ledger.duties.take_hints(Step.GENERATE, limit, limit, AGAIN)
 
     assert {job_id for job_id, _ in hinted} == {job_id for _, _, job_id in expected[:limit]}
 
@@ -268,9 +268,9 @@ async def test_backlog_counts_what_is_available(ledger: Ledger, clock: Clock) ->
     leased = await take(ledger, receipt.job_ids[:2])
     await generate(ledger, leased[0])
 
-    assert await ledger.backlog(Step.GENERATE, 100) == 3
-    assert await ledger.backlog(Step.GENERATE, 2) == 2
-    assert await ledger.backlog(Step.CHECK, 100) == 1
+    assert await ledger.duties.backlog(Step.GENERATE, 100) == 3
+    assert await ledger.duties.backlog(Step.GENERATE, 2) == 2
+    assert await ledger.duties.backlog(Step.CHECK, 100) == 1
 
 
 # ---- rescue ----------------------------------------------------------------------------------------------------
@@ -281,31 +281,31 @@ async def test_only_leases_that_ran_out_are_rescued(ledger: Ledger, clock: Clock
     old = await take(ledger, receipt.job_ids[:2])
     await clock.advance(40 * SECOND)
     await take_one(ledger, receipt.job_ids[2])
-    await ledger.renew([lease_key(old[1])], LEASE)
+    await ledger.queue.renew([lease_key(old[1])], LEASE)
     await clock.advance(30 * SECOND)
 
-    assert await ledger.rescue(10, None) == [old[0].job_id]
+    assert await ledger.duties.rescue(10, None) == [old[0].job_id]
 
     rescued = await view(ledger, old[0].job_id)
     assert (rescued.state, rescued.step, rescued.round) == (JobState.AVAILABLE, old[0].step, old[0].round)
-    assert await ledger.rescue(10, None) == []
-    assert [event["kind"] for event in (await ledger.job_detail(rescued.job_id)).events] == ["rescue"]
+    assert await ledger.duties.rescue(10, None) == []
+    assert [event["kind"] for event in (await ledger.reading.job_detail(rescued.job_id)).events] == ["rescue"]
 
 
 async def test_rescue_has_a_limit(ledger: Ledger, clock: Clock) -> None:
     await take(ledger, (await submit_many(ledger, 5)).job_ids)
     await clock.advance(2 * LEASE)
 
-    assert [len(await ledger.rescue(2, None)) for _ in range(4)] == [2, 2, 1, 0]
+    assert [len(await ledger.duties.rescue(2, None)) for _ in range(4)] == [2, 2, 1, 0]
 
 
 async def test_a_rescue_shows_the_call_nobody_knows_of(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await clock.advance(2 * LEASE)
-    await ledger.rescue(10, None)
+    await ledger.duties.rescue(10, None)
 
-    (row,) = (await ledger.job_detail(leased.job_id)).attempts
+    (row,) = (await ledger.reading.job_detail(leased.job_id)).attempts
 
     assert (str(row["id"]), row["outcome"], row["spent"]) == (str(attempt.id), "unknown", False)
     assert row["closed_at"] is not None
@@ -319,40 +319,40 @@ async def test_a_rescue_leaves_closed_attempts_as_they_are(ledger: Ledger, clock
     await take_one(ledger, leased.job_id, Step.CHECK)
     await clock.advance(2 * LEASE)
 
-    assert await ledger.rescue(10, HeldReason.UNKNOWN_OUTCOME) == [leased.job_id]
+    assert await ledger.duties.rescue(10, HeldReason.UNKNOWN_OUTCOME) == [leased.job_id]
 
     again = await take_one(ledger, leased.job_id, Step.CHECK)
     assert again.stored is not None
-    assert [row["outcome"] for row in (await ledger.job_detail(leased.job_id)).attempts] == ["ok"]
+    assert [row["outcome"] for row in (await ledger.reading.job_detail(leased.job_id)).attempts] == ["ok"]
 
 
 async def test_a_rescue_ends_the_calls_of_its_own_lease_only(ledger: Ledger, clock: Clock) -> None:
     old = await submit_and_take(ledger)
     await open_one(ledger, old)
-    await ledger.cancel([old.job_id], ACTOR)
-    await ledger.retry([old.job_id], ACTOR)
-    await ledger.promote(10)
+    await ledger.actions.cancel([old.job_id], ACTOR)
+    await ledger.actions.retry([old.job_id], ACTOR)
+    await ledger.duties.promote(10)
     await open_one(ledger, await take_one(ledger, old.job_id, worker="w2"))
     await clock.advance(2 * LEASE)
 
-    assert await ledger.rescue(10, None) == [old.job_id]
+    assert await ledger.duties.rescue(10, None) == [old.job_id]
 
-    detail = await ledger.job_detail(old.job_id)
+    detail = await ledger.reading.job_detail(old.job_id)
     assert [(row["run"] - old.run, row["outcome"]) for row in detail.attempts] == [(0, None), (1, "unknown")]
 
 
 async def test_what_a_dead_worker_left_open_of_a_cancelled_job_is_closed(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.25"))
-    await ledger.cancel([leased.job_id], ACTOR)
+    await ledger.actions.cancel([leased.job_id], ACTOR)
 
-    await ledger.rescue(10, None)
-    (early,) = (await ledger.job_detail(leased.job_id)).attempts
+    await ledger.duties.rescue(10, None)
+    (early,) = (await ledger.reading.job_detail(leased.job_id)).attempts
     await clock.advance(ABANDONED_AFTER + SECOND)
-    await ledger.rescue(10, None)
+    await ledger.duties.rescue(10, None)
 
-    (row,) = (await ledger.job_detail(leased.job_id)).attempts
-    status = await ledger.batch_status(leased.batch_id)
+    (row,) = (await ledger.reading.job_detail(leased.job_id)).attempts
+    status = await ledger.reading.batch_status(leased.batch_id)
     assert (early["outcome"], row["outcome"], str(row["id"])) == (None, "unknown", str(attempt.id))
     assert (status.reserved_usd, status.spent_usd) == (Decimal(0), Decimal("0.25"))
     assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.25")
@@ -364,13 +364,13 @@ async def test_by_policy_an_unknown_outcome_holds_the_job(ledger: Ledger, clock:
     await open_one(ledger, calling)
     await clock.advance(2 * LEASE)
 
-    assert set(await ledger.rescue(10, HeldReason.UNKNOWN_OUTCOME)) == {calling.job_id, idle.job_id}
+    assert set(await ledger.duties.rescue(10, HeldReason.UNKNOWN_OUTCOME)) == {calling.job_id, idle.job_id}
 
     held = await view(ledger, calling.job_id)
     assert (held.state, held.held_reason) == (JobState.SCHEDULED, HeldReason.UNKNOWN_OUTCOME)
     assert await state(ledger, idle.job_id) is JobState.AVAILABLE
     if released:
-        await ledger.release(None, HeldReason.UNKNOWN_OUTCOME, ACTOR)
+        await ledger.actions.release(None, HeldReason.UNKNOWN_OUTCOME, ACTOR)
     await clock.advance(HOUR)
-    await ledger.promote(10)
+    await ledger.duties.promote(10)
     assert await state(ledger, calling.job_id) is (JobState.AVAILABLE if released else JobState.SCHEDULED)

@@ -38,21 +38,21 @@ async def test_ending_a_job_in_flight_keeps_its_money_and_drops_its_work(
 
     if verb == "expire":
         await clock.advance(HOUR)
-        assert await ledger.expire(10) == [leased.job_id]
+        assert await ledger.duties.expire(10) == [leased.job_id]
     elif verb == "cancel":
-        assert await ledger.cancel([leased.job_id], ACTOR) == [leased.job_id]
+        assert await ledger.actions.cancel([leased.job_id], ACTOR) == [leased.job_id]
     else:
-        assert await ledger.cancel_batch(leased.batch_id, ACTOR) == [leased.job_id]
+        assert await ledger.actions.cancel_batch(leased.batch_id, ACTOR) == [leased.job_id]
 
     ended = JobState.EXPIRED if verb == "expire" else JobState.CANCELLED
     assert await state(ledger, leased.job_id) is ended
-    assert await ledger.renew([lease_key(leased)], LEASE) == {leased.job_id}
-    assert await ledger.open_attempts([make_attempt(leased, purpose=purpose)]) == [Opened.LOST]
-    assert await ledger.finish([make_final(leased)]) == set()
+    assert await ledger.queue.renew([lease_key(leased)], LEASE) == {leased.job_id}
+    assert await ledger.attempts.open_attempts([make_attempt(leased, purpose=purpose)]) == [Opened.LOST]
+    assert await ledger.queue.finish([make_final(leased)]) == set()
     # What was reserved stays so until it is known what the call cost.
-    assert (await ledger.batch_status(batch.id)).reserved_usd == Decimal("0.5")
-    assert await ledger.close_attempts([closed_ok(leased, attempt, then=to_check(leased))]) == set()
-    status = await ledger.batch_status(batch.id)
+    assert (await ledger.reading.batch_status(batch.id)).reserved_usd == Decimal("0.5")
+    assert await ledger.attempts.close_attempts([closed_ok(leased, attempt, then=to_check(leased))]) == set()
+    status = await ledger.reading.batch_status(batch.id)
     assert (status.reserved_usd, status.spent_usd) == (Decimal(0), paid_before + Decimal("0.002"))
     final = await view(ledger, leased.job_id)
     assert (final.state, final.cost_usd) == (ended, paid_before + Decimal("0.002"))

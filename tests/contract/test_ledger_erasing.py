@@ -50,7 +50,7 @@ from tests.contract.driving import (
 )
 from tests.deadlines import scale_to_load
 from tests.postgres import everything_in
-from worker.ledger.erasing import Kept, Sealed
+from worker.ledger.erasure import Kept, Sealed
 from worker.ledger.postgres import PostgresLedger
 from worker.process.spool import Spool, replay, spool_folder
 
@@ -92,7 +92,7 @@ async def telling_job(ledger: PostgresLedger, **changes: Any) -> Leased:
     first = await open_one(ledger, leased)
     told = Failure(kind=FailureKind.OVERLOADED, message=f"the provider repeats {CANARY}")
     again = Advance(JobState.AVAILABLE, Step.GENERATE, 0, event="retry")
-    await ledger.close_attempts([closed_error(leased, first, failure=told, then=again)])
+    await ledger.attempts.close_attempts([closed_error(leased, first, failure=told, then=again)])
     leased = await take_one(ledger, leased.job_id)
     await generate(ledger, leased, answer=make_answer(f"{CANARY} answer"))
     check = await take_one(ledger, leased.job_id, Step.CHECK)
@@ -105,7 +105,7 @@ async def telling_job(ledger: PostgresLedger, **changes: Any) -> Leased:
             provider="fake", request_id="req_1", parameters_sent={"stop": CANARY}, parameters_dropped={"x": CANARY}
         ),
     )  # fmt: skip
-    assert await ledger.finish([make_final(check, record=record)]) == {check.job_id}
+    assert await ledger.queue.finish([make_final(check, record=record)]) == {check.job_id}
     return check
 
 
@@ -113,22 +113,22 @@ async def test_nothing_of_the_content_is_left_in_any_table(ledger: PostgresLedge
     job = await telling_job(ledger)
     assert everything_in(postgres_database_url).count(CANARY) > 30
 
-    assert await ledger.erase([job.job_id], ACTOR) == {job.job_id: 1}
-    assert await ledger.seal(job.batch_id) is Sealed.NOW
+    assert await ledger.erasure.erase([job.job_id], ACTOR) == {job.job_id: 1}
+    assert await ledger.erasure.seal(job.batch_id) is Sealed.NOW
 
     assert CANARY not in everything_in(postgres_database_url)
-    assert await ledger.seal(job.batch_id) is Sealed.BEFORE
-    assert await ledger.erase([job.job_id], ACTOR) == {}
+    assert await ledger.erasure.seal(job.batch_id) is Sealed.BEFORE
+    assert await ledger.erasure.erase([job.job_id], ACTOR) == {}
 
 
 async def test_what_accounting_needs_is_kept(ledger: PostgresLedger) -> None:
     job = await telling_job(ledger)
-    before, batch_before = await ledger.job_detail(job.job_id), await ledger.batch_status(job.batch_id)
+    before, batch_before = await ledger.reading.job_detail(job.job_id), await ledger.reading.batch_status(job.batch_id)
 
-    await ledger.erase([job.job_id], ACTOR)
-    await ledger.seal(job.batch_id)
+    await ledger.erasure.erase([job.job_id], ACTOR)
+    await ledger.erasure.seal(job.batch_id)
 
-    after = await ledger.job_detail(job.job_id)
+    after = await ledger.reading.job_detail(job.job_id)
     changed = {"custom_id", "request", "record", "erased_at"}
     kept = [name for name in JobView.__dataclass_fields__ if name not in changed]
     assert [getattr(after.view, name) for name in kept] == [getattr(before.view, name) for name in kept]
@@ -148,7 +148,7 @@ async def test_what_accounting_needs_is_kept(ledger: PostgresLedger) -> None:
     assert [event["kind"] for event in after.events] == ["retry", "erased"]
     assert after.events[-1]["actor"] == ACTOR
     said = {"key", "name", "erased_at"}
-    batch_after = await ledger.batch_status(job.batch_id)
+    batch_after = await ledger.reading.batch_status(job.batch_id)
     assert batch_after.model_dump(exclude=said) == batch_before.model_dump(exclude=said)
     assert batch_after.spent_usd == Decimal("0.002")
 
@@ -161,15 +161,15 @@ async def test_a_batch_s_cost_stays_unknown_when_its_jobs_of_unknown_price_are_d
     for leased in await take(ledger, receipt.job_ids, Step.CHECK):
         await finish(ledger, leased)
 
-    assert (await ledger.delete([free.job_id])).cost_usd == Decimal(0)
-    assert (await ledger.delete([unpriced.job_id])).cost_usd is None
+    assert (await ledger.erasure.delete([free.job_id])).cost_usd == Decimal(0)
+    assert (await ledger.erasure.delete([unpriced.job_id])).cost_usd is None
 
-    assert (await ledger.batch_status(receipt.batch_id)).spent_usd is None
+    assert (await ledger.reading.batch_status(receipt.batch_id)).spent_usd is None
 
 
 async def test_the_result_of_an_erased_job_says_so(ledger: PostgresLedger) -> None:
     job = await telling_job(ledger)
-    await ledger.erase([job.job_id], ACTOR)
+    await ledger.erasure.erase([job.job_id], ACTOR)
 
     found = await view(ledger, job.job_id)
     result = result_of(found)
@@ -178,17 +178,17 @@ async def test_the_result_of_an_erased_job_says_so(ledger: PostgresLedger) -> No
     assert found.erased_at is not None
     assert (result.state, result.query, result.response, result.citations) == (JobState.COMPLETED, "", "", ())
     assert result.warnings == (f"erased on {found.erased_at:%Y-%m-%d %H:%M} UTC",)
-    assert [one.job_id async for one in ledger.batch_views(job.batch_id)] == [job.job_id]
+    assert [one.job_id async for one in ledger.reading.batch_views(job.batch_id)] == [job.job_id]
 
 
 async def test_what_is_not_final_is_not_erased(ledger: PostgresLedger) -> None:
     receipt = await submit(ledger, make_request("A?"), make_request("B?"))
     running = await take_one(ledger, receipt.job_ids[0])
 
-    assert await ledger.erase(receipt.job_ids, ACTOR) == {}
+    assert await ledger.erasure.erase(receipt.job_ids, ACTOR) == {}
 
     assert (await view(ledger, running.job_id)).request.query == "A?"
-    assert await ledger.seal(receipt.batch_id) is Sealed.NOT
+    assert await ledger.erasure.seal(receipt.batch_id) is Sealed.NOT
 
 
 async def test_an_answer_that_comes_late_is_paid_and_not_kept(
@@ -196,14 +196,14 @@ async def test_an_answer_that_comes_late_is_paid_and_not_kept(
 ) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
-    await ledger.cancel([leased.job_id], ACTOR)
-    await ledger.erase([leased.job_id], ACTOR)
+    await ledger.actions.cancel([leased.job_id], ACTOR)
+    await ledger.erasure.erase([leased.job_id], ACTOR)
 
     told = Failure(kind=FailureKind.BAD_ANSWER, message=f"could not read {CANARY}")
     late = closed_ok(leased, attempt, answer=make_answer(CANARY), failure=told, then=to_check(leased))
-    assert await ledger.close_attempts([late]) == set()
+    assert await ledger.attempts.close_attempts([late]) == set()
 
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
     assert detail.completions == ()
     assert (detail.attempts[0]["outcome"], Decimal(str(detail.attempts[0]["cost_usd"]))) == ("ok", Decimal("0.002"))
     assert detail.view.cost_usd == Decimal("0.002")
@@ -232,31 +232,31 @@ async def test_a_spool_of_another_machine_brings_no_word_of_an_erased_job_and_al
     if how == "rescued":
         # Its lease ran out, the call counts as unknown, and another worker's was answered.
         await clock.advance(2 * HOUR)
-        assert await ledger.rescue(10, None) == [leased.job_id]
+        assert await ledger.duties.rescue(10, None) == [leased.job_id]
         again = await take_one(ledger, leased.job_id)
         await generate(ledger, again)
         check = await take_one(ledger, leased.job_id, Step.CHECK)
-        await ledger.finish([make_final(check)])
+        await ledger.queue.finish([make_final(check)])
     else:
-        await ledger.cancel([leased.job_id], ACTOR)
-    assert list(await ledger.erase([leased.job_id], ACTOR)) == [leased.job_id]
-    assert await ledger.unheard([leased.job_id]) == 1
+        await ledger.actions.cancel([leased.job_id], ACTOR)
+    assert list(await ledger.erasure.erase([leased.job_id], ACTOR)) == [leased.job_id]
+    assert await ledger.erasure.unheard([leased.job_id]) == 1
     if how == "erased_twice":
-        assert await ledger.erase([leased.job_id], ACTOR) == {}
+        assert await ledger.erasure.erase([leased.job_id], ACTOR) == {}
     assert CANARY not in everything_in(postgres_database_url)
 
     assert await replay(Spool(folder), ledger) == 1
 
     assert not list(folder.iterdir())
     assert CANARY not in everything_in(postgres_database_url)
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
     assert detail.completions == ()
     late = next(row for row in detail.attempts if str(row["id"]) == str(attempt.id))
     assert (late["outcome"], Decimal(str(late["cost_usd"]))) == ("ok", Decimal("0.002"))
-    assert await ledger.unheard([leased.job_id]) == 0
+    assert await ledger.erasure.unheard([leased.job_id]) == 0
     paid = Decimal("0.004") if how == "rescued" else Decimal("0.002")
     assert detail.view.cost_usd == paid
-    assert await ledger.violations() == []
+    assert await ledger.inspection.violations() == []
 
 
 async def test_a_spool_with_answers_of_a_job_that_was_deleted_is_replayed_to_nothing(
@@ -265,16 +265,16 @@ async def test_a_spool_with_answers_of_a_job_that_was_deleted_is_replayed_to_not
     leased = await submit_and_take(ledger, telling_request())
     attempt = await open_one(ledger, leased)
     folder = await spooled(leased, attempt, tmp_path / "other-machine")
-    await ledger.cancel([leased.job_id], ACTOR)
+    await ledger.actions.cancel([leased.job_id], ACTOR)
     await clock.advance(HOUR)
-    await ledger.rescue(10, None)
-    assert list((await ledger.delete([leased.job_id])).runs) == [leased.job_id]
+    await ledger.duties.rescue(10, None)
+    assert list((await ledger.erasure.delete([leased.job_id])).runs) == [leased.job_id]
 
     assert await replay(Spool(folder), ledger) == 1
 
     assert not list(folder.iterdir())
     assert CANARY not in everything_in(postgres_database_url)
-    assert await ledger.violations() == []
+    assert await ledger.inspection.violations() == []
 
 
 async def test_an_answer_that_is_being_written_while_its_job_is_erased_goes_with_it(
@@ -282,7 +282,7 @@ async def test_an_answer_that_is_being_written_while_its_job_is_erased_goes_with
 ) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
-    await ledger.cancel([leased.job_id], ACTOR)
+    await ledger.actions.cancel([leased.job_id], ACTOR)
     async with await psycopg.AsyncConnection.connect(postgres_database_url) as writing:
         # As closing an attempt does it, before its commit.
         await writing.execute("SELECT FROM job WHERE id = %s FOR UPDATE", (leased.job_id,))
@@ -291,7 +291,7 @@ async def test_an_answer_that_is_being_written_while_its_job_is_erased_goes_with
             "VALUES (%s, %s, 1, 0, 'generate', true, %s, 'stop', '{}', '{}')",
             (attempt.id, leased.job_id, CANARY.encode()),
         )
-        erasing = asyncio.create_task(ledger.erase([leased.job_id], ACTOR))
+        erasing = asyncio.create_task(ledger.erasure.erase([leased.job_id], ACTOR))
         async with await psycopg.AsyncConnection.connect(postgres_database_url, autocommit=True) as looking:
             waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
             async with asyncio.timeout(scale_to_load(10)):
@@ -305,10 +305,10 @@ async def test_an_answer_that_is_being_written_while_its_job_is_erased_goes_with
 
 async def test_an_erased_job_is_not_run_again(ledger: PostgresLedger, postgres_database_url: str) -> None:
     job_id = await finished(ledger)
-    await ledger.erase([job_id], ACTOR)
+    await ledger.erasure.erase([job_id], ACTOR)
 
-    assert await ledger.retry([job_id], ACTOR) == []
-    assert await ledger.recheck([job_id], Recheck(), ACTOR) == []
+    assert await ledger.actions.retry([job_id], ACTOR) == []
+    assert await ledger.actions.recheck([job_id], Recheck(), ACTOR) == []
     # And not by any other way either.
     with psycopg.connect(postgres_database_url) as connection, pytest.raises(psycopg.errors.CheckViolation):
         connection.execute("UPDATE job SET state = 'scheduled', finished_at = NULL, outcome = NULL")
@@ -324,7 +324,7 @@ async def test_what_an_error_quoted_goes_with_its_job(
             "INSERT INTO quarantine (job_id, duty, reason, until) VALUES (%s, 'expire', %s, now())", (job_id, CANARY)
         )
 
-    await (ledger.erase([job_id], ACTOR) if verb == "erase" else ledger.delete([job_id]))
+    await (ledger.erasure.erase([job_id], ACTOR) if verb == "erase" else ledger.erasure.delete([job_id]))
 
     assert CANARY not in everything_in(postgres_database_url)
 
@@ -333,7 +333,7 @@ async def test_a_job_is_erased_though_another_has_its_id_as_message_id(ledger: P
     first = await finished(ledger, make_request("A?", message_id="m"))
     second = await finished(ledger, make_request("B?", message_id=str(first)))
 
-    assert list(await ledger.erase([first], ACTOR)) == [first]
+    assert list(await ledger.erasure.erase([first], ACTOR)) == [first]
 
     assert (await view(ledger, second)).record is not None
 
@@ -343,9 +343,9 @@ async def test_keys_are_forgotten_with_the_content(ledger: PostgresLedger) -> No
     first = await submit(ledger, make_request("A?", idempotency_key="i", message_id="m"), batch=batch)
     with pytest.raises(JobsRefused):
         await submit(ledger, make_request("B?", idempotency_key="i"))
-    await ledger.cancel(first.job_ids, ACTOR)
-    await ledger.erase(first.job_ids, ACTOR)
-    await ledger.seal(first.batch_id)
+    await ledger.actions.cancel(first.job_ids, ACTOR)
+    await ledger.erasure.erase(first.job_ids, ACTOR)
+    await ledger.erasure.seal(first.batch_id)
 
     again = await submit(ledger, make_request("B?", idempotency_key="i", message_id="m"), batch=make_batch(key="k"))
 
@@ -361,7 +361,7 @@ class Board:
         self.results: dict[UUID, bytes] = {}
 
     async def publish(self, results: list[tuple[UUID, int, bytes]]) -> dict[UUID, Exception]:
-        await self.ledger.erase([job_id for job_id, _, _ in results], ACTOR)
+        await self.ledger.erasure.erase([job_id for job_id, _, _ in results], ACTOR)
         await self.forget([job_id for job_id, _, _ in results])
         self.results |= {job_id: result for job_id, _, result in results}
         return {}
@@ -378,7 +378,7 @@ async def test_a_result_on_its_way_while_its_job_is_erased_is_taken_back(ledger:
     job = await telling_job(ledger)
     board = Board(ledger)
 
-    await publish(ledger, board, await ledger.unpublished(10, timedelta(0)))  # type: ignore[arg-type]
+    await publish(ledger, board, await ledger.outbox.unpublished(10, timedelta(0)))  # type: ignore[arg-type]
 
     assert (await view(ledger, job.job_id)).erased_at is not None
     assert board.results == {}
@@ -388,18 +388,18 @@ async def test_a_result_on_its_way_while_its_job_is_erased_is_taken_back(ledger:
 
 
 async def kept(ledger: PostgresLedger, batch: UUID, age: timedelta) -> list[Kept]:
-    return [one async for page in ledger.kept_jobs(batch, age) for one in page]
+    return [one async for page in ledger.erasure.kept_jobs(batch, age) for one in page]
 
 
 async def batches(ledger: PostgresLedger, tenant: str | None, age: timedelta, *, rows: bool = False) -> list[UUID]:
-    return [one async for one in ledger.kept_batches(tenant, age, rows=rows)]
+    return [one async for one in ledger.erasure.kept_batches(tenant, age, rows=rows)]
 
 
 async def test_age_counts_from_the_end_of_the_job(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit_many(ledger, 3)
-    await ledger.cancel(receipt.job_ids[:1], ACTOR)
+    await ledger.actions.cancel(receipt.job_ids[:1], ACTOR)
     await clock.advance(HOUR)
-    await ledger.cancel(receipt.job_ids[1:2], ACTOR)
+    await ledger.actions.cancel(receipt.job_ids[1:2], ACTOR)
 
     old = await kept(ledger, receipt.batch_id, HOUR)
 
@@ -411,7 +411,7 @@ async def test_age_counts_from_the_end_of_the_job(ledger: PostgresLedger, clock:
 async def test_batches_come_oldest_first_by_tenant_until_nothing_is_left(
     ledger: PostgresLedger, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.ledger.erasing.PAGE_ROWS", 1)
+    monkeypatch.setattr("worker.ledger.erasure.PAGE_ROWS", 1)
     first = await submit_many(ledger, 2, make_batch(tenant="a"))
     await clock.advance(HOUR)
     other, second = (
@@ -423,31 +423,31 @@ async def test_batches_come_oldest_first_by_tenant_until_nothing_is_left(
     assert await batches(ledger, "a", timedelta(0)) == [first.batch_id, second.batch_id]
     assert await batches(ledger, None, HOUR) == [first.batch_id]
 
-    await ledger.cancel(first.job_ids, ACTOR)
-    await ledger.erase(first.job_ids, ACTOR)
-    await ledger.seal(first.batch_id)
+    await ledger.actions.cancel(first.job_ids, ACTOR)
+    await ledger.erasure.erase(first.job_ids, ACTOR)
+    await ledger.erasure.seal(first.batch_id)
     assert await batches(ledger, "a", timedelta(0)) == [second.batch_id]
     assert await batches(ledger, "a", timedelta(0), rows=True) == [first.batch_id, second.batch_id]
 
-    await ledger.delete(first.job_ids)
+    await ledger.erasure.delete(first.job_ids)
     assert await batches(ledger, "a", timedelta(0), rows=True) == [second.batch_id]
 
 
 async def test_deleting_leaves_the_batch_with_its_cost(ledger: PostgresLedger, postgres_database_url: str) -> None:
     job = await telling_job(ledger)
 
-    gone = await ledger.delete([job.job_id])
+    gone = await ledger.erasure.delete([job.job_id])
 
     assert (gone.runs, gone.attempts, gone.cost_usd) == ({job.job_id: 1}, 2, Decimal("0.002"))
     assert (gone.input_tokens, gone.output_tokens) == (100, 10)
-    assert await ledger.seal(job.batch_id) is Sealed.NOW
-    status: BatchStatus = await ledger.batch_status(job.batch_id)
+    assert await ledger.erasure.seal(job.batch_id) is Sealed.NOW
+    status: BatchStatus = await ledger.reading.batch_status(job.batch_id)
     assert (status.jobs, status.spent_usd) == (0, Decimal("0.002"))
-    assert await ledger.views([job.job_id]) == []
+    assert await ledger.reading.views([job.job_id]) == []
     with psycopg.connect(postgres_database_url) as connection:
         for table in ("job", "job_request", "attempt", "completion", "generation_record", "job_event"):
             assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
-    assert (await ledger.delete([job.job_id])).runs == {}
+    assert (await ledger.erasure.delete([job.job_id])).runs == {}
 
 
 @pytest.mark.parametrize("gone", [(0,), (1,), (2,), (1, 2), (0, 1, 2)], ids=str)
@@ -459,25 +459,25 @@ async def test_money_adds_up_whichever_jobs_are_deleted(
         leased = await take_one(ledger, job_id)
         await generate(ledger, leased)
         check = await take_one(ledger, job_id, Step.CHECK)
-        assert await ledger.finish([make_final(check)]) == {job_id}
+        assert await ledger.queue.finish([make_final(check)]) == {job_id}
 
-    await ledger.delete([receipt.job_ids[at] for at in gone])
-    assert await ledger.violations() == []
-    assert (await ledger.batch_status(receipt.batch_id)).spent_usd == Decimal("0.006")
+    await ledger.erasure.delete([receipt.job_ids[at] for at in gone])
+    assert await ledger.inspection.violations() == []
+    assert (await ledger.reading.batch_status(receipt.batch_id)).spent_usd == Decimal("0.006")
 
     # What is missing or too much is still found, also where jobs are missing.
     for wrong in ("+ 0.001", "- 0.001"):
         with psycopg.connect(postgres_database_url, autocommit=True) as connection:
             connection.execute(f"UPDATE batch SET spent_usd = 0.006 {wrong}".encode())
-        assert [found.name for found in await ledger.violations()] == ["batch_spent_is_the_sum"]
+        assert [found.name for found in await ledger.inspection.violations()] == ["batch_spent_is_the_sum"]
 
 
 async def test_a_job_whose_call_is_open_is_not_deleted(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
-    await ledger.cancel([leased.job_id], ACTOR)
+    await ledger.actions.cancel([leased.job_id], ACTOR)
 
-    assert (await ledger.delete([leased.job_id])).runs == {}
+    assert (await ledger.erasure.delete([leased.job_id])).runs == {}
 
-    await ledger.close_attempts([closed_error(leased, attempt)])
-    assert (await ledger.delete([leased.job_id])).runs == {leased.job_id: 1}
+    await ledger.attempts.close_attempts([closed_error(leased, attempt)])
+    assert (await ledger.erasure.delete([leased.job_id])).runs == {leased.job_id: 1}

@@ -40,7 +40,7 @@ async def test_a_completed_job_has_its_outcome_and_record(ledger: Ledger, clock:
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
 
-    assert await ledger.finish([make_final(checking, outcome=Outcome.PARTIAL)]) == {leased.job_id}
+    assert await ledger.queue.finish([make_final(checking, outcome=Outcome.PARTIAL)]) == {leased.job_id}
 
     done = await view(ledger, leased.job_id)
     assert (done.state, done.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
@@ -76,14 +76,14 @@ async def test_the_record_is_kept_as_written(ledger: Ledger) -> None:
 
     await finish(ledger, leased, record=record)
 
-    (kept,) = (await ledger.job_detail(leased.job_id)).records
+    (kept,) = (await ledger.reading.job_detail(leased.job_id)).records
     assert kept.model_copy(update={"created_at": None}) == record
 
 
 async def test_a_failed_job_keeps_its_failure(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
 
-    assert await ledger.finish([make_failed(leased, FailureKind.CONTEXT_EXCEEDED)]) == {leased.job_id}
+    assert await ledger.queue.finish([make_failed(leased, FailureKind.CONTEXT_EXCEEDED)]) == {leased.job_id}
 
     failed = await view(ledger, leased.job_id)
     assert (failed.state, failed.outcome) == (JobState.FAILED, None)
@@ -108,7 +108,7 @@ async def test_only_one_final_per_run(ledger: Ledger) -> None:
     await finish(ledger, leased, outcome=Outcome.ANSWERED)
     before = await view(ledger, leased.job_id)
 
-    assert await ledger.finish([make_failed(leased)]) == set()
+    assert await ledger.queue.finish([make_failed(leased)]) == set()
 
     assert await view(ledger, leased.job_id) == before
 
@@ -116,27 +116,27 @@ async def test_only_one_final_per_run(ledger: Ledger) -> None:
 async def test_finals_of_lost_leases_are_left_out(ledger: Ledger, clock: Clock) -> None:
     receipt = await submit_many(ledger, 4)
     kept, cancelled, rescued, given_back = await take(ledger, receipt.job_ids)
-    await ledger.cancel([cancelled.job_id], ACTOR)
-    await ledger.hand_back([lease_key(given_back)])
+    await ledger.actions.cancel([cancelled.job_id], ACTOR)
+    await ledger.queue.hand_back([lease_key(given_back)])
     await clock.advance(40 * SECOND)
-    await ledger.renew([lease_key(kept)], LEASE)
+    await ledger.queue.renew([lease_key(kept)], LEASE)
     await clock.advance(40 * SECOND)
-    assert await ledger.rescue(10, None) == [rescued.job_id]
+    assert await ledger.duties.rescue(10, None) == [rescued.job_id]
 
-    written = await ledger.finish([make_final(one) for one in (kept, cancelled, rescued, given_back)])
+    written = await ledger.queue.finish([make_final(one) for one in (kept, cancelled, rescued, given_back)])
 
     assert written == {kept.job_id}
     assert await state(ledger, cancelled.job_id) is JobState.CANCELLED
     assert await state(ledger, rescued.job_id) is JobState.AVAILABLE
     assert (await view(ledger, rescued.job_id)).record is None
-    assert await ledger.finish([]) == set()
+    assert await ledger.queue.finish([]) == set()
 
 
 @pytest.mark.parametrize("wrong", [{"token": new_id()}, {"step": Step.CHECK}])
 async def test_token_and_step_fence_the_final(ledger: Ledger, wrong: dict[str, Any]) -> None:
     leased = await submit_and_take(ledger)
 
-    assert await ledger.finish([replace(make_final(leased), **wrong)]) == set()
+    assert await ledger.queue.finish([replace(make_final(leased), **wrong)]) == set()
 
     assert await state(ledger, leased.job_id) is JobState.RUNNING
 
@@ -151,13 +151,13 @@ async def test_finals_are_unpublished_until_marked_oldest_first(ledger: Ledger, 
         await clock.advance(10 * SECOND)
     await submit_and_take(ledger)
 
-    assert [one.job_id for one in await ledger.unpublished(10, 0 * SECOND)] == ids
-    assert [one.job_id for one in await ledger.unpublished(2, 0 * SECOND)] == ids[:2]
-    assert [one.job_id for one in await ledger.unpublished(10, 15 * SECOND)] == ids[:2]
+    assert [one.job_id for one in await ledger.outbox.unpublished(10, 0 * SECOND)] == ids
+    assert [one.job_id for one in await ledger.outbox.unpublished(2, 0 * SECOND)] == ids[:2]
+    assert [one.job_id for one in await ledger.outbox.unpublished(10, 15 * SECOND)] == ids[:2]
 
-    assert await ledger.mark_published([(job_id, 1) for job_id in ids[:2]]) == []
+    assert await ledger.outbox.mark_published([(job_id, 1) for job_id in ids[:2]]) == []
 
-    (left,) = await ledger.unpublished(10, 0 * SECOND)
+    (left,) = await ledger.outbox.unpublished(10, 0 * SECOND)
     assert left.job_id == ids[2]
     assert left.record is not None
     assert (await view(ledger, ids[0])).published_at is not None
@@ -167,12 +167,12 @@ async def test_finals_are_unpublished_until_marked_oldest_first(ledger: Ledger, 
 async def test_every_final_state_is_to_be_published(ledger: Ledger, clock: Clock) -> None:
     failing, cancelled = await take(ledger, (await submit_many(ledger, 2)).job_ids)
     late = await submit_and_take(ledger, make_request("late?", deadline=clock.now() + 5 * SECOND))
-    await ledger.finish([make_failed(failing)])
-    await ledger.cancel([cancelled.job_id], ACTOR)
+    await ledger.queue.finish([make_failed(failing)])
+    await ledger.actions.cancel([cancelled.job_id], ACTOR)
     await clock.advance(10 * SECOND)
-    await ledger.expire(10)
+    await ledger.duties.expire(10)
 
-    due = {one.job_id: one.state for one in await ledger.unpublished(10, 0 * SECOND)}
+    due = {one.job_id: one.state for one in await ledger.outbox.unpublished(10, 0 * SECOND)}
 
     assert due == {
         failing.job_id: JobState.FAILED,
@@ -183,34 +183,34 @@ async def test_every_final_state_is_to_be_published(ledger: Ledger, clock: Clock
 
 async def test_a_job_that_is_not_final_is_not_published(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
-    assert await ledger.mark_published([(leased.job_id, leased.run)]) == [(leased.job_id, leased.run)]
+    assert await ledger.outbox.mark_published([(leased.job_id, leased.run)]) == [(leased.job_id, leased.run)]
 
     await finish(ledger, leased)
 
-    assert [one.job_id for one in await ledger.unpublished(10, 0 * SECOND)] == [leased.job_id]
+    assert [one.job_id for one in await ledger.outbox.unpublished(10, 0 * SECOND)] == [leased.job_id]
 
 
 async def test_the_result_of_an_earlier_run_is_not_taken_for_that_of_the_latest(ledger: Ledger) -> None:
     job_id = await finished(ledger)
-    (old,) = await ledger.unpublished(10, 0 * SECOND)
-    await ledger.retry([job_id], ACTOR)
-    assert await ledger.mark_published([(job_id, old.run)]) == [(job_id, old.run)]
-    await ledger.promote(10)
+    (old,) = await ledger.outbox.unpublished(10, 0 * SECOND)
+    await ledger.actions.retry([job_id], ACTOR)
+    assert await ledger.outbox.mark_published([(job_id, old.run)]) == [(job_id, old.run)]
+    await ledger.duties.promote(10)
     await finish(ledger, await take_one(ledger, job_id))
 
-    assert await ledger.mark_published([(job_id, old.run)]) == [(job_id, old.run)]
+    assert await ledger.outbox.mark_published([(job_id, old.run)]) == [(job_id, old.run)]
 
-    (new,) = await ledger.unpublished(10, 0 * SECOND)
+    (new,) = await ledger.outbox.unpublished(10, 0 * SECOND)
     assert new.run == old.run + 1
-    assert await ledger.mark_published([(job_id, new.run)]) == []
-    assert await ledger.unpublished(10, 0 * SECOND) == []
+    assert await ledger.outbox.mark_published([(job_id, new.run)]) == []
+    assert await ledger.outbox.unpublished(10, 0 * SECOND) == []
 
 
 async def test_a_result_is_made_of_what_the_outbox_reads(ledger: Ledger) -> None:
     request = make_request(context=["one", "two", "two"], metadata={"a": 1}, custom_id="c")
     job_id = await finished(ledger, request)
 
-    (slim,) = await ledger.unpublished(10, 0 * SECOND)
+    (slim,) = await ledger.outbox.unpublished(10, 0 * SECOND)
 
     assert compact(result_of(slim)) == compact(result_of(await view(ledger, job_id)))
 
@@ -218,22 +218,22 @@ async def test_a_result_is_made_of_what_the_outbox_reads(ledger: Ledger) -> None
 async def test_a_result_set_aside_keeps_no_other_back_and_is_tried_again(ledger: Ledger, clock: Clock) -> None:
     first, second = [await finished(ledger) for _ in range(2)]
 
-    await ledger.set_aside(first, ValueError("broken"))
+    await ledger.outbox.set_aside(first, ValueError("broken"))
 
-    assert [one.job_id for one in await ledger.unpublished(1, 0 * SECOND)] == [second]
+    assert [one.job_id for one in await ledger.outbox.unpublished(1, 0 * SECOND)] == [second]
     await clock.advance(HOUR)
-    assert {one.job_id for one in await ledger.unpublished(9, 0 * SECOND)} == {first, second}
+    assert {one.job_id for one in await ledger.outbox.unpublished(9, 0 * SECOND)} == {first, second}
 
 
 async def republished(ledger: Ledger, rows: int) -> list[list[UUID]]:
     """The pages of a walk to its end."""
     pages = []
-    while (page := await ledger.republish_page(rows)) is not None:
+    while (page := await ledger.outbox.republish_page(rows)) is not None:
         if page.through is None:
             assert page.published == sum(len(ids) for ids in pages)
             break
         pages.append([one.job_id for one in page.views])
-        await ledger.note_republished(page)
+        await ledger.outbox.note_republished(page)
     return pages
 
 
@@ -244,24 +244,24 @@ async def test_results_are_published_again_in_pages_when_redis_lost_them(ledger:
     for _ in range(5):
         new.append(await finished(ledger))
         await clock.advance(SECOND)
-    await ledger.mark_published([(job_id, 1) for job_id in (old, *new)])
+    await ledger.outbox.mark_published([(job_id, 1) for job_id in (old, *new)])
     assert await republished(ledger, 2) == []
 
-    await ledger.begin_republishing(HOUR)
+    await ledger.outbox.begin_republishing(HOUR)
     later = await finished(ledger)
-    await ledger.mark_published([(later, 1)])
+    await ledger.outbox.mark_published([(later, 1)])
 
     assert await republished(ledger, 2) == [new[:2], new[2:4], new[4:]]
-    assert await ledger.republish_page(2) is None
-    assert await ledger.unpublished(10, 0 * SECOND) == []
+    assert await ledger.outbox.republish_page(2) is None
+    assert await ledger.outbox.unpublished(10, 0 * SECOND) == []
 
 
 async def test_results_that_ended_together_are_republished_each_once(ledger: Ledger) -> None:
     ids = (await submit_many(ledger, 7)).job_ids
-    await ledger.cancel(ids, ACTOR)
-    await ledger.mark_published([(job_id, 1) for job_id in ids])
+    await ledger.actions.cancel(ids, ACTOR)
+    await ledger.outbox.mark_published([(job_id, 1) for job_id in ids])
 
-    await ledger.begin_republishing(HOUR)
+    await ledger.outbox.begin_republishing(HOUR)
 
     pages = await republished(ledger, 3)
     assert [len(page) for page in pages] == [3, 3, 1]
@@ -270,33 +270,33 @@ async def test_results_that_ended_together_are_republished_each_once(ledger: Led
 
 async def test_a_walk_that_began_anew_is_not_led_on_by_the_one_before(ledger: Ledger, clock: Clock) -> None:
     ids = [await finished(ledger) for _ in range(3)]
-    await ledger.mark_published([(job_id, 1) for job_id in ids])
-    await ledger.begin_republishing(HOUR)
-    before = await ledger.republish_page(2)
+    await ledger.outbox.mark_published([(job_id, 1) for job_id in ids])
+    await ledger.outbox.begin_republishing(HOUR)
+    before = await ledger.outbox.republish_page(2)
     assert before is not None
     await clock.advance(SECOND)
 
-    await ledger.begin_republishing(HOUR)
-    await ledger.note_republished(before)
+    await ledger.outbox.begin_republishing(HOUR)
+    await ledger.outbox.note_republished(before)
 
     assert [len(page) for page in await republished(ledger, 2)] == [2, 1]
 
 
 async def test_what_waits_in_the_outbox_is_not_published_from_the_walk_as_well(ledger: Ledger) -> None:
     published, waiting = [await finished(ledger) for _ in range(2)]
-    await ledger.mark_published([(published, 1)])
+    await ledger.outbox.mark_published([(published, 1)])
 
-    await ledger.begin_republishing(HOUR)
+    await ledger.outbox.begin_republishing(HOUR)
 
     assert await republished(ledger, 9) == [[published]]
-    assert [one.job_id for one in await ledger.unpublished(9, 0 * SECOND)] == [waiting]
+    assert [one.job_id for one in await ledger.outbox.unpublished(9, 0 * SECOND)] == [waiting]
 
 
 async def test_hints_are_forgotten_when_redis_lost_them(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 2)
-    assert len(await ledger.take_hints(Step.GENERATE, 10, 10, HOUR)) == 2
-    assert await ledger.take_hints(Step.GENERATE, 10, 10, HOUR) == []
+    assert len(await ledger.duties.take_hints(Step.GENERATE, 10, 10, HOUR)) == 2
+    assert await ledger.duties.take_hints(Step.GENERATE, 10, 10, HOUR) == []
 
-    await ledger.begin_republishing(HOUR)
+    await ledger.outbox.begin_republishing(HOUR)
 
-    assert {job_id for job_id, _ in await ledger.take_hints(Step.GENERATE, 10, 10, HOUR)} == set(receipt.job_ids)
+    assert {job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 10, 10, HOUR)} == set(receipt.job_ids)

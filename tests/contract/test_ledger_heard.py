@@ -18,7 +18,7 @@ async def test_what_was_heard_is_found_by_its_batch_and_key(ledger: Ledger) -> N
     told = await heard(ledger, first, "a", "b", reply="one")
     other = await heard(ledger, second, "b", "c", reply="two")
 
-    mine, theirs, none = await ledger.find_verdicts(
+    mine, theirs, none = await ledger.cache.find_verdicts(
         [
             VerdictQuery(first.batch_id, (key("a"), key("b"), key("c"))),
             VerdictQuery(second.batch_id, (key("c"), key("b"))),
@@ -35,16 +35,16 @@ async def test_what_was_heard_is_found_by_its_batch_and_key(ledger: Ledger) -> N
         key("c"): CachedVerdict(other.id, second.job_id, 2, "two"),
     }
     assert none == {}
-    assert await ledger.find_verdicts([]) == []
+    assert await ledger.cache.find_verdicts([]) == []
 
 
 async def test_the_first_word_of_a_key_stays_and_saying_it_again_changes_nothing(ledger: Ledger) -> None:
     batch = make_batch()
     first = await checking(ledger, batch)
     told = await heard(ledger, first, "a")
-    await ledger.store_verdicts([NewVerdicts(told.id, ((key("a"), 7), (key("b"), 3)))])
+    await ledger.cache.store_verdicts([NewVerdicts(told.id, ((key("a"), 7), (key("b"), 3)))])
 
-    (found,) = await ledger.find_verdicts([VerdictQuery(first.batch_id, (key("a"), key("b")))])
+    (found,) = await ledger.cache.find_verdicts([VerdictQuery(first.batch_id, (key("a"), key("b")))])
 
     assert {one: before.number for one, before in found.items()} == {key("a"): 1, key("b"): 3}
 
@@ -54,12 +54,12 @@ async def test_an_attempt_without_a_judges_answer_has_said_nothing(ledger: Ledge
     generated = await generate(ledger, leased)
     waiting = await checking(ledger)
     lost = await open_one(ledger, waiting)
-    await ledger.close_attempts([closed_unknown(waiting, lost)])
+    await ledger.attempts.close_attempts([closed_unknown(waiting, lost)])
 
-    await ledger.store_verdicts([NewVerdicts(one, ((key("a"), 1),)) for one in (generated.id, lost.id, new_id())])
+    await ledger.cache.store_verdicts([NewVerdicts(one, ((key("a"), 1),)) for one in (generated.id, lost.id, new_id())])
 
     asked = [VerdictQuery(batch_id, (key("a"),)) for batch_id in (leased.batch_id, waiting.batch_id)]
-    assert await ledger.find_verdicts(asked) == [{}, {}]
+    assert await ledger.cache.find_verdicts(asked) == [{}, {}]
 
 
 @pytest.mark.parametrize("subject", ["postgres"], indirect=True)
@@ -73,9 +73,9 @@ async def test_what_was_heard_is_gone_with_the_job_it_was_said_to(
     await heard(ledger, leased, "a")
     await finish(ledger, leased)
 
-    await (ledger.erase([leased.job_id], ACTOR) if verb == "erase" else ledger.delete([leased.job_id]))
+    await (ledger.erasure.erase([leased.job_id], ACTOR) if verb == "erase" else ledger.erasure.delete([leased.job_id]))
 
-    assert await ledger.find_verdicts([VerdictQuery(leased.batch_id, (key("a"),))]) == [{}]
+    assert await ledger.cache.find_verdicts([VerdictQuery(leased.batch_id, (key("a"),))]) == [{}]
     with psycopg.connect(postgres_database_url) as connection:
         assert connection.execute("SELECT count(*) FROM judge_verdict").fetchone() == (0,)
 
@@ -92,7 +92,7 @@ async def test_what_is_noted_while_its_job_is_erased_is_not_left_behind(
     async with await psycopg.AsyncConnection.connect(postgres_database_url) as writer:
         # Noted, and not committed yet: the erasure has to wait for it, and to see it then.
         await writer.execute("INSERT INTO judge_verdict SELECT %s, %s, %s, 1", (leased.batch_id, key("a"), told.id))
-        erasing = asyncio.create_task(ledger.erase([leased.job_id], ACTOR))
+        erasing = asyncio.create_task(ledger.erasure.erase([leased.job_id], ACTOR))
         done, _ = await asyncio.wait([erasing], timeout=timedelta(milliseconds=200).total_seconds())
         assert not done
         await writer.commit()

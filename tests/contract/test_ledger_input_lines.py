@@ -10,7 +10,7 @@ from tests.builders import make_batch, make_jobs, make_request
 from tests.contract.conftest import Subject
 from tests.contract.driving import ACTOR, submit
 from tests.postgres import everything_in
-from worker.ledger.erasing import Sealed
+from worker.ledger.erasure import Sealed
 from worker.ledger.input_lines import MOST_CHARACTERS
 from worker.ledger.pages import PAGE_ROWS
 from worker.ledger.postgres import PostgresLedger
@@ -19,7 +19,7 @@ BAD = Refused(1, "config.mode: no such mode", "config.mode", "q1", "in.jsonl, li
 
 
 async def lines(ledger: Ledger, batch: NewBatch) -> list[InputLine]:
-    return [line async for line in ledger.input_lines(batch.id)]
+    return [line async for line in ledger.reading.input_lines(batch.id)]
 
 
 def at(job: NewJob, position: int) -> NewJob:
@@ -30,7 +30,7 @@ async def test_refused_lines_are_read_by_position_with_all_that_is_said_of_them(
     batch = make_batch()
     (job,) = make_jobs(make_request("A?"))
     bare = Refused(2, "no")
-    await ledger.submit(batch, [[at(job, 0)]], refused=[bare, BAD])
+    await ledger.submission.submit(batch, [[at(job, 0)]], refused=[bare, BAD])
     assert await lines(ledger, batch) == [BAD, bare]
 
 
@@ -43,7 +43,7 @@ async def test_lines_that_are_refused_while_the_jobs_are_read_are_written(ledger
         refused.append(BAD)
         return [at(job, 0)]
 
-    await ledger.submit(batch, (chunks() for _ in range(1)), refused=refused)
+    await ledger.submission.submit(batch, (chunks() for _ in range(1)), refused=refused)
     assert await lines(ledger, batch) == [BAD]
 
 
@@ -55,7 +55,7 @@ async def test_jobs_that_the_ledger_refuses_or_knows_stand_there_with_their_plac
     )
     jobs = [at(known, 4), replace(at(conflict, 5), place="in.jsonl, line 6"), at(new, 6)]
 
-    receipt = await ledger.submit(batch, [jobs], refused=[BAD])
+    receipt = await ledger.submission.submit(batch, [jobs], refused=[BAD])
 
     assert dict(receipt.elsewhere) == {4: old.job_ids[0]}
     first, repeated, last = await lines(ledger, batch)
@@ -68,9 +68,9 @@ async def test_jobs_that_the_ledger_refuses_or_knows_stand_there_with_their_plac
 async def test_a_batch_handed_in_again_does_not_double_its_lines(ledger: Ledger) -> None:
     batch = make_batch(key="night")
     (job,) = make_jobs(make_request("A?"))
-    await ledger.submit(batch, [[at(job, 0)]], refused=[BAD])
+    await ledger.submission.submit(batch, [[at(job, 0)]], refused=[BAD])
 
-    again = await ledger.submit(make_batch(key="night"), [[at(job, 0)]], refused=[BAD])
+    again = await ledger.submission.submit(make_batch(key="night"), [[at(job, 0)]], refused=[BAD])
 
     assert (again.batch_id, again.created) == (batch.id, False)
     assert await lines(ledger, batch) == [BAD]
@@ -81,9 +81,9 @@ async def test_nothing_is_kept_where_no_batch_is_written(ledger: Ledger) -> None
     known, conflict = make_jobs(make_request("A?", idempotency_key="a"), make_request("B?", idempotency_key="a"))
     nothing_new, all_refused = make_batch(), make_batch()
 
-    await ledger.submit(nothing_new, [[at(known, 0)]], refused=[BAD])
+    await ledger.submission.submit(nothing_new, [[at(known, 0)]], refused=[BAD])
     with pytest.raises(JobsRefused):
-        await ledger.submit(all_refused, [[at(conflict, 0)]], refused=[BAD])
+        await ledger.submission.submit(all_refused, [[at(conflict, 0)]], refused=[BAD])
 
     assert await lines(ledger, nothing_new) == await lines(ledger, all_refused) == []
 
@@ -93,7 +93,7 @@ async def test_many_lines_are_read_in_pages(ledger: Ledger) -> None:
     batch = make_batch()
     (job,) = make_jobs(make_request("A?"))
     many = [Refused(position, f"no {position}") for position in range(1, 2 * PAGE_ROWS + 3)]
-    await ledger.submit(batch, [[at(job, 0)]], refused=reversed(many))
+    await ledger.submission.submit(batch, [[at(job, 0)]], refused=reversed(many))
     assert await lines(ledger, batch) == many
 
 
@@ -101,7 +101,7 @@ async def test_many_lines_are_read_in_pages(ledger: Ledger) -> None:
 async def test_a_line_takes_bounded_room_and_holds_nothing_that_can_not_be_stored(ledger: Ledger) -> None:
     batch = make_batch()
     (job,) = make_jobs(make_request("A?"))
-    await ledger.submit(
+    await ledger.submission.submit(
         batch,
         [[at(job, 0)]],
         refused=[Refused(1, "m" * 9_999, "f" * 9_999, "c" * 9_999, "p" * 9_999), Refused(2, "\x00\ud800")],
@@ -117,17 +117,17 @@ async def test_the_lines_go_when_the_batch_is_erased_or_its_jobs_are_deleted(
     subject: Subject, ledger: Ledger, postgres_database_url: str
 ) -> None:
     assert isinstance(ledger, PostgresLedger)
-    for remove in (lambda ids: ledger.erase(ids, ACTOR), ledger.delete):
+    for remove in (lambda ids: ledger.erasure.erase(ids, ACTOR), ledger.erasure.delete):
         batch = make_batch()
         (job,) = make_jobs(make_request("A?"))
-        receipt = await ledger.submit(batch, [[at(job, 0)]], refused=[replace(BAD, message="canary-5e1d")])
+        receipt = await ledger.submission.submit(batch, [[at(job, 0)]], refused=[replace(BAD, message="canary-5e1d")])
         assert "canary-5e1d" in everything_in(postgres_database_url)
-        assert await ledger.seal(batch.id) is Sealed.NOT
+        assert await ledger.erasure.seal(batch.id) is Sealed.NOT
         assert len(await lines(ledger, batch)) == 1
-        await ledger.cancel(receipt.job_ids, ACTOR)
+        await ledger.actions.cancel(receipt.job_ids, ACTOR)
 
         await remove(receipt.job_ids)
 
-        assert await ledger.seal(batch.id) is Sealed.NOW
+        assert await ledger.erasure.seal(batch.id) is Sealed.NOW
         assert await lines(ledger, batch) == []
         assert "canary-5e1d" not in everything_in(postgres_database_url)

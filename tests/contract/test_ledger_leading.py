@@ -26,7 +26,7 @@ CHECKS = 2
 
 
 async def attend(ledger: Ledger, worker: str, *, age: timedelta = 0 * SECOND, **more: Any) -> Outlook:
-    return await ledger.attend(worker, LEAD, age, CHECKS, **more)
+    return await ledger.duties.attend(worker, LEAD, age, CHECKS, **more)
 
 
 async def leads(ledger: Ledger, worker: str, **more: Any) -> bool:
@@ -46,10 +46,10 @@ async def test_the_first_leads_until_it_is_gone_for_a_while(ledger: Ledger, cloc
 
 async def test_who_resigns_lets_another_lead_at_once(ledger: Ledger) -> None:
     assert await leads(ledger, "a")
-    await ledger.resign("b")
+    await ledger.duties.resign("b")
     assert not await leads(ledger, "b"), "it did not lead"
 
-    await ledger.resign("a")
+    await ledger.duties.resign("a")
 
     assert [await leads(ledger, name) for name in ("b", "a")] == [True, False]
 
@@ -95,9 +95,9 @@ async def test_a_leader_sees_what_is_due_late_and_lost(ledger: Ledger, clock: Cl
     after, other = await attend(ledger, "a"), await attend(ledger, "b")
     assert (after.due, after.late, after.lost) == (True, True, True)
     assert (other.leads, other.due, other.late, other.lost) == (False, False, False, False)
-    await ledger.promote(9)
-    await ledger.expire(9)
-    await ledger.rescue(9, None)
+    await ledger.duties.promote(9)
+    await ledger.duties.expire(9)
+    await ledger.duties.rescue(9, None)
     done = await attend(ledger, "a")
     assert (done.due, done.late, done.lost) == (False, False, False)
 
@@ -106,7 +106,7 @@ async def test_an_open_attempt_of_a_job_that_ended_counts_as_lost(ledger: Ledger
     leased = await submit_and_take(ledger)
     await open_one(ledger, leased)
     assert not (await attend(ledger, "a")).lost
-    await ledger.cancel([leased.job_id], ACTOR)
+    await ledger.actions.cancel([leased.job_id], ACTOR)
     assert (await attend(ledger, "a")).lost
 
 
@@ -114,17 +114,17 @@ async def test_a_leader_sees_a_batch_that_waits_for_money(ledger: Ledger) -> Non
     receipt = await submit_many(ledger, 3, batch=make_batch(max_cost_usd=Decimal("0.5")))
     (first,) = await take(ledger, receipt.job_ids[:1])
     assert not (await attend(ledger, "a")).unsettled
-    await ledger.open_attempts([make_attempt(first, reserved_usd=Decimal("0.6"))])
+    await ledger.attempts.open_attempts([make_attempt(first, reserved_usd=Decimal("0.6"))])
     assert (await attend(ledger, "a")).unsettled
 
-    await ledger.settle_budgets(9)
+    await ledger.duties.settle_budgets(9)
 
     assert not (await attend(ledger, "a")).unsettled
 
 
 async def test_held_jobs_are_not_due(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
-    await ledger.defer(lease_key(leased), later(leased, held_reason=HeldReason.BUDGET))
+    await ledger.queue.defer(lease_key(leased), later(leased, held_reason=HeldReason.BUDGET))
     await clock.advance(HOUR)
     assert not (await attend(ledger, "a")).due
 
@@ -134,13 +134,13 @@ async def test_a_leader_sees_what_is_to_be_published(ledger: Ledger, clock: Cloc
     assert not (await attend(ledger, "a", age=30 * SECOND)).unpublished
     await clock.advance(40 * SECOND)
     assert (await attend(ledger, "a", age=30 * SECOND)).unpublished
-    await ledger.mark_published([(job_id, 1)])
+    await ledger.outbox.mark_published([(job_id, 1)])
     assert not (await attend(ledger, "a")).unpublished
 
-    await ledger.begin_republishing(HOUR)
+    await ledger.outbox.begin_republishing(HOUR)
     assert (await attend(ledger, "a")).republishing
-    while (page := await ledger.republish_page(9)) is not None and page.through is not None:
-        await ledger.note_republished(page)
+    while (page := await ledger.outbox.republish_page(9)) is not None and page.through is not None:
+        await ledger.outbox.note_republished(page)
     assert not (await attend(ledger, "a")).republishing
 
 
@@ -157,5 +157,5 @@ async def test_everybody_learns_that_the_check_is_behind_and_what_is_available(l
     await take(ledger, receipt.job_ids, Step.LOCAL)
     assert not (await attend(ledger, "a")).check_behind
     assert not (await attend(ledger, "b")).check_behind
-    assert len(await ledger.lease(Step.CHECK, "w", LEASE, 9)) == CHECKS
+    assert len(await ledger.queue.lease(Step.CHECK, "w", LEASE, 9)) == CHECKS
     assert (await attend(ledger, "b")).available == frozenset()

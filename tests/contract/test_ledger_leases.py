@@ -76,10 +76,10 @@ async def test_ids_of_other_states_steps_or_nobody_are_skipped(ledger: Ledger, c
         make_request("cancelled?"),
         make_request("late?", deadline=clock.now() + SECOND),
     )
-    await ledger.cancel([receipt.job_ids[3]], ACTOR)
+    await ledger.actions.cancel([receipt.job_ids[3]], ACTOR)
     await clock.advance(2 * SECOND)
 
-    leased = await ledger.lease(Step.GENERATE, "w1", LEASE, 10, ids=[*receipt.job_ids, new_id()])
+    leased = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, ids=[*receipt.job_ids, new_id()])
 
     assert [one.job_id for one in leased] == [receipt.job_ids[0]]
     assert await state(ledger, receipt.job_ids[4]) is JobState.AVAILABLE
@@ -89,10 +89,10 @@ async def test_ids_of_other_states_steps_or_nobody_are_skipped(ledger: Ledger, c
 async def test_no_more_than_the_limit(ledger: Ledger, *, idle: bool) -> None:
     receipt = await submit_many(ledger, 5)
 
-    leased = await ledger.lease(Step.GENERATE, "w1", LEASE, 2, ids=None if idle else receipt.job_ids)
+    leased = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 2, ids=None if idle else receipt.job_ids)
 
     assert len({one.job_id for one in leased}) == 2
-    assert await ledger.backlog(Step.GENERATE, 10) == 3
+    assert await ledger.duties.backlog(Step.GENERATE, 10) == 3
 
 
 async def test_an_idle_worker_gets_the_highest_priority(ledger: Ledger, clock: Clock) -> None:
@@ -101,7 +101,7 @@ async def test_an_idle_worker_gets_the_highest_priority(ledger: Ledger, clock: C
     await submit(ledger, make_request("late?", priority=50, deadline=clock.now() + SECOND))
     await clock.advance(2 * SECOND)
 
-    taken = [[one.priority for one in await ledger.lease(Step.GENERATE, "w1", LEASE, n)] for n in (1, 2, 10)]
+    taken = [[one.priority for one in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, n)] for n in (1, 2, 10)]
 
     assert [sorted(some) for some in taken] == [[9], [5, 5], [-3, 0]]
 
@@ -109,7 +109,7 @@ async def test_an_idle_worker_gets_the_highest_priority(ledger: Ledger, clock: C
 async def test_slots_kept_for_high_priority_take_nothing_else(ledger: Ledger) -> None:
     await submit(ledger, *(make_request(f"{p}?", priority=p) for p in (0, 10, 11)))
 
-    leased = await ledger.lease(Step.GENERATE, "w1", LEASE, 10, min_priority=10)
+    leased = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, min_priority=10)
 
     assert sorted(one.priority for one in leased) == [10, 11]
 
@@ -118,8 +118,8 @@ async def test_an_idle_worker_gets_jobs_of_its_step_only(ledger: Ledger) -> None
     leased = await submit_and_take(ledger)
     await generate(ledger, leased)
 
-    assert await ledger.lease(Step.GENERATE, "w1", LEASE, 10) == []
-    (checking,) = await ledger.lease(Step.CHECK, "w1", LEASE, 10)
+    assert await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10) == []
+    (checking,) = await ledger.queue.lease(Step.CHECK, "w1", LEASE, 10)
     assert (checking.job_id, checking.step) == (leased.job_id, Step.CHECK)
 
 
@@ -130,50 +130,50 @@ async def test_a_renewed_lease_is_not_rescued(ledger: Ledger, clock: Clock) -> N
     leased = await submit_and_take(ledger)
     for _ in range(3):
         await clock.advance(45 * SECOND)
-        assert await ledger.renew([lease_key(leased)], LEASE) == set()
+        assert await ledger.queue.renew([lease_key(leased)], LEASE) == set()
     await clock.advance(45 * SECOND)
 
-    assert await ledger.rescue(10, None) == []
-    assert await ledger.finish([make_final(leased)]) == {leased.job_id}
+    assert await ledger.duties.rescue(10, None) == []
+    assert await ledger.queue.finish([make_final(leased)]) == {leased.job_id}
 
 
 async def test_a_lease_that_ran_out_can_be_renewed_until_someone_takes_it(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     await clock.advance(2 * LEASE)
 
-    assert await ledger.renew([lease_key(leased)], LEASE) == set()
-    assert await ledger.rescue(10, None) == []
+    assert await ledger.queue.renew([lease_key(leased)], LEASE) == set()
+    assert await ledger.duties.rescue(10, None) == []
 
 
 async def test_renewal_tells_which_leases_are_lost(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 3)
     kept, cancelled, given_back = await take(ledger, receipt.job_ids)
-    await ledger.cancel([cancelled.job_id], ACTOR)
-    await ledger.hand_back([lease_key(given_back)])
+    await ledger.actions.cancel([cancelled.job_id], ACTOR)
+    await ledger.queue.hand_back([lease_key(given_back)])
     nobody = LeaseKey(new_id(), new_id())
     stranger = LeaseKey(kept.job_id, new_id())
 
-    lost = await ledger.renew([lease_key(one) for one in (kept, cancelled, given_back)] + [nobody], LEASE)
+    lost = await ledger.queue.renew([lease_key(one) for one in (kept, cancelled, given_back)] + [nobody], LEASE)
 
     assert lost == {cancelled.job_id, given_back.job_id, nobody.job_id}
-    assert await ledger.renew([stranger], LEASE) == {kept.job_id}
-    assert await ledger.renew([], LEASE) == set()
+    assert await ledger.queue.renew([stranger], LEASE) == {kept.job_id}
+    assert await ledger.queue.renew([], LEASE) == set()
 
 
 async def test_a_lost_token_can_do_nothing(ledger: Ledger, clock: Clock) -> None:
     old = await submit_and_take(ledger)
     await clock.advance(2 * LEASE)
-    await ledger.rescue(10, None)
+    await ledger.duties.rescue(10, None)
     new = await take_one(ledger, old.job_id, worker="w2")
 
     assert new.token != old.token
-    assert await ledger.renew([lease_key(old)], LEASE) == {old.job_id}
-    assert await ledger.hand_back([lease_key(old)]) == set()
-    assert not await ledger.defer(lease_key(old), later(old))
-    assert await ledger.open_attempts([make_attempt(old)]) == [Opened.LOST]
-    assert await ledger.finish([make_final(old)]) == set()
-    assert await ledger.renew([lease_key(new)], LEASE) == set()
-    assert (await ledger.job_detail(old.job_id)).attempts == ()
+    assert await ledger.queue.renew([lease_key(old)], LEASE) == {old.job_id}
+    assert await ledger.queue.hand_back([lease_key(old)]) == set()
+    assert not await ledger.queue.defer(lease_key(old), later(old))
+    assert await ledger.attempts.open_attempts([make_attempt(old)]) == [Opened.LOST]
+    assert await ledger.queue.finish([make_final(old)]) == set()
+    assert await ledger.queue.renew([lease_key(new)], LEASE) == set()
+    assert (await ledger.reading.job_detail(old.job_id)).attempts == ()
 
 
 # ---- giving back -----------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ async def test_a_lost_token_can_do_nothing(ledger: Ledger, clock: Clock) -> None
 async def test_a_job_handed_back_is_available_at_once(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
 
-    assert await ledger.hand_back([lease_key(leased)]) == {leased.job_id}
+    assert await ledger.queue.hand_back([lease_key(leased)]) == {leased.job_id}
 
     assert await state(ledger, leased.job_id) is JobState.AVAILABLE
     again = await take_one(ledger, leased.job_id)
@@ -195,34 +195,34 @@ async def test_a_job_with_an_open_attempt_is_not_handed_back(ledger: Ledger) -> 
     calling, idle = await take(ledger, receipt.job_ids)
     attempt = await open_one(ledger, calling)
 
-    assert await ledger.hand_back([lease_key(calling), lease_key(idle)]) == {idle.job_id}
-    assert not await ledger.defer(lease_key(calling), later(calling))
+    assert await ledger.queue.hand_back([lease_key(calling), lease_key(idle)]) == {idle.job_id}
+    assert not await ledger.queue.defer(lease_key(calling), later(calling))
     assert await state(ledger, calling.job_id) is JobState.RUNNING
 
-    await ledger.close_attempts([closed_error(calling, attempt)])
-    assert await ledger.hand_back([lease_key(calling)]) == {calling.job_id}
+    await ledger.attempts.close_attempts([closed_error(calling, attempt)])
+    assert await ledger.queue.hand_back([lease_key(calling)]) == {calling.job_id}
 
 
 async def test_a_deferred_job_waits_its_time(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
 
-    assert await ledger.defer(lease_key(leased), later(leased, delay=30 * SECOND, event="snooze"))
+    assert await ledger.queue.defer(lease_key(leased), later(leased, delay=30 * SECOND, event="snooze"))
 
     assert await state(ledger, leased.job_id) is JobState.SCHEDULED
-    assert await ledger.promote(10) == 0
+    assert await ledger.duties.promote(10) == 0
     await clock.advance(31 * SECOND)
-    assert await ledger.promote(10) == 1
+    assert await ledger.duties.promote(10) == 1
     assert await state(ledger, leased.job_id) is JobState.AVAILABLE
-    assert [event["kind"] for event in (await ledger.job_detail(leased.job_id)).events] == ["snooze"]
+    assert [event["kind"] for event in (await ledger.reading.job_detail(leased.job_id)).events] == ["snooze"]
 
 
 async def test_a_job_deferred_with_a_reason_is_held(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
 
-    await ledger.defer(lease_key(leased), later(leased, held_reason=HeldReason.BUDGET, event="hold"))
+    await ledger.queue.defer(lease_key(leased), later(leased, held_reason=HeldReason.BUDGET, event="hold"))
 
     await clock.advance(HOUR)
-    assert await ledger.promote(10) == 0
+    assert await ledger.duties.promote(10) == 0
     held = await view(ledger, leased.job_id)
     assert (held.state, held.held_reason) == (JobState.SCHEDULED, HeldReason.BUDGET)
 
@@ -250,9 +250,9 @@ async def test_the_holder_is_told_how_the_attempts_went(ledger: Ledger, clock: C
     ]
     for close, changes in closings:
         attempt = await open_one(ledger, leased)
-        assert await ledger.close_attempts([close(leased, attempt, then=later(leased), **changes)])
+        assert await ledger.attempts.close_attempts([close(leased, attempt, then=later(leased), **changes)])
         await clock.advance(SECOND)
-        await ledger.promote(10)
+        await ledger.duties.promote(10)
         leased = await take_one(ledger, leased.job_id)
 
     assert (leased.spent, leased.snoozes, leased.unknown, leased.attempts) == (3, 2, 1, 6)
@@ -262,7 +262,7 @@ async def test_the_holder_is_told_how_the_attempts_went(ledger: Ledger, clock: C
 async def test_each_step_counts_its_own_failures(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
-    await ledger.close_attempts([closed_error(leased, attempt)])
+    await ledger.attempts.close_attempts([closed_error(leased, attempt)])
     await generate(ledger, leased)
 
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
@@ -273,13 +273,13 @@ async def test_each_step_counts_its_own_failures(ledger: Ledger) -> None:
 async def test_a_new_round_starts_without_an_answer_but_keeps_its_failures(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
-    await ledger.close_attempts([closed_error(leased, attempt)])
+    await ledger.attempts.close_attempts([closed_error(leased, attempt)])
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
     judging = await open_one(ledger, checking)
     back = Advance(state=JobState.AVAILABLE, step=Step.GENERATE, round=checking.round + 1)
 
-    assert await ledger.close_attempts([closed_ok(checking, judging, then=back)]) == {leased.job_id}
+    assert await ledger.attempts.close_attempts([closed_ok(checking, judging, then=back)]) == {leased.job_id}
 
     again = await take_one(ledger, leased.job_id)
     assert (again.step, again.run, again.round) == (Step.GENERATE, leased.run, leased.round + 1)
@@ -293,7 +293,7 @@ async def test_the_check_gets_the_stored_answer(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     closed = closed_ok(leased, attempt, "By morning [1].", then=to_check(leased), timing_ms={"llm": 250.0})
-    await ledger.close_attempts([closed])
+    await ledger.attempts.close_attempts([closed])
 
     stored = (await take_one(ledger, leased.job_id, Step.CHECK)).stored
 
@@ -311,8 +311,8 @@ async def test_a_judges_answer_is_not_the_jobs_answer(ledger: Ledger) -> None:
     await generate(ledger, leased, text="the answer")
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
     judging = await open_one(ledger, checking, purpose=Purpose.JUDGE, reserved_usd=Decimal("0.5"))
-    await ledger.close_attempts([closed_ok(checking, judging, "the verdict")])
-    await ledger.hand_back([lease_key(checking)])
+    await ledger.attempts.close_attempts([closed_ok(checking, judging, "the verdict")])
+    await ledger.queue.hand_back([lease_key(checking)])
 
     again = await take_one(ledger, leased.job_id, Step.CHECK)
 
@@ -330,18 +330,18 @@ async def test_time_sent_away_by_a_limit_is_noted_until_the_step_ends(ledger: Le
         assert leased.limited_ms == pytest.approx(trip * 45_000, abs=5_000)
         await clock.advance(5 * SECOND)
         away = Advance(JobState.SCHEDULED, Step.GENERATE, 0, 30 * SECOND, limited=True)
-        assert await ledger.defer(lease_key(leased), away)
+        assert await ledger.queue.defer(lease_key(leased), away)
         await clock.advance(30 * SECOND)
-        assert await ledger.promote(10) == 1
+        assert await ledger.duties.promote(10) == 1
 
     leased = await take_one(ledger, job_id)
     assert leased.limited_ms == pytest.approx(90_000, abs=5_000)
     # A retry is another matter, and keeps what was noted; the next step begins anew.
     attempt = await open_one(ledger, leased)
     again = Advance(JobState.SCHEDULED, Step.GENERATE, 0, 30 * SECOND, event="retry")
-    await ledger.close_attempts([closed_error(leased, attempt, then=again)])
+    await ledger.attempts.close_attempts([closed_error(leased, attempt, then=again)])
     await clock.advance(30 * SECOND)
-    await ledger.promote(10)
+    await ledger.duties.promote(10)
     leased = await take_one(ledger, job_id)
     assert leased.limited_ms == pytest.approx(90_000, abs=5_000)
     await generate(ledger, leased)
@@ -353,7 +353,7 @@ async def test_ages_are_by_the_ledgers_clock(ledger: Ledger, clock: Clock) -> No
     await clock.advance(timedelta(seconds=100))
     first = await take_one(ledger, receipt.job_ids[0])
     await clock.advance(timedelta(seconds=20))
-    await ledger.hand_back([lease_key(first)])
+    await ledger.queue.hand_back([lease_key(first)])
     await clock.advance(timedelta(seconds=30))
     second = await take_one(ledger, receipt.job_ids[0])
 
@@ -371,7 +371,7 @@ async def test_a_job_ages_from_when_it_was_due(ledger: Ledger, clock: Clock, sai
     batch = make_batch(not_before=due if said_by == "batch" else None)
     receipt = await submit(ledger, request, batch=batch)
     await clock.advance(HOUR + 100 * SECOND)
-    await ledger.promote(10)
+    await ledger.duties.promote(10)
     await clock.advance(20 * SECOND)
 
     leased = await take_one(ledger, receipt.job_ids[0])
@@ -385,4 +385,4 @@ async def test_a_final_job_cannot_be_leased(ledger: Ledger) -> None:
     await finish(ledger, leased)
 
     assert await take(ledger, [leased.job_id]) == []
-    assert await ledger.renew([lease_key(leased)], LEASE) == {leased.job_id}
+    assert await ledger.queue.renew([lease_key(leased)], LEASE) == {leased.job_id}

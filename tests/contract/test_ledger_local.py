@@ -47,13 +47,13 @@ async def test_each_of_two_workers_gets_only_the_jobs_of_its_step(ledger: Ledger
 
     assert await take(ledger, [read], Step.CHECK) == []
     assert await take(ledger, [plain], Step.LOCAL) == []
-    assert [await ledger.backlog(step, 9) for step in Step] == [0, 1, 1]
-    assert await ledger.take_hints(Step.CHECK, 9, 9, AGAIN) == [(plain, 0)]
-    assert await ledger.take_hints(Step.LOCAL, 9, 9, AGAIN) == [(read, 0)]
-    by_words = await ledger.lease(Step.CHECK, "w1", LEASE, 9)
-    by_model = await ledger.lease(Step.LOCAL, "w2", LEASE, 9)
+    assert [await ledger.duties.backlog(step, 9) for step in Step] == [0, 1, 1]
+    assert await ledger.duties.take_hints(Step.CHECK, 9, 9, AGAIN) == [(plain, 0)]
+    assert await ledger.duties.take_hints(Step.LOCAL, 9, 9, AGAIN) == [(read, 0)]
+    by_words = await ledger.queue.lease(Step.CHECK, "w1", LEASE, 9)
+    by_model = await ledger.queue.lease(Step.LOCAL, "w2", LEASE, 9)
     assert [(one.job_id, one.step) for one in (*by_words, *by_model)] == [(plain, Step.CHECK), (read, Step.LOCAL)]
-    assert await ledger.finish([make_final(one) for one in (*by_words, *by_model)]) == {plain, read}
+    assert await ledger.queue.finish([make_final(one) for one in (*by_words, *by_model)]) == {plain, read}
 
 
 async def test_jobs_that_wait_for_the_model_count_towards_the_tenants_cap(ledger: Ledger) -> None:
@@ -67,16 +67,16 @@ async def test_jobs_that_wait_for_the_model_count_towards_the_tenants_cap(ledger
 async def test_a_judges_answer_is_found_in_the_step_of_the_model_too(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger, make_request(config=make_config(checkers=READ)))
     attempt = make_attempt(leased)
-    await ledger.open_attempts([attempt])
+    await ledger.attempts.open_attempts([attempt])
     to_model = Advance(JobState.AVAILABLE, Step.LOCAL, 0)
-    assert await ledger.close_attempts([closed_ok(leased, attempt, then=to_model)]) == {leased.job_id}
+    assert await ledger.attempts.close_attempts([closed_ok(leased, attempt, then=to_model)]) == {leased.job_id}
 
     checking = await take_one(ledger, leased.job_id, Step.LOCAL)
     judge = make_attempt(checking)
     assert judge.purpose is Purpose.JUDGE
-    await ledger.open_attempts([judge])
-    assert await ledger.close_attempts([closed_ok(checking, judge, "verdicts")]) == set()
-    assert await ledger.hand_back([lease_key(checking)]) == {leased.job_id}
+    await ledger.attempts.open_attempts([judge])
+    assert await ledger.attempts.close_attempts([closed_ok(checking, judge, "verdicts")]) == set()
+    assert await ledger.queue.hand_back([lease_key(checking)]) == {leased.job_id}
 
     again = await take_one(ledger, leased.job_id, Step.LOCAL)
     assert again.stored is not None
@@ -89,7 +89,7 @@ async def test_a_rescue_leaves_a_job_to_other_workers_with_the_model(ledger: Led
     await take_one(ledger, read, Step.LOCAL)
     await clock.advance(LEASE + SECOND)
 
-    assert await ledger.rescue(9, None) == [read]
+    assert await ledger.duties.rescue(9, None) == [read]
     assert await take(ledger, [read], Step.CHECK) == []
     assert (await take_one(ledger, read, Step.LOCAL)).step is Step.LOCAL
 
@@ -108,42 +108,42 @@ async def test_a_recheck_goes_where_the_layers_it_asks_for_are(
 ) -> None:
     (job_id,) = (await submit(ledger, given(0, *of_job))).job_ids
     first = await take_one(ledger, job_id, Step.LOCAL if CheckerName.LOCAL in of_job else Step.CHECK)
-    await ledger.finish([make_final(first)])
+    await ledger.queue.finish([make_final(first)])
 
-    await ledger.recheck([job_id], Recheck(checkers=of_recheck), ACTOR)
-    await ledger.promote(9)
+    await ledger.actions.recheck([job_id], Recheck(checkers=of_recheck), ACTOR)
+    await ledger.duties.promote(9)
 
     again = await take_one(ledger, job_id, step)
     assert again.request.config.check_step is step
-    await ledger.finish([make_final(again)])
-    await ledger.retry([job_id], ACTOR)
+    await ledger.queue.finish([make_final(again)])
+    await ledger.actions.retry([job_id], ACTOR)
     assert await step_of(ledger, job_id) is first.step
 
 
 async def test_a_retry_begins_with_a_new_answer_where_none_was_given(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger, make_request(config=make_config(checkers=READ)))
-    await ledger.finish([make_final(leased)])
-    await ledger.retry([leased.job_id], ACTOR)
+    await ledger.queue.finish([make_final(leased)])
+    await ledger.actions.retry([leased.job_id], ACTOR)
     assert await step_of(ledger, leased.job_id) is Step.GENERATE
 
 
 async def test_jobs_that_nobody_serves_are_left_to_another_step_with_a_note(ledger: Ledger) -> None:
     ids = (await submit(ledger, *(given(n, *READ) for n in range(3)), given(3, *WORDS))).job_ids
-    await ledger.take_hints(Step.LOCAL, 9, 9, AGAIN)
+    await ledger.duties.take_hints(Step.LOCAL, 9, 9, AGAIN)
     held = await take_one(ledger, ids[0], Step.LOCAL)
 
-    first = await ledger.reassign(Step.LOCAL, Step.CHECK, 1)
-    rest = await ledger.reassign(Step.LOCAL, Step.CHECK, 9)
+    first = await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 1)
+    rest = await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 9)
 
     assert {*first, *rest} == {*ids[1:3]}
     assert len(first) == len(rest) == 1
-    assert await ledger.reassign(Step.LOCAL, Step.CHECK, 9) == []
-    assert {job_id for job_id, _ in await ledger.take_hints(Step.CHECK, 9, 9, AGAIN)} == {*ids[1:]}
-    (event,) = (await ledger.job_detail(ids[1])).events
+    assert await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 9) == []
+    assert {job_id for job_id, _ in await ledger.duties.take_hints(Step.CHECK, 9, 9, AGAIN)} == {*ids[1:]}
+    (event,) = (await ledger.reading.job_detail(ids[1])).events
     assert (event["kind"], event["actor"]) == ("unserved", "dispatch")
     assert {"step": "local", "to": "check"}.items() <= event["detail"].items()
-    assert await ledger.finish([make_final(held)]) == {ids[0]}, "whoever has it keeps it"
+    assert await ledger.queue.finish([make_final(held)]) == {ids[0]}, "whoever has it keeps it"
     (checked,) = await take(ledger, ids[1:2], Step.CHECK)
     assert checked.request.config.checkers == READ
-    await ledger.finish([make_final(checked)])
+    await ledger.queue.finish([make_final(checked)])
     assert (await view(ledger, ids[1])).outcome is Outcome.ANSWERED

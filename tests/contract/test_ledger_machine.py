@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.contract.conftest import MemoryClock, Subject
 from tests.contract.ledger_machine import LedgerMachine
-from worker.ledger.memory import MemoryLedger
+from tests.fakes.ledger import MemoryLedger
 
 
 def _run(make: Callable[[], LedgerMachine], examples: int, steps: int) -> None:

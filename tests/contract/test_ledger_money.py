@@ -42,7 +42,7 @@ async def leased_under(ledger: Ledger, ceiling: str | None, number: int = 1) -> 
 
 async def money(ledger: Ledger, leased: Leased) -> tuple[Decimal, Decimal | None]:
     """What the leased job's batch has reserved and spent."""
-    status = await ledger.batch_status(leased.batch_id)
+    status = await ledger.reading.batch_status(leased.batch_id)
     return status.reserved_usd, status.spent_usd
 
 
@@ -53,10 +53,10 @@ async def test_a_call_reserves_then_spends(ledger: Ledger) -> None:
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.4"))
     assert await money(ledger, leased) == (Decimal("0.4"), 0)
 
-    await ledger.close_attempts([closed_ok(leased, attempt, answer=make_answer(cost_usd=Decimal("0.123456")))])
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=make_answer(cost_usd=Decimal("0.123456")))])
     assert await money(ledger, leased) == (0, Decimal("0.123456"))
     assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.123456")
-    (row,) = (await ledger.job_detail(leased.job_id)).attempts
+    (row,) = (await ledger.reading.job_detail(leased.job_id)).attempts
     assert Decimal(str(row["cost_usd"])) == Decimal("0.123456")
 
 
@@ -65,11 +65,11 @@ async def test_the_ceiling_is_kept_in_order_within_a_call(ledger: Ledger) -> Non
     reservations = ["0.6", "0.5", "0.4", "0.1"]
     attempts = [make_attempt(one, reserved_usd=Decimal(usd)) for one, usd in zip(leased, reservations, strict=True)]
 
-    opened = await ledger.open_attempts(attempts)
+    opened = await ledger.attempts.open_attempts(attempts)
 
     assert opened == [Opened.OPENED, Opened.HELD, Opened.OPENED, Opened.HELD]
     assert await money(ledger, leased[0]) == (Decimal(1), 0)
-    assert (await ledger.job_detail(leased[1].job_id)).attempts == ()
+    assert (await ledger.reading.job_detail(leased[1].job_id)).attempts == ()
     waiting = await view(ledger, leased[1].job_id)
     assert (waiting.state, waiting.held_reason) == (JobState.SCHEDULED, HeldReason.BUDGET)
 
@@ -78,19 +78,21 @@ async def test_what_was_spent_counts_against_the_ceiling(ledger: Ledger) -> None
     one, two = await leased_under(ledger, "1", number=2)
     attempt = await open_one(ledger, one, reserved_usd=Decimal("0.9"))
     refused = make_attempt(two, reserved_usd=Decimal("0.9"))
-    assert await ledger.open_attempts([refused]) == [Opened.HELD]
+    assert await ledger.attempts.open_attempts([refused]) == [Opened.HELD]
 
-    await ledger.close_attempts([closed_ok(one, attempt, answer=make_answer(cost_usd=Decimal("0.2")))])
+    await ledger.attempts.close_attempts([closed_ok(one, attempt, answer=make_answer(cost_usd=Decimal("0.2")))])
 
     assert (await view(ledger, two.job_id)).held_reason == HeldReason.BUDGET
-    await ledger.set_budget(two.batch_id, Decimal("1.1"), ACTOR)
+    await ledger.actions.set_budget(two.batch_id, Decimal("1.1"), ACTOR)
     again = await take_one(ledger, two.job_id)
-    assert await ledger.open_attempts([make_attempt(again, reserved_usd=Decimal("0.9"))]) == [Opened.OPENED]
+    assert await ledger.attempts.open_attempts([make_attempt(again, reserved_usd=Decimal("0.9"))]) == [Opened.OPENED]
 
 
 async def test_a_ceiling_of_nothing_allows_nothing(ledger: Ledger) -> None:
     (leased,) = await leased_under(ledger, "0")
-    assert await ledger.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.000001"))]) == [Opened.HELD]
+    assert await ledger.attempts.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.000001"))]) == [
+        Opened.HELD
+    ]
 
 
 async def test_without_a_ceiling_there_is_always_room(ledger: Ledger) -> None:
@@ -104,14 +106,14 @@ async def test_a_batch_does_not_pay_for_another(ledger: Ledger) -> None:
     (rich,) = await leased_under(ledger, "10")
     attempts = [make_attempt(one, reserved_usd=Decimal(1)) for one in (poor, rich)]
 
-    assert await ledger.open_attempts(attempts) == [Opened.HELD, Opened.OPENED]
+    assert await ledger.attempts.open_attempts(attempts) == [Opened.HELD, Opened.OPENED]
 
 
 async def test_a_refused_call_frees_its_reservation(ledger: Ledger) -> None:
     (leased,) = await leased_under(ledger, "1")
     attempt = await open_one(ledger, leased, reserved_usd=Decimal(1))
 
-    await ledger.close_attempts([closed_error(leased, attempt, then=later(leased))])
+    await ledger.attempts.close_attempts([closed_error(leased, attempt, then=later(leased))])
 
     assert await money(ledger, leased) == (0, 0)
     assert not (await view(ledger, leased.job_id)).cost_usd
@@ -121,7 +123,7 @@ async def test_a_failure_can_cost_money(ledger: Ledger) -> None:
     (leased,) = await leased_under(ledger, "1")
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.5"))
 
-    await ledger.close_attempts([closed_error(leased, attempt, cost_usd=Decimal("0.05"))])
+    await ledger.attempts.close_attempts([closed_error(leased, attempt, cost_usd=Decimal("0.05"))])
 
     assert await money(ledger, leased) == (0, Decimal("0.05"))
     assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.05")
@@ -131,42 +133,42 @@ async def test_more_than_was_reserved_is_recorded_as_it_is(ledger: Ledger) -> No
     one, two = await leased_under(ledger, "1", number=2)
     attempt = await open_one(ledger, one, reserved_usd=Decimal("0.5"))
 
-    await ledger.close_attempts([closed_ok(one, attempt, answer=make_answer(cost_usd=Decimal("1.5")))])
+    await ledger.attempts.close_attempts([closed_ok(one, attempt, answer=make_answer(cost_usd=Decimal("1.5")))])
 
     assert await money(ledger, one) == (0, Decimal("1.5"))
-    assert await ledger.open_attempts([make_attempt(two, reserved_usd=Decimal("0.01"))]) == [Opened.HELD]
+    assert await ledger.attempts.open_attempts([make_attempt(two, reserved_usd=Decimal("0.01"))]) == [Opened.HELD]
 
 
 async def test_an_unknown_price_is_not_called_zero(ledger: Ledger) -> None:
     (leased,) = await leased_under(ledger, None)
     attempt = await open_one(ledger, leased)
 
-    await ledger.close_attempts([closed_ok(leased, attempt, answer=make_answer(cost_usd=None))])
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=make_answer(cost_usd=None))])
 
     assert await money(ledger, leased) == (0, None)
-    assert (await ledger.job_detail(leased.job_id)).attempts[0]["cost_usd"] is None
+    assert (await ledger.reading.job_detail(leased.job_id)).attempts[0]["cost_usd"] is None
 
 
 async def test_an_unknown_outcome_is_charged_at_worst_case(ledger: Ledger) -> None:
     (leased,) = await leased_under(ledger, "1")
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
 
-    await ledger.close_attempts([closed_unknown(leased, attempt)])
+    await ledger.attempts.close_attempts([closed_unknown(leased, attempt)])
 
     assert await money(ledger, leased) == (0, Decimal("0.7"))
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
     assert detail.view.cost_usd == Decimal("0.7")
     assert Decimal(str(detail.attempts[0]["cost_usd"])) == Decimal("0.7")
-    assert await ledger.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.4"))]) == [Opened.HELD]
+    assert await ledger.attempts.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.4"))]) == [Opened.HELD]
 
 
 async def test_unknown_twice_is_charged_once(ledger: Ledger, clock: Clock) -> None:
     (leased,) = await leased_under(ledger, "1")
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
     await clock.advance(2 * LEASE)
-    await ledger.rescue(10, None)
+    await ledger.duties.rescue(10, None)
 
-    await ledger.close_attempts([closed_unknown(leased, attempt)])
+    await ledger.attempts.close_attempts([closed_unknown(leased, attempt)])
 
     assert await money(ledger, leased) == (0, Decimal("0.7"))
     assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.7")
@@ -177,10 +179,10 @@ async def test_a_rescue_charges_what_was_open(ledger: Ledger, clock: Clock) -> N
     await open_one(ledger, calling, reserved_usd=Decimal("0.7"))
     await clock.advance(2 * LEASE)
 
-    assert set(await ledger.rescue(10, None)) == {calling.job_id, idle.job_id}
+    assert set(await ledger.duties.rescue(10, None)) == {calling.job_id, idle.job_id}
 
     assert await money(ledger, calling) == (0, Decimal("0.7"))
-    costs = {one.job_id: one.cost_usd for one in await ledger.views([calling.job_id, idle.job_id])}
+    costs = {one.job_id: one.cost_usd for one in await ledger.reading.views([calling.job_id, idle.job_id])}
     assert costs[calling.job_id] == Decimal("0.7")
     assert not costs[idle.job_id]
 
@@ -189,12 +191,12 @@ async def test_the_late_answer_corrects_the_charge(ledger: Ledger, clock: Clock)
     (leased,) = await leased_under(ledger, "1")
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
     await clock.advance(2 * LEASE)
-    await ledger.rescue(10, None)
+    await ledger.duties.rescue(10, None)
 
-    await ledger.close_attempts([closed_ok(leased, attempt, answer=make_answer(cost_usd=Decimal("0.1")))])
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=make_answer(cost_usd=Decimal("0.1")))])
 
     assert await money(ledger, leased) == (0, Decimal("0.1"))
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
     assert detail.view.cost_usd == Decimal("0.1")
     assert (detail.attempts[0]["outcome"], Decimal(str(detail.attempts[0]["cost_usd"]))) == ("ok", Decimal("0.1"))
     again = await take_one(ledger, leased.job_id)
@@ -205,14 +207,14 @@ async def test_what_is_heard_late_of_a_call_that_failed_corrects_the_charge(ledg
     (leased,) = await leased_under(ledger, "1")
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
     await clock.advance(2 * LEASE)
-    await ledger.rescue(10, None)
+    await ledger.duties.rescue(10, None)
 
     late = closed_error(leased, attempt, FailureKind.CANCELLED, spent=False, cost_usd=Decimal(0))
-    assert await ledger.close_attempts([late]) == set()
-    await ledger.close_attempts([closed_unknown(leased, attempt)])
+    assert await ledger.attempts.close_attempts([late]) == set()
+    await ledger.attempts.close_attempts([closed_unknown(leased, attempt)])
 
     assert await money(ledger, leased) == (0, 0)
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
     assert detail.attempts[0]["outcome"] == "error:cancelled"
     again = await take_one(ledger, leased.job_id)
     assert (again.unknown, again.spent) == (0, 0)
@@ -223,16 +225,16 @@ async def test_a_jobs_cost_is_the_sum_of_its_attempts(ledger: Ledger) -> None:
     cents = Decimal("0.000001")
     for number in range(1, 4):
         attempt = await open_one(ledger, leased, reserved_usd=number * cents)
-        await ledger.close_attempts([closed_unknown(leased, attempt)])
+        await ledger.attempts.close_attempts([closed_unknown(leased, attempt)])
     attempt = await open_one(ledger, leased, reserved_usd=cents)
     answer = make_answer(cost_usd=4 * cents)
-    await ledger.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
     judging = await open_one(ledger, checking, reserved_usd=9 * cents)
-    await ledger.close_attempts([closed_ok(checking, judging, answer=make_answer(cost_usd=5 * cents))])
+    await ledger.attempts.close_attempts([closed_ok(checking, judging, answer=make_answer(cost_usd=5 * cents))])
     await finish(ledger, checking)
 
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
 
     assert [Decimal(str(row["cost_usd"])) for row in detail.attempts] == [n * cents for n in range(1, 6)]
     assert detail.view.cost_usd == 15 * cents
@@ -242,12 +244,12 @@ async def test_a_jobs_cost_is_the_sum_of_its_attempts(ledger: Ledger) -> None:
 async def test_a_higher_ceiling_releases_what_waited_for_it(ledger: Ledger) -> None:
     leased = await leased_under(ledger, "1", number=3)
     for one, reason in zip(leased, (HeldReason.BUDGET, HeldReason.BUDGET, HeldReason.LANE_PAUSED), strict=True):
-        await ledger.defer(lease_key(one), later(one, held_reason=reason))
+        await ledger.queue.defer(lease_key(one), later(one, held_reason=reason))
 
-    await ledger.set_budget(leased[0].batch_id, Decimal(5), ACTOR)
-    await ledger.promote(10)
+    await ledger.actions.set_budget(leased[0].batch_id, Decimal(5), ACTOR)
+    await ledger.duties.promote(10)
 
-    assert (await ledger.batch_status(leased[0].batch_id)).max_cost_usd == Decimal(5)
+    assert (await ledger.reading.batch_status(leased[0].batch_id)).max_cost_usd == Decimal(5)
     for one in leased[:2]:
         again = await take_one(ledger, one.job_id)
         await open_one(ledger, again, reserved_usd=Decimal(2))
@@ -256,9 +258,9 @@ async def test_a_higher_ceiling_releases_what_waited_for_it(ledger: Ledger) -> N
 
 async def test_the_ceiling_can_be_taken_away(ledger: Ledger) -> None:
     (leased,) = await leased_under(ledger, "0.1")
-    await ledger.set_budget(leased.batch_id, None, ACTOR)
+    await ledger.actions.set_budget(leased.batch_id, None, ACTOR)
 
-    assert (await ledger.batch_status(leased.batch_id)).max_cost_usd is None
+    assert (await ledger.reading.batch_status(leased.batch_id)).max_cost_usd is None
     await open_one(ledger, leased, reserved_usd=Decimal(100))
 
 
@@ -267,10 +269,10 @@ async def test_a_lease_says_what_the_job_cost_so_far(ledger: Ledger) -> None:
     leased = await take_one(ledger, receipt.job_ids[0])
     assert leased.cost_usd == 0
     attempt = make_attempt(leased)
-    await ledger.open_attempts([attempt])
-    await ledger.close_attempts([closed_ok(leased, attempt, cost_usd=Decimal("0.3"), then=to_check(leased))])
+    await ledger.attempts.open_attempts([attempt])
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt, cost_usd=Decimal("0.3"), then=to_check(leased))])
 
-    (checked,) = await ledger.lease(Step.CHECK, "w", LEASE, 1)
+    (checked,) = await ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
 
     assert checked.max_cost_usd is None
     assert checked.cost_usd == Decimal("0.3")
@@ -278,16 +280,16 @@ async def test_a_lease_says_what_the_job_cost_so_far(ledger: Ledger) -> None:
 
 async def test_a_cost_whose_price_is_unknown_is_never_nought(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 2)
-    before = [one.cost_usd for one in await ledger.views(receipt.job_ids)]
+    before = [one.cost_usd for one in await ledger.reading.views(receipt.job_ids)]
     assert before == [Decimal(0)] * 2
     free, unpriced = await take(ledger, receipt.job_ids)
     for leased, cost_usd in ((free, Decimal(0)), (unpriced, None)):
         attempt = await open_one(ledger, leased)
-        await ledger.close_attempts([closed_ok(leased, attempt, cost_usd=cost_usd, then=to_check(leased))])
+        await ledger.attempts.close_attempts([closed_ok(leased, attempt, cost_usd=cost_usd, then=to_check(leased))])
 
-    costs = {one.job_id: one.cost_usd for one in await ledger.views(receipt.job_ids)}
+    costs = {one.job_id: one.cost_usd for one in await ledger.reading.views(receipt.job_ids)}
     assert costs == {free.job_id: Decimal(0), unpriced.job_id: None}
-    assert (await ledger.batch_status(receipt.batch_id)).spent_usd is None
+    assert (await ledger.reading.batch_status(receipt.batch_id)).spent_usd is None
     checked = {one.job_id: one.cost_usd for one in await take(ledger, receipt.job_ids, Step.CHECK)}
     assert checked == costs
 
@@ -296,15 +298,15 @@ async def test_a_lost_call_without_a_price_costs_an_unknown_amount_until_its_ans
     priced, unpriced = await take(ledger, (await submit_many(ledger, 2)).job_ids)
     for leased, reserved_usd in ((priced, Decimal("0.4")), (unpriced, None)):
         attempt = await open_one(ledger, leased, reserved_usd=reserved_usd)
-        await ledger.close_attempts([closed_unknown(leased, attempt)])
+        await ledger.attempts.close_attempts([closed_unknown(leased, attempt)])
 
-    costs = {job.job_id: job.cost_usd for job in await ledger.views([priced.job_id, unpriced.job_id])}
+    costs = {job.job_id: job.cost_usd for job in await ledger.reading.views([priced.job_id, unpriced.job_id])}
     assert costs == {priced.job_id: Decimal("0.4"), unpriced.job_id: None}
-    assert (await ledger.batch_status(priced.batch_id)).spent_usd is None
+    assert (await ledger.reading.batch_status(priced.batch_id)).spent_usd is None
 
-    await ledger.close_attempts([closed_ok(unpriced, attempt, cost_usd=Decimal("0.1"))])
+    await ledger.attempts.close_attempts([closed_ok(unpriced, attempt, cost_usd=Decimal("0.1"))])
 
-    assert (await ledger.batch_status(priced.batch_id)).spent_usd == Decimal("0.5")
+    assert (await ledger.reading.batch_status(priced.batch_id)).spent_usd == Decimal("0.5")
 
 
 # ---- jobs that wait for money --------------------------------------------------------------------------------------
@@ -312,35 +314,37 @@ async def test_a_lost_call_without_a_price_costs_an_unknown_amount_until_its_ans
 
 async def held(ledger: Ledger, jobs: Sequence[Leased]) -> list[bool]:
     """Which of the jobs wait for money."""
-    return [one.held_reason == HeldReason.BUDGET for one in await ledger.views([job.job_id for job in jobs])]
+    return [one.held_reason == HeldReason.BUDGET for one in await ledger.reading.views([job.job_id for job in jobs])]
 
 
 async def test_money_that_comes_back_lets_as_many_go_on_as_it_is_enough_for(ledger: Ledger) -> None:
     leased = await leased_under(ledger, "1", number=5)
     attempts = [make_attempt(one, reserved_usd=Decimal("0.4")) for one in leased]
-    assert await ledger.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, *[Opened.HELD] * 3]
+    assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, *[Opened.HELD] * 3]
 
-    await ledger.close_attempts([closed_ok(leased[0], attempts[0], cost_usd=Decimal("0.1"), then=to_check(leased[0]))])
+    await ledger.attempts.close_attempts(
+        [closed_ok(leased[0], attempts[0], cost_usd=Decimal("0.1"), then=to_check(leased[0]))]
+    )
     assert await held(ledger, leased[2:]) == [True, True, True]
-    assert await ledger.settle_budgets(100) == 1
+    assert await ledger.duties.settle_budgets(100) == 1
 
     assert await held(ledger, leased) == [False, False, False, True, True]
     # What was promised to the one is not promised again.
-    assert await ledger.settle_budgets(100) == 0
+    assert await ledger.duties.settle_budgets(100) == 0
     again = await take_one(ledger, leased[2].job_id)
     await open_one(ledger, again, reserved_usd=Decimal("0.4"))
-    assert await ledger.settle_budgets(100) == 0
+    assert await ledger.duties.settle_budgets(100) == 0
     assert await held(ledger, leased[3:]) == [True, True]
 
 
 async def test_the_last_call_s_money_lets_others_go_on_at_once(ledger: Ledger) -> None:
     calling, other, waiting = await leased_under(ledger, "1", number=3)
     attempts = [make_attempt(job, reserved_usd=Decimal("0.5")) for job in (calling, other, waiting)]
-    assert await ledger.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, Opened.HELD]
+    assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, Opened.HELD]
 
-    await ledger.close_attempts([closed_ok(calling, attempts[0], cost_usd=Decimal(0), then=to_check(calling))])
+    await ledger.attempts.close_attempts([closed_ok(calling, attempts[0], cost_usd=Decimal(0), then=to_check(calling))])
     assert await held(ledger, [waiting]) == [True]
-    await ledger.close_attempts([closed_ok(other, attempts[1], cost_usd=Decimal("0.5"), then=to_check(other))])
+    await ledger.attempts.close_attempts([closed_ok(other, attempts[1], cost_usd=Decimal("0.5"), then=to_check(other))])
 
     assert await held(ledger, [waiting]) == [False]
 
@@ -350,9 +354,9 @@ async def test_money_for_many_calls_lets_them_go_on_at_once(ledger: Ledger) -> N
     big, other, *rest = leased
     attempts = [make_attempt(big, reserved_usd=Decimal("0.9")), make_attempt(other, reserved_usd=Decimal("0.1"))]
     attempts += [make_attempt(job, reserved_usd=Decimal("0.03")) for job in rest]
-    assert await ledger.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, *[Opened.HELD] * 38]
+    assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, *[Opened.HELD] * 38]
 
-    await ledger.close_attempts([closed_ok(big, attempts[0], cost_usd=Decimal(0), then=to_check(big))])
+    await ledger.attempts.close_attempts([closed_ok(big, attempts[0], cost_usd=Decimal(0), then=to_check(big))])
 
     assert sorted(await held(ledger, rest)) == [*[False] * 30, *[True] * 8]
 
@@ -361,9 +365,9 @@ async def test_a_smaller_job_goes_on_before_a_bigger_one_that_does_not_fit(ledge
     calling, big, small = await leased_under(ledger, "1", number=3)
     attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
     reservations = [make_attempt(big, reserved_usd=Decimal("0.8")), make_attempt(small, reserved_usd=Decimal("0.3"))]
-    assert await ledger.open_attempts(reservations) == [Opened.HELD, Opened.HELD]
+    assert await ledger.attempts.open_attempts(reservations) == [Opened.HELD, Opened.HELD]
 
-    await ledger.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.6"), then=to_check(calling))])
+    await ledger.attempts.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.6"), then=to_check(calling))])
 
     assert await held(ledger, [big, small]) == [True, False]
 
@@ -373,22 +377,22 @@ async def test_jobs_that_did_not_begin_are_held_with_the_first_that_is_refused(l
     receipt = await submit_many(ledger, 7, batch=batch)
     first, second = await take(ledger, receipt.job_ids[:2])
     await generate(ledger, first)
-    assert await ledger.open_attempts([make_attempt(second, reserved_usd=Decimal("0.6"))]) == [Opened.HELD]
+    assert await ledger.attempts.open_attempts([make_attempt(second, reserved_usd=Decimal("0.6"))]) == [Opened.HELD]
 
-    assert await ledger.settle_budgets(3) == 5
+    assert await ledger.duties.settle_budgets(3) == 5
 
-    assert await ledger.settle_budgets(3) == 0
+    assert await ledger.duties.settle_budgets(3) == 0
     assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE, *[JobState.SCHEDULED] * 6]
-    assert (await ledger.batch_status(batch.id)).held == {HeldReason.BUDGET: 6}
-    await ledger.set_budget(batch.id, Decimal(5), ACTOR)
+    assert (await ledger.reading.batch_status(batch.id)).held == {HeldReason.BUDGET: 6}
+    await ledger.actions.set_budget(batch.id, Decimal(5), ACTOR)
     assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE] * 7
 
 
 async def test_a_check_that_needs_no_money_goes_on(ledger: Ledger) -> None:
     answered, waiting = await leased_under(ledger, "0.5", number=2)
     await generate(ledger, answered)
-    await ledger.open_attempts([make_attempt(waiting, reserved_usd=Decimal("0.6"))])
-    await ledger.settle_budgets(100)
+    await ledger.attempts.open_attempts([make_attempt(waiting, reserved_usd=Decimal("0.6"))])
+    await ledger.duties.settle_budgets(100)
 
     checking = await take_one(ledger, answered.job_id, Step.CHECK)
     await open_one(ledger, checking, reserved_usd=Decimal(0))
@@ -399,7 +403,7 @@ async def test_a_second_round_does_not_wait_for_money(ledger: Ledger) -> None:
     (leased,) = await leased_under(ledger, "0.5")
     attempt = make_attempt(leased, Purpose.REASK, reserved_usd=Decimal("0.6"))
 
-    assert await ledger.open_attempts([attempt]) == [Opened.OVER_BUDGET]
+    assert await ledger.attempts.open_attempts([attempt]) == [Opened.OVER_BUDGET]
 
     assert await state(ledger, leased.job_id) is JobState.RUNNING
 
@@ -407,25 +411,25 @@ async def test_a_second_round_does_not_wait_for_money(ledger: Ledger) -> None:
 async def test_a_promise_that_nobody_takes_is_taken_back(ledger: Ledger) -> None:
     calling, one, two = await leased_under(ledger, "1", number=3)
     attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
-    await ledger.open_attempts([make_attempt(job, reserved_usd=Decimal("0.5")) for job in (one, two)])
-    await ledger.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.2"), then=to_check(calling))])
+    await ledger.attempts.open_attempts([make_attempt(job, reserved_usd=Decimal("0.5")) for job in (one, two)])
+    await ledger.attempts.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.2"), then=to_check(calling))])
     assert await held(ledger, [one, two]) == [False, True]
 
-    await ledger.cancel([one.job_id], ACTOR)
+    await ledger.actions.cancel([one.job_id], ACTOR)
 
-    assert await ledger.settle_budgets(100) == 1
+    assert await ledger.duties.settle_budgets(100) == 1
     assert await held(ledger, [two]) == [False]
 
 
 async def test_a_paused_batch_lets_nothing_go_on_for_money(ledger: Ledger) -> None:
     calling, waiting = await leased_under(ledger, "1", number=2)
     attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
-    await ledger.open_attempts([make_attempt(waiting, reserved_usd=Decimal("0.5"))])
-    await ledger.pause_batch(calling.batch_id, ACTOR, paused=True)
-    await ledger.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.1"), then=to_check(calling))])
+    await ledger.attempts.open_attempts([make_attempt(waiting, reserved_usd=Decimal("0.5"))])
+    await ledger.actions.pause_batch(calling.batch_id, ACTOR, paused=True)
+    await ledger.attempts.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.1"), then=to_check(calling))])
     assert await held(ledger, [waiting]) == [True]
 
-    await ledger.pause_batch(calling.batch_id, ACTOR, paused=False)
+    await ledger.actions.pause_batch(calling.batch_id, ACTOR, paused=False)
 
-    assert await ledger.settle_budgets(100) == 1
+    assert await ledger.duties.settle_budgets(100) == 1
     assert await held(ledger, [waiting]) == [False]

@@ -49,7 +49,7 @@ from tests.contract.driving import (
 async def hold(ledger: Ledger, reason: HeldReason, **changes: Any) -> Any:
     """Submit a job and hold it for this reason; returns the lease it had."""
     leased = await submit_and_take(ledger, **changes)
-    assert await ledger.defer(lease_key(leased), later(leased, held_reason=reason))
+    assert await ledger.queue.defer(lease_key(leased), later(leased, held_reason=reason))
     return leased
 
 
@@ -68,16 +68,16 @@ async def test_whatever_is_not_final_can_be_cancelled(ledger: Ledger, clock: Clo
     await take_one(ledger, receipt.job_ids[0])
     active = [held.job_id, *receipt.job_ids]
 
-    assert set(await ledger.cancel([done, *active, new_id()], ACTOR)) == set(active)
+    assert set(await ledger.actions.cancel([done, *active, new_id()], ACTOR)) == set(active)
 
     assert await states(ledger, [done, *active]) == [JobState.COMPLETED] + [JobState.CANCELLED] * 4
-    assert await ledger.cancel(active, ACTOR) == []
+    assert await ledger.actions.cancel(active, ACTOR) == []
     assert (await view(ledger, held.job_id)).held_reason is None
 
 
 async def test_a_cancelled_job_has_a_record_that_says_by_whom(ledger: Ledger) -> None:
     receipt = await submit(ledger, make_request(message_id="m", retrieval_record_id="r"))
-    await ledger.cancel(receipt.job_ids, ACTOR)
+    await ledger.actions.cancel(receipt.job_ids, ACTOR)
 
     cancelled = await view(ledger, receipt.job_ids[0])
 
@@ -89,7 +89,7 @@ async def test_a_cancelled_job_has_a_record_that_says_by_whom(ledger: Ledger) ->
     assert ACTOR in (cancelled.record.error_message or "")
     assert cancelled.record.failure is not None
     assert cancelled.record.failure.kind is FailureKind.CANCELLED
-    events = (await ledger.job_detail(cancelled.job_id)).events
+    events = (await ledger.reading.job_detail(cancelled.job_id)).events
     assert [(event["kind"], event["actor"]) for event in events] == [("cancel", ACTOR)]
 
 
@@ -97,13 +97,13 @@ async def test_cancelling_takes_the_job_from_its_worker(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     await open_one(ledger, leased)
 
-    await ledger.cancel([leased.job_id], ACTOR)
+    await ledger.actions.cancel([leased.job_id], ACTOR)
 
-    assert await ledger.renew([lease_key(leased)], LEASE) == {leased.job_id}
-    assert await ledger.open_attempts([make_attempt(leased)]) == [Opened.LOST]
-    assert await ledger.finish([make_final(leased)]) == set()
-    assert await ledger.rescue(10, None) == []
-    assert (await ledger.job_detail(leased.job_id)).attempts[0]["outcome"] is None
+    assert await ledger.queue.renew([lease_key(leased)], LEASE) == {leased.job_id}
+    assert await ledger.attempts.open_attempts([make_attempt(leased)]) == [Opened.LOST]
+    assert await ledger.queue.finish([make_final(leased)]) == set()
+    assert await ledger.duties.rescue(10, None) == []
+    assert (await ledger.reading.job_detail(leased.job_id)).attempts[0]["outcome"] is None
 
 
 async def test_a_batch_is_cancelled_as_a_whole(ledger: Ledger, clock: Clock) -> None:
@@ -113,12 +113,12 @@ async def test_a_batch_is_cancelled_as_a_whole(ledger: Ledger, clock: Clock) -> 
     await finish(ledger, leased)
     stranger = await submit(ledger)
 
-    assert await ledger.cancel_batch(batch.id, ACTOR) == [receipt.job_ids[1]]
+    assert await ledger.actions.cancel_batch(batch.id, ACTOR) == [receipt.job_ids[1]]
 
-    assert (await ledger.batch_status(batch.id)).cancelled_at is not None
+    assert (await ledger.reading.batch_status(batch.id)).cancelled_at is not None
     assert await states(ledger, receipt.job_ids) == [JobState.COMPLETED, JobState.CANCELLED]
     assert await state(ledger, stranger.job_ids[0]) is JobState.AVAILABLE
-    assert await ledger.cancel_batch(batch.id, ACTOR) == []
+    assert await ledger.actions.cancel_batch(batch.id, ACTOR) == []
 
 
 class Killed(Exception):
@@ -134,7 +134,7 @@ async def test_a_big_batch_is_cancelled_page_by_page(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 1_100)
     pages: list[Page] = []
 
-    cancelled = await ledger.cancel_batch(receipt.batch_id, ACTOR, pages.append)
+    cancelled = await ledger.actions.cancel_batch(receipt.batch_id, ACTOR, pages.append)
 
     assert set(cancelled) == set(receipt.job_ids)
     assert [page.jobs for page in pages] == [500, 500, 100]
@@ -144,9 +144,9 @@ async def test_a_big_batch_is_cancelled_page_by_page(ledger: Ledger) -> None:
 async def test_a_cancel_that_ends_midway_is_finished_by_the_next_one(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 600)
     with pytest.raises(Killed):
-        await ledger.cancel_batch(receipt.batch_id, ACTOR, kill)
+        await ledger.actions.cancel_batch(receipt.batch_id, ACTOR, kill)
 
-    cancelled = await ledger.cancel_batch(receipt.batch_id, ACTOR)
+    cancelled = await ledger.actions.cancel_batch(receipt.batch_id, ACTOR)
 
     assert len(cancelled) == 100
     assert set(await states(ledger, receipt.job_ids)) == {JobState.CANCELLED}
@@ -156,41 +156,43 @@ async def test_no_job_of_a_batch_is_leased_while_it_is_cancelled(ledger: Ledger)
     receipt = await submit_many(ledger, 600)
     stranger = await submit(ledger)
     with pytest.raises(Killed):
-        await ledger.cancel_batch(receipt.batch_id, ACTOR, kill)
-    left = [one.job_id for one in await ledger.views(receipt.job_ids) if one.state is JobState.AVAILABLE]
+        await ledger.actions.cancel_batch(receipt.batch_id, ACTOR, kill)
+    left = [one.job_id for one in await ledger.reading.views(receipt.job_ids) if one.state is JobState.AVAILABLE]
     assert len(left) == 100
 
     assert await take(ledger, left[:10]) == []
-    leased = await ledger.lease(Step.GENERATE, "w1", LEASE, 50)
+    leased = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 50)
 
     # The lease finished the cancel: what stood in its way held nobody else up.
     assert [one.job_id for one in leased] == list(stranger.job_ids)
     assert set(await states(ledger, receipt.job_ids)) == {JobState.CANCELLED}
-    events = (await ledger.job_detail(left[0])).events
+    events = (await ledger.reading.job_detail(left[0])).events
     assert [(event["kind"], event["actor"]) for event in events] == [("cancel", ACTOR)]
 
 
 async def test_a_cancel_during_a_submission_misses_no_job_of_it(ledger: Ledger) -> None:
     batch = make_batch()
-    submitting = asyncio.create_task(ledger.submit(batch, ([make_job(position=position)] for position in range(100))))
+    submitting = asyncio.create_task(
+        ledger.submission.submit(batch, ([make_job(position=position)] for position in range(100)))
+    )
     cancelled: list[UUID] = []
 
     while not submitting.done():
         # A submission is there as a whole, or not yet: then the person is told so.
         with suppress(NotFound):
-            cancelled += await ledger.cancel_batch(batch.id, ACTOR)
+            cancelled += await ledger.actions.cancel_batch(batch.id, ACTOR)
         await asyncio.sleep(0)
-    cancelled += await ledger.cancel_batch(batch.id, ACTOR)
+    cancelled += await ledger.actions.cancel_batch(batch.id, ACTOR)
 
     assert sorted(cancelled) == sorted((await submitting).job_ids)
 
 
 async def test_a_cancelled_batch_runs_again_after_a_retry(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 2)
-    await ledger.cancel_batch(receipt.batch_id, ACTOR)
+    await ledger.actions.cancel_batch(receipt.batch_id, ACTOR)
 
-    await ledger.retry(receipt.job_ids, ACTOR)
-    await ledger.promote(10)
+    await ledger.actions.retry(receipt.job_ids, ACTOR)
+    await ledger.duties.promote(10)
 
     assert len(await take(ledger, receipt.job_ids)) == 2
 
@@ -202,70 +204,70 @@ async def test_a_cancelled_batch_runs_again_after_a_retry(ledger: Ledger) -> Non
 async def test_a_retry_is_a_new_run(ledger: Ledger, final: JobState) -> None:
     leased = await submit_and_take(ledger)
     if final is JobState.CANCELLED:
-        await ledger.cancel([leased.job_id], ACTOR)
+        await ledger.actions.cancel([leased.job_id], ACTOR)
     else:
-        await ledger.finish([make_final(leased) if final is JobState.COMPLETED else make_failed(leased)])
-    await ledger.mark_published([(leased.job_id, leased.run)])
+        await ledger.queue.finish([make_final(leased) if final is JobState.COMPLETED else make_failed(leased)])
+    await ledger.outbox.mark_published([(leased.job_id, leased.run)])
 
-    assert await ledger.retry([leased.job_id, new_id()], "grace") == [leased.job_id]
+    assert await ledger.actions.retry([leased.job_id, new_id()], "grace") == [leased.job_id]
 
     again = await view(ledger, leased.job_id)
     assert (again.run, again.round, again.step) == (leased.run + 1, 0, Step.GENERATE)
     assert (again.state, again.outcome, again.finished_at, again.published_at) == (JobState.SCHEDULED,) + (None,) * 3
     assert again.record is None
-    assert await ledger.unpublished(10, 0 * SECOND) == []
-    events = (await ledger.job_detail(leased.job_id)).events
+    assert await ledger.outbox.unpublished(10, 0 * SECOND) == []
+    events = (await ledger.reading.job_detail(leased.job_id)).events
     assert (events[-1]["kind"], events[-1]["actor"]) == ("retry", "grace")
 
 
 async def test_a_new_run_starts_afresh_and_keeps_the_old_record(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
-    await ledger.close_attempts([closed_error(leased, attempt)])
+    await ledger.attempts.close_attempts([closed_error(leased, attempt)])
     await generate(ledger, leased, text="first run")
     await finish(ledger, await take_one(ledger, leased.job_id, Step.CHECK), outcome=Outcome.PARTIAL)
 
-    await ledger.retry([leased.job_id], ACTOR)
-    assert await ledger.promote(10) == 1
+    await ledger.actions.retry([leased.job_id], ACTOR)
+    assert await ledger.duties.promote(10) == 1
     second = await take_one(ledger, leased.job_id)
 
     assert (second.stored, second.spent, second.attempts, second.unknown) == (None, 0, 0, 0)
     assert second.first_opened_ago_ms is None
     await generate(ledger, second, text="second run")
     await finish(ledger, await take_one(ledger, leased.job_id, Step.CHECK))
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
     assert [record.run for record in detail.records] == [leased.run, leased.run + 1]
     assert detail.view.record == detail.records[1]
     assert detail.view.outcome is Outcome.ANSWERED
     assert detail.view.cost_usd == 2 * Decimal("0.002")
-    assert [job.job_id for job in await ledger.unpublished(10, 0 * SECOND)] == [leased.job_id]
+    assert [job.job_id for job in await ledger.outbox.unpublished(10, 0 * SECOND)] == [leased.job_id]
 
 
 async def test_a_new_run_starts_in_its_first_round(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
-    await ledger.defer(lease_key(leased), later(leased, round=1))
-    await ledger.promote(10)
-    await ledger.finish([make_failed(again := await take_one(ledger, leased.job_id))])
+    await ledger.queue.defer(lease_key(leased), later(leased, round=1))
+    await ledger.duties.promote(10)
+    await ledger.queue.finish([make_failed(again := await take_one(ledger, leased.job_id))])
     assert again.round == 1
 
-    await ledger.retry([leased.job_id], ACTOR)
+    await ledger.actions.retry([leased.job_id], ACTOR)
 
     assert (await view(ledger, leased.job_id)).round == 0
 
 
 async def test_many_jobs_are_retried_at_once(ledger: Ledger) -> None:
     leased = await take(ledger, (await submit_many(ledger, 3)).job_ids)
-    await ledger.finish([make_failed(one) for one in leased])
+    await ledger.queue.finish([make_failed(one) for one in leased])
 
-    assert set(await ledger.retry([one.job_id for one in leased], ACTOR)) == {one.job_id for one in leased}
+    assert set(await ledger.actions.retry([one.job_id for one in leased], ACTOR)) == {one.job_id for one in leased}
 
 
 async def test_more_jobs_than_a_page_are_retried(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 510)
-    await ledger.cancel(receipt.job_ids, ACTOR)
+    await ledger.actions.cancel(receipt.job_ids, ACTOR)
     pages: list[Page] = []
 
-    assert set(await ledger.retry(receipt.job_ids, ACTOR, pages.append)) == set(receipt.job_ids)
+    assert set(await ledger.actions.retry(receipt.job_ids, ACTOR, pages.append)) == set(receipt.job_ids)
 
     assert [len(page.changed) for page in pages] == [500, 10]
 
@@ -274,8 +276,8 @@ async def test_a_retried_check_is_a_check_again(ledger: Ledger) -> None:
     receipt = await submit(ledger, make_request("", response="It is ready."))
     await finish(ledger, await take_one(ledger, receipt.job_ids[0], Step.CHECK))
 
-    await ledger.retry(receipt.job_ids, ACTOR)
-    await ledger.promote(10)
+    await ledger.actions.retry(receipt.job_ids, ACTOR)
+    await ledger.duties.promote(10)
 
     assert (await take_one(ledger, receipt.job_ids[0], Step.CHECK)).step is Step.CHECK
 
@@ -285,10 +287,10 @@ async def test_a_job_that_is_not_final_is_not_retried(ledger: Ledger, clock: Clo
     leased = await submit_and_take(ledger)
     ids = [*receipt.job_ids, leased.job_id]
 
-    assert await ledger.retry(ids, ACTOR) == []
+    assert await ledger.actions.retry(ids, ACTOR) == []
 
     assert await states(ledger, ids) == [JobState.AVAILABLE, JobState.SCHEDULED, JobState.RUNNING]
-    assert [one.run for one in await ledger.views(ids)] == [leased.run] * 3
+    assert [one.run for one in await ledger.reading.views(ids)] == [leased.run] * 3
 
 
 # ---- hold and release ------------------------------------------------------------------------------------------
@@ -298,14 +300,14 @@ async def test_a_release_is_for_its_reason(ledger: Ledger) -> None:
     budget = await hold(ledger, HeldReason.BUDGET)
     lane = await hold(ledger, HeldReason.LANE_PAUSED)
 
-    assert await ledger.release(None, HeldReason.LANE_PAUSED, ACTOR) == 1
-    await ledger.promote(10)
+    assert await ledger.actions.release(None, HeldReason.LANE_PAUSED, ACTOR) == 1
+    await ledger.duties.promote(10)
 
     assert await states(ledger, [budget.job_id, lane.job_id]) == [JobState.SCHEDULED, JobState.AVAILABLE]
     assert (await view(ledger, budget.job_id)).held_reason == HeldReason.BUDGET
     assert (await view(ledger, lane.job_id)).held_reason is None
-    assert await ledger.release(None, HeldReason.LANE_PAUSED, ACTOR) == 0
-    events = (await ledger.job_detail(lane.job_id)).events
+    assert await ledger.actions.release(None, HeldReason.LANE_PAUSED, ACTOR) == 0
+    events = (await ledger.reading.job_detail(lane.job_id)).events
     assert ACTOR in [event["actor"] for event in events]
 
 
@@ -313,16 +315,16 @@ async def test_a_release_is_for_its_reason(ledger: Ledger) -> None:
 async def test_more_jobs_than_a_page_are_held_and_released(ledger: Ledger, everywhere: str) -> None:
     batches = [await submit_many(ledger, number) for number in (510, 2)]
     for receipt in batches:
-        await ledger.pause_batch(receipt.batch_id, ACTOR, paused=True)
+        await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=True)
     pages: list[Page] = []
 
     if everywhere == "all":
-        assert await ledger.release(None, HeldReason.BATCH_PAUSED, ACTOR, pages.append) == 512
+        assert await ledger.actions.release(None, HeldReason.BATCH_PAUSED, ACTOR, pages.append) == 512
         assert sum(len(page.changed) for page in pages) == 512
         # A release is not the end of the pause: held again for it.
-        assert (await ledger.batch_status(batches[0].batch_id)).held == {HeldReason.BATCH_PAUSED: 510}
+        assert (await ledger.reading.batch_status(batches[0].batch_id)).held == {HeldReason.BATCH_PAUSED: 510}
     else:
-        released = await ledger.pause_batch(batches[0].batch_id, ACTOR, paused=False, on_page=pages.append)
+        released = await ledger.actions.pause_batch(batches[0].batch_id, ACTOR, paused=False, on_page=pages.append)
         assert released == sum(len(page.changed) for page in pages) == 510
         assert set(await states(ledger, batches[0].job_ids)) == {JobState.AVAILABLE}
         assert set(await states(ledger, batches[1].job_ids)) == {JobState.SCHEDULED}
@@ -332,8 +334,8 @@ async def test_a_release_can_be_for_one_batch(ledger: Ledger) -> None:
     mine = await hold(ledger, HeldReason.LANE_PAUSED)
     theirs = await hold(ledger, HeldReason.LANE_PAUSED)
 
-    assert await ledger.release(mine.batch_id, HeldReason.LANE_PAUSED, ACTOR) == 1
-    await ledger.promote(10)
+    assert await ledger.actions.release(mine.batch_id, HeldReason.LANE_PAUSED, ACTOR) == 1
+    await ledger.duties.promote(10)
 
     assert await states(ledger, [mine.job_id, theirs.job_id]) == [JobState.AVAILABLE, JobState.SCHEDULED]
 
@@ -348,9 +350,9 @@ async def test_a_pause_holds_what_waits_and_lets_running_jobs_go_on(ledger: Ledg
     stranger = await submit(ledger)
     running = await take_one(ledger, receipt.job_ids[0])
 
-    assert await ledger.pause_batch(receipt.batch_id, ACTOR, paused=True) == 2
+    assert await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=True) == 2
 
-    status = await ledger.batch_status(receipt.batch_id)
+    status = await ledger.reading.batch_status(receipt.batch_id)
     assert status.paused
     assert status.held == {HeldReason.BATCH_PAUSED: 2}
     assert await states(ledger, receipt.job_ids) == [JobState.RUNNING, JobState.SCHEDULED, JobState.SCHEDULED]
@@ -362,28 +364,28 @@ async def test_a_pause_holds_what_waits_and_lets_running_jobs_go_on(ledger: Ledg
 
 async def test_a_resumed_batch_goes_on_when_due(ledger: Ledger, clock: Clock) -> None:
     receipt = await submit(ledger, make_request("now?"), make_request("later?", scheduled_at=clock.now() + HOUR))
-    await ledger.pause_batch(receipt.batch_id, ACTOR, paused=True)
+    await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=True)
     await clock.advance(HOUR / 2)
-    assert await ledger.promote(10) == 0
+    assert await ledger.duties.promote(10) == 0
 
-    assert await ledger.pause_batch(receipt.batch_id, ACTOR, paused=False) == 2
-    await ledger.promote(10)
+    assert await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=False) == 2
+    await ledger.duties.promote(10)
 
-    assert not (await ledger.batch_status(receipt.batch_id)).paused
+    assert not (await ledger.reading.batch_status(receipt.batch_id)).paused
     assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE, JobState.SCHEDULED]
-    assert [one.held_reason for one in await ledger.views(receipt.job_ids)] == [None, None]
+    assert [one.held_reason for one in await ledger.reading.views(receipt.job_ids)] == [None, None]
     await clock.advance(HOUR)
-    assert await ledger.promote(10) == 1
+    assert await ledger.duties.promote(10) == 1
 
 
 async def test_a_retry_in_a_paused_batch_waits_for_it(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     await finish(ledger, leased)
-    await ledger.pause_batch(leased.batch_id, ACTOR, paused=True)
+    await ledger.actions.pause_batch(leased.batch_id, ACTOR, paused=True)
 
-    await ledger.retry([leased.job_id], ACTOR)
-    assert await ledger.promote(10) == 0
+    await ledger.actions.retry([leased.job_id], ACTOR)
+    assert await ledger.duties.promote(10) == 0
 
-    await ledger.pause_batch(leased.batch_id, ACTOR, paused=False)
-    await ledger.promote(10)
+    await ledger.actions.pause_batch(leased.batch_id, ACTOR, paused=False)
+    await ledger.duties.promote(10)
     assert await state(ledger, leased.job_id) is JobState.AVAILABLE

@@ -71,14 +71,14 @@ async def test_a_job_that_cannot_be_promoted_keeps_no_other_from_it(
     poison(postgres_database_url, ids[:2])
     await clock.advance(HOUR)
 
-    promoted = [await ledger.promote(3) for _ in range(4)]
+    promoted = [await ledger.duties.promote(3) for _ in range(4)]
 
     assert sum(promoted) == 5
     assert await states(ledger, ids) == [JobState.SCHEDULED] * 2 + [JobState.AVAILABLE] * 5
     assert quarantined(postgres_database_url) == dict.fromkeys(ids[:2], ("promote", 1))
     heal(postgres_database_url)
     await clock.advance(HOUR)
-    assert await ledger.promote(9) == 2
+    assert await ledger.duties.promote(9) == 2
 
 
 # ---- publish ---------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ async def test_a_record_that_cannot_be_read_keeps_no_other_result_back(
             """UPDATE generation_record SET citations = '[{"no": "citation"}]' WHERE job_id = ANY(%s)""", (ids[:2],)
         )
 
-    pages = [await ledger.unpublished(2, 0 * SECOND) for _ in range(2)]
+    pages = [await ledger.outbox.unpublished(2, 0 * SECOND) for _ in range(2)]
 
     assert [[view.job_id for view in page] for page in pages] == [[], ids[2:]]
     assert quarantined(postgres_database_url) == dict.fromkeys(ids[:2], ("publish", 1))
@@ -113,7 +113,7 @@ async def test_a_job_that_cannot_expire_keeps_no_other_from_it(
         occupy_record(postgres_database_url, ids[4])
     await clock.advance(HOUR)
 
-    assert set(await ledger.expire(100)) == {*ids} - {ids[4]}
+    assert set(await ledger.duties.expire(100)) == {*ids} - {ids[4]}
 
     assert await states(ledger, ids) == [JobState.EXPIRED] * 4 + [JobState.AVAILABLE] + [JobState.EXPIRED] * 4
     assert quarantined(postgres_database_url) == {ids[4]: ("expire", 1)}
@@ -127,7 +127,7 @@ async def test_bad_jobs_at_the_head_of_the_queue_do_not_fill_it(
     poison(postgres_database_url, bad)
     await clock.advance(HOUR)
 
-    expired = [await ledger.expire(2) for _ in range(4)]
+    expired = [await ledger.duties.expire(2) for _ in range(4)]
 
     assert {job_id for page in expired for job_id in page} == {*good}
     assert set(quarantined(postgres_database_url)) == {*bad}
@@ -139,20 +139,20 @@ async def test_a_job_in_quarantine_is_tried_again_ever_later_until_it_expires(
     (job_id,) = (await submit_many(ledger, 1, deadline=clock.now() + SECOND)).job_ids
     poison(postgres_database_url, [job_id])
     await clock.advance(HOUR)
-    await ledger.expire(10)
+    await ledger.duties.expire(10)
 
-    await ledger.expire(10)
+    await ledger.duties.expire(10)
     assert quarantined(postgres_database_url) == {job_id: ("expire", 1)}, "it was tried again at once"
     await clock.advance(timedelta(minutes=1, seconds=1))
-    await ledger.expire(10)
+    await ledger.duties.expire(10)
     assert quarantined(postgres_database_url) == {job_id: ("expire", 2)}
     await clock.advance(timedelta(minutes=1, seconds=1))
-    await ledger.expire(10)
+    await ledger.duties.expire(10)
     assert quarantined(postgres_database_url) == {job_id: ("expire", 2)}, "the second wait is not longer than the first"
 
     heal(postgres_database_url)
     await clock.advance(HOUR)
-    assert await ledger.expire(10) == [job_id]
+    assert await ledger.duties.expire(10) == [job_id]
 
 
 # ---- rescue ----------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ async def test_a_job_that_cannot_be_rescued_keeps_no_other_from_it(
         occupy_record(postgres_database_url, ids[4])
     await clock.advance(2 * LEASE)
 
-    await ledger.rescue(100, None, max_rescues)
+    await ledger.duties.rescue(100, None, max_rescues)
 
     after = JobState.AVAILABLE if max_rescues else JobState.FAILED
     assert await states(ledger, ids) == [after] * 4 + [JobState.RUNNING] + [after] * 4
@@ -190,9 +190,9 @@ async def test_a_job_that_cannot_be_cancelled_keeps_no_other_from_it(
     pages: list[Page] = []
 
     if verb == "cancel":
-        cancelled = await ledger.cancel(receipt.job_ids, ACTOR, pages.append)
+        cancelled = await ledger.actions.cancel(receipt.job_ids, ACTOR, pages.append)
     else:
-        cancelled = await ledger.cancel_batch(receipt.batch_id, ACTOR, pages.append)
+        cancelled = await ledger.actions.cancel_batch(receipt.batch_id, ACTOR, pages.append)
 
     assert set(cancelled) == {*receipt.job_ids} - {bad}
     assert [list(page.refused) for page in pages] == [[bad]]
@@ -211,28 +211,28 @@ async def test_a_final_job_that_cannot_be_changed_keeps_no_other_from_it(
     pages: list[Page] = []
 
     if verb == "retry":
-        changed = await ledger.retry(ids, ACTOR, pages.append)
+        changed = await ledger.actions.retry(ids, ACTOR, pages.append)
     elif verb == "recheck":
-        changed = await ledger.recheck(ids, Recheck(), ACTOR, pages.append)
+        changed = await ledger.actions.recheck(ids, Recheck(), ACTOR, pages.append)
     elif verb == "erase":
-        changed = list(await ledger.erase(ids, ACTOR, pages.append))
+        changed = list(await ledger.erasure.erase(ids, ACTOR, pages.append))
     else:
-        changed = list((await ledger.delete(ids, pages.append)).runs)
+        changed = list((await ledger.erasure.delete(ids, pages.append)).runs)
 
     assert set(changed) == {*ids} - {ids[3]}
     assert {job_id: why for page in pages for job_id, why in page.refused.items()} == {ids[3]: "poison"}
     heal(postgres_database_url)
-    assert await ledger.violations() == []
+    assert await ledger.inspection.violations() == []
 
 
 async def test_a_held_job_that_cannot_be_released_keeps_no_other_from_it(
     ledger: PostgresLedger, postgres_database_url: str
 ) -> None:
     receipt = await submit_many(ledger, 5)
-    await ledger.pause_batch(receipt.batch_id, ACTOR, paused=True)
+    await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=True)
     poison(postgres_database_url, receipt.job_ids[:1])
 
-    assert await ledger.pause_batch(receipt.batch_id, ACTOR, paused=False) == 4
+    assert await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=False) == 4
 
     assert await states(ledger, receipt.job_ids) == [JobState.SCHEDULED] + [JobState.AVAILABLE] * 4
 
@@ -251,9 +251,9 @@ async def test_a_job_that_cannot_be_leased_keeps_no_other_from_it(
         taken = [one.job_id for one in await take(ledger, ids)]
     elif way == "by priority":
         # One at a time, so that the bad one stands alone at the head.
-        taken = [one.job_id for _ in range(6) for one in await ledger.lease(Step.GENERATE, "w1", LEASE, 1)]
+        taken = [one.job_id for _ in range(6) for one in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 1)]
     else:
-        taken = [job_id for job_id, _ in await ledger.take_hints(Step.GENERATE, 10, 10, LEASE)]
+        taken = [job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 10, 10, LEASE)]
 
     assert set(taken) == {*ids} - {ids[0]}
     assert quarantined(postgres_database_url) == {ids[0]: ("lease", 1)}
@@ -264,9 +264,9 @@ async def test_a_job_whose_lease_failed_is_leased_when_its_row_is_mended(
 ) -> None:
     (job_id,) = (await submit_many(ledger, 1)).job_ids
     poison(postgres_database_url, [job_id])
-    assert await ledger.lease(Step.GENERATE, "w1", LEASE, 1) == []
+    assert await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 1) == []
     heal(postgres_database_url)
 
     await clock.advance(HOUR)
 
-    assert [one.job_id for one in await ledger.lease(Step.GENERATE, "w1", LEASE, 1)] == [job_id]
+    assert [one.job_id for one in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 1)] == [job_id]

@@ -37,7 +37,7 @@ from tests.contract.driving import (
 async def test_no_job_is_leased_twice(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 40)
     workers = [
-        ledger.lease(Step.GENERATE, f"w{n}", LEASE, 15, ids=receipt.job_ids if n % 2 else None) for n in range(6)
+        ledger.queue.lease(Step.GENERATE, f"w{n}", LEASE, 15, ids=receipt.job_ids if n % 2 else None) for n in range(6)
     ]
 
     taken = Counter(one.job_id for some in await asyncio.gather(*workers) for one in some)
@@ -54,7 +54,7 @@ async def test_a_batch_submitted_at_the_same_time_is_one_batch(ledger: Ledger) -
 
     assert sorted(one.created for one in receipts) == [False, False, False, True]
     assert len({one.job_ids for one in receipts}) == 1
-    assert len(await ledger.batches(10)) == 1
+    assert len(await ledger.reading.batches(10)) == 1
 
 
 async def test_a_job_submitted_at_the_same_time_is_one_job(ledger: Ledger) -> None:
@@ -71,11 +71,11 @@ async def test_the_ceiling_holds_for_calls_at_the_same_time(ledger: Ledger) -> N
     leased = await take(ledger, (await submit_many(ledger, 12, batch=batch)).job_ids)
     attempts = [make_attempt(one, reserved_usd=Decimal("0.25")) for one in leased]
 
-    opened = await asyncio.gather(*(ledger.open_attempts(attempts[n : n + 3]) for n in range(0, 12, 3)))
+    opened = await asyncio.gather(*(ledger.attempts.open_attempts(attempts[n : n + 3]) for n in range(0, 12, 3)))
 
     counted = Counter(status for statuses in opened for status in statuses)
     assert counted == {Opened.OPENED: 4, Opened.HELD: 8}
-    assert (await ledger.batch_status(batch.id)).reserved_usd == Decimal(1)
+    assert (await ledger.reading.batch_status(batch.id)).reserved_usd == Decimal(1)
 
 
 async def test_two_answers_at_the_same_time_have_one_winner(ledger: Ledger) -> None:
@@ -83,10 +83,10 @@ async def test_two_answers_at_the_same_time_have_one_winner(ledger: Ledger) -> N
     attempts = [await open_one(ledger, leased, number=n) for n in (1, 2, 3)]
     closings = [closed_ok(leased, one, f"answer {one.number}", then=to_check(leased)) for one in attempts]
 
-    advanced = await asyncio.gather(*(ledger.close_attempts([one]) for one in closings))
+    advanced = await asyncio.gather(*(ledger.attempts.close_attempts([one]) for one in closings))
 
     assert sorted(len(ids) for ids in advanced) == [0, 0, 1]
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
     assert len(detail.completions) == 3
     assert detail.view.cost_usd == 3 * Decimal("0.002")
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
@@ -99,10 +99,10 @@ async def test_one_attempt_closed_at_the_same_time_is_paid_once(ledger: Ledger) 
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.5"))
     closed = closed_ok(leased, attempt, answer=make_answer(cost_usd=Decimal("0.25")), then=to_check(leased))
 
-    advanced = await asyncio.gather(*(ledger.close_attempts([closed]) for _ in range(4)))
+    advanced = await asyncio.gather(*(ledger.attempts.close_attempts([closed]) for _ in range(4)))
 
     assert sum(len(ids) for ids in advanced) == 1
-    status = await ledger.batch_status(leased.batch_id)
+    status = await ledger.reading.batch_status(leased.batch_id)
     assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.25"))
     assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.25")
 
@@ -113,10 +113,10 @@ async def test_a_job_ends_once_when_everyone_wants_to_end_it(ledger: Ledger, clo
     await clock.advance(40 * SECOND)
 
     written, cancelled, expired, given_back = await asyncio.gather(
-        ledger.finish([make_final(one) for one in leased]),
-        ledger.cancel(receipt.job_ids, ACTOR),
-        ledger.expire(20),
-        ledger.hand_back([lease_key(one) for one in leased]),
+        ledger.queue.finish([make_final(one) for one in leased]),
+        ledger.actions.cancel(receipt.job_ids, ACTOR),
+        ledger.duties.expire(20),
+        ledger.queue.hand_back([lease_key(one) for one in leased]),
     )
 
     ended = Counter([*written, *cancelled, *expired])
@@ -133,20 +133,20 @@ async def test_a_job_ends_once_when_everyone_wants_to_end_it(ledger: Ledger, clo
 async def test_rescue_and_the_holder_agree_on_who_has_the_job(ledger: Ledger, clock: Clock) -> None:
     leased = await take(ledger, (await submit_many(ledger, 10)).job_ids)
     attempts = [make_attempt(one, reserved_usd=Decimal("0.5")) for one in leased]
-    await ledger.open_attempts(attempts)
+    await ledger.attempts.open_attempts(attempts)
     await clock.advance(2 * LEASE)
     closings = [closed_ok(one, attempt, then=to_check(one)) for one, attempt in zip(leased, attempts, strict=True)]
 
     rescued, advanced, also_rescued = await asyncio.gather(
-        ledger.rescue(20, None), ledger.close_attempts(closings), ledger.rescue(20, None)
+        ledger.duties.rescue(20, None), ledger.attempts.close_attempts(closings), ledger.duties.rescue(20, None)
     )
 
     assert not set(rescued) & advanced
     assert not set(rescued) & set(also_rescued)
     assert {*rescued, *also_rescued} | advanced == {one.job_id for one in leased}
-    status = await ledger.batch_status(leased[0].batch_id)
+    status = await ledger.reading.batch_status(leased[0].batch_id)
     assert (status.reserved_usd, status.spent_usd) == (0, 10 * Decimal("0.002"))
-    for one in await ledger.views(sorted({*rescued, *also_rescued})):
+    for one in await ledger.reading.views(sorted({*rescued, *also_rescued})):
         assert (one.state, one.step) == (JobState.AVAILABLE, Step.GENERATE)
         again = await take_one(ledger, one.job_id, worker="w2")
         assert again.stored is not None
@@ -158,9 +158,9 @@ async def test_jobs_of_a_batch_close_in_any_order_at_once(ledger: Ledger) -> Non
 
     await asyncio.gather(*(generate(ledger, one) for one in reversed(leased)))
 
-    status = await ledger.batch_status(batch.id)
+    status = await ledger.reading.batch_status(batch.id)
     assert (status.reserved_usd, status.spent_usd) == (0, 20 * Decimal("0.002"))
-    assert await ledger.backlog(Step.CHECK, 100) == 20
+    assert await ledger.duties.backlog(Step.CHECK, 100) == 20
 
 
 async def test_an_attempt_opened_again_after_an_unheard_commit_is_opened_once(ledger: Ledger) -> None:
@@ -168,21 +168,21 @@ async def test_an_attempt_opened_again_after_an_unheard_commit_is_opened_once(le
     leased = await take_one(ledger, receipt.job_ids[0])
     attempt = make_attempt(leased, reserved_usd=Decimal("0.6"))
 
-    assert await ledger.open_attempts([attempt]) == [Opened.OPENED]
-    assert await ledger.open_attempts([attempt]) == [Opened.OPENED]
+    assert await ledger.attempts.open_attempts([attempt]) == [Opened.OPENED]
+    assert await ledger.attempts.open_attempts([attempt]) == [Opened.OPENED]
 
-    assert (await ledger.batch_status(leased.batch_id)).reserved_usd == Decimal("0.6")
-    assert len((await ledger.job_detail(leased.job_id)).attempts) == 1
+    assert (await ledger.reading.batch_status(leased.batch_id)).reserved_usd == Decimal("0.6")
+    assert len((await ledger.reading.job_detail(leased.job_id)).attempts) == 1
 
 
 async def test_a_job_released_in_a_paused_batch_waits_for_the_batch(ledger: Ledger) -> None:
     receipt = await submit(ledger, make_request())
     leased = await take_one(ledger, receipt.job_ids[0])
-    await ledger.defer(lease_key(leased), later(leased, held_reason=HeldReason.BUDGET))
-    await ledger.pause_batch(leased.batch_id, "ada", paused=True)
-    await ledger.release(leased.batch_id, HeldReason.BUDGET, "ada")
+    await ledger.queue.defer(lease_key(leased), later(leased, held_reason=HeldReason.BUDGET))
+    await ledger.actions.pause_batch(leased.batch_id, "ada", paused=True)
+    await ledger.actions.release(leased.batch_id, HeldReason.BUDGET, "ada")
 
     assert (await view(ledger, leased.job_id)).held_reason == HeldReason.BATCH_PAUSED
 
-    await ledger.pause_batch(leased.batch_id, "ada", paused=False)
+    await ledger.actions.pause_batch(leased.batch_id, "ada", paused=False)
     assert (await view(ledger, leased.job_id)).state is JobState.AVAILABLE

@@ -43,8 +43,8 @@ async def test_views_come_in_the_order_asked_for(ledger: Ledger) -> None:
     ids = list((await submit_many(ledger, 4)).job_ids)
     asked = [ids[2], new_id(), ids[0], ids[3]]
 
-    assert [one.job_id for one in await ledger.views(asked)] == [ids[2], ids[0], ids[3]]
-    assert await ledger.views([]) == []
+    assert [one.job_id for one in await ledger.reading.views(asked)] == [ids[2], ids[0], ids[3]]
+    assert await ledger.reading.views([]) == []
 
 
 async def test_a_batch_is_read_by_position(ledger: Ledger) -> None:
@@ -53,20 +53,20 @@ async def test_a_batch_is_read_by_position(ledger: Ledger) -> None:
     for one in await take(ledger, receipt.job_ids[10:20]):
         await finish(ledger, one)
 
-    found = [one async for one in ledger.batch_views(receipt.batch_id)]
+    found = [one async for one in ledger.reading.batch_views(receipt.batch_id)]
 
     assert [one.job_id for one in found] == list(receipt.job_ids)
     assert [one.position for one in found] == list(range(30))
     assert [one.record is not None for one in found] == [10 <= n < 20 for n in range(30)]
-    assert found == await ledger.views(receipt.job_ids)
+    assert found == await ledger.reading.views(receipt.job_ids)
 
 
 async def test_a_batch_nobody_knows_has_no_jobs(ledger: Ledger) -> None:
-    assert [one async for one in ledger.batch_views(new_id())] == []
+    assert [one async for one in ledger.reading.batch_views(new_id())] == []
     with pytest.raises(NotFound):
-        await ledger.batch_status(new_id())
+        await ledger.reading.batch_status(new_id())
     with pytest.raises(NotFound):
-        await ledger.job_detail(new_id())
+        await ledger.reading.job_detail(new_id())
 
 
 async def test_a_batch_tells_what_it_was_given(ledger: Ledger, clock: Clock) -> None:
@@ -82,7 +82,7 @@ async def test_a_batch_tells_what_it_was_given(ledger: Ledger, clock: Clock) -> 
     )
     await submit(ledger, batch=batch)
 
-    status = await ledger.batch_status(batch.id)
+    status = await ledger.reading.batch_status(batch.id)
 
     assert (status.batch_id, status.tenant, status.key, status.name) == (batch.id, "press", "tuesday", batch.name)
     assert (status.not_before, status.deadline, status.max_cost_usd) == (not_before, deadline, Decimal("12.5"))
@@ -97,14 +97,14 @@ async def test_a_batch_counts_its_jobs(ledger: Ledger, clock: Clock) -> None:
         make_request("later?", scheduled_at=clock.now() + HOUR),
     )
     leased = await take(ledger, receipt.job_ids[:6])
-    await ledger.finish([make_final(leased[0]), make_final(leased[1], outcome=Outcome.REFUSED)])
-    await ledger.finish([make_failed(leased[2])])
-    await ledger.cancel([leased[3].job_id], ACTOR)
-    await ledger.defer(lease_key(leased[4]), later(leased[4], held_reason=HeldReason.BUDGET))
-    await ledger.mark_published([(leased[0].job_id, leased[0].run)])
+    await ledger.queue.finish([make_final(leased[0]), make_final(leased[1], outcome=Outcome.REFUSED)])
+    await ledger.queue.finish([make_failed(leased[2])])
+    await ledger.actions.cancel([leased[3].job_id], ACTOR)
+    await ledger.queue.defer(lease_key(leased[4]), later(leased[4], held_reason=HeldReason.BUDGET))
+    await ledger.outbox.mark_published([(leased[0].job_id, leased[0].run)])
     await submit_many(ledger, 2)
 
-    status = await ledger.batch_status(receipt.batch_id)
+    status = await ledger.reading.batch_status(receipt.batch_id)
 
     assert status.jobs == 8
     assert {state: number for state, number in status.states.items() if number} == {
@@ -125,29 +125,29 @@ async def test_a_call_made_again_after_an_unknown_one_is_shown(ledger: Ledger) -
     again, alone, plain = await take(ledger, (await submit_many(ledger, 3, batch=batch)).job_ids)
     for one in (again, alone):
         attempt = await open_one(ledger, one)
-        await ledger.close_attempts([closed_unknown(one, attempt)])
+        await ledger.attempts.close_attempts([closed_unknown(one, attempt)])
     attempt = await open_one(ledger, plain)
-    await ledger.close_attempts([closed_error(plain, attempt)])
+    await ledger.attempts.close_attempts([closed_error(plain, attempt)])
     await generate(ledger, plain)
-    assert (await ledger.batch_status(batch.id)).possibly_billed_twice == 0
+    assert (await ledger.reading.batch_status(batch.id)).possibly_billed_twice == 0
 
     await open_one(ledger, again, number=2)
 
-    assert (await ledger.batch_status(batch.id)).possibly_billed_twice == 1
+    assert (await ledger.reading.batch_status(batch.id)).possibly_billed_twice == 1
 
 
 async def test_a_call_answered_after_it_was_made_again_is_shown(ledger: Ledger) -> None:
     batch = make_batch()
     (job,) = await take(ledger, (await submit_many(ledger, 1, batch=batch)).job_ids)
     first = await open_one(ledger, job)
-    await ledger.close_attempts([closed_unknown(job, first)])
+    await ledger.attempts.close_attempts([closed_unknown(job, first)])
     second = await open_one(ledger, job, number=2)
-    assert (await ledger.batch_status(batch.id)).possibly_billed_twice == 1
+    assert (await ledger.reading.batch_status(batch.id)).possibly_billed_twice == 1
 
-    await ledger.close_attempts([closed_ok(job, first)])
-    await ledger.close_attempts([closed_ok(job, second)])
+    await ledger.attempts.close_attempts([closed_ok(job, first)])
+    await ledger.attempts.close_attempts([closed_ok(job, second)])
 
-    assert (await ledger.batch_status(batch.id)).possibly_billed_twice == 1
+    assert (await ledger.reading.batch_status(batch.id)).possibly_billed_twice == 1
 
 
 async def test_the_newest_batches_come_first(ledger: Ledger, clock: Clock) -> None:
@@ -155,12 +155,12 @@ async def test_the_newest_batches_come_first(ledger: Ledger, clock: Clock) -> No
     for _ in range(3):
         ids.append((await submit_many(ledger, 2)).batch_id)
         await clock.advance(SECOND)
-    await ledger.submit(empty := make_batch(), [])
+    await ledger.submission.submit(empty := make_batch(), [])
 
-    newest = await ledger.batches(3)
+    newest = await ledger.reading.batches(3)
 
     assert [one.batch_id for one in newest] == [empty.id, ids[2], ids[1]]
-    assert newest[1] == await ledger.batch_status(ids[2])
+    assert newest[1] == await ledger.reading.batch_status(ids[2])
     assert [one.jobs for one in newest] == [0, 2, 2]
 
 
@@ -169,22 +169,22 @@ async def test_a_detail_is_the_whole_story_as_json(ledger: Ledger, clock: Clock)
     leased = await submit_and_take(ledger, request)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.5"))
     then = later(leased, delay=SECOND, event="retry")
-    await ledger.close_attempts([closed_error(leased, attempt, then=then)])
+    await ledger.attempts.close_attempts([closed_error(leased, attempt, then=then)])
     await clock.advance(10 * SECOND)
-    await ledger.promote(10)
+    await ledger.duties.promote(10)
     await take_one(ledger, leased.job_id)
     await clock.advance(2 * LEASE)
-    await ledger.rescue(10, None)
+    await ledger.duties.rescue(10, None)
     again = await take_one(ledger, leased.job_id)
     await generate(ledger, again, text="first answer")
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
     judging = await open_one(ledger, checking)
-    await ledger.close_attempts([closed_unknown(checking, judging)])
+    await ledger.attempts.close_attempts([closed_unknown(checking, judging)])
     await finish(ledger, checking)
 
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
 
-    assert detail.view == (await ledger.views([leased.job_id]))[0]
+    assert detail.view == (await ledger.reading.views([leased.job_id]))[0]
     assert detail.view.request == request
     assert [(row["purpose"], row["outcome"], row["spent"]) for row in detail.attempts] == [
         ("generate", "error:overloaded", True),
@@ -201,10 +201,10 @@ async def test_a_detail_is_the_whole_story_as_json(ledger: Ledger, clock: Clock)
 
 async def test_reading_changes_nothing(ledger: Ledger) -> None:
     job_id = await finished(ledger)
-    (before,) = await ledger.views([job_id])
+    (before,) = await ledger.reading.views([job_id])
 
-    await ledger.job_detail(job_id)
-    await ledger.batch_status(before.batch_id)
-    await ledger.batches(10)
+    await ledger.reading.job_detail(job_id)
+    await ledger.reading.batch_status(before.batch_id)
+    await ledger.reading.batches(10)
 
-    assert await ledger.views([job_id]) == [before]
+    assert await ledger.reading.views([job_id]) == [before]

@@ -28,8 +28,8 @@ async def test_a_new_round_is_told_why_it_was_begun(ledger: Ledger) -> None:
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
     correction = Correction(purpose="correct", problems=("Mars has no sea \u2713",), previous="Mars.", ungrounded=1)
 
-    assert await ledger.defer(lease_key(checking), _again(correction, 1))
-    await ledger.promote(10)
+    assert await ledger.queue.defer(lease_key(checking), _again(correction, 1))
+    await ledger.duties.promote(10)
     second = await take_one(ledger, leased.job_id)
 
     assert (checking.correction, second.correction, second.round, second.stored) == (None, correction, 1, None)
@@ -38,12 +38,12 @@ async def test_a_new_round_is_told_why_it_was_begun(ledger: Ledger) -> None:
 async def test_the_reason_outlives_a_wait_within_the_round(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     correction = Correction(purpose="reask", problems=("no JSON",))
-    await ledger.defer(lease_key(leased), _again(correction, 1))
-    await ledger.promote(10)
+    await ledger.queue.defer(lease_key(leased), _again(correction, 1))
+    await ledger.duties.promote(10)
     second = await take_one(ledger, leased.job_id)
 
-    await ledger.defer(lease_key(second), Advance(JobState.SCHEDULED, Step.GENERATE, 1, event="budget"))
-    await ledger.promote(10)
+    await ledger.queue.defer(lease_key(second), Advance(JobState.SCHEDULED, Step.GENERATE, 1, event="budget"))
+    await ledger.duties.promote(10)
 
     assert (await take_one(ledger, leased.job_id)).correction == correction
 
@@ -52,13 +52,13 @@ async def test_an_answer_of_any_purpose_is_the_answer_of_its_round(ledger: Ledge
     leased = await submit_and_take(ledger)
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
-    await ledger.defer(lease_key(checking), _again(Correction(purpose="correct"), 1))
-    await ledger.promote(10)
+    await ledger.queue.defer(lease_key(checking), _again(Correction(purpose="correct"), 1))
+    await ledger.duties.promote(10)
     second = await take_one(ledger, leased.job_id)
 
     attempt = make_attempt(second, Purpose.CORRECT)
-    await ledger.open_attempts([attempt])
-    await ledger.close_attempts([closed_ok(second, attempt, then=Advance(JobState.AVAILABLE, Step.CHECK, 1))])
+    await ledger.attempts.open_attempts([attempt])
+    await ledger.attempts.close_attempts([closed_ok(second, attempt, then=Advance(JobState.AVAILABLE, Step.CHECK, 1))])
     corrected = await take_one(ledger, leased.job_id, Step.CHECK)
 
     assert corrected.stored is not None
@@ -70,13 +70,13 @@ async def test_a_job_that_goes_back_has_its_earlier_answer_again(ledger: Ledger)
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
     assert checking.stored is not None
-    await ledger.defer(lease_key(checking), _again(Correction(purpose="correct"), 1))
-    await ledger.promote(10)
+    await ledger.queue.defer(lease_key(checking), _again(Correction(purpose="correct"), 1))
+    await ledger.duties.promote(10)
     second = await take_one(ledger, leased.job_id)
 
     given_up = Correction(purpose="correct", given_up="the provider was away")
-    await ledger.defer(lease_key(second), _again(given_up, 0, Step.CHECK))
-    await ledger.promote(10)
+    await ledger.queue.defer(lease_key(second), _again(given_up, 0, Step.CHECK))
+    await ledger.duties.promote(10)
     back = await take_one(ledger, leased.job_id, Step.CHECK)
 
     assert back.stored is not None
@@ -88,40 +88,42 @@ async def test_a_judges_answer_is_kept_for_its_round_and_only_told_to_the_check(
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
     attempt = make_attempt(checking)
-    assert await ledger.open_attempts([attempt]) == [Opened.OPENED]
-    assert await ledger.close_attempts([closed_ok(checking, attempt, "verdicts")]) == set()
+    assert await ledger.attempts.open_attempts([attempt]) == [Opened.OPENED]
+    assert await ledger.attempts.close_attempts([closed_ok(checking, attempt, "verdicts")]) == set()
     # Its worker died before the final write.
-    await ledger.hand_back([lease_key(checking)])
+    await ledger.queue.hand_back([lease_key(checking)])
     again = await take_one(ledger, leased.job_id, Step.CHECK)
 
     assert (checking.judged, checking.attempts) == (None, 0)
     assert again.judged is not None
     assert again.stored == checking.stored
     assert (again.judged.attempt_id, again.judged.completion.text, again.attempts) == (attempt.id, "verdicts", 1)
-    assert await ledger.open_attempts([make_attempt(again)]) == [Opened.ANSWERED]
+    assert await ledger.attempts.open_attempts([make_attempt(again)]) == [Opened.ANSWERED]
 
-    await ledger.defer(lease_key(again), _again(Correction(purpose="correct"), 1))
-    await ledger.promote(10)
+    await ledger.queue.defer(lease_key(again), _again(Correction(purpose="correct"), 1))
+    await ledger.duties.promote(10)
     second = await take_one(ledger, leased.job_id)
     assert second.judged is None
-    await ledger.defer(lease_key(second), Advance(JobState.SCHEDULED, Step.CHECK, 1))
-    await ledger.promote(10)
+    await ledger.queue.defer(lease_key(second), Advance(JobState.SCHEDULED, Step.CHECK, 1))
+    await ledger.duties.promote(10)
     assert (await take_one(ledger, leased.job_id, Step.CHECK)).judged is None
 
 
 async def test_what_became_of_a_judge_counts_for_the_check_alone(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     first = make_attempt(leased)
-    await ledger.open_attempts([first])
-    await ledger.close_attempts([closed_unknown(leased, first, then=Advance(JobState.AVAILABLE, Step.GENERATE, 0))])
+    await ledger.attempts.open_attempts([first])
+    await ledger.attempts.close_attempts(
+        [closed_unknown(leased, first, then=Advance(JobState.AVAILABLE, Step.GENERATE, 0))]
+    )
     leased = await take_one(ledger, leased.job_id)
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
     attempt = make_attempt(checking)
-    await ledger.open_attempts([attempt])
+    await ledger.attempts.open_attempts([attempt])
     waiting = Advance(JobState.SCHEDULED, Step.CHECK, 0, event="retry")
-    await ledger.close_attempts([closed_error(checking, attempt, then=waiting)])
-    await ledger.promote(10)
+    await ledger.attempts.close_attempts([closed_error(checking, attempt, then=waiting)])
+    await ledger.duties.promote(10)
     again = await take_one(ledger, leased.job_id, Step.CHECK)
 
     assert (leased.unknown, leased.spent) == (1, 0)
@@ -134,30 +136,30 @@ async def test_a_recheck_checks_the_answer_of_the_run_before_in_a_run_of_its_own
     attempt = await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
     judge = make_attempt(checking)
-    await ledger.open_attempts([judge])
-    await ledger.close_attempts([closed_ok(checking, judge, "verdicts")])
-    assert await ledger.recheck([leased.job_id], Recheck(), ACTOR) == [], "it is not final yet"
-    await ledger.finish([make_final(checking)])
+    await ledger.attempts.open_attempts([judge])
+    await ledger.attempts.close_attempts([closed_ok(checking, judge, "verdicts")])
+    assert await ledger.actions.recheck([leased.job_id], Recheck(), ACTOR) == [], "it is not final yet"
+    await ledger.queue.finish([make_final(checking)])
 
     for run in (2, 3):
         changed = Recheck(checkers=(CheckerName.JUDGE,), judge=f"openai:m{run}")
-        assert await ledger.recheck([leased.job_id, new_id()], changed, ACTOR) == [leased.job_id]
-        await ledger.promote(10)
+        assert await ledger.actions.recheck([leased.job_id, new_id()], changed, ACTOR) == [leased.job_id]
+        await ledger.duties.promote(10)
         again = await take_one(ledger, leased.job_id, Step.CHECK)
         assert (again.run, again.round, again.correction, again.recheck) == (run, 0, None, changed)
         assert again.stored is not None
         assert (again.stored.attempt_id, again.stored.timing_ms) == (attempt.id, {})
         assert (again.judged, again.attempts) == (None, 0)
         assert (again.request.config.checkers, again.request.config.judge) == ((CheckerName.JUDGE,), f"openai:m{run}")
-        await ledger.finish([make_final(again)])
+        await ledger.queue.finish([make_final(again)])
 
-    detail = await ledger.job_detail(leased.job_id)
+    detail = await ledger.reading.job_detail(leased.job_id)
     assert [record.run for record in detail.records] == [1, 2, 3]
     assert [event["kind"] for event in detail.events] == ["recheck", "recheck"]
     assert detail.view.request.config.judge is None
 
-    await ledger.retry([leased.job_id], ACTOR)
-    await ledger.promote(10)
+    await ledger.actions.retry([leased.job_id], ACTOR)
+    await ledger.duties.promote(10)
     anew = await take_one(ledger, leased.job_id)
     assert (anew.run, anew.recheck, anew.stored) == (4, None, None)
 
@@ -165,31 +167,31 @@ async def test_a_recheck_checks_the_answer_of_the_run_before_in_a_run_of_its_own
 async def test_only_what_has_an_answer_is_checked_again(ledger: Ledger) -> None:
     given = await submit(ledger, make_request(response="It is ready."))
     checking = await take_one(ledger, given.job_ids[0], Step.CHECK)
-    await ledger.finish([make_failed(checking)])
+    await ledger.queue.finish([make_failed(checking)])
     bare = await submit_and_take(ledger)
-    await ledger.finish([make_failed(bare)])
+    await ledger.queue.finish([make_failed(bare)])
     cancelled = await submit_and_take(ledger)
     await generate(ledger, cancelled)
-    await ledger.cancel([cancelled.job_id], ACTOR)
+    await ledger.actions.cancel([cancelled.job_id], ACTOR)
 
     ids = [*given.job_ids, bare.job_id, cancelled.job_id]
-    assert await ledger.recheck(ids, Recheck(), ACTOR) == list(given.job_ids)
+    assert await ledger.actions.recheck(ids, Recheck(), ACTOR) == list(given.job_ids)
 
 
 async def test_the_second_rounds_answer_is_the_one_that_is_checked_again(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
-    await ledger.defer(lease_key(checking), _again(Correction(purpose="correct"), 1))
-    await ledger.promote(10)
+    await ledger.queue.defer(lease_key(checking), _again(Correction(purpose="correct"), 1))
+    await ledger.duties.promote(10)
     second = await take_one(ledger, leased.job_id)
     attempt = make_attempt(second, Purpose.CORRECT)
-    await ledger.open_attempts([attempt])
-    await ledger.close_attempts([closed_ok(second, attempt, then=Advance(JobState.AVAILABLE, Step.CHECK, 1))])
-    await ledger.finish([make_final(await take_one(ledger, leased.job_id, Step.CHECK))])
+    await ledger.attempts.open_attempts([attempt])
+    await ledger.attempts.close_attempts([closed_ok(second, attempt, then=Advance(JobState.AVAILABLE, Step.CHECK, 1))])
+    await ledger.queue.finish([make_final(await take_one(ledger, leased.job_id, Step.CHECK))])
 
-    await ledger.recheck([leased.job_id], Recheck(), ACTOR)
-    await ledger.promote(10)
+    await ledger.actions.recheck([leased.job_id], Recheck(), ACTOR)
+    await ledger.duties.promote(10)
     again = await take_one(ledger, leased.job_id, Step.CHECK)
 
     assert again.stored is not None
@@ -198,11 +200,11 @@ async def test_the_second_rounds_answer_is_the_one_that_is_checked_again(ledger:
 
 async def test_a_persons_retry_forgets_why_there_were_rounds(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
-    await ledger.defer(lease_key(leased), _again(Correction(purpose="reask"), 1))
-    await ledger.cancel([leased.job_id], ACTOR)
+    await ledger.queue.defer(lease_key(leased), _again(Correction(purpose="reask"), 1))
+    await ledger.actions.cancel([leased.job_id], ACTOR)
 
-    await ledger.retry([leased.job_id], ACTOR)
-    await ledger.promote(10)
+    await ledger.actions.retry([leased.job_id], ACTOR)
+    await ledger.duties.promote(10)
     again = await take_one(ledger, leased.job_id)
 
     assert (again.run, again.round, again.correction) == (2, 0, None)

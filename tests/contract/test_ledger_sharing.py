@@ -54,18 +54,18 @@ async def test_the_answer_of_an_identical_call_is_taken_at_no_cost(ledger: Ledge
     second = await submit_and_take(ledger)
     wanted = make_wanted(second)
 
-    assert await ledger.share([wanted]) == [CacheResult(TAKEN)]
+    assert await ledger.cache.share([wanted]) == [CacheResult(TAKEN)]
 
     moved = await view(ledger, second.job_id)
     assert (moved.state, moved.step, moved.cost_usd) == (JobState.AVAILABLE, Step.CHECK, 0)
-    detail = await ledger.job_detail(second.job_id)
+    detail = await ledger.reading.job_detail(second.job_id)
     (row,) = detail.attempts
     assert (str(row["id"]), row["outcome"], row["purpose"]) == (str(wanted.attempt.id), "ok", "generate")
     assert (row["usage"], Decimal(str(row["cost_usd"])), Decimal(str(row["reserved_usd"]))) == (None, 0, 0)
     assert str(row["shared_from"]) == str(paid.id)
     assert row["timing_ms"] == wanted.timing_ms
     (raw,) = [one["raw"] for one in detail.completions]
-    assert raw == (await ledger.job_detail(first.job_id)).completions[0]["raw"]
+    assert raw == (await ledger.reading.job_detail(first.job_id)).completions[0]["raw"]
 
     checking = await take_one(ledger, second.job_id, Step.CHECK)
     assert checking.stored is not None
@@ -85,7 +85,7 @@ async def test_the_answer_of_an_identical_call_is_taken_at_no_cost(ledger: Ledge
 
 
 async def closed_at(ledger: Ledger, leased: Leased) -> datetime:
-    (row,) = (await ledger.job_detail(leased.job_id)).attempts
+    (row,) = (await ledger.reading.job_detail(leased.job_id)).attempts
     return SharedFrom(job_id=new_id(), attempt_id=new_id(), answered_at=row["closed_at"]).answered_at
 
 
@@ -97,7 +97,7 @@ async def test_a_budget_that_is_used_up_does_not_stand_in_the_way(ledger: Ledger
 
     assert await look(ledger, second) is TAKEN
 
-    status = await ledger.batch_status(batch.id)
+    status = await ledger.reading.batch_status(batch.id)
     assert (status.spent_usd, status.reserved_usd) == (Decimal("0.002"), 0)
 
 
@@ -105,7 +105,7 @@ async def test_what_is_taken_goes_to_the_step_that_has_the_checkers(ledger: Ledg
     await answered(ledger)
     second = await submit_and_take(ledger, make_request(config={"checkers": ["lexical", "local"]}))
 
-    assert await ledger.share([make_wanted(second)]) == [CacheResult(TAKEN)]
+    assert await ledger.cache.share([make_wanted(second)]) == [CacheResult(TAKEN)]
 
     assert (await view(ledger, second.job_id)).step is Step.LOCAL
 
@@ -118,7 +118,7 @@ async def test_the_newest_answer_is_taken_and_never_a_copy_of_one(ledger: Ledger
     for _ in range(2):
         leased = await submit_and_take(ledger)
         assert await look(ledger, leased) is TAKEN
-        (row,) = (await ledger.job_detail(leased.job_id)).attempts
+        (row,) = (await ledger.reading.job_detail(leased.job_id)).attempts
         assert str(row["shared_from"]) == str(newest.id)
         await clock.advance(10 * SECOND)
 
@@ -126,8 +126,8 @@ async def test_the_newest_answer_is_taken_and_never_a_copy_of_one(ledger: Ledger
 async def again_run(ledger: Ledger) -> Leased:
     """A job that a person had run again."""
     job_id = await finished(ledger)
-    await ledger.retry([job_id], ACTOR)
-    await ledger.promote(10)
+    await ledger.actions.retry([job_id], ACTOR)
+    await ledger.duties.promote(10)
     return await take_one(ledger, job_id)
 
 
@@ -143,7 +143,7 @@ async def test_what_is_not_fit_is_not_taken(ledger: Ledger, clock: Clock, change
 
     assert await look(ledger, leased, **changed) is NONE
 
-    assert (await ledger.job_detail(leased.job_id)).attempts == ()
+    assert (await ledger.reading.job_detail(leased.job_id)).attempts == ()
     await open_one(ledger, leased, share=make_terms(**changed))
 
 
@@ -160,7 +160,7 @@ async def test_nothing_is_taken_from_calls_that_share_nothing(ledger: Ledger) ->
     attempt = await open_one(ledger, first)
     second = await submit_and_take(ledger)
     assert await look(ledger, second) is NONE
-    await ledger.close_attempts([closed_ok(first, attempt, then=to_check(first))])
+    await ledger.attempts.close_attempts([closed_ok(first, attempt, then=to_check(first))])
 
     assert await look(ledger, second) is NONE
 
@@ -181,9 +181,9 @@ async def test_what_was_refused_or_cut_off_is_neither_taken_nor_waited_for(
 async def test_an_answer_that_came_late_is_as_good_as_any(ledger: Ledger) -> None:
     first = await submit_and_take(ledger)
     attempt = await open_one(ledger, first, share=make_terms())
-    await ledger.close_attempts([closed_unknown(first, attempt)])
-    await ledger.cancel([first.job_id], ACTOR)
-    await ledger.close_attempts([closed_ok(first, attempt)])
+    await ledger.attempts.close_attempts([closed_unknown(first, attempt)])
+    await ledger.actions.cancel([first.job_id], ACTOR)
+    await ledger.attempts.close_attempts([closed_ok(first, attempt)])
 
     assert await look(ledger, await submit_and_take(ledger)) is TAKEN
 
@@ -191,9 +191,9 @@ async def test_an_answer_that_came_late_is_as_good_as_any(ledger: Ledger) -> Non
 async def test_a_late_answer_beside_the_winner_is_not_shared(ledger: Ledger) -> None:
     first = await submit_and_take(ledger)
     late = await open_one(ledger, first, share=make_terms("late"))
-    await ledger.close_attempts([closed_unknown(first, late)])
+    await ledger.attempts.close_attempts([closed_unknown(first, late)])
     await answered(ledger, first)
-    await ledger.close_attempts([closed_ok(first, late)])
+    await ledger.attempts.close_attempts([closed_ok(first, late)])
     leased = await submit_and_take(ledger)
 
     assert await look(ledger, leased, what="late") is NONE
@@ -207,34 +207,34 @@ async def test_without_the_lease_nothing_is_taken(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     stale = make_wanted(leased, attempt=make_attempt(leased, share=make_terms(), token=new_id()))
 
-    assert [one.sharing for one in await ledger.share([stale])] == [LOST]
-    await ledger.cancel([leased.job_id], ACTOR)
+    assert [one.sharing for one in await ledger.cache.share([stale])] == [LOST]
+    await ledger.actions.cancel([leased.job_id], ACTOR)
     assert await look(ledger, leased) is LOST
 
-    assert (await ledger.job_detail(leased.job_id)).attempts == ()
+    assert (await ledger.reading.job_detail(leased.job_id)).attempts == ()
 
 
 async def test_said_again_after_a_commit_that_was_not_heard_of_it_changes_nothing(ledger: Ledger) -> None:
     await answered(ledger)
     leased = await submit_and_take(ledger)
     wanted = make_wanted(leased)
-    await ledger.share([wanted])
-    before = await ledger.job_detail(leased.job_id)
+    await ledger.cache.share([wanted])
+    before = await ledger.reading.job_detail(leased.job_id)
 
-    assert await ledger.share([wanted]) == [CacheResult(TAKEN)]
+    assert await ledger.cache.share([wanted]) == [CacheResult(TAKEN)]
 
-    assert await ledger.job_detail(leased.job_id) == before
+    assert await ledger.reading.job_detail(leased.job_id) == before
 
 
 async def test_an_answer_of_its_own_goes_first(ledger: Ledger) -> None:
     await answered(ledger)
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
-    await ledger.close_attempts([closed_ok(leased, attempt)])
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt)])
 
     assert await look(ledger, leased) is NONE
 
-    assert await ledger.open_attempts([make_attempt(leased, share=make_terms())]) == [Opened.ANSWERED]
+    assert await ledger.attempts.open_attempts([make_attempt(leased, share=make_terms())]) == [Opened.ANSWERED]
 
 
 async def test_many_look_at_once_and_each_gets_its_own_word(ledger: Ledger) -> None:
@@ -244,10 +244,10 @@ async def test_many_look_at_once_and_each_gets_its_own_word(ledger: Ledger) -> N
     wanted = [make_wanted(one, share) for one, share in zip((second, third, fourth), terms, strict=True)]
     wanted.insert(1, make_wanted(first))
 
-    found = [one.sharing for one in await ledger.share(wanted)]
+    found = [one.sharing for one in await ledger.cache.share(wanted)]
 
     assert found == [TAKEN, LOST, NONE, TAKEN]
-    assert await ledger.share([]) == []
+    assert await ledger.cache.share([]) == []
 
 
 # ---- what it leaves behind -------------------------------------------------------------------------------------
@@ -256,13 +256,13 @@ async def test_many_look_at_once_and_each_gets_its_own_word(ledger: Ledger) -> N
 async def test_an_answer_taken_after_an_unknown_call_is_no_second_call(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     unknown = await open_one(ledger, leased, reserved_usd=Decimal("0.1"))
-    await ledger.close_attempts([closed_unknown(leased, unknown)])
+    await ledger.attempts.close_attempts([closed_unknown(leased, unknown)])
     await answered(ledger)
 
     assert await look(ledger, leased) is TAKEN
 
     assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.1")
-    assert (await ledger.batch_status(leased.batch_id)).possibly_billed_twice == 0
+    assert (await ledger.reading.batch_status(leased.batch_id)).possibly_billed_twice == 0
 
 
 async def test_a_new_run_does_not_find_the_answer_it_took(ledger: Ledger) -> None:
@@ -270,8 +270,8 @@ async def test_a_new_run_does_not_find_the_answer_it_took(ledger: Ledger) -> Non
     leased = await submit_and_take(ledger)
     assert await look(ledger, leased) is TAKEN
     await finish(ledger, await take_one(ledger, leased.job_id, Step.CHECK))
-    await ledger.retry([leased.job_id], ACTOR)
-    await ledger.promote(10)
+    await ledger.actions.retry([leased.job_id], ACTOR)
+    await ledger.duties.promote(10)
 
     again = await take_one(ledger, leased.job_id)
 
@@ -281,7 +281,7 @@ async def test_a_new_run_does_not_find_the_answer_it_took(ledger: Ledger) -> Non
 async def test_how_long_a_run_has_been_started_is_told(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     assert leased.started_ago_ms < 10_000
-    await ledger.hand_back([lease_key(leased)])
+    await ledger.queue.hand_back([lease_key(leased)])
     await clock.advance(60 * SECOND)
 
     assert 60_000 <= (await take_one(ledger, leased.job_id)).started_ago_ms < 70_000
@@ -294,16 +294,16 @@ async def test_erased_answers_are_not_shared_and_copies_stay_their_jobs_own(ledg
     await finish(ledger, await take_one(ledger, first.job_id, Step.CHECK))
     second, third = await take(ledger, (await submit_many(ledger, 2)).job_ids)
     assert await look(ledger, second) is TAKEN
-    await ledger.erase([first.job_id], ACTOR)
+    await ledger.erasure.erase([first.job_id], ACTOR)
 
     assert await look(ledger, third) is NONE
-    kept = (await ledger.job_detail(second.job_id)).completions
+    kept = (await ledger.reading.job_detail(second.job_id)).completions
     assert [Completion.model_validate(one["parsed"]).text for one in kept] == ["It is ready."]
     await finish(ledger, await take_one(ledger, second.job_id, Step.CHECK))
     await sound(ledger)
-    await ledger.erase([second.job_id], ACTOR)
-    assert (await ledger.job_detail(second.job_id)).completions == ()
+    await ledger.erasure.erase([second.job_id], ACTOR)
+    assert (await ledger.reading.job_detail(second.job_id)).completions == ()
     await clock.advance(HOUR)
-    await ledger.delete([first.job_id])
-    assert (await ledger.job_detail(second.job_id)).attempts[0]["shared_from"] is not None
+    await ledger.erasure.delete([first.job_id])
+    assert (await ledger.reading.job_detail(second.job_id)).attempts[0]["shared_from"] is not None
     await sound(ledger)

@@ -20,14 +20,14 @@ async def test_ids_are_by_position_over_all_chunks(ledger: Ledger) -> None:
     jobs = make_jobs(*(make_request(f"Question {n}?") for n in range(5)))
     batch = make_batch(name="evening")
 
-    receipt = await ledger.submit(batch, [jobs[:2], jobs[2:4], jobs[4:]])
+    receipt = await ledger.submission.submit(batch, [jobs[:2], jobs[2:4], jobs[4:]])
 
     assert receipt.batch_id == batch.id
     assert receipt.created
     assert receipt.job_ids == tuple(job.id for job in jobs)
     assert receipt.existing == frozenset()
     assert set(receipt.available) == set(receipt.job_ids)
-    views = await ledger.views(receipt.job_ids)
+    views = await ledger.reading.views(receipt.job_ids)
     assert [(one.position, one.request.query) for one in views] == [(n, f"Question {n}?") for n in range(5)]
 
 
@@ -71,10 +71,10 @@ async def test_a_check_only_job_starts_at_the_check(ledger: Ledger) -> None:
 
 async def test_an_empty_batch_is_a_batch(ledger: Ledger) -> None:
     batch = make_batch()
-    receipt = await ledger.submit(batch, [])
+    receipt = await ledger.submission.submit(batch, [])
 
     assert (receipt.created, receipt.job_ids, receipt.available) == (True, (), ())
-    assert (await ledger.batch_status(batch.id)).jobs == 0
+    assert (await ledger.reading.batch_status(batch.id)).jobs == 0
 
 
 # ---- when ------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ async def test_a_known_batch_key_returns_the_same_jobs(ledger: Ledger) -> None:
 
     assert not again.created
     assert (again.batch_id, again.job_ids) == (first.batch_id, first.job_ids)
-    assert [one.batch_id for one in await ledger.batches(10)] == [first.batch_id]
+    assert [one.batch_id for one in await ledger.reading.batches(10)] == [first.batch_id]
 
 
 async def test_a_known_batch_key_returns_jobs_that_are_final_too(ledger: Ledger) -> None:
@@ -139,7 +139,7 @@ async def test_a_known_batch_key_with_other_jobs_is_refused(ledger: Ledger, quer
         await submit(ledger, *map(make_request, queries), batch=second)
 
     with pytest.raises(NotFound):
-        await ledger.batch_status(second.id)
+        await ledger.reading.batch_status(second.id)
 
 
 async def test_a_batch_key_belongs_to_its_tenant(ledger: Ledger) -> None:
@@ -182,7 +182,7 @@ async def test_a_known_idempotency_key_returns_the_old_job(ledger: Ledger) -> No
     assert receipt.existing == {1}
     assert receipt.job_ids[1] == old.job_ids[0]
     assert receipt.available == receipt.job_ids[:1]
-    assert (await ledger.batch_status(batch.id)).jobs == 1
+    assert (await ledger.reading.batch_status(batch.id)).jobs == 1
     assert (await view(ledger, old.job_ids[0])).batch_id == old.batch_id
 
 
@@ -194,14 +194,14 @@ async def test_one_job_whose_key_is_taken_is_named_and_the_others_are_written(le
         make_request("B?"), make_request("changed", idempotency_key="a", custom_id="c"), make_request("C?")
     )
 
-    receipt = await ledger.submit(batch, [jobs] if chunks == 1 else [[job] for job in jobs])
+    receipt = await ledger.submission.submit(batch, [jobs] if chunks == 1 else [[job] for job in jobs])
 
     (refused,) = receipt.refused
     assert (refused.position, refused.field, refused.custom_id) == (1, "idempotency_key", "c")
     assert f"'a' was used before for job {old.job_ids[0]} with a different request" in refused.message
     assert receipt.job_ids == (jobs[0].id, jobs[2].id)
     assert receipt.ids_by_position(range(3)) == {0: jobs[0].id, 2: jobs[2].id}
-    assert (await ledger.batch_status(batch.id)).jobs == 2
+    assert (await ledger.reading.batch_status(batch.id)).jobs == 2
 
 
 async def test_all_or_none_writes_nothing_where_one_job_is_refused(ledger: Ledger) -> None:
@@ -210,13 +210,13 @@ async def test_all_or_none_writes_nothing_where_one_job_is_refused(ledger: Ledge
     jobs = make_jobs(make_request("B?"), make_request("changed", idempotency_key="a"))
 
     with pytest.raises(JobsRefused) as refused:
-        await ledger.submit(batch, [jobs[:1], jobs[1:]], strict=True)
+        await ledger.submission.submit(batch, [jobs[:1], jobs[1:]], strict=True)
 
     assert [one.position for one in refused.value.refused] == [1]
     assert refused.value.field == "idempotency_key"
-    assert await ledger.views([job.id for job in jobs]) == []
+    assert await ledger.reading.views([job.id for job in jobs]) == []
     with pytest.raises(NotFound):
-        await ledger.batch_status(batch.id)
+        await ledger.reading.batch_status(batch.id)
 
 
 async def test_where_every_job_is_refused_nothing_is_written(ledger: Ledger) -> None:
@@ -225,7 +225,7 @@ async def test_where_every_job_is_refused_nothing_is_written(ledger: Ledger) -> 
     with pytest.raises(JobsRefused):
         await submit(ledger, make_request("changed", idempotency_key="a"), batch=batch)
     with pytest.raises(NotFound):
-        await ledger.batch_status(batch.id)
+        await ledger.reading.batch_status(batch.id)
 
 
 async def test_where_every_job_is_known_there_is_no_empty_batch(ledger: Ledger) -> None:
@@ -239,14 +239,14 @@ async def test_where_every_job_is_known_there_is_no_empty_batch(ledger: Ledger) 
     assert receipt.job_ids == (*first.job_ids, *second.job_ids)
     assert receipt.holders == {first.batch_id: 3, second.batch_id: 1}
     assert receipt.batch_id == first.batch_id
-    assert {one.batch_id for one in await ledger.batches(9)} == {first.batch_id, second.batch_id}
+    assert {one.batch_id for one in await ledger.reading.batches(9)} == {first.batch_id, second.batch_id}
 
 
 async def test_a_batch_handed_in_again_says_when_it_was_first(ledger: Ledger) -> None:
     first = await submit(ledger, make_request("A?"), batch=make_batch(key="k"))
     again = await submit(ledger, make_request("A?"), batch=make_batch(key="k"))
     assert (first.submitted_at, again.nothing_new) == (None, False)
-    assert again.submitted_at == (await ledger.batch_status(first.batch_id)).created_at
+    assert again.submitted_at == (await ledger.reading.batch_status(first.batch_id)).created_at
 
 
 async def test_what_a_batch_refused_it_refuses_again_when_it_is_handed_in_again(ledger: Ledger) -> None:
@@ -259,18 +259,18 @@ async def test_what_a_batch_refused_it_refuses_again_when_it_is_handed_in_again(
     assert (again.created, again.batch_id, again.job_ids) == (False, first.batch_id, first.job_ids)
     assert again.refused == first.refused
     with pytest.raises(JobsRefused):
-        await ledger.submit(make_batch(key="k"), [make_jobs(*requests)], strict=True)
+        await ledger.submission.submit(make_batch(key="k"), [make_jobs(*requests)], strict=True)
 
 
 @pytest.mark.parametrize("chunks", [1, 2])
 async def test_an_own_id_that_another_job_has_is_named_as_such(ledger: Ledger, chunks: int) -> None:
     old = make_job(make_request("A?"))
-    await ledger.submit(make_batch(), [[old]])
+    await ledger.submission.submit(make_batch(), [[old]])
     same = replace(make_job(make_request("B?"), position=1), id=old.id)
     key = replace(make_job(make_request("C?"), position=2), id=old.id, idempotency_key=f"job:{old.id}")
     jobs = [make_job(), same, key]
 
-    receipt = await ledger.submit(make_batch(), [jobs] if chunks == 1 else [jobs[:2], jobs[2:]])
+    receipt = await ledger.submission.submit(make_batch(), [jobs] if chunks == 1 else [jobs[:2], jobs[2:]])
 
     assert [(one.position, one.field) for one in receipt.refused] == [(1, "job_id"), (2, "job_id")]
     assert receipt.job_ids == (jobs[0].id,)
@@ -295,11 +295,11 @@ async def test_an_idempotency_key_twice_in_a_submission_is_one_job(ledger: Ledge
     jobs = make_jobs(*[make_request("A?", idempotency_key="a")] * 2)
     batch = make_batch()
 
-    receipt = await ledger.submit(batch, [jobs] if chunks == 1 else [jobs[:1], jobs[1:]])
+    receipt = await ledger.submission.submit(batch, [jobs] if chunks == 1 else [jobs[:1], jobs[1:]])
 
     assert receipt.job_ids == (jobs[0].id, jobs[0].id)
     assert receipt.existing == {1}
-    assert (await ledger.batch_status(batch.id)).jobs == 1
+    assert (await ledger.reading.batch_status(batch.id)).jobs == 1
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ async def test_an_idempotency_key_twice_in_a_submission_is_one_job(ledger: Ledge
 async def test_a_custom_id_twice_in_a_batch_is_refused(ledger: Ledger, chunks: int) -> None:
     jobs = make_jobs(make_request("A?", custom_id="same"), make_request("B?", custom_id="same"))
 
-    receipt = await ledger.submit(make_batch(), [jobs] if chunks == 1 else [jobs[:1], jobs[1:]])
+    receipt = await ledger.submission.submit(make_batch(), [jobs] if chunks == 1 else [jobs[:1], jobs[1:]])
 
     (refused,) = receipt.refused
     assert (refused.position, refused.field) == (1, "custom_id")
@@ -325,7 +325,7 @@ async def test_a_message_id_twice_in_a_tenant_is_refused(ledger: Ledger) -> None
     await submit(ledger, make_request("A?", message_id="m-1"))
     jobs = make_jobs(make_request("B?"), make_request("C?", message_id="m-1"))
 
-    receipt = await ledger.submit(make_batch(), [jobs])
+    receipt = await ledger.submission.submit(make_batch(), [jobs])
 
     assert [(one.position, one.field) for one in receipt.refused] == [(1, "message_id")]
     assert receipt.job_ids == (jobs[0].id,)
@@ -339,10 +339,10 @@ async def test_a_message_id_that_is_the_id_of_another_job_is_refused(ledger: Led
     order = [message, job] if first == "message" else [job, message]
     chunks = [order] if first == "neither" else [[one] for one in order]
     if first != "neither":
-        await ledger.submit(make_batch(), [chunks.pop(0)])
+        await ledger.submission.submit(make_batch(), [chunks.pop(0)])
 
     # With a job of its own, so that the other one is refused alone.
-    receipt = await ledger.submit(make_batch(), [[make_job(position=9)], *chunks])
+    receipt = await ledger.submission.submit(make_batch(), [[make_job(position=9)], *chunks])
 
     # The field that its producer sent: a job without a message id is known by its own id.
     (refused,) = receipt.refused
@@ -353,12 +353,12 @@ async def test_a_message_id_that_is_the_id_of_another_job_is_refused(ledger: Led
 async def test_a_job_with_a_message_id_leaves_its_own_id_free(ledger: Ledger, clock: Clock) -> None:
     job = make_job(make_request("A?", message_id="m", deadline=clock.now() + SECOND))
     same = make_job(make_request("B?", message_id=str(job.id), deadline=clock.now() + SECOND), position=1)
-    await ledger.submit(make_batch(), [[job, same]])
+    await ledger.submission.submit(make_batch(), [[job, same]])
 
     await clock.advance(HOUR)
 
-    assert set(await ledger.expire(10)) == {job.id, same.id}
-    records = [one.record for one in await ledger.views([job.id, same.id])]
+    assert set(await ledger.duties.expire(10)) == {job.id, same.id}
+    records = [one.record for one in await ledger.reading.views([job.id, same.id])]
     assert [record and record.message_id for record in records] == ["m", str(job.id)]
 
 
@@ -371,15 +371,15 @@ async def test_a_submission_that_breaks_off_leaves_nothing(ledger: Ledger) -> No
         raise ConnectionAbortedError("the producer went away")
 
     with pytest.raises(ConnectionAbortedError):
-        await ledger.submit(batch, broken())
+        await ledger.submission.submit(batch, broken())
 
-    assert await ledger.views([job.id for job in jobs]) == []
-    receipt = await ledger.submit(batch, [jobs])
+    assert await ledger.reading.views([job.id for job in jobs]) == []
+    receipt = await ledger.submission.submit(batch, [jobs])
     assert (receipt.created, receipt.job_ids) == (True, tuple(job.id for job in jobs))
 
 
 async def test_chunks_may_be_made_while_they_are_read(ledger: Ledger) -> None:
-    receipt = await ledger.submit(make_batch(), ([make_job(position=position)] for position in range(20)))
+    receipt = await ledger.submission.submit(make_batch(), ([make_job(position=position)] for position in range(20)))
 
     assert len(set(receipt.job_ids)) == 20
     assert len(await take(ledger, receipt.job_ids)) == 20
@@ -395,7 +395,7 @@ async def test_of_two_submissions_of_the_same_jobs_at_once_one_finds_those_of_th
 
     async with make_postgres_ledger(postgres_database_url) as other:
         first, second = await asyncio.gather(
-            subject.ledger.submit(make_batch(), stream()), other.submit(make_batch(), stream())
+            subject.ledger.submission.submit(make_batch(), stream()), other.submission.submit(make_batch(), stream())
         )
 
     assert sorted([first.created, second.created]) == [False, True]

@@ -41,13 +41,13 @@ async def test_a_call_under_way_is_waited_for_and_then_taken_from(ledger: Ledger
     attempt = await open_one(ledger, first, share=make_terms(), request_hash=SHARED_REQUEST)
     await clock.advance(2 * SECOND)
 
-    (found,) = await ledger.share([make_wanted(second)])
+    (found,) = await ledger.cache.share([make_wanted(second)])
     assert found.sharing is UNDER_WAY
     assert 2 * SECOND <= found.open_for < 12 * SECOND
-    assert await ledger.open_attempts([make_attempt(second, share=make_terms())]) == [Opened.DUPLICATE]
-    await ledger.close_attempts([closed_ok(first, attempt, then=to_check(first))])
+    assert await ledger.attempts.open_attempts([make_attempt(second, share=make_terms())]) == [Opened.DUPLICATE]
+    await ledger.attempts.close_attempts([closed_ok(first, attempt, then=to_check(first))])
     # Answered between the look and the call: looked for again, not called.
-    assert await ledger.open_attempts([make_attempt(second, share=make_terms())]) == [Opened.DUPLICATE]
+    assert await ledger.attempts.open_attempts([make_attempt(second, share=make_terms())]) == [Opened.DUPLICATE]
 
     assert await look(ledger, second) is TAKEN
     await sound(ledger)
@@ -58,7 +58,12 @@ async def test_of_identical_calls_that_come_together_one_is_opened(ledger: Ledge
     terms = [make_terms("a"), make_terms("b"), make_terms("a"), make_terms("a", wait_s=0)]
     attempts = [make_attempt(one, share=share) for one, share in zip(leased, terms, strict=True)]
 
-    assert await ledger.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, Opened.DUPLICATE, Opened.OPENED]
+    assert await ledger.attempts.open_attempts(attempts) == [
+        Opened.OPENED,
+        Opened.OPENED,
+        Opened.DUPLICATE,
+        Opened.OPENED,
+    ]
 
 
 @pytest.mark.parametrize("subject", ["postgres"], indirect=True)
@@ -70,7 +75,7 @@ async def test_of_identical_calls_of_many_processes_one_is_opened(ledger: Ledger
 
         async def opened(group: list[Leased], shares: Any) -> list[Opened]:
             attempts = [make_attempt(one, share=share) for one, share in zip(group, shares, strict=True)]
-            return await ledger.open_attempts(attempts)
+            return await ledger.attempts.open_attempts(attempts)
 
         # In another order each: whoever takes the locks of a group takes them in the same.
         orders = [terms, terms[::-1], [terms[1], terms[0], terms[2]]]
@@ -83,7 +88,7 @@ async def test_of_identical_calls_of_many_processes_one_is_opened(ledger: Ledger
 async def test_a_call_that_fails_is_followed_by_another_ones(ledger: Ledger, how: Any) -> None:
     first, second, third = await take(ledger, (await submit_many(ledger, 3)).job_ids)
     attempt = await open_one(ledger, first, share=make_terms())
-    await ledger.close_attempts([how(first, attempt)])
+    await ledger.attempts.close_attempts([how(first, attempt)])
 
     assert await look(ledger, second) is NONE
     await open_one(ledger, second, share=make_terms())
@@ -94,7 +99,7 @@ async def test_after_three_failures_each_makes_its_own_call(ledger: Ledger) -> N
     first, second, third = await take(ledger, (await submit_many(ledger, 3)).job_ids)
     for _ in range(MOST_FAILED):
         attempt = await open_one(ledger, first, share=make_terms())
-        await ledger.close_attempts([closed_error(first, attempt, FailureKind.BAD_ANSWER)])
+        await ledger.attempts.close_attempts([closed_error(first, attempt, FailureKind.BAD_ANSWER)])
     await open_one(ledger, second, share=make_terms())
 
     assert await look(ledger, third) is NONE
@@ -105,7 +110,7 @@ async def test_a_refusal_for_the_rate_is_no_reason_not_to_wait(ledger: Ledger) -
     first, second, third = await take(ledger, (await submit_many(ledger, 3)).job_ids)
     for _ in range(MOST_FAILED):
         attempt = await open_one(ledger, first, share=make_terms())
-        await ledger.close_attempts([closed_error(first, attempt, FailureKind.RATE_LIMITED, spent=False)])
+        await ledger.attempts.close_attempts([closed_error(first, attempt, FailureKind.RATE_LIMITED, spent=False)])
     await open_one(ledger, second, share=make_terms())
 
     assert await look(ledger, third) is UNDER_WAY
@@ -143,7 +148,7 @@ async def test_whose_worker_died_is_waited_for_until_its_rescue(ledger: Ledger, 
     second = await submit_and_take(ledger)
     assert await look(ledger, second) is UNDER_WAY
 
-    assert await ledger.rescue(10, None) == [first.job_id]
+    assert await ledger.duties.rescue(10, None) == [first.job_id]
 
     assert await look(ledger, second) is NONE
     await open_one(ledger, second, share=make_terms())
@@ -155,6 +160,6 @@ async def test_what_cannot_be_stored_is_named_under_locks_too(ledger: Ledger, wr
     leased = await submit_and_take(ledger)
 
     with pytest.raises(Unstorable):
-        await ledger.open_attempts([make_attempt(leased, share=make_terms(), **wrong)])
+        await ledger.attempts.open_attempts([make_attempt(leased, share=make_terms(), **wrong)])
 
     await open_one(ledger, leased, share=make_terms())

@@ -80,7 +80,7 @@ def renewed(lab: Lab) -> Iterator[list[float]]:
             began = time.monotonic()
             # One whose connection is hung up counts with the time it took.
             with suppress(LedgerUnavailable):
-                await ledger.renew([LeaseKey(*row) for row in running], LEASE)
+                await ledger.queue.renew([LeaseKey(*row) for row in running], LEASE)
             renewals.append(time.monotonic() - began)
 
     async def work() -> None:

@@ -11,7 +11,7 @@ import psycopg
 from tests.faults.lab import Lab, Report
 from tests.faults.registry import JOBS, experiment
 from tests.stub import faults
-from worker.ledger.dispatching import HINT_LOCK, PROMOTE_LOCK
+from worker.ledger.duties import HINT_LOCK, PROMOTE_LOCK
 from worker.ledger.rescuing import RESCUE_LOCK
 from worker.settings import worker_name
 

@@ -271,7 +271,7 @@ def test_embedded_servers_that_do_not_run(patient: Patient, tmp_path: Path) -> N
 
 def test_jobs_that_nobody_works_on_are_a_problem(patient: Patient) -> None:
     patient.do(lambda ledger: submit_many(ledger, 3))
-    patient.do(lambda ledger: ledger.promote(10))
+    patient.do(lambda ledger: ledger.duties.promote(10))
 
     (finding,) = asyncio.run(examine()).findings
 
@@ -296,7 +296,7 @@ def test_stuck_leases(patient: Patient) -> None:
     patient.pass_time(timedelta(seconds=60))
     assert patient.finding("stuck_leases").severity is Severity.PROBLEM
 
-    patient.do(lambda ledger: ledger.rescue(10, None))
+    patient.do(lambda ledger: ledger.duties.rescue(10, None))
     assert patient.findings() == {}
 
 
@@ -310,7 +310,7 @@ def test_jobs_that_cannot_be_changed(patient: Patient) -> None:
     patient.say(
         "CREATE TRIGGER poison BEFORE UPDATE ON job FOR EACH ROW WHEN (OLD.position = 0) EXECUTE FUNCTION raise_poison()"
     )
-    patient.do(lambda ledger: ledger.expire(10))
+    patient.do(lambda ledger: ledger.duties.expire(10))
 
     finding = patient.findings()["quarantine"]
 
@@ -319,7 +319,7 @@ def test_jobs_that_cannot_be_changed(patient: Patient) -> None:
     assert "(expire: poison)" in finding.what
     patient.say("DROP TRIGGER poison ON job")
     patient.say("UPDATE quarantine SET until = nightdesk_now()")
-    patient.do(lambda ledger: ledger.expire(10))
+    patient.do(lambda ledger: ledger.duties.expire(10))
     assert "quarantine" not in patient.findings()
 
 
@@ -331,7 +331,7 @@ def test_overdue_jobs(patient: Patient) -> None:
     patient.pass_time(timedelta(minutes=1))
     assert "1 scheduled jobs" in patient.finding("overdue").what
 
-    patient.do(lambda ledger: ledger.promote(10))
+    patient.do(lambda ledger: ledger.duties.promote(10))
     assert patient.findings() == {}
 
 
@@ -343,7 +343,9 @@ def test_unpublished_results(patient: Patient) -> None:
     assert "1 final jobs" in finding.what
 
     async def publish(ledger: Ledger) -> None:
-        await ledger.mark_published([(view.job_id, view.run) for view in await ledger.unpublished(10, timedelta(0))])
+        await ledger.outbox.mark_published(
+            [(view.job_id, view.run) for view in await ledger.outbox.unpublished(10, timedelta(0))]
+        )
 
     patient.do(publish)
     assert patient.findings() == {}
@@ -358,14 +360,14 @@ def test_held_jobs_are_named_with_how_to_release_them(patient: Patient, reason: 
             closed = closed_unknown(
                 leased, await open_one(ledger, leased), then=later(leased, held_reason=reason, event="hold")
             )
-            await ledger.close_attempts([closed])
+            await ledger.attempts.close_attempts([closed])
 
     patient.do(hold)
     finding = patient.finding(f"held_{reason.value}")
     assert finding.what.startswith("2 jobs are held: ")
     assert f"nightdesk release {batch.id} --reason {reason.value}" in finding.remedy
 
-    patient.do(lambda ledger: ledger.release(batch.id, reason, ACTOR))
+    patient.do(lambda ledger: ledger.actions.release(batch.id, reason, ACTOR))
     assert patient.findings() == {}
 
 
@@ -373,7 +375,7 @@ def test_possibly_billed_twice(patient: Patient) -> None:
     async def call_again(ledger: Ledger) -> None:
         leased = await submit_and_take(ledger)
         attempt = await open_one(ledger, leased)
-        await ledger.close_attempts([closed_unknown(leased, attempt)])
+        await ledger.attempts.close_attempts([closed_unknown(leased, attempt)])
         await open_one(ledger, leased)
 
     patient.do(call_again)
@@ -390,9 +392,9 @@ def test_attempts_left_open_on_final_jobs(patient: Patient) -> None:
 
     async def cancel_during_call(ledger: Ledger) -> None:
         leased = await submit_and_take(ledger, batch=batch)
-        await ledger.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.5"))])
-        await ledger.cancel([leased.job_id], ACTOR)
-        await ledger.mark_published([(leased.job_id, leased.run)])
+        await ledger.attempts.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.5"))])
+        await ledger.actions.cancel([leased.job_id], ACTOR)
+        await ledger.outbox.mark_published([(leased.job_id, leased.run)])
 
     patient.do(cancel_during_call)
     assert patient.findings() == {}  # its worker still may write down what became of it
@@ -408,7 +410,7 @@ def test_health_stays_on_the_indexes(patient: Patient) -> None:
             await finished(ledger)
         leased = await take_one(ledger, (await submit_many(ledger, 1)).job_ids[0])
         await open_one(ledger, leased)
-        await ledger.backlog(Step.CHECK, 1)
+        await ledger.duties.backlog(Step.CHECK, 1)
 
     patient.do(fill)
     with psycopg.connect(patient.database_url, autocommit=True) as connection:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.servers import Servers
 from worker.ledger.database import SESSION_OPTIONS
-from worker.ledger.dispatching import _TAKE_HINTS
+from worker.ledger.duties import _TAKE_HINTS
 
 TENANTS = 20
 DEPTH = 100

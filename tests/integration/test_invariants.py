@@ -66,30 +66,30 @@ BREAKS: dict[str, str] = {
 async def every_state(ledger: Ledger) -> None:
     """Jobs in every state that breaking needs: scheduled, available, running with a call, answered, final, retried, shared."""
     paused = await submit(ledger)
-    await ledger.pause_batch(paused.batch_id, ACTOR, paused=True)
+    await ledger.actions.pause_batch(paused.batch_id, ACTOR, paused=True)
     await submit(ledger)
     await open_one(ledger, await submit_and_take(ledger))
     await generate(ledger, await submit_and_take(ledger))
     await finished(ledger)
     again = await finished(ledger, make_request("Once more?"))
-    await ledger.retry([again], ACTOR)
+    await ledger.actions.retry([again], ACTOR)
     await share(ledger)
     judged = await checking(ledger)
     await heard(ledger, judged, "key")
     await finish(ledger, judged)
     cancelled = await submit_and_take(ledger)
     await open_one(ledger, cancelled)
-    await ledger.cancel([cancelled.job_id], ACTOR)
+    await ledger.actions.cancel([cancelled.job_id], ACTOR)
 
 
 async def share(ledger: Ledger) -> None:
     """Two jobs with one answer, the first of them final."""
     first = await submit_and_take(ledger)
     attempt = await open_one(ledger, first, share=make_terms())
-    await ledger.close_attempts([closed_ok(first, attempt, then=to_check(first))])
+    await ledger.attempts.close_attempts([closed_ok(first, attempt, then=to_check(first))])
     second = await submit_and_take(ledger)
     same = make_attempt(second, share=make_terms(), request_hash=attempt.request_hash)
-    assert [one.sharing for one in await ledger.share([make_wanted(second, attempt=same)])] == [CacheStatus.TAKEN]
+    assert [one.sharing for one in await ledger.cache.share([make_wanted(second, attempt=same)])] == [CacheStatus.TAKEN]
     await finish(ledger, await take_one(ledger, first.job_id, Step.CHECK))
 
 
@@ -102,7 +102,7 @@ def ask(url: str, work: Callable[[PostgresLedger], Awaitable[object]]) -> object
 
 
 def violations(url: str) -> object:
-    return ask(url, lambda ledger: ledger.violations())
+    return ask(url, lambda ledger: ledger.inspection.violations())
 
 
 @pytest.fixture(scope="module")

@@ -45,8 +45,8 @@ def loop() -> Iterator[Loop]:
 def leased(database_url: str) -> LeaseKey:
     async def scenario() -> LeaseKey:
         async with PostgresLedger(database_url, connections=1) as ledger:
-            await ledger.submit(make_batch(), [make_jobs(make_request())])
-            (job,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)
+            await ledger.submission.submit(make_batch(), [make_jobs(make_request())])
+            (job,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
             return LeaseKey(job.job_id, job.token)
 
     return asyncio.run(scenario())

@@ -17,7 +17,7 @@ from tests.servers import Servers
 from worker.ledger import schema_version, upgrade
 from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.record_columns import RECORD_COLUMNS
+from worker.ledger.records import RECORD_COLUMNS
 from worker.ledger.schema_version import REVISIONS, head_revision
 from worker.ledger.tables import generation_record, metadata
 from worker.ledger.upgrade import engine_of, script_revisions

@@ -29,12 +29,12 @@ def test_what_took_the_job_first_is_seen_by_the_opening_that_waited_for_it(url: 
     async def scenario(ledger: PostgresLedger, leased: Leased) -> None:
         async with await psycopg.AsyncConnection.connect(url) as other:
             await other.execute(taken_by.encode())
-            opening = asyncio.create_task(ledger.open_attempts([make_attempt(leased)]))
+            opening = asyncio.create_task(ledger.attempts.open_attempts([make_attempt(leased)]))
             await _until_one_waits(url)
             await other.commit()
 
         assert await opening == [Opened.LOST]
-        assert (await ledger.job_detail(leased.job_id)).attempts == ()
+        assert (await ledger.reading.job_detail(leased.job_id)).attempts == ()
 
     asyncio.run(_over(url, scenario))
 
@@ -44,9 +44,9 @@ def test_a_rescue_passes_over_a_job_whose_attempt_is_being_opened(url: str) -> N
         async with await psycopg.AsyncConnection.connect(url) as other:
             await other.execute("SELECT FROM job FOR NO KEY UPDATE")
             await asyncio.to_thread(advance_clock, url, 2 * LEASE)
-            assert await ledger.rescue(10, HeldReason.UNKNOWN_OUTCOME) == []
+            assert await ledger.duties.rescue(10, HeldReason.UNKNOWN_OUTCOME) == []
 
-        assert await ledger.rescue(10, None) == [leased.job_id]
+        assert await ledger.duties.rescue(10, None) == [leased.job_id]
 
     asyncio.run(_over(url, scenario))
 

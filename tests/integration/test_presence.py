@@ -9,8 +9,8 @@ from schemas.states import HeldReason, JobState, Step
 from tasks.ports import Advance, LeaseKey
 from tests.builders import make_batch, make_config, make_jobs, make_request
 from tests.servers import advance_clock
+from worker.ledger.fleet import Present
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.presence import Present
 
 LEASE = timedelta(seconds=60)
 
@@ -25,28 +25,28 @@ def over(url: str, scenario: Callable[[PostgresLedger], Awaitable[None]], **sett
 
 def test_workers_are_counted_while_they_are_seen(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
-        assert [(await ledger.beat(name)).workers for name in ("a", "b", "a", "c")] == [1, 2, 2, 3]
-        await ledger.leave("c")
-        assert (await ledger.beat("a")).workers == 2
+        assert [(await ledger.fleet.beat(name)).workers for name in ("a", "b", "a", "c")] == [1, 2, 2, 3]
+        await ledger.fleet.leave("c")
+        assert (await ledger.fleet.beat("a")).workers == 2
         await asyncio.to_thread(advance_clock, database_url, timedelta(seconds=30))
-        assert (await ledger.beat("a")).workers == 1
-        assert (await ledger.beat("b")).workers == 2
+        assert (await ledger.fleet.beat("a")).workers == 1
+        assert (await ledger.fleet.beat("b")).workers == 2
 
     over(database_url, scenario)
 
 
 def test_workers_tell_each_other_which_steps_they_serve(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
-        assert (await ledger.beat("a", {Step.CHECK})).steps == {Step.CHECK}
-        assert (await ledger.beat("b", {Step.LOCAL, Step.CHECK})).steps == {Step.CHECK, Step.LOCAL}
-        assert (await ledger.beat("door")).steps == {Step.CHECK, Step.LOCAL}
-        assert (await ledger.health(stuck_after=LEASE)).served == {Step.CHECK, Step.LOCAL}
-        await ledger.leave("b")
-        assert (await ledger.beat("a", {Step.CHECK})).steps == {Step.CHECK}
-        await ledger.beat("b", {Step.LOCAL})
+        assert (await ledger.fleet.beat("a", {Step.CHECK})).steps == {Step.CHECK}
+        assert (await ledger.fleet.beat("b", {Step.LOCAL, Step.CHECK})).steps == {Step.CHECK, Step.LOCAL}
+        assert (await ledger.fleet.beat("door")).steps == {Step.CHECK, Step.LOCAL}
+        assert (await ledger.inspection.health(stuck_after=LEASE)).served == {Step.CHECK, Step.LOCAL}
+        await ledger.fleet.leave("b")
+        assert (await ledger.fleet.beat("a", {Step.CHECK})).steps == {Step.CHECK}
+        await ledger.fleet.beat("b", {Step.LOCAL})
         await asyncio.to_thread(advance_clock, database_url, timedelta(seconds=30))
-        assert await ledger.beat("a", {Step.GENERATE}) == Present(1, frozenset({Step.GENERATE}))
-        assert (await ledger.health(stuck_after=LEASE)).served == {Step.GENERATE}
+        assert await ledger.fleet.beat("a", {Step.GENERATE}) == Present(1, frozenset({Step.GENERATE}))
+        assert (await ledger.inspection.health(stuck_after=LEASE)).served == {Step.GENERATE}
 
     over(database_url, scenario)
 
@@ -54,55 +54,55 @@ def test_workers_tell_each_other_which_steps_they_serve(database_url: str) -> No
 def test_jobs_are_left_to_another_step_only_while_nobody_serves_theirs(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         request = make_request(response="It is ready.", config=make_config(checkers=("local",)))
-        receipt = await ledger.submit(make_batch(), [make_jobs(request)])
-        await ledger.beat("a", {Step.LOCAL})
-        assert await ledger.reassign(Step.LOCAL, Step.CHECK, 9) == []
-        await ledger.beat("b", {Step.CHECK})
+        receipt = await ledger.submission.submit(make_batch(), [make_jobs(request)])
+        await ledger.fleet.beat("a", {Step.LOCAL})
+        assert await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 9) == []
+        await ledger.fleet.beat("b", {Step.CHECK})
         await asyncio.to_thread(advance_clock, database_url, timedelta(seconds=30))
-        assert await ledger.reassign(Step.LOCAL, Step.CHECK, 9) == list(receipt.job_ids)
+        assert await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 9) == list(receipt.job_ids)
 
     over(database_url, scenario)
 
 
 async def hold_two(ledger: PostgresLedger) -> list[JobState]:
-    receipt = await ledger.submit(make_batch(), [make_jobs(make_request("a?"), make_request("b?"))])
-    for job in await ledger.lease(Step.GENERATE, "w", LEASE, 2):
+    receipt = await ledger.submission.submit(make_batch(), [make_jobs(make_request("a?"), make_request("b?"))])
+    for job in await ledger.queue.lease(Step.GENERATE, "w", LEASE, 2):
         held = Advance(JobState.SCHEDULED, job.step, job.round, held_reason=HeldReason.LANE_PAUSED, event="hold")
-        assert await ledger.defer(LeaseKey(job.job_id, job.token), held)
-    return [view.state for view in await ledger.views(receipt.job_ids)]
+        assert await ledger.queue.defer(LeaseKey(job.job_id, job.token), held)
+    return [view.state for view in await ledger.reading.views(receipt.job_ids)]
 
 
 def test_a_release_lets_paused_lanes_and_their_jobs_go_on_together(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
-        await ledger.pause_lane("openai", "standard", "no credit")
-        await ledger.pause_lane("openai", "standard", "another reason")
-        await ledger.pause_lane("anthropic", "standard", "spend limit")
-        assert await ledger.paused_lanes() == [("anthropic", "standard", ""), ("openai", "standard", "")]
-        health = await ledger.health(stuck_after=LEASE)
+        await ledger.fleet.pause_lane("openai", "standard", "no credit")
+        await ledger.fleet.pause_lane("openai", "standard", "another reason")
+        await ledger.fleet.pause_lane("anthropic", "standard", "spend limit")
+        assert await ledger.fleet.paused_lanes() == [("anthropic", "standard", ""), ("openai", "standard", "")]
+        health = await ledger.inspection.health(stuck_after=LEASE)
         assert [(lane.provider, lane.why) for lane in health.lanes] == [
             ("openai", "no credit"),
             ("anthropic", "spend limit"),
         ]
         assert set(await hold_two(ledger)) == {JobState.SCHEDULED}
-        assert await ledger.release(None, HeldReason.BUDGET, "me") == 0
-        assert len(await ledger.paused_lanes()) == 2
-        assert await ledger.release(None, HeldReason.LANE_PAUSED, "me") == 2
-        assert await ledger.paused_lanes() == []
-        assert len(await ledger.lease(Step.GENERATE, "w", LEASE, 9)) == 2
+        assert await ledger.actions.release(None, HeldReason.BUDGET, "me") == 0
+        assert len(await ledger.fleet.paused_lanes()) == 2
+        assert await ledger.actions.release(None, HeldReason.LANE_PAUSED, "me") == 2
+        assert await ledger.fleet.paused_lanes() == []
+        assert len(await ledger.queue.lease(Step.GENERATE, "w", LEASE, 9)) == 2
 
     over(database_url, scenario)
 
 
 def test_lanes_are_tried_again_after_their_time_and_not_before(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
-        await ledger.pause_lane("openai", "standard", "no credit")
+        await ledger.fleet.pause_lane("openai", "standard", "no credit")
         await hold_two(ledger)
-        assert await ledger.retry_lanes(timedelta(hours=1)) == []
-        assert await ledger.lease(Step.GENERATE, "w", LEASE, 9) == []
+        assert await ledger.fleet.retry_lanes(timedelta(hours=1)) == []
+        assert await ledger.queue.lease(Step.GENERATE, "w", LEASE, 9) == []
         await asyncio.to_thread(advance_clock, database_url, timedelta(hours=2))
-        assert await ledger.retry_lanes(timedelta(hours=1)) == [("openai", "standard", "")]
-        assert len(await ledger.lease(Step.GENERATE, "w", LEASE, 9)) == 2
-        assert await ledger.paused_lanes() == []
+        assert await ledger.fleet.retry_lanes(timedelta(hours=1)) == [("openai", "standard", "")]
+        assert len(await ledger.queue.lease(Step.GENERATE, "w", LEASE, 9)) == 2
+        assert await ledger.fleet.paused_lanes() == []
 
     over(database_url, scenario)
 
@@ -110,21 +110,21 @@ def test_lanes_are_tried_again_after_their_time_and_not_before(database_url: str
 def test_lanes_without_calls_and_servers_out_of_reach_are_told_of(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         away = {"provider": "local", "since_s": 1_000.0, "why": "local can't be reached: refused"}
-        await ledger.beat("w1", [Step.GENERATE], [away])
-        await ledger.beat("w2", [Step.GENERATE], [{**away, "since_s": 2_000.0}])
-        await ledger.pause_lane("openai", "standard", "no such model", model="m", kind=FailureKind.NOT_FOUND)
-        found = await ledger.lane_notices()
+        await ledger.fleet.beat("w1", [Step.GENERATE], [away])
+        await ledger.fleet.beat("w2", [Step.GENERATE], [{**away, "since_s": 2_000.0}])
+        await ledger.fleet.pause_lane("openai", "standard", "no such model", model="m", kind=FailureKind.NOT_FOUND)
+        found = await ledger.fleet.lane_notices()
         assert [(one.provider, one.model, one.kind, one.paused) for one in found] == [
             ("local", "", FailureKind.UNAVAILABLE, False),
             ("openai", "m", FailureKind.NOT_FOUND, True),
         ]
         assert found[0].since.timestamp() == 1_000.0
 
-        await ledger.pause_lane("local", "standard", "away", kind=FailureKind.UNAVAILABLE)
-        assert [one.paused for one in await ledger.lane_notices()] == [True, True]
-        await ledger.release(None, HeldReason.LANE_PAUSED, "me")
+        await ledger.fleet.pause_lane("local", "standard", "away", kind=FailureKind.UNAVAILABLE)
+        assert [one.paused for one in await ledger.fleet.lane_notices()] == [True, True]
+        await ledger.actions.release(None, HeldReason.LANE_PAUSED, "me")
         await asyncio.to_thread(advance_clock, database_url, timedelta(minutes=1))
-        assert await ledger.lane_notices() == [], "of a worker that is gone nothing is told"
+        assert await ledger.fleet.lane_notices() == [], "of a worker that is gone nothing is told"
 
     over(database_url, scenario)
 
@@ -133,8 +133,8 @@ def test_tenants_take_turns_by_their_weight(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         for tenant in ("small", "big", "unnamed"):
             jobs = make_jobs(*(make_request(f"{n}?") for n in range(40)), tenant=tenant)
-            await ledger.submit(make_batch(tenant=tenant), [jobs])
-        leased = await ledger.lease(Step.GENERATE, "w", LEASE, 35)
+            await ledger.submission.submit(make_batch(tenant=tenant), [jobs])
+        leased = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 35)
         counts = {tenant: sum(job.tenant == tenant for job in leased) for tenant in ("small", "big", "unnamed")}
         assert counts == {"small": 5, "big": 20, "unnamed": 10}
 

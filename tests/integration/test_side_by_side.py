@@ -54,13 +54,13 @@ async def _drive(url: str) -> None:
     chores = [_calls(share) for share in shares] + [_operator(batches), _duties(), _renewals(ids)]
     await asyncio.gather(*(_beside(url, work, seed) for seed, work in enumerate(chores)))
     async with PostgresLedger(url, connections=1) as ledger:
-        assert await ledger.violations() == []
+        assert await ledger.inspection.violations() == []
 
 
 async def _submit(ledger: PostgresLedger, tenant: str) -> tuple[UUID, Sequence[UUID]]:
     batch = make_batch(tenant, max_cost_usd=CEILINGS[0])
     jobs = make_jobs(*(make_request(f"Question {number}?") for number in range(JOBS_OF_BATCH)), tenant=tenant)
-    receipt = await ledger.submit(batch, [jobs])
+    receipt = await ledger.submission.submit(batch, [jobs])
     return batch.id, receipt.job_ids
 
 
@@ -76,7 +76,7 @@ def _calls(ids: Sequence[UUID]) -> Work:
         for start in range(0, len(ids), 4 * GROUP):
             group = ids[start : start + 4 * GROUP]
             for step in (Step.GENERATE, Step.CHECK):
-                leased = await ledger.lease(step, "w", LEASE, len(group), ids=group)
+                leased = await ledger.queue.lease(step, "w", LEASE, len(group), ids=group)
                 parts = [leased[number::4] for number in range(4)]
                 await asyncio.gather(*(_call(ledger, chance.sample(part, len(part))) for part in parts))
 
@@ -85,20 +85,20 @@ def _calls(ids: Sequence[UUID]) -> Work:
 
 async def _call(ledger: PostgresLedger, leased: Sequence[Leased]) -> None:
     attempts = [make_attempt(one, reserved_usd=2 * PRICE) for one in leased]
-    opened = await ledger.open_attempts(attempts)
+    opened = await ledger.attempts.open_attempts(attempts)
     called = [pair for pair, status in zip(zip(leased, attempts, strict=True), opened, strict=True)
               if status is Opened.OPENED]  # fmt: skip
-    await ledger.renew([lease_key(one) for one in leased], LEASE)
+    await ledger.queue.renew([lease_key(one) for one in leased], LEASE)
     answer = make_answer(cost_usd=PRICE)
-    await ledger.close_attempts(
+    await ledger.attempts.close_attempts(
         [
             closed_ok(one, attempt, answer=answer, then=to_check(one) if one.step is Step.GENERATE else None)
             for one, attempt in reversed(called)
         ]
     )
     if leased and leased[0].step is Step.CHECK:
-        await ledger.finish([make_final(one) for one, _ in called])
-    await ledger.hand_back([lease_key(one) for one in leased])
+        await ledger.queue.finish([make_final(one) for one, _ in called])
+    await ledger.queue.hand_back([lease_key(one) for one in leased])
 
 
 def _operator(batches: Sequence[tuple[UUID, Sequence[UUID]]]) -> Work:
@@ -109,13 +109,13 @@ def _operator(batches: Sequence[tuple[UUID, Sequence[UUID]]]) -> Work:
             batch_id, ids = chance.choice(batches)
             some = chance.sample(list(ids), 5)
             await asyncio.gather(
-                ledger.set_budget(batch_id, chance.choice(CEILINGS), "ada"),
-                ledger.cancel(some, "ada"),
-                ledger.release(None, HeldReason.BUDGET, "ada"),
+                ledger.actions.set_budget(batch_id, chance.choice(CEILINGS), "ada"),
+                ledger.actions.cancel(some, "ada"),
+                ledger.actions.release(None, HeldReason.BUDGET, "ada"),
             )
-            await ledger.pause_batch(batch_id, "ada", paused=True)
-            await ledger.pause_batch(batch_id, "ada", paused=False)
-            await asyncio.gather(ledger.retry(some, "ada"), ledger.recheck(ids, Recheck(), "ada"))
+            await ledger.actions.pause_batch(batch_id, "ada", paused=True)
+            await ledger.actions.pause_batch(batch_id, "ada", paused=False)
+            await asyncio.gather(ledger.actions.retry(some, "ada"), ledger.actions.recheck(ids, Recheck(), "ada"))
 
     return work
 
@@ -123,17 +123,17 @@ def _operator(batches: Sequence[tuple[UUID, Sequence[UUID]]]) -> Work:
 def _duties() -> Work:
     async def work(ledger: PostgresLedger, chance: random.Random) -> None:
         for _ in range(OPERATOR_TURNS):
-            views = await ledger.unpublished(100, timedelta(0))
+            views = await ledger.outbox.unpublished(100, timedelta(0))
             published = [view.job_id for view in views]
             await asyncio.gather(
-                ledger.promote(500),
-                ledger.settle_budgets(20),
-                ledger.take_hints(Step.GENERATE, 100, 100, LEASE),
-                ledger.rescue(100, None),
-                ledger.expire(100),
-                ledger.mark_published([(view.job_id, view.run) for view in chance.sample(views, len(views))]),
-                ledger.erase(chance.sample(published, len(published) // 10), "ada"),
-                ledger.delete(chance.sample(published, len(published) // 10)),
+                ledger.duties.promote(500),
+                ledger.duties.settle_budgets(20),
+                ledger.duties.take_hints(Step.GENERATE, 100, 100, LEASE),
+                ledger.duties.rescue(100, None),
+                ledger.duties.expire(100),
+                ledger.outbox.mark_published([(view.job_id, view.run) for view in chance.sample(views, len(views))]),
+                ledger.erasure.erase(chance.sample(published, len(published) // 10), "ada"),
+                ledger.erasure.delete(chance.sample(published, len(published) // 10)),
             )
 
     return work
@@ -144,10 +144,10 @@ def _renewals(ids: Sequence[UUID]) -> Work:
 
     async def work(ledger: PostgresLedger, chance: random.Random) -> None:
         for _ in range(OPERATOR_TURNS):
-            leased = await ledger.lease(Step.GENERATE, "other", LEASE, 60, ids=chance.sample(list(ids), 200))
+            leased = await ledger.queue.lease(Step.GENERATE, "other", LEASE, 60, ids=chance.sample(list(ids), 200))
             keys = [lease_key(one) for one in leased]
-            await asyncio.gather(*(ledger.renew(chance.sample(keys, len(keys)), LEASE) for _ in range(2)))
-            await ledger.hand_back(keys)
+            await asyncio.gather(*(ledger.queue.renew(chance.sample(keys, len(keys)), LEASE) for _ in range(2)))
+            await ledger.queue.hand_back(keys)
 
     return work
 

@@ -15,8 +15,8 @@ from tasks.ports import Leased, NewAttempt
 from tests.builders import make_attempt, make_batch, make_final, make_jobs, make_request, new_id
 from tests.contract.driving import LEASE
 from tests.deadlines import scale_to_load
+from tests.fakes.ledger import MemoryLedger
 from tests.servers import Servers
-from worker.ledger.memory import MemoryLedger
 from worker.streams import tokens
 from worker.streams.tokens import Kind, RedisTokens, Token, TokenReader, key_of
 
@@ -30,8 +30,8 @@ def redis_url(servers: Servers) -> str:
 
 async def leased(*, stream: bool = True) -> Leased:
     ledger = MemoryLedger()
-    await ledger.submit(make_batch(), [make_jobs(make_request(config={"stream": stream}))])
-    (job,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)
+    await ledger.submission.submit(make_batch(), [make_jobs(make_request(config={"stream": stream}))])
+    (job,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
     return job
 
 

@@ -85,7 +85,7 @@ def views(home: Home, ids: list[UUID]) -> list[JobView]:
 
     async def read() -> list[JobView]:
         async with PostgresLedger(endpoints.database_url, connections=1) as ledger:
-            return list(await ledger.views(ids))
+            return list(await ledger.reading.views(ids))
 
     return asyncio.run(read())
 

@@ -43,7 +43,7 @@ async def follow(
     held_before = False
     while True:
         watch.look()
-        views = await patiently(watch.session, progress, lambda: ledger.views([job_id]))
+        views = await patiently(watch.session, progress, lambda: ledger.reading.views([job_id]))
         if not views:
             raise NotFound(f"there is no job {job_id}")
         view = views[0]

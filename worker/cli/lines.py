@@ -77,7 +77,7 @@ async def write_results(
 
 async def _stored(ledger: Ledger | None, batch_id: UUID | None) -> AsyncIterator[InputLine]:
     if ledger is not None and batch_id is not None:
-        async for line in ledger.input_lines(batch_id):
+        async for line in ledger.reading.input_lines(batch_id):
             yield line
 
 
@@ -96,7 +96,7 @@ async def _merged(
     rendered = _rendered(ledger, batch_id, others, result)
     other = await anext(rendered, None)
     if ledger is not None and batch_id is not None:
-        async for view in ledger.batch_views(batch_id):
+        async for view in ledger.reading.batch_views(batch_id):
             while other is not None and other.position < view.position:
                 yield other
                 other = await anext(rendered, None)
@@ -120,7 +120,7 @@ async def _rendered(
             if len(page) < FETCHED:
                 continue
         ids = [line.job_id for line in page if isinstance(line, Repeated)]
-        views = {view.job_id: view for view in await ledger.views(ids)} if ledger is not None and ids else {}
+        views = {view.job_id: view for view in await ledger.reading.views(ids)} if ledger is not None and ids else {}
         for line in page:
             if isinstance(line, Refused):
                 yield _of_refused(line, batch_id)

@@ -10,7 +10,7 @@ from worker.cli.actor import actor
 from worker.cli.messages import warn
 from worker.cli.paging import Paging
 from worker.cli.session import Session
-from worker.ledger.erasing import Deleted, Kept, Sealed
+from worker.ledger.erasure import Deleted, Kept, Sealed
 from worker.ledger.postgres import PostgresLedger
 from worker.process.notifier import CeleryDoorbell, ring
 from worker.process.spool import Spool, replay, spool_folder
@@ -35,20 +35,20 @@ class Removal:
     async def erase(self, jobs: Iterable[Kept]) -> None:
         """Erase final jobs; what is published of them is forgotten also where the ledger had erased them before."""
         runs = {job.job_id: job.run for job in jobs}
-        changed = await self.ledger.erase(list(runs), actor(), self.course.add)
+        changed = await self.ledger.erasure.erase(list(runs), actor(), self.course.add)
         self.erased += len(changed)
-        self.unheard += await self.ledger.unheard(list(runs))
+        self.unheard += await self.ledger.erasure.unheard(list(runs))
         await self._forget({**runs, **changed})
 
     async def delete(self, jobs: Iterable[Kept]) -> None:
         """Delete final jobs with all their rows."""
-        done = await self.ledger.delete([job.job_id for job in jobs], self.course.add)
+        done = await self.ledger.erasure.delete([job.job_id for job in jobs], self.course.add)
         self.deleted.append(done)
         await self._forget(done.runs)
 
     async def seal(self, batch_id: UUID) -> None:
         """Remove what a batch says of itself, once none of its jobs says anything."""
-        self.sealed += await self.ledger.seal(batch_id) is Sealed.NOW
+        self.sealed += await self.ledger.erasure.seal(batch_id) is Sealed.NOW
 
     async def _forget(self, runs: dict[UUID, int]) -> None:
         if self.redis_missed or not runs:

@@ -21,7 +21,7 @@ from worker.cli.session import Session, session
 from worker.cli.submitting import Submission
 from worker.cli.waiting import LaneWatch, Watch, patiently, wait_for_jobs, wait_until_final
 from worker.ledger.database import HOT_S
-from worker.ledger.presence import LaneNotice
+from worker.ledger.fleet import LaneNotice
 from worker.local import LocalServerError
 from worker.settings import Settings
 
@@ -147,11 +147,11 @@ async def _run(desk: Session, course: _Course, told: Silent, began: float) -> Re
         else:
             assert course.batch_id is not None
             lines = await patiently(desk, told, partial(_input_lines, ledger, course.batch_id))
-            found = await patiently(desk, told, partial(ledger.batch_status, course.batch_id))
+            found = await patiently(desk, told, partial(ledger.reading.batch_status, course.batch_id))
             if order.with_workers and found.final < found.jobs:
                 watch.staff()
         batch_id = course.batch_id
-        watch.lanes = LaneWatch(ledger.lane_notices, told.note)
+        watch.lanes = LaneWatch(ledger.fleet.lane_notices, told.note)
         status: BatchStatus | None = None
         elsewhere = [line.job_id for line in lines if isinstance(line, Repeated)]
         if batch_id is None:
@@ -160,7 +160,7 @@ async def _run(desk: Session, course: _Course, told: Silent, began: float) -> Re
             status = await wait_until_final(ledger, batch_id, elsewhere, watch, told)
         lanes = []
         if status is not None and HeldReason.LANE_PAUSED in status.held:
-            lanes = await patiently(desk, told, ledger.lane_notices)
+            lanes = await patiently(desk, told, ledger.fleet.lane_notices)
         tally = await _write(
             desk, told, order.output, partial(write_results, ledger=ledger, batch_id=batch_id, lines=lines)
         )
@@ -190,4 +190,4 @@ async def _submit(desk: Session, ledger: Ledger, course: _Course, told: Silent) 
 
 
 async def _input_lines(ledger: Ledger, batch_id: UUID) -> list[InputLine]:
-    return [line async for line in ledger.input_lines(batch_id)]
+    return [line async for line in ledger.reading.input_lines(batch_id)]

@@ -124,7 +124,7 @@ class Submission:
 
         strict = self.intake.strict
         try:
-            receipt = await ledger.submit(
+            receipt = await ledger.submission.submit(
                 self.batch, map(counted, chain([self._first], self._chunks)), strict=strict, refused=self.intake.bad
             )
         except JobsRefused as error:

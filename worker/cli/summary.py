@@ -14,7 +14,7 @@ from worker.limits.remedies import event, mending
 if TYPE_CHECKING:
     # Commands that only show batches need nothing of a run.
     from worker.cli.running import Order, Report
-    from worker.ledger.presence import LaneNotice
+    from worker.ledger.fleet import LaneNotice
 
 _RELEASES = {
     HeldReason.BUDGET: (

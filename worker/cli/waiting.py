@@ -12,7 +12,7 @@ from schemas.states import FINAL_STATES
 from tasks.errors import LedgerUnavailable
 from tasks.ports import Ledger
 from worker.cli.session import Session
-from worker.ledger.presence import LaneNotice
+from worker.ledger.fleet import LaneNotice
 from worker.limits.remedies import event, mending
 from worker.local import LocalServerError
 from worker.supervise.workers import WorkerFailed, WorkerSpec
@@ -122,7 +122,7 @@ async def wait_until_final(
     while True:
         watch.look()
         began = time.monotonic()
-        status = await patiently(watch.session, progress, lambda: ledger.batch_status(batch_id))
+        status = await patiently(watch.session, progress, lambda: ledger.reading.batch_status(batch_id))
         progress.status(status)
         if watch.lanes is not None:
             await patiently(watch.session, progress, watch.lanes.look)
@@ -156,7 +156,7 @@ async def _not_final(watch: Watch, ledger: Ledger, ids: list[UUID], progress: Pr
     moving: list[UUID] = []
     for at in range(0, len(ids), ELSEWHERE_AT_ONCE):
         chunk = ids[at : at + ELSEWHERE_AT_ONCE]
-        views = await patiently(watch.session, progress, lambda chunk=chunk: ledger.views(chunk))  # type: ignore[misc]
+        views = await patiently(watch.session, progress, lambda chunk=chunk: ledger.reading.views(chunk))  # type: ignore[misc]
         moving += [view.job_id for view in views if view.state not in FINAL_STATES and view.held_reason is None]
         if moving:
             return moving + ids[at + ELSEWHERE_AT_ONCE :]

@@ -13,9 +13,9 @@ from schemas.states import HeldReason
 from worker.doctor.consumers import count
 from worker.doctor.environment import REDIS_ANSWER_S
 from worker.doctor.finding import Finding, note, problem, warning
-from worker.ledger.health import BILLED_WITHIN, OPENED_WITHIN, LedgerHealth
+from worker.ledger.fleet import LaneNotice
+from worker.ledger.inspection import BILLED_WITHIN, OPENED_WITHIN, LedgerHealth
 from worker.ledger.invariants import Violation
-from worker.ledger.presence import LaneNotice
 from worker.limits.bucket import grown
 from worker.limits.rates import PERIOD_S
 from worker.limits.remedies import event, mending

@@ -11,7 +11,7 @@ from redis.exceptions import NoPermissionError, RedisError
 
 from schemas.states import Step
 from worker.doctor.finding import Finding, Severity, problem, warning
-from worker.ledger.health import MANY, LedgerHealth
+from worker.ledger.inspection import MANY, LedgerHealth
 from worker.process.celery_app import QUEUES, make_app
 from worker.settings import Settings
 

@@ -7,7 +7,7 @@ from tasks.errors import ConfigurationError
 from worker import local
 from worker.doctor import backlog, consumers, environment
 from worker.doctor.finding import Finding, Report
-from worker.ledger.health import LedgerHealth, Refused, look
+from worker.ledger.inspection import LedgerHealth, Refused, look
 from worker.ledger.invariants import INVARIANTS
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import Standing
@@ -38,7 +38,7 @@ async def examine(*, invariants: bool = False) -> Report:
     health = await _postgres(settings, where, report)
     if health is not None and invariants:
         async with PostgresLedger(where.database_url, connections=1) as ledger:
-            report.add(f"{len(INVARIANTS)} invariants", *backlog.check_invariants(await ledger.violations()))
+            report.add(f"{len(INVARIANTS)} invariants", *backlog.check_invariants(await ledger.inspection.violations()))
     await _redis(settings, where, health, report)
     if health is not None:
         report.add(
@@ -77,7 +77,7 @@ async def _postgres(settings: Settings, where: Endpoints, report: Report) -> Led
     if connection.standing is not Standing.CURRENT:
         return None
     async with PostgresLedger(where.database_url, connections=1) as ledger:
-        return await ledger.health(stuck_after=STUCK_LEASES * settings.lease_for)
+        return await ledger.inspection.health(stuck_after=STUCK_LEASES * settings.lease_for)
 
 
 async def _redis(settings: Settings, where: Endpoints, health: LedgerHealth | None, report: Report) -> None:

@@ -10,11 +10,11 @@ import orjson
 
 from schemas.states import JobState
 from tasks.errors import LedgerError, LedgerUnavailable
-from tasks.ports import ClosedAttempt, NewAttempt, Opened
+from tasks.ports import Attempts, ClosedAttempt, NewAttempt, Opened
+from worker.ledger.answer_cache import SHAREABLE, UNDER_WAY, attempt_columns, first_of_each, locks_of
 from worker.ledger.budgets import HAS_ROOM_NOW, fund
 from worker.ledger.database import Database
 from worker.ledger.locking import lock_batches
-from worker.ledger.sharing import SHAREABLE, UNDER_WAY, attempt_columns, first_of_each, locks_of
 
 log = logging.getLogger(__name__)
 
@@ -205,13 +205,13 @@ UNION ALL SELECT id, true FROM paid WHERE has_room
 )
 
 
-class Attempts:
-    """The attempt verbs of the PostgreSQL ledger."""
+class PostgresAttempts(Attempts):
+    """Attempts as one statement for opening and one for closing."""
 
-    _db: Database
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
     async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
-        """See ``tasks.ports.Ledger.open_attempts``."""
         first = first_of_each(attempts)
         opened = dict(zip(first, await self._open([attempts[at] for at in first]), strict=True))
         return [opened.get(at, Opened.DUPLICATE) for at in range(len(attempts))]
@@ -231,7 +231,6 @@ class Attempts:
         return [Opened(row.status) for row in rows]
 
     async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
-        """See ``tasks.ports.Ledger.close_attempts``."""
         advanced: set[UUID] = set()
         with_room: set[UUID] = set()
         for wave in _one_per_job(closed):

@@ -130,17 +130,12 @@ async def _hold(db: Database, batch_id: UUID, rows: int) -> int:
     return held
 
 
-class Budgets:
-    """The duty of the PostgreSQL ledger that settles budgets."""
-
-    _db: Database
-
-    async def settle_budgets(self, rows: int) -> int:
-        """See ``tasks.ports.Ledger.settle_budgets``."""
-        changed = 0
-        for batch in await self._db.rows(_UNSETTLED):
-            funded = await fund(self._db, [batch.id]) if batch.has_room else 0
-            changed += funded
-            if batch.holds and not funded:
-                changed += await _hold(self._db, batch.id, rows)
-        return changed
+async def settle_budgets(db: Database, rows: int) -> int:
+    """Implements ``tasks.ports.Duties.settle_budgets``."""
+    changed = 0
+    for batch in await db.rows(_UNSETTLED):
+        funded = await fund(db, [batch.id]) if batch.has_room else 0
+        changed += funded
+        if batch.holds and not funded:
+            changed += await _hold(db, batch.id, rows)
+    return changed

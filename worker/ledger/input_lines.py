@@ -48,16 +48,11 @@ def _bounded(text: str | None, limit: int) -> str | None:
     return storable if len(storable) <= limit else f"{storable[: limit - 1]}…"
 
 
-class InputLines:
-    """The verb of the PostgreSQL ledger that reads such lines."""
-
-    _db: Database
-
-    async def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
-        """See ``tasks.ports.Ledger.input_lines``; reads page by page, as ``batch_views`` does."""
-        async for rows in walk(self._db, _PAGE, {"batch_id": batch_id}, {"position": -1}):
-            for row in rows:
-                if row.job_id is not None:
-                    yield Repeated(row.position, row.job_id)
-                else:
-                    yield Refused(row.position, row.message, row.field, row.custom_id, row.place)
+async def read_input_lines(db: Database, batch_id: UUID) -> AsyncIterator[InputLine]:
+    """Implements ``tasks.ports.Reading.input_lines``."""
+    async for rows in walk(db, _PAGE, {"batch_id": batch_id}, {"position": -1}):
+        for row in rows:
+            if row.job_id is not None:
+                yield Repeated(row.position, row.job_id)
+            else:
+                yield Refused(row.position, row.message, row.field, row.custom_id, row.place)

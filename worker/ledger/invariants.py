@@ -1,4 +1,4 @@
-"""What must hold in every ledger at every moment, each as a statement that finds the rows which break it.
+"""Invariants of every ledger at every moment, each as a statement that finds the rows which break it.
 
 Every verb is one transaction, so one snapshot shows no half-done work: whatever is found here is a defect or was made by
 hand. The statements read whole tables; they are for ``nightdesk doctor --invariants``, not for a probe.
@@ -11,7 +11,6 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from schemas.states import FINAL_STATES, TRANSITIONS, Step
-from worker.ledger.database import Database
 
 SAMPLES = 5
 """Ids shown of what breaks an invariant."""
@@ -287,20 +286,6 @@ _MONEY = (
 )
 
 INVARIANTS: tuple[Invariant, ...] = (*_JOBS, *_RECORDS, *_CALLS, *_MONEY)
-
-
-class Invariants:
-    """The verb of the PostgreSQL ledger that proves it."""
-
-    _db: Database
-
-    async def violations(self) -> list[Violation]:
-        """Check all of them in one snapshot, without locks; raises ``LedgerUnavailable``."""
-        async with self._db.connection() as connection, connection.transaction():
-            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            # Connections are set up for rows found by index; these statements read everything.
-            await connection.execute("SET LOCAL enable_seqscan = on")
-            return await find_violations(connection)
 
 
 async def find_violations(connection: AsyncConnection[Any]) -> list[Violation]:

@@ -44,7 +44,7 @@ SurelyHeld = Callable[[LeaseKey, float], bool]
 
 
 class Keeping(Protocol):
-    """Where answers are kept while the ledger is away (see ``worker.process.spool.Spool``)."""
+    """Keeps answers while the ledger is away (see ``worker.process.spool.Spool``)."""
 
     async def keep(self, rows: Sequence[ClosedAttempt]) -> None:
         """Bring answers to disk; raises ``OSError`` when it can't be written, ``ValueError`` when one has no JSON form."""
@@ -71,16 +71,16 @@ class LedgerJournal:
         self._ledger = ledger
         self._spool = spool
         self._surely_held = surely_held
-        self._opens = Batcher[NewAttempt, Opened]("opened attempts", ledger.open_attempts)
-        self._shares = Batcher[CacheLookup, CacheResult]("shared answers", ledger.share)
+        self._opens = Batcher[NewAttempt, Opened]("opened attempts", ledger.attempts.open_attempts)
+        self._shares = Batcher[CacheLookup, CacheResult]("shared answers", ledger.cache.share)
         self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close)
         self._finals = Batcher[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT)
         # A check goes on without these. Somebody waits for them: what comes in the same turn of the loop goes together, and nothing waits for more.
         self._asks = Batcher[VerdictQuery, Mapping[bytes, CachedVerdict]](
-            "questions of what was heard", ledger.find_verdicts, on_error=OnError.WAIT, wait=timedelta(0)
+            "questions of what was heard", ledger.cache.find_verdicts, on_error=OnError.WAIT, wait=timedelta(0)
         )
         self._notes = Batcher[NewVerdicts, None](
-            "heard verdicts", ledger.store_verdicts, on_error=OnError.WAIT, wait=timedelta(0)
+            "heard verdicts", ledger.cache.store_verdicts, on_error=OnError.WAIT, wait=timedelta(0)
         )
         self._unwritten: dict[UUID, tuple[float, ClosedAttempt]] = {}
         """Since when, oldest first."""
@@ -115,7 +115,7 @@ class LedgerJournal:
         return await self._finals.put(final)
 
     async def find_verdicts(self, query: VerdictQuery) -> Mapping[bytes, CachedVerdict]:
-        """What judges said of these keys."""
+        """Verdicts of judges on these keys."""
         return await self._asks.put(query)
 
     async def store_verdicts(self, heard: NewVerdicts) -> None:
@@ -124,7 +124,7 @@ class LedgerJournal:
 
     async def _close(self, rows: Sequence[ClosedAttempt]) -> list[bool]:
         try:
-            advanced = await self._ledger.close_attempts(rows)
+            advanced = await self._ledger.attempts.close_attempts(rows)
         except Unstorable:
             if len(rows) == 1:
                 # Its caller closes it without the answer.
@@ -140,7 +140,7 @@ class LedgerJournal:
         return [row.job_id in advanced for row in rows]
 
     async def _finish(self, rows: Sequence[FinalJob]) -> list[bool]:
-        finished = await self._ledger.finish(rows)
+        finished = await self._ledger.queue.finish(rows)
         return [row.job_id in finished for row in rows]
 
     # ---- while the ledger is away ----

@@ -1,54 +1,27 @@
-"""The ledger over PostgreSQL, put together from its verbs."""
+"""The ledger over PostgreSQL: the stores of the port and three that only the worker needs, over one ``Database``."""
 
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from worker.ledger.attempts import Attempts
-from worker.ledger.budgets import Budgets
+from tasks.ports import Ledger
+from worker.ledger.actions import PostgresActions
+from worker.ledger.answer_cache import PostgresAnswerCache
+from worker.ledger.attempts import PostgresAttempts
 from worker.ledger.database import STATEMENT_S, Database
-from worker.ledger.dispatching import Dispatching
-from worker.ledger.erasing import Erasing
+from worker.ledger.duties import PostgresDuties
+from worker.ledger.erasure import Erasure
 from worker.ledger.fairness import shares_document
-from worker.ledger.finals import Finals
-from worker.ledger.health import Health
-from worker.ledger.input_lines import InputLines
-from worker.ledger.invariants import Invariants
-from worker.ledger.leading import Leading
-from worker.ledger.leasing import Leasing
-from worker.ledger.locating import Locating
-from worker.ledger.outbox import Outbox
-from worker.ledger.person import PersonVerbs
-from worker.ledger.presence import Presence
-from worker.ledger.reading import Reading
-from worker.ledger.rescuing import Rescuing
+from worker.ledger.fleet import Fleet
+from worker.ledger.inspection import Inspection
+from worker.ledger.publishing import PostgresOutbox
+from worker.ledger.queue import PostgresQueue
 from worker.ledger.schema_version import require_current
-from worker.ledger.sharing import SharingVerbs
-from worker.ledger.submission import Submission
-from worker.ledger.verdict_store import VerdictStore
+from worker.ledger.submission import PostgresSubmission
+from worker.ledger.views import PostgresReading
 
 
-class PostgresLedger(
-    Submission,
-    Leasing,
-    Rescuing,
-    Attempts,
-    Budgets,
-    SharingVerbs,
-    Finals,
-    Outbox,
-    VerdictStore,
-    Dispatching,
-    Leading,
-    PersonVerbs,
-    Erasing,
-    Presence,
-    Reading,
-    InputLines,
-    Locating,
-    Health,
-    Invariants,
-):
+class PostgresLedger(Ledger):
     """``tasks.ports.Ledger`` over PostgreSQL 15 and newer.
 
     Use as an async context manager, or call ``open`` and ``close``. Belongs to the event loop it was opened on.
@@ -64,28 +37,42 @@ class PostgresLedger(
         patience_s: float | None = None,
     ) -> None:
         """See ``Database`` for the times; ``tenant_shares`` are the tenants' weights in leases."""
-        self._db = Database(database_url, size=connections, statement_s=statement_s, patience_s=patience_s)
-        self._shares = shares_document(tenant_shares or {})
+        database = Database(database_url, size=connections, statement_s=statement_s, patience_s=patience_s)
+        shares = shares_document(tenant_shares or {})
+        super().__init__(
+            submission=PostgresSubmission(database),
+            queue=PostgresQueue(database, shares),
+            attempts=PostgresAttempts(database),
+            cache=PostgresAnswerCache(database),
+            duties=PostgresDuties(database, shares),
+            outbox=PostgresOutbox(database),
+            actions=PostgresActions(database),
+            reading=PostgresReading(database),
+        )
+        self.erasure = Erasure(database)
+        self.fleet = Fleet(database)
+        self.inspection = Inspection(database)
+        self._database = database
 
     async def open(self) -> None:
         """Connect and refuse a database of another schema; raises ``LedgerUnavailable``, ``SchemaMismatch``."""
-        await self._db.open()
+        await self._database.open()
         try:
             require_current(await self._revision())
         except BaseException:
-            await self._db.close()
+            await self._database.close()
             raise
 
     async def _revision(self) -> str | None:
-        exists = await self._db.rows("SELECT to_regclass('alembic_version') IS NOT NULL AS it_does")
+        exists = await self._database.rows("SELECT to_regclass('alembic_version') IS NOT NULL AS it_does")
         if not exists[0].it_does:
             return None
-        rows = await self._db.rows("SELECT version_num FROM alembic_version")
+        rows = await self._database.rows("SELECT version_num FROM alembic_version")
         return str(rows[0].version_num) if rows else None
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._db.close()
+        await self._database.close()
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState
-from tasks.ports import LAST_RESCUES, MAX_RESCUES
+from tasks.ports import LAST_RESCUES
 from tasks.scheduling.rescue import ABANDONED_AFTER
 from worker.ledger.closing import closing_statement
 from worker.ledger.database import Database
@@ -155,33 +155,29 @@ _GIVEN_UP = {
 """How a job ends whose worker was lost too often."""
 
 
-class Rescuing:
-    """The rescue verb of the PostgreSQL ledger."""
+async def rescue_lost(db: Database, limit: int, unknown_reason: HeldReason | None, max_rescues: int) -> list[UUID]:
+    """Implements ``tasks.ports.Duties.rescue``."""
+    bounds = {
+        "reason": unknown_reason.value if unknown_reason else None,
+        "max_rescues": max_rescues,
+        "last_rescues": LAST_RESCUES,
+        "lock": RESCUE_LOCK,
+    }
+    duty = {"limit": limit, "duty": _RESCUING, "grace": ABANDONED_AFTER}
+    lost = [row.id for row in await db.rows(_LOST, duty)]
+    taken = await _isolated(db, _RESCUE, lost, bounds)
+    await _isolated(db, _GIVE_UP, [row.id for row in taken if row.over], {**bounds, **_GIVEN_UP})
+    abandoned = [row.id for row in await db.rows(_ABANDONED, duty)]
+    await _isolated(db, _CLOSE_ABANDONED, abandoned, {"lock": RESCUE_LOCK, "grace": ABANDONED_AFTER})
+    return [row.id for row in taken]
 
-    _db: Database
 
-    async def rescue(self, limit: int, unknown_reason: HeldReason | None, max_rescues: int = MAX_RESCUES) -> list[UUID]:
-        """See ``tasks.ports.Ledger.rescue``."""
-        bounds = {
-            "reason": unknown_reason.value if unknown_reason else None,
-            "max_rescues": max_rescues,
-            "last_rescues": LAST_RESCUES,
-            "lock": RESCUE_LOCK,
-        }
-        duty = {"limit": limit, "duty": _RESCUING, "grace": ABANDONED_AFTER}
-        lost = [row.id for row in await self._db.rows(_LOST, duty)]
-        taken = await self._isolated(_RESCUE, lost, bounds)
-        await self._isolated(_GIVE_UP, [row.id for row in taken if row.over], {**bounds, **_GIVEN_UP})
-        abandoned = [row.id for row in await self._db.rows(_ABANDONED, duty)]
-        await self._isolated(_CLOSE_ABANDONED, abandoned, {"lock": RESCUE_LOCK, "grace": ABANDONED_AFTER})
-        return [row.id for row in taken]
+async def _isolated(db: Database, statement: str, job_ids: Sequence[UUID], parameters: dict[str, Any]) -> list[Any]:
+    """Run a statement for jobs in pages; one that can't be changed keeps back no other."""
 
-    async def _isolated(self, statement: str, job_ids: Sequence[UUID], parameters: dict[str, Any]) -> list[Any]:
-        """Run a statement for jobs in pages; one that can't be changed keeps back no other."""
+    async def change(ids: Sequence[UUID]) -> list[Any]:
+        given = {**parameters, "ids": list(ids)}
+        return await db.rows(statement, given, first=(_LOCK_LOST, given) if statement is _RESCUE else None)
 
-        async def change(ids: Sequence[UUID]) -> list[Any]:
-            given = {**parameters, "ids": list(ids)}
-            return await self._db.rows(statement, given, first=(_LOCK_LOST, given) if statement is _RESCUE else None)
-
-        refuse = quarantine_for(self._db, _RESCUING)
-        return [row for page in paged(job_ids) for row in await isolate(page, change, refuse)]
+    refuse = quarantine_for(db, _RESCUING)
+    return [row for page in paged(job_ids) for row in await isolate(page, change, refuse)]

@@ -9,7 +9,7 @@ REVISIONS = ("0001",)
 
 
 class Standing(StrEnum):
-    """How a database's schema stands to the one this code expects."""
+    """Relation of a database's schema to the one this code expects."""
 
     CURRENT = "current"
     EMPTY = "empty"
@@ -23,7 +23,7 @@ def head_revision() -> str:
 
 
 def standing(revision: str | None) -> Standing:
-    """How a database at ``revision`` (None: without a schema) stands to this code."""
+    """Compare the revision of a database (None: without a schema) with the one this code expects."""
     if revision is None:
         return Standing.EMPTY
     if revision == head_revision():

@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 
 from schemas.states import JobState
 from tasks.errors import IdempotencyConflict, JobsRefused, QueueFull
-from tasks.ports import NewBatch, NewJob, Receipt, Refused, Repeated
+from tasks.ports import NewBatch, NewJob, Receipt, Refused, Repeated, Submission
 from tasks.submission.identity import Holder, Present, Sorted, sort
 from worker.ledger.database import CONFLICT_TRIES, Database
 from worker.ledger.input_lines import write_input_lines
@@ -84,10 +84,11 @@ _JSONB_VERSION = b"\x01"
 """What precedes the JSON text in PostgreSQL's binary form of jsonb; so the bytes go through as they are."""
 
 
-class Submission:
-    """The submitting verb of the PostgreSQL ledger."""
+class PostgresSubmission(Submission):
+    """Batches written by COPY, in one transaction each."""
 
-    _db: Database
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
     async def submit(
         self,
@@ -97,7 +98,7 @@ class Submission:
         strict: bool = False,
         refused: Iterable[Refused] = (),
     ) -> Receipt:
-        """See ``tasks.ports.Ledger.submit``. ``chunks`` is read once, chunk by chunk, inside the transaction."""
+        # The chunks are read once, one by one, inside the transaction.
         async with self._db.connection() as connection, connection.transaction() as transaction:
             receipt = await _write(connection, batch, chunks, strict=strict)
             if receipt.created:
@@ -170,7 +171,7 @@ async def _write_chunk(
 async def _present(
     connection: AsyncConnection[Any], tenant: str, batch_id: UUID, jobs: Sequence[NewJob], *, everything: bool
 ) -> Present:
-    """What the ledger holds of the ids of jobs: those that their producers chose, or all (``everything``)."""
+    """Ids of jobs that the ledger has already: those that their producers chose, or all (``everything``)."""
     given: dict[str, Any] = {
         "keys": [job.idempotency_key for job in jobs if job.idempotency_key is not None],
         "custom_ids": [job.custom_id for job in jobs if job.custom_id is not None],
@@ -196,7 +197,7 @@ async def _present(
 
 @dataclass(slots=True)
 class _Room:
-    """How many jobs more the tenant may have; ``present`` is counted up to one over the cap."""
+    """Room under the cap on a tenant's queued jobs; ``present`` is counted up to one over the cap."""
 
     tenant: str
     cap: int | None

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from schemas.states import Step
 from tasks.errors import NightdeskError
-from worker.ledger.presence import Present
+from worker.ledger.fleet import Present
 from worker.limits.health import Unreachable
 from worker.limits.lanes import Lanes
 from worker.process.cancellation import cancelled

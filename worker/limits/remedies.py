@@ -6,7 +6,7 @@ from schemas.failure import FailureKind
 
 if TYPE_CHECKING:
     # Words alone need no driver of a database.
-    from worker.ledger.presence import LaneNotice
+    from worker.ledger.fleet import LaneNotice
 
 _MENDING = {
     FailureKind.QUOTA: "raise the quota or spend limit at the provider",

@@ -151,7 +151,7 @@ class LeaseRenewer:
         with self._lock:
             keys = list(self._held)
         asked_at = monotonic()
-        lost = await ledger.renew(keys, self._lease_for)
+        lost = await ledger.queue.renew(keys, self._lease_for)
         for key in keys:
             if key.job_id in lost:
                 self._tell(key)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from tasks.errors import NightdeskError
-from worker.ledger.erasing import Kept
+from worker.ledger.erasure import Kept
 from worker.ledger.postgres import PostgresLedger
 
 log = logging.getLogger(__name__)
@@ -67,19 +67,19 @@ class Pruning:
 
     async def _remove(self, age: timedelta, *, rows: bool) -> int:
         jobs = 0
-        async for batch_id in self.ledger.kept_batches(None, age, rows=rows):
-            async for page in self.ledger.kept_jobs(batch_id, age):
+        async for batch_id in self.ledger.erasure.kept_batches(None, age, rows=rows):
+            async for page in self.ledger.erasure.kept_jobs(batch_id, age):
                 due = [job for job in page if job.due and (rows or not job.erased)]
                 if due:
                     # First: were Redis away after the erasing, no later round would come by these jobs.
                     await self.forget({job.job_id: job.run for job in due})
                     jobs += await (self._delete(due) if rows else self._erase(due))
                     await asyncio.sleep(self.page_pause.total_seconds())
-            await self.ledger.seal(batch_id)
+            await self.ledger.erasure.seal(batch_id)
         return jobs
 
     async def _erase(self, jobs: list[Kept]) -> int:
-        return len(await self.ledger.erase([job.job_id for job in jobs], ACTOR))
+        return len(await self.ledger.erasure.erase([job.job_id for job in jobs], ACTOR))
 
     async def _delete(self, jobs: list[Kept]) -> int:
-        return len((await self.ledger.delete([job.job_id for job in jobs])).runs)
+        return len((await self.ledger.erasure.delete([job.job_id for job in jobs])).runs)

@@ -242,14 +242,14 @@ class WorkerRuntime:
         settings, stack = self._settings, self._stack
         buckets = RedisBuckets(self._redis_url, settings.key_prefix)
         stack.push_async_callback(buckets.close)
-        lanes = Lanes(self._ledger)
+        lanes = Lanes(self._ledger.fleet)
         stack.push_async_callback(lanes.close)
         limiter: RateLimiter = RateLimiter(
             settings, buckets, lanes, workers=lambda: self._present.workers, slots=settings.slots, on_room=self._nudge
         )
         lane_retry = timedelta(seconds=settings.lane_retry_s)
         self._present = present = WorkersPresent(
-            self._ledger, worker_name(), self._steps, lanes, lane_retry, unreachable=limiter.unreachable
+            self._ledger.fleet, worker_name(), self._steps, lanes, lane_retry, unreachable=limiter.unreachable
         )
         stack.push_async_callback(limiter.close)
         await present.start(limiter.try_lane)
@@ -354,7 +354,7 @@ class WorkerRuntime:
 
     async def _reachable(self) -> None:
         # A write: a ledger that only reads, as in a failover, takes no submission.
-        await self._ledger.beat(worker_name(), self._steps)
+        await self._ledger.fleet.beat(worker_name(), self._steps)
 
     async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
         tenant = self._settings.tenant

@@ -169,7 +169,7 @@ def _rows(path: Path) -> tuple[list[ClosedAttempt], int]:
 async def _close(ledger: Ledger, rows: Sequence[ClosedAttempt]) -> int:
     """Write answers; returns how many could not be written for a defect of ours."""
     try:
-        await ledger.close_attempts(rows)
+        await ledger.attempts.close_attempts(rows)
     except Unstorable as error:
         if len(rows) == 1:
             log.exception("the answer of attempt %s can't be stored", rows[0].id)

@@ -183,7 +183,7 @@ class Judge:
         return None
 
     async def _move(self, job: Leased, advance: Advance) -> None:
-        await self.ledger.defer(LeaseKey(job.job_id, job.token), advance)
+        await self.ledger.queue.defer(LeaseKey(job.job_id, job.token), advance)
 
     async def _store(self, paid: OpenCall, answer: Answered, timing_ms: dict[str, float]) -> PaidReply:
         """Stores the reply, the job staying in its check."""

@@ -66,7 +66,7 @@ def test_a_cancellation_while_the_answer_is_written_waits_for_what_becomes_of_it
         desk = Desk(Registry(ScriptedProvider(answers())))
         job = await desk.lease(make_request())
         writing, go_on = asyncio.Event(), asyncio.Event()
-        close = desk.ledger.close_attempts
+        close = desk.ledger.attempts.close_attempts
 
         async def refuses_the_answer(closed: Sequence[ClosedAttempt]) -> set[Any]:
             if closed[0].answer is None:
@@ -75,7 +75,7 @@ def test_a_cancellation_while_the_answer_is_written_waits_for_what_becomes_of_it
             await go_on.wait()
             raise Unstorable("too large")
 
-        desk.ledger.close_attempts = refuses_the_answer  # type: ignore[method-assign]
+        desk.ledger.attempts.close_attempts = refuses_the_answer  # type: ignore[method-assign]
         work = asyncio.create_task(desk.generate(job))
         await writing.wait()
         work.cancel()
@@ -96,14 +96,14 @@ def test_a_second_cancellation_while_the_attempt_is_opened_leaves_nothing_open()
         desk = Desk(Registry(provider))
         job = await desk.lease(make_request())
         opening, go_on = asyncio.Event(), asyncio.Event()
-        opens = desk.ledger.open_attempts
+        opens = desk.ledger.attempts.open_attempts
 
         async def slowly(attempts: Sequence[NewAttempt]) -> list[Opened]:
             opening.set()
             await go_on.wait()
             return await opens(attempts)
 
-        desk.ledger.open_attempts = slowly  # type: ignore[method-assign]
+        desk.ledger.attempts.open_attempts = slowly  # type: ignore[method-assign]
         work = asyncio.create_task(desk.generate(job))
         await opening.wait()
         for _ in range(2):

@@ -24,8 +24,8 @@ from tasks.policy.outcome import MAX_ROUNDS
 from tasks.ports import FinalJob, Leased
 from tasks.prompting.messages import render
 from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
+from tests.fakes.ledger import MemoryLedger
 from worker.ledger.journal import LedgerJournal
-from worker.ledger.memory import MemoryLedger
 
 LEASE = timedelta(seconds=60)
 SOURCE = "The night desk opens at nine in the evening. The morning edition is printed in Port Lune at four."
@@ -38,17 +38,17 @@ def leased_for_check(request: JobRequest, text: str, ledger: MemoryLedger | None
     ledger = ledger or MemoryLedger()
 
     async def scenario() -> Leased:
-        await ledger.submit(make_batch(), [make_jobs(request)])
+        await ledger.submission.submit(make_batch(), [make_jobs(request)])
         if not request.check_only:
-            (job,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)
+            (job,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
             attempt = make_attempt(job)
-            await ledger.open_attempts([attempt])
+            await ledger.attempts.open_attempts([attempt])
             answer = make_answer(text, **completion)
             answer = type(answer)(answer.raw, answer.completion, render(request, answer.completion.protocol))
-            await ledger.close_attempts(
+            await ledger.attempts.close_attempts(
                 [closed_ok(job, attempt, answer=answer, timing_ms={"llm": 0.01}, then=to_check(job))]
             )
-        (job,) = await ledger.lease(request.config.check_step, "w", LEASE, 1)
+        (job,) = await ledger.queue.lease(request.config.check_step, "w", LEASE, 1)
         return job
 
     return asyncio.run(scenario())
@@ -260,7 +260,7 @@ def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPa
             check = Check(ledger, journal, cpu, lambda job, _: told.append(job))
             await asyncio.gather(*(check.run(job) for job in jobs))
         await journal.close()
-        return [view.state for view in await ledger.views([job.job_id for job in jobs])]
+        return [view.state for view in await ledger.reading.views([job.job_id for job in jobs])]
 
     states = asyncio.run(scenario())
 
@@ -277,8 +277,8 @@ def test_another_round_goes_back_to_generate() -> None:
         with ThreadPoolExecutor(1) as cpu:
             await Check(ledger, journal, cpu, lambda *_: None).run(job)
         await journal.close()
-        await ledger.promote(10)
-        (again,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)
+        await ledger.duties.promote(10)
+        (again,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
         return again
 
     again = asyncio.run(scenario())

@@ -21,7 +21,7 @@ from tasks.scheduling.dispatch import ENOUGH, IDLE_TICKS, MESSAGE_IDS, Dispatch,
 from tasks.scheduling.outbox import publish
 from tasks.scheduling.rescue import Rescue
 from tests.builders import make_batch, make_config, make_final, make_jobs, make_request
-from worker.ledger.memory import MemoryLedger
+from tests.fakes.ledger import MemoryLedger
 
 LEASE = timedelta(seconds=60)
 READ = make_config(checkers=("structure", "lexical", "local"))
@@ -106,12 +106,12 @@ class Hall:
 
     async def submit(self, count: int, **request: Any) -> tuple[UUID, ...]:
         jobs = make_jobs(*(make_request(f"{n}?", **request) for n in range(count)))
-        return (await self.ledger.submit(make_batch(), [jobs])).job_ids
+        return (await self.ledger.submission.submit(make_batch(), [jobs])).job_ids
 
     async def finish(self, count: int) -> list[UUID]:
         await self.submit(count)
-        jobs = await self.ledger.lease(Step.GENERATE, "w", LEASE, count)
-        await self.ledger.finish([make_final(job) for job in jobs])
+        jobs = await self.ledger.queue.lease(Step.GENERATE, "w", LEASE, count)
+        await self.ledger.queue.finish([make_final(job) for job in jobs])
         return [job.job_id for job in jobs]
 
 
@@ -175,7 +175,7 @@ def test_while_redis_is_away_the_ledgers_duties_go_on_and_nothing_is_lost(caplog
         hall.ledger.advance(timedelta(seconds=10))
         await hall.tick()
         await hall.tick()
-        (view,) = await hall.ledger.views(late)
+        (view,) = await hall.ledger.reading.views(late)
         assert view.state is JobState.EXPIRED
         assert sum("Redis can't be reached" in record.message for record in caplog.records) == 1
 
@@ -196,12 +196,12 @@ def test_generation_is_throttled_while_the_check_is_behind() -> None:
         assert hall.generate.throttled
         assert {step for step, _, _ in hall.bell.hints} == {Step.CHECK}
 
-        await hall.ledger.lease(Step.CHECK, "w", LEASE, 4)
+        await hall.ledger.queue.lease(Step.CHECK, "w", LEASE, 4)
         await hall.submit(4, response="An answer.", config=READ)
         await hall.tick()
         assert hall.generate.throttled, "the checks of the local model count, too"
 
-        await hall.ledger.lease(Step.LOCAL, "w", LEASE, 4)
+        await hall.ledger.queue.lease(Step.LOCAL, "w", LEASE, 4)
         await hall.tick()
         assert not hall.generate.throttled
         assert {step for step, _, _ in hall.bell.hints} == set(Step)
@@ -265,9 +265,9 @@ def test_where_there_is_no_local_model_nothing_waits_for_one() -> None:
         jobs = make_jobs(
             make_request("a?", response="An answer.", config=READ), make_request("b?", response="Another.")
         )
-        await ledger.submit(make_batch(), [jobs])
+        await ledger.submission.submit(make_batch(), [jobs])
         assert await duty.run() == [jobs[0].id]
-        assert len(await ledger.lease(Step.CHECK, "w", LEASE, 9)) == 2
+        assert len(await ledger.queue.lease(Step.CHECK, "w", LEASE, 9)) == 2
 
     asyncio.run(scenario())
 
@@ -282,7 +282,7 @@ def test_a_duty_that_breaks_does_not_keep_the_others_from_their_turn(caplog: pyt
         async def breaks(limit: int) -> int:
             raise ZeroDivisionError
 
-        hall.ledger.promote = breaks  # type: ignore[method-assign]
+        hall.ledger.duties.promote = breaks  # type: ignore[method-assign]
         await hall.tick()
 
         assert set(hall.bell.published) == set(job_ids)
@@ -299,7 +299,7 @@ def test_a_rescue_waits_until_the_ledger_was_reachable_for_a_lease(monkeypatch: 
         hall = Hall()
         hall.ledger.advance(timedelta(hours=1))
         await hall.submit(1)
-        (job,) = await hall.ledger.lease(Step.GENERATE, "w", LEASE, 1)
+        (job,) = await hall.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
         hall.ledger.advance(LEASE * 2)
         duty = Rescue(hall.ledger, LEASE)
 
@@ -329,7 +329,7 @@ def test_an_outage_of_the_ledger_starts_the_wait_for_rescues_anew() -> None:
         async def away(*_: object, **__: object) -> Outlook:
             raise LedgerUnavailable("away")
 
-        hall.ledger.attend = away  # type: ignore[method-assign]
+        hall.ledger.duties.attend = away  # type: ignore[method-assign]
         hall.dispatch.rescue._reachable_since = 1.0
         await hall.tick()
 
@@ -413,7 +413,7 @@ def test_what_waits_for_a_second_look_is_claimed_without_a_hint() -> None:
         assert hall.claims == [], "a hint goes first"
         await hall.tick()
         assert hall.claims == [Step.GENERATE]
-        await hall.ledger.lease(Step.GENERATE, "w", LEASE, 1)
+        await hall.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
         await hall.tick()
         assert hall.claims == [Step.GENERATE]
 
@@ -499,12 +499,12 @@ def test_a_slow_sweep_does_not_put_the_result_of_an_earlier_run_over_a_later_one
     async def scenario() -> None:
         hall = Hall()
         (job_id,) = await hall.finish(1)
-        slow = await hall.ledger.unpublished(9, timedelta(0))
-        await hall.ledger.retry([job_id], "ada")
-        await hall.ledger.promote(9)
-        (leased,) = await hall.ledger.lease(Step.GENERATE, "w", LEASE, 1)
-        await hall.ledger.finish([make_final(leased)])
-        await publish(hall.ledger, hall.bell, await hall.ledger.unpublished(9, timedelta(0)))
+        slow = await hall.ledger.outbox.unpublished(9, timedelta(0))
+        await hall.ledger.actions.retry([job_id], "ada")
+        await hall.ledger.duties.promote(9)
+        (leased,) = await hall.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+        await hall.ledger.queue.finish([make_final(leased)])
+        await publish(hall.ledger, hall.bell, await hall.ledger.outbox.unpublished(9, timedelta(0)))
 
         await publish(hall.ledger, hall.bell, slow)
 
@@ -517,13 +517,13 @@ def test_a_slow_sweep_takes_back_the_result_of_a_run_that_a_person_ended() -> No
     async def scenario() -> None:
         hall = Hall()
         (job_id,) = await hall.finish(1)
-        slow = await hall.ledger.unpublished(9, timedelta(0))
-        await hall.ledger.retry([job_id], "ada")
+        slow = await hall.ledger.outbox.unpublished(9, timedelta(0))
+        await hall.ledger.actions.retry([job_id], "ada")
 
         await publish(hall.ledger, hall.bell, slow)
 
         assert hall.bell.published == {}
-        assert (await hall.ledger.views([job_id]))[0].published_at is None
+        assert (await hall.ledger.reading.views([job_id]))[0].published_at is None
 
     asyncio.run(scenario())
 

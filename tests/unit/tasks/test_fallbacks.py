@@ -45,19 +45,19 @@ async def to_its_end(desk: Desk, **config: Any) -> tuple[Leased, JobView]:
         if view.state is not JobState.SCHEDULED or view.held_reason is not None:
             return job, view
         desk.ledger.advance(timedelta(hours=2))
-        await desk.ledger.promote(1)
+        await desk.ledger.duties.promote(1)
         view = await desk.generate(await desk.lease_again())
     raise AssertionError("never ended")
 
 
 async def outcomes(desk: Desk, job: Leased) -> list[tuple[str, str]]:
-    detail = await desk.ledger.job_detail(job.job_id)
+    detail = await desk.ledger.reading.job_detail(job.job_id)
     return [(attempt["provider"], attempt["outcome"]) for attempt in detail.attempts]
 
 
 async def credit(desk: Desk) -> Sequence[str]:
     """What the stored answer says of whom it stands in for."""
-    (checked,) = await desk.ledger.lease(Step.CHECK, "w", LEASE, 1)
+    (checked,) = await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
     assert checked.stored is not None
     return checked.stored.completion.snapshot.fallback_from
 
@@ -225,7 +225,7 @@ def test_people_are_told_who_answered_in_whose_place() -> None:
     async def scenario() -> None:
         desk = Desk(Registry(first(FailureKind.REFUSED), second(), fallbacks=("second",)))
         await desk.generate(await desk.lease(make_request()))
-        (checked,) = await desk.ledger.lease(Step.CHECK, "w", LEASE, 1)
+        (checked,) = await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
         assert checked.stored is not None
 
         warnings = postprocess(checked.request, checked.stored.prompt, checked.stored.completion).warnings

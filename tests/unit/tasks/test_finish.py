@@ -12,15 +12,15 @@ from schemas.states import JobState, Outcome, Step
 from tasks.ports import Leased
 from tasks.results import COMPACT_BYTES, compact, result_of, view_of_final
 from tests.builders import make_batch, make_final, make_jobs, make_record, make_request
-from worker.ledger.memory import MemoryLedger
+from tests.fakes.ledger import MemoryLedger
 
 
 def leased(**request: object) -> tuple[MemoryLedger, Leased]:
     ledger = MemoryLedger()
 
     async def scenario() -> Leased:
-        await ledger.submit(make_batch(), [make_jobs(make_request(**request))])
-        (job,) = await ledger.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
+        await ledger.submission.submit(make_batch(), [make_jobs(make_request(**request))])
+        (job,) = await ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
         return job
 
     return ledger, asyncio.run(scenario())
@@ -31,8 +31,8 @@ def result(**changes: object) -> JobResult:
     final = make_final(job, record=make_record(job, **changes))
 
     async def scenario() -> JobResult:
-        await ledger.finish([final])
-        (view,) = await ledger.views([job.job_id])
+        await ledger.queue.finish([final])
+        (view,) = await ledger.reading.views([job.job_id])
         return result_of(view)
 
     return asyncio.run(scenario())
@@ -40,7 +40,7 @@ def result(**changes: object) -> JobResult:
 
 def test_a_job_that_is_not_final_has_a_result_that_says_where_it_is() -> None:
     ledger, job = leased()
-    (view,) = asyncio.run(ledger.views([job.job_id]))
+    (view,) = asyncio.run(ledger.reading.views([job.job_id]))
     told = result_of(view)
 
     assert (told.state, told.outcome, told.response) == (JobState.RUNNING, None, "")
@@ -52,8 +52,8 @@ def test_what_the_worker_publishes_is_what_the_ledger_answers_later() -> None:
     final = make_final(job)
 
     async def scenario() -> JobResult:
-        await ledger.finish([final])
-        (view,) = await ledger.views([job.job_id])
+        await ledger.queue.finish([final])
+        (view,) = await ledger.reading.views([job.job_id])
         return result_of(view)
 
     assert result_of(view_of_final(job, final, datetime.now(UTC))) == asyncio.run(scenario())
@@ -85,7 +85,7 @@ def test_a_result_names_its_message_trace_and_prompt() -> None:
     told = result_of(view_of_final(job, final, datetime.now(UTC)))
     assert (told.message_id, told.trace_id, told.prompt_version) == ("m-7", "t-7", "2.0")
 
-    (view,) = asyncio.run(ledger.views([job.job_id]))
+    (view,) = asyncio.run(ledger.reading.views([job.job_id]))
     assert (result_of(view).message_id, result_of(view).prompt_version) == ("m-7", None)
 
 
@@ -115,13 +115,13 @@ def test_a_job_that_ended_without_a_worker_has_a_text(
 
     async def scenario() -> JobResult:
         request = make_request(config=config, deadline=datetime.now(UTC) + timedelta(hours=1))
-        receipt = await ledger.submit(make_batch(), [make_jobs(request)])
+        receipt = await ledger.submission.submit(make_batch(), [make_jobs(request)])
         if state is JobState.CANCELLED:
-            await ledger.cancel(receipt.job_ids, "ada")
+            await ledger.actions.cancel(receipt.job_ids, "ada")
         else:
             ledger.advance(timedelta(hours=2))
-            await ledger.expire(10)
-        (view,) = await ledger.views(receipt.job_ids)
+            await ledger.duties.expire(10)
+        (view,) = await ledger.reading.views(receipt.job_ids)
         return result_of(view)
 
     told = asyncio.run(scenario())

@@ -38,9 +38,9 @@ from tasks.ports import (
 from tasks.prompting.experiments import Variants
 from tasks.prompting.sources.token_count import ESTIMATE, exact_counter
 from tests.builders import make_batch, make_completion, make_jobs, make_prompt, make_request, new_id
+from tests.fakes.ledger import MemoryLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
 from worker.ledger.journal import LedgerJournal
-from worker.ledger.memory import MemoryLedger
 
 LEASE = timedelta(seconds=60)
 
@@ -65,11 +65,11 @@ class Desk:
     sharing: SharePolicy = NO_SHARING
 
     async def lease(self, request: JobRequest, **batch: Any) -> Leased:
-        await self.ledger.submit(make_batch(**batch), [make_jobs(request)])
+        await self.ledger.submission.submit(make_batch(**batch), [make_jobs(request)])
         return await self.lease_again()
 
     async def lease_again(self) -> Leased:
-        (job,) = await self.ledger.lease(Step.GENERATE, "w", LEASE, 1)
+        (job,) = await self.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
         return job
 
     async def generate(self, job: Leased) -> JobView:
@@ -85,11 +85,11 @@ class Desk:
         return await self.view(job)
 
     async def view(self, job: Leased) -> JobView:
-        (view,) = await self.ledger.views([job.job_id])
+        (view,) = await self.ledger.reading.views([job.job_id])
         return view
 
     async def attempts(self, job: Leased) -> list[tuple[str | None, bool]]:
-        detail = await self.ledger.job_detail(job.job_id)
+        detail = await self.ledger.reading.job_detail(job.job_id)
         return [(attempt["outcome"], attempt["spent"]) for attempt in detail.attempts]
 
 
@@ -107,7 +107,7 @@ def test_an_answer_is_stored_and_goes_to_its_check() -> None:
         assert [told.job_id for told in desk.checks] == [job.job_id]
         assert await desk.attempts(job) == [("ok", False)]
         assert view.cost_usd == Decimal("0.002")
-        (checked,) = await desk.ledger.lease(Step.CHECK, "w", LEASE, 1)
+        (checked,) = await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
         assert checked.stored is not None
         assert checked.stored.completion.text == "The desk opens at nine. [1]"
         assert {"queue", "prompt", "llm"} <= checked.stored.timing_ms.keys()
@@ -146,7 +146,7 @@ def test_an_attempt_heard_of_too_late_is_not_called_for() -> None:
         assert provider.calls == []
         assert (view.state, view.step) == (JobState.AVAILABLE, Step.GENERATE)
         assert await desk.attempts(job) == [("error:cancelled", False)]
-        status = await desk.ledger.batch_status(job.batch_id)
+        status = await desk.ledger.reading.batch_status(job.batch_id)
         assert (status.reserved_usd, status.spent_usd) == (0, 0)
 
         desk.surely_held = True
@@ -234,9 +234,9 @@ def test_a_rate_limit_is_snoozed_and_spends_nothing() -> None:
         assert (view.state, view.held_reason) == (JobState.SCHEDULED, None)
         assert await desk.attempts(job) == [("error:rate_limited", False)]
         desk.ledger.advance(timedelta(seconds=7.5))
-        assert await desk.ledger.promote(10) == 0
+        assert await desk.ledger.duties.promote(10) == 0
         desk.ledger.advance(timedelta(seconds=1))
-        assert await desk.ledger.promote(10) == 1
+        assert await desk.ledger.duties.promote(10) == 1
 
     run(scenario())
 
@@ -248,7 +248,7 @@ def test_attempts_are_spent_to_the_last_and_all_are_kept() -> None:
         view = await desk.generate(job)
         while view.state is JobState.SCHEDULED:
             desk.ledger.advance(timedelta(minutes=10))
-            await desk.ledger.promote(1)
+            await desk.ledger.duties.promote(1)
             view = await desk.generate(await desk.lease_again())
 
         assert view.state is JobState.FAILED
@@ -269,7 +269,7 @@ def test_no_answer_in_time_is_an_unknown_outcome_charged_at_worst_case() -> None
 
         assert view.state is JobState.SCHEDULED
         assert await desk.attempts(job) == [("unknown", True)]
-        status = await desk.ledger.batch_status(job.batch_id)
+        status = await desk.ledger.reading.batch_status(job.batch_id)
         assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.05"))
 
     run(scenario())
@@ -282,10 +282,10 @@ def test_a_broken_answer_is_charged_as_reserved_and_a_refused_call_costs_nothing
         job = await desk.lease(make_request(), max_cost_usd=Decimal(1))
         await desk.generate(job)
         desk.ledger.advance(timedelta(minutes=10))
-        await desk.ledger.promote(1)
+        await desk.ledger.duties.promote(1)
         await desk.generate(await desk.lease_again())
 
-        status = await desk.ledger.batch_status(job.batch_id)
+        status = await desk.ledger.reading.batch_status(job.batch_id)
         assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.05"))
 
     run(scenario())
@@ -352,7 +352,7 @@ def test_without_budget_no_call_is_made_and_the_job_is_held() -> None:
 
         assert (view.state, view.held_reason) == (JobState.SCHEDULED, HeldReason.BUDGET)
         assert provider.calls == []
-        await desk.ledger.set_budget(job.batch_id, Decimal(1), "ada")
+        await desk.ledger.actions.set_budget(job.batch_id, Decimal(1), "ada")
         assert (await desk.view(job)).state is JobState.AVAILABLE
 
     run(scenario())
@@ -385,14 +385,14 @@ def test_a_ledger_that_is_away_for_a_moment_fails_no_job_and_loses_no_paid_answe
         async def away(*_: object) -> bool:
             raise LedgerUnavailable("away")
 
-        real, desk.ledger.defer = desk.ledger.defer, away  # type: ignore[method-assign]
+        real, desk.ledger.queue.defer = desk.ledger.queue.defer, away  # type: ignore[method-assign]
         with pytest.raises(LedgerUnavailable):
             await desk.generate(replace(job, stored=StoredCompletion(new_id(), make_completion(), make_prompt(), {})))
 
         assert (await desk.view(job)).state is JobState.RUNNING
-        desk.ledger.defer = real  # type: ignore[method-assign]
+        desk.ledger.queue.defer = real  # type: ignore[method-assign]
         desk.ledger.advance(LEASE * 2)
-        assert await desk.ledger.rescue(10, None) == [job.job_id]
+        assert await desk.ledger.duties.rescue(10, None) == [job.job_id]
 
     run(scenario())
 
@@ -429,7 +429,7 @@ def test_a_stop_while_the_attempt_is_written_leaves_nothing_open_and_costs_nothi
         assert provider.calls == []
         assert (await desk.view(job)).state is JobState.AVAILABLE
         assert await desk.attempts(job) == [("error:cancelled", False)]
-        status = await desk.ledger.batch_status(job.batch_id)
+        status = await desk.ledger.reading.batch_status(job.batch_id)
         assert (status.reserved_usd, status.spent_usd) == (0, 0)
 
     run(scenario())
@@ -442,7 +442,7 @@ def test_an_answer_that_came_late_is_not_paid_for_again() -> None:
         first = await desk.lease(make_request())
         slow = Desk(Registry(ScriptedProvider(answers())), ledger=desk.ledger)
         desk.ledger.advance(LEASE * 2)
-        await desk.ledger.rescue(10, None)
+        await desk.ledger.duties.rescue(10, None)
         # The worker that lost its lease was refused its attempt; one that had opened it stores its answer late.
         view = await slow.generate(first)
         assert view.state is JobState.AVAILABLE
@@ -459,7 +459,7 @@ def test_a_job_that_takes_its_worker_down_again_and_again_fails_some_time() -> N
     async def scenario() -> None:
         provider = ScriptedProvider(hangs)
         desk = Desk(Registry(provider))
-        await desk.ledger.submit(make_batch(), [make_jobs(make_request())])
+        await desk.ledger.submission.submit(make_batch(), [make_jobs(make_request())])
         for _ in range(MAX_UNKNOWN):
             provider.called.clear()
             job = await desk.lease_again()
@@ -515,19 +515,19 @@ def test_a_job_that_may_not_be_called_for_waits_without_an_attempt(
         assert (view.state, view.held_reason) == (JobState.SCHEDULED, held)
         assert provider.calls == []
         assert await desk.attempts(job) == []
-        detail = await desk.ledger.job_detail(job.job_id)
+        detail = await desk.ledger.reading.job_detail(job.job_id)
         assert [one["kind"] for one in detail.events] == ([event] if event else [])
         if held is None:
             desk.ledger.advance(timedelta(seconds=29))
-            assert await desk.ledger.promote(10) == 0
+            assert await desk.ledger.duties.promote(10) == 0
             desk.ledger.advance(timedelta(seconds=2))
-            assert await desk.ledger.promote(10) == 1
+            assert await desk.ledger.duties.promote(10) == 1
 
             # The wait is told in the job's timings, beside that with a lease.
-            (again,) = await desk.ledger.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
+            (again,) = await desk.ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
             desk.limits.refusals.clear()
             await desk.generate(again)
-            (checking,) = await desk.ledger.lease(Step.CHECK, "w", timedelta(seconds=60), 1)
+            (checking,) = await desk.ledger.queue.lease(Step.CHECK, "w", timedelta(seconds=60), 1)
             assert checking.stored is not None
             assert checking.stored.timing_ms["limiter_wait"] == pytest.approx(30_000, abs=500)
 
@@ -560,7 +560,7 @@ def test_the_limits_are_told_what_became_of_each_permit() -> None:
         job = await desk.lease(make_request())
         await desk.generate(job)
         desk.ledger.advance(timedelta(hours=1))
-        await desk.ledger.promote(10)
+        await desk.ledger.duties.promote(10)
         again = await desk.lease_again()
         await desk.generate(again)
         # Someone else's by now: no call is made with the permit.

@@ -14,9 +14,9 @@ from schemas.states import JobState, Step
 from tasks.errors import ProviderError, Unstorable
 from tasks.ports import Answered, Call, ClosedAttempt, FinalJob, Leased, NewAttempt
 from tests.builders import make_completion, make_request
+from tests.fakes.ledger import MemoryAttempts, MemoryLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
 from tests.unit.tasks.test_generate import Desk
-from worker.ledger.memory import MemoryLedger
 
 LONG = timedelta(hours=1)
 STREAMED = make_request(config={"stream": True})
@@ -65,7 +65,7 @@ def hangs_at(reached: asyncio.Event) -> Act:
 
 
 async def left(desk: Desk, job: Leased) -> list[tuple[bool, str, str]]:
-    rows = (await desk.ledger.job_detail(job.job_id)).completions
+    rows = (await desk.ledger.reading.job_detail(job.job_id)).completions
     return [(row["won"], row["finish_reason"], row["raw"]) for row in rows]
 
 
@@ -83,7 +83,7 @@ def test_a_broken_stream_is_an_attempt_with_its_part_and_the_next_one_starts_ane
         assert await left(desk, job) == [PART]
 
         desk.ledger.advance(LONG)
-        await desk.ledger.promote(1)
+        await desk.ledger.duties.promote(1)
         view = await desk.generate(await desk.lease_again())
         assert (view.state, view.step) == (JobState.AVAILABLE, Step.CHECK)
         assert [won for won, *_ in await left(desk, job)] == [False, True]
@@ -120,7 +120,7 @@ def test_the_part_of_a_call_that_took_too_long_is_kept() -> None:
     asyncio.run(scenario())
 
 
-class Narrow(MemoryLedger):
+class Narrow(MemoryAttempts):
     """Can't keep answers that did not win."""
 
     async def close_attempts(self, closed: Any) -> set[UUID]:
@@ -135,7 +135,7 @@ class Narrow(MemoryLedger):
 def test_a_part_that_can_not_be_kept_fails_nothing() -> None:
     async def scenario() -> None:
         failing = Streamed(raises(ProviderError(FailureKind.UNKNOWN_OUTCOME, "broke off")))
-        desk = Desk(Registry(failing), ledger=Narrow())
+        desk = Desk(Registry(failing), ledger=MemoryLedger(attempts=Narrow))
         job = await desk.lease(STREAMED)
         view = await desk.generate(job)
         assert view.state is JobState.SCHEDULED

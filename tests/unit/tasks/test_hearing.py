@@ -55,16 +55,16 @@ NEVER = raises(AssertionError("asked again"))
 async def judged(harness: JudgeHarness, *requests: JobRequest, batch: NewBatch | None = None) -> list[JobView]:
     """Check a batch job by job, each with a journal and a judging of its own, as if by another process."""
     batch = batch or make_batch()
-    await harness.ledger.submit(batch, [make_jobs(*requests, tenant=batch.tenant)])
+    await harness.ledger.submission.submit(batch, [make_jobs(*requests, tenant=batch.tenant)])
     return await checked(harness, batch.id)
 
 
 async def checked(harness: JudgeHarness, batch_id: UUID) -> list[JobView]:
     """Check what is open of a batch; returns all of its jobs."""
-    await harness.ledger.promote(10)
-    while jobs := await harness.ledger.lease(Step.CHECK, "w", LEASE, 1):
+    await harness.ledger.duties.promote(10)
+    while jobs := await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 1):
         await harness.check(jobs[0])
-    return [view async for view in harness.ledger.batch_views(batch_id)]
+    return [view async for view in harness.ledger.reading.batch_views(batch_id)]
 
 
 def asked_about(harness: JudgeHarness) -> list[int]:
@@ -88,7 +88,7 @@ def test_equal_claims_with_equal_evidence_are_one_call_and_the_record_says_whose
 
         (claim,) = claims_of(first)
         assert claim.reused_from is None
-        ((attempt),) = (await harness.ledger.job_detail(first.job_id)).attempts
+        ((attempt),) = (await harness.ledger.reading.job_detail(first.job_id)).attempts
         for view in others:
             (same,) = claims_of(view)
             assert same.reused_from is not None
@@ -97,7 +97,7 @@ def test_equal_claims_with_equal_evidence_are_one_call_and_the_record_says_whose
             assert same.model_copy(update={"reused_from": None}) == claim
             assert words(view, same) == QUOTE
             assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, Decimal(0))
-            assert (await harness.ledger.job_detail(view.job_id)).attempts == ()
+            assert (await harness.ledger.reading.job_detail(view.job_id)).attempts == ()
             assert grounding_of(view).checkers == grounding_of(first).checkers
             assert grounding_of(view).failed_checkers == {}
         rows = [row for view in views for row in judged_rows(view)]
@@ -362,7 +362,7 @@ def test_a_ledger_that_can_t_tell_is_as_if_nothing_was_heard(
 
     async def scenario() -> None:
         harness = judge_harness(verdicts_reply(YES))
-        monkeypatch.setattr(harness.ledger, verb, fails)
+        monkeypatch.setattr(harness.ledger.cache, verb, fails)
         views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 2)
 
         assert [view.outcome for view in views] == [Outcome.ANSWERED] * 2
@@ -377,11 +377,11 @@ def test_a_ledger_that_can_t_tell_is_as_if_nothing_was_heard(
 async def at_once(harness: JudgeHarness, *requests: JobRequest) -> list[JobView]:
     """Check a batch in one process, all jobs at the same time."""
     batch = make_batch()
-    await harness.ledger.submit(batch, [make_jobs(*requests)])
+    await harness.ledger.submission.submit(batch, [make_jobs(*requests)])
     async with one_process(harness) as step:
-        jobs = await harness.ledger.lease(Step.CHECK, "w", LEASE, len(requests))
+        jobs = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, len(requests))
         await asyncio.gather(*map(step.run, jobs))
-    return [view async for view in harness.ledger.batch_views(batch.id)]
+    return [view async for view in harness.ledger.reading.batch_views(batch.id)]
 
 
 @asynccontextmanager
@@ -452,9 +452,9 @@ def test_questions_that_overlap_in_a_ring_do_not_wait_for_each_other_for_ever() 
 def test_one_that_is_cut_off_lets_the_others_ask() -> None:
     async def scenario() -> None:
         harness = judge_harness(hangs, verdicts_reply(YES))
-        await harness.ledger.submit(make_batch(), [make_jobs(*[supplied_answer(PARAPHRASE)] * 2)])
+        await harness.ledger.submission.submit(make_batch(), [make_jobs(*[supplied_answer(PARAPHRASE)] * 2)])
         async with one_process(harness) as step:
-            first, second = await harness.ledger.lease(Step.CHECK, "w", LEASE, 2)
+            first, second = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2)
             cut = asyncio.create_task(step.run(first))
             await harness.judge.called.wait()
             waiting = asyncio.create_task(step.run(second))
@@ -465,7 +465,7 @@ def test_one_that_is_cut_off_lets_the_others_ask() -> None:
             await waiting
             await asyncio.wait([cut])
 
-        (view,) = await harness.ledger.views([second.job_id])
+        (view,) = await harness.ledger.reading.views([second.job_id])
         assert (view.outcome, claims_of(view)[0].reused_from, len(harness.judge.calls)) == (Outcome.ANSWERED, None, 2)
 
     run(scenario())
@@ -484,13 +484,14 @@ async def killed_before(harness: JudgeHarness, verb: str, job: Leased) -> None:
     async def dies(*_: object) -> None:
         raise _Killed
 
-    said = getattr(harness.ledger, verb)
-    setattr(harness.ledger, verb, dies)
+    store = harness.ledger.queue if verb == "finish" else harness.ledger.cache
+    method = getattr(store, verb)
+    setattr(store, verb, dies)
     with pytest.raises(_Killed):
         await harness.check(job)
-    setattr(harness.ledger, verb, said)
+    setattr(store, verb, method)
     harness.ledger.advance(LEASE * 2)
-    await harness.ledger.rescue(10, None)
+    await harness.ledger.duties.rescue(10, None)
 
 
 @pytest.mark.parametrize("verb", ["store_verdicts", "finish"])
@@ -499,7 +500,7 @@ def test_after_a_crash_the_answer_to_a_narrowed_question_is_read_as_it_was_put(v
         harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), NEVER)
         batch = make_batch()
         answers_ = supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG), supplied_answer(WRONG)
-        await harness.ledger.submit(batch, [make_jobs(*answers_)])
+        await harness.ledger.submission.submit(batch, [make_jobs(*answers_)])
         await harness.check(await lease(harness))
         await killed_before(harness, verb, await lease(harness))
         first, second, third = await checked(harness, batch.id)
@@ -522,11 +523,13 @@ def test_what_was_known_and_is_erased_before_the_end_stays_unchecked_and_is_not_
     async def scenario() -> None:
         harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), NEVER)
         batch = make_batch()
-        await harness.ledger.submit(batch, [make_jobs(supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG))])
+        await harness.ledger.submission.submit(
+            batch, [make_jobs(supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG))]
+        )
         await harness.check(await lease(harness))
         await killed_before(harness, "finish", await lease(harness))
         # As PostgreSQL answers once the first job is erased.
-        monkeypatch.setattr(harness.ledger, "find_verdicts", nothing)
+        monkeypatch.setattr(harness.ledger.cache, "find_verdicts", nothing)
         _, second = await checked(harness, batch.id)
 
         assert [claim.verdict for claim in claims_of(second)] == [Verdict.UNCHECKED, Verdict.UNSUPPORTED]
@@ -537,7 +540,7 @@ def test_what_was_known_and_is_erased_before_the_end_stays_unchecked_and_is_not_
 
 
 async def lease(harness: JudgeHarness) -> Leased:
-    (job,) = await harness.ledger.lease(Step.CHECK, "w", LEASE, 1)
+    (job,) = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
     return job
 
 
@@ -550,7 +553,7 @@ def test_a_recheck_asks_anew_and_shares_what_it_hears() -> None:
         views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 2)
         for run_, expected in ((2, Verdict.UNSUPPORTED), (3, Verdict.SUPPORTED)):
             recheck = Recheck(checkers=(CheckerName.LEXICAL, CheckerName.JUDGE), id=new_id())
-            await harness.ledger.recheck([view.job_id for view in views], recheck, "ada")
+            await harness.ledger.actions.recheck([view.job_id for view in views], recheck, "ada")
             views = await checked(harness, views[0].batch_id)
             assert [(view.run, claims_of(view)[0].verdict) for view in views] == [(run_, expected)] * 2
             assert [claims_of(view)[0].reused_from is None for view in views] == [True, False]
@@ -568,12 +571,12 @@ def test_what_a_second_round_leaves_as_it_was_is_not_asked_about_again() -> None
             (Purpose.GENERATE, f"{PARAPHRASE} [1] {WRONG} [1]"),
             (Purpose.CORRECT, f"{PARAPHRASE} [1] {LATE} [1]"),
         ):
-            await harness.ledger.promote(10)
-            (job,) = await harness.ledger.lease(Step.GENERATE, "w", LEASE, 1)
+            await harness.ledger.duties.promote(10)
+            (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
             attempt = make_attempt(job, purpose)
-            await harness.ledger.open_attempts([attempt])
+            await harness.ledger.attempts.open_attempts([attempt])
             then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
-            await harness.ledger.close_attempts([closed_ok(job, attempt, text, then=then)])
+            await harness.ledger.attempts.close_attempts([closed_ok(job, attempt, text, then=then)])
             await harness.check(await harness.lease())
         view = await harness.view()
 

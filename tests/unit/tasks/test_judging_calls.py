@@ -76,12 +76,12 @@ async def killed_before_the_end(harness: JudgeHarness) -> None:
         raise _Killed
 
     job = await harness.lease()
-    finish, harness.ledger.finish = harness.ledger.finish, dies  # type: ignore[method-assign,assignment]
+    finish, harness.ledger.queue.finish = harness.ledger.queue.finish, dies  # type: ignore[method-assign,assignment]
     with pytest.raises(_Killed):
         await harness.check(job)
-    harness.ledger.finish = finish  # type: ignore[method-assign]
+    harness.ledger.queue.finish = finish  # type: ignore[method-assign]
     harness.ledger.advance(LEASE * 2)
-    await harness.ledger.rescue(10, None)
+    await harness.ledger.duties.rescue(10, None)
 
 
 def test_an_answer_that_came_before_a_crash_is_not_asked_for_again() -> None:
@@ -172,7 +172,7 @@ def test_without_room_in_the_budget_the_job_is_held_and_released_by_more() -> No
         assert (view.state, view.step, view.held_reason) == (JobState.SCHEDULED, Step.CHECK, "budget")
         assert harness.judge.calls == []
 
-        await harness.ledger.set_budget(view.batch_id, Decimal(1), "ada")
+        await harness.ledger.actions.set_budget(view.batch_id, Decimal(1), "ada")
         view = await harness.finish()
         assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, Decimal("0.002"))
 
@@ -203,17 +203,19 @@ def test_a_judge_of_unknown_price_is_not_asked_under_a_ceiling() -> None:
 def test_the_same_question_of_a_batch_is_judged_once() -> None:
     async def scenario() -> None:
         harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)), raises(AssertionError("asked again")))
-        await harness.ledger.submit(make_batch(), [make_jobs(supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE))])
+        await harness.ledger.submission.submit(
+            make_batch(), [make_jobs(supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE))]
+        )
         journal = LedgerJournal(harness.ledger)
         judge = Judge(harness.ledger, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
         with ThreadPoolExecutor(1) as cpu:
             step = Check(harness.ledger, journal, cpu, lambda *_: None, judge)
-            for job in await harness.ledger.lease(Step.CHECK, "w", LEASE, 2):
+            for job in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
                 await step.run(job)
         await journal.close()
 
-        (batch,) = await harness.ledger.batches(1)
-        views = [view async for view in harness.ledger.batch_views(batch.batch_id)]
+        (batch,) = await harness.ledger.reading.batches(1)
+        views = [view async for view in harness.ledger.reading.batch_views(batch.batch_id)]
         assert [claims_of(view)[0].verdict for view in views] == [Verdict.SUPPORTED] * 2
         assert (len(harness.judge.calls), batch.spent_usd) == (1, Decimal("0.002"))
 
@@ -224,12 +226,12 @@ def test_jobs_that_wait_for_their_judge_hold_up_nobody() -> None:
     async def scenario() -> None:
         harness = judge_harness(hangs)
         plain = supplied_answer(PLAIN, checkers=["lexical"])
-        await harness.ledger.submit(make_batch(), [make_jobs(supplied_answer(PARAPHRASE), plain)])
+        await harness.ledger.submission.submit(make_batch(), [make_jobs(supplied_answer(PARAPHRASE), plain)])
         journal, done = LedgerJournal(harness.ledger), asyncio.Event()
         judge = Judge(harness.ledger, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
         with ThreadPoolExecutor(1) as cpu:
             step = Check(harness.ledger, journal, cpu, lambda *_: done.set(), judge)
-            jobs = await harness.ledger.lease(Step.CHECK, "w", LEASE, 2)
+            jobs = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2)
             running = [asyncio.create_task(step.run(job)) for job in jobs]
             await harness.judge.called.wait()
             await done.wait()
@@ -251,17 +253,17 @@ def test_a_recheck_asks_the_judge_anew_and_never_generates() -> None:
         )
         request = JobRequest(query="q", context=({"content": SOURCE},), config={"on_ungrounded": "retry"})
         await harness.submit(request)
-        (job,) = await harness.ledger.lease(Step.GENERATE, "w", LEASE, 1)
+        (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
         attempt = make_attempt(job)
-        await harness.ledger.open_attempts([attempt])
+        await harness.ledger.attempts.open_attempts([attempt])
         then = Advance(JobState.AVAILABLE, Step.CHECK, 0)
-        await harness.ledger.close_attempts([closed_ok(job, attempt, f"{PARAPHRASE} [1]", then=then)])
-        (job,) = await harness.ledger.lease(Step.CHECK, "w", LEASE, 1)
-        await harness.ledger.finish([make_final(job)])
+        await harness.ledger.attempts.close_attempts([closed_ok(job, attempt, f"{PARAPHRASE} [1]", then=then)])
+        (job,) = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
+        await harness.ledger.queue.finish([make_final(job)])
 
         for run_, expected in ((2, Verdict.SUPPORTED), (3, Verdict.UNSUPPORTED)):
             recheck = Recheck(checkers=(CheckerName.LEXICAL, CheckerName.JUDGE), judge="scripted")
-            assert await harness.ledger.recheck([job.job_id], recheck, "ada") == [job.job_id]
+            assert await harness.ledger.actions.recheck([job.job_id], recheck, "ada") == [job.job_id]
             view = await harness.finish()
             assert (view.run, view.round, claims_of(view)[0].verdict) == (run_, 0, expected)
         assert [purpose for purpose, _, _ in await harness.outcomes()] == ["generate", "judge", "judge"]
@@ -275,12 +277,12 @@ def test_each_round_is_judged_by_a_call_of_its_own_and_what_could_not_be_judged_
         config = {"on_ungrounded": "retry", "checkers": ["lexical", "judge"], "judge": "scripted"}
         await harness.submit(JobRequest(query="q", context=({"content": SOURCE},), config=config))
         for purpose, text in ((Purpose.GENERATE, WRONG), (Purpose.CORRECT, PARAPHRASE)):
-            await harness.ledger.promote(10)
-            for job in await harness.ledger.lease(Step.GENERATE, "w", LEASE, 1):
+            await harness.ledger.duties.promote(10)
+            for job in await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1):
                 attempt = make_attempt(job, purpose)
-                await harness.ledger.open_attempts([attempt])
+                await harness.ledger.attempts.open_attempts([attempt])
                 then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
-                await harness.ledger.close_attempts([closed_ok(job, attempt, f"{text} [1]", then=then)])
+                await harness.ledger.attempts.close_attempts([closed_ok(job, attempt, f"{text} [1]", then=then)])
             await harness.check(await harness.lease())
             if (view := await harness.view()).finished_at:
                 break

@@ -166,12 +166,12 @@ def test_a_stored_answer_is_read_in_the_form_it_was_asked_in_whoever_judges_now(
     async def scenario() -> None:
         harness = judge_harness(gives(0.9))
         await harness.submit(supplied_answer(PARAPHRASE))
-        finish, harness.ledger.finish = harness.ledger.finish, _dies  # type: ignore[method-assign,assignment]
+        finish, harness.ledger.queue.finish = harness.ledger.queue.finish, _dies  # type: ignore[method-assign,assignment]
         with pytest.raises(_Killed):
             await harness.check(await harness.lease())
-        harness.ledger.finish = finish  # type: ignore[method-assign]
+        harness.ledger.queue.finish = finish  # type: ignore[method-assign]
         harness.ledger.advance(LEASE * 2)
-        await harness.ledger.rescue(10, None)
+        await harness.ledger.duties.rescue(10, None)
         again = await harness.lease()
         assert again.judged is not None
         after = replace(harness, judge=ScriptedProvider(raises(AssertionError("asked again"))))

@@ -80,7 +80,7 @@ def test_the_step_changes_nothing_about_the_verdicts() -> None:
         harness = JudgeHarness(ScriptedProvider(reply), step=step)
         await harness.submit(supplied_answer(PARAPHRASE, WRONG, checkers=[*READ, "judge"]))
         if step is Step.CHECK:
-            assert len(await harness.ledger.reassign(Step.LOCAL, Step.CHECK, 9)) == 1
+            assert len(await harness.ledger.duties.reassign(Step.LOCAL, Step.CHECK, 9)) == 1
         view = await harness.finish()
         assert view.record is not None
         return view.record.model_dump_json(exclude={"job_id", "message_id", "timing_ms", "created_at"})

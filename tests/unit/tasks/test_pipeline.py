@@ -16,7 +16,7 @@ from tasks.scheduling import feed as pipeline
 from tasks.scheduling.feed import Feed
 from tasks.scheduling.load import Load, Suspicion
 from tests.builders import make_batch, make_jobs, make_request
-from worker.ledger.memory import MemoryLedger
+from tests.fakes.ledger import MemoryLedger
 
 
 class Keys:
@@ -52,14 +52,14 @@ class Works:
         self.leases: list[tuple[int, Sequence[UUID] | None]] = []
         if free:
             self.gate.set()
-        lease = self.ledger.lease
+        lease = self.ledger.queue.lease
 
         async def counted(*arguments: Any, **more: Any) -> list[Leased]:
             jobs = await lease(*arguments, **more)
             self.leases.append((len(jobs), more["ids"]))
             return jobs
 
-        self.ledger.lease = counted  # type: ignore[method-assign]
+        self.ledger.queue.lease = counted  # type: ignore[method-assign]
         self.feed = Feed(
             Step.GENERATE, slots=slots, worker="w", lease_for=timedelta(seconds=60),
             ledger=self.ledger, keeper=self.keys, run=self._run, permitted=permitted, load=load,
@@ -77,7 +77,7 @@ class Works:
 
     async def submit(self, count: int, **request: Any) -> list[UUID]:
         jobs = make_jobs(*(make_request(f"{n}?", **request) for n in range(count)))
-        return list((await self.ledger.submit(make_batch(), [jobs])).job_ids)
+        return list((await self.ledger.submission.submit(make_batch(), [jobs])).job_ids)
 
     async def until_ran(self, count: int) -> None:
         async with asyncio.timeout(5), self.started:
@@ -139,7 +139,7 @@ def test_ids_that_others_have_are_passed_over() -> None:
     async def scenario() -> None:
         works = Works()
         ids = await works.submit(3)
-        await works.ledger.lease(Step.GENERATE, "other", timedelta(seconds=60), 1, ids=ids[:1])
+        await works.ledger.queue.lease(Step.GENERATE, "other", timedelta(seconds=60), 1, ids=ids[:1])
         works.feed.start()
         await asyncio.wait_for(works.feed.admit([*ids, uuid4()], urgent=False), 5)
         await works.until_ran(2)
@@ -228,7 +228,7 @@ def test_a_stopping_feed_leaves_what_waits_and_cuts_off_what_is_too_slow() -> No
         cut = await works.feed.drain(timedelta(milliseconds=10))
 
         assert (cut, sorted(works.cut)) == (2, sorted(works.ran))
-        left = [view.state for view in await works.ledger.views(ids)]
+        left = [view.state for view in await works.ledger.reading.views(ids)]
         assert left.count(JobState.AVAILABLE) == 5, "those that waited, and those that were cut off before a call"
         await asyncio.wait_for(works.feed.admit(ids, urgent=False), 5)
 
@@ -437,7 +437,7 @@ def leased_of() -> Leased:
     async def lease() -> Leased:
         works = Works()
         await works.submit(1)
-        (job,) = await works.ledger.lease(Step.GENERATE, "w", timedelta(seconds=60), 1, ids=None)
+        (job,) = await works.ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 1, ids=None)
         return job
 
     return asyncio.run(lease())
@@ -450,7 +450,7 @@ def test_a_slot_that_is_freed_during_a_look_for_urgent_jobs_is_used_at_once(monk
     async def scenario() -> None:
         works = Works(slots=40, free=False)
         ids = await works.submit(50)
-        lease = works.ledger.lease
+        lease = works.ledger.queue.lease
 
         async def freeing(*arguments: Any, **more: Any) -> list[Leased]:
             if more["min_priority"] is not None:
@@ -459,7 +459,7 @@ def test_a_slot_that_is_freed_during_a_look_for_urgent_jobs_is_used_at_once(monk
                 await asyncio.sleep(0)
             return await lease(*arguments, **more)
 
-        works.ledger.lease = freeing  # type: ignore[method-assign]
+        works.ledger.queue.lease = freeing  # type: ignore[method-assign]
         works.feed.start()
         await works.feed.admit(ids[:38], urgent=False)
         await works.until_ran(38)
@@ -488,17 +488,13 @@ def test_a_backlog_that_was_not_hinted_is_taken_without_a_pause(monkeypatch: pyt
     run(scenario())
 
 
-class Failing(MemoryLedger):
-    """A ledger that can't take leases back, for a reason nobody knows."""
-
-    async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
+def test_a_drain_ends_although_leases_can_not_be_handed_back() -> None:
+    async def hand_back(leases: Sequence[LeaseKey], /) -> set[UUID]:
         raise LedgerError("a statement kept losing to others")
 
-
-def test_a_drain_ends_although_leases_can_not_be_handed_back() -> None:
     async def scenario() -> None:
         works = Works(slots=4, free=False)
-        works.ledger.hand_back = Failing().hand_back  # type: ignore[method-assign]
+        works.ledger.queue.hand_back = hand_back  # type: ignore[method-assign, assignment]
         ids = await works.submit(3)
         works.feed.start()
         await works.feed.admit(ids, urgent=False)

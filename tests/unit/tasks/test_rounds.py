@@ -28,10 +28,10 @@ from tasks.generate import Generate
 from tasks.ports import JobView, Leased
 from tasks.results import result_of
 from tests.builders import make_batch, make_jobs
+from tests.fakes.ledger import MemoryLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
 from worker.cli.audit import audit_of
 from worker.ledger.journal import LedgerJournal
-from worker.ledger.memory import MemoryLedger
 
 LEASE = timedelta(seconds=60)
 SOURCE = "The night desk opens at nine in the evening. The morning edition is printed in Port Lune at four."
@@ -66,11 +66,11 @@ class Desk:
     checked_in: Step = Step.CHECK
 
     async def submit(self, request: JobRequest, **batch: Any) -> None:
-        self.job_ids = (await self.ledger.submit(make_batch(**batch), [make_jobs(request)])).job_ids
+        self.job_ids = (await self.ledger.submission.submit(make_batch(**batch), [make_jobs(request)])).job_ids
 
     async def lease(self, step: Step) -> Leased | None:
-        await self.ledger.promote(10)
-        return next(iter(await self.ledger.lease(step, "w", LEASE, 1)), None)
+        await self.ledger.duties.promote(10)
+        return next(iter(await self.ledger.queue.lease(step, "w", LEASE, 1)), None)
 
     async def generate(self, job: Leased) -> None:
         journal = LedgerJournal(self.ledger)
@@ -98,7 +98,7 @@ class Desk:
                 await self.check(job)
             else:
                 self.ledger.advance(timedelta(minutes=1))
-        (view,) = await self.ledger.views(self.job_ids)
+        (view,) = await self.ledger.reading.views(self.job_ids)
         return view
 
     async def answer(self, request: JobRequest, **batch: Any) -> JobView:
@@ -106,7 +106,7 @@ class Desk:
         return await self.finish()
 
     async def purposes(self, view: JobView) -> list[tuple[int, str, str | None]]:
-        detail = await self.ledger.job_detail(view.job_id)
+        detail = await self.ledger.reading.job_detail(view.job_id)
         return [(attempt["round"], attempt["purpose"], attempt["outcome"]) for attempt in detail.attempts]
 
 
@@ -147,7 +147,7 @@ def test_an_audit_proves_the_messages_of_both_rounds_and_sees_when_they_were_cha
     async def scenario() -> None:
         desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
         view = await desk.answer(asking(on_ungrounded="retry"))
-        detail = await desk.ledger.job_detail(view.job_id)
+        detail = await desk.ledger.reading.job_detail(view.job_id)
         audit = audit_of(detail, result_of(view))
         assert [(one.call, one.proven) for one in audit.proofs] == [("1.0 generate", True), ("1.1 correct", True)]
         assert audit.messages is not None
@@ -239,14 +239,14 @@ def test_a_second_answer_whose_check_breaks_gives_way_to_the_first(monkeypatch: 
 def test_a_second_answer_that_can_not_be_stored_gives_way_to_the_first() -> None:
     async def scenario() -> None:
         desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
-        finish = desk.ledger.finish
+        finish = desk.ledger.queue.finish
 
         async def keeps_the_first_only(finals: Any) -> Any:
             if any(final.record.answer == GOOD for final in finals):
                 raise Unstorable("too large")
             return await finish(finals)
 
-        desk.ledger.finish = keeps_the_first_only  # type: ignore[method-assign]
+        desk.ledger.queue.finish = keeps_the_first_only  # type: ignore[method-assign]
         view = await desk.answer(asking(on_ungrounded="retry"))
 
         assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
@@ -359,7 +359,7 @@ def test_a_worker_that_dies_in_the_second_round_costs_neither_answer() -> None:
         # Dies with the check's decision unwritten: the same is decided again.
         assert await desk.lease(Step.CHECK) is not None
         desk.ledger.advance(LEASE * 2)
-        await desk.ledger.rescue(10, None)
+        await desk.ledger.duties.rescue(10, None)
         checking = await desk.lease(Step.CHECK)
         assert checking is not None
         await desk.check(checking)
@@ -370,7 +370,7 @@ def test_a_worker_that_dies_in_the_second_round_costs_neither_answer() -> None:
         dying = asyncio.create_task(desk.generate(second))
         await desk.provider.called.wait()
         desk.ledger.advance(LEASE * 2)
-        await desk.ledger.rescue(10, None)
+        await desk.ledger.duties.rescue(10, None)
         dying.cancel()
         await asyncio.wait([dying])
 

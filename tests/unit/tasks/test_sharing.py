@@ -188,10 +188,10 @@ def test_the_second_of_two_identical_jobs_costs_nothing_and_its_record_says_so()
         assert (view.state, view.step, view.cost_usd) == (JobState.AVAILABLE, Step.CHECK, Decimal(0))
         assert [told.job_id for told in desk.checks] == [first.job_id, second.job_id]
         records = {}
-        for job in await desk.ledger.lease(Step.CHECK, "w", LEASE, 2):
+        for job in await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
             final = examine(job, 0.0)
-            await desk.ledger.finish([final])  # type: ignore[list-item]
-            records[job.job_id] = (await desk.ledger.views([job.job_id]))[0]
+            await desk.ledger.queue.finish([final])  # type: ignore[list-item]
+            records[job.job_id] = (await desk.ledger.reading.views([job.job_id]))[0]
         paid, shared = (result_of(records[job.job_id]) for job in (first, second))
         assert shared.response == paid.response
         assert (paid.outcome, paid.claims, paid.citations) == (shared.outcome, shared.claims, shared.citations)
@@ -250,7 +250,7 @@ def test_sources_in_another_order_are_cited_in_that_order() -> None:
 
         assert len(provider.calls) == 1
         cited = []
-        for job in sorted(await desk.ledger.lease(Step.CHECK, "w", LEASE, 2), key=lambda job: job.job_id):
+        for job in sorted(await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 2), key=lambda job: job.job_id):
             final = examine(job, 0.0)
             cited.append([one.source_index for one in final.record.citations])  # type: ignore[union-attr]
             assert "desk opens" in final.record.citations[0].quoted_text  # type: ignore[union-attr]
@@ -270,7 +270,7 @@ def test_what_the_job_itself_knows_better_is_its_own() -> None:
         assert view.step is Step.CHECK
         assert [len(one.calls) for one in (first, second)] == [1, 1]
         stored = next(
-            one.stored for one in await desk.ledger.lease(Step.CHECK, "w", LEASE, 9) if one.job_id == job.job_id
+            one.stored for one in await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 9) if one.job_id == job.job_id
         )
         assert stored is not None
         assert stored.completion.snapshot.fallback_from == ("first: not_found",)
@@ -300,11 +300,11 @@ def test_a_call_under_way_is_waited_for_without_spending_anything() -> None:
         await while_calling(desk, provider, second)
         # The first was cut off: whoever comes next makes the call, and the other one takes what it brings.
         desk.ledger.advance(timedelta(seconds=20))
-        await desk.ledger.promote(10)
+        await desk.ledger.duties.promote(10)
         for _ in range(2):
             await desk.generate(await desk.lease_again())
         assert len(provider.calls) == 2
-        assert len(await desk.ledger.lease(Step.CHECK, "w", LEASE, 9)) == 2
+        assert len(await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)) == 2
 
     run(scenario())
 
@@ -347,7 +347,7 @@ def test_a_call_that_began_meanwhile_is_not_made_twice_and_its_permit_given_back
 
         async def begin() -> None:
             terms = DESK.terms(other, call_of(other))
-            await desk.ledger.open_attempts([make_attempt(other, share=terms)])
+            await desk.ledger.attempts.open_attempts([make_attempt(other, share=terms)])
 
         limits = Slow(begin)
         desk.limits = limits
@@ -363,15 +363,15 @@ def test_a_run_that_a_person_asked_for_makes_its_own_call() -> None:
         provider = ScriptedProvider(answers("One. [1]"), answers("Two. [1]"))
         desk = shared_desk(provider)
         job, _ = await again(desk)
-        await desk.ledger.cancel([job.job_id], "ada")
-        await desk.ledger.retry([job.job_id], "ada")
-        await desk.ledger.promote(10)
+        await desk.ledger.actions.cancel([job.job_id], "ada")
+        await desk.ledger.actions.retry([job.job_id], "ada")
+        await desk.ledger.duties.promote(10)
         await desk.generate(await desk.lease_again())
         assert len(provider.calls) == 2
         # What it got others may take, as the newest.
         job, _ = await again(desk)
         assert len(provider.calls) == 2
-        checking = {one.job_id: one for one in await desk.ledger.lease(Step.CHECK, "w", LEASE, 9)}
+        checking = {one.job_id: one for one in await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)}
         stored = checking[job.job_id].stored
         assert stored is not None
         assert stored.completion.text == "Two. [1]"
@@ -383,13 +383,15 @@ def test_of_many_identical_jobs_run_together_one_calls() -> None:
     async def scenario() -> None:
         provider = ScriptedProvider(answers())
         desk = shared_desk(provider)
-        await desk.ledger.submit(make_batch(), [make_jobs(*[make_request(f"Question {n % 4}?") for n in range(40)])])
+        await desk.ledger.submission.submit(
+            make_batch(), [make_jobs(*[make_request(f"Question {n % 4}?") for n in range(40)])]
+        )
         for _ in range(20):
-            jobs = await desk.ledger.lease(Step.GENERATE, "w", LEASE, 40)
+            jobs = await desk.ledger.queue.lease(Step.GENERATE, "w", LEASE, 40)
             await asyncio.gather(*map(desk.generate, jobs))
             desk.ledger.advance(timedelta(seconds=20))
-            await desk.ledger.promote(100)
-        assert len(await desk.ledger.lease(Step.CHECK, "w", LEASE, 99)) == 40
+            await desk.ledger.duties.promote(100)
+        assert len(await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 99)) == 40
         assert len(provider.calls) == 4
 
     run(scenario())

@@ -10,7 +10,7 @@ from schemas.states import Step
 from tasks.errors import InputError
 from tasks.submission.identity import canonical
 from tasks.submit import Submitted, new_batch, new_job, parse_request, submit
-from worker.ledger.memory import MemoryLedger
+from tests.fakes.ledger import MemoryLedger
 
 GOOD: dict[str, Any] = {"query": "When?", "context": ["It happens at noon."]}
 

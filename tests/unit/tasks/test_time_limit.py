@@ -14,10 +14,10 @@ from schemas.states import JobState, Outcome
 from tasks.check import Check, run_checkers
 from tasks.ports import FinalJob, JobView
 from tasks.text.time_limit import OutOfTime, TimeLimit, ensure_time, within
+from tests.fakes.ledger import MemoryLedger
 from tests.faults.bounds import long_text
 from tests.unit.tasks.test_check import GOOD, leased_for_check, request_with
 from worker.ledger.journal import LedgerJournal
-from worker.ledger.memory import MemoryLedger
 
 TEXTS = [long_text(number, 200_000) for number in range(4)]
 
@@ -38,7 +38,7 @@ def checked(ledger: MemoryLedger, job: Any, **options: Any) -> JobView:
         with ThreadPoolExecutor(1) as cpu:
             await Check(ledger, journal, cpu, lambda *_: None, **options).run(job)
         await journal.close()
-        (view,) = await ledger.views([job.job_id])
+        (view,) = await ledger.reading.views([job.job_id])
         return view
 
     return asyncio.run(scenario())

@@ -9,17 +9,17 @@ from schemas.states import Step
 from tasks.ports import JobView
 from tests.builders import ANSWER, make_batch, make_final, make_jobs, make_request
 from tests.contract.driving import LEASE
+from tests.fakes.ledger import MemoryLedger
 from worker.cli.listening import Voice, listening
-from worker.ledger.memory import MemoryLedger
 from worker.streams.tokens import Kind, Token
 
 
 async def final_view() -> JobView:
     ledger = MemoryLedger()
-    await ledger.submit(make_batch(), [make_jobs(make_request(config={"stream": True}))])
-    (job,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)
-    await ledger.finish([make_final(job)])
-    (view,) = await ledger.views([job.job_id])
+    await ledger.submission.submit(make_batch(), [make_jobs(make_request(config={"stream": True}))])
+    (job,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+    await ledger.queue.finish([make_final(job)])
+    (view,) = await ledger.reading.views([job.job_id])
     return view
 
 

@@ -17,12 +17,12 @@ from tasks.errors import InputError
 from tasks.ports import NewBatch, NewJob, Refused
 from tasks.results import result_of
 from tasks.submit import new_job, parse_request
+from tests.fakes.ledger import MemoryLedger
 from tests.unit.tasks.test_restyle import SEGMENTS, view
 from worker.cli.exits import OutputFailed
 from worker.cli.lines import Tally, write_results
 from worker.cli.outfile import check_output, writing
 from worker.cli.styling import Styling
-from worker.ledger.memory import MemoryLedger
 
 
 def new(position: int, **fields: Any) -> NewJob:
@@ -43,11 +43,11 @@ def results(ledger: MemoryLedger, batch_id: UUID) -> tuple[list[dict[str, Any]],
 def test_refused_lines_and_jobs_of_other_batches_stand_at_their_place() -> None:
     ledger = MemoryLedger()
     old = new(5, idempotency_key="once")
-    asyncio.run(ledger.submit(batch(), [[old]]))
+    asyncio.run(ledger.submission.submit(batch(), [[old]]))
     given = batch()
     bad = [Refused(n, "not valid", custom_id=f"c{n}", place=f"in, line {n + 1}") for n in (0, 2, 5)]
     jobs = [new(1), new(3, idempotency_key="once", query="Question 5?"), new(4)]
-    asyncio.run(ledger.submit(given, [jobs], refused=bad))
+    asyncio.run(ledger.submission.submit(given, [jobs], refused=bad))
 
     lines, tally = results(ledger, given.id)
 
@@ -61,7 +61,7 @@ def test_refused_lines_and_jobs_of_other_batches_stand_at_their_place() -> None:
 def test_a_refused_line_has_every_field_of_a_result() -> None:
     ledger, given = MemoryLedger(), batch()
     bad = Refused(0, "config.mode: no", "config.mode", "mine", "in, line 1")
-    asyncio.run(ledger.submit(given, [[new(1)]], refused=[bad]))
+    asyncio.run(ledger.submission.submit(given, [[new(1)]], refused=[bad]))
     lines, _ = results(ledger, given.id)
     assert lines[0].keys() == lines[1].keys() == JobResult.model_fields.keys()
     assert (lines[0]["job_id"], lines[0]["custom_id"], lines[0]["batch_id"]) == (None, "mine", str(given.id))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tasks.errors import InputError
+from tests.fakes.ledger import MemoryLedger
 from worker.cli.lines import write_results
 from worker.cli.submitting import Accepted, Submission
-from worker.ledger.memory import MemoryLedger
 from worker.settings import Settings
 
 
@@ -54,7 +54,7 @@ def test_one_line_in_conflict_is_named_and_the_others_are_taken(door: Door, caps
     (bad,) = accepted.refused
     assert (bad.position, bad.custom_id) == (7, "c7")
     assert str(bad.place).endswith("2.jsonl, line 16")
-    told = f"line 16: idempotency_key: '7' was used before for job {next(iter(door.ledger._jobs))}"
+    told = f"line 16: idempotency_key: '7' was used before for job {next(iter(door.ledger.tables.jobs))}"
     assert told in capsys.readouterr().err
     assert accepted.said.endswith("9 jobs submitted; 1 lines were not valid")
     lines = door.output(accepted)
@@ -67,7 +67,7 @@ def test_all_or_none_takes_nothing_where_one_line_is_in_conflict(door: Door) -> 
     door.hand_in(keyed(1))
     with pytest.raises(InputError, match=r"1 of 3 lines can't be accepted; nothing was submitted"):
         door.hand_in(keyed(0), keyed(1, "changed"), keyed(2), strict=True)
-    assert len(asyncio.run(door.ledger.batches(9))) == 1
+    assert len(asyncio.run(door.ledger.reading.batches(9))) == 1
 
 
 def test_a_file_whose_jobs_are_all_known_makes_no_batch_and_says_where_they_are(door: Door) -> None:
@@ -81,7 +81,7 @@ def test_a_file_whose_jobs_are_all_known_makes_no_batch_and_says_where_they_are(
         f"nothing new: 3 jobs known from before by their idempotency key, in {second.batch_id} (1), {first.batch_id} (2); "
         "no batch was made"
     )
-    assert len(asyncio.run(door.ledger.batches(9))) == 2
+    assert len(asyncio.run(door.ledger.reading.batches(9))) == 2
     assert [line["query"] for line in door.output(again)] == ["Question 2?", "Question 0?", "Question 1?"]
 
 

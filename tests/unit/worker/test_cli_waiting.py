@@ -47,6 +47,7 @@ class ScriptedProvider:
     def __init__(self, *answers: BatchStatus | Exception) -> None:
         self._answers: Iterator[BatchStatus | Exception] = iter(answers)
         self.restarts = 0
+        self.reading = self
 
     async def batch_status(self, _: UUID) -> BatchStatus:
         answer = next(self._answers)

@@ -16,8 +16,8 @@ from worker.doctor import Finding, Report, Severity
 from worker.doctor.backlog import RELEASES, BucketState, check_buckets, check_held, check_lanes
 from worker.doctor.consumers import check_consumers, check_local
 from worker.doctor.environment import LEAST_FREE, check_disk, check_postgres, check_provider, check_redis, check_spool
-from worker.ledger.health import MANY, Connected, Held, LedgerHealth
-from worker.ledger.presence import LaneNotice
+from worker.ledger.fleet import LaneNotice
+from worker.ledger.inspection import MANY, Connected, Held, LedgerHealth
 from worker.ledger.schema_version import Standing, head_revision
 from worker.process.spool import spool_folder
 from worker.settings import ProviderKind, ProviderSettings, Settings

@@ -7,7 +7,7 @@ import pytest
 
 from schemas.states import TRANSITIONS, JobState
 from tests.builders import make_batch, make_job, make_request
-from worker.ledger.memory import MemoryLedger
+from tests.fakes.ledger import MemoryLedger
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -15,14 +15,16 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 def test_the_clock_is_the_one_given_and_can_be_set_forward() -> None:
     ledger = MemoryLedger(now=lambda: START)
     job = make_job(make_request(scheduled_at=START + timedelta(hours=1)))
-    asyncio.run(ledger.submit(make_batch(), [[job]]))
-    assert asyncio.run(ledger.promote(10)) == 0
+    asyncio.run(ledger.submission.submit(make_batch(), [[job]]))
+    assert asyncio.run(ledger.duties.promote(10)) == 0
 
     ledger.advance(timedelta(hours=1))
 
-    assert asyncio.run(ledger.promote(10)) == 1
-    assert asyncio.run(ledger.attend("w", timedelta(seconds=5), timedelta(0), 1)).server_age == timedelta(hours=1)
-    (view,) = asyncio.run(ledger.views([job.id]))
+    assert asyncio.run(ledger.duties.promote(10)) == 1
+    assert asyncio.run(ledger.duties.attend("w", timedelta(seconds=5), timedelta(0), 1)).server_age == timedelta(
+        hours=1
+    )
+    (view,) = asyncio.run(ledger.reading.views([job.id]))
     assert view.created_at == START
 
 
@@ -30,15 +32,15 @@ def test_the_clock_is_the_one_given_and_can_be_set_forward() -> None:
 def test_a_state_changes_only_by_a_verb_of_its_edge(before: JobState, after: JobState) -> None:
     ledger = MemoryLedger()
     job = make_job()
-    asyncio.run(ledger.submit(make_batch(), [[job]]))
-    row = ledger._jobs[job.id]
+    asyncio.run(ledger.submission.submit(make_batch(), [[job]]))
+    row = ledger.tables.jobs[job.id]
     permitted = TRANSITIONS.get((before, after), frozenset())
     for verb in {verb for verbs in TRANSITIONS.values() for verb in verbs}:
         row.state = before
         if verb in permitted:
-            ledger._move(row, after, verb)
+            ledger.tables.move(row, after, verb)
             assert row.state is after
         else:
             with pytest.raises(AssertionError):
-                ledger._move(row, after, verb)
+                ledger.tables.move(row, after, verb)
             assert row.state is before

@@ -15,7 +15,7 @@ from tasks.errors import BrokerUnavailable
 from tasks.ports import Leased
 from tests.builders import make_attempt, make_batch, make_final, make_jobs, make_request, new_id
 from tests.contract.driving import LEASE
-from worker.ledger.memory import MemoryLedger
+from tests.fakes.ledger import MemoryLedger
 from worker.limits import redis_bucket as shared
 from worker.limits.bucket import Acquire, Exchange, Release
 from worker.limits.rates import Rates
@@ -111,8 +111,8 @@ def test_limits_in_a_redis_that_is_away_are_said_to_be_and_stand_when_it_is_back
 
 async def leased() -> Leased:
     ledger = MemoryLedger()
-    await ledger.submit(make_batch(), [make_jobs(make_request(config={"stream": True}))])
-    (job,) = await ledger.lease(Step.GENERATE, "w", LEASE, 1)
+    await ledger.submission.submit(make_batch(), [make_jobs(make_request(config={"stream": True}))])
+    (job,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
     return job
 
 

@@ -23,9 +23,9 @@ from tests.builders import (
     make_request,
     to_check,
 )
+from tests.fakes.ledger import MemoryAttempts, MemoryLedger, MemoryTables
 from worker.ledger import journal as journal_module
 from worker.ledger.journal import LedgerJournal
-from worker.ledger.memory import MemoryLedger
 from worker.process.spool import Spool, replay, spool_folder
 
 LEASE = timedelta(seconds=60)
@@ -35,7 +35,7 @@ class Fickle(MemoryLedger):
     """A ledger that can go away, and that can't keep some attempts."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(attempts=lambda tables: FickleAttempts(tables, self))
         self.error: Exception | None = None
         self.unstorable: set[UUID] = set()
         self.broken: set[UUID] = set()
@@ -48,12 +48,20 @@ class Fickle(MemoryLedger):
     def away(self, away: bool) -> None:
         self.error = LedgerUnavailable("away") if away else None
 
+
+class FickleAttempts(MemoryAttempts):
+    """The attempts of such a ledger."""
+
+    def __init__(self, tables: MemoryTables, ledger: Fickle) -> None:
+        super().__init__(tables)
+        self._ledger = ledger
+
     async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
-        if self.error is not None:
-            raise self.error
-        if any(one.id in self.unstorable and one.answer is not None for one in closed):
+        if self._ledger.error is not None:
+            raise self._ledger.error
+        if any(one.id in self._ledger.unstorable and one.answer is not None for one in closed):
             raise Unstorable("no")
-        if any(one.id in self.broken for one in closed):
+        if any(one.id in self._ledger.broken for one in closed):
             raise TypeError("a defect of ours")
         return await super().close_attempts(closed)
 
@@ -61,11 +69,11 @@ class Fickle(MemoryLedger):
 async def calling(ledger: MemoryLedger, count: int) -> list[tuple[Leased, ClosedAttempt]]:
     """Jobs whose answers have just come."""
     requests = [make_request(f"{number}?") for number in range(count)]
-    await ledger.submit(make_batch(), [make_jobs(*requests)])
+    await ledger.submission.submit(make_batch(), [make_jobs(*requests)])
     answered = []
-    for leased in await ledger.lease(Step.GENERATE, "w", LEASE, count):
+    for leased in await ledger.queue.lease(Step.GENERATE, "w", LEASE, count):
         attempt = make_attempt(leased)
-        await ledger.open_attempts([attempt])
+        await ledger.attempts.open_attempts([attempt])
         answer = make_answer("It opens at nine [1]. \u2713 \U0001f4f0")
         answered.append((leased, closed_ok(leased, attempt, answer=answer, then=to_check(leased))))
     return answered
@@ -96,7 +104,7 @@ def test_what_is_kept_comes_back_as_it_was(tmp_path: Path) -> None:
         failed = closed_error(other, make_attempt(other), then=later(other, delay=LEASE, event="retry"))
         got: list[ClosedAttempt] = []
 
-        class Notes(MemoryLedger):
+        class Notes(MemoryAttempts):
             async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
                 got.extend(closed)
                 return set()
@@ -105,7 +113,7 @@ def test_what_is_kept_comes_back_as_it_was(tmp_path: Path) -> None:
         await spool.keep([ok, failed])
         spool.leave()
 
-        assert await replay(Spool(tmp_path / "home" / "spool" / "x"), Notes()) == 2
+        assert await replay(Spool(tmp_path / "home" / "spool" / "x"), MemoryLedger(attempts=Notes)) == 2
         assert got == [ok, failed]
         assert leased.job_id == ok.job_id
 
@@ -137,7 +145,7 @@ def test_answers_are_kept_while_the_ledger_is_away_and_forgotten_when_it_is_back
         assert all(await asyncio.gather(*closing))
         await until(lambda: not files(folder))
         await journal.close()
-        views = await ledger.views([leased.job_id for leased, _ in answered])
+        views = await ledger.reading.views([leased.job_id for leased, _ in answered])
         assert {view.step for view in views} == {Step.CHECK}
 
     asyncio.run(scenario())
@@ -184,7 +192,7 @@ def test_a_stop_leaves_on_disk_whatever_is_not_in_the_ledger(tmp_path: Path) -> 
         assert await replay(Spool(folder), ledger) > 0
 
         assert not files(folder)
-        views = await ledger.views([leased.job_id for leased, _ in answered])
+        views = await ledger.reading.views([leased.job_id for leased, _ in answered])
         assert [view.step for view in views] == [Step.CHECK] * 5
 
     asyncio.run(scenario())
@@ -283,7 +291,7 @@ def test_what_a_process_left_is_written_by_the_next(tmp_path: Path) -> None:
 
         assert await replay(Spool(folder), ledger) == 3
         assert not files(folder)
-        views = await ledger.views([leased.job_id for leased, _ in answered])
+        views = await ledger.reading.views([leased.job_id for leased, _ in answered])
         assert [(view.state, view.step) for view in views] == [(JobState.AVAILABLE, Step.CHECK)] * 3
         assert await replay(Spool(folder), ledger) == 0
 
@@ -336,9 +344,9 @@ def test_a_line_cut_off_and_an_answer_that_cannot_be_stored_cost_nothing_else(
 
         assert await replay(Spool(folder), ledger) == 3
         assert not files(folder)
-        views = await ledger.views([leased.job_id for leased, _ in answered])
+        views = await ledger.reading.views([leased.job_id for leased, _ in answered])
         assert [view.step for view in views] == [Step.CHECK, Step.GENERATE, Step.CHECK]
-        detail = await ledger.job_detail(answered[1][0].job_id)
+        detail = await ledger.reading.job_detail(answered[1][0].job_id)
         assert [attempt["outcome"] for attempt in detail.attempts] == ["error:unstorable"]
 
     asyncio.run(scenario())

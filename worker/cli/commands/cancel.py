@@ -48,11 +48,11 @@ def command(
 
 async def _cancel(desk: Session, chosen: UUID, course: Paging) -> list[UUID]:
     async with desk.ledger() as ledger:
-        if await ledger.views([chosen]):
-            return await ledger.cancel([chosen], actor(), course.add)
+        if await ledger.reading.views([chosen]):
+            return await ledger.actions.cancel([chosen], actor(), course.add)
         try:
-            status = await ledger.batch_status(chosen)
+            status = await ledger.reading.batch_status(chosen)
         except NotFound:
             raise NotFound(f"no batch or job {chosen}") from None
         course.total = status.jobs - status.final
-        return await ledger.cancel_batch(chosen, actor(), course.add)
+        return await ledger.actions.cancel_batch(chosen, actor(), course.add)

@@ -50,7 +50,7 @@ def command(
 
     async def choose(ledger: Ledger, _: UUID) -> None:
         job_id = _most_telling(_results(written))
-        chosen.extend(await ledger.views([job_id] if job_id else []))
+        chosen.extend(await ledger.reading.views([job_id] if job_id else []))
 
     if not quiet:
         tell(f"answering the questions of {len(files)} files, offline unless NIGHTDESK_PROVIDER is set")

@@ -22,7 +22,7 @@ from worker.cli.paging import Paging, paging
 from worker.cli.progress import progress
 from worker.cli.removing import Removal, removal
 from worker.cli.session import Session, session
-from worker.ledger.erasing import Kept
+from worker.ledger.erasure import Kept
 from worker.ledger.postgres import PostgresLedger
 from worker.settings import load_settings
 
@@ -49,21 +49,21 @@ class Scope:
         found = False
         async for batch_id in self._batches(ledger):
             found = True
-            async for jobs in ledger.kept_jobs(batch_id, _ANY_AGE):
+            async for jobs in ledger.erasure.kept_jobs(batch_id, _ANY_AGE):
                 yield batch_id, jobs
         if not found:
             raise NotFound(f"no jobs of a tenant {self.tenant!r}")
 
     async def _batches(self, ledger: PostgresLedger) -> AsyncIterator[UUID]:
         if self.batch is not None:
-            yield (await ledger.batch_status(self.batch)).batch_id
+            yield (await ledger.reading.batch_status(self.batch)).batch_id
             return
-        async for batch_id in ledger.kept_batches(self.tenant, _ANY_AGE, rows=True):
+        async for batch_id in ledger.erasure.kept_batches(self.tenant, _ANY_AGE, rows=True):
             yield batch_id
 
 
 async def _named(ledger: PostgresLedger, ids: tuple[UUID, ...]) -> AsyncIterator[tuple[UUID, list[Kept]]]:
-    found = await ledger.views(ids)
+    found = await ledger.reading.views(ids)
     if missing := sorted(set(ids) - {view.job_id for view in found}):
         raise NotFound(f"no job {', '.join(map(str, missing))}")
     for view in found:
@@ -148,7 +148,9 @@ async def _erase(desk: Session, scope: Scope, course: Paging, *, cancel: bool) -
             active = {job.job_id for job in jobs if job.state not in FINAL_STATES}
             if active and cancel:
                 # What ended by itself meanwhile is final all the same.
-                await remove.ledger.cancel(sorted(active), actor(), lambda page: course.refused.update(page.refused))
+                await remove.ledger.actions.cancel(
+                    sorted(active), actor(), lambda page: course.refused.update(page.refused)
+                )
                 active &= course.refused.keys()
             left += len(active)
             await remove.erase(job for job in jobs if job.job_id not in active)

@@ -20,7 +20,7 @@ from worker.cli.paging import Paging, paging
 from worker.cli.progress import progress
 from worker.cli.removing import Removal, removal
 from worker.cli.session import Session, session
-from worker.ledger.erasing import Kept
+from worker.ledger.erasure import Kept
 from worker.ledger.postgres import PostgresLedger
 from worker.settings import load_settings
 
@@ -41,16 +41,16 @@ class Old:
     async def pages(self, ledger: PostgresLedger) -> AsyncIterator[tuple[UUID, list[Kept]]]:
         """The jobs in pages, each with its batch; a batch ends with an empty page."""
         async for batch_id in self._batches(ledger):
-            async for jobs in ledger.kept_jobs(batch_id, self.than):
+            async for jobs in ledger.erasure.kept_jobs(batch_id, self.than):
                 if chosen := [job for job in jobs if job.due and (self.rows or not job.erased)]:
                     yield batch_id, chosen
             yield batch_id, []
 
     async def _batches(self, ledger: PostgresLedger) -> AsyncIterator[UUID]:
         if self.batch is not None:
-            yield (await ledger.batch_status(self.batch)).batch_id
+            yield (await ledger.reading.batch_status(self.batch)).batch_id
             return
-        async for batch_id in ledger.kept_batches(self.tenant, self.than, rows=self.rows):
+        async for batch_id in ledger.erasure.kept_batches(self.tenant, self.than, rows=self.rows):
             yield batch_id
 
 

@@ -87,7 +87,7 @@ async def _recheck(
     told = course.progress
     watch = Watch(desk, told.note, check_only=True)
     async with desk.ledger() as ledger:
-        await ledger.batch_status(batch_id)
+        await ledger.reading.batch_status(batch_id)
         before = await _stands(ledger, batch_id)
         unfinished = sum(stand.state not in FINAL_STATES for stand in before.values())
         if unfinished:
@@ -105,7 +105,7 @@ async def _recheck(
 
 
 async def _stands(ledger: Ledger, batch_id: UUID) -> dict[UUID, Stand]:
-    return {view.job_id: Stand.of(view) async for view in ledger.batch_views(batch_id)}
+    return {view.job_id: Stand.of(view) async for view in ledger.reading.batch_views(batch_id)}
 
 
 async def _begin(
@@ -116,7 +116,7 @@ async def _begin(
     begun: list[UUID] = []
     async with old_results(desk) as old:
         for page in paged(job_ids):
-            again = await ledger.recheck(page, recheck, actor(), course.add)
+            again = await ledger.actions.recheck(page, recheck, actor(), course.add)
             await old.delete(again)
             begun += again
     return begun

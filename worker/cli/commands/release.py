@@ -65,14 +65,14 @@ async def _release(
 ) -> int:
     """How many jobs of the batch are no longer held."""
     async with desk.ledger() as ledger:
-        before = await ledger.batch_status(batch_id)
+        before = await ledger.reading.batch_status(batch_id)
         course.total = sum(count for reason, count in before.held.items() if reason in reasons)
         if ceiling is not None:
-            await ledger.set_budget(batch_id, ceiling, actor())
+            await ledger.actions.set_budget(batch_id, ceiling, actor())
         for reason in reasons:
             if reason is HeldReason.BATCH_PAUSED and before.paused:
-                await ledger.pause_batch(batch_id, actor(), paused=False, on_page=course.add)
+                await ledger.actions.pause_batch(batch_id, actor(), paused=False, on_page=course.add)
             else:
-                await ledger.release(batch_id, reason, actor(), course.add)
-        after = await ledger.batch_status(batch_id)
+                await ledger.actions.release(batch_id, reason, actor(), course.add)
+        after = await ledger.reading.batch_status(batch_id)
     return sum(before.held.values()) - sum(after.held.values())

@@ -61,10 +61,12 @@ def command(
 async def _write(desk: Session, batch_id: UUID, output: str, told: Silent, styling: Styling, *, wait: bool) -> Tally:
     async with desk.ledger() as ledger:
         if wait:
-            elsewhere = [line.job_id async for line in ledger.input_lines(batch_id) if isinstance(line, Repeated)]
+            elsewhere = [
+                line.job_id async for line in ledger.reading.input_lines(batch_id) if isinstance(line, Repeated)
+            ]
             await wait_until_final(ledger, batch_id, elsewhere, Watch(desk, told.note), told)
         else:
-            await ledger.batch_status(batch_id)
+            await ledger.reading.batch_status(batch_id)
         with writing(output) as file:
             return await write_results(file, ledger, batch_id, result=styling.result)
 
@@ -73,7 +75,7 @@ async def _write_judged(desk: Session, batch_id: UUID, output: str) -> int:
     count = 0
     async with desk.ledger() as ledger:
         with writing(output) as file:
-            async for view in ledger.batch_views(batch_id):
+            async for view in ledger.reading.batch_views(batch_id):
                 for row in judged_rows(view):
                     file.write(orjson.dumps(row) + b"\n")
                     count += 1

@@ -59,7 +59,7 @@ async def _retry(desk: Session, ids: list[UUID], course: Paging) -> list[UUID]:
     retried: list[UUID] = []
     async with desk.ledger() as ledger, old_results(desk) as old:
         async for page in _chosen(ledger, ids, course):
-            again = await ledger.retry(page, actor(), course.add)
+            again = await ledger.actions.retry(page, actor(), course.add)
             await old.delete(again)
             retried += again
     return retried
@@ -67,16 +67,16 @@ async def _retry(desk: Session, ids: list[UUID], course: Paging) -> list[UUID]:
 
 async def _chosen(ledger: PostgresLedger, ids: list[UUID], course: Paging) -> AsyncIterator[Sequence[UUID]]:
     """The jobs to retry, page by page: those named, or those of a batch that did not complete; raises ``NotFound``."""
-    found = await ledger.views(ids)
+    found = await ledger.reading.views(ids)
     if len(found) == len(ids):
         _refuse_erased(found)
         course.total = len(ids)
         for page in paged(ids):
             yield page
     elif len(ids) == 1:
-        status = await ledger.batch_status(ids[0])
+        status = await ledger.reading.batch_status(ids[0])
         course.total = sum(status.states.get(state, 0) for state in _AGAIN)
-        async for jobs in ledger.kept_jobs(ids[0], timedelta(0)):
+        async for jobs in ledger.erasure.kept_jobs(ids[0], timedelta(0)):
             if page := [job.job_id for job in jobs if job.state in _AGAIN and not job.erased]:
                 yield page
     else:

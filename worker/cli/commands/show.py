@@ -50,4 +50,4 @@ def command(
 
 async def _read(desk: Session, first: UUID, name: str) -> JobDetail:
     async with desk.ledger() as ledger:
-        return await ledger.job_detail(await ledger.locate(first, name) if name else first)
+        return await ledger.reading.job_detail(await ledger.reading.locate(first, name) if name else first)

@@ -11,7 +11,7 @@ from worker.cli.output import write_json
 from worker.cli.render.batches import show_batch, show_batches
 from worker.cli.session import Session, session
 from worker.cli.summary import status_document
-from worker.ledger.presence import LaneNotice
+from worker.ledger.fleet import LaneNotice
 from worker.settings import load_settings
 
 
@@ -25,8 +25,10 @@ def command(
 
     async def read(desk: Session) -> tuple[list[BatchStatus], list[LaneNotice]]:
         async with desk.ledger() as ledger:
-            found = await ledger.batches(limit) if chosen is None else [await ledger.batch_status(chosen)]
-            return found, await ledger.lane_notices()
+            found = (
+                await ledger.reading.batches(limit) if chosen is None else [await ledger.reading.batch_status(chosen)]
+            )
+            return found, await ledger.fleet.lane_notices()
 
     with session(load_settings(), writes=False) as desk:
         found, lanes = run_interruptible(read(desk))

@@ -66,13 +66,13 @@ async def _watch(
 ) -> tuple[BatchStatus | JobView, list[InputLine]]:
     watch = Watch(desk, told.note)
     async with desk.ledger() as ledger:
-        job_id = await ledger.locate(first, name) if name else await _job(ledger, first)
+        job_id = await ledger.reading.locate(first, name) if name else await _job(ledger, first)
         if job_id is None:
-            lines = [line async for line in ledger.input_lines(first)]
+            lines = [line async for line in ledger.reading.input_lines(first)]
             elsewhere = [line.job_id for line in lines if isinstance(line, Repeated)]
             return await wait_until_final(ledger, first, elsewhere, watch, told), lines
         say: Callable[[str], None] = (lambda _: None) if quiet else tell
-        (view,) = await ledger.views([job_id])
+        (view,) = await ledger.reading.views([job_id])
         if not (text and view.request.config.stream):
             return await follow(ledger, job_id, watch, told, say), []
         async with listening(desk.where.redis_url, desk.settings.key_prefix, view, say) as voice:
@@ -85,10 +85,10 @@ async def _watch(
 
 async def _job(ledger: Ledger, given: UUID) -> UUID | None:
     """The id if it is a job's, None if it is a batch's; raises ``NotFound`` when it is neither."""
-    if await ledger.views([given]):
+    if await ledger.reading.views([given]):
         return given
     try:
-        await ledger.batch_status(given)
+        await ledger.reading.batch_status(given)
     except NotFound:
         raise NotFound(
             f"{given} is neither a batch nor a job of this ledger; 'nightdesk status' lists batches"

@@ -11,7 +11,7 @@ from schemas.batch import BatchStatus
 from worker.cli.progress import counts_of
 from worker.cli.render.console import console
 from worker.cli.summary import held_lines, money
-from worker.ledger.presence import LaneNotice
+from worker.ledger.fleet import LaneNotice
 from worker.limits.remedies import event, mending
 
 

@@ -15,7 +15,7 @@ from schemas.states import Step
 from tasks.errors import BrokerUnavailable
 from tasks.ports import Call, Denied, DenyReason, Leased, Permit, Room
 from tests.builders import make_batch, make_jobs, make_prompt, make_request
-from worker.ledger.memory import MemoryLedger
+from tests.fakes.ledger import MemoryLedger
 from worker.limits import bucket as book_module
 from worker.limits import failover as accounts_module
 from worker.limits import health as health_module
@@ -94,8 +94,8 @@ class Counter:
 
 async def make_leased(priority: int = 0) -> Leased:
     ledger = MemoryLedger()
-    await ledger.submit(make_batch(), [make_jobs(make_request(priority=priority))])
-    (job,) = await ledger.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
+    await ledger.submission.submit(make_batch(), [make_jobs(make_request(priority=priority))])
+    (job,) = await ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
     return job
 
 

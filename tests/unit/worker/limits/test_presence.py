@@ -10,7 +10,7 @@ import pytest
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable
 from tests.unit.worker.limits.test_desk import Counter, PausedLanes
-from worker.ledger.presence import Present
+from worker.ledger.fleet import Present
 from worker.limits import presence as presence_module
 from worker.limits.health import Unreachable
 from worker.limits.lanes import Lanes

@@ -9,7 +9,39 @@ from pydantic import TypeAdapter
 from schemas.record import GenerationRecord
 from tasks.ports import FinalJob
 from worker.ledger.database import Database
-from worker.ledger.record_columns import RECORD_COLUMNS
+
+RECORD_COLUMNS = {
+    "job_id": "uuid",
+    "run": "int2",
+    "tenant": "text",
+    "message_id": "text",
+    "retrieval_record_id": "text",
+    "trace_id": "text",
+    "request_id": "text",
+    "contract_version": "int2",
+    "prompt_name": "text",
+    "prompt_version": "text",
+    "prompt_hash": "text",
+    "model_provider": "text",
+    "model_name": "text",
+    "messages_snapshot": "jsonb",
+    "provider_snapshot": "jsonb",
+    "output_raw": "text",
+    "output_structured": "jsonb",
+    "answer": "text",
+    "output_format": "text",
+    "citations": "jsonb",
+    "grounding": "jsonb",
+    "quality": "jsonb",
+    "status": "text",
+    "error_message": "text",
+    "failure": "jsonb",
+    "usage": "jsonb",
+    "timing_ms": "jsonb",
+    "created_at": "timestamptz",
+    "canonical": "jsonb",
+}
+"""Columns of the table of audit records with the types of their arrays in SQL; a test compares them with the table."""
 
 _ARRAY_TYPES = {name: kind for name, kind in RECORD_COLUMNS.items() if name != "created_at"}
 _ENCODERS: dict[str, TypeAdapter[Any]] = {
@@ -45,25 +77,18 @@ SELECT id FROM finished
 """
 
 
-class Finals:
-    """The final verbs of the PostgreSQL ledger."""
-
-    _db: Database
-
-    async def finish(self, finals: Sequence[FinalJob]) -> set[UUID]:
-        """See ``tasks.ports.Ledger.finish``."""
-        if not finals:
-            return set()
-        columns: dict[str, list[Any]] = {
-            "token": [final.token for final in finals],
-            "step": [final.step.value for final in finals],
-            "state": [final.state.value for final in finals],
-            "outcome": [final.outcome.value if final.outcome else None for final in finals],
-        }
-        for name in _ARRAY_TYPES:
-            values = [getattr(final.record, name) for final in finals]
-            encoder = _ENCODERS.get(name)
-            if encoder is not None:
-                values = [None if value is None else encoder.dump_json(value).decode() for value in values]
-            columns[name] = values
-        return {row.id for row in await self._db.rows(_FINISH, columns)}
+async def write_finals(db: Database, finals: Sequence[FinalJob]) -> set[UUID]:
+    """Write final states with their records; returns the job ids written."""
+    columns: dict[str, list[Any]] = {
+        "token": [final.token for final in finals],
+        "step": [final.step.value for final in finals],
+        "state": [final.state.value for final in finals],
+        "outcome": [final.outcome.value if final.outcome else None for final in finals],
+    }
+    for name in _ARRAY_TYPES:
+        values = [getattr(final.record, name) for final in finals]
+        encoder = _ENCODERS.get(name)
+        if encoder is not None:
+            values = [None if value is None else encoder.dump_json(value).decode() for value in values]
+        columns[name] = values
+    return {row.id for row in await db.rows(_FINISH, columns)}

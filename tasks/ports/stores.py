@@ -1,6 +1,7 @@
-"""The ledger and its journal: what the steps need of the truth about jobs."""
+"""The ledger as a few stores, one per kind of reader, and the journal that commits single rows in groups."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from typing import Protocol
@@ -44,13 +45,9 @@ LAST_RESCUES = 2
 """Further tries that a worker has to end such a job with the answer that was paid for; then it fails without."""
 
 
-class Ledger(Protocol):
-    """The truth about jobs. Every verb but a person's is one transaction; list verbs are the unit of group commit.
+class Submission(Protocol):
+    """Accepts batches with their jobs."""
 
-    All raise ``LedgerUnavailable`` when the database can't be reached.
-    """
-
-    # submission
     async def submit(
         self,
         batch: NewBatch,
@@ -64,15 +61,18 @@ class Ledger(Protocol):
         Refused is a job whose idempotency key names a different request, or whose ``custom_id`` (of the batch),
         ``message_id`` (of the tenant) or id another job has. With ``strict``, or where nothing else is left, nothing
         is written: raises ``JobsRefused``. Where every job is known by its own key no batch is written. With the batch
-        is written which of its lines are no jobs of it (see ``input_lines``); ``refused`` are those that the caller
-        refused, read once the chunks are.
+        is written which of its lines are no jobs of it (see ``Reading.input_lines``); ``refused`` are those that the
+        caller refused, read once the chunks are.
 
         A known ``batch.key`` writes nothing and returns the old jobs; raises ``IdempotencyConflict`` when these are
         other jobs. Raises ``QueueFull`` when the tenant would have more than ``batch.max_queued`` jobs that are not final.
         """
         ...
 
-    # leases
+
+class Queue(Protocol):
+    """Lends jobs to workers for a time; a token fences every write of the holder."""
+
     async def lease(
         self,
         step: Step,
@@ -102,7 +102,14 @@ class Ledger(Protocol):
         """Move a running job without an open attempt to ``scheduled`` (budget, policy); False if the lease is lost."""
         ...
 
-    # attempts
+    async def finish(self, finals: Sequence[FinalJob]) -> set[UUID]:
+        """Write final states with their records; returns the job ids written (others lost their lease)."""
+        ...
+
+
+class Attempts(Protocol):
+    """Records every paid call, before it is made and after it."""
+
     async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
         """Write attempts before their calls; one status per attempt, in order. Reserves budget in the same statement.
 
@@ -112,6 +119,18 @@ class Ledger(Protocol):
         Of identical calls that may wait for each other (``share.wait``) one is opened, also when they come at once.
         """
         ...
+
+    async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
+        """Close attempts, store answers, charge budgets, and advance jobs; returns the job ids that advanced.
+
+        A late answer releases the job that is held because nobody knew of it. The first completion of a (run, round, purpose) wins; a later one is kept beside it. Closing again is
+        harmless: only an open or ``unknown`` attempt changes.
+        """
+        ...
+
+
+class AnswerCache(Protocol):
+    """Answers and verdicts of earlier calls, so that no identical call is made again."""
 
     async def share(self, wanted: Sequence[CacheLookup]) -> list[CacheResult]:
         """Give jobs the newest whole answer of an identical call of their tenant, where one is stored; in order.
@@ -124,66 +143,21 @@ class Ledger(Protocol):
         """
         ...
 
-    async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
-        """Close attempts, store answers, charge budgets, and advance jobs; returns the job ids that advanced.
-
-        A late answer releases the job that is held because nobody knew of it. The first completion of a (run, round, purpose) wins; a later one is kept beside it. Closing again is
-        harmless: only an open or ``unknown`` attempt changes.
-        """
-        ...
-
-    # what judges said
     async def find_verdicts(self, queries: Sequence[VerdictQuery]) -> list[dict[bytes, CachedVerdict]]:
         """What judges said of these keys in these batches, one answer per query, in order; what is not there was not heard."""
         ...
 
-    async def store_verdicts(self, heard: Sequence[NewVerdicts]) -> None:
+    async def store_verdicts(self, verdicts: Sequence[NewVerdicts]) -> None:
         """Let the batches of these attempts remember what was heard; the first word of a key stays.
 
         An attempt without a completion (never answered, erased, pruned) is passed over. What is noted goes with it.
         """
         ...
 
-    # finals
-    async def finish(self, finals: Sequence[FinalJob]) -> set[UUID]:
-        """Write final states with their records; returns the job ids written (others lost their lease)."""
-        ...
 
-    # the outbox
-    async def unpublished(self, limit: int, older_than: timedelta) -> list[JobView]:
-        """Final jobs whose result is not in the result backend, oldest first, with as much as a result is made of.
+class Duties(Protocol):
+    """Statements of the worker that leads: each changes due jobs, at most ``limit`` of them."""
 
-        A page of bounded bytes. A job that can't be read is set aside.
-        """
-        ...
-
-    async def mark_published(self, results: Sequence[tuple[UUID, int]]) -> list[tuple[UUID, int]]:
-        """Note that the results of these jobs and runs are in the result backend.
-
-        Returns those that must not stay there: their job is erased, or has another run by now.
-        """
-        ...
-
-    async def set_aside(self, job_id: UUID, error: Exception) -> None:
-        """Keep a job whose result can't be published out of the others' way; it is tried again ever later."""
-        ...
-
-    async def begin_republishing(self, finished_within: timedelta) -> None:
-        """Begin to publish all results finished within that time again (Redis lost its data), and forget all hints.
-
-        Begins anew where it was under way.
-        """
-        ...
-
-    async def republish_page(self, limit: int) -> RepublishPage | None:
-        """The next results to publish again; None when there is nothing to publish again."""
-        ...
-
-    async def note_republished(self, page: RepublishPage) -> None:
-        """Note that a page is in the result backend: the next one follows it."""
-        ...
-
-    # dispatch
     async def attend(
         self,
         worker: str,
@@ -255,9 +229,52 @@ class Ledger(Protocol):
         """
         ...
 
-    # a person's verbs: they go through many jobs in pages, each a short transaction of its own, and tell ``on_page`` of each.
-    # One that ends midway has done whole pages; the same call again does the rest. A job whose row makes the statement
-    # fail keeps no other from being changed: it is logged and stands in its page as refused.
+
+class Outbox(Protocol):
+    """Results on their way from the ledger to the result backend."""
+
+    async def unpublished(self, limit: int, older_than: timedelta) -> list[JobView]:
+        """Final jobs whose result is not in the result backend, oldest first, with as much as a result is made of.
+
+        A page of bounded bytes. A job that can't be read is set aside.
+        """
+        ...
+
+    async def mark_published(self, results: Sequence[tuple[UUID, int]]) -> list[tuple[UUID, int]]:
+        """Note that the results of these jobs and runs are in the result backend.
+
+        Returns those that must not stay there: their job is erased, or has another run by now.
+        """
+        ...
+
+    async def set_aside(self, job_id: UUID, error: Exception) -> None:
+        """Keep a job whose result can't be published out of the others' way; it is tried again ever later."""
+        ...
+
+    async def begin_republishing(self, finished_within: timedelta) -> None:
+        """Begin to publish all results finished within that time again (Redis lost its data), and forget all hints.
+
+        Begins anew where it was under way.
+        """
+        ...
+
+    async def republish_page(self, limit: int) -> RepublishPage | None:
+        """The next results to publish again; None when there is nothing to publish again."""
+        ...
+
+    async def note_republished(self, page: RepublishPage) -> None:
+        """Note that a page is in the result backend: the next one follows it."""
+        ...
+
+
+class Actions(Protocol):
+    """Actions of an operator on jobs and batches.
+
+    Each goes through many jobs in pages, every page a short transaction of its own, and reports it to ``on_page``. An action
+    that ends midway leaves whole pages behind; the same call again does the rest. A job whose row makes the statement fail
+    keeps no other from being changed: it is logged, and refused in its page.
+    """
+
     async def cancel(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
         """Cancel jobs that are not final, with a record; returns the ids changed."""
         ...
@@ -301,7 +318,10 @@ class Ledger(Protocol):
         """
         ...
 
-    # reading
+
+class Reading(Protocol):
+    """Views of jobs and batches."""
+
     async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
         """The jobs that exist among ``job_ids``, in that order."""
         ...
@@ -328,6 +348,28 @@ class Ledger(Protocol):
     async def job_detail(self, job_id: UUID) -> JobDetail:
         """Everything known of a job; raises ``NotFound``."""
         ...
+
+    async def locate(self, batch_id: UUID, name: str) -> UUID:
+        """The id of the job of a batch with this custom id, else at this position (from 0); raises ``NotFound``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The truth about jobs, as stores over one database.
+
+    Every method but those of ``actions`` is one transaction; methods that take a list are the unit of group commit. All raise
+    ``LedgerUnavailable`` when the database can't be reached.
+    """
+
+    submission: Submission
+    queue: Queue
+    attempts: Attempts
+    cache: AnswerCache
+    duties: Duties
+    outbox: Outbox
+    actions: Actions
+    reading: Reading
 
 
 class Journal(Protocol):
@@ -356,6 +398,6 @@ class Journal(Protocol):
         """What judges said of these keys."""
         ...
 
-    async def store_verdicts(self, heard: NewVerdicts) -> None:
+    async def store_verdicts(self, verdicts: NewVerdicts) -> None:
         """Let the batch remember what was heard."""
         ...

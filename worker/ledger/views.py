@@ -11,9 +11,10 @@ from schemas.job import JobRequest
 from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome, Step
 from tasks.errors import NotFound
-from tasks.ports import JobDetail, JobView
+from tasks.ports import InputLine, JobDetail, JobView, Reading
 from worker.ledger.database import Database
-from worker.ledger.record_columns import RECORD_COLUMNS
+from worker.ledger.input_lines import read_input_lines
+from worker.ledger.records import RECORD_COLUMNS
 
 STREAM_PAGE = 500
 """Rows fetched at a time when a batch is streamed."""
@@ -109,18 +110,23 @@ FROM completion WHERE job_id = %(id)s ORDER BY stored_at, attempt_id
 _EVENTS = "SELECT at, run, kind, actor, detail FROM job_event WHERE job_id = %(id)s ORDER BY id"
 _RECORDS = "SELECT * FROM generation_record WHERE job_id = %(id)s ORDER BY run"
 
+_BY_CUSTOM_ID = "SELECT id FROM job WHERE batch_id = %(batch_id)s AND custom_id = %(name)s"
+_BY_POSITION = "SELECT id FROM job WHERE batch_id = %(batch_id)s AND position = %(position)s"
 
-class Reading:
-    """The reading verbs of the PostgreSQL ledger."""
+MOST_POSITION = 2**31 - 1
 
-    _db: Database
+
+class PostgresReading(Reading):
+    """Views by id, and pages of them without a cursor."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
     async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
-        """See ``tasks.ports.Ledger.views``."""
         return [view_of(row) for row in await self._db.rows(_VIEWS, {"ids": list(job_ids)})]
 
     async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
-        """See ``tasks.ports.Ledger.batch_views``; pages by position, so no cursor or transaction is held open."""
+        # Pages by position: no cursor or transaction stays open.
         after = -1
         while True:
             rows = await self._db.rows(_BATCH_VIEWS, {"batch_id": batch_id, "after": after, "page": STREAM_PAGE})
@@ -130,19 +136,19 @@ class Reading:
                 return
             after = rows[-1].position
 
+    def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
+        return read_input_lines(self._db, batch_id)
+
     async def batch_status(self, batch_id: UUID) -> BatchStatus:
-        """See ``tasks.ports.Ledger.batch_status``."""
         rows = await self._db.rows(_BATCH_STATUS, {"batch_id": batch_id})
         if not rows:
             raise NotFound(f"no batch {batch_id}")
         return _status_of(rows[0])
 
     async def batches(self, limit: int) -> list[BatchStatus]:
-        """See ``tasks.ports.Ledger.batches``."""
         return [_status_of(row) for row in await self._db.rows(_BATCHES, {"limit": limit})]
 
     async def job_detail(self, job_id: UUID) -> JobDetail:
-        """See ``tasks.ports.Ledger.job_detail``."""
         views = await self.views([job_id])
         if not views:
             raise NotFound(f"no job {job_id}")
@@ -154,6 +160,15 @@ class Reading:
             events=tuple(_readable(row) for row in await self._db.rows(_EVENTS, key)),
             records=tuple(GenerationRecord(**row._asdict()) for row in await self._db.rows(_RECORDS, key)),
         )
+
+    async def locate(self, batch_id: UUID, name: str) -> UUID:
+        rows = await self._db.rows(_BY_CUSTOM_ID, {"batch_id": batch_id, "name": name})
+        if not rows and name.isascii() and name.isdigit() and (position := int(name[:20])) <= MOST_POSITION:
+            rows = await self._db.rows(_BY_POSITION, {"batch_id": batch_id, "position": position})
+        if not rows:
+            raise NotFound(f"batch {batch_id} has no job with custom id or position {name!r}")
+        job_id: UUID = rows[0].id
+        return job_id
 
 
 def view_of(row: Any) -> JobView:

@@ -1,14 +1,58 @@
 """Views, counts and audit rows made of the in-memory ledger's rows."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
+from uuid import UUID
 
 from pydantic_core import to_jsonable_python
 
 from schemas.batch import BatchStatus
-from tasks.ports import JobDetail, JobView
-from worker.ledger.memory.tables import OK, UNKNOWN, AttemptRow, BatchRow, JobRow
+from tasks.errors import NotFound
+from tasks.ports import (
+    InputLine,
+    JobDetail,
+    JobView,
+    Reading,
+)
+from tests.fakes.ledger.tables import OK, UNKNOWN, AttemptRow, BatchRow, JobRow, MemoryTables
+
+
+class MemoryReading(Reading):
+    """Views of the rows."""
+
+    def __init__(self, tables: MemoryTables) -> None:
+        self._tables = tables
+
+    async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
+        return [job_view(job) for job in self._tables.find(job_ids)]
+
+    async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
+        for job in self._tables.of_batch(batch_id):
+            yield job_view(job)
+
+    async def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
+        if batch_id in self._tables.batches:
+            for line in self._tables.batches[batch_id].input_lines:
+                yield line
+
+    async def batch_status(self, batch_id: UUID) -> BatchStatus:
+        return batch_status(self._tables.batch(batch_id), self._tables.of_batch(batch_id))
+
+    async def batches(self, limit: int) -> list[BatchStatus]:
+        newest = list(reversed(self._tables.batches))[:limit]
+        return [await self.batch_status(batch_id) for batch_id in newest]
+
+    async def job_detail(self, job_id: UUID) -> JobDetail:
+        if job_id not in self._tables.jobs:
+            raise NotFound(f"no job {job_id}")
+        return job_detail(self._tables.jobs[job_id])
+
+    async def locate(self, batch_id: UUID, name: str) -> UUID:
+        for job in self._tables.of_batch(batch_id):
+            if name in {job.new.custom_id, str(job.new.position)}:
+                return job.new.id
+        raise NotFound(f"batch {batch_id} has no job with custom id or position {name!r}")
 
 
 def job_view(job: JobRow) -> JobView:
@@ -62,12 +106,14 @@ def batch_status(batch: BatchRow, jobs: Sequence[JobRow]) -> BatchStatus:
 
 def _called_again(job: JobRow) -> int:
     """Number of the job's calls that were made again: unknown ones beside others, and answers that came too late."""
-    attempts = [one for one in job.attempts if one.shared_from is None]
-    calls = [(one.new.run, one.new.round, one.new.purpose) for one in attempts]
-    answered = {call for call, one in zip(calls, attempts, strict=True) if one.outcome == OK}
+    attempts = [attempt for attempt in job.attempts if attempt.shared_from is None]
+    calls = [(attempt.new.run, attempt.new.round, attempt.new.purpose) for attempt in attempts]
+    answered = {call for call, attempt in zip(calls, attempts, strict=True) if attempt.outcome == OK}
     return sum(
-        not one.won if one.outcome == OK else one.outcome == UNKNOWN and (call in answered or call in calls[at + 1 :])
-        for at, (call, one) in enumerate(zip(calls, attempts, strict=True))
+        not attempt.won
+        if attempt.outcome == OK
+        else attempt.outcome == UNKNOWN and (call in answered or call in calls[at + 1 :])
+        for at, (call, attempt) in enumerate(zip(calls, attempts, strict=True))
     )
 
 

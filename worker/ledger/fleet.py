@@ -1,4 +1,4 @@
-"""Who works here, and which lanes are paused: what the workers tell each other through the ledger."""
+"""Presence of the workers, and the lanes that are paused: messages between workers through the ledger."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ PRESENT_FOR = timedelta(seconds=20)
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """Who is here."""
+    """The workers that are alive, and the lanes that are paused."""
 
     workers: int
     steps: frozenset[Step]
@@ -96,10 +96,11 @@ SELECT provider, lane, model FROM resumed
 """
 
 
-class Presence:
-    """The workers' verbs of the PostgreSQL ledger that concern no job."""
+class Fleet:
+    """Messages between workers that concern no job: presence, lanes, unreachable providers."""
 
-    _db: Database
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
     async def beat(
         self, worker: str, steps: Iterable[Step] = (), unreachable: Sequence[dict[str, Any]] = ()

@@ -1,14 +1,24 @@
-"""Finds the stored answer of an identical call and gives a job its copy of it: no call is made."""
+"""Gives a job a copy of the stored answer of an identical call, and a batch the verdicts that its judges gave before."""
 
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import orjson
 
 from schemas.completion import Usage
 from tasks.calls.response_cache import MOST_FAILED
-from tasks.ports import CacheLookup, CacheResult, CacheStatus, NewAttempt
+from tasks.ports import (
+    AnswerCache,
+    CachedVerdict,
+    CacheLookup,
+    CacheResult,
+    CacheStatus,
+    NewAttempt,
+    NewVerdicts,
+    VerdictQuery,
+)
 from worker.ledger.database import Database, First
 
 # Of a row d that has terms for sharing, and its job j: the newest answer that it may take.
@@ -98,29 +108,76 @@ SELECT FROM job WHERE id = ANY(%(jobs)b::uuid[]) AND (SELECT count(*) FROM ident
 ORDER BY id FOR NO KEY UPDATE
 """
 
+# A reply is sent once, however many of its claims are asked for.
+_FIND_VERDICTS = """
+WITH given AS (
+    SELECT DISTINCT * FROM unnest(%(batch_id)b::uuid[], %(key)b::bytea[]) AS d(batch_id, key)
+)
+SELECT v.batch_id, c.attempt_id, c.job_id, c.parsed ->> 'text' AS reply,
+       array_agg(v.key) AS keys, array_agg(v.number) AS numbers
+FROM given d JOIN judge_verdict v ON v.batch_id = d.batch_id AND v.key = d.key
+             JOIN completion c ON c.attempt_id = v.attempt_id
+GROUP BY v.batch_id, c.attempt_id
+"""
 
-class SharingVerbs:
-    """The verb of the PostgreSQL ledger that shares answers."""
+# The batch is that of the attempt's own job, whoever says what. In key order, so that two groups never wait for each
+# other; the lock makes an erasure that is under way see what is noted here, or this see that there is no answer left.
+_STORE_VERDICTS = """
+INSERT INTO judge_verdict (batch_id, key, attempt_id, number)
+SELECT j.batch_id, d.key, c.attempt_id, d.number
+FROM unnest(%(attempt_id)b::uuid[], %(key)b::bytea[], %(number)b::int2[]) AS d(attempt_id, key, number)
+JOIN completion c ON c.attempt_id = d.attempt_id AND c.purpose = 'judge'
+JOIN job j ON j.id = c.job_id
+ORDER BY j.batch_id, d.key FOR KEY SHARE OF c
+ON CONFLICT DO NOTHING
+"""
 
-    _db: Database
 
-    async def share(self, wanted: Sequence[CacheLookup]) -> list[CacheResult]:
-        """See ``tasks.ports.Ledger.share``."""
-        if not wanted:
+class PostgresAnswerCache(AnswerCache):
+    """Stored answers by share key, and verdicts of judges by batch and key."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def share(self, lookups: Sequence[CacheLookup]) -> list[CacheResult]:
+        if not lookups:
             return []
-        attempts = [one.attempt for one in wanted]
+        attempts = [one.attempt for one in lookups]
         rows = await self._db.rows(
             _SHARE,
             {
-                "prompt": [one.prompt.model_dump_json() for one in wanted],
-                "snapshot": [orjson.dumps(one.snapshot).decode() for one in wanted],
-                "timing": [orjson.dumps(one.timing_ms).decode() for one in wanted],
-                "then": [one.then.value for one in wanted],
+                "prompt": [one.prompt.model_dump_json() for one in lookups],
+                "snapshot": [orjson.dumps(one.snapshot).decode() for one in lookups],
+                "timing": [orjson.dumps(one.timing_ms).decode() for one in lookups],
+                "then": [one.then.value for one in lookups],
                 "nothing": Usage().model_dump_json(),
                 **attempt_columns(attempts),
             },
         )
         return [CacheResult(CacheStatus(row.sharing), row.open_for or timedelta(0)) for row in rows]
+
+    async def find_verdicts(self, queries: Sequence[VerdictQuery]) -> list[dict[bytes, CachedVerdict]]:
+        asked = [(query.batch_id, key) for query in queries for key in query.keys]
+        if not asked:
+            return [{} for _ in queries]
+        rows = await self._db.rows(
+            _FIND_VERDICTS, {"batch_id": [one for one, _ in asked], "key": [key for _, key in asked]}
+        )
+        found: dict[tuple[UUID, bytes], CachedVerdict] = {
+            (row.batch_id, bytes(key)): CachedVerdict(row.attempt_id, row.job_id, number, row.reply)
+            for row in rows
+            for key, number in zip(row.keys, row.numbers, strict=True)
+        }
+        return [
+            {key: found[query.batch_id, key] for key in query.keys if (query.batch_id, key) in found}
+            for query in queries
+        ]
+
+    async def store_verdicts(self, verdicts: Sequence[NewVerdicts]) -> None:
+        numbers = [(one.attempt_id, key, number) for one in verdicts for key, number in one.numbers]
+        if numbers:
+            ids, keys, said = zip(*numbers, strict=True)
+            await self._db.rows(_STORE_VERDICTS, {"attempt_id": list(ids), "key": list(keys), "number": list(said)})
 
 
 def attempt_columns(attempts: Sequence[NewAttempt]) -> dict[str, list[Any]]:

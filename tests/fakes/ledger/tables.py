@@ -114,12 +114,12 @@ class JobRow:
 
     @property
     def final(self) -> bool:
-        """Whether the job is in a final state."""
+        """True in a final state."""
         return self.state in FINAL_STATES
 
     @property
     def active(self) -> bool:
-        """Whether the job still has to reach a final state."""
+        """True until the job reaches a final state."""
         return self.state in ACTIVE_STATES
 
     @property
@@ -139,15 +139,14 @@ class JobRow:
         return None if unpriced else self.cost_usd
 
     def held_by(self, token: UUID, step: Step | None = None) -> bool:
-        """Whether the lease with this token still holds the job (in this step, when given)."""
+        """True while the lease with this token holds the job (in this step, if one is named)."""
         return self.state is JobState.RUNNING and self.token == token and (step is None or self.step is step)
 
     def past_deadline(self, now: datetime) -> bool:
-        """Whether the deadline has come."""
+        """True from the deadline on."""
         return self.deadline is not None and self.deadline <= now
 
     def open_attempts(self, token: UUID | None) -> list[AttemptRow]:
-        """The attempts opened under this lease and not closed."""
         return [attempt for attempt in self.attempts if attempt.closed_at is None and attempt.new.token == token]
 
     def winner(self, run: int, number: int, purpose: Purpose) -> AttemptRow | None:
@@ -158,40 +157,51 @@ class JobRow:
         return None
 
 
+@dataclass(slots=True)
+class Walk:
+    """The results that are published again, as far as they are."""
+
+    after: tuple[datetime, UUID]
+    until: datetime
+    published: int = 0
+
+
 class MemoryTables:
     """The tables and the clock; every change of a job's state goes through ``_move``."""
 
     def __init__(self, now: Callable[[], datetime] = wall_clock) -> None:
         self._clock = now
         self._advanced = timedelta(0)
-        self._batches: dict[UUID, BatchRow] = {}
-        self._jobs: dict[UUID, JobRow] = {}
-        self._attempts: dict[UUID, AttemptRow] = {}
-        self._heard: dict[tuple[UUID, bytes], tuple[UUID, int]] = {}
+        self.batches: dict[UUID, BatchRow] = {}
+        self.jobs: dict[UUID, JobRow] = {}
+        self.attempts: dict[UUID, AttemptRow] = {}
+        self.verdicts: dict[tuple[UUID, bytes], tuple[UUID, int]] = {}
         """Attempt and number, by batch and key."""
-        self._started_at = self._now()
+        self.started_at = self.now()
+        self.hints_lost_at = datetime.min.replace(tzinfo=UTC)
+        self.walk: Walk | None = None
 
     def advance(self, delta: timedelta) -> None:
         """Set the ledger's clock forward."""
         self._advanced += delta
 
-    def _now(self) -> datetime:
+    def now(self) -> datetime:
         return self._clock() + self._advanced
 
-    def _found(self, job_ids: Iterable[UUID]) -> list[JobRow]:
+    def find(self, job_ids: Iterable[UUID]) -> list[JobRow]:
         """The rows of the jobs that exist, each once, in the order given."""
-        return [self._jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in self._jobs]
+        return [self.jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in self.jobs]
 
-    def _batch(self, batch_id: UUID) -> BatchRow:
-        if batch_id not in self._batches:
+    def batch(self, batch_id: UUID) -> BatchRow:
+        if batch_id not in self.batches:
             raise NotFound(f"no batch {batch_id}")
-        return self._batches[batch_id]
+        return self.batches[batch_id]
 
-    def _of_batch(self, batch_id: UUID) -> list[JobRow]:
-        rows = [job for job in self._jobs.values() if job.batch.new.id == batch_id]
+    def of_batch(self, batch_id: UUID) -> list[JobRow]:
+        rows = [job for job in self.jobs.values() if job.batch.new.id == batch_id]
         return sorted(rows, key=lambda job: job.new.position)
 
-    def _move(self, job: JobRow, state: JobState, verb: str) -> None:
+    def move(self, job: JobRow, state: JobState, verb: str) -> None:
         """Change a job's state along an edge of ``TRANSITIONS`` and keep what belongs to the state in step with it."""
         permitted = TRANSITIONS.get((job.state, state), frozenset())
         if verb not in permitted:
@@ -202,13 +212,13 @@ class MemoryTables:
         if state is not JobState.SCHEDULED:
             job.held_reason = None
         if state is JobState.AVAILABLE:
-            job.available_at = self._now()
+            job.available_at = self.now()
             job.hinted_at = None
         if job.final:
-            job.finished_at = self._now()
+            job.finished_at = self.now()
 
-    def _note(self, job: JobRow, kind: str, actor: str, **detail: Any) -> None:
+    def note(self, job: JobRow, kind: str, actor: str, **detail: Any) -> None:
         """Append an event to the job's history."""
         job.events.append(
-            {"job_id": job.new.id, "run": job.run, "at": self._now(), "kind": kind, "actor": actor, "detail": detail}
+            {"job_id": job.new.id, "run": job.run, "at": self.now(), "kind": kind, "actor": actor, "detail": detail}
         )

@@ -134,7 +134,7 @@ class Kept:
 
 @dataclass(slots=True)
 class Deleted:
-    """What was deleted: runs by job, and the sums that stood in the rows."""
+    """Runs of deleted jobs, and the sums of their rows."""
 
     runs: dict[UUID, int] = field(default_factory=dict)
     attempts: int = 0
@@ -156,17 +156,18 @@ class Deleted:
 
 
 class Sealed(Enum):
-    """Whether nothing is left of what a batch was asked."""
+    """State of a batch whose content is removed job by job."""
 
     NOT = "not"
     NOW = "now"
     BEFORE = "before"
 
 
-class Erasing:
-    """The verbs of the PostgreSQL ledger that remove."""
+class Erasure:
+    """Removal of content and of jobs, and pages of those that are old enough."""
 
-    _db: Database
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
     async def erase(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> dict[UUID, int]:
         """Remove the content of jobs that are final, page by page; returns the last run of those changed."""
@@ -183,7 +184,7 @@ class Erasing:
         return runs
 
     async def unheard(self, job_ids: Sequence[UUID]) -> int:
-        """How many calls of these jobs are open or ended unknown: their answers may lie on the disk of a worker."""
+        """Count the calls of these jobs that are open or ended unknown: their answers may lie on the disk of a worker."""
         (row,) = await self._db.rows(_UNHEARD, {"ids": list(job_ids)})
         return int(row.calls)
 

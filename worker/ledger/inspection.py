@@ -15,7 +15,8 @@ from psycopg.rows import dict_row
 
 from schemas.states import HeldReason, Step
 from worker.ledger.database import Database
-from worker.ledger.presence import PRESENT_FOR, LaneNotice, known_steps, lane_notices
+from worker.ledger.fleet import PRESENT_FOR, LaneNotice, known_steps, lane_notices
+from worker.ledger.invariants import Violation, find_violations
 from worker.ledger.schema_version import Standing, standing
 
 MANY = 10_000
@@ -79,7 +80,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class LedgerHealth:
-    """What in the ledger is not as it should be; every count is at most ``MANY``, except ``held``."""
+    """Counts of what is wrong in the ledger; every count is at most ``MANY``, except ``held``."""
 
     available: dict[Step, int]
     running: int
@@ -171,10 +172,11 @@ GRACE = timedelta(minutes=1)
 """Beyond a call's timeout: its worker writes down what became of it within seconds."""
 
 
-class Health:
-    """The doctor's verb of the PostgreSQL ledger."""
+class Inspection:
+    """Checks of ``nightdesk doctor``: counts of what is wrong, and violated invariants."""
 
-    _db: Database
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
     async def health(
         self,
@@ -212,6 +214,14 @@ class Health:
 
     async def _count(self, statement: str, given: dict[str, Any]) -> int:
         return int((await self._db.rows(statement, given))[0].n)
+
+    async def violations(self) -> list[Violation]:
+        """Check all of them in one snapshot, without locks; raises ``LedgerUnavailable``."""
+        async with self._db.connection() as connection, connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            # Connections are set up for rows found by index; these statements read everything.
+            await connection.execute("SET LOCAL enable_seqscan = on")
+            return await find_violations(connection)
 
 
 def _first_id(at: datetime) -> UUID:

@@ -1,4 +1,4 @@
-"""What a person does to jobs and batches: cancel, retry, pause, release, and change a budget."""
+"""Actions of an operator on jobs and batches: cancel, retry, recheck, release, pause, and change a budget."""
 
 from collections.abc import AsyncIterator, Sequence
 from decimal import Decimal
@@ -8,7 +8,7 @@ from uuid import UUID
 from schemas.generation import CheckerName, Recheck
 from schemas.states import HeldReason
 from tasks.errors import NotFound
-from tasks.ports import OnPage, Page, no_page
+from tasks.ports import Actions, OnPage, Page, no_page
 from worker.ledger.closing import cancel_pages
 from worker.ledger.database import Database
 from worker.ledger.locking import lock_batches
@@ -143,17 +143,16 @@ ORDER BY batch_id, id LIMIT %(page)s
 _FIRST_ID = UUID(int=0)
 
 
-class PersonVerbs:
-    """A person's verbs of the PostgreSQL ledger: pages of ``PAGE_ROWS`` jobs, each a transaction of its own."""
+class PostgresActions(Actions):
+    """Actions in pages of ``PAGE_ROWS`` jobs, each page a transaction of its own."""
 
-    _db: Database
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
     async def cancel(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
-        """See ``tasks.ports.Ledger.cancel``."""
         return await cancel_pages(self._db, each_page(job_ids), actor, on_page)
 
     async def cancel_batch(self, batch_id: UUID, actor: str, on_page: OnPage = no_page) -> list[UUID]:
-        """See ``tasks.ports.Ledger.cancel_batch``; raises ``NotFound``."""
         batch = {"batch_id": batch_id, "actor": actor}
         await self._change_batch(_BEGIN_CANCEL, batch)
         refused: set[UUID] = set()
@@ -168,13 +167,11 @@ class PersonVerbs:
         return cancelled
 
     async def retry(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
-        """See ``tasks.ports.Ledger.retry``."""
         return await change_pages(each_page(job_ids), change_by(self._db, _RETRY, {"actor": actor}), on_page)
 
     async def recheck(
         self, job_ids: Sequence[UUID], recheck: Recheck, actor: str, on_page: OnPage = no_page
     ) -> list[UUID]:
-        """See ``tasks.ports.Ledger.recheck``."""
         parameters = {
             "recheck": recheck.model_dump_json(),
             "local": None if recheck.checkers is None else CheckerName.LOCAL in recheck.checkers,
@@ -183,7 +180,7 @@ class PersonVerbs:
         return await change_pages(each_page(job_ids), change_by(self._db, _RECHECK, parameters), on_page)
 
     async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str, on_page: OnPage = no_page) -> int:
-        """See ``tasks.ports.Ledger.release``. With jobs held for it every paused lane goes on, to be paused anew if need be."""
+        # With the jobs that are held for it every paused lane goes on; its next failed call pauses it again.
         if reason is HeldReason.LANE_PAUSED:
             await self._db.rows("DELETE FROM lane_pause")
         change = change_by(self._db, _RELEASE, {"reason": reason.value, "actor": actor})
@@ -193,14 +190,12 @@ class PersonVerbs:
         return released
 
     async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool, on_page: OnPage = no_page) -> int:
-        """See ``tasks.ports.Ledger.pause_batch``; raises ``NotFound``."""
         await self._change_batch(_PAUSE, {"batch_id": batch_id, "paused": paused})
         if not paused:
             return await self.release(batch_id, HeldReason.BATCH_PAUSED, actor, on_page)
         return len(await change_pages(self._active(batch_id), change_by(self._db, _HOLD, {"actor": actor}), on_page))
 
     async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:
-        """See ``tasks.ports.Ledger.set_budget``; raises ``NotFound``."""
         await self._change_batch(_SET_BUDGET, {"batch_id": batch_id, "max_cost_usd": max_cost_usd})
         await self.release(batch_id, HeldReason.BUDGET, actor)
 

@@ -15,10 +15,12 @@ from schemas.states import Step
 from tasks.ports import (
     ANY_RESCUES,
     Advance,
+    FinalJob,
     Leased,
     LeaseKey,
     LeaseRoom,
     Purpose,
+    Queue,
     StoredCompletion,
     no_page,
 )
@@ -28,6 +30,7 @@ from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER
 from worker.ledger.locking import LOCK_LEASED
 from worker.ledger.pages import each_page, row_at_fault
 from worker.ledger.quarantine import LEASING, quarantine_bad
+from worker.ledger.records import write_finals
 
 PURPOSES = {
     Step.GENERATE: [Purpose.GENERATE.value, Purpose.REASK.value, Purpose.CORRECT.value],
@@ -160,11 +163,12 @@ CANCEL_ROUNDS = 10
 """Leases in a row that may bring nothing but jobs of batches that are being cancelled: so these hold nobody up for long."""
 
 
-class Leasing:
-    """The lease verbs of the PostgreSQL ledger."""
+class PostgresQueue(Queue):
+    """Leases as statements, each one transaction and one round trip."""
 
-    _db: Database
-    _shares: str
+    def __init__(self, database: Database, shares: str) -> None:
+        self._db = database
+        self._shares = shares
 
     async def lease(
         self,
@@ -177,7 +181,6 @@ class Leasing:
         min_priority: int | None = None,
         room: LeaseRoom | None = None,
     ) -> list[Leased]:
-        """See ``tasks.ports.Ledger.lease``."""
         parameters: dict[str, Any] = {
             "step": step.value,
             "worker": worker,
@@ -224,20 +227,17 @@ class Leasing:
         return [row for row in rows if row.cancelling_by is None]
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
-        """See ``tasks.ports.Ledger.renew``."""
         if not leases:
             return set()
         kept = await self._db.rows(_RENEW, {**_keys(leases), "lease_for": lease_for})
         return {lease.job_id for lease in leases} - {row.id for row in kept}
 
     async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
-        """See ``tasks.ports.Ledger.hand_back``."""
         if not leases:
             return set()
         return {row.id for row in await self._db.rows(_HAND_BACK, _keys(leases))}
 
     async def defer(self, lease: LeaseKey, advance: Advance) -> bool:
-        """See ``tasks.ports.Ledger.defer``."""
         parameters = {
             "id": lease.job_id,
             "token": lease.token,
@@ -250,6 +250,9 @@ class Leasing:
             "correction": advance.correction.model_dump_json() if advance.correction else None,
         }
         return bool(await self._db.rows(_DEFER, parameters))
+
+    async def finish(self, finals: Sequence[FinalJob]) -> set[UUID]:
+        return await write_finals(self._db, finals) if finals else set()
 
 
 def _keys(leases: Sequence[LeaseKey]) -> dict[str, list[UUID]]:

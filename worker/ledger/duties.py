@@ -1,16 +1,19 @@
-"""The duties of dispatch: promote what is due, expire what is late, choose what is hinted."""
+"""The duties of dispatch: one worker leads; it promotes due jobs, expires late ones and chooses those to hint."""
 
 from datetime import timedelta
 from uuid import UUID
 
 from schemas.failure import FailureKind
-from schemas.states import Step
+from schemas.states import HeldReason, Step
+from tasks.ports import MAX_RESCUES, Duties, Outlook
+from worker.ledger.budgets import HAS_ROOM, settle_budgets
 from worker.ledger.closing import closing_statement
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER
+from worker.ledger.fleet import PRESENT_FOR, known_steps
 from worker.ledger.pages import change_by, isolate, paged, row_at_fault
-from worker.ledger.presence import PRESENT_FOR
 from worker.ledger.quarantine import LEASING, NOT_IN_QUARANTINE, quarantine_bad, quarantine_for
+from worker.ledger.rescuing import rescue_lost
 
 PROMOTE_LOCK = 0x6E64_7072
 REASSIGN_LOCK = 0x6E64_7361
@@ -109,21 +112,62 @@ SELECT count(*) AS jobs
 FROM (SELECT FROM job WHERE state = 'available' AND step = %(step)s LIMIT %(at_most)s) a
 """
 
+# The lease is written when it is free, ran out, or is half over; otherwise this only reads. A lease that ends far in the
+# future was written before the database's clock was set back. A worker that reaches Redis takes over from one that does not.
+_ATTEND = f"""
+WITH mine AS (
+    UPDATE dispatch SET leader = %(worker)s, leads_until = nightdesk_now() + %(lead_for)s,
+                        leader_has_broker = coalesce(%(broker)s::boolean, true)
+    WHERE leads_until IS NULL OR leads_until <= nightdesk_now() OR leads_until > nightdesk_now() + 2 * %(lead_for)s
+       OR (leader = %(worker)s AND (leads_until <= nightdesk_now() + %(lead_for)s / 2
+                                    OR leader_has_broker IS DISTINCT FROM coalesce(%(broker)s::boolean, true)))
+       OR (%(broker)s::boolean AND NOT leader_has_broker)
+    RETURNING leader
+), standing AS MATERIALIZED (
+    SELECT EXISTS (SELECT FROM mine) OR (leader = %(worker)s AND leads_until > nightdesk_now()) AS leads,
+           check_behind, leader_has_broker, republish_until IS NOT NULL AS republishing
+    FROM dispatch
+)
+SELECT coalesce(s.leads, false) AS leads, now() - pg_postmaster_start_time() AS server_age, s.check_behind,
+    NOT s.leader_has_broker AS without_broker,
+    ARRAY(SELECT t.step FROM unnest(%(steps)s::text[]) AS t(step)
+          WHERE EXISTS (SELECT FROM job j WHERE j.state = 'available' AND j.step = t.step)) AS available,
+    s.leads AND s.republishing AS republishing,
+    s.leads AND EXISTS (SELECT FROM job j WHERE j.finished_at IS NOT NULL AND j.result_published_at IS NULL
+                        AND j.finished_at <= nightdesk_now() - %(older_than)s) AS unpublished,
+    s.leads AND EXISTS (SELECT FROM job j WHERE j.state = 'scheduled' AND j.held_reason IS NULL
+                        AND j.scheduled_at <= nightdesk_now() AND {NOT_IN_QUARANTINE}) AS due,
+    s.leads AND EXISTS (SELECT FROM batch b WHERE b.least_needed_usd IS NOT NULL
+                        AND (b.hold_from IS NOT NULL OR {HAS_ROOM})) AS unsettled,
+    s.leads AND EXISTS (SELECT FROM job j WHERE j.deadline IS NOT NULL AND j.finished_at IS NULL
+                        AND j.deadline <= nightdesk_now()) AS late,
+    s.leads AND (EXISTS (SELECT FROM job j WHERE j.state = 'running' AND j.lease_until < nightdesk_now())
+        OR EXISTS (SELECT FROM attempt a JOIN job j ON j.id = a.job_id
+                   WHERE a.closed_at IS NULL AND j.finished_at IS NOT NULL)) AS lost,
+    CASE WHEN s.leads THEN (SELECT count(*) FROM (
+        SELECT FROM job j WHERE j.state = 'available' AND j.step IN ('check', 'local') LIMIT %(check_backlog)s + 1
+    ) b) END AS checks
+FROM standing s
+"""
 
-class Dispatching:
-    """The dispatch verbs of the PostgreSQL ledger."""
+_RESIGN = "UPDATE dispatch SET leads_until = NULL WHERE leader = %(worker)s"
 
-    _db: Database
-    _shares: str
+_NOTE_CHECK_BEHIND = "UPDATE dispatch SET check_behind = %(behind)s WHERE check_behind <> %(behind)s"
+
+
+class PostgresDuties(Duties):
+    """Duties as statements, each under an advisory lock of its own."""
+
+    def __init__(self, database: Database, shares: str) -> None:
+        self._db = database
+        self._shares = shares
 
     async def promote(self, limit: int) -> int:
-        """See ``tasks.ports.Ledger.promote``."""
         due = [row.id for row in await self._db.rows(_DUE, {"limit": limit, "duty": _PROMOTING})]
         change, refuse = change_by(self._db, _PROMOTE, {"lock": PROMOTE_LOCK}), quarantine_for(self._db, _PROMOTING)
         return sum([len(await isolate(page, change, refuse)) for page in paged(due)])
 
     async def expire(self, limit: int) -> list[UUID]:
-        """See ``tasks.ports.Ledger.expire``."""
         late = [row.id for row in await self._db.rows(_LATE, {"limit": limit, "duty": _EXPIRING})]
         change, refuse = change_by(self._db, _EXPIRE, _EXPIRED), quarantine_for(self._db, _EXPIRING)
         return [job_id for page in paged(late) for job_id in await isolate(page, change, refuse)]
@@ -131,7 +175,6 @@ class Dispatching:
     async def take_hints(
         self, step: Step, depth: int, limit: int, again_after: timedelta, *, min_priority: int | None = None
     ) -> list[tuple[UUID, int]]:
-        """See ``tasks.ports.Ledger.take_hints``."""
         parameters = {
             "step": step.value,
             "limit": depth,
@@ -154,10 +197,54 @@ class Dispatching:
         return [(row.id, row.priority) for row in rows]
 
     async def reassign(self, step: Step, to: Step, limit: int) -> list[UUID]:
-        """See ``tasks.ports.Ledger.reassign``."""
         given = {"step": step.value, "to": to.value, "limit": limit, "lock": REASSIGN_LOCK, "present_for": PRESENT_FOR}
         return [row.id for row in await self._db.rows(_REASSIGN, given)]
 
     async def backlog(self, step: Step, at_most: int) -> int:
-        """See ``tasks.ports.Ledger.backlog``."""
         return int((await self._db.rows(_BACKLOG, {"step": step.value, "at_most": at_most}))[0].jobs)
+
+    async def attend(
+        self,
+        worker: str,
+        lead_for: timedelta,
+        publish_after: timedelta,
+        check_backlog: int,
+        *,
+        broker: bool | None = None,
+    ) -> Outlook:
+        given = {
+            "worker": worker,
+            "lead_for": lead_for,
+            "broker": broker,
+            "older_than": publish_after,
+            "check_backlog": check_backlog,
+            "steps": [step.value for step in Step],
+            "duty": "promote",
+        }
+        (row,) = await self._db.rows(_ATTEND, given)
+        behind = row.check_behind
+        if row.leads and (row.checks > check_backlog) != behind:
+            behind = not behind
+            await self._db.rows(_NOTE_CHECK_BEHIND, {"behind": behind})
+        return Outlook(
+            leads=row.leads,
+            server_age=row.server_age,
+            check_behind=behind,
+            without_broker=bool(row.without_broker) and not row.leads,
+            available=known_steps(row.available),
+            due=bool(row.due),
+            unsettled=bool(row.unsettled),
+            late=bool(row.late),
+            lost=bool(row.lost),
+            unpublished=bool(row.unpublished),
+            republishing=bool(row.republishing),
+        )
+
+    async def resign(self, worker: str) -> None:
+        await self._db.rows(_RESIGN, {"worker": worker})
+
+    async def settle_budgets(self, rows: int) -> int:
+        return await settle_budgets(self._db, rows)
+
+    async def rescue(self, limit: int, unknown_reason: HeldReason | None, max_rescues: int = MAX_RESCUES) -> list[UUID]:
+        return await rescue_lost(self._db, limit, unknown_reason, max_rescues)

@@ -5,11 +5,11 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from tasks.ports import JobView, RepublishPage
+from tasks.ports import JobView, Outbox, RepublishPage
 from worker.ledger.database import Database
 from worker.ledger.pages import isolate
 from worker.ledger.quarantine import NOT_IN_QUARANTINE, quarantine_for
-from worker.ledger.reading import RESULT_COLUMNS, view_of
+from worker.ledger.views import RESULT_COLUMNS, view_of
 
 PAGE_BYTES = 8 * 1024 * 1024
 """Most that the records of a page hold, as they are stored; but a page always has one."""
@@ -91,13 +91,13 @@ WHERE republish_until = %(until)s AND (republish_after, republish_after_id) < (%
 _END = "UPDATE dispatch SET republish_until = NULL WHERE republish_until = %(until)s"
 
 
-class Outbox:
-    """The publishing verbs of the PostgreSQL ledger."""
+class PostgresOutbox(Outbox):
+    """Pages of results to publish, and how far a republication is."""
 
-    _db: Database
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
     async def unpublished(self, limit: int, older_than: timedelta) -> list[JobView]:
-        """See ``tasks.ports.Ledger.unpublished``."""
         given = {"limit": limit, "age": older_than, "bytes": PAGE_BYTES, "duty": _DUTY}
         return await self._results([row.id for row in await self._db.rows(_UNPUBLISHED, given)])
 
@@ -114,7 +114,6 @@ class Outbox:
         return await self._db.rows(_RESULTS, {"ids": list(job_ids)})
 
     async def mark_published(self, results: Sequence[tuple[UUID, int]]) -> list[tuple[UUID, int]]:
-        """See ``tasks.ports.Ledger.mark_published``."""
         if not results:
             return []
         ordered = sorted(results)
@@ -122,16 +121,13 @@ class Outbox:
         return [(row.id, row.run) for row in await self._db.rows(_MARK_PUBLISHED, given)]
 
     async def set_aside(self, job_id: UUID, error: Exception) -> None:
-        """See ``tasks.ports.Ledger.set_aside``."""
         await self._db.rows(_SET_ASIDE, {"id": job_id})
         await quarantine_for(self._db, _DUTY)(job_id, error)
 
     async def begin_republishing(self, finished_within: timedelta) -> None:
-        """See ``tasks.ports.Ledger.begin_republishing``."""
         await self._db.rows(_BEGIN, {"within": finished_within})
 
     async def republish_page(self, limit: int) -> RepublishPage | None:
-        """See ``tasks.ports.Ledger.republish_page``."""
         walk = await self._db.rows(_WALK)
         if not walk:
             return None
@@ -144,7 +140,6 @@ class Outbox:
         return RepublishPage(until, (rows[-1].finished_at, rows[-1].id), tuple(views), done + len(rows))
 
     async def note_republished(self, page: RepublishPage) -> None:
-        """See ``tasks.ports.Ledger.note_republished``."""
         if page.through is not None:
             after, after_id = page.through
             given = {"after": after, "after_id": after_id, "jobs": page.published, "until": page.until}
