@@ -14,8 +14,6 @@ from celery import shared_task
 
 from schemas.failure import Failure, FailureKind
 from schemas.generation import CheckerName
-from schemas.grounding import Grounding
-from schemas.job import JobRequest
 from schemas.prompt import Correction
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
@@ -35,7 +33,7 @@ from tasks.policy.outcome import (
     regression_reason,
 )
 from tasks.policy.redact import amend, with_appendix, with_warnings, without_details
-from tasks.policy.scores import assess, reasoning
+from tasks.policy.scores import quality_of
 from tasks.poll import job_ids as read_ids
 from tasks.ports import MAX_RESCUES, Advance, FinalJob, Journal, Leased, LeaseKey, Ledger, wired
 from tasks.prompting.correction import give_up
@@ -113,12 +111,6 @@ class Clock:
         return total_ms(job, monotonic() - self.leased_at, measured)
 
 
-def examine(job: Leased, leased_at: float) -> Result:
-    """Checks an answer without a judge: its open claims stay unchecked."""
-    first = run_checkers(job, leased_at)
-    return add_verdicts(first, NO_JUDGE) if isinstance(first, ToJudge) else first
-
-
 def run_checkers(job: Leased, leased_at: float, *, decides: bool = False) -> Result | ToJudge:
     """Parses a stored completion (or a supplied answer) and checks its claims; decides, unless some are left to a judge.
 
@@ -180,7 +172,7 @@ def _final(answer: CheckedAnswer, amended: CheckedAnswer, ruling: Decision, cloc
     if config.require_grounding:
         processed = with_warnings(processed, amended.grounding)
     text = with_appendix(job.request, processed, amended.grounding)
-    quality = _quality(job.request, ruling.outcome, processed, amended.grounding, ruling.reasons)
+    quality = quality_of(job.request, ruling.outcome, processed, amended.grounding, ruling.reasons)
     # A supplied answer stays as it is: its producer has it.
     if ruling.outcome in {Outcome.ABSTAINED, Outcome.REJECTED} and not (job.request.check_only and text):
         text = fallback_text(job, ruling.outcome.value)
@@ -190,19 +182,6 @@ def _final(answer: CheckedAnswer, amended: CheckedAnswer, ruling: Decision, cloc
     if ruling.failure is not None:
         return failed(job, ruling.failure, clock.timing(job), findings)
     return completed(job, ruling.outcome, findings, clock.timing(job))
-
-
-def _quality(
-    request: JobRequest, outcome: Outcome, processed: Processed, grounding: Grounding | None, reasons: Sequence[str]
-) -> Quality:
-    assessment = assess(request, processed, grounding)
-    return Quality(
-        answer_quality=assessment.answer_quality,
-        sufficient_context=assessment.sufficient,
-        reasoning=reasoning(reasons, grounding, assessment),
-        abstain_reason="; ".join(reasons) if outcome is Outcome.ABSTAINED else None,
-        warnings=processed.warnings,
-    )
 
 
 def _refused(job: Leased, message: str, clock: Clock) -> FinalJob:

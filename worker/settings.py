@@ -23,7 +23,7 @@ from schemas.generation import AnswerProtocol
 from tasks.calls.response_cache import SharePolicy
 from tasks.errors import ConfigurationError, InputError
 from tasks.ports import MAX_RESCUES
-from tasks.scheduling.load import MAX_BYTES_IN_FLIGHT
+from tasks.scheduling.feed import MAX_BYTES_IN_FLIGHT
 from tasks.text.time_limit import CHECK_TIMEOUT_S
 from worker.providers.presets import with_preset
 

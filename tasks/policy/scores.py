@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
 from schemas.quality import QualityConstants
+from schemas.record import Quality
+from schemas.states import Outcome
 from tasks.answers.postprocess import Processed
 from tasks.answers.rendered import strip_markers
 from tasks.text.evidence import content_words
@@ -278,6 +280,20 @@ def _count_of(count: int, noun: str) -> str:
 def _quote_phrases(phrases: Sequence[str]) -> str:
     named = ", ".join(f"'{phrase}'" for phrase in phrases[:_NAMED_PHRASES])
     return f"{named} and {len(phrases) - _NAMED_PHRASES} more" if len(phrases) > _NAMED_PHRASES else named
+
+
+def quality_of(
+    request: JobRequest, outcome: Outcome, processed: Processed, grounding: Grounding | None, reasons: Sequence[str]
+) -> Quality:
+    """The quality in the record of an answer; ``reasons`` are those of its outcome."""
+    assessment = assess(request, processed, grounding)
+    return Quality(
+        answer_quality=assessment.answer_quality,
+        sufficient_context=assessment.sufficient,
+        reasoning=reasoning(reasons, grounding, assessment),
+        abstain_reason="; ".join(reasons) if outcome is Outcome.ABSTAINED else None,
+        warnings=processed.warnings,
+    )
 
 
 def reasoning(outcome_reasons: Sequence[str], grounding: Grounding | None, assessment: Assessment) -> str:

@@ -14,8 +14,7 @@ from uuid import UUID
 from schemas.job import MAX_REQUEST_BYTES
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable, NightdeskError
-from tasks.ports import Leased, LeaseKey, LeaseRoom, Ledger, Room
-from tasks.scheduling.load import Load
+from tasks.ports import Leased, LeaseKey, LeaseRoom, Ledger, Room, risk_of
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ URGENT_SHARE = 0.05
 """Of a process's slots that only urgent jobs get; at least one slot, but never the only one."""
 
 LEASE_ROWS = 200
-"""Jobs a lease takes at most; ``tasks.scheduling.load`` bounds the bytes that they bring."""
+"""Jobs a lease takes at most; ``Load`` bounds the bytes that they bring."""
 
 IDLE_CLAIM = timedelta(seconds=2)
 """A step with free slots that was given nothing for so long asks the ledger itself: the second way of waking."""
@@ -52,6 +51,48 @@ CANCEL_AGAIN = timedelta(seconds=5)
 
 LEDGER_PAUSE = timedelta(seconds=1)
 """Between tries while the ledger can't be reached."""
+
+MAX_BYTES_IN_FLIGHT = 128_000_000
+"""Bytes of requests that a process holds, all steps together; the default of the setting."""
+
+URGENT_BYTES = 0.1
+"""Share of the bytes that only urgent jobs get, so that big bulk jobs never fill them all."""
+
+
+@dataclass(slots=True)
+class Suspicion:
+    """The sum of the risks of the jobs that a process runs, over all its steps."""
+
+    risk: float = 0.0
+
+
+@dataclass(slots=True)
+class Load:
+    """Requests that one step of a process holds.
+
+    Attributes:
+        max_bytes: bound of the bytes; the job that crosses it is still taken, so that the biggest one has its turn.
+        suspicion: shared by the steps of the process.
+    """
+
+    max_bytes: int = MAX_BYTES_IN_FLIGHT
+    suspicion: Suspicion = field(default_factory=Suspicion)
+    bytes: int = 0
+
+    def hold(self, job: Leased) -> None:
+        """Counts a leased job."""
+        self.bytes += job.request_bytes
+        self.suspicion.risk += risk_of(job.rescues)
+
+    def release(self, job: Leased) -> None:
+        """Counts a job no more."""
+        self.bytes -= job.request_bytes
+        self.suspicion.risk -= risk_of(job.rescues)
+
+    def room(self, *, urgent: bool) -> LeaseRoom | None:
+        """Bounds of the next lease; None: nothing more is taken until a job ends."""
+        free = int(self.max_bytes * (1 if urgent else 1 - URGENT_BYTES)) - self.bytes
+        return LeaseRoom(free, max(0.0, 1.0 - self.suspicion.risk)) if free > 0 else None
 
 
 class LeaseHolder(Protocol):

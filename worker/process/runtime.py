@@ -28,8 +28,7 @@ from tasks.ports import FinalJob, Leased, Providers
 from tasks.results import compact, result_of, view_of_final
 from tasks.scheduling.batching import Batcher, OnError
 from tasks.scheduling.dispatch import MESSAGE_IDS, Dispatch, ModelFallback, Pace
-from tasks.scheduling.feed import Feed
-from tasks.scheduling.load import Load, Suspicion
+from tasks.scheduling.feed import Feed, Load, Suspicion
 from tasks.scheduling.outbox import Rendered, publish_results
 from tasks.scheduling.rescue import Rescue
 from tasks.submit import new_batch, submit

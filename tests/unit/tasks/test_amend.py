@@ -15,14 +15,13 @@ from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import JobState, Outcome
 from tasks.answers.postprocess import postprocess
-from tasks.check import examine
 from tasks.grounding import ground
 from tasks.policy.outcome import CheckedAnswer
 from tasks.policy.redact import amend
 from tasks.ports import FinalJob
 from tasks.prompting.messages import render
 from tests.builders import make_completion
-from tests.unit.tasks.test_check import BAD, GOOD, SOURCE, examined, leased_for_check, request_with
+from tests.unit.tasks.test_check import BAD, GOOD, SOURCE, examine, examined, leased_for_check, request_with
 
 PLAIN_BAD = "The editor eats forty pancakes with syrup each Sunday."
 

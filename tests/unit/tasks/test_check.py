@@ -19,7 +19,8 @@ from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import JobState, Outcome, Step
 from tasks import check
-from tasks.check import AnotherRound, Check, examine
+from tasks.check import AnotherRound, Check, Result, ToJudge, add_verdicts, run_checkers
+from tasks.grounding.judge import NO_JUDGE
 from tasks.policy.outcome import MAX_ROUNDS
 from tasks.ports import FinalJob, Leased
 from tasks.prompting.messages import render
@@ -56,6 +57,12 @@ def leased_for_check(request: JobRequest, text: str, ledger: MemoryLedger | None
 
 def request_with(**config: Any) -> JobRequest:
     return JobRequest(query="When does the desk open?", context=({"content": SOURCE},), config=config)
+
+
+def examine(job: Leased, leased_at: float) -> Result:
+    """Check an answer without a judge: its open claims stay unchecked."""
+    first = run_checkers(job, leased_at)
+    return add_verdicts(first, NO_JUDGE) if isinstance(first, ToJudge) else first
 
 
 def examined(text: str, completion: dict[str, Any] | None = None, **config: Any) -> FinalJob:

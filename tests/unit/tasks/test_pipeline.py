@@ -13,8 +13,7 @@ from schemas.states import JobState, Step
 from tasks.errors import LedgerError
 from tasks.ports import Leased, LeaseKey, LeaseRoom, Room
 from tasks.scheduling import feed as pipeline
-from tasks.scheduling.feed import Feed
-from tasks.scheduling.load import Load, Suspicion
+from tasks.scheduling.feed import Feed, Load, Suspicion
 from tests.builders import make_batch, make_jobs, make_request
 from tests.fakes.ledger import MemoryLedger
 

@@ -18,10 +18,9 @@ from schemas.job import JobRequest
 from schemas.prompt import Correction
 from schemas.states import Outcome
 from tasks.answers.restyle import RENDERED, restyle
-from tasks.check import examine
 from tasks.ports import FinalJob, JobView
 from tasks.results import result_of, view_of_final
-from tests.unit.tasks.test_check import leased_for_check
+from tests.unit.tasks.test_check import examine, leased_for_check
 from tests.unit.tasks.test_render_properties import ANSWERS
 
 FORMATS = [format_ for format_ in OutputFormat if format_ is not OutputFormat.AUTO]

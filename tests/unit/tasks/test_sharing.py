@@ -23,12 +23,12 @@ from tasks.calls.response_cache import (
     share_key,
     wait_for_duplicate,
 )
-from tasks.check import examine
 from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit, Unlimited
 from tasks.prompting.messages import render
 from tasks.results import result_of
 from tests.builders import make_attempt, make_batch, make_config, make_jobs, make_request
 from tests.scripted_provider import Registry, ScriptedProvider, answers, hangs
+from tests.unit.tasks.test_check import examine
 from tests.unit.tasks.test_generate import LEASE, Desk, failing, run
 
 DESK = SharePolicy(frozenset({"desk"}))
