@@ -15,15 +15,15 @@ from pathlib import Path
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
-from tasks.grounding import look
-from tasks.grounding.judge import triage, weigh
+from tasks.grounding import local, check_claims
+from tasks.grounding.weights import weigh
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "labelled"
 RIGHT_ON_SUPPORTED, RIGHT_ON_UNSUPPORTED = 0.76, 0.75
 BANDS = (
     (0.0, 1.0),
     (0.10, 0.718),
-    (triage.SURELY_UNSUPPORTED, triage.SURELY_SUPPORTED),
+    (local.SURELY_UNSUPPORTED, local.SURELY_SUPPORTED),
     (0.15, 0.70),
     (0.2, 0.65),
     (0.3, 0.6),
@@ -38,7 +38,7 @@ def rows(directory: Path, most: int) -> Iterator[tuple[float, bool]]:
             record = json.loads(line)
             sources = [source.replace("\0", " ") for source in record["sources"] if source.strip("\0 \n\t")]
             request = JobRequest(query=record.get("query") or "", response=record["response"], context=sources)
-            layers = look(request, postprocess(request, None, None))
+            layers = check_claims(request, postprocess(request, None, None))
             scores = [
                 finding.score
                 for of_layer in layers.findings.values()

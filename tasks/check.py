@@ -19,7 +19,7 @@ from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
 from tasks.answers.postprocess import Processed, postprocess
 from tasks.errors import LedgerError, ServiceUnavailable, Unstorable, failure_of
-from tasks.grounding import Layers, conclude, look, question_of
+from tasks.grounding import LayerFindings, check_claims, fuse_layers, judge_request
 from tasks.grounding.judge import NO_JUDGE, JudgeReply, JudgeRequest
 from tasks.grounding.judge.call import Judge
 from tasks.policy.outcome import (
@@ -72,7 +72,7 @@ class ToJudge:
 
     job: Leased
     processed: Processed
-    layers: Layers
+    layers: LayerFindings
     request: JudgeRequest
     clock: "Clock"
 
@@ -133,19 +133,19 @@ def run_checkers(job: Leased, leased_at: float, *, decides: bool = False) -> Res
     grounding = None
     if not processed.abstained:
         with clock.measure("check"):
-            layers = look(job.request, processed)
-            open_claims = question_of(layers, decides=decides)
+            layers = check_claims(job.request, processed)
+            open_claims = judge_request(layers, decides=decides)
         if open_claims is not None:
             return ToJudge(job, processed, layers, open_claims, clock)
         with clock.measure("check"):
-            grounding = conclude(layers, None, NO_JUDGE)
+            grounding = fuse_layers(layers, None, NO_JUDGE)
     return decide(CheckedAnswer(job, completion, processed, grounding), clock)
 
 
 def add_verdicts(case: ToJudge, reply: JudgeReply) -> Result:
     """Adds the judge's verdicts to those of the checkers, and decides."""
     with case.clock.measure("check"):
-        grounding = conclude(case.layers, case.request, reply)
+        grounding = fuse_layers(case.layers, case.request, reply)
     completion = case.job.stored.completion if case.job.stored else None
     return decide(CheckedAnswer(case.job, completion, case.processed, grounding), case.clock)
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from bench.eval.fitting import HeldOut, Table, fit
+from tasks.grounding.fitting import LocalScore, fit_local
 from tasks.grounding.local import Local, identity_of, is_sure
-from tasks.grounding.local_fit import LocalScore, fit_local
 from tasks.grounding.recalibration import claims_of
 from tasks.ports.scorer import ClaimScorer
 

@@ -1,15 +1,16 @@
-"""Give each claim of an answer a verdict with its evidence: the door of the hallucination check.
+"""Gives each claim of an answer a verdict with its evidence: the entry point of the hallucination check.
 
-answer       what a checker is given and gives back
-structure    citations exist, quotes are real, claims carry citations
-lexical      the words of a claim stand together in a source: ``features`` measures, ``model`` judges, ``conflicts``
-             says what the source has instead
-local        a model of the operator's own reads what the words leave open; ``blend`` weighs its word against theirs
-calibration  what a model's score means as a probability
-together     what the probabilities of claims say of the whole answer
-attribution  how well citations carry a claim
-judge        a model asked about the claims that the words leave open; the check step makes the call
-fusion       one verdict of all layers, and the scores of the whole answer
+findings       input and output of a checker
+structure      checks the form of citations: they exist, their quotes are real, every claim has one
+lexical        compares a claim's words with the sources: ``features`` measures, ``model`` turns that into a probability
+local          reads the claims that the lexical check leaves open with a model of the operator's own
+judge          asks a model about the claims that all these leave open; the check step makes the call
+fusion         combines the findings into one verdict per claim, and computes the scores of the answer
+attribution    scores the citations of a claim
+joint          joint probability that no claim of an answer is unsupported
+weights        weigh a local model or a judge against the lexical score
+calibration    curves from scores to probabilities, thresholds and metrics
+fitting        fits weights to labels (``regression``); ``recalibration`` fits all to an operator's labels
 """
 
 import hashlib
@@ -21,17 +22,17 @@ from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed
-from tasks.answers.rendered import strip_markers
-from tasks.grounding.findings import CheckedClaim, Checker, CheckInput, ClaimFinding
+from tasks.grounding.findings import CheckedClaim, Checker, CheckInput, ClaimFinding, checkable_claims
 from tasks.grounding.fusion import attributions, fuse, summed_up
-from tasks.grounding.judge import NO_JUDGE, JudgeReply, JudgeRequest, JudgeWeights, plan_request, undecided, verdicts
+from tasks.grounding.judge import NO_JUDGE, JudgeReply, JudgeRequest, plan_request, verdicts
 from tasks.grounding.lexical import Lexical
-from tasks.grounding.local import Local, without_judge
+from tasks.grounding.local import Local, open_claims, without_judge
 from tasks.grounding.model import Calibration, shipped
 from tasks.grounding.structure import Structure
+from tasks.grounding.weights import JudgeWeights
 from tasks.ports.scorer import ClaimScorer
 from tasks.text.sentences import Span
-from tasks.text.statements import Statement, why_not_checkable
+from tasks.text.statements import Statement
 from tasks.text.time_limit import OutOfTime, ensure_time
 
 __all__ = [
@@ -39,11 +40,11 @@ __all__ = [
     "CheckedClaim",
     "Checker",
     "ClaimFinding",
-    "Layers",
-    "conclude",
+    "LayerFindings",
+    "fuse_layers",
     "ground",
-    "look",
-    "question_of",
+    "judge_request",
+    "check_claims",
     "use_calibration",
     "use_local_model",
 ]
@@ -57,17 +58,17 @@ MISSING = {
     CheckerName.LOCAL: "no worker had a local model: set NIGHTDESK_LOCAL_MODEL and run workers of the queue 'local',"
     " then recheck, or leave 'local' out of the job's checkers"
 }
-"""What to do about a layer that a process has not got."""
+"""Remedy for a layer that a process lacks."""
 
 WEIGHTS: dict[str, JudgeWeights] = {}
-"""Of the judges that were fitted on labels, by ``provider:model``."""
+"""Weights of the judges that were fitted to labels, by ``provider:model``."""
 
 MOST_CLAIMS = 500
 """Claims checked of one answer; those beyond stay unchecked. Far more than an answer has: it bounds the work of one job."""
 
 
 def use_calibration(calibration: Calibration | None) -> None:
-    """Let this process's layers judge by someone's own calibration; None: by the shipped one.
+    """Make the layers of this process use an operator's calibration; None: the shipped one.
 
     Called once, when a process is wired. Raises ``ConfigurationError`` if it was made for another model.
     """
@@ -78,7 +79,7 @@ def use_calibration(calibration: Calibration | None) -> None:
 
 
 def use_local_model(scorer: ClaimScorer | None, calibration: Calibration | None = None) -> None:
-    """Let this process check by a model of the operator's own; None: it has none.
+    """Make this process check with a local model; None: without one.
 
     Called once, when a process is wired, after ``use_calibration``. Raises ``ConfigurationError`` if the calibration's
     part for local models was made for another one.
@@ -92,8 +93,8 @@ def use_local_model(scorer: ClaimScorer | None, calibration: Calibration | None 
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
-    """What the layers without a call found of an answer; ``claims`` are the checkable ones, ``reasons`` why others are not."""
+class LayerFindings:
+    """Findings of the layers without a call; ``claims`` are the checkable ones, ``reasons`` why other statements are not."""
 
     request: JobRequest
     processed: Processed
@@ -104,26 +105,23 @@ class Layers:
     versions: dict[str, str]
 
 
-def look(request: JobRequest, processed: Processed, checkers: Mapping[CheckerName, Checker] = CHECKERS) -> Layers:
+def check_claims(
+    request: JobRequest, processed: Processed, checkers: Mapping[CheckerName, Checker] = CHECKERS
+) -> LayerFindings:
     """Check an answer with the layers its config names, but for the judge.
 
     A layer that does not exist, or that raises, is named in ``failed_checkers`` with the reason and changes no
     verdict; a claim that no layer gave a verdict stays ``unchecked``, never supported.
     """
-    bare = strip_markers(processed.response, processed.markers)
-    reasons = [why_not_checkable(bare[statement.start : statement.end]) for statement in processed.statements]
-    checkable = tuple(
-        _checked_claim(statement, bare, processed)
-        for statement, reason in zip(processed.statements, reasons, strict=True)
-        if reason is None
-    )[:MOST_CLAIMS]
-    findings, failed = _run(request.config.checkers, checkers, CheckInput(request, checkable))
+    claims, reasons = checkable_claims(processed)
+    claims = claims[:MOST_CLAIMS]
+    findings, failed = _run(request.config.checkers, checkers, CheckInput(request, claims))
     versions = {name.value: checkers[name].version for name in findings}
-    return Layers(request, processed, checkable, tuple(reasons), findings, failed, versions)
+    return LayerFindings(request, processed, claims, reasons, findings, failed, versions)
 
 
-def question_of(layers: Layers, *, decides: bool = False) -> JudgeRequest | None:
-    """What is to be asked of the judge; None: no judge is wanted, nothing is left open, or it can't be put (``failed``).
+def judge_request(layers: LayerFindings, *, decides: bool = False) -> JudgeRequest | None:
+    """The request to the judge; None if the job wants no judge, no claim is open, or it can't be planned (``failed``).
 
     ``decides``: the judge gives probabilities and no verdicts.
     """
@@ -131,41 +129,38 @@ def question_of(layers: Layers, *, decides: bool = False) -> JudgeRequest | None
     if CheckerName.JUDGE not in layers.request.config.checkers or not layers.request.context:
         return None
     try:
-        open_positions = undecided(layers.claims, layers.findings)
-        return plan_request(layers.request, layers.claims, open_positions, decides=decides) if open_positions else None
+        positions = open_claims(layers.claims, without_judge(layers.findings))
+        return plan_request(layers.request, layers.claims, positions, decides=decides) if positions else None
     except OutOfTime as error:
         layers.failed[CheckerName.JUDGE.value] = str(error)
         return None
     except Exception as error:
-        logger.exception("no question could be put to the judge")
+        logger.exception("no request to the judge could be planned")
         layers.failed[CheckerName.JUDGE.value] = f"{type(error).__name__}: {error}"
         return None
 
 
 def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerName, Checker] = CHECKERS) -> Grounding:
-    """Check an answer where nobody can be called: what would be left to a judge stays unchecked."""
-    layers = look(request, processed, checkers)
-    return conclude(layers, question_of(layers), NO_JUDGE)
+    """Check an answer without calls: the claims for a judge stay unchecked."""
+    layers = check_claims(request, processed, checkers)
+    return fuse_layers(layers, judge_request(layers), NO_JUDGE)
 
 
-def conclude(layers: Layers, question: JudgeRequest | None, reply: JudgeReply) -> Grounding:
-    """One verdict per claim, of all layers and of what the judge said, if it was asked."""
+def fuse_layers(layers: LayerFindings, question: JudgeRequest | None, reply: JudgeReply) -> Grounding:
+    """Fuse the findings of all layers, and the judge's reply if it was asked, into one verdict per claim."""
     processed, findings, failed, versions = layers.processed, layers.findings, layers.failed, layers.versions
     if question is not None:
-        lexical = without_judge(findings)
+        scored = without_judge(findings)
         try:
-            judged, failure = verdicts(layers.request, layers.claims, lexical, question, reply, weights=WEIGHTS)
+            judged, failure = verdicts(layers.request, layers.claims, scored, question, reply, weights=WEIGHTS)
         except OutOfTime as error:
             reply = JudgeReply(reply.judge, failure=str(error))
-            judged, failure = verdicts(layers.request, layers.claims, lexical, question, reply, weights=WEIGHTS)
+            judged, failure = verdicts(layers.request, layers.claims, scored, question, reply, weights=WEIGHTS)
         findings = {**findings, CheckerName.JUDGE: judged}
         if failure is not None:
             failed = {**failed, CheckerName.JUDGE.value: failure}
         if reply.reply is not None or question.cached:
-            versions = {
-                **versions,
-                CheckerName.JUDGE.value: _judge_version(reply.judge, question),
-            }
+            versions = {**versions, CheckerName.JUDGE.value: _judge_version(reply.judge, question)}
     claims: list[Claim] = []
     position = 0
     for statement, reason in zip(processed.statements, layers.reasons, strict=True):
@@ -173,33 +168,26 @@ def conclude(layers: Layers, question: JudgeRequest | None, reply: JudgeReply) -
         if reason is not None:
             claims.append(_not_checkable(text, statement, reason))
             continue
-        by_layer = {name: found[position] for name, found in findings.items()} if position < len(layers.claims) else {}
+        by_layer = (
+            {} if position >= len(layers.claims) else {name: of_layer[position] for name, of_layer in findings.items()}
+        )
         claims.append(fuse(text, Span(statement.start, statement.end), by_layer))
         position += 1
     return summed_up(claims, versions, failed, attributions(findings), _dependence())
 
 
 def _dependence() -> float:
-    """How alike the claims of an answer fare, by the calibration in use."""
+    """Dependence between the claims of an answer, by the calibration in use."""
     lexical = CHECKERS[CheckerName.LEXICAL]
     return lexical.dependence if isinstance(lexical, Lexical) else shipped().dependence
 
 
 def _judge_version(judge: str, question: JudgeRequest) -> str:
-    """Who was asked, by which template, and a digest of its weights if they were fitted."""
+    """Judge, template, and a digest of the judge's weights if they were fitted."""
     version = f"{judge} by {question.prompt.name}@{question.prompt.version}"
     if (fitted := WEIGHTS.get(judge)) is not None:
         version += f"+{hashlib.sha256(repr(fitted).encode()).hexdigest()[:8]}"
     return version
-
-
-def _checked_claim(statement: Statement, bare: str, processed: Processed) -> CheckedClaim:
-    return CheckedClaim(
-        text=bare[statement.start : statement.end],
-        span=Span(statement.start, statement.end),
-        citations=tuple(processed.citations[position] for position in statement.citations),
-        unknown=statement.unknown,
-    )
 
 
 def _run(
@@ -207,7 +195,7 @@ def _run(
 ) -> tuple[dict[CheckerName, Sequence[ClaimFinding]], dict[str, str]]:
     findings: dict[CheckerName, Sequence[ClaimFinding]] = {}
     failed: dict[str, str] = {}
-    # In the order of the names, whatever the config's: the later layers read what the earlier ones found.
+    # In the order of the names, whatever the config's: the later layers read the findings of the earlier ones.
     for name in (name for name in CheckerName if name in selected):
         if name is CheckerName.JUDGE:
             continue
@@ -217,9 +205,9 @@ def _run(
             continue
         try:
             ensure_time()
-            found = checker.check(replace(answer, found=findings))
-            if len(found) != len(answer.claims):
-                raise ValueError(f"{len(found)} findings for {len(answer.claims)} claims")  # noqa: TRY301 - one policy
+            of_layer = checker.check(replace(answer, earlier=findings))
+            if len(of_layer) != len(answer.claims):
+                raise ValueError(f"{len(of_layer)} findings for {len(answer.claims)} claims")  # noqa: TRY301 - one policy
         except OutOfTime as error:
             failed[name.value] = str(error)
             continue
@@ -228,7 +216,7 @@ def _run(
             logger.exception("checker %s failed", name.value)
             failed[name.value] = f"{type(error).__name__}: {error}"
             continue
-        findings[name] = found
+        findings[name] = of_layer
     return findings, failed
 
 

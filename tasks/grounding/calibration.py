@@ -6,10 +6,24 @@ Pure Python, because recalibrating on an operator's own labels must run where Ni
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from tasks.grounding.odds import log_odds, sigmoid
+EDGE = 1e-4
+"""Least distance of a probability from 0 and 1, so that its log-odds are finite."""
+
+
+def log_odds(probability: float) -> float:
+    """Log-odds of a probability in [0, 1]; finite at both ends."""
+    bounded = min(1 - EDGE, max(EDGE, probability))
+    return math.log(bounded / (1 - bounded))
+
+
+def sigmoid(odds: float) -> float:
+    """Probability of log-odds, in [0, 1]; never overflows."""
+    return 1 / (1 + math.exp(-odds)) if odds >= 0 else math.exp(odds) / (1 + math.exp(odds))
+
 
 Knots = tuple[tuple[float, float], ...]
 """(score, probability), both rising; between two knots the probability is interpolated, beyond the ends it is flat."""
@@ -189,3 +203,49 @@ def _label_weights(rows: Sequence[LabelledScore]) -> tuple[float, float]:
     if not positive or not negative:
         raise ValueError("a threshold needs both supported and unsupported rows")
     return positive, negative
+
+
+# ---- metrics ----------------------------------------------------------------------------------------------------------
+
+_BINS = 10
+
+
+class Prediction(NamedTuple):
+    """A labelled row with its prediction."""
+
+    probability: float
+    """That it is supported, in [0, 1]."""
+    verdict: bool
+    """Supported by the threshold."""
+    supported: bool
+    """A person's label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Quality of predictions; all in [0, 1]."""
+
+    balanced_accuracy: float
+    ece: float
+    brier: float
+
+    def to_dict(self) -> dict[str, float]:
+        """The form of a calibration file."""
+        return {"balanced accuracy": self.balanced_accuracy, "ECE": self.ece, "Brier": self.brier}
+
+
+def metrics_of(predictions: Sequence[Prediction]) -> Metrics:
+    """Compute balanced accuracy of the verdicts, and expected calibration error (ten bins) and Brier score of the probabilities."""
+    right = {True: [0, 0], False: [0, 0]}
+    bins: dict[int, list[float]] = {}
+    brier = 0.0
+    for probability, verdict, supported in predictions:
+        right[supported][0] += verdict == supported
+        right[supported][1] += 1
+        bins.setdefault(min(int(probability * _BINS), _BINS - 1), []).append(supported - probability)
+        brier += (supported - probability) ** 2
+    return Metrics(
+        balanced_accuracy=round(sum(hits / max(1, rows) for hits, rows in right.values()) / 2, 4),
+        ece=round(sum(abs(sum(gaps)) for gaps in bins.values()) / len(predictions), 4),
+        brier=round(brier / len(predictions), 4),
+    )

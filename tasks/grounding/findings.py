@@ -8,8 +8,11 @@ from schemas.answer import Citation
 from schemas.generation import CheckerName
 from schemas.grounding import Evidence, JudgeVerdict, ReusedFrom, Verdict
 from schemas.job import JobRequest
+from tasks.answers.postprocess import Processed
+from tasks.answers.rendered import strip_markers
 from tasks.grounding.attribution import Attribution
 from tasks.text.sentences import Span
+from tasks.text.statements import why_not_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,8 @@ class ClaimFinding:
     """Recall and precision of its citations; only from a layer that reads meaning."""
     reused_from: ReusedFrom | None = None
     """The call that a reused verdict of a judge came from."""
-    heard: JudgeVerdict | None = None
-    """The judge's own verdict, before it was weighed."""
+    judge: JudgeVerdict | None = None
+    """The judge's own verdict, before fusion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,23 @@ class CheckInput:
 
     request: JobRequest
     claims: tuple[CheckedClaim, ...]
-    found: Mapping[CheckerName, Sequence[ClaimFinding]] = field(default_factory=dict)
+    earlier: Mapping[CheckerName, Sequence[ClaimFinding]] = field(default_factory=dict)
     """Findings of the layers that ran before."""
+
+
+def checkable_claims(processed: Processed) -> tuple[tuple[CheckedClaim, ...], tuple[str | None, ...]]:
+    """The checkable claims of an answer, and for each of its statements the reason that it is not checkable, or None."""
+    bare = strip_markers(processed.response, processed.markers)
+    claims = []
+    reasons = []
+    for statement in processed.statements:
+        text = bare[statement.start : statement.end]
+        reason = why_not_checkable(text)
+        reasons.append(reason)
+        if reason is None:
+            citations = tuple(processed.citations[position] for position in statement.citations)
+            claims.append(CheckedClaim(text, Span(statement.start, statement.end), citations, statement.unknown))
+    return tuple(claims), tuple(reasons)
 
 
 class Checker(Protocol):

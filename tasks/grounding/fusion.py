@@ -40,7 +40,6 @@ def fuse(text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding]) ->
     decider = next((name for name in DECIDING if name in findings and findings[name].verdict is not None), None)
     decided = findings[decider] if decider else ClaimFinding()
     judged = decider is CheckerName.JUDGE and decided.verdict is not Verdict.UNCHECKED
-    heard = findings[CheckerName.JUDGE].heard if CheckerName.JUDGE in findings else None
     # A word that the lexical layer misses is no remark where a judge has read the text.
     remaining = [name for name in findings if name is not decider and not (judged and name is CheckerName.LEXICAL)]
     remarks = [decided.reason, *(findings[name].reason for name in remaining)]
@@ -55,7 +54,7 @@ def fuse(text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding]) ->
         miscited=decided.miscited,
         evidence=decided.evidence,
         checker=decider.value if decider and decided.verdict is not Verdict.UNCHECKED else None,
-        judge=heard,
+        judge=findings[CheckerName.JUDGE].judge if CheckerName.JUDGE in findings else None,
         reason="; ".join(remark for remark in remarks if remark),
         reused_from=decided.reused_from,
     )

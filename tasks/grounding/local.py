@@ -11,8 +11,8 @@ from schemas.grounding import Evidence, Verdict
 from schemas.job import JobRequest
 from tasks.errors import ConfigurationError
 from tasks.grounding.findings import CheckedClaim, CheckInput, ClaimFinding
-from tasks.grounding.local_weights import LocalWeights
 from tasks.grounding.model import Calibration, LexicalModel, shipped
+from tasks.grounding.weights import LocalWeights
 from tasks.ports.scorer import ClaimScorer
 from tasks.text.evidence import SourceSearch, content_words
 from tasks.text.sentences import Span, words
@@ -20,8 +20,9 @@ from tasks.text.time_limit import ensure_time
 
 SURELY_UNSUPPORTED = 0.12
 SURELY_SUPPORTED = 0.71
-"""Calibrated lexical probabilities at and beyond which the model is not run, because it rarely changes a verdict there.
-0 and 1 make it read every claim."""
+"""Calibrated probabilities at and beyond which neither the model is run nor a judge asked. There the model rarely changes
+a verdict; a judge is right less often than the lexical layer below the first, and as often above the second (see
+``weights.DEFAULT``). docs/measured.md has savings and losses; 0 and 1 leave every claim open."""
 
 PASSAGES = 3
 """Passages read for a claim: at most two of the sources it cites, the rest of all sources."""
@@ -68,9 +69,9 @@ class Local:
 
     def check(self, answer: CheckInput) -> list[ClaimFinding]:
         """Check all claims: one finding each, in order; without a verdict where the lexical layer is sure."""
-        lexical_findings = answer.found.get(CheckerName.LEXICAL)
+        lexical_findings = answer.earlier.get(CheckerName.LEXICAL)
         findings = [ClaimFinding() for _ in answer.claims]
-        for position, scored in self._scored(answer, open_claims(answer)):
+        for position, scored in self._scored(answer, open_claims(answer.claims, lexical_findings)):
             lexical = lexical_findings[position].score if lexical_findings else None
             findings[position] = self._finding(answer.claims[position], lexical, scored)
         return findings
@@ -195,22 +196,20 @@ def without_judge(findings: Mapping[CheckerName, Sequence[ClaimFinding]]) -> Seq
     ]
 
 
-def open_claims(answer: CheckInput) -> list[int]:
-    """Positions of the claims for the model: all but those where the lexical layer is sure.
+def open_claims(claims: Sequence[CheckedClaim], findings: Sequence[ClaimFinding] | None) -> list[int]:
+    """Positions of the claims that these findings leave open; without findings (None) all others than below.
 
     A claim whose citations all point to unknown sources is left out: no reading supports it.
     """
-    lexical_findings = answer.found.get(CheckerName.LEXICAL)
     return [
         position
-        for position, claim in enumerate(answer.claims)
-        if not (claim.unknown and not claim.citations)
-        and not (lexical_findings and is_sure(lexical_findings[position].score))
+        for position, claim in enumerate(claims)
+        if not (claim.unknown and not claim.citations) and not (findings and is_sure(findings[position].score))
     ]
 
 
 def is_sure(score: float | None) -> bool:
-    """True if the calibrated lexical probability decides alone."""
+    """True if the calibrated probability decides alone, so that neither the local model nor a judge is asked."""
     return score is not None and (score <= SURELY_UNSUPPORTED or score >= SURELY_SUPPORTED)
 
 

@@ -14,8 +14,7 @@ from schemas.base import Contract
 from tasks.errors import ConfigurationError
 from tasks.grounding.calibration import Knots, probability
 from tasks.grounding.features import WEIGHED, Features
-from tasks.grounding.judge.judge_weights import JudgeWeights
-from tasks.grounding.local_weights import LocalWeights
+from tasks.grounding.weights import JudgeWeights, LocalWeights
 
 SHIPPED = "lexical-3.json"
 

@@ -9,36 +9,41 @@ from typing import NamedTuple
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
-from tasks.answers.rendered import strip_markers
 from tasks.errors import InputError
 from tasks.grounding.calibration import (
     Knots,
     LabelledScore,
+    Metrics,
+    Prediction,
     isotonic,
+    metrics_of,
     platt_scale,
     probability,
     score_at,
     shift_threshold,
 )
-from tasks.grounding.findings import CheckedClaim, CheckInput
+from tasks.grounding.findings import CheckInput, checkable_claims
+from tasks.grounding.fitting import (
+    FOLDS,
+    LEAST_OF_EACH,
+    FittedJudge,
+    JudgedClaim,
+    LabelledVerdict,
+    LocalScore,
+    fit_judges,
+    fit_local,
+    fold_of,
+)
 from tasks.grounding.joint import Answer, fit_dependence, joint_probability
-from tasks.grounding.judge.judge_fit import FittedJudge, JudgedClaim, fit_judges
-from tasks.grounding.judge.judge_weights import JudgeWeights, LabelledVerdict
 from tasks.grounding.lexical import Lexical
 from tasks.grounding.local import Local, identity_of, is_sure
-from tasks.grounding.local_fit import LocalScore, fit_local
-from tasks.grounding.local_weights import LocalWeights
-from tasks.grounding.metrics import Metrics, Prediction, metrics_of
 from tasks.grounding.model import Calibration, LexicalModel, shipped
+from tasks.grounding.weights import JudgeWeights, LocalWeights
 from tasks.ports.scorer import ClaimScorer
-from tasks.text.sentences import Span
-from tasks.text.statements import why_not_checkable
 
 LEAST_LABELS = 20
-LEAST_OF_EACH = 5
 MANY_LABELS = 600
 """Labels from which the curve is fitted anew; with fewer the shipped one is scaled, which takes two parameters only."""
-FOLDS = 5
 
 
 class AnswerVerdict(NamedTuple):
@@ -73,24 +78,9 @@ class Recalibrated:
     """By judge, the reason of a missing fit."""
 
 
-def weakest_score(request: JobRequest, model: LexicalModel | None = None) -> float | None:
-    """Score of an answer's weakest checkable claim by the lexical model; None when it has none."""
-    return min(Lexical(model).log_odds(claims_of(request)), default=None)
-
-
 def claims_of(request: JobRequest) -> CheckInput:
     """Checkable claims of the answer in a check-only request."""
-    processed = postprocess(request, None, None)
-    bare = strip_markers(processed.response, processed.markers)
-    claims = tuple(
-        CheckedClaim(
-            text=bare[statement.start : statement.end],
-            span=Span(statement.start, statement.end),
-            citations=tuple(processed.citations[position] for position in statement.citations),
-        )
-        for statement in processed.statements
-        if why_not_checkable(bare[statement.start : statement.end]) is None
-    )
+    claims, _ = checkable_claims(postprocess(request, None, None))
     return CheckInput(request, claims)
 
 
@@ -298,9 +288,7 @@ def _fit_local(scorer: ClaimScorer | None, answers: Sequence[_Answer], curve: _C
 
 def _fit_folds(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel, start: float) -> list[_Fit]:
     """For each answer, the fit on the answers of all other folds."""
-    folds = [
-        int(hashlib.sha256(answer.response.encode(errors="replace")).hexdigest()[:8], 16) % FOLDS for answer in answers
-    ]
+    folds = [fold_of(answer.response) for answer in answers]
     fits = []
     for fold in range(FOLDS):
         training = [answer for answer, of in zip(answers, folds, strict=True) if of != fold]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 
-from tasks.grounding.odds import sigmoid
+from tasks.grounding.calibration import sigmoid
 
 _STEPS = 200
 _TOO_SMALL = 1e-9

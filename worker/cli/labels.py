@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from schemas.grounding import Verdict
 from tasks.errors import InputError
-from tasks.grounding.judge import LabelledVerdict
-from tasks.grounding.judge.judge_fit import JudgedClaim
+from tasks.grounding.fitting import JudgedClaim, LabelledVerdict
 from tasks.grounding.judge.reply import EVEN
 from tasks.grounding.model import Calibration, shipped
 from tasks.grounding.recalibration import AnswerVerdict, LabelledAnswer

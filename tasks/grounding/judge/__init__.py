@@ -1,20 +1,19 @@
-"""The judge: a model asked, in one call per answer, about the claims that the other layers could not decide.
+"""The judge: a model asked, in one call per answer, about the claims that the other layers leave open.
 
-triage    which claims are left to it, and where the sources speak of them
-asking    which of them it is asked about, and which passages it is shown
-pairs     what names a claim with its evidence, so that it is asked about once
-wording   the prompt with its numbered claims, or with a question about each for a judge that gives probabilities
-question  what is open, what is asked of it, and what is known already
-reading   its reply to findings, with every quote looked up
-weighing  what its word is worth beside the words' own evidence
-labelled  fitting that on labelled claims, with what it changes
-verdicts  one finding per claim of all that
+windows       finds the windows of the sources about each open claim
+plan          chooses the claims of a request, and its passages
+cache_key     identifies a claim with its evidence, so that it is asked about once
+judge_prompt  renders the prompt: numbered claims, or a question per claim for a judge that gives probabilities
+request       the request about an answer: open claims, those to ask about, cached verdicts
+reply         parses a reply into findings, and locates its quotes
+verdicts      combines verdicts and lexical scores into one finding per claim
+call          makes the call; ``verdict_cache`` shares verdicts between the jobs of a batch
 
-All of it is pure; the call is an attempt like any other and made by the check step.
+All but the last line is pure.
 """
 
 from tasks.grounding.judge.cache_key import key_of
-from tasks.grounding.judge.judge_weights import JudgeWeights, LabelledVerdict, fit, weigh
+from tasks.grounding.judge.judge_prompt import render_decision, render_judge
 from tasks.grounding.judge.plan import Selection, ask
 from tasks.grounding.judge.reply import read_probabilities, read_verdicts
 from tasks.grounding.judge.request import (
@@ -25,21 +24,16 @@ from tasks.grounding.judge.request import (
     read_pairs,
     without_cached,
 )
-from tasks.grounding.judge.triage import undecided
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply, verdicts
-from tasks.grounding.judge.wording import render_decision, render_judge
 
 __all__ = [
     "NO_JUDGE",
     "JudgeReply",
     "JudgeRequest",
-    "JudgeWeights",
-    "LabelledVerdict",
     "Selection",
     "as_stored",
     "ask",
     "cacheable_claims",
-    "fit",
     "key_of",
     "plan_request",
     "read_pairs",
@@ -47,8 +41,6 @@ __all__ = [
     "read_verdicts",
     "render_decision",
     "render_judge",
-    "undecided",
     "verdicts",
-    "weigh",
     "without_cached",
 ]

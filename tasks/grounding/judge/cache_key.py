@@ -8,8 +8,8 @@ from uuid import UUID
 from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
 from tasks.grounding.findings import CheckedClaim
+from tasks.grounding.judge.judge_prompt import title_of
 from tasks.grounding.judge.plan import text_before, text_of
-from tasks.grounding.judge.wording import title_of
 
 
 @dataclass(frozen=True, slots=True)

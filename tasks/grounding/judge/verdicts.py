@@ -1,4 +1,4 @@
-"""Make findings of a judge's word: its verdict weighed against the words' own, and no verdict where it gave none."""
+"""Combine the verdicts of a judge with the scores of the other layers into one finding per claim."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from schemas.grounding import Evidence, JudgeVerdict, Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.grounding.findings import CheckedClaim, ClaimFinding
-from tasks.grounding.judge.judge_weights import DEFAULT, JudgeWeights, weigh
 from tasks.grounding.judge.reply import OFF_THE_SCALE, UNREADABLE, read_probabilities, read_verdicts
 from tasks.grounding.judge.request import JudgeRequest
+from tasks.grounding.weights import DEFAULT, JudgeWeights, weigh
 
 NOT_ASKED = "more claims were open than a judge is asked about in one answer"
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeReply:
-    """What came of asking: a reply, or the reason why there is none.
+    """The result of a call to a judge: its reply, or the reason for a missing one.
 
-    ``judge`` is ``provider:model``, ``attempt_id`` the call. Neither reply nor failure: nothing was left to be asked.
+    ``judge`` is ``provider:model``, ``attempt_id`` the call. Without reply and failure nothing had to be asked.
     """
 
     judge: str = ""
@@ -34,76 +34,93 @@ NO_JUDGE = JudgeReply(failure="no judge is configured: set NIGHTDESK_JUDGE, or '
 def verdicts(
     request: JobRequest,
     claims: Sequence[CheckedClaim],
-    lexical: Sequence[ClaimFinding] | None,
+    scored: Sequence[ClaimFinding] | None,
     question: JudgeRequest,
-    heard: JudgeReply,
+    reply: JudgeReply,
     *,
     weights: Mapping[str, JudgeWeights],
 ) -> tuple[list[ClaimFinding], str | None]:
-    """One finding per claim, and why the judge gave no verdict at all, if so.
+    """One finding per claim, and the reason why the judge gave no verdict at all, if so.
 
-    A claim that was open and got no word of the judge is ``unchecked``, whatever the words made of it: it was open
-    because they decide nothing. Claims that were not open have no finding here (verdict None).
+    An open claim without a verdict of the judge is ``unchecked``, whatever its score: it is open because the score
+    decides nothing. A claim that is not open has an empty finding here.
+
+    Args:
+        request: the job's request.
+        claims: the checkable ones of the answer.
+        scored: the findings of the layers that give a calibrated score; None: none ran.
+        question: the request to the judge.
+        reply: its result.
+        weights: by judge; a judge that is not in there has the defaults.
     """
-    read = _read(request, question, heard)
-    told = {question.pairs[at].sha256: word for at, word in zip(question.selection.claims, read, strict=True)}
-    worth = weights.get(heard.judge, DEFAULT)
+    parsed = _parse(request, question, reply)
+    replies = {
+        question.pairs[position].sha256: finding
+        for position, finding in zip(question.selection.claims, parsed, strict=True)
+    }
+    judge_weights = weights.get(reply.judge, DEFAULT)
     findings = [ClaimFinding() for _ in claims]
     for position in question.open:
-        word = question.cached.get(position) or told.get(question.pairs[position].sha256)
-        word = word or ClaimFinding(reason=heard.failure or NOT_ASKED)
-        by_words = lexical[position] if lexical else None
-        shown = question.pairs[position].parts
-        findings[position] = _weighed(claims[position], by_words, word, worth, shown)
-    failure = heard.failure
-    whys = {word.reason for word in told.values()}
-    if failure is None and len(whys) == 1 and whys <= {UNREADABLE, OFF_THE_SCALE}:
-        (failure,) = whys
+        pair = question.pairs[position]
+        judged = question.cached.get(position) or replies.get(pair.sha256)
+        judged = judged or ClaimFinding(reason=reply.failure or NOT_ASKED)
+        lexical = scored[position] if scored else None
+        findings[position] = _combine(claims[position], lexical, judged, judge_weights, pair.parts)
+    failure = reply.failure
+    reasons = {finding.reason for finding in replies.values()}
+    if failure is None and len(reasons) == 1 and reasons <= {UNREADABLE, OFF_THE_SCALE}:
+        (failure,) = reasons
     return findings, failure
 
 
-def _read(request: JobRequest, question: JudgeRequest, heard: JudgeReply) -> list[ClaimFinding]:
-    if heard.reply is None:
-        return [ClaimFinding(reason=f"the judge gave no verdict: {heard.failure}") for _ in question.selection.claims]
-    read = read_probabilities if question.decided else read_verdicts
-    return read(heard.reply, request, question.selection)
+def _parse(request: JobRequest, question: JudgeRequest, reply: JudgeReply) -> list[ClaimFinding]:
+    if reply.reply is None:
+        return [ClaimFinding(reason=f"the judge gave no verdict: {reply.failure}") for _ in question.selection.claims]
+    parse = read_probabilities if question.decided else read_verdicts
+    return parse(reply.reply, request, question.selection)
 
 
-def _weighed(
+def _combine(
     claim: CheckedClaim,
-    by_words: ClaimFinding | None,
-    word: ClaimFinding,
+    lexical: ClaimFinding | None,
+    judged: ClaimFinding,
     weights: JudgeWeights,
-    shown: Sequence[SourcePart],
+    windows: Sequence[SourcePart],
 ) -> ClaimFinding:
-    if word.verdict is None:
-        return ClaimFinding(Verdict.UNCHECKED, reason=word.reason)
-    before = by_words.score if by_words else None
-    chance = weigh(before, word.verdict, weights, probability=word.score)
-    assert chance is not None
-    supported = chance >= weights.supported_at
-    agrees = supported == (word.verdict is Verdict.SUPPORTED)
-    evidence = _together(word.evidence, by_words.evidence if by_words else (), first=agrees)
+    if judged.verdict is None:
+        return ClaimFinding(Verdict.UNCHECKED, reason=judged.reason)
+    before = lexical.score if lexical else None
+    probability = weigh(before, judged.verdict, weights, probability=judged.score)
+    assert probability is not None
+    supported = probability >= weights.supported_at
+    agrees = supported == (judged.verdict is Verdict.SUPPORTED)
+    evidence = lexical.evidence if lexical else ()
+    reason = judged.reason
+    if agrees:
+        # The judge's quote decided and comes first; otherwise only the other layers' evidence counts.
+        places = {_place(quote) for quote in judged.evidence}
+        evidence = (*judged.evidence, *(window for window in evidence if _place(window) not in places))
+    else:
+        opinion = f"says {judged.verdict.value}"
+        if judged.score is not None:
+            opinion = f"gives it a probability of {judged.score:.2f}"
+        reason = f"the judge {opinion}; weighed with what the words show it is {'' if supported else 'not '}supported"
     verdict = Verdict.SUPPORTED
     if not supported:
-        verdict = Verdict.CONTRADICTED if word.verdict is Verdict.CONTRADICTED else Verdict.UNSUPPORTED
-    reason = word.reason
-    if not agrees:
-        says = f"says {word.verdict.value}" if word.score is None else f"gives it a probability of {word.score:.2f}"
-        reason = f"the judge {says}; weighed with what the words show it is {'' if supported else 'not '}supported"
+        verdict = Verdict.CONTRADICTED if judged.verdict is Verdict.CONTRADICTED else Verdict.UNSUPPORTED
     cited = {citation.source_index for citation in claim.citations}
-    # A probability comes without its place: it may rest on any passage that was shown.
-    relied_on = {one.source_index for one in (word.evidence if word.score is None else shown)}
-    miscited = supported and agrees and bool(cited) and not cited & relied_on
-    heard = JudgeVerdict(verdict=word.verdict, probability=word.score, before=before)
+    # A probability comes without its place: it may rest on any passage that the judge read.
+    grounds = {place.source_index for place in (judged.evidence if judged.score is None else windows)}
     return ClaimFinding(
-        verdict, round(chance, 4), evidence, miscited, reason, heard=heard, reused_from=word.reused_from
+        verdict,
+        round(probability, 4),
+        evidence,
+        miscited=supported and agrees and bool(cited) and not cited & grounds,
+        reason=reason,
+        judge=JudgeVerdict(verdict=judged.verdict, probability=judged.score, before=before),
+        reused_from=judged.reused_from,
     )
 
 
-def _together(judged: Sequence[Evidence], by_words: Sequence[Evidence], *, first: bool) -> tuple[Evidence, ...]:
-    """The judge's quote first where its word decided; otherwise only what the words show."""
-    if not first:
-        return tuple(by_words)
-    places = {(one.source_index, one.start, one.end) for one in judged}
-    return (*judged, *(one for one in by_words if (one.source_index, one.start, one.end) not in places))
+def _place(evidence: Evidence) -> tuple[int, int, int]:
+    return evidence.source_index, evidence.start, evidence.end

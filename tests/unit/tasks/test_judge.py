@@ -10,8 +10,10 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.grounding.findings import CheckedClaim
-from tasks.grounding.judge import JudgeWeights, LabelledVerdict, Selection, ask, fit, read_verdicts, render_judge, weigh
+from tasks.grounding.fitting import LabelledVerdict, fit_judge
+from tasks.grounding.judge import Selection, ask, read_verdicts, render_judge
 from tasks.grounding.judge.plan import MOST_PASSAGE_CHARACTERS
+from tasks.grounding.weights import JudgeWeights, weigh
 from tasks.text.sentences import Span
 
 RULES = "The desk opens at nine. It closes at noon. On Sunday it stays shut. The chief is Ann Lee."
@@ -228,7 +230,7 @@ def ece(scored: Sequence[tuple[float, bool]], bins: int = 10) -> float:
 
 @pytest.mark.parametrize("right", [0.6, 0.75, 0.9])
 def test_together_they_rank_better_than_the_judge_alone_and_are_calibrated(right: float) -> None:
-    weights = fit("scripted", scripted(600, right, seed=1))
+    weights = fit_judge("scripted", scripted(600, right, seed=1))
     held_out = scripted(1200, right, seed=2)
 
     fused = [(weigh(lexical, judged, weights) or 0.0, label) for lexical, judged, label, _ in held_out]
@@ -240,14 +242,14 @@ def test_together_they_rank_better_than_the_judge_alone_and_are_calibrated(right
 
 
 def test_a_judge_that_guesses_is_given_no_weight() -> None:
-    weights = fit("coin", scripted(800, 0.5, seed=3))
+    weights = fit_judge("coin", scripted(800, 0.5, seed=3))
 
     assert weights.supported - weights.not_supported < 0.5
 
 
 def test_nothing_is_surer_than_the_surest_were_right() -> None:
     rows = scripted(400, 0.9, seed=4)
-    weights = fit("scripted", rows)
+    weights = fit_judge("scripted", rows)
 
     ranked = sorted(rows, key=lambda row: weigh(row[0], row[1], weights) or 0.0)
     assert weights.ceiling <= (sum(label for _, _, label, _ in ranked[-40:]) + 1) / 42 + 0.02
@@ -259,4 +261,4 @@ def test_nothing_is_surer_than_the_surest_were_right() -> None:
 )
 def test_too_few_labels_are_refused(rows: list[LabelledVerdict]) -> None:
     with pytest.raises(ValueError, match="at least 30"):
-        fit("scripted", rows)
+        fit_judge("scripted", rows)

@@ -12,18 +12,10 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.grounding.findings import CheckedClaim
-from tasks.grounding.judge import (
-    JudgeWeights,
-    LabelledVerdict,
-    Selection,
-    ask,
-    fit,
-    read_probabilities,
-    render_decision,
-    weigh,
-)
-from tasks.grounding.judge.judge_weights import DEFAULT
+from tasks.grounding.fitting import LabelledVerdict, fit_judge
+from tasks.grounding.judge import Selection, ask, read_probabilities, render_decision
 from tasks.grounding.judge.plan import MOST_CLAIMS, MOST_DECIDED, PROBABILITIES, Bounds
+from tasks.grounding.weights import DEFAULT, JudgeWeights, weigh
 from tasks.text.sentences import Span
 from tests.unit.tasks.test_judge import auroc, ece
 
@@ -228,7 +220,7 @@ def graded(count: int, sharp: float, seed: int, kind: float = 0.0) -> list[Label
 
 @pytest.mark.parametrize(("sharp", "kind"), [(0.5, 0.0), (1.0, 0.0), (1.0, 1.5), (1.0, -1.5), (2.0, 0.0)])
 def test_together_they_rank_better_than_either_and_are_calibrated(sharp: float, kind: float) -> None:
-    weights = fit("decider", graded(600, sharp, 1, kind))
+    weights = fit_judge("decider", graded(600, sharp, 1, kind))
     held_out = graded(1500, sharp, 2, kind)
 
     fused = [(weighed(row.lexical, row.probability or 0.0, weights), row.supported) for row in held_out]
@@ -241,12 +233,12 @@ def test_together_they_rank_better_than_either_and_are_calibrated(sharp: float, 
 
 
 def test_one_that_guesses_is_given_no_weight() -> None:
-    assert fit("coin", graded(800, 0.0, 3)).graded < 0.1
+    assert fit_judge("coin", graded(800, 0.0, 3)).graded < 0.1
 
 
 def test_it_is_never_surer_than_the_surest_were_right() -> None:
     rows = graded(400, 1.0, 4)
-    weights = fit("decider", rows)
+    weights = fit_judge("decider", rows)
 
     found = [(weighed(row.lexical, row.probability or 0.0, weights), row.supported) for row in rows]
     surest = sorted(found)[-40:]
@@ -259,4 +251,4 @@ def test_it_is_never_surer_than_the_surest_were_right() -> None:
 def test_a_judge_gives_verdicts_or_probabilities_not_both() -> None:
     rows = graded(40, 1.0, 5)
     with pytest.raises(ValueError, match="one or the other"):
-        fit("decider", [*rows, rows[0]._replace(probability=None)])
+        fit_judge("decider", [*rows, rows[0]._replace(probability=None)])

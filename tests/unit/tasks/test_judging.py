@@ -10,7 +10,7 @@ from schemas.grounding import Verdict
 from schemas.states import JobState, Outcome
 from tasks.errors import ProviderError
 from tasks.grounding import WEIGHTS
-from tasks.grounding.judge import JudgeWeights
+from tasks.grounding.weights import JudgeWeights
 from tests.judge_harness import (
     PARAPHRASE,
     PLAIN,

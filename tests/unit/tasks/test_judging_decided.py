@@ -15,7 +15,7 @@ from schemas.job import JobRequest
 from schemas.states import JobState, Outcome
 from tasks.errors import ProviderError
 from tasks.grounding import WEIGHTS
-from tasks.grounding.judge import JudgeWeights
+from tasks.grounding.weights import JudgeWeights
 from tasks.ports import JobView
 from tests.judge_harness import (
     LEASE,

@@ -12,10 +12,17 @@ from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
 from tasks.grounding import CHECKERS, CheckedClaim, ClaimFinding, ground, use_calibration, use_local_model
-from tasks.grounding.judge import undecided
-from tasks.grounding.local import OF_CITED, PASSAGES, SURELY_SUPPORTED, SURELY_UNSUPPORTED, Local, without_judge
-from tasks.grounding.local_weights import LocalWeights
+from tasks.grounding.local import (
+    OF_CITED,
+    PASSAGES,
+    SURELY_SUPPORTED,
+    SURELY_UNSUPPORTED,
+    Local,
+    open_claims,
+    without_judge,
+)
 from tasks.grounding.model import Calibration, shipped
+from tasks.grounding.weights import LocalWeights
 from tasks.text.sentences import Span
 from tests.scorers import SaysWho, Short, Silent
 
@@ -178,6 +185,6 @@ def test_a_judge_is_asked_where_both_together_are_open() -> None:
     claim = CheckedClaim("Boris paid.", Span(0, 11))
     findings = {CheckerName.LEXICAL: [words_open, words_open], CheckerName.LOCAL: [surely, ClaimFinding()]}
     assert without_judge(findings) == [surely, words_open]
-    assert undecided([claim, claim], findings) == [1]
+    assert open_claims([claim, claim], without_judge(findings)) == [1]
     assert without_judge({CheckerName.LOCAL: [surely]}) == [surely]
     assert without_judge({}) is None

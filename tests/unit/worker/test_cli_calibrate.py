@@ -13,7 +13,7 @@ from tasks.answers.postprocess import postprocess
 from tasks.errors import InputError
 from tasks.grounding import CHECKERS, ground, use_calibration, use_local_model
 from tasks.grounding.model import Calibration, shipped
-from tasks.grounding.recalibration import LabelledAnswer, recalibrate, weakest_score
+from tasks.grounding.recalibration import LabelledAnswer, claims_of, recalibrate
 from tests.scorers import SaysWho
 from worker import cli
 
@@ -122,7 +122,7 @@ def test_too_few_labels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_an_answer_without_claims_has_no_score() -> None:
-    assert weakest_score(JobRequest(response="Hello!", context=("Lanterns glow.",))) is None
+    assert claims_of(JobRequest(response="Hello!", context=("Lanterns glow.",))).claims == ()
 
 
 def swapped(number: int) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import pytest
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.grounding import CHECKERS, WEIGHTS, use_calibration, use_local_model
-from tasks.grounding.judge import JudgeWeights, weigh
 from tasks.grounding.model import Calibration, shipped
+from tasks.grounding.weights import JudgeWeights, weigh
 from tasks.ports import JobView
 from tests.judge_harness import PARAPHRASE, JudgeHarness, grounding_of, supplied_answer
 from tests.scripted_provider import ScriptedProvider, answers

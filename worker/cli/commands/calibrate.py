@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tasks.grounding.metrics import Metrics
+from tasks.grounding.calibration import Metrics
 from tasks.grounding.model import Calibration
 from tasks.grounding.recalibration import Recalibrated, recalibrate, refit_judges
 from worker.cli import options

@@ -1,44 +1,18 @@
-"""Choose the claims for a judge, and the windows of the sources about them."""
+"""Finds the windows of the sources about each claim that a judge is asked about."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from schemas.generation import CheckerName
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
-from tasks.grounding.findings import CheckedClaim, ClaimFinding
-from tasks.grounding.local import without_judge
+from tasks.grounding.findings import CheckedClaim
 from tasks.text.evidence import SourceSearch, content_words
 from tasks.text.sentences import words
-
-SURELY_UNSUPPORTED = 0.12
-SURELY_SUPPORTED = 0.71
-"""Calibrated lexical probabilities at and beyond which no judge is asked. Below the first the lexical layer is right more
-often than a judge; above the second as often (see ``weighing.DEFAULT``). docs/measured.md has savings and losses."""
 
 WINDOWS = 3
 """Windows of a claim at most."""
 
 HEAD_CHARACTERS = 1_500
 """Beginning of a source, shown where no word of a claim stands in any source: it may be in another language."""
-
-
-def undecided(claims: Sequence[CheckedClaim], findings: Mapping[CheckerName, Sequence[ClaimFinding]]) -> list[int]:
-    """Positions of the claims that the other layers leave open.
-
-    A claim whose citations all point to unknown sources is left out: no reading supports it. Without a calibrated
-    layer all other claims are open.
-    """
-    lexical = without_judge(findings)
-    return [
-        position
-        for position, claim in enumerate(claims)
-        if not (claim.unknown and not claim.citations) and not (lexical and is_sure(lexical[position].score))
-    ]
-
-
-def is_sure(score: float | None) -> bool:
-    """True if the calibrated probability of the other layers decides without a judge."""
-    return score is not None and (score <= SURELY_UNSUPPORTED or score >= SURELY_SUPPORTED)
 
 
 def windows_for(

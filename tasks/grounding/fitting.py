@@ -1,0 +1,308 @@
+"""Fits the weights of a local model and of judges to labelled claims, and measures judges on claims left out of a fit."""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from schemas.grounding import Verdict
+from tasks.grounding.calibration import (
+    LabelledScore,
+    Metrics,
+    Prediction,
+    log_odds,
+    metrics_of,
+    shift_threshold,
+    sigmoid,
+)
+from tasks.grounding.local import is_sure
+from tasks.grounding.regression import monotone_regression
+from tasks.grounding.weights import DEFAULT, JudgeWeights, LocalWeights, weigh
+
+LEAST_LABELS = 30
+"""Labelled open claims that a fit needs; with fewer the cautious defaults are better."""
+LEAST_OF_EACH = 5
+FOLDS = 5
+TAIL = 0.1
+"""Share of the rows, at either end, over which the precision of the surest is measured."""
+
+
+def fold_of(text: str) -> int:
+    """The fold of a labelled row: equal texts are in one fold, so that no row is measured by a fit to its like."""
+    return int(hashlib.sha256(text.encode(errors="replace")).hexdigest()[:8], 16) % FOLDS
+
+
+class TailShares(NamedTuple):
+    """Shares of supported rows among the surest at both ends."""
+
+    floor: float
+    ceiling: float
+
+
+def tail_shares(rows: Sequence[tuple[float, bool]], least: int) -> TailShares:
+    """Measure how often the surest rows are right, with one imagined exception each so that neither share is 0 or 1.
+
+    Args:
+        rows: (log-odds, supported).
+        least: rows of a tail at least.
+    """
+    ranked = sorted(rows, key=lambda row: row[0])
+    size = max(least, round(TAIL * len(ranked)))
+    low, high = ranked[:size], ranked[-size:]
+    shares = [(sum(supported for _, supported in tail) + 1) / (len(tail) + 2) for tail in (low, high)]
+    return TailShares(min(shares), max(shares))
+
+
+def _bounded(odds: float, largest: float) -> float:
+    return max(-largest, min(largest, odds))
+
+
+# ---- local models ----------------------------------------------------------------------------------------------
+
+_LARGEST_LOCAL = 8.0
+"""Bound of a model's log-odds in a fit: a few wild scores must not lead it."""
+_SURE = 2.94
+"""Bound of a fitted model's own log-odds: 0.95."""
+_BEYOND = 20.0
+"""Log-odds of an answer that the lexical layer decides alone: no threshold reaches it, but it counts for the balance."""
+
+
+class LocalScore(NamedTuple):
+    """A labelled answer: calibrated lexical probability and the model's log-odds, each of its weakest claim."""
+
+    lexical: float
+    logit: float
+    supported: bool
+
+
+def fit_local(source: str, rows: Sequence[LocalScore], supported_at: float) -> LocalWeights | None:
+    """Fit the model's own curve, then both factors, on the answers that the words leave open; then the threshold on all.
+
+    Args:
+        source: name and version of the model.
+        rows: all labelled answers.
+        supported_at: the lexical threshold, from which the new one is moved.
+
+    Returns: None if too few answers are open, or all of them have one label.
+    """
+    sure_rows = [
+        LabelledScore(_BEYOND if row.lexical >= supported_at else -_BEYOND, row.supported)
+        for row in rows
+        if not _is_open(row)
+    ]
+    rows = [row for row in rows if _is_open(row)]
+    labels = [row.supported for row in rows]
+    if len(rows) < LEAST_LABELS or all(labels) or not any(labels):
+        return None
+    slope, shift = _coefficients(
+        [[_bounded(row.logit, _LARGEST_LOCAL), 1.0] for row in rows], labels, [1.0, 0.0], monotone=1
+    )
+    alone = LocalWeights(source=source, slope=slope, shift=shift, sure=_SURE, labels=len(rows))
+    own = [log_odds(alone.alone(row.logit)) for row in rows]
+    features = [[log_odds(row.lexical), odds, 1.0] for row, odds in zip(rows, own, strict=True)]
+    lexical, local, bias = _coefficients(features, labels, [0.7, 0.7, 0.0], monotone=2)
+    both = [
+        LabelledScore(bias + lexical * words + local * odds, label)
+        for (words, odds, _), label in zip(features, labels, strict=True)
+    ]
+    floor, ceiling = tail_shares([(row.score, row.supported) for row in both], LEAST_LABELS // 3)
+    threshold = shift_threshold([*both, *sure_rows], bias + lexical * log_odds(supported_at))
+    return alone.model_copy(
+        update={
+            "lexical": lexical,
+            "local": local,
+            "bias": bias,
+            "floor": round(floor, 4),
+            "ceiling": round(ceiling, 4),
+            "supported_at": round(min(round(ceiling, 4), max(round(floor, 4), sigmoid(threshold))), 4),
+        }
+    )
+
+
+def _is_open(row: LocalScore) -> bool:
+    return math.isfinite(row.logit) and not is_sure(row.lexical)
+
+
+def _coefficients(
+    features: Sequence[Sequence[float]], labels: Sequence[bool], prior: Sequence[float], *, monotone: int
+) -> list[float]:
+    return [round(value, 4) for value in monotone_regression(features, labels, prior, monotone=monotone)]
+
+
+# ---- judges ----------------------------------------------------------------------------------------------------
+
+_LARGEST_JUDGED = 4.6
+"""Log-odds of 0.99: a probability beyond is fitted, and counts, as this."""
+
+
+class LabelledVerdict(NamedTuple):
+    """A labelled claim that a judge decided: lexical probability, the judge's verdict, and the label."""
+
+    lexical: float | None
+    verdict: Verdict
+    supported: bool
+    probability: float | None = None
+
+
+def fit_judge(source: str, rows: Sequence[LabelledVerdict], *, least: int = LEAST_LABELS) -> JudgeWeights:
+    """Fit the weights of a judge on labelled claims: all with its probability, or all with its verdict alone.
+
+    Raises: ValueError for fewer than ``least`` rows, rows of one label only, or rows of both forms.
+    """
+    labels = [row.supported for row in rows]
+    if len(rows) < least or all(labels) or not any(labels):
+        raise ValueError(f"{len(rows)} labelled claims are too few, or all alike: at least {least} of both kinds")
+    graded = {row.probability is not None for row in rows}
+    if len(graded) > 1:
+        raise ValueError("some claims have a probability and some have none: a judge gives one or the other")
+    weights = _fit_probabilities(source, rows) if graded == {True} else _fit_verdicts(source, rows)
+    scores = [(weights.odds(row.lexical, weights.opinion(row.verdict, row.probability)), row.supported) for row in rows]
+    floor, ceiling = tail_shares(scores, LEAST_LABELS // 3)
+    threshold = shift_threshold([LabelledScore(odds, supported) for odds, supported in scores], 0.0)
+    return weights.model_copy(
+        update={
+            "floor": floor,
+            "ceiling": ceiling,
+            "labels": len(rows),
+            "supported_at": min(ceiling, max(floor, sigmoid(threshold))),
+        }
+    )
+
+
+def _fit_verdicts(source: str, rows: Sequence[LabelledVerdict]) -> JudgeWeights:
+    features = [
+        [
+            log_odds(row.lexical) if row.lexical is not None else 0.0,
+            1.0 if row.verdict is Verdict.SUPPORTED else 0.0,
+            0.0 if row.verdict is Verdict.SUPPORTED else -1.0,
+        ]
+        for row in rows
+    ]
+    prior = [DEFAULT.lexical, DEFAULT.supported, -DEFAULT.not_supported]
+    lexical, supported, opposed = monotone_regression(features, [row.supported for row in rows], prior, monotone=3)
+    return JudgeWeights(source=source, lexical=lexical, supported=supported, not_supported=-opposed)
+
+
+def _fit_probabilities(source: str, rows: Sequence[LabelledVerdict]) -> JudgeWeights:
+    """Fit with a constant, which the two verdicts imply: a judge may be too strict or too kind."""
+    features = [
+        [
+            log_odds(row.lexical) if row.lexical is not None else 0.0,
+            _bounded(log_odds(row.probability or 0.0), _LARGEST_JUDGED),
+            1.0,
+        ]
+        for row in rows
+    ]
+    prior = [DEFAULT.lexical, DEFAULT.graded, 0.0]
+    lexical, graded, bias = monotone_regression(features, [row.supported for row in rows], prior, monotone=2)
+    largest = graded * _LARGEST_JUDGED
+    return JudgeWeights(
+        source=source, lexical=lexical, supported=largest, not_supported=-largest, bias=bias, graded=graded
+    )
+
+
+# ---- judges of labelled claims ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedClaim:
+    """A labelled claim (or an answer, by its weakest claim) with a judge's verdict.
+
+    Attributes:
+        judge: ``provider:model``.
+        verdict: the judge's, beside the lexical probability by the final calibration.
+        group: claims of one group depend on each other and stay in one fold.
+        held_out: the lexical probability by a calibration that left this claim out.
+        lexical_verdict: supported by that probability alone; None: the lexical layer did not run.
+    """
+
+    judge: str
+    verdict: LabelledVerdict
+    group: str
+    held_out: float | None
+    lexical_verdict: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class FittedJudge:
+    """A judge's weights with their effect: ``before`` by its former weights, ``after`` on claims left out of the fit."""
+
+    weights: JudgeWeights
+    before: Metrics
+    after: Metrics
+    without_judge: Metrics | None
+
+
+def fit_judges(
+    rows: Sequence[JudgedClaim], current: Mapping[str, JudgeWeights]
+) -> tuple[tuple[FittedJudge, ...], dict[str, str]]:
+    """Fit each judge on the claims that the lexical layer leaves open, as no judge is asked about others.
+
+    Args:
+        rows: labelled claims of any judges.
+        current: their present weights; a judge that is not in there has the defaults.
+
+    Returns: the fits, and by judge the reason of a missing one.
+    """
+    fits, problems = [], {}
+    for judge in sorted({row.judge for row in rows}):
+        open_rows = [row for row in rows if row.judge == judge and not is_sure(row.verdict.lexical)]
+        if problem := _too_few(open_rows):
+            problems[judge] = problem
+            continue
+        try:
+            fits.append(_fit_one(judge, open_rows, current.get(judge, DEFAULT)))
+        except ValueError as error:
+            problems[judge] = str(error)
+    return tuple(fits), problems
+
+
+def _too_few(rows: Sequence[JudgedClaim]) -> str | None:
+    rarer = min(sum(row.verdict.supported for row in rows), sum(not row.verdict.supported for row in rows))
+    if len(rows) >= LEAST_LABELS and rarer >= LEAST_OF_EACH:
+        return None
+    return (
+        f"{len(rows)} labelled claims that the lexical check leaves open, {rarer} of the rarer label: at least {LEAST_LABELS} are"
+        f" needed and {LEAST_OF_EACH} of each"
+    )
+
+
+def _fit_one(judge: str, rows: Sequence[JudgedClaim], current: JudgeWeights) -> FittedJudge:
+    weights = _rounded(fit_judge(judge, [row.verdict for row in rows]))
+    folds = [fold_of(row.group) for row in rows]
+    after: list[Prediction] = []
+    for fold in range(FOLDS):
+        training = [_by_held_out(row) for row, of in zip(rows, folds, strict=True) if of != fold]
+        try:
+            fold_weights = fit_judge(judge, training, least=LEAST_LABELS // 2)
+        except ValueError:
+            fold_weights = current
+        after.extend(_predict(row, fold_weights) for row, of in zip(rows, folds, strict=True) if of == fold)
+    lexical = [
+        Prediction(row.held_out, row.lexical_verdict, row.verdict.supported)
+        for row in rows
+        if row.held_out is not None and row.lexical_verdict is not None
+    ]
+    return FittedJudge(
+        weights,
+        before=metrics_of([_predict(row, current) for row in rows]),
+        after=metrics_of(after),
+        without_judge=metrics_of(lexical) if len(lexical) == len(rows) else None,
+    )
+
+
+def _by_held_out(row: JudgedClaim) -> LabelledVerdict:
+    return row.verdict._replace(lexical=row.held_out)
+
+
+def _predict(row: JudgedClaim, weights: JudgeWeights) -> Prediction:
+    chance = weigh(row.held_out, row.verdict.verdict, weights, probability=row.verdict.probability)
+    assert chance is not None
+    return Prediction(chance, chance >= weights.supported_at, row.verdict.supported)
+
+
+def _rounded(weights: JudgeWeights) -> JudgeWeights:
+    numbers = ("lexical", "supported", "not_supported", "bias", "floor", "ceiling", "graded", "supported_at")
+    # Adding 0 turns a negative zero into a zero.
+    return weights.model_copy(update={name: round(getattr(weights, name), 4) + 0.0 for name in numbers})
