@@ -15,7 +15,7 @@ from pathlib import Path
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
-from tasks.grounding import local, check_claims
+from tasks.grounding import check_claims, local
 from tasks.grounding.weights import weigh
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "labelled"

@@ -41,10 +41,10 @@ __all__ = [
     "Checker",
     "ClaimFinding",
     "LayerFindings",
+    "check_claims",
     "fuse_layers",
     "ground",
     "judge_request",
-    "check_claims",
     "use_calibration",
     "use_local_model",
 ]

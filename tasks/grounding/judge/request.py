@@ -7,10 +7,10 @@ from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
 from tasks.grounding.findings import CheckedClaim, ClaimFinding
 from tasks.grounding.judge.cache_key import ClaimPair, pair_of
+from tasks.grounding.judge.judge_prompt import render_decision, render_judge
 from tasks.grounding.judge.plan import PROBABILITIES, WRITTEN_VERDICTS, Selection, ask, text_of, widened
 from tasks.grounding.judge.reply import probabilities_at, read_alone
 from tasks.grounding.judge.windows import windows_for
-from tasks.grounding.judge.judge_prompt import render_decision, render_judge
 
 
 @dataclass(frozen=True, slots=True)
