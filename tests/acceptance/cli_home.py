@@ -19,6 +19,7 @@ import psutil
 from tests import deadlines as patience
 from tests.acceptance.command import REPOSITORY, Ended, run_here
 from tests.deadlines import scale_to_load
+from tests.forking import start_command
 from worker import local
 from worker.supervise.state_directory import StateDirectory
 from worker.supervise.workers import supervisors_in
@@ -47,14 +48,7 @@ class Home:
         """Start a command and return at once."""
         directory = Path(tempfile.mkdtemp(prefix="command-", dir=self.root.parent))
         with (directory / "out").open("wb") as out, (directory / "err").open("wb") as err:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "worker.cli", *map(str, arguments)],
-                cwd=REPOSITORY,
-                env=self.environment(**settings),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-            )
+            process = start_command(arguments, self.environment(**settings), stdout=out.fileno(), stderr=err.fileno())
         command = Command(process, directory)
         self.commands.append(command)
         return command

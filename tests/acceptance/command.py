@@ -17,9 +17,9 @@ from unittest import mock
 
 import orjson
 
+from tests.forking import REPOSITORY, spawn_worker
 from worker import cli
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from worker.supervise import workers
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ def run_here(arguments: Sequence[str | Path], environment: Mapping[str, str]) ->
             stack.enter_context(mock.patch.object(sys, name, stream))
         stack.enter_context(mock.patch.dict(os.environ, environment, clear=True))
         stack.enter_context(_process_state())
+        stack.enter_context(mock.patch.object(workers, "spawn", spawn_worker))
         try:
             code = cli.run([str(argument) for argument in arguments])
         except Exception:  # noqa: BLE001 - as the interpreter would end

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,12 +18,11 @@ import redis
 from tasks.ports import Ledger
 from tasks.submit import new_batch, submit
 from tests.deadlines import scale_to_load, until
+from tests.forking import start_command
 from tests.servers import Servers
 from worker.ledger.postgres import PostgresLedger
 
 Found = TypeVar("Found")
-
-REPOSITORY = Path(__file__).parents[2]
 
 LEASE_S = 3.0
 """Of workers on a machine with a free core; where a worker waits for one, its leases last longer too."""
@@ -52,21 +50,20 @@ class System:
         }
         return {**os.environ, **ours}
 
-    program: tuple[str, ...] = ("-m", "worker.cli")
-    """Arguments of Python that make it the command ``nightdesk``."""
+    program: tuple[str, ...] | None = None
+    """Arguments of Python that make it the command ``nightdesk``, for workers that are executed and not forked."""
 
     def start_worker(self, queues: str = "generate,check,submit", **settings: object) -> subprocess.Popen[bytes]:
         """Start a worker process and return at once: jobs wait for it, it never has to be waited for."""
-        log = (self.logs / f"worker-{len(self.workers)}.log").open("wb")
-        worker = subprocess.Popen(
-            [sys.executable, *self.program, "worker", "--queues", queues],
-            cwd=REPOSITORY,
-            env=self.environment(**settings),
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        log.close()
+        with (self.logs / f"worker-{len(self.workers)}.log").open("wb") as log:
+            worker = start_command(
+                ["worker", "--queues", queues],
+                self.environment(**settings),
+                stdout=log.fileno(),
+                stderr=log.fileno(),
+                session=True,
+                program=self.program,
+            )
         self.workers.append(worker)
         return worker
 

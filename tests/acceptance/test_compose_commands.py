@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,9 +12,11 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from tests.acceptance.conftest import REPOSITORY, System, questions
+from tests.acceptance.conftest import System, questions
+from tests.deadlines import scale_to_load
 from tests.debian import free_port
 from tests.deployment import Process, compose, compose_processes, kubernetes_processes
+from tests.forking import run_command, start_command
 from tests.servers import Servers
 from worker.doctor.environment import check_redis
 
@@ -34,11 +35,6 @@ def empty(servers: Servers, tmp_path: Path) -> Iterator[System]:
         yield System(url, servers.redis_url, tmp_path)
 
 
-def command_line(arguments: Sequence[str]) -> list[str]:
-    """A command of the image, run from this repository."""
-    return [sys.executable, "-m", "worker.cli", *arguments]
-
-
 def environment(process: Process, system: System) -> dict[str, str]:
     """What the container would see, but for where the servers are and where it may write."""
     return {
@@ -51,29 +47,14 @@ def environment(process: Process, system: System) -> dict[str, str]:
 
 
 def run(process: Process, arguments: Sequence[str], system: System) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command_line(arguments),
-        cwd=REPOSITORY,
-        env=environment(process, system),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_command(arguments, environment(process, system), scale_to_load(60))
 
 
 def start(process: Process, system: System) -> "subprocess.Popen[bytes]":
-    log = (system.logs / f"worker-{len(system.workers)}.log").open("wb")
-    worker = subprocess.Popen(
-        command_line(process.arguments),
-        cwd=REPOSITORY,
-        env=environment(process, system),
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
-    log.close()
+    with (system.logs / f"worker-{len(system.workers)}.log").open("wb") as log:
+        worker = start_command(
+            process.arguments, environment(process, system), stdout=log.fileno(), stderr=log.fileno(), session=True
+        )
     system.workers.append(worker)
     return worker
 
@@ -111,7 +92,7 @@ def test_a_worker_becomes_well_and_ends_on_sigterm(name: str, system: System) ->
 
     worker.send_signal(signal.SIGTERM)
 
-    assert worker.wait(process.grace_s) == 0
+    assert worker.wait(scale_to_load(process.grace_s)) == 0
 
 
 @pytest.mark.parametrize("name", WORKERS)

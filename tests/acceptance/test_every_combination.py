@@ -6,8 +6,6 @@ the one that Nightdesk validates with.
 """
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -22,7 +20,8 @@ from schemas.states import Outcome
 from tasks.answers.restyle import restyle
 from tasks.ports import JobView, Ledger
 from tasks.results import result_of
-from tests.acceptance.conftest import REPOSITORY, System
+from tests.acceptance.command import run_here
+from tests.acceptance.conftest import System
 from tests.providers import KEY
 from tests.record_checks import assert_citations, assert_marker, assert_record
 from tests.stub.scripts import SCRIPTS, Piece, Script
@@ -215,12 +214,10 @@ def plain_text(block: dict[str, Any]) -> str:
 def assert_restyled_over_the_command_line(system: System, batch_id: str, views: list[JobView]) -> None:
     """``results`` in another style is what the library makes of the records, and calls nobody."""
     calls = system.scalar("SELECT count(*) FROM attempt")
-    command = [sys.executable, "-m", "worker.cli", "results", batch_id, "--quiet", "--citation-style", "endnote"]
-    told = subprocess.run(
-        [*command, "--output-format", "table", "--with-sources"],
-        env=system.environment(), cwd=REPOSITORY, capture_output=True, check=True, timeout=60,
-    )  # fmt: skip
-    lines = [JobResult.model_validate_json(line) for line in told.stdout.splitlines()]
+    arguments = ["results", batch_id, "--quiet", "--citation-style", "endnote", "--output-format", "table"]
+    told = run_here([*arguments, "--with-sources"], system.environment())
+    assert told.code == 0, told.err
+    lines = [JobResult.model_validate_json(line) for line in told.out.splitlines()]
     assert len(lines) == len(views)
     for view, line in zip(views, lines, strict=True):
         moved = restyle(view, CitationStyle.ENDNOTE, OutputFormat.TABLE, with_sources=True)

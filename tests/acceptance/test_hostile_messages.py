@@ -13,6 +13,7 @@ from celery import Celery
 from celery.result import AsyncResult
 
 from tests.acceptance.conftest import System
+from tests.deadlines import scale_to_load
 
 JOB: dict[str, Any] = {"query": "When does the desk open?", "context": ["The desk opens at nine."]}
 SECOND: dict[str, Any] = {"query": "Who sent this?", "context": ["A callback sent this."]}
@@ -97,7 +98,7 @@ def hostile(mark: Path) -> list[tuple[Any, dict[str, Any]]]:
 
 
 def answer(app: Celery, job: dict[str, Any]) -> Any:
-    return app.send_task("nightdesk.submit", args=[[job]], queue="submit").get(timeout=60)
+    return app.send_task("nightdesk.submit", args=[[job]], queue="submit").get(timeout=scale_to_load(60))
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_what_a_message_asks_for_afterwards_is_not_done(system: System, producer
     publish(producer, [[], {"nobody": "knows"}, embed], **headers, id=failing)
 
     result: AsyncResult[Any] = AsyncResult(own, app=producer)
-    assert result.get(timeout=60)["errors"] == []
+    assert result.get(timeout=scale_to_load(60))["errors"] == []
     assert answer(producer, {**JOB, "query": "And when does it close?"})["errors"] == []
     system.until_final(2)
     assert system.scalar("SELECT count(*) FROM job_request WHERE request ->> 'query' = %s", SECOND["query"]) == 0

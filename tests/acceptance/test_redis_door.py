@@ -94,10 +94,10 @@ def test_a_submission_whose_worker_was_killed_is_taken_by_another(system: System
             what="a submission that waits",
         )
         os.killpg(first.pid, signal.SIGKILL)
-        first.wait(10)
+        first.wait(scale_to_load(10))
     system.start_worker(visibility_timeout_s=2)
 
-    assert len(answer.get(timeout=60)["job_ids"]) == 1
+    assert len(answer.get(timeout=scale_to_load(60))["job_ids"]) == 1
     system.until_final(1)
     assert system.scalar("SELECT count(*) FROM job") == 1
 

@@ -69,7 +69,7 @@ def test_a_producer_needs_nothing_but_celery(system: System) -> None:
     system.start_worker()
     done = subprocess.run(
         [sys.executable, "-c", PRODUCER, system.redis_url, str(scale_to_load(60))],
-        capture_output=True, text=True, timeout=120, check=True, cwd=system.logs,
+        capture_output=True, text=True, timeout=scale_to_load(120), check=True, cwd=system.logs,
     )  # fmt: skip
     told = json.loads(done.stdout)
 

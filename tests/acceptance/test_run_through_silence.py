@@ -1,13 +1,12 @@
 """Every connection to PostgreSQL goes silent under ``nightdesk run``: it goes on over new ones and ends well."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.acceptance.cli_home import question, read_lines, write_lines
-from tests.acceptance.conftest import REPOSITORY, System
+from tests.acceptance.conftest import System
+from tests.deadlines import scale_to_load
 from tests.faults.proxy import running_proxy
+from tests.forking import start_command
 
 JOBS = 40
 
@@ -19,18 +18,13 @@ def test_run_outlives_connections_that_go_silent(system: System, tmp_path: Path)
         environment = system.environment(
             database_url=proxy.url, provider="extractive", extractive_latency_s=1.0, slots=10, lease_s=60
         )
-        run = subprocess.Popen(
-            [sys.executable, "-m", "worker.cli", "run", str(questions), "-o", str(answers)],
-            cwd=REPOSITORY,
-            env={**os.environ, **environment},
-            stderr=err,
-        )
+        run = start_command(["run", questions, "-o", answers], environment, stdout=err.fileno(), stderr=err.fileno())
         try:
             system.until(
                 lambda: system.scalar("SELECT count(*) FROM job WHERE finished_at IS NOT NULL") > 5, what="finals"
             )
             proxy.silence_all()
-            code = run.wait(180)
+            code = run.wait(scale_to_load(180))
         finally:
             run.kill()
     said = (tmp_path / "run.err").read_text()

@@ -18,6 +18,7 @@ from celery import Celery
 from celery.result import AsyncResult
 
 from tests.acceptance.conftest import System, questions
+from tests.forking import PROGRAM
 from tests.stub.server import Stub, running_stub
 from worker import local
 from worker.ledger.migrate import migrate
@@ -322,13 +323,15 @@ def ports_of(process: psutil.Process) -> set[int]:
 def open_lab(folder: Path, jobs: int, **stub: Any) -> Iterator[Lab]:
     """A lab with questions and a provider that answers after ``latency_s``."""
     home = folder / "home"
-    where = local.start(home)
     try:
+        where = local.start(home)
         migrate(where.database_url)
         with running_stub(**{"latency_s": 0.5, **stub}) as provider:
             lab = Lab(where.database_url, where.redis_url, folder)
             lab.home, lab.stub = home, provider
             lab.settings, lab.frozen = {}, set()
+            # Where recovery and memory are measured, workers are executed, as users' are.
+            lab.program = None if "PYTEST_VERSION" in os.environ else PROGRAM
             os.environ["OPENAI_API_KEY"] = KEY
             os.environ["OPENAI_BASE_URL"] = f"{provider.url}/v1"
             try:

@@ -14,10 +14,11 @@ import psycopg
 
 from tasks.errors import LedgerUnavailable
 from tasks.ports import LeaseKey, Ledger
-from tests.acceptance.conftest import REPOSITORY, questions
+from tests.acceptance.conftest import questions
 from tests.deadlines import scale_to_load
 from tests.faults.lab import SLOTS, Lab, Report
 from tests.faults.registry import JOBS, experiment
+from tests.forking import REPOSITORY
 from worker.ledger.pages import PAGE_ROWS
 from worker.ledger.postgres import PostgresLedger
 

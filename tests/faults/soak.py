@@ -20,10 +20,11 @@ from typing import Any
 from genai_prices import Usage, calc_price
 
 from tasks.errors import LedgerUnavailable
-from tests.acceptance.conftest import REPOSITORY, questions
+from tests.acceptance.conftest import questions
 from tests.deadlines import scale_to_load
 from tests.faults.lab import SLOTS, Lab, Report, open_lab
 from tests.faults.proxy import Proxy, running_proxy
+from tests.forking import REPOSITORY
 from tests.stub import faults
 from tests.stub.answers import USAGE
 from worker.cli.exits import UNREACHABLE

@@ -70,9 +70,9 @@ def test_the_result_of_a_later_run_stays(redis_url: str) -> None:
         await doorbell.publish([(job_id, 2, b'{"answer": "new"}')])
         assert await doorbell.publish([(job_id, 1, b'{"answer": "old"}')]) == {}
         await doorbell.withdraw([(job_id, 1)])
-        assert AsyncResult(str(job_id), app=app).get(timeout=5) == {"answer": "new"}
+        assert AsyncResult(str(job_id), app=app).get(timeout=scale_to_load(5)) == {"answer": "new"}
         await doorbell.publish([(job_id, 10, b'{"answer": "newest"}')])
-        assert AsyncResult(str(job_id), app=app).get(timeout=5) == {"answer": "newest"}
+        assert AsyncResult(str(job_id), app=app).get(timeout=scale_to_load(5)) == {"answer": "newest"}
         await doorbell.withdraw([(job_id, 10)])
         assert AsyncResult(str(job_id), app=app).state == "PENDING"
 
@@ -89,7 +89,7 @@ def test_a_result_that_redis_refuses_is_named_and_the_others_are_published(redis
             client.rpush(app.backend.get_key_for_task(str(first)), "of another type")
         refused = await doorbell.publish([(first, 1, b"{}"), (second, 1, b'{"a": 1}')])
         assert list(refused) == [first]
-        assert AsyncResult(str(second), app=app).get(timeout=5) == {"a": 1}
+        assert AsyncResult(str(second), app=app).get(timeout=scale_to_load(5)) == {"a": 1}
 
     ringing(redis_url, work)
     app.close()

@@ -1,0 +1,196 @@
+"""Starts the command ``nightdesk`` as a fork of a process that has imported it: a start costs no second of imports.
+
+A forked process has its own environment and descriptors, and runs ``worker.cli`` as ``python -m`` does. Worker processes
+that a command starts by itself are executed anew all the same, so the tests cover both.
+"""
+
+import array
+import atexit
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from worker.supervise.processes import spawn
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+PROGRAM = ("-m", "worker.cli")
+
+_READ_AT_EXECUTION = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_")
+"""Variables that have no effect on a process that runs already."""
+_SETTINGS = ("NIGHTDESK_", "OPENAI_", "ANTHROPIC_", "GEMINI_")
+_ENDS_WITHIN_S = 30.0
+_ROOM = "-" * 4096
+"""An argument whose memory holds the command lines of forked processes."""
+
+
+class Forked(subprocess.Popen[bytes]):
+    """A process whose parent is the fork server, which reports the exit code through a pipe."""
+
+    def __init__(self, arguments: Sequence[str], pid: int, exit_code: int) -> None:
+        self.args = list(arguments)
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdin = self.stdout = self.stderr = None
+        self._exit_code = exit_code
+        self._child_created = False  # the destructor has nothing to collect
+
+    def poll(self) -> int | None:
+        return self._look(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._look(timeout)
+        if code is None:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return code
+
+    def forget(self) -> None:
+        """Stop waiting for the exit code."""
+        os.close(self._exit_code)
+
+    def _look(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._exit_code], [], [], timeout)[0]:
+            code = os.read(self._exit_code, 16)
+            os.close(self._exit_code)
+            if not code:
+                raise RuntimeError("the fork server ended before its child")
+            self.returncode = int(code)
+        return self.returncode
+
+
+class ForkServer:
+    """The process that forks, ended with this one."""
+
+    def __init__(self) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS)}
+        self.at_execution = _read_at_execution(environment)
+        self._socket, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with peer:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fork_server", str(peer.fileno()), _ROOM],
+                cwd=REPOSITORY,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[peer.fileno()],
+                start_new_session=True,
+            )
+
+    def fork(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        stdout: int,
+        stderr: int,
+        *,
+        session: bool,
+        inherited: Sequence[int] = (),
+    ) -> Forked:
+        """Fork a process that runs ``nightdesk``, in a session of its own if ``session``."""
+        exit_code, exit_code_end = os.pipe()
+        try:
+            with tempfile.TemporaryFile() as request:
+                request.write(json.dumps([list(arguments), dict(environment), session]).encode())
+                request.flush()
+                descriptors = array.array("i", [request.fileno(), stdout, stderr, exit_code_end, *inherited])
+                self._socket.sendmsg([b"fork"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+            answer = self._socket.recv(16)
+        finally:
+            os.close(exit_code_end)
+        if not answer:
+            raise RuntimeError(f"the fork server ended with {self._process.wait(_ENDS_WITHIN_S)}")
+        return Forked(arguments, int(answer), exit_code)
+
+    def close(self) -> None:
+        """End the server; processes that it forked go on."""
+        self._socket.close()
+        self._process.wait(_ENDS_WITHIN_S)
+
+
+@cache
+def _server() -> ForkServer:
+    server = ForkServer()
+    atexit.register(server.close)
+    return server
+
+
+def start_command(
+    arguments: Sequence[str | Path],
+    environment: Mapping[str, str],
+    *,
+    stdout: int,
+    stderr: int,
+    session: bool = False,
+    program: Sequence[str] | None = None,
+) -> "subprocess.Popen[bytes]":
+    """Start ``nightdesk`` in the repository, with nothing on its standard input.
+
+    The caller closes both descriptors. ``session``: make the process lead a session, so that signals to its group
+    reach no other. ``program``: arguments of Python that make it the command, to execute it instead of a fork.
+    """
+    words = [str(argument) for argument in arguments]
+    if program is None and _is_forkable(environment):
+        return _server().fork(words, environment, stdout, stderr, session=session)
+    return subprocess.Popen(
+        [sys.executable, *(program or PROGRAM), *words],
+        cwd=REPOSITORY,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=session,
+    )
+
+
+def run_command(
+    arguments: Sequence[str | Path], environment: Mapping[str, str], timeout: float
+) -> "subprocess.CompletedProcess[str]":
+    """Run ``nightdesk`` to its end; raises ``subprocess.TimeoutExpired``."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = start_command(arguments, environment, stdout=out.fileno(), stderr=err.fileno())
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(list(arguments), code, out.read().decode(), err.read().decode())
+
+
+def spawn_worker(
+    command: Sequence[str], log: Path, guard: int, *, directory: Path, environment: Mapping[str, str]
+) -> psutil.Process | None:
+    """Do as ``worker.supervise.processes.spawn`` for the command of a worker; its parent is the fork server."""
+    python, *arguments = command
+    if not _is_forkable(environment) or directory != REPOSITORY:
+        return spawn(command, log, guard, directory=directory, environment=environment)
+    assert (python, *arguments[:2]) == (sys.executable, *PROGRAM)
+    with log.open("ab") as output:
+        process = _server().fork(
+            arguments[2:], environment, output.fileno(), output.fileno(), session=True, inherited=[guard]
+        )
+    process.forget()
+    try:
+        return psutil.Process(process.pid)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _is_forkable(environment: Mapping[str, str]) -> bool:
+    return sys.platform == "linux" and _read_at_execution(environment) == _server().at_execution
+
+
+def _read_at_execution(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_READ_AT_EXECUTION)}
