@@ -25,7 +25,7 @@ from tests.integration.test_tokens import leased
 from tests.providers import CHAT, OPENAI, OVER_HTTP, Kind, plan
 from tests.servers import running_servers
 from tests.stub.server import Stub
-from worker.streams.tokens import RedisTokens
+from worker.token_streams import RedisTokens
 
 WORD_S = 0.05
 SECONDS = 5

@@ -13,7 +13,7 @@ import redis
 from tests.acceptance.cli_home import Home, new_home, question, read_lines, write_lines
 from tests.postgres import advance_clock, everything_in
 from tests.servers import Servers
-from worker.streams.tokens import key_of
+from worker.token_streams import key_of
 
 CANARY = "canary-3b8e"
 

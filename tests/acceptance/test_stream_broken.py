@@ -14,7 +14,7 @@ from tests.deadlines import scale_to_load
 from tests.providers import KEY
 from tests.stub.server import Stub, running_stub
 from tests.stub.streams import broken
-from worker.streams.tokens import Kind, Token, TokenReader
+from worker.token_streams import Kind, Token, TokenReader
 
 PROVIDERS = ("openai", "anthropic")
 

@@ -14,7 +14,7 @@ from worker.limits import redis_bucket as shared_module
 from worker.limits.bucket import (
     BURST,
     COOL,
-    CUT,
+    CUT_FACTOR,
     LEARNED_KEPT,
     LEAST_FACTOR,
     SLICES,
@@ -210,13 +210,13 @@ def test_who_names_a_call_whose_slot_was_lost_has_it_again_before_others(account
 
 def test_a_refusal_cuts_the_limit_once_and_it_grows_back_slowest_where_it_was_refused(account: Account) -> None:
     rules = terms(requests=600)
-    assert account.order(rules, cut=True).limits[0] == pytest.approx(600 * CUT)
-    assert account.order(rules, cut=True).limits[0] == pytest.approx(600 * CUT)
+    assert account.order(rules, rate_limited=True).limits[0] == pytest.approx(600 * CUT_FACTOR)
+    assert account.order(rules, rate_limited=True).limits[0] == pytest.approx(600 * CUT_FACTOR)
     seen = []
     for _ in range(10):
         account.later(4.1)
         seen.append(account.order(rules).limits[0])
-    gains = [later - earlier for earlier, later in pairwise([600 * CUT, *seen])]
+    gains = [later - earlier for earlier, later in pairwise([600 * CUT_FACTOR, *seen])]
     assert gains == sorted(gains, reverse=True)
     assert seen[-1] == pytest.approx(600, rel=0.001)
     # Never more than was allowed, however long nobody refuses.
@@ -228,7 +228,7 @@ def test_a_refusal_cuts_the_limit_once_and_it_grows_back_slowest_where_it_was_re
 def test_a_limit_that_was_cut_again_and_again_is_whole_soon_after_the_last_refusal(account: Account) -> None:
     rules = terms(requests=600)
     for _ in range(40):
-        lowest = account.order(rules, cut=True).limits[0]
+        lowest = account.order(rules, rate_limited=True).limits[0]
         account.later(2.1)
     assert lowest == pytest.approx(600 * LEAST_FACTOR, rel=0.05)
     # Refused every now and then without cause, it still gains between two refusals.
@@ -242,7 +242,7 @@ def test_where_the_provider_takes_half_few_calls_are_refused_and_most_of_it_is_u
     taken: list[float] = []
     refused, cut = 0, False
     for _ in range(1_200):
-        reply = account.order(terms(requests=600), *(ask() for _ in range(12)), cut=cut)
+        reply = account.order(terms(requests=600), *(ask() for _ in range(12)), rate_limited=cut)
         cut = False
         for _ in range(reply.granted):
             if sum(at > account.now - 60 for at in taken[-300:]) < 300:
@@ -258,23 +258,23 @@ def test_without_a_limit_a_refusal_makes_one_of_what_just_went_through(account: 
     for _ in range(30):
         assert account.order(terms(), *(ask() for _ in range(10))).granted == 10
         account.later(1)
-    reply = account.order(terms(), cut=True)
-    assert reply.limits[0] == pytest.approx(600 * CUT, rel=0.1)
+    reply = account.order(terms(), rate_limited=True)
+    assert reply.limits[0] == pytest.approx(600 * CUT_FACTOR, rel=0.1)
     assert reply.limited
-    assert account.order(terms(tokens=900)).limits[1] == pytest.approx(900 * CUT)
+    assert account.order(terms(tokens=900)).limits[1] == pytest.approx(900 * CUT_FACTOR)
     # A guess is outgrown when nobody refuses any more, a limit that was set is not.
     account.later(100)
     assert account.order(terms(tokens=900)).limits[:2] == (pytest.approx(1_200, rel=0.2), 900)
     account.later(100)
     assert account.order(terms()).limits[0] > 10_000
     # Refused again, it is cut to what goes through, not to what might.
-    assert account.order(terms(), cut=True).limits[0] < 600
+    assert account.order(terms(), rate_limited=True).limits[0] < 600
     account.later(LEARNED_KEPT * 60 + 1)
     assert account.order(terms()).limits[0] == 0
 
 
 def test_a_limit_that_the_provider_names_ends_a_guess(account: Account) -> None:
-    assert account.order(terms(), ask(), cut=True).limits[0] > 0
+    assert account.order(terms(), ask(), rate_limited=True).limits[0] > 0
     account.order(terms(), learned=(300.0, 0.0, 0.0, 0.0))
     account.later(200)
     assert account.order(terms()).limits[0] == 300

@@ -446,8 +446,8 @@ def test_a_broken_provider_and_a_lowered_limit_are_found_in_redis(patient: Patie
     async def happen() -> None:
         buckets = RedisBuckets(patient.servers.redis_url)
         limited = Rates((100.0, 0.0, 0.0, 0.0))
-        await buckets.exchange("my/own", "m {1}", Exchange(limited, notice=Feedback(trip=True)))
-        await buckets.exchange("openai", "gpt", Exchange(limited, notice=Feedback(cut=True, pause_s=60.0)))
+        await buckets.exchange("my/own", "m {1}", Exchange(limited, feedback=Feedback(trip=True)))
+        await buckets.exchange("openai", "gpt", Exchange(limited, feedback=Feedback(rate_limited=True, pause_s=60.0)))
         await buckets.exchange("fine", "", Exchange(limited))
         await buckets.close()
 

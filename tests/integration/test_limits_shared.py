@@ -95,7 +95,7 @@ def test_no_window_over_all_workers_holds_more_than_the_limit(
     weigh: Callable[[int], int],
     limit: int,
 ) -> None:
-    monkeypatch.setattr(accounts_module, "LOOK_S", 60.0)
+    monkeypatch.setattr(accounts_module, "RECONNECT_S", 60.0)
     taken = asyncio.run(work(redis_url, settings, 4.5, cycle(sizes), cut_at_s=2.5))
     worst = max(sum(weigh(tokens) for other, tokens in taken if at <= other < at + PERIOD_S) for at, _ in taken)
     assert worst <= 1.02 * limit

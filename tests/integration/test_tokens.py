@@ -17,8 +17,8 @@ from tests.contract.driving import LEASE
 from tests.deadlines import scale_to_load
 from tests.fakes.ledger import MemoryLedger
 from tests.servers import Servers
-from worker.streams import tokens
-from worker.streams.tokens import Kind, RedisTokens, Token, TokenReader, key_of
+from worker import token_streams as tokens
+from worker.token_streams import Kind, RedisTokens, Token, TokenReader, key_of
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_readers_see_the_same_whenever_they_come(redis_url: str) -> None:
         assert found == await late == await read(redis_url, job)
         assert (found[0].attempt, found[0].run, found[0].round, found[0].number) == (first.id, job.run, 0, 1)
         assert (found[-1].state, found[-1].outcome) == ("completed", "answered")
-        middle = found[2].place
+        middle = found[2].entry_id
         assert await read(redis_url, job, after=middle) == found[3:]
         async with async_redis.Redis.from_url(redis_url) as client:
             assert 0 < await client.ttl(key_of("desk:", job.job_id, job.run)) <= 60

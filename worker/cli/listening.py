@@ -10,7 +10,7 @@ from schemas.states import FINAL_STATES
 from tasks.errors import BrokerUnavailable
 from tasks.ports import JobView
 from worker.cli.messages import printable
-from worker.streams.tokens import Kind, Token, TokenReader
+from worker.token_streams import Kind, Token, TokenReader
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from worker.ledger.erasure import Deleted, Kept, Sealed
 from worker.ledger.postgres import PostgresLedger
 from worker.process.notifier import CeleryDoorbell, ring
 from worker.process.spool import Spool, replay, spool_folder
-from worker.streams.tokens import forget
+from worker.token_streams import forget
 
 
 @dataclass(slots=True)

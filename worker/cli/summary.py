@@ -9,7 +9,7 @@ from schemas.states import HeldReason
 from worker.cli.messages import tell
 from worker.cli.output import write_json
 from worker.cli.progress import counts_of, duration
-from worker.limits.remedies import event, mending
+from worker.limits.remedies import event, remedy
 
 if TYPE_CHECKING:
     # Commands that only show batches need nothing of a run.
@@ -44,7 +44,7 @@ def held_lines(status: BatchStatus, lanes: "Sequence[LaneNotice]" = ()) -> list[
     """Why jobs are held, and what lets them go."""
     lines = []
     if HeldReason.LANE_PAUSED in status.held:
-        lines += [f"{event(lane)}. To mend it: {mending(lane)}" for lane in lanes if lane.paused]
+        lines += [f"{event(lane)}. To mend it: {remedy(lane)}" for lane in lanes if lane.paused]
     for reason, count in status.held.items():
         how = _RELEASES.get(HeldReason(reason), "release it with: nightdesk release {batch}")
         lines.append(f"{count} held ({reason}): {how.format(batch=status.batch_id)}")
@@ -88,7 +88,7 @@ def _document(report: "Report", output: str) -> dict[str, Any]:
 
 def status_document(status: BatchStatus, lanes: "Sequence[LaneNotice]") -> dict[str, Any]:
     """The status of a batch with the lanes without calls, for programs."""
-    paused = tuple(LaneStatus(**asdict(lane), mend=mending(lane)) for lane in lanes)
+    paused = tuple(LaneStatus(**asdict(lane), mend=remedy(lane)) for lane in lanes)
     return status.model_copy(update={"lanes": paused}).model_dump(mode="json")
 
 

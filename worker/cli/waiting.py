@@ -13,7 +13,7 @@ from tasks.errors import LedgerUnavailable
 from tasks.ports import Ledger
 from worker.cli.session import Session
 from worker.ledger.fleet import LaneNotice
-from worker.limits.remedies import event, mending
+from worker.limits.remedies import event, remedy
 from worker.local import LocalServerError
 from worker.supervise.workers import WorkerFailed, WorkerSpec
 
@@ -67,7 +67,7 @@ class LaneWatch:
             key = (lane.provider, lane.lane, lane.model, lane.paused)
             if key not in self._noted:
                 self._noted.add(key)
-                self.note(f"{event(lane)}. {_CONSEQUENCE[lane.paused]}. To mend it: {mending(lane)}")
+                self.note(f"{event(lane)}. {_CONSEQUENCE[lane.paused]}. To mend it: {remedy(lane)}")
 
 
 _CONSEQUENCE = {False: "Its jobs wait, and go on by themselves once it answers", True: "Its jobs are held"}

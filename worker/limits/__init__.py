@@ -1,14 +1,14 @@
 """Keeps provider calls within limits that all workers share: requests, tokens, calls at once, breaker and pauses.
 
-terms      what the settings allow each provider and model
-book       the account of one provider and model: pace, sliding window, slots, what was learned; in memory
-shared     the same account in Redis, for all workers; ``exchange.lua`` is its algorithm
-estimates  what a call will probably use
-headers    what a provider's rate-limit headers say
-line       the jobs of this process that wait for permits of one provider and model
-presence   how many workers make calls
-lanes      the lanes that are paused until a person or a change lets them go on; in the ledger
-health     when a lane is to be paused, and which provider does not answer
-accounts   which account counts: the shared one, or the worker's own while Redis is away
-desk       ``tasks.ports.Limits``: puts the parts together
+rate_limiter     ``tasks.ports.Limits``: puts the parts together
+permit_queue     the jobs of this process that wait for permits of one provider and model, and the size of their calls
+failover         the choice of the bucket: the shared one, or the worker's share while Redis is away
+redis_bucket     the bucket in Redis, for all workers; ``exchange.lua`` is its algorithm
+bucket           the same bucket in memory: pace, sliding window, slots, learned limits
+rates            the limits of the settings for each provider and model
+headers          the limits in a provider's rate-limit headers
+provider_health  the causes to pause a lane, and the unreachable providers
+lanes            the paused lanes; in the ledger
+heartbeat        the number of workers that make calls
+remedies         the words about a paused lane and its remedy
 """

@@ -1,10 +1,10 @@
-"""The account of one provider and model in memory: what may be called now, and when the next call may be.
+"""The bucket of one provider and model in memory: the calls that may go now, and the time of the next one.
 
-Two rules guard each dimension. *Pace*: calls are spread evenly, with at most ``BURST`` of a period gathered up (GCRA,
-the leaky bucket as a meter: ITU-T I.371). *Window*: what was taken in the last period, counted in ``SLICES`` slices,
-never exceeds the limit; so not even calls that each weigh much add up to more in any window.
+Two rules guard each dimension. *Pace*: calls are spread evenly, with at most ``BURST`` of a period saved up (GCRA, the
+leaky bucket as a meter: ITU-T I.371). *Window*: the use of the last period, counted in ``SLICES`` slices, never exceeds
+the limit; so not even heavy calls add up to more in any window.
 
-``exchange.lua`` is the same algorithm in Redis, and ``test_account.py`` runs over both.
+``exchange.lua`` is the same algorithm in Redis; ``tests/contract/test_limits_account.py`` runs over both.
 """
 
 from collections.abc import Callable
@@ -15,41 +15,41 @@ from uuid import UUID
 from worker.limits.rates import DIMENSIONS, REQUESTS, Rates
 
 SLICES = 120
-"""Parts of a period that the window is counted in; one part too much is waited for, under 1 %."""
+"""Parts of a period in which the window is counted; a wait is at most one part too long, under 1 %."""
 
 BURST = 0.01
-"""Share of a period that may be gathered up while nobody asks: 0.6 s of a minute, so windows stay within 1 %."""
+"""Share of a period that may be saved up without calls: 0.6 s of a minute, so windows stay within 1 %."""
 
-CUT = 0.7
-"""What a rate limit that the provider reports multiplies the limit with, at most once per ``CUT_PAUSE``."""
+CUT_FACTOR = 0.7
+"""Factor on the limit after a call that the provider refused for its rate, at most once per ``CUT_PAUSE``."""
 CUT_PAUSE = 1 / 30
-"""Of a period: calls that were under way together are refused together, and count once."""
+"""Share of a period: calls that were under way together are refused together, and count once."""
 LEAST_FACTOR = 0.05
 LEAST_GROWTH = 0.3
-"""Of the limit that comes back per period without a refusal, at least."""
+"""Share of the limit that comes back per period without a refusal, at least."""
 GROWTH = 1.0
-"""How steeply a limit comes back, in limits per cubed period: see ``grown``. More brings more refusals, not more calls."""
+"""Steepness of the growth after a refusal, in limits per cubed period: see ``grown``. More brings more refusals, not calls."""
 LEARNED_KEPT = 10.0
-"""Periods after which what a provider said of its limits, or what was guessed, is forgotten."""
+"""Periods after which limits from a provider's headers, or guesses, expire."""
 
 SLOT_KEPT_S = 20.0
-"""A call under way keeps its slot for so long after its worker last named it: a worker that dies leaves none taken."""
+"""Seconds that a call under way keeps its slot after its last renewal: the slots of a dead worker come back."""
 
 URGENT_HELD = 1 / 30
-"""Of a period at most: so long others wait after an urgent call was refused, so that it gets what comes free first."""
+"""Longest share of a period in which other calls wait after an urgent one was refused, so that it goes first."""
 
 COOL = 1 / 12
-"""Of a period: first pause of a breaker; doubles with every probe that did not close it."""
+"""Share of a period: first pause of a breaker; doubles with every probe that did not close it."""
 LONGEST_COOL = 1.0
-"""Periods: a call a minute tells nobody anything new, and so long a provider that is back may wait for calls."""
+"""Periods: the longest pause of a breaker, and so the longest time that a recovered provider gets no calls."""
 
 
 def grown(factor: float, before: float, periods: float) -> float:
-    """What a share of a limit that was cut from ``before`` to ``factor`` has grown to after so many periods.
+    """The share of a limit that was reduced from ``before`` to ``factor``, after so many periods of growth.
 
-    The cubic of CUBIC (RFC 9438, 4.2), or a straight line where that is quicker (4.3): back quickly at first, slowly around
-    what was refused, and ever faster when it is not refused again. With periods of a minute one cut is made good in 40 s,
-    and the lowest share is the whole limit after 75 s at most.
+    The cubic of CUBIC (RFC 9438, 4.2), or a straight line where that is quicker (4.3): it grows quickly at first, slowly
+    around the refused rate, and ever faster without another refusal. With periods of a minute one reduction is made good
+    in 40 s, and the lowest share is the whole limit after 75 s at most.
     """
     back: float = (max(0.0, before - factor) / GROWTH) ** (1 / 3)
     return max(before + GROWTH * (periods - back) ** 3, factor + LEAST_GROWTH * periods)
@@ -57,7 +57,7 @@ def grown(factor: float, before: float, periods: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """One call that wants to begin."""
+    """One call that is to begin."""
 
     id: UUID
     urgent: bool
@@ -66,7 +66,7 @@ class Acquire:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The end of a call: its slot is free, and what it used differs from what was reserved by ``more``."""
+    """The end of a call: its slot is free, and its use differs from its reservation by ``more``."""
 
     id: UUID
     taken_at_s: float
@@ -75,39 +75,39 @@ class Release:
 
 @dataclass(slots=True)
 class Feedback:
-    """What the calls that ended said of the provider."""
+    """Observations about the provider from the calls that ended."""
 
-    cut: bool = False
-    """It refused a call for its rate."""
+    rate_limited: bool = False
+    """The provider refused a call for its rate."""
     pause_s: float = 0.0
-    """It asked to be left alone for so long."""
+    """The provider asked for a pause of this length."""
     trip: bool = False
     """Too many calls in a row failed."""
     well: bool = False
     """A call was answered."""
     probe: bool = False
-    """Let one call through to see whether the provider serves us again."""
+    """One call is to show whether the provider serves us again."""
     learned: tuple[float, ...] = (0.0,) * len(DIMENSIONS)
-    """Its own limits per period, where it named them."""
+    """The provider's own limits per period; 0 for unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a worker tells and asks in one exchange; asks in the order they are to be served, urgent ones first."""
+    """The request of a worker to a bucket, with its calls in the order of service, urgent ones first."""
 
-    terms: Rates
-    asks: tuple[Acquire, ...] = ()
-    settlements: tuple[Release, ...] = ()
-    notice: Feedback = field(default_factory=Feedback)
-    held: tuple[UUID, ...] = ()
-    """Calls under way whose slots are kept, or taken again where they were lost."""
+    rates: Rates
+    acquires: tuple[Acquire, ...] = ()
+    releases: tuple[Release, ...] = ()
+    feedback: Feedback = field(default_factory=Feedback)
+    active: tuple[UUID, ...] = ()
+    """Calls under way, whose slots are renewed, or taken again after a loss."""
     workers: int = 1
-    """Processes that share the limits without seeing each other; 1 where the account is shared."""
+    """Processes that share the limits without a common bucket; 1 for the shared bucket."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeReply:
-    """The first ``granted`` asks may go; the next one may be asked for again after ``wait_s``."""
+    """The first ``granted`` calls may go; the next one may ask again after ``wait_s``."""
 
     granted: int
     at_s: float
@@ -115,10 +115,10 @@ class ExchangeReply:
     why: str = ""
     """``limit``, ``slots``, ``urgent``, ``pause``, ``breaker``, or empty when all were granted."""
     limits: tuple[float, ...] = (0.0,) * len(DIMENSIONS)
-    """In effect now, for all workers together; 0 is none."""
+    """The limits in effect now, for all workers together; 0 is none."""
     limited: bool = False
     blocked_s: float = 0.0
-    """For so long nothing is granted: the provider asked for a pause, or the breaker is open."""
+    """Seconds without any permit: the provider asked for a pause, or the breaker is open."""
     broken: bool = False
     """The breaker is not closed."""
 
@@ -137,21 +137,21 @@ class _Meter:
             self.total -= self.slices.pop(oldest)
 
     def wait(self, now: float, period: float, most: float, weight: float) -> float:
-        """Seconds until the weight fits; 0 when it does."""
+        """The seconds until the weight fits; 0 when it does."""
         if most <= 0 or weight <= 0:
             return 0.0
         wait = max(0.0, self.due - BURST * period - now)
-        left, width = self.total, period / SLICES
+        remaining, width = self.total, period / SLICES
         for oldest, amount in self.slices.items():
-            # What is heavier than the whole limit goes when nothing else was taken.
-            if left + weight <= most or left <= 0:
+            # A call heavier than the whole limit goes when the window is empty.
+            if remaining + weight <= most or remaining <= 0:
                 break
-            left -= amount
+            remaining -= amount
             wait = max(wait, (oldest + 1) * width + period - now)
         return wait
 
     def take(self, now: float, at: float, period: float, most: float, weight: float) -> None:
-        """Count a weight (negative: given back) that was taken at ``at``."""
+        """Counts a weight (negative: returned) that was taken at ``at``."""
         if most > 0:
             self.due = max(self.due, now) + weight * period / most
         place = int(min(at, now) * SLICES / period)
@@ -163,7 +163,7 @@ class _Meter:
             self.total += weight
 
     def rate(self, now: float, period: float) -> float:
-        """What was taken per period, over as much of the last one as there was."""
+        """The use per period, over as much of the last one as there was."""
         if not self.slices:
             return 0.0
         since = next(iter(self.slices)) * period / SLICES
@@ -171,7 +171,7 @@ class _Meter:
 
 
 class Bucket:
-    """An account in memory; ``clock`` gives seconds."""
+    """A bucket in memory; ``clock`` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -186,118 +186,117 @@ class Bucket:
         self._open_until = 0.0
         self._trips = 0
 
-    def exchange(self, order: Exchange) -> ExchangeReply:
-        """Settle what ended, then grant what fits."""
+    def exchange(self, request: Exchange) -> ExchangeReply:
+        """Counts the calls that ended, then grants the calls that fit."""
         now = self._clock()
-        period = order.terms.period_s
+        period = request.rates.period_s
         for meter in self._meters:
             meter.expire(now, period)
-        limits = self._limits(order.terms, now)
-        self._heed(order, now, limits)
-        limits = self._limits(order.terms, now)
-        own = [most / order.workers for most in limits]
-        for end in order.settlements:
+        limits = self._limits(request.rates, now)
+        self._apply_feedback(request, now, limits)
+        limits = self._limits(request.rates, now)
+        share = [most / request.workers for most in limits]
+        for end in request.releases:
             self._slots.pop(end.id, None)
-            for at, (meter, most, more) in enumerate(zip(self._meters, own, end.more, strict=True)):
+            for at, (meter, most, more) in enumerate(zip(self._meters, share, end.more, strict=True)):
                 if more and (most > 0 or at == REQUESTS):
                     meter.take(now, end.taken_at_s, period, most, more)
-        if order.terms.concurrency:
-            self._slots |= dict.fromkeys(order.held, now + SLOT_KEPT_S)
+        if request.rates.concurrency:
+            self._slots |= dict.fromkeys(request.active, now + SLOT_KEPT_S)
         self._slots = {name: until for name, until in self._slots.items() if until > now}
         granted, wait, why = 0, 0.0, ""
-        for ask in order.asks:
-            wait, why = self._refusal(order, ask, now, own)
+        for acquire in request.acquires:
+            wait, why = self._refusal(request, acquire, now, share)
             if why:
                 break
             if self._trips:
-                # One call is let through to see; if it is not answered well, the pause was for longer.
+                # One call goes as a probe; unless it is answered well, the next pause is longer.
                 self._trips += 1
                 self._open_until = now + min(COOL * 2 ** (self._trips - 1), LONGEST_COOL) * period
-            self._grant(order, ask, now, own)
+            self._grant(request, acquire, now, share)
             granted += 1
         blocked_s = max(0.0, self._paused_until - now, self._open_until - now if self._trips else 0.0)
-        limited = any(limits) or bool(order.terms.concurrency) or blocked_s > 0 or self._trips > 0
+        limited = any(limits) or bool(request.rates.concurrency) or blocked_s > 0 or self._trips > 0
         return ExchangeReply(granted, now, wait, why, tuple(limits), limited, blocked_s, self._trips > 0)
 
-    def note(self, order: Exchange, asks: tuple[Acquire, ...]) -> None:
-        """Count calls that another account granted, so that this one knows of them when it has to decide alone."""
-        now, period = self._clock(), order.terms.period_s
-        own = [most / order.workers for most in self._limits(order.terms, now)]
+    def note(self, request: Exchange, acquires: tuple[Acquire, ...]) -> None:
+        """Counts calls that the shared bucket granted, so that this one knows of them when it has to decide alone."""
+        now, period = self._clock(), request.rates.period_s
+        share = [most / request.workers for most in self._limits(request.rates, now)]
         for meter in self._meters:
             meter.expire(now, period)
-        for ask in asks:
-            self._grant(order, ask, now, own)
+        for acquire in acquires:
+            self._grant(request, acquire, now, share)
         for meter in self._meters:
-            # Elsewhere more than our share may be granted for long: that must not add up to a debt.
+            # The shared bucket may grant more than our share for long: that must not add up to a debt.
             meter.due = min(meter.due, now + 2 * BURST * period)
 
-    # ---- what is in effect ----
+    # ---- limits ----
 
-    def _limits(self, terms: Rates, now: float) -> list[float]:
-        if now - self._learned_at > LEARNED_KEPT * terms.period_s:
+    def _limits(self, rates: Rates, now: float) -> list[float]:
+        if now - self._learned_at > LEARNED_KEPT * rates.period_s:
             self._learned, self._guessed = [0.0] * len(DIMENSIONS), False
-        factor = self._grown(terms, now)
+        factor = self._grown(rates, now)
         limits = [
-            min(filter(None, (own, learned)), default=0.0) * min(1.0, factor)
-            for own, learned in zip(terms.most, self._learned, strict=True)
+            min(filter(None, (most, learned)), default=0.0) * min(1.0, factor)
+            for most, learned in zip(rates.most, self._learned, strict=True)
         ]
         if self._guessed:
-            # Nobody said that this is the limit.
+            # A guess may grow beyond itself.
             limits[REQUESTS] = self._learned[REQUESTS] * factor
         return limits
 
-    def _grown(self, terms: Rates, now: float) -> float:
-        return grown(self._factor, self._before, min((now - self._cut_at) / terms.period_s, LEARNED_KEPT))
+    def _grown(self, rates: Rates, now: float) -> float:
+        return grown(self._factor, self._before, min((now - self._cut_at) / rates.period_s, LEARNED_KEPT))
 
-    def _heed(self, order: Exchange, now: float, limits: list[float]) -> None:
-        """Take in what the provider said."""
-        notice, period = order.notice, order.terms.period_s
-        for at, learned in enumerate(notice.learned):
+    def _apply_feedback(self, request: Exchange, now: float, limits: list[float]) -> None:
+        feedback, period = request.feedback, request.rates.period_s
+        for at, learned in enumerate(feedback.learned):
             if learned > 0:
                 self._learned[at], self._learned_at = learned, now
                 self._guessed &= at != REQUESTS
-        if notice.cut and now - self._cut_at >= CUT_PAUSE * period:
-            rate = self._meters[REQUESTS].rate(now, period) * order.workers
+        if feedback.rate_limited and now - self._cut_at >= CUT_PAUSE * period:
+            rate = self._meters[REQUESTS].rate(now, period) * request.workers
             if limits[REQUESTS] <= 0:
-                # No limit is known: what just went through was too much.
+                # Without a known limit: the present rate is too much.
                 self._learned[REQUESTS], self._learned_at, self._guessed = max(1.0, rate), now, True
-            # A guess may have outgrown what is called for: what went through was too much, not what might have.
+            # A guess may have outgrown the demand: the rate of the calls was too much, not that of the guess.
             most = max(1.0, rate / self._learned[REQUESTS]) if self._guessed else 1.0
-            self._before = max(LEAST_FACTOR, min(most, self._grown(order.terms, now)))
-            self._factor, self._cut_at = max(LEAST_FACTOR, self._before * CUT), now
-        if notice.pause_s > 0:
-            self._paused_until = max(self._paused_until, now + notice.pause_s)
-        if notice.well:
+            self._before = max(LEAST_FACTOR, min(most, self._grown(request.rates, now)))
+            self._factor, self._cut_at = max(LEAST_FACTOR, self._before * CUT_FACTOR), now
+        if feedback.pause_s > 0:
+            self._paused_until = max(self._paused_until, now + feedback.pause_s)
+        if feedback.well:
             self._trips, self._open_until = 0, 0.0
-        if self._trips == 0 and (notice.trip or notice.probe):
-            self._trips, self._open_until = 1, now + (COOL * period if notice.trip else 0.0)
+        if self._trips == 0 and (feedback.trip or feedback.probe):
+            self._trips, self._open_until = 1, now + (COOL * period if feedback.trip else 0.0)
 
     # ---- granting ----
 
-    def _refusal(self, order: Exchange, ask: Acquire, now: float, own: list[float]) -> tuple[float, str]:
-        """How long and why an ask has to wait; an empty reason when it may go."""
-        period = order.terms.period_s
+    def _refusal(self, request: Exchange, acquire: Acquire, now: float, share: list[float]) -> tuple[float, str]:
+        """The seconds that a call has to wait, and the reason; an empty reason when it may go."""
+        period = request.rates.period_s
         if now < self._paused_until:
             return self._paused_until - now, "pause"
         if self._trips and now < self._open_until:
             return self._open_until - now, "breaker"
-        if not ask.urgent and now < self._urgent_until:
+        if not acquire.urgent and now < self._urgent_until:
             return self._urgent_until - now, "urgent"
-        most = max(1, order.terms.concurrency // order.workers) if order.terms.concurrency else 0
+        most = max(1, request.rates.concurrency // request.workers) if request.rates.concurrency else 0
         if most and len(self._slots) >= most:
             wait, why = period / SLICES, "slots"
         else:
-            waits = map(_Meter.wait, self._meters, [now] * len(own), [period] * len(own), own, ask.weights)
+            waits = map(_Meter.wait, self._meters, [now] * len(share), [period] * len(share), share, acquire.weights)
             wait = max(waits)
             why = "limit" if wait > 0 else ""
-        if ask.urgent:
+        if acquire.urgent:
             self._urgent_until = now + min(wait + period / SLICES, URGENT_HELD * period) if why else 0.0
         return wait, why
 
-    def _grant(self, order: Exchange, ask: Acquire, now: float, own: list[float]) -> None:
-        if order.terms.concurrency:
-            self._slots[ask.id] = now + SLOT_KEPT_S
-        for at, (meter, most, weight) in enumerate(zip(self._meters, own, ask.weights, strict=True)):
+    def _grant(self, request: Exchange, acquire: Acquire, now: float, share: list[float]) -> None:
+        if request.rates.concurrency:
+            self._slots[acquire.id] = now + SLOT_KEPT_S
+        for at, (meter, most, weight) in enumerate(zip(self._meters, share, acquire.weights, strict=True)):
             # Requests are counted also without a limit, so that a refusal can make one.
             if most > 0 or at == REQUESTS:
-                meter.take(now, now, order.terms.period_s, most, weight)
+                meter.take(now, now, request.rates.period_s, most, weight)

@@ -1,23 +1,23 @@
--- The account of one provider and model: the algorithm of book.py, with Redis's clock as the clock of all workers.
--- KEYS[1]: a hash with the account; KEYS[2]: a sorted set with the calls under way, by when their slots run out.
--- ARGV[1]: the order, as JSON. Returns JSON. Times are seconds.
+-- The bucket of one provider and model: the algorithm of bucket.py, with Redis's clock as the clock of all workers.
+-- KEYS[1]: a hash with the bucket; KEYS[2]: a sorted set with the calls under way, by the end of their slots.
+-- ARGV[1]: the request, as JSON. Returns JSON. Times are seconds.
 local key, slots = KEYS[1], KEYS[2]
-local order = cjson.decode(ARGV[1])
+local request = cjson.decode(ARGV[1])
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
-local period, rules, notice = order.period, order.rules, order.notice
+local period, rules, feedback = request.period, request.rules, request.feedback
 local width = period / rules.slices
 
 local names = {'factor', 'before', 'cut_at', 'guessed', 'learned_at', 'paused', 'urgent', 'open', 'trips'}
-for d = 1, #order.most do
+for d = 1, #request.most do
   names[#names + 1] = 'learned' .. d
   names[#names + 1] = 'due' .. d
   names[#names + 1] = 'total' .. d
   names[#names + 1] = 'first' .. d
   names[#names + 1] = 'last' .. d
 end
-local found, state, changed = redis.call('HMGET', key, unpack(names)), {}, {}
-for at, name in ipairs(names) do state[name] = tonumber(found[at] or nil) end
+local stored, state, changed = redis.call('HMGET', key, unpack(names)), {}, {}
+for at, name in ipairs(names) do state[name] = tonumber(stored[at] or nil) end
 
 local function get(name, default) return state[name] or default end
 local function set(name, value)
@@ -32,7 +32,7 @@ local function expire(d)
   if not first then return end
   local total = get('total' .. d, 0)
   if (last + 1) * width <= now - period then
-    -- Nobody asked for a whole period: everything goes, in one sweep of what there can be.
+    -- No call for a whole period: every slice goes, in one sweep.
     for place = first, math.min(last, first + 2 * rules.slices) do redis.call('HDEL', key, slice(d, place)) end
     total, first, last = 0, nil, nil
   else
@@ -57,17 +57,17 @@ end
 
 local function limits()
   if now - get('learned_at', 0) > rules.learned_kept * period then
-    for d = 1, #order.most do set('learned' .. d, 0) end
+    for d = 1, #request.most do set('learned' .. d, 0) end
     set('guessed', 0)
   end
   local factor, effective = grown(), {}
-  for d, own in ipairs(order.most) do
+  for d, own in ipairs(request.most) do
     local learned = get('learned' .. d, 0)
     local most = own
     if own <= 0 or (learned > 0 and learned < own) then most = learned end
     effective[d] = most * math.min(1, factor)
   end
-  -- Nobody said that a guess is the limit.
+  -- A guess may grow beyond itself.
   if get('guessed', 0) > 0 then effective[1] = get('learned1', 0) * factor end
   return effective
 end
@@ -94,9 +94,9 @@ end
 local function meter_wait(d, most, weight)
   if most <= 0 or weight <= 0 then return 0 end
   local wait = math.max(0, get('due' .. d, 0) - rules.burst * period - now)
-  local left, place = get('total' .. d, 0), state['first' .. d]
-  while place and place <= state['last' .. d] and left + weight > most and left > 0.000001 do
-    left = left - amount(d, place)
+  local remaining, place = get('total' .. d, 0), state['first' .. d]
+  while place and place <= state['last' .. d] and remaining + weight > most and remaining > 0.000001 do
+    remaining = remaining - amount(d, place)
     wait = math.max(wait, (place + 1) * width + period - now)
     place = place + 1
   end
@@ -109,66 +109,66 @@ local function rate(d)
   return get('total' .. d, 0) * period / math.max(now - first * width, period / 60)
 end
 
-for d = 1, #order.most do expire(d) end
+for d = 1, #request.most do expire(d) end
 local most = limits()
 
--- What the provider said.
-for d, learned in ipairs(notice.learned) do
+-- Feedback of the provider.
+for d, learned in ipairs(feedback.learned) do
   if learned > 0 then
     set('learned' .. d, learned)
     set('learned_at', now)
     if d == 1 then set('guessed', 0) end
   end
 end
-if notice.cut and now - get('cut_at', 0) >= rules.cut_pause * period then
-  local went = rate(1)
+if feedback.rate_limited and now - get('cut_at', 0) >= rules.cut_pause * period then
+  local present = rate(1)
   if most[1] <= 0 then
-    set('learned1', math.max(1, went))
+    set('learned1', math.max(1, present))
     set('learned_at', now)
     set('guessed', 1)
   end
   local before, through = grown(), 1
-  if get('guessed', 0) > 0 then through = math.max(1, went / get('learned1', 0)) end
+  if get('guessed', 0) > 0 then through = math.max(1, present / get('learned1', 0)) end
   before = math.max(rules.least_factor, math.min(through, before))
   set('before', before)
-  set('factor', math.max(rules.least_factor, before * rules.cut))
+  set('factor', math.max(rules.least_factor, before * rules.cut_factor))
   set('cut_at', now)
 end
-if notice.pause > 0 then set('paused', math.max(get('paused', 0), now + notice.pause)) end
-if notice.well and get('trips', 0) > 0 then
+if feedback.pause > 0 then set('paused', math.max(get('paused', 0), now + feedback.pause)) end
+if feedback.well and get('trips', 0) > 0 then
   set('trips', 0)
   set('open', 0)
 end
-if get('trips', 0) == 0 and (notice.trip or notice.probe) then
+if get('trips', 0) == 0 and (feedback.trip or feedback.probe) then
   set('trips', 1)
-  set('open', now + (notice.trip and rules.cool * period or 0))
+  set('open', now + (feedback.trip and rules.cool * period or 0))
 end
 most = limits()
 
-for _, ended in ipairs(order.settlements) do
-  if order.concurrency > 0 then redis.call('ZREM', slots, ended.id) end
+for _, ended in ipairs(request.releases) do
+  if request.concurrency > 0 then redis.call('ZREM', slots, ended.id) end
   for d, more in ipairs(ended.more) do
     if more ~= 0 and (most[d] > 0 or d == 1) then take(d, ended.at, most[d], more) end
   end
 end
 local kept_until = string.format('%.6f', now + rules.slot_kept)
-if order.concurrency > 0 then
-  for _, id in ipairs(order.held) do redis.call('ZADD', slots, kept_until, id) end
+if request.concurrency > 0 then
+  for _, id in ipairs(request.active) do redis.call('ZADD', slots, kept_until, id) end
   redis.call('ZREMRANGEBYSCORE', slots, '-inf', string.format('%.6f', now))
 end
 
-local function refusal(ask)
+local function refusal(acquire)
   if now < get('paused', 0) then return get('paused', 0) - now, 'pause' end
   if get('trips', 0) > 0 and now < get('open', 0) then return get('open', 0) - now, 'breaker' end
-  if not ask.urgent and now < get('urgent', 0) then return get('urgent', 0) - now, 'urgent' end
+  if not acquire.urgent and now < get('urgent', 0) then return get('urgent', 0) - now, 'urgent' end
   local wait, why = 0, ''
-  if order.concurrency > 0 and redis.call('ZCARD', slots) >= order.concurrency then
+  if request.concurrency > 0 and redis.call('ZCARD', slots) >= request.concurrency then
     wait, why = width, 'slots'
   else
-    for d, weight in ipairs(ask.weights) do wait = math.max(wait, meter_wait(d, most[d], weight)) end
+    for d, weight in ipairs(acquire.weights) do wait = math.max(wait, meter_wait(d, most[d], weight)) end
     if wait > 0 then why = 'limit' end
   end
-  if ask.urgent then
+  if acquire.urgent then
     local held = 0
     if why ~= '' then held = now + math.min(wait + width, rules.urgent_held * period) end
     if held ~= get('urgent', 0) then set('urgent', held) end
@@ -177,16 +177,16 @@ local function refusal(ask)
 end
 
 local granted, wait, why = 0, 0, ''
-for _, ask in ipairs(order.asks) do
-  wait, why = refusal(ask)
+for _, acquire in ipairs(request.acquires) do
+  wait, why = refusal(acquire)
   if why ~= '' then break end
   local trips = get('trips', 0)
   if trips > 0 then
     set('trips', trips + 1)
     set('open', now + math.min(rules.cool * 2 ^ trips, rules.longest_cool) * period)
   end
-  if order.concurrency > 0 then redis.call('ZADD', slots, kept_until, ask.id) end
-  for d, weight in ipairs(ask.weights) do
+  if request.concurrency > 0 then redis.call('ZADD', slots, kept_until, acquire.id) end
+  for d, weight in ipairs(acquire.weights) do
     -- Requests are counted also without a limit, so that a refusal can make one.
     if weight ~= 0 and (most[d] > 0 or d == 1) then take(d, now, most[d], weight) end
   end
@@ -206,7 +206,7 @@ if #removals > 0 then redis.call('HDEL', key, unpack(removals)) end
 if #writes > 0 then redis.call('HSET', key, unpack(writes)) end
 local kept = math.ceil((rules.learned_kept + rules.longest_cool) * period)
 redis.call('EXPIRE', key, kept)
-if order.concurrency > 0 then redis.call('EXPIRE', slots, math.max(kept, math.ceil(rules.slot_kept))) end
+if request.concurrency > 0 then redis.call('EXPIRE', slots, math.max(kept, math.ceil(rules.slot_kept))) end
 
 local blocked = math.max(0, get('paused', 0) - now)
 if get('trips', 0) > 0 then blocked = math.max(blocked, get('open', 0) - now) end

@@ -1,4 +1,4 @@
-"""Chooses the account that a line's orders go to: the one all workers share, or the worker's own while Redis is away."""
+"""Chooses the bucket of a queue's requests: the shared one, or the worker's own share of it while Redis is away."""
 
 import asyncio
 import logging
@@ -15,27 +15,27 @@ from worker.process.cancellation import cancelled
 log = logging.getLogger(__name__)
 
 LATEST_S = 0.5
-"""The longest between two exchanges of a line in which somebody waits."""
+"""Longest time between two exchanges of a queue with waiting jobs."""
 RETURN_S = 10.0
-"""After Redis came back both its account and the local share must agree: others may not have noticed yet."""
-LOOK_S = 1.0
-"""Between looks whether Redis is back."""
+"""Seconds after a return of Redis in which its bucket and the local share must agree: other workers may not know yet."""
+RECONNECT_S = 1.0
+"""Seconds between two tries to reach Redis."""
 
 
 class Buckets(Protocol):
-    """The shared accounts."""
+    """The shared buckets."""
 
-    async def exchange(self, provider: str, model: str, order: Exchange) -> ExchangeReply:
-        """See ``Bucket.exchange``; raises ``BrokerUnavailable``."""
+    async def exchange(self, provider: str, model: str, request: Exchange) -> ExchangeReply:
+        """Does ``Bucket.exchange``; raises ``BrokerUnavailable``."""
         ...
 
 
 class FailoverBuckets:
-    """The shared account and the worker's own of each line, and which of them counts now; belongs to one event loop.
+    """The shared bucket and the worker's own share of each queue; belongs to one event loop.
 
     Args:
         buckets: the shared ones.
-        workers: how many processes make calls now.
+        workers: number of processes that make calls now.
         settle_s: seconds until all workers know of this one.
     """
 
@@ -44,80 +44,82 @@ class FailoverBuckets:
         self._workers = workers
         self._settle_s = settle_s
         self._began = monotonic()
-        self._looking: asyncio.Task[None] | None = None
+        self._reconnecting: asyncio.Task[None] | None = None
         self._agree_until = 0.0
 
     async def close(self) -> None:
-        """Look for Redis no more."""
-        if self._looking is not None:
-            await cancelled(self._looking)
+        """Stops the tries to reach Redis."""
+        if self._reconnecting is not None:
+            await cancelled(self._reconnecting)
 
     async def exchange(
-        self, queue: PermitQueue, order: Exchange, settlements: tuple[Release, ...]
+        self, queue: PermitQueue, request: Exchange, releases: tuple[Release, ...]
     ) -> tuple[ExchangeReply, bool]:
-        """Ask an account and tell it what ended; returns its reply, and whether it is that of the shared one.
+        """Sends a request to the bucket that counts now; returns its reply, and True for a reply of the shared bucket.
 
-        The local one learns of everything, so that it can go on alone at any time.
+        The local bucket learns of everything, so that it can go on alone at any time.
         """
-        own = replace(order, settlements=settlements, workers=self._workers())
-        if self._looking is not None:
-            return self._alone(queue, own), False
-        agreed = len(order.asks)
+        share = replace(request, releases=releases, workers=self._workers())
+        if self._reconnecting is not None:
+            return self._alone(queue, share), False
+        agreed = len(request.acquires)
         if monotonic() < self._agree_until:
-            local = queue.bucket.exchange(own)
+            local = queue.bucket.exchange(share)
             if local.granted < agreed:
                 agreed = local.granted
                 if not agreed:
-                    # What ended is still to be told.
-                    await self._tell(queue, replace(order, asks=()))
+                    # The calls that ended still count there.
+                    await self._exchange_shared(queue, replace(request, acquires=()))
                     return local, True
-            shared = await self._tell(queue, replace(order, asks=order.asks[:agreed]))
+            shared = await self._exchange_shared(queue, replace(request, acquires=request.acquires[:agreed]))
             if shared is None:
                 return local, False
             back = tuple(
-                Release(ask.id, local.at_s, tuple(-weight for weight in ask.weights))
-                for ask in order.asks[shared.granted : agreed]
+                Release(acquire.id, local.at_s, tuple(-weight for weight in acquire.weights))
+                for acquire in request.acquires[shared.granted : agreed]
             )
             if back:
-                queue.bucket.exchange(replace(own, asks=(), settlements=back))
+                queue.bucket.exchange(replace(share, acquires=(), releases=back))
             elif local.why:
                 shared = replace(shared, wait_s=max(shared.wait_s, local.wait_s), why=shared.why or local.why)
             return shared, True
-        shared = await self._tell(queue, order)
+        shared = await self._exchange_shared(queue, request)
         if shared is None:
-            return self._alone(queue, own), False
-        queue.bucket.exchange(replace(own, asks=()))
-        queue.bucket.note(own, order.asks[: shared.granted])
+            return self._alone(queue, share), False
+        queue.bucket.exchange(replace(share, acquires=()))
+        queue.bucket.note(share, request.acquires[: shared.granted])
         return shared, True
 
-    def _alone(self, queue: PermitQueue, own: Exchange) -> ExchangeReply:
-        """The local account's reply; it grants nothing until all workers have counted this one."""
+    def _alone(self, queue: PermitQueue, share: Exchange) -> ExchangeReply:
+        """The local bucket's reply; it grants nothing until all workers have counted this one."""
         if monotonic() - self._began < self._settle_s:
-            return replace(queue.bucket.exchange(replace(own, asks=())), wait_s=LATEST_S, why="limit")
-        return queue.bucket.exchange(own)
+            return replace(queue.bucket.exchange(replace(share, acquires=())), wait_s=LATEST_S, why="limit")
+        return queue.bucket.exchange(share)
 
-    async def _tell(self, queue: PermitQueue, order: Exchange) -> ExchangeReply | None:
-        """The shared account's reply; None when Redis went away, which is looked after from then on."""
+    async def _exchange_shared(self, queue: PermitQueue, request: Exchange) -> ExchangeReply | None:
+        """The shared bucket's reply; None when Redis went away, which starts the tries to reach it."""
         try:
-            return await self._buckets.exchange(queue.provider, queue.model, order)
+            return await self._buckets.exchange(queue.provider, queue.model, request)
         except BrokerUnavailable as error:
-            if self._looking is None:
+            if self._reconnecting is None:
                 log.warning("each worker keeps to its own share of the limits (%d workers): %s", self._workers(), error)
-                self._looking = asyncio.get_running_loop().create_task(self._look(queue), name="look for Redis")
+                self._reconnecting = asyncio.get_running_loop().create_task(
+                    self._reconnect(queue), name="reconnect to Redis"
+                )
             return None
 
-    async def _look(self, queue: PermitQueue) -> None:
-        """Go back to the shared account when Redis answers."""
+    async def _reconnect(self, queue: PermitQueue) -> None:
+        """Returns to the shared bucket when Redis answers."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(RECONNECT_S)
             try:
-                await self._buckets.exchange(queue.provider, queue.model, Exchange(queue.terms))
+                await self._buckets.exchange(queue.provider, queue.model, Exchange(queue.rates))
             except BrokerUnavailable:
                 continue
             except Exception:
-                log.exception("the look for Redis broke")
+                log.exception("a try to reach Redis broke")
                 continue
             log.warning("the limits are shared over Redis again")
             self._agree_until = monotonic() + RETURN_S
-            self._looking = None
+            self._reconnecting = None
             return

@@ -1,4 +1,4 @@
-"""What a provider's rate-limit headers say: its own limits, and how long to wait when nothing is left.
+"""Reads a provider's rate-limit headers: its own limits, and the pause it needs when they are used up.
 
 OpenAI and most who imitate it: ``x-ratelimit-{limit,remaining,reset}-{requests,tokens}``, the reset as a duration
 ("1m30s", "12ms"). Anthropic: ``anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{limit,remaining,reset}``,
@@ -21,31 +21,31 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 LONGEST_PAUSE_S = 60.0
-"""A longer reset is asked about again by then."""
+"""Longest pause of one reply: after a longer reset another call asks again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RateLimits:
     """The provider's limits a minute, 0 where it named none, and the pause it needs."""
 
     limits: tuple[float, ...]
     pause_s: float
 
 
-def read(headers: Mapping[str, str], now: datetime | None = None) -> Told:
-    """Read the headers of an answer; whatever is malformed counts as absent."""
-    found: dict[tuple[int, str], str] = {}
+def read(headers: Mapping[str, str], now: datetime | None = None) -> RateLimits:
+    """Reads the headers of an answer; a malformed one counts as absent."""
+    values: dict[tuple[int, str], str] = {}
     for name, value in headers.items():
         if match := _OPENAI.fullmatch(name.lower()):
-            found[_OF_NAME[match[2]], match[1]] = value
+            values[_OF_NAME[match[2]], match[1]] = value
         elif match := _ANTHROPIC.fullmatch(name.lower()):
-            found[_OF_NAME[match[1]], match[2]] = value
+            values[_OF_NAME[match[1]], match[2]] = value
     limits, pause_s = [0.0] * len(DIMENSIONS), 0.0
     for at in range(len(DIMENSIONS)):
-        limits[at] = _number(found.get((at, "limit"))) or 0.0
-        if _number(found.get((at, "remaining"))) == 0:
-            pause_s = max(pause_s, _reset_s(found.get((at, "reset"), ""), now or datetime.now(UTC)))
-    return Told(tuple(limits), min(pause_s, LONGEST_PAUSE_S))
+        limits[at] = _number(values.get((at, "limit"))) or 0.0
+        if _number(values.get((at, "remaining"))) == 0:
+            pause_s = max(pause_s, _reset_s(values.get((at, "reset"), ""), now or datetime.now(UTC)))
+    return RateLimits(tuple(limits), min(pause_s, LONGEST_PAUSE_S))
 
 
 def _number(text: str | None) -> float | None:
@@ -57,7 +57,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _reset_s(text: str, now: datetime) -> float:
-    """Seconds until a reset: a number, a duration, or a moment."""
+    """The seconds until a reset: a number, a duration, or a moment."""
     if (seconds := _number(text)) is not None:
         return seconds
     parts = _DURATION.findall(text)

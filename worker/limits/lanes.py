@@ -1,4 +1,4 @@
-"""Knows the lanes that are paused until a person or a change lets them go on; the ledger keeps them."""
+"""Caches the paused lanes of the ledger, and pauses lanes there."""
 
 import asyncio
 import logging
@@ -25,10 +25,10 @@ class Lane(NamedTuple):
 
 
 class LaneLedger(Protocol):
-    """Where paused lanes are kept."""
+    """The part of the ledger with the paused lanes."""
 
     async def pause_lane(self, provider: str, lane: str, why: str, *, model: str = "", kind: FailureKind = ...) -> None:
-        """Note that a lane is paused; the first reason stays."""
+        """Stores a pause; the first reason stays."""
         ...
 
     async def paused_lanes(self) -> Sequence[tuple[str, str, str]]:
@@ -36,7 +36,7 @@ class LaneLedger(Protocol):
         ...
 
     async def retry_lanes(self, older_than: timedelta) -> Sequence[tuple[str, str, str]]:
-        """Let lanes go on that were paused for so long, with the jobs held for it; returns those lanes."""
+        """Resumes lanes with an old pause, and the jobs held for it; returns those lanes."""
         ...
 
 
@@ -46,40 +46,40 @@ class Lanes:
     def __init__(self, ledger: LaneLedger) -> None:
         self._ledger = ledger
         self._paused: frozenset[Lane] = frozenset()
-        self._looked_at = float("-inf")
-        self._looking = asyncio.Lock()
+        self._refreshed_at = float("-inf")
+        self._refreshing = asyncio.Lock()
         self._writing: dict[Lane, asyncio.Task[None]] = {}
 
-    def known(self, provider: str, lane: str, model: str) -> bool:
-        """Whether a lane is paused as far as this process knows, its own pauses that are being written included."""
-        return any(one in self._paused or one in self._writing for one in _covering(provider, lane, model))
+    def maybe_paused(self, provider: str, lane: str, model: str) -> bool:
+        """Tells whether a lane is paused as far as this process knows, including pauses that it is just writing."""
+        return any(name in self._paused or name in self._writing for name in _covering(provider, lane, model))
 
     async def paused(self, provider: str, lane: str, model: str = "") -> bool:
-        """Whether a lane is paused. A pause is confirmed, so that jobs just released are not held again."""
-        if not self.known(provider, lane, model):
+        """Tells whether a lane is paused. The ledger confirms a pause, so that jobs just released are not held again."""
+        if not self.maybe_paused(provider, lane, model):
             return False
         covering = _covering(provider, lane, model)
-        if writing := [self._writing[one] for one in covering if one in self._writing]:
+        if writing := [self._writing[name] for name in covering if name in self._writing]:
             await asyncio.wait(writing)
-        await self.look(since=monotonic())
-        return any(one in self._paused for one in covering)
+        await self.refresh(since=monotonic())
+        return any(name in self._paused for name in covering)
 
-    async def look(self, *, since: float | None = None) -> None:
-        """Ask the ledger, unless somebody asked after ``since``; those who wait meanwhile share the next answer."""
-        async with self._looking:
-            if since is None or self._looked_at < since:
+    async def refresh(self, *, since: float | None = None) -> None:
+        """Asks the ledger, unless it was asked after ``since``; callers that wait meanwhile share the next answer."""
+        async with self._refreshing:
+            if since is None or self._refreshed_at < since:
                 began = monotonic()
                 self._paused = frozenset(Lane(*row) for row in await self._ledger.paused_lanes())
-                self._looked_at = began
+                self._refreshed_at = began
 
     def note(self, paused: Sequence[tuple[str, str, str]], *, since: float) -> None:
-        """Take over the paused lanes that the ledger named to a question of ``since``, unless it was asked later."""
-        if self._looked_at < since and not self._looking.locked():
+        """Takes over the paused lanes of a reply to a question of ``since``, unless there was a later one."""
+        if self._refreshed_at < since and not self._refreshing.locked():
             self._paused = frozenset(Lane(*row) for row in paused)
-            self._looked_at = since
+            self._refreshed_at = since
 
     def pause(self, lane: Lane, kind: FailureKind, why: str) -> None:
-        """Pause a lane for all workers; returns at once."""
+        """Pauses a lane for all workers; returns at once."""
         if lane not in self._paused and lane not in self._writing:
             self._writing[lane] = asyncio.get_running_loop().create_task(
                 self._write(lane, kind, why), name="pause a lane"
@@ -89,7 +89,7 @@ class Lanes:
         try:
             await self._ledger.pause_lane(lane.provider, lane.lane, why, model=lane.model, kind=kind)
         except NightdeskError as error:
-            # The job itself is held all the same, and the next call that is refused tries again.
+            # The job itself is held all the same, and the next refused call tries again.
             log.warning("the pause of %s could not be noted: %s", lane, error)
         else:
             self._paused |= {lane}
@@ -98,14 +98,14 @@ class Lanes:
             self._writing.pop(lane, None)
 
     async def retry(self, older_than: timedelta) -> Sequence[Lane]:
-        """Let lanes go on that were paused for so long; returns them."""
+        """Resumes lanes with a pause older than this; returns them."""
         resumed = [Lane(*row) for row in await self._ledger.retry_lanes(older_than)]
         for lane in resumed:
             log.warning("%s is tried again", lane)
         return resumed
 
     async def close(self) -> None:
-        """Wait for pauses that are being written."""
+        """Waits for pauses that are being written."""
         if self._writing:
             await asyncio.wait(self._writing.values())
 

@@ -13,127 +13,161 @@ from uuid import UUID
 
 from tasks.ports.limits import Denied, DenyReason
 from worker.limits.bucket import Acquire, Bucket, Exchange, ExchangeReply, Feedback, Release
-from worker.limits.estimates import Estimate
 from worker.limits.rates import DIMENSIONS, Rates
 
 BLOCK = 50
-"""Permits asked for in one exchange."""
+"""Most permits in one exchange."""
 
 AHEAD_S = 3.0
-"""Seconds' worth of calls that may wait with their lease held: enough to use every permit, few enough to be fair."""
+"""Seconds' worth of calls that may wait with a lease: enough to use every permit, few enough to be fair."""
 LEAST_AHEAD = 2
 
 PATIENCE_S = 10.0
-"""How long a job waits with its lease held where only one limit is in use."""
+"""Seconds that a job with a lease waits where only one limit is in use."""
 MIXED_PATIENCE_S = 2.0
 """The same where jobs of other providers or models wait behind it."""
 LONGEST_PATIENCE_S = 60.0
 
 LONGEST_DELAY_S = 300.0
-"""A job that is sent away comes back by then, however long the line."""
+"""Longest delay of a denied job, however long the queue."""
 URGENT_DELAY_S = 1.0
 
-NAME_S = 5.0
-"""Between two times that the calls under way are named to the account, so that they keep their slots."""
+SLOT_RENEWAL_S = 5.0
+"""Seconds between two renewals of the slots of the calls under way."""
 
 TRIP_AFTER = 10
 """Calls in a row that must fail for the breaker to open."""
 
 
+BYTES_A_TOKEN = 3.0
+"""Bytes of a request per token before the first answer: rather too many tokens than too few."""
+
+AVERAGE_WEIGHT = 0.1
+"""Weight of the newest call in the moving averages."""
+
+
 @dataclass(slots=True)
 class QueueEntry:
-    """One job at the limiter."""
+    """One waiting job."""
 
-    ask: Acquire
+    acquire: Acquire
     lasts_s: float
-    """How long its slot is kept at most."""
+    """Longest time that its slot is renewed."""
     granted: asyncio.Future["GrantedPermit | Denied"]
     since: float = field(default_factory=monotonic)
 
 
 @dataclass(frozen=True, slots=True)
 class GrantedPermit:
-    """A permit as it was granted."""
+    """The time of a permit, and True for one of the shared bucket."""
 
     at_s: float
     shared: bool
 
 
-class PermitQueue:
-    """See the module; belongs to one event loop."""
+class Estimate:
+    """The expected use of a call, from moving averages: tokens a byte of the request, and tokens of an answer."""
 
-    def __init__(self, provider: str, model: str, terms: Rates, bucket: Bucket) -> None:
+    def __init__(self) -> None:
+        self._tokens_a_byte: float | None = None
+        self._answer_tokens: float | None = None
+
+    def input_tokens(self, body_bytes: int) -> float:
+        """The expected tokens of a request with so many bytes."""
+        per_byte = 1 / BYTES_A_TOKEN if self._tokens_a_byte is None else self._tokens_a_byte
+        return body_bytes * per_byte
+
+    def output_tokens(self, most: int) -> float:
+        """The expected tokens of an answer that may have ``most``."""
+        return float(most) if self._answer_tokens is None else min(self._answer_tokens, float(most))
+
+    def learn(self, body_bytes: int, input_tokens: int, output_tokens: int) -> None:
+        """Learns from the use of a call."""
+        if body_bytes and input_tokens:
+            self._tokens_a_byte = _moving(self._tokens_a_byte, input_tokens / body_bytes)
+        if output_tokens:
+            self._answer_tokens = _moving(self._answer_tokens, float(output_tokens))
+
+
+def _moving(average: float | None, newest: float) -> float:
+    return newest if average is None else average + AVERAGE_WEIGHT * (newest - average)
+
+
+class PermitQueue:
+    """The queue of one provider and model; belongs to one event loop."""
+
+    def __init__(self, provider: str, model: str, rates: Rates, bucket: Bucket) -> None:
         self.provider = provider
         self.model = model
-        self.terms = terms
+        self.rates = rates
         self.bucket = bucket
         self.estimate = Estimate()
         self.urgent: deque[QueueEntry] = deque()
         self.bulk: deque[QueueEntry] = deque()
-        self.limits: tuple[float, ...] = terms.most
-        self.limited = terms.any
+        self.limits: tuple[float, ...] = rates.most
+        self.limited = rates.any
         self.blocked_until = 0.0
         self.blocked_by = DenyReason.LIMIT
         self.asked_at = monotonic()
         self.pump: asyncio.Task[None] | None = None
-        self.held: dict[UUID, float] = {}
-        """Calls under way that have a slot, and until when it is kept for them, by the monotonic clock."""
-        self._named_at = monotonic()
-        self._settlements: list[tuple[Release, bool]] = []
-        self._notice = Feedback()
+        self.active: dict[UUID, float] = {}
+        """Calls under way that have a slot, with the end of its renewals by the monotonic clock."""
+        self._slots_renewed_at = monotonic()
+        self._releases: list[tuple[Release, bool]] = []
+        self._feedback = Feedback()
         self._failures = 0
         self._weights: tuple[float, ...] = (0.0,) * len(DIMENSIONS)
-        self._sent_away_until = 0.0
+        self._denied_until = 0.0
         self._wake = asyncio.Event()
 
     # ---- joining and leaving ----
 
-    def join(self, ask: Acquire, lasts_s: float) -> QueueEntry:
-        """Wait in line."""
+    def join(self, acquire: Acquire, lasts_s: float) -> QueueEntry:
+        """Adds a call to the queue."""
         self.asked_at = monotonic()
         self._weights = tuple(
-            new if not old else old + 0.1 * (new - old) for old, new in zip(self._weights, ask.weights, strict=True)
+            new if not old else _moving(old, new) for old, new in zip(self._weights, acquire.weights, strict=True)
         )
-        waiter = QueueEntry(ask, lasts_s, asyncio.get_running_loop().create_future())
-        (self.urgent if ask.urgent else self.bulk).append(waiter)
-        if ask.urgent or len(self.bulk) == 1:
+        entry = QueueEntry(acquire, lasts_s, asyncio.get_running_loop().create_future())
+        (self.urgent if acquire.urgent else self.bulk).append(entry)
+        if acquire.urgent or len(self.bulk) == 1:
             self._wake.set()
-        return waiter
+        return entry
 
-    def leave(self, waiter: QueueEntry) -> None:
-        """Stop waiting."""
+    def leave(self, entry: QueueEntry) -> None:
+        """Removes an entry from the queue."""
         with suppress(ValueError):
-            (self.urgent if waiter.ask.urgent else self.bulk).remove(waiter)
+            (self.urgent if entry.acquire.urgent else self.bulk).remove(entry)
 
     @property
     def waiting(self) -> bool:
-        """Whether anybody waits."""
+        """True if any job waits."""
         return bool(self.urgent or self.bulk)
 
-    # ---- how long it takes ----
+    # ---- waiting times and denials ----
 
     def calls_per_s(self, workers: int) -> float:
-        """Calls that this process's share allows a second; infinite without a limit."""
+        """The calls that this process's share allows a second; infinite without a limit."""
         shares = [most / weight for most, weight in zip(self.limits, self._weights, strict=True) if most and weight]
-        return min(shares, default=math.inf) / self.terms.period_s / workers
+        return min(shares, default=math.inf) / self.rates.period_s / workers
 
     def ahead(self, workers: int) -> int:
-        """How many jobs may wait here so that no permit is missed."""
+        """The number of jobs that may wait here so that no permit is missed."""
         if monotonic() < self.blocked_until:
             return 0
         rate = self.calls_per_s(workers)
-        slots = self.terms.concurrency
+        slots = self.rates.concurrency
         most = AHEAD_S * rate if math.isfinite(rate) else max(LEAST_AHEAD, slots / workers / 2)
         return max(LEAST_AHEAD, math.ceil(most))
 
     def patience_s(self, workers: int, *, mixed: bool) -> float:
-        """How long a job may wait; where calls are rare long enough for two of them."""
+        """The longest wait of a job; where calls are rare, long enough for two of them."""
         if mixed:
             return MIXED_PATIENCE_S
         return min(LONGEST_PATIENCE_S, max(PATIENCE_S, 2 / self.calls_per_s(workers)))
 
     def refusal(self, workers: int, *, urgent: bool, mixed: bool) -> Denied | None:
-        """Why a job that comes now need not even wait."""
+        """The denial of a job that would wait too long; None if it may join."""
         if (blocked_s := self.blocked_until - monotonic()) > MIXED_PATIENCE_S:
             return self.later(workers, blocked_s, self.blocked_by, urgent=urgent)
         rate = self.calls_per_s(workers)
@@ -145,128 +179,130 @@ class PermitQueue:
         return self.later(workers, wait_s, DenyReason.LIMIT, urgent=False)
 
     def later(self, workers: int, least_s: float, why: DenyReason, *, urgent: bool) -> Denied:
-        """Send a job away until its turn has probably come: one after the other, at the pace of the limit."""
+        """Denies a job until its probable turn: one after the other, at the pace of the limit."""
         now = monotonic()
         if urgent:
             delay = min(max(least_s, URGENT_DELAY_S), LONGEST_DELAY_S)
             return Denied(why, timedelta(seconds=delay))
-        due = max(now + least_s, self._sent_away_until)
+        due = max(now + least_s, self._denied_until)
         if due - now > LONGEST_DELAY_S:
-            # Beyond the horizon turns mean nothing: come back at any time in the second half of it.
+            # Beyond the horizon turns mean nothing: the job returns at any time in the second half of it.
             delay = LONGEST_DELAY_S * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
         else:
             rate = self.calls_per_s(workers)
-            self._sent_away_until = due + (1 / rate if math.isfinite(rate) else 0.01)
+            self._denied_until = due + (1 / rate if math.isfinite(rate) else 0.01)
             delay = due - now
         return Denied(why, timedelta(seconds=delay))
 
-    # ---- what became of calls ----
+    # ---- feedback of calls ----
 
-    def settle(self, settlement: Release, *, shared: bool) -> None:
-        """Tell the account at the next exchange."""
-        self.held.pop(settlement.id, None)
-        self._settlements.append((settlement, shared))
+    def settle(self, release: Release, *, shared: bool) -> None:
+        """Puts the end of a call into the next exchange."""
+        self.active.pop(release.id, None)
+        self._releases.append((release, shared))
 
-    def went_well(self) -> None:
-        """The provider is alive."""
+    def note_success(self) -> None:
+        """Notes that the provider answers."""
         self._failures = 0
-        self._notice.well = True
+        self._feedback.well = True
 
-    def went_ill(self) -> None:
-        """The provider did not serve a call; many in a row open the breaker."""
+    def note_failure(self) -> None:
+        """Notes a call that the provider did not serve; many in a row open the breaker."""
         self._failures += 1
         if self._failures >= TRIP_AFTER:
             self.trip()
 
     def trip(self) -> None:
-        """Open the breaker."""
+        """Opens the breaker."""
         self._failures = 0
-        self._notice.trip, self._notice.well = True, False
+        self._feedback.trip, self._feedback.well = True, False
         self._wake.set()
 
-    def cut(self, pause_s: float, *, too_many: bool) -> None:
-        """The provider refused a call; with ``too_many`` because of its rate."""
-        self._notice.cut |= too_many
-        self._notice.pause_s = max(self._notice.pause_s, pause_s)
+    def throttle(self, pause_s: float, *, rate_limited: bool) -> None:
+        """Notes that the provider needs a pause; ``rate_limited`` if it refused a call for its rate."""
+        self._feedback.rate_limited |= rate_limited
+        self._feedback.pause_s = max(self._feedback.pause_s, pause_s)
         self._wake.set()
 
     def learn(self, limits: tuple[float, ...]) -> None:
-        """The provider named its limits."""
-        self._notice.learned = tuple(new or old for old, new in zip(self._notice.learned, limits, strict=True))
+        """Notes the provider's own limits."""
+        self._feedback.learned = tuple(new or old for old, new in zip(self._feedback.learned, limits, strict=True))
 
     def probe(self) -> None:
-        """Try with one call."""
-        self._notice.probe = True
+        """Lets one call go through an open breaker."""
+        self._feedback.probe = True
         self._wake.set()
 
     # ---- exchanging ----
 
     @property
     def unsent(self) -> bool:
-        """Whether the account does not yet know everything."""
-        return bool(self._settlements) or self._notice != Feedback() or self._naming_due
+        """True if the bucket misses feedback, releases or renewals."""
+        return bool(self._releases) or self._feedback != Feedback() or self._renewal_due
 
     @property
-    def _naming_due(self) -> bool:
-        return bool(self.held) and monotonic() - self._named_at >= NAME_S
+    def _renewal_due(self) -> bool:
+        return bool(self.active) and monotonic() - self._slots_renewed_at >= SLOT_RENEWAL_S
 
-    def order(self) -> tuple[list[QueueEntry], Exchange, tuple[Release, ...]]:
-        """What is to be told and asked: the waiters, the order for the shared account, all settlements."""
+    def request(self) -> tuple[list[QueueEntry], Exchange, tuple[Release, ...]]:
+        """The next exchange: its entries, the request to the shared bucket, all releases."""
         self._wake.clear()
-        asking = list(islice(chain(self.urgent, self.bulk), BLOCK))
-        settlements, notice = self._settlements, self._notice
-        self._settlements, self._notice = [], Feedback()
-        own = tuple(settlement for settlement, shared in settlements if shared)
-        if self.terms.concurrency:
-            # Named there it has a slot, whoever granted it; what it used was never counted.
-            own += tuple(
-                replace(settlement, more=(0.0,) * len(DIMENSIONS)) for settlement, shared in settlements if not shared
+        entries = list(islice(chain(self.urgent, self.bulk), BLOCK))
+        releases, feedback = self._releases, self._feedback
+        self._releases, self._feedback = [], Feedback()
+        shared_releases = tuple(release for release, shared in releases if shared)
+        if self.rates.concurrency:
+            # A renewal gave it a slot there; its use was counted in the local bucket only.
+            shared_releases += tuple(
+                replace(release, more=(0.0,) * len(DIMENSIONS)) for release, shared in releases if not shared
             )
-        order = Exchange(self.terms, tuple(waiter.ask for waiter in asking), own, notice, self._named())
-        return asking, order, tuple(settlement for settlement, _ in settlements)
+        request = Exchange(
+            self.rates, tuple(entry.acquire for entry in entries), shared_releases, feedback, self._due_slots()
+        )
+        return entries, request, tuple(release for release, _ in releases)
 
-    def _named(self) -> tuple[UUID, ...]:
-        """The calls under way, when it is time to name them."""
-        if not self._naming_due:
+    def _due_slots(self) -> tuple[UUID, ...]:
+        """The calls under way, when the renewal of their slots is due."""
+        if not self._renewal_due:
             return ()
-        self._named_at = now = monotonic()
-        self.held = {name: until for name, until in self.held.items() if until > now}
-        return tuple(self.held)
+        self._slots_renewed_at = now = monotonic()
+        self.active = {name: until for name, until in self.active.items() if until > now}
+        return tuple(self.active)
 
-    def serve(self, asking: list[QueueEntry], reply: ExchangeReply, *, shared: bool) -> list[QueueEntry]:
-        """Hand out what was granted; returns those whose job was given up meanwhile."""
-        gone = []
-        for waiter in asking[: reply.granted]:
-            self.leave(waiter)
-            if waiter.granted.done():
-                gone.append(waiter)
+    def serve(self, entries: list[QueueEntry], reply: ExchangeReply, *, shared: bool) -> list[QueueEntry]:
+        """Hands out the permits of a reply; returns the entries whose job was cancelled meanwhile."""
+        abandoned = []
+        for entry in entries[: reply.granted]:
+            self.leave(entry)
+            if entry.granted.done():
+                abandoned.append(entry)
                 continue
-            if self.terms.concurrency:
-                self._named_at = monotonic() if not self.held else self._named_at
-                self.held[waiter.ask.id] = monotonic() + waiter.lasts_s
-            waiter.granted.set_result(GrantedPermit(reply.at_s, shared))
+            if self.rates.concurrency:
+                self._slots_renewed_at = monotonic() if not self.active else self._slots_renewed_at
+                self.active[entry.acquire.id] = monotonic() + entry.lasts_s
+            entry.granted.set_result(GrantedPermit(reply.at_s, shared))
         self.limits, self.limited = reply.limits, reply.limited
         now = monotonic()
         self.blocked_until = now + reply.blocked_s
         self.blocked_by = DenyReason.BREAKER if reply.broken else DenyReason.LIMIT
-        return gone
+        return abandoned
 
-    def send_away(self, workers: int, *, mixed: bool) -> None:
-        """Turn away who has waited, or would have to wait, for too long."""
+    def deny_late(self, workers: int, *, mixed: bool) -> None:
+        """Denies the jobs that have waited, or would have to wait, for too long."""
         now = monotonic()
         blocked_s = self.blocked_until - now
         patience_s = self.patience_s(workers, mixed=mixed)
-        for waiter in [*self.urgent, *self.bulk]:
-            urgent = waiter.ask.urgent
-            if blocked_s <= MIXED_PATIENCE_S and (urgent or now - waiter.since < patience_s):
+        for entry in [*self.urgent, *self.bulk]:
+            urgent = entry.acquire.urgent
+            if blocked_s <= MIXED_PATIENCE_S and (urgent or now - entry.since < patience_s):
                 continue
-            self.leave(waiter)
-            if not waiter.granted.done():
+            self.leave(entry)
+            if not entry.granted.done():
                 why = self.blocked_by if blocked_s > 0 else DenyReason.LIMIT
-                waiter.granted.set_result(self.later(workers, max(blocked_s, 0.0), why, urgent=urgent))
+                entry.granted.set_result(self.later(workers, max(blocked_s, 0.0), why, urgent=urgent))
 
-    async def woken(self, within_s: float) -> None:
-        """Wait until something urgent happens, or for so long."""
+    async def wait(self, within_s: float) -> None:
+        """Waits until a call or feedback is urgent, at most so long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._wake.wait()

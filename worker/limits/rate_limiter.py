@@ -1,4 +1,4 @@
-"""Grants permits for provider calls, from an account of each provider's model."""
+"""Grants permits for provider calls, from a bucket of each provider's model."""
 
 import asyncio
 import logging
@@ -14,10 +14,10 @@ from tasks.ports import Call, Denied, DenyReason, Leased, Limits, Permit, Room
 from worker.limits.bucket import Acquire, Bucket, Release
 from worker.limits.failover import LATEST_S, Buckets, FailoverBuckets
 from worker.limits.headers import LONGEST_PAUSE_S, read
-from worker.limits.health import REFUSALS, LaneHealth, Trial, Unreachable
+from worker.limits.heartbeat import EVERY_S
 from worker.limits.lanes import Lane, Lanes
-from worker.limits.permit_queue import NAME_S, PermitQueue, QueueEntry
-from worker.limits.presence import EVERY_S
+from worker.limits.permit_queue import SLOT_RENEWAL_S, PermitQueue, QueueEntry
+from worker.limits.provider_health import REFUSALS, LaneHealth, SlowStart, Unreachable
 from worker.limits.rates import DIMENSIONS, INPUT, OUTPUT, PERIOD_S, REQUESTS, TOKENS, rates_of
 from worker.process.cancellation import cancelled
 from worker.settings import ProviderKind, Settings
@@ -25,30 +25,30 @@ from worker.settings import ProviderKind, Settings
 log = logging.getLogger(__name__)
 
 SOONEST_S = 0.02
-"""Between two exchanges of a line in which somebody waits, at least."""
+"""Shortest time between two exchanges of a queue with waiting jobs."""
 GATHER_S = 0.1
-"""How long ends of calls are gathered while nobody waits."""
+"""Time in which ends of calls are collected while no job waits."""
 AFTER_BREAK_S = 1.0
 
 SETTLE_S = 2 * EVERY_S
-"""Without Redis a new worker grants nothing for so long: until the others have counted it, its share is theirs."""
+"""Without Redis a new worker grants nothing for so long: until the other workers have counted it."""
 
 ACTIVE_S = 30.0
-"""A provider's model that nobody asked for in that time no longer counts."""
-FIRST_LOOK = 8
-"""Jobs that are leased to learn whom they call, where something is limited."""
+"""A provider's model without a call in that time no longer counts."""
+FIRST_LEASES = 8
+"""Jobs that are leased to learn their providers, where something is limited."""
 PEEK_S, PEEK = 2.0, 2
-"""While all that is called is blocked, so many jobs are leased in that time, to see whether others call elsewhere."""
+"""While all providers in use are blocked, so many jobs are leased in that time, to see if they call another one."""
 
-MOST_LINES, IDLE_S = 500, 600.0
-"""From so many models on, those that nobody asked for in that time are forgotten."""
+MOST_QUEUES, IDLE_S = 500, 600.0
+"""From so many models on, those without a call in that time are dropped."""
 
 SLOT_GRACE_S = 60.0
-"""Beyond a call's timeout: its slot comes back then even if nobody says what became of it."""
+"""Time beyond a call's timeout after which its slot comes back, even without its end."""
 
-ILL = frozenset({FailureKind.OVERLOADED, FailureKind.UNAVAILABLE, FailureKind.UNKNOWN_OUTCOME})
-NEITHER = frozenset({FailureKind.BAD_ANSWER, FailureKind.INTERNAL, FailureKind.CONFIGURATION, FailureKind.CANCELLED})
-"""Failures that say nothing of the provider's health; all others show that it answers."""
+UNHEALTHY = frozenset({FailureKind.OVERLOADED, FailureKind.UNAVAILABLE, FailureKind.UNKNOWN_OUTCOME})
+NEUTRAL = frozenset({FailureKind.BAD_ANSWER, FailureKind.INTERNAL, FailureKind.CONFIGURATION, FailureKind.CANCELLED})
+"""Failures that say nothing about the provider's health; all further ones show that it answers."""
 
 
 class RateLimiter(Limits):
@@ -56,9 +56,9 @@ class RateLimiter(Limits):
 
     Args:
         settings: the limits.
-        buckets: the shared accounts.
+        buckets: the shared ones.
         lanes: the paused lanes.
-        workers: how many processes make calls now.
+        workers: number of processes that make calls now.
         slots: of this process; waiting jobs never take more than half of them.
         on_room: called when more jobs may be leased.
         period_s: a minute; tests take less.
@@ -78,7 +78,7 @@ class RateLimiter(Limits):
         settle_s: float = SETTLE_S,
     ) -> None:
         self._settings = settings
-        self._buckets_in_use = FailoverBuckets(buckets, workers, settle_s)
+        self._buckets = FailoverBuckets(buckets, workers, settle_s)
         self._lanes = lanes
         self._workers = workers
         self._slots = slots
@@ -86,15 +86,15 @@ class RateLimiter(Limits):
         self._period_s = period_s
         self._queues: dict[tuple[str, str], PermitQueue] = {}
         self._health = LaneHealth(settings.unreachable_s)
-        self._trials: dict[tuple[str, str], Trial] = {}
-        self._naming: asyncio.Task[None] | None = None
+        self._slow_starts: dict[tuple[str, str], SlowStart] = {}
+        self._slot_renewal: asyncio.Task[None] | None = None
         self._peeked_at = float("-inf")
         self._configured = any(
             limits.model_fields_set and any(value is not None for value in limits.model_dump().values())
             for limits in (
                 settings.default_limits,
-                *(one.limits for one in settings.providers.values() if one.limits),
-                *(one for given in settings.providers.values() for one in (given.model_limits or {}).values()),
+                *(own.limits for own in settings.providers.values() if own.limits),
+                *(of_model for own in settings.providers.values() for of_model in (own.model_limits or {}).values()),
             )
         )
         # Slices are counted by wall time as in Redis, but a step of the clock must not empty or fill them.
@@ -108,11 +108,11 @@ class RateLimiter(Limits):
         if await self._paused(call):
             return Denied(DenyReason.LANE_PAUSED, timedelta(0))
         queue = self._queue(call.provider, call.model or "")
-        if not queue.terms.any and self._offline(call.provider):
+        if not queue.rates.any and self._offline(call.provider):
             queue.asked_at = began
             return Permit(uuid7(), call.provider, queue.model, call.lane, (), 0.0, 0.0)
-        await self._trial(queue).admit()
-        if self._lanes.known(call.provider, call.lane, queue.model) and await self._paused(call):
+        await self._slow_start(queue).admit()
+        if self._lanes.maybe_paused(call.provider, call.lane, queue.model) and await self._paused(call):
             return Denied(DenyReason.LANE_PAUSED, timedelta(0))
         refusal = queue.refusal(self._workers(), urgent=job.priority > 0, mixed=self._mixed())
         if refusal is not None:
@@ -121,26 +121,26 @@ class RateLimiter(Limits):
         return await self._granted(queue, call, began, urgent=job.priority > 0)
 
     async def _granted(self, queue: PermitQueue, call: Call, began: float, *, urgent: bool) -> Permit | Denied:
-        """Wait in line."""
+        """Waits in the queue."""
         weights = self._weights(queue, call)
-        waiter = queue.join(Acquire(uuid7(), urgent, weights), call.timeout_s + SLOT_GRACE_S)
+        entry = queue.join(Acquire(uuid7(), urgent, weights), call.timeout_s + SLOT_GRACE_S)
         self._start(queue)
         try:
-            granted = await waiter.granted
+            granted = await entry.granted
         except asyncio.CancelledError:
-            queue.leave(waiter)
-            if waiter.granted.done() and not waiter.granted.cancelled():
-                self._give_back(queue, waiter)
+            queue.leave(entry)
+            if entry.granted.done() and not entry.granted.cancelled():
+                self._give_back(queue, entry)
             raise
         if isinstance(granted, Denied):
             return granted
-        if self._lanes.known(call.provider, call.lane, queue.model):
-            # Paused while this call waited for its permit.
-            self._give_back(queue, waiter)
+        if self._lanes.maybe_paused(call.provider, call.lane, queue.model):
+            # The lane was paused while this call waited for its permit.
+            self._give_back(queue, entry)
             return Denied(DenyReason.LANE_PAUSED, timedelta(0))
         waited_ms = (monotonic() - began) * 1000
         return Permit(
-            waiter.ask.id, call.provider, queue.model, call.lane, weights, granted.at_s, waited_ms, granted.shared,
+            entry.acquire.id, call.provider, queue.model, call.lane, weights, granted.at_s, waited_ms, granted.shared,
             len(call.body),
         )  # fmt: skip
 
@@ -150,16 +150,16 @@ class RateLimiter(Limits):
         if not permit.taken:
             return
         queue = self._queue(permit.provider, permit.model)
-        self._trial(queue).end()
+        self._slow_start(queue).end()
         used = permit.taken
         if (usage := completion.usage) is not None:
             queue.estimate.learn(permit.body_bytes, usage.input_tokens, usage.output_tokens)
             used = _weights(usage.input_tokens, usage.output_tokens)
-        told = read(completion.snapshot.rate_limits)
-        queue.learn(told.limits)
-        if told.pause_s:
-            queue.cut(told.pause_s, too_many=False)
-        queue.went_well()
+        own_limits = read(completion.snapshot.rate_limits)
+        queue.learn(own_limits.limits)
+        if own_limits.pause_s:
+            queue.throttle(own_limits.pause_s, rate_limited=False)
+        queue.note_success()
         self._settle(queue, permit, used)
 
     def failed(self, permit: Permit, failure: Failure) -> bool:
@@ -172,35 +172,35 @@ class RateLimiter(Limits):
         return scope is not None
 
     async def _paused(self, call: Call) -> bool:
-        """Whether the call's lane is paused; once it goes on, few calls show whether it is served."""
+        """Tells whether the call's lane is paused; after a pause the calls start slowly again."""
         paused = await self._lanes.paused(call.provider, call.lane, call.model or "")
         if paused:
-            self._trials.pop((call.provider, call.model or ""), None)
+            self._slow_starts.pop((call.provider, call.model or ""), None)
         return paused
 
-    def _trial(self, queue: PermitQueue) -> Trial:
-        return self._trials.setdefault((queue.provider, queue.model), Trial())
+    def _slow_start(self, queue: PermitQueue) -> SlowStart:
+        return self._slow_starts.setdefault((queue.provider, queue.model), SlowStart())
 
     def unreachable(self) -> tuple[Unreachable, ...]:
-        """The providers to which no connection comes about, for people to be told."""
+        """The unreachable providers, to be told to operators."""
         return self._health.unreachable()
 
     def _note_failure(self, queue: PermitQueue, permit: Permit, failure: Failure, *, paused: bool) -> None:
-        too_many = failure.kind is FailureKind.RATE_LIMITED
-        if too_many or failure.retry_after_s:
-            queue.cut(min(failure.retry_after_s or 0.0, LONGEST_PAUSE_S), too_many=too_many)
-        trial = self._trial(queue)
-        if not trial.over and failure.kind is FailureKind.UNAVAILABLE and self._health.lost(permit.provider):
-            # Nobody has answered yet: those who wait need not find out for themselves.
+        rate_limited = failure.kind is FailureKind.RATE_LIMITED
+        if rate_limited or failure.retry_after_s:
+            queue.throttle(min(failure.retry_after_s or 0.0, LONGEST_PAUSE_S), rate_limited=rate_limited)
+        start = self._slow_start(queue)
+        if not start.over and failure.kind is FailureKind.UNAVAILABLE and self._health.lost(permit.provider):
+            # No call was ever answered: the waiting calls need not try.
             queue.trip()
-            trial.end()
+            start.end()
         elif paused or failure.kind not in REFUSALS | {FailureKind.UNAVAILABLE}:
-            trial.end()
-        if failure.kind in ILL:
-            queue.went_ill()
-        elif failure.kind not in NEITHER:
-            queue.went_well()
-        # The request arrived and counts; nothing was written or read for it, unless nobody knows.
+            start.end()
+        if failure.kind in UNHEALTHY:
+            queue.note_failure()
+        elif failure.kind not in NEUTRAL:
+            queue.note_success()
+        # The request arrived and counts; it used no tokens, unless its outcome is unknown.
         unknown = failure.kind in {FailureKind.UNKNOWN_OUTCOME, FailureKind.CANCELLED, FailureKind.BAD_ANSWER}
         used = permit.taken if unknown else _weights(0, 0)
         self._settle(queue, permit, used)
@@ -211,15 +211,15 @@ class RateLimiter(Limits):
             queue = self._queue(permit.provider, permit.model)
             self._settle(queue, permit, (0.0,) * len(DIMENSIONS))
 
-    # ---- what may be leased ----
+    # ---- leases ----
 
     def room(self) -> Room | None:
-        """How many jobs may be leased now to wait for permits; None while nothing is limited."""
+        """The number of jobs that may be leased now to wait for permits; None while nothing is limited."""
         now, workers = monotonic(), self._workers()
         active = [queue for queue in self._queues.values() if now - queue.asked_at < ACTIVE_S or queue.waiting]
         limited = [queue for queue in active if queue.limited]
         if not limited:
-            return Room(self._slots, FIRST_LOOK) if self._configured and not active else None
+            return Room(self._slots, FIRST_LEASES) if self._configured and not active else None
         half = max(1, self._slots // 2)
         urgent = max(0, half - sum(len(queue.urgent) for queue in active))
         waiting = sum(len(queue.bulk) for queue in active)
@@ -228,7 +228,7 @@ class RateLimiter(Limits):
         most = min(sum(queue.ahead(workers) for queue in active), half)
         bulk = max(0, most - waiting)
         if bulk < most // 4:
-            # A lease for each permit would cost more than the calls; the rest still waits for the next ones.
+            # A lease for each permit would cost more than the calls: the remaining jobs wait for the next ones.
             bulk = 0
         if bulk == 0 and all(now < queue.blocked_until for queue in active) and now - self._peeked_at > PEEK_S:
             self._peeked_at, bulk = now, PEEK
@@ -239,50 +239,50 @@ class RateLimiter(Limits):
         return sum(now - queue.asked_at < ACTIVE_S for queue in self._queues.values()) > 1
 
     def try_lane(self, provider: str) -> None:
-        """A lane of this provider goes on: one call shows whether it is served."""
+        """Sends one call after a pause of a lane of this provider, as a probe."""
         for queue in self._queues.values():
             if queue.provider == provider:
                 queue.probe()
                 self._start(queue)
 
     async def close(self) -> None:
-        """Tell what is left to be told, once, and stop."""
-        await self._buckets_in_use.close()
-        for task in (self._naming, *(queue.pump for queue in self._queues.values())):
+        """Sends the last feedback, once, and stops."""
+        await self._buckets.close()
+        for task in (self._slot_renewal, *(queue.pump for queue in self._queues.values())):
             if task is not None:
                 await cancelled(task)
         for queue in self._queues.values():
             if queue.unsent:
                 await self._once(queue)
-        # Telling may have found Redis away.
-        await self._buckets_in_use.close()
+        # The last exchange may have begun tries to reach Redis.
+        await self._buckets.close()
 
-    # ---- lines ----
+    # ---- queues ----
 
     def _queue(self, provider: str, model: str) -> PermitQueue:
         queue = self._queues.get((provider, model))
         if queue is None:
             self._forget_idle()
-            terms = rates_of(self._settings, provider, model, self._period_s)
-            queue = self._queues[provider, model] = PermitQueue(provider, model, terms, Bucket(self._now))
+            rates = rates_of(self._settings, provider, model, self._period_s)
+            queue = self._queues[provider, model] = PermitQueue(provider, model, rates, Bucket(self._now))
         return queue
 
     def _forget_idle(self) -> None:
-        """Models come from jobs: however many are named, only those in use are remembered."""
-        if len(self._queues) >= MOST_LINES:
+        """Drops unused queues: jobs may name any number of models."""
+        if len(self._queues) >= MOST_QUEUES:
             now = monotonic()
-            self._trials = {key: trial for key, trial in self._trials.items() if key in self._queues}
+            self._slow_starts = {key: start for key, start in self._slow_starts.items() if key in self._queues}
             self._queues = {
                 key: queue for key, queue in self._queues.items()
-                if queue.waiting or queue.unsent or queue.held or now - queue.asked_at < IDLE_S
+                if queue.waiting or queue.unsent or queue.active or now - queue.asked_at < IDLE_S
             }  # fmt: skip
 
     def _now(self) -> float:
         return monotonic() + self._offset
 
     def _offline(self, provider: str) -> bool:
-        given = self._settings.providers.get(provider)
-        kind = given.kind if given is not None else provider
+        own = self._settings.providers.get(provider)
+        kind = own.kind if own is not None else provider
         return kind == ProviderKind.EXTRACTIVE
 
     def _weights(self, queue: PermitQueue, call: Call) -> tuple[float, ...]:
@@ -294,11 +294,11 @@ class RateLimiter(Limits):
         queue.settle(Release(permit.id, permit.taken_at_s, more), shared=permit.shared)
         self._start(queue)
 
-    def _give_back(self, queue: PermitQueue, waiter: QueueEntry) -> None:
-        granted = waiter.granted.result()
+    def _give_back(self, queue: PermitQueue, entry: QueueEntry) -> None:
+        granted = entry.granted.result()
         if not isinstance(granted, Denied):
-            nothing = tuple(-weight for weight in waiter.ask.weights)
-            queue.settle(Release(waiter.ask.id, granted.at_s, nothing), shared=granted.shared)
+            nothing = tuple(-weight for weight in entry.acquire.weights)
+            queue.settle(Release(entry.acquire.id, granted.at_s, nothing), shared=granted.shared)
             self._start(queue)
 
     # ---- exchanging ----
@@ -307,10 +307,10 @@ class RateLimiter(Limits):
         if queue.pump is None or queue.pump.done():
             queue.pump = asyncio.get_running_loop().create_task(self._pump(queue), name=f"limits of {queue.provider}")
 
-    async def _name(self) -> None:
-        """Keep the slots of calls under way, also where nothing else is to be told."""
+    async def _renew_slots(self) -> None:
+        """Renews the slots of calls under way, also without other calls."""
         while True:
-            await asyncio.sleep(NAME_S)
+            await asyncio.sleep(SLOT_RENEWAL_S)
             for queue in self._queues.values():
                 if queue.unsent:
                     self._start(queue)
@@ -320,26 +320,26 @@ class RateLimiter(Limits):
             try:
                 pause_s = await self._once(queue)
             except Exception:
-                # Jobs wait here: whatever broke, they must be served or sent away.
+                # Jobs wait here: after any error they must be served or denied.
                 log.exception("the limits of %s broke", queue.provider)
                 pause_s = AFTER_BREAK_S
-            queue.send_away(self._workers(), mixed=self._mixed())
+            queue.deny_late(self._workers(), mixed=self._mixed())
             self._on_room()
             if pause_s:
-                await queue.woken(pause_s)
+                await queue.wait(pause_s)
             elif not queue.waiting:
-                # The ends of calls are gathered, so that a busy provider costs few exchanges.
-                await queue.woken(GATHER_S)
+                # The ends of calls are collected, so that a busy provider costs few exchanges.
+                await queue.wait(GATHER_S)
 
     async def _once(self, queue: PermitQueue) -> float:
-        """Exchange once and serve; returns for how long to pause."""
-        asking, order, settlements = queue.order()
-        reply, shared = await self._buckets_in_use.exchange(queue, order, settlements)
-        for waiter in queue.serve(asking, reply, shared=shared):
-            nothing = tuple(-weight for weight in waiter.ask.weights)
-            queue.settle(Release(waiter.ask.id, reply.at_s, nothing), shared=shared)
-        if queue.held and self._naming is None:
-            self._naming = asyncio.get_running_loop().create_task(self._name(), name="name calls under way")
+        """Exchanges once and serves; returns the pause until the next exchange."""
+        entries, request, releases = queue.request()
+        reply, shared = await self._buckets.exchange(queue, request, releases)
+        for entry in queue.serve(entries, reply, shared=shared):
+            nothing = tuple(-weight for weight in entry.acquire.weights)
+            queue.settle(Release(entry.acquire.id, reply.at_s, nothing), shared=shared)
+        if queue.active and self._slot_renewal is None:
+            self._slot_renewal = asyncio.get_running_loop().create_task(self._renew_slots(), name="renew slots")
         if not reply.why:
             return 0.0
         return min(max(reply.wait_s, SOONEST_S), LATEST_S)

@@ -1,12 +1,11 @@
-"""What the settings allow each provider and model."""
+"""The limits of the settings for each provider and model."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from worker.settings import LimitSettings, ProviderSettings, Settings
 
 DIMENSIONS = ("requests", "input_tokens", "output_tokens", "tokens")
-"""What is limited per minute; ``tokens`` is input and output together, which only providers set (in their headers)."""
+"""The limits per minute; ``tokens`` is input and output together, which only providers set (in their headers)."""
 
 REQUESTS, INPUT, OUTPUT, TOKENS = range(len(DIMENSIONS))
 
@@ -29,28 +28,24 @@ class Rates:
 
     @property
     def any(self) -> bool:
-        """Whether anything is limited."""
+        """True if anything is limited."""
         return bool(self.concurrency) or any(self.most)
 
 
 def rates_of(settings: Settings, provider: str, model: str, period_s: float = PERIOD_S) -> Rates:
     """The limits of a provider's model: the model's own before the provider's, before the defaults."""
-    given: ProviderSettings | None = settings.providers.get(provider)
+    own: ProviderSettings | None = settings.providers.get(provider)
     layers: list[LimitSettings | None] = [settings.default_limits]
-    if given is not None:
-        layers += [given.limits, (given.model_limits or {}).get(model)]
+    if own is not None:
+        layers += [own.limits, (own.model_limits or {}).get(model)]
     merged: dict[str, float] = {}
     for layer in layers:
         if layer is not None:
             merged.update(layer.model_dump(exclude_none=True))
-    return _terms(merged, period_s)
-
-
-def _terms(given: Mapping[str, float], period_s: float) -> Rates:
     most = (
-        float(given.get("requests_per_minute", 0)),
-        float(given.get("input_tokens_per_minute", 0)),
-        float(given.get("output_tokens_per_minute", 0)),
+        merged.get("requests_per_minute", 0.0),
+        merged.get("input_tokens_per_minute", 0.0),
+        merged.get("output_tokens_per_minute", 0.0),
         0.0,
     )
-    return Rates(most, int(given.get("max_concurrency", 0)), period_s)
+    return Rates(most, int(merged.get("max_concurrency", 0)), period_s)

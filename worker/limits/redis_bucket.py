@@ -1,4 +1,4 @@
-"""The account of one provider and model in Redis, for all workers: one script call an exchange."""
+"""The bucket of one provider and model in Redis, for all workers: one script call an exchange."""
 
 from functools import cache
 from importlib.resources import files
@@ -13,12 +13,12 @@ from worker.limits import bucket
 from worker.limits.bucket import Exchange, ExchangeReply
 
 PATIENCE_S = 1.0
-"""Seconds an exchange may take before the local share decides instead."""
+"""Seconds that an exchange may take before the local share decides instead."""
 
 RULES = {
     "slices": bucket.SLICES,
     "burst": bucket.BURST,
-    "cut": bucket.CUT,
+    "cut_factor": bucket.CUT_FACTOR,
     "cut_pause": bucket.CUT_PAUSE,
     "least_factor": bucket.LEAST_FACTOR,
     "growth": bucket.GROWTH,
@@ -37,7 +37,7 @@ def _script() -> str:
 
 
 class RedisBuckets:
-    """The accounts in one Redis; belongs to the event loop it is used on."""
+    """The buckets in one Redis; belongs to the event loop it is used on."""
 
     def __init__(self, redis_url: str, key_prefix: str = "") -> None:
         # No retries of the client's own: a second try would be counted twice.
@@ -52,18 +52,18 @@ class RedisBuckets:
         self._prefix = key_prefix
         self._exchange = self._redis.register_script(_script())
 
-    async def exchange(self, provider: str, model: str, order: Exchange) -> ExchangeReply:
-        """See ``Bucket.exchange``; raises ``BrokerUnavailable``."""
+    async def exchange(self, provider: str, model: str, request: Exchange) -> ExchangeReply:
+        """Does ``Bucket.exchange`` in Redis; raises ``BrokerUnavailable``."""
         name = f"{self._prefix}nightdesk:limit:{{{quote(provider, safe='')}/{quote(model, safe='')}}}"
         try:
-            told = await self._exchange(keys=[name, f"{name}:slots"], args=[_order(order)])
+            answer = await self._exchange(keys=[name, f"{name}:slots"], args=[_request(request)])
         except (RedisError, OSError) as error:
             raise BrokerUnavailable(f"the limits in Redis can't be reached: {error}") from error
-        reply = orjson.loads(told)
+        reply = orjson.loads(answer)
         limits = tuple(map(float, reply["limits"]))
         blocked_s = float(reply["blocked"])
         broken = reply["trips"] > 0
-        limited = any(limits) or bool(order.terms.concurrency) or blocked_s > 0 or broken
+        limited = any(limits) or bool(request.rates.concurrency) or blocked_s > 0 or broken
         at_s, wait_s = float(reply["at"]), float(reply["wait"])
         return ExchangeReply(reply["granted"], at_s, wait_s, reply["why"], limits, limited, blocked_s, broken)
 
@@ -72,24 +72,24 @@ class RedisBuckets:
         await self._redis.aclose()
 
 
-def _order(order: Exchange) -> bytes:
-    notice = order.notice
+def _request(request: Exchange) -> bytes:
+    feedback = request.feedback
     return orjson.dumps(
         {
-            "period": order.terms.period_s,
-            "most": order.terms.most,
-            "concurrency": order.terms.concurrency,
+            "period": request.rates.period_s,
+            "most": request.rates.most,
+            "concurrency": request.rates.concurrency,
             "rules": RULES,
-            "notice": {
-                "cut": notice.cut,
-                "pause": notice.pause_s,
-                "trip": notice.trip,
-                "well": notice.well,
-                "probe": notice.probe,
-                "learned": notice.learned,
+            "feedback": {
+                "rate_limited": feedback.rate_limited,
+                "pause": feedback.pause_s,
+                "trip": feedback.trip,
+                "well": feedback.well,
+                "probe": feedback.probe,
+                "learned": feedback.learned,
             },
-            "settlements": [{"id": one.id, "at": one.taken_at_s, "more": one.more} for one in order.settlements],
-            "held": order.held,
-            "asks": [{"id": one.id, "urgent": one.urgent, "weights": one.weights} for one in order.asks],
+            "releases": [{"id": end.id, "at": end.taken_at_s, "more": end.more} for end in request.releases],
+            "active": request.active,
+            "acquires": [{"id": call.id, "urgent": call.urgent, "weights": call.weights} for call in request.acquires],
         }
     )

@@ -36,8 +36,8 @@ from tasks.text.time_limit import TimeLimit
 from worker.ledger.database import HOT_S
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.postgres import PostgresLedger
+from worker.limits.heartbeat import LEAVE_S, Heartbeat
 from worker.limits.lanes import Lanes
-from worker.limits.presence import LEAVE_S, WorkersPresent
 from worker.limits.rate_limiter import RateLimiter
 from worker.limits.redis_bucket import RedisBuckets
 from worker.process.cancellation import cancelled
@@ -48,7 +48,7 @@ from worker.process.spool import Spool, replay, spool_folder
 from worker.process.submit_gate import SubmitGate
 from worker.providers.catalog import Installation
 from worker.settings import Settings, worker_name
-from worker.streams.tokens import RedisTokens, forget
+from worker.token_streams import RedisTokens, forget
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +247,7 @@ class WorkerRuntime:
             settings, buckets, lanes, workers=lambda: self._present.workers, slots=settings.slots, on_room=self._nudge
         )
         lane_retry = timedelta(seconds=settings.lane_retry_s)
-        self._present = present = WorkersPresent(
+        self._present = present = Heartbeat(
             self._ledger.fleet, worker_name(), self._steps, lanes, lane_retry, unreachable=limiter.unreachable
         )
         stack.push_async_callback(limiter.close)

@@ -11,7 +11,7 @@ from tests.builders import ANSWER, make_batch, make_final, make_jobs, make_reque
 from tests.contract.driving import LEASE
 from tests.fakes.ledger import MemoryLedger
 from worker.cli.listening import Voice, listening
-from worker.streams.tokens import Kind, Token
+from worker.token_streams import Kind, Token
 
 
 async def final_view() -> JobView:

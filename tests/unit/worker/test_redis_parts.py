@@ -16,6 +16,7 @@ from tasks.ports import Leased
 from tests.builders import make_attempt, make_batch, make_final, make_jobs, make_request, new_id
 from tests.contract.driving import LEASE
 from tests.fakes.ledger import MemoryLedger
+from worker import token_streams as tokens
 from worker.limits import redis_bucket as shared
 from worker.limits.bucket import Acquire, Exchange, Release
 from worker.limits.rates import Rates
@@ -24,8 +25,7 @@ from worker.process import notifier as doorbell
 from worker.process.celery_app import make_app
 from worker.process.notifier import CeleryDoorbell
 from worker.settings import Settings
-from worker.streams import tokens
-from worker.streams.tokens import RedisTokens, TokenReader, forget, key_of
+from worker.token_streams import RedisTokens, TokenReader, forget, key_of
 
 URL = "redis://in.memory:6379/0"
 
@@ -79,7 +79,7 @@ def test_workers_share_the_calls_at_once() -> None:
         assert (await second.exchange("p", "another", Exchange(TWO_AT_ONCE, asks(1)))).granted == 1
 
         ended = Release(mine[0].id, 0.0, (0.0,) * 4)
-        await first.exchange("p", "m", Exchange(TWO_AT_ONCE, settlements=(ended,)))
+        await first.exchange("p", "m", Exchange(TWO_AT_ONCE, releases=(ended,)))
         assert (await second.exchange("p", "m", Exchange(TWO_AT_ONCE, asks(2)))).granted == 1
 
     exchanging(work, "", "")

@@ -12,7 +12,7 @@ from worker.cli.progress import counts_of
 from worker.cli.render.console import console
 from worker.cli.summary import held_lines, money
 from worker.ledger.fleet import LaneNotice
-from worker.limits.remedies import event, mending
+from worker.limits.remedies import event, remedy
 
 
 def moment(at: datetime | None) -> str:
@@ -46,7 +46,7 @@ def show_batches(batches: Sequence[BatchStatus], lanes: Sequence[LaneNotice] = (
     else:
         out.print("no batches yet")
     for lane in lanes:
-        out.print(f"{event(lane)}. To mend it: {mending(lane)}", markup=False)
+        out.print(f"{event(lane)}. To mend it: {remedy(lane)}", markup=False)
     out.print(f"{workers} workers of this home run" if workers else "no worker of this home runs")
 
 
@@ -63,7 +63,7 @@ def show_batch(status: BatchStatus, lanes: Sequence[LaneNotice] = ()) -> None:
         out.print(line, markup=False)
     for lane in lanes:
         if not lane.paused and status.final < status.jobs:
-            out.print(f"{event(lane)}. To mend it: {mending(lane)}", markup=False)
+            out.print(f"{event(lane)}. To mend it: {remedy(lane)}", markup=False)
 
 
 def _facts(status: BatchStatus) -> dict[str, str]:

@@ -18,8 +18,8 @@ from tests.builders import make_batch, make_jobs, make_prompt, make_request
 from tests.fakes.ledger import MemoryLedger
 from worker.limits import bucket as book_module
 from worker.limits import failover as accounts_module
-from worker.limits import health as health_module
 from worker.limits import permit_queue as line_module
+from worker.limits import provider_health as health_module
 from worker.limits import rate_limiter as desk_module
 from worker.limits.bucket import Bucket, Exchange, ExchangeReply
 from worker.limits.lanes import Lanes
@@ -161,7 +161,7 @@ def test_the_offline_provider_asks_nobody() -> None:
 def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
     async def scenario() -> None:
         counter = Counter(requests_per_minute=60)
-        assert counter.limiter.room() == Room(100, desk_module.FIRST_LOOK)
+        assert counter.limiter.room() == Room(100, desk_module.FIRST_LEASES)
         assert isinstance(await counter.permit(), Permit)
         waiting = [asyncio.create_task(counter.permit()) for _ in range(2)]
         await asyncio.sleep(0.05)
@@ -236,22 +236,22 @@ def test_slots_come_back_with_answers_failures_and_unmade_calls() -> None:
 
 def test_a_long_call_keeps_its_slot_and_a_dead_workers_slots_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(book_module, "SLOT_KEPT_S", 0.4)
-    monkeypatch.setattr(desk_module, "NAME_S", 0.05)
-    monkeypatch.setattr(line_module, "NAME_S", 0.05)
+    monkeypatch.setattr(desk_module, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(line_module, "SLOT_RENEWAL_S", 0.05)
 
     async def scenario() -> None:
         dead, living = Counter(max_concurrency=2), Counter(max_concurrency=2)
-        living.buckets = living.limiter._buckets_in_use._buckets = dead.buckets
+        living.buckets = living.limiter._buckets._buckets = dead.buckets
         permits = [await dead.permit() for _ in range(2)]
         assert all(isinstance(permit, Permit) for permit in permits)
         waiting = asyncio.create_task(living.permit())
         await asyncio.wait([waiting], timeout=1.2)
         assert not waiting.done(), "calls under way longer than a slot is kept were no longer counted"
-        exchanges = [order for order in dead.buckets.orders if order.held]
+        exchanges = [order for order in dead.buckets.orders if order.active]
         assert len(exchanges) <= 1.2 / 0.05, "more than one exchange each time"
 
         # Killed: its tasks are gone and tell nobody anything.
-        for task in (dead.limiter._naming, *(line.pump for line in dead.limiter._queues.values())):
+        for task in (dead.limiter._slot_renewal, *(line.pump for line in dead.limiter._queues.values())):
             assert task is not None
             task.cancel()
         assert isinstance(await asyncio.wait_for(waiting, 5), Permit)
@@ -261,17 +261,17 @@ def test_a_long_call_keeps_its_slot_and_a_dead_workers_slots_come_back(monkeypat
 
 
 def test_calls_under_way_are_counted_again_after_redis_lost_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "NAME_S", 0.05)
-    monkeypatch.setattr(line_module, "NAME_S", 0.05)
+    monkeypatch.setattr(desk_module, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(line_module, "SLOT_RENEWAL_S", 0.05)
 
     async def scenario() -> None:
         counter, other = Counter(max_concurrency=1), Counter(max_concurrency=1)
-        other.buckets = other.limiter._buckets_in_use._buckets = counter.buckets
+        other.buckets = other.limiter._buckets._buckets = counter.buckets
         held = await counter.permit()
         assert isinstance(held, Permit)
         counter.buckets.buckets.clear()
         async with counter.buckets.asked:
-            await counter.buckets.asked.wait_for(lambda: counter.buckets.orders[-1].held)
+            await counter.buckets.asked.wait_for(lambda: counter.buckets.orders[-1].active)
         waiting = asyncio.create_task(other.permit())
         await asyncio.wait([waiting], timeout=0.2)
         assert not waiting.done()
@@ -284,9 +284,9 @@ def test_calls_under_way_are_counted_again_after_redis_lost_them(monkeypatch: py
 
 
 def test_a_call_granted_without_redis_is_counted_there_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "NAME_S", 0.05)
-    monkeypatch.setattr(line_module, "NAME_S", 0.05)
-    monkeypatch.setattr(accounts_module, "LOOK_S", 0.05)
+    monkeypatch.setattr(desk_module, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(line_module, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(accounts_module, "RECONNECT_S", 0.05)
     monkeypatch.setattr(accounts_module, "RETURN_S", 0.0)
 
     async def scenario() -> None:
@@ -297,12 +297,12 @@ def test_a_call_granted_without_redis_is_counted_there_when_it_is_back(monkeypat
         assert not held.shared
         counter.buckets.away = False
         async with counter.buckets.asked:
-            await counter.buckets.asked.wait_for(lambda: any(order.held for order in counter.buckets.orders))
+            await counter.buckets.asked.wait_for(lambda: any(order.active for order in counter.buckets.orders))
         (bucket,) = counter.buckets.buckets.values()
         assert list(bucket._slots) == [held.id]
         counter.limiter.answered(held, completion())
         async with counter.buckets.asked:
-            await counter.buckets.asked.wait_for(lambda: any(order.settlements for order in counter.buckets.orders))
+            await counter.buckets.asked.wait_for(lambda: any(order.releases for order in counter.buckets.orders))
         assert not bucket._slots
         await counter.limiter.close()
 
@@ -319,7 +319,7 @@ def test_estimates_follow_what_calls_use() -> None:
         second = await counter.permit(body=b"x" * 400, max_tokens=500)
         assert isinstance(second, Permit)
         assert second.taken == pytest.approx((1, 100, 20, 120))
-        (settled,) = [one for order in counter.buckets.orders for one in order.settlements]
+        (settled,) = [one for order in counter.buckets.orders for one in order.releases]
         assert settled.more == pytest.approx((0, -25, -480, -505))
         await counter.limiter.close()
 
@@ -336,7 +336,9 @@ def test_a_429_slows_everybody_down_and_its_retry_after_stops_them() -> None:
         told = await counter.permit()
         assert isinstance(told, Denied)
         assert (told.why, round(told.delay.total_seconds())) == (DenyReason.LIMIT, 30)
-        assert counter.buckets.orders[-1].notice.cut or any(order.notice.cut for order in counter.buckets.orders)
+        assert counter.buckets.orders[-1].feedback.rate_limited or any(
+            order.feedback.rate_limited for order in counter.buckets.orders
+        )
         # Nothing but a look now and then is leased for it.
         assert counter.limiter.room() == Room(50, desk_module.PEEK)
         assert counter.limiter.room() == Room(50, 0)
@@ -376,7 +378,7 @@ def test_many_failures_in_a_row_open_the_breaker_and_an_answer_closes_it(monkeyp
         assert isinstance(probe, Permit)
         counter.limiter.answered(probe, completion())
         async with counter.buckets.asked:
-            await counter.buckets.asked.wait_for(lambda: counter.buckets.orders[-1].notice.well)
+            await counter.buckets.asked.wait_for(lambda: counter.buckets.orders[-1].feedback.well)
         permits = await asyncio.gather(*(counter.permit() for _ in range(5)))
         assert all(isinstance(permit, Permit) for permit in permits)
         await counter.limiter.close()
@@ -430,7 +432,7 @@ def test_many_jobs_share_one_look_at_a_paused_lane() -> None:
     async def scenario() -> None:
         counter = Counter()
         counter.ledger.paused["openai", "standard", ""] = FailureKind.QUOTA, "no"
-        await counter.lanes.look()
+        await counter.lanes.refresh()
         told = await asyncio.gather(*(counter.permit() for _ in range(50)))
         assert {one.why for one in told if isinstance(one, Denied)} == {DenyReason.LANE_PAUSED}
         assert len(told) == 50
@@ -441,7 +443,7 @@ def test_many_jobs_share_one_look_at_a_paused_lane() -> None:
 
 
 def test_without_redis_each_worker_keeps_to_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accounts_module, "LOOK_S", 0.05)
+    monkeypatch.setattr(accounts_module, "RECONNECT_S", 0.05)
 
     async def scenario() -> None:
         counter = Counter(workers=4, requests_per_minute=240, period_s=1.2)
@@ -485,7 +487,7 @@ def test_without_redis_a_new_worker_waits_until_the_others_count_it() -> None:
 
 
 def test_models_that_nobody_asks_for_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "MOST_LINES", 5)
+    monkeypatch.setattr(desk_module, "MOST_QUEUES", 5)
     monkeypatch.setattr(desk_module, "IDLE_S", 0.0)
 
     async def scenario() -> None:

@@ -9,8 +9,8 @@ import pytest
 from schemas.failure import FailureKind
 from tasks.ports import Denied, DenyReason, Permit
 from tests.unit.worker.limits.test_desk import Counter, completion, failure, make_call, make_leased
-from worker.limits import health as health_module
-from worker.limits.health import ALL_MODELS, FIRST_CALLS, REFUSALS_TO_PAUSE, LaneHealth
+from worker.limits import provider_health as health_module
+from worker.limits.provider_health import ALL_MODELS, FIRST_CALLS, REFUSALS_TO_PAUSE, LaneHealth
 
 K = FailureKind
 JOBS = 100

@@ -11,10 +11,10 @@ from schemas.states import Step
 from tasks.errors import LedgerUnavailable
 from tests.unit.worker.limits.test_desk import Counter, PausedLanes
 from worker.ledger.fleet import Present
-from worker.limits import presence as presence_module
-from worker.limits.health import Unreachable
+from worker.limits import heartbeat as presence_module
+from worker.limits.heartbeat import Heartbeat
 from worker.limits.lanes import Lanes
-from worker.limits.presence import WorkersPresent
+from worker.limits.provider_health import Unreachable
 
 
 class Roll(PausedLanes):
@@ -40,8 +40,8 @@ class Roll(PausedLanes):
         self.left.append(worker)
 
 
-def present(roll: Roll, lane_retry_s: float = 0.0) -> WorkersPresent:
-    return WorkersPresent(roll, "w", frozenset({Step.CHECK}), Lanes(roll), timedelta(seconds=lane_retry_s))
+def present(roll: Roll, lane_retry_s: float = 0.0) -> Heartbeat:
+    return Heartbeat(roll, "w", frozenset({Step.CHECK}), Lanes(roll), timedelta(seconds=lane_retry_s))
 
 
 def test_what_was_last_known_stays_while_the_ledger_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_the_first_call_in_a_lane_that_goes_on_is_a_probe() -> None:
         await counter.permit()
         counter.limiter.try_lane("openai")
         async with counter.buckets.asked:
-            await counter.buckets.asked.wait_for(lambda: counter.buckets.orders[-1].notice.probe)
+            await counter.buckets.asked.wait_for(lambda: counter.buckets.orders[-1].feedback.probe)
         assert counter.buckets.buckets["openai", "m"]._trips == 1
         await counter.limiter.close()
 
@@ -111,9 +111,7 @@ def test_a_worker_says_which_providers_it_can_not_reach() -> None:
     async def scenario() -> None:
         roll = Roll(1)
         away = [Unreachable("openai", 1.0, "refused")]
-        workers = WorkersPresent(
-            roll, "w", frozenset({Step.CHECK}), Lanes(roll), timedelta(0), unreachable=lambda: away
-        )
+        workers = Heartbeat(roll, "w", frozenset({Step.CHECK}), Lanes(roll), timedelta(0), unreachable=lambda: away)
         await workers.start(lambda _: None)
         await workers.stop()
         assert roll.away == [["openai"]]

@@ -1,6 +1,6 @@
 import pytest
 
-from worker.limits.estimates import Estimate
+from worker.limits.permit_queue import Estimate
 from worker.limits.rates import rates_of
 from worker.settings import LimitSettings, ProviderKind, ProviderSettings, Settings
 

@@ -1,4 +1,4 @@
-"""Keeps count of the workers and of the steps they serve, and looks after paused lanes, every few seconds."""
+"""Reports this worker as alive every few seconds; learns the number of workers, their steps and the paused lanes."""
 
 import asyncio
 import logging
@@ -11,39 +11,39 @@ from typing import Any, Protocol
 from schemas.states import Step
 from tasks.errors import NightdeskError
 from worker.ledger.fleet import Present
-from worker.limits.health import Unreachable
 from worker.limits.lanes import Lanes
+from worker.limits.provider_health import Unreachable
 from worker.process.cancellation import cancelled
 
 log = logging.getLogger(__name__)
 
 EVERY_S = 5.0
 LEAVE_S = 1.0
-"""Seconds to say goodbye: with the ledger away a stopping worker has better things to do with its time."""
+"""Seconds for a stopping worker to leave, because the ledger may be away."""
 
 
 class PresenceLedger(Protocol):
-    """Where workers are counted."""
+    """The part of the ledger that counts workers."""
 
     async def beat(self, worker: str, steps: Iterable[Step], unreachable: Sequence[dict[str, Any]] = ...) -> Present:
-        """Note that a worker is alive, which steps it serves and which providers it can't reach; returns who is."""
+        """Stores that a worker is alive, its steps and its unreachable providers; returns the workers present."""
         ...
 
     async def leave(self, worker: str) -> None:
-        """Note that a worker makes no calls any more."""
+        """Stores that a worker makes no calls any more."""
         ...
 
 
-class WorkersPresent:
-    """How many workers there are, and the steps they serve; what was last known stays while the ledger is away.
+class Heartbeat:
+    """The number of workers and the steps they serve; the last values stay while the ledger is away.
 
     Args:
-        ledger: counts them.
-        name: of this one.
-        steps: that it serves.
-        lanes: looked after on the way.
-        lane_retry: after so long a paused lane is tried again; zero: never.
-        unreachable: gives the providers to which no connection comes about.
+        ledger: counts the workers.
+        name: of this worker.
+        steps: of this worker.
+        lanes: get the paused lanes of each reply.
+        lane_retry: age of a pause after which its lane is tried again; zero: never.
+        unreachable: gives the unreachable providers.
     """
 
     def __init__(
@@ -66,32 +66,32 @@ class WorkersPresent:
         self._beating: asyncio.Task[None] | None = None
 
     async def start(self, try_lane: Callable[[str], None]) -> None:
-        """Count once, and go on in the background; ``try_lane`` is told of providers whose lane goes on."""
-        await self._once(try_lane)
-        self._beating = asyncio.get_running_loop().create_task(self._beat(try_lane), name="presence")
+        """Beats once, and goes on in the background; ``try_lane`` gets each provider whose lane is resumed."""
+        await self._beat(try_lane)
+        self._beating = asyncio.get_running_loop().create_task(self._run(try_lane), name="heartbeat")
 
     async def stop(self) -> None:
-        """Leave, so that the others may use our share at once."""
+        """Leaves, so that the other workers may use our share at once."""
         if self._beating is not None:
             await cancelled(self._beating)
         try:
             async with asyncio.timeout(LEAVE_S):
                 await self._ledger.leave(self._name)
         except (NightdeskError, TimeoutError) as error:
-            log.warning("the others learn only later that this worker stopped: %s", error)
+            log.warning("the other workers learn only later that this worker stopped: %s", error)
 
-    async def _beat(self, try_lane: Callable[[str], None]) -> None:
+    async def _run(self, try_lane: Callable[[str], None]) -> None:
         while True:
             await asyncio.sleep(EVERY_S)
             try:
-                await self._once(try_lane)
+                await self._beat(try_lane)
             except NightdeskError as error:
                 log.warning("workers can't be counted: %s", error)
             except Exception:
                 log.exception("counting workers broke")
 
-    async def _once(self, try_lane: Callable[[str], None]) -> None:
-        away = [asdict(one) for one in self._unreachable()]
+    async def _beat(self, try_lane: Callable[[str], None]) -> None:
+        away = [asdict(provider) for provider in self._unreachable()]
         began = monotonic()
         present = await self._ledger.beat(self._name, self._own, away)
         self.workers, self.steps = present.workers, present.steps
@@ -99,4 +99,4 @@ class WorkersPresent:
         if self._lane_retry and present.longest_pause > self._lane_retry:
             for lane in await self._lanes.retry(self._lane_retry):
                 try_lane(lane.provider)
-            await self._lanes.look()
+            await self._lanes.refresh()

@@ -1,4 +1,4 @@
-"""Decides by what becomes of calls when a lane is to be paused, and which provider does not answer at all."""
+"""Decides by the failures of calls when a lane is paused, and which provider is unreachable."""
 
 import asyncio
 from collections import Counter
@@ -18,32 +18,32 @@ SCOPE_OF_PROVIDER = frozenset({_K.QUOTA, _K.AUTHENTICATION, _K.UNAVAILABLE})
 """Failures that concern every model of a provider; the other ones that pause a lane concern one model."""
 
 REFUSALS = frozenset({_K.AUTHENTICATION, _K.PERMISSION, _K.NOT_FOUND})
-"""Failures that the next call of any job would meet, too."""
+"""Failures that the next call of any job would meet too."""
 
 REFUSALS_TO_PAUSE = 3
-"""In a row, without an answer between: a single one may be a hiccup of a gateway, or the request's own fault."""
+"""Refusals in a row before a pause: a single one may be a hiccup of a gateway, or the request's own fault."""
 
-LOST_TO_TELL = 3
-"""Calls in a row without a connection after which people are told."""
+LOST_TO_REPORT = 3
+"""Calls in a row without a connection after which operators are told."""
 
 FIRST_CALLS = 4
 FIRST_CALLS_S = 2.0
-"""Calls at once of a model that has not answered yet; twice as many after so long, and again and again: a refusal comes
-soon, and slow answers must not keep the others waiting for long."""
+"""Calls at once of a model that has not answered yet; they double each such time: a refusal comes soon, and slow answers
+must not make the other calls wait for long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """A provider to which no connection comes about."""
+    """A provider that accepts no connection."""
 
     provider: str
     since_s: float
-    """Unix time of the first call that found it away."""
+    """Unix time of the first call without a connection."""
     why: str
 
 
-class Trial:
-    """Lets few calls go until a model has answered one, so that a refused key is not tried by hundreds at once."""
+class SlowStart:
+    """Lets few calls go until a model has answered one, so that hundreds of calls do not try a refused key at once."""
 
     def __init__(self) -> None:
         self._calls = 0
@@ -52,11 +52,11 @@ class Trial:
 
     @property
     def over(self) -> bool:
-        """Whether calls go without being counted."""
+        """True once calls go without a count."""
         return self._over.is_set()
 
     async def admit(self) -> None:
-        """Return when a call may go: at once for the first few, else when more may, or the trial is over."""
+        """Returns when a call may go: at once for the first few, then as the count doubles, or when the start is over."""
         while not self.over:
             now = monotonic()
             began = self._began = now if self._began is None else self._began
@@ -69,12 +69,12 @@ class Trial:
                     await self._over.wait()
 
     def end(self) -> None:
-        """Let all calls go."""
+        """Lets all calls go."""
         self._over.set()
 
 
 class LaneHealth:
-    """The refusals in a row of each provider and model, and since when a provider can't be reached.
+    """The refusals in a row of each provider and model, and the time that a provider is unreachable.
 
     Args:
         unreachable_s: after so long without a connection the lane is paused.
@@ -85,21 +85,21 @@ class LaneHealth:
         self._unreachable_s = unreachable_s
         self._clock = clock
         self._refusals: Counter[tuple[str, str, FailureKind]] = Counter()
-        self._lost: dict[str, _Lost] = {}
+        self._lost: dict[str, _Outage] = {}
 
     def answered(self, provider: str, model: str) -> None:
-        """Note that a call was answered: key and model are served."""
+        """Notes that a call was answered: key and model are served."""
         self._lost.pop(provider, None)
         for kind in REFUSALS:
             self._refusals.pop((provider, _scope(kind, model), kind), None)
 
     def failed(self, provider: str, model: str, failure: Failure) -> str | None:
-        """Note a failed call; returns the model whose lane is to be paused, ``ALL_MODELS``, or None for no pause."""
+        """Notes a failed call; returns the model whose lane needs a pause, ``ALL_MODELS``, or None for no pause."""
         kind = failure.kind
         if kind is _K.UNAVAILABLE:
             return ALL_MODELS if self._lose(provider, failure) else None
         if kind not in {_K.UNKNOWN_OUTCOME, _K.CANCELLED, _K.INTERNAL, _K.CONFIGURATION}:
-            # Whatever it said, it was there.
+            # Any other failure proves a connection.
             self._lost.pop(provider, None)
         if kind is _K.QUOTA:
             return ALL_MODELS
@@ -111,26 +111,26 @@ class LaneHealth:
         return scope if self._refusals[provider, scope, kind] >= REFUSALS_TO_PAUSE else None
 
     def lost(self, provider: str) -> bool:
-        """Whether several calls in a row got no connection."""
-        found = self._lost.get(provider)
-        return found is not None and found.calls >= LOST_TO_TELL
+        """True if several calls in a row got no connection."""
+        outage = self._lost.get(provider)
+        return outage is not None and outage.calls >= LOST_TO_REPORT
 
     def unreachable(self) -> tuple[Unreachable, ...]:
-        """The providers that people are to be told of."""
+        """The providers that operators are told of."""
         return tuple(
             Unreachable(provider, lost.since_s, lost.why)
             for provider, lost in sorted(self._lost.items())
-            if lost.calls >= LOST_TO_TELL
+            if lost.calls >= LOST_TO_REPORT
         )
 
     def _lose(self, provider: str, failure: Failure) -> bool:
-        lost = self._lost.setdefault(provider, _Lost(self._clock(), time()))
+        lost = self._lost.setdefault(provider, _Outage(self._clock(), time()))
         lost.calls, lost.why = lost.calls + 1, failure.message
         return self._clock() - lost.since >= self._unreachable_s
 
 
 @dataclass(slots=True)
-class _Lost:
+class _Outage:
     since: float
     since_s: float
     calls: int = 0

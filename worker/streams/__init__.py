@@ -1,1 +1,0 @@
-"""Streams: tokens of streamed answers over Redis."""
