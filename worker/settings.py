@@ -33,7 +33,7 @@ _SECRET_OPTION = re.compile(r"(?:^|_)(?:key|secret|password|token)$", re.IGNOREC
 
 
 class ProviderKind(StrEnum):
-    """How a provider is spoken to."""
+    """The protocol of a provider."""
 
     OPENAI = "openai"
     """OpenAI's Responses API."""
@@ -98,8 +98,8 @@ class ProviderSettings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in_preset(cls, given: Any) -> Any:
-        return with_preset(given) if isinstance(given, dict) else given
+    def _fill_in_preset(cls, settings: Any) -> Any:
+        return with_preset(settings) if isinstance(settings, dict) else settings
 
     @field_validator("options")
     @classmethod
@@ -300,7 +300,7 @@ class Settings(BaseSettings):
                 raise ValueError(f"names no version of {name!r}")
             for version in versions:
                 try:
-                    # Only who tries prompts pays for the template engine.
+                    # Only an experiment with prompts pays for the template engine.
                     import_module("tasks.prompting.templates").load(name, version)
                 except InputError as error:
                     raise ValueError(str(error).removeprefix(f"{error.field}: ")) from None
@@ -313,32 +313,32 @@ class Settings(BaseSettings):
 
     @property
     def share_policy(self) -> SharePolicy:
-        """Whose calls share their answers, and on which terms."""
+        """The tenants whose calls share their answers, and the ages and waits of shared answers."""
         within, wait = timedelta(seconds=self.share_within_s), timedelta(seconds=self.share_wait_s)
         return SharePolicy(frozenset(self.share_answers), within, wait)
 
     @property
     def prune_content_after(self) -> timedelta | None:
-        """How long the content of a job is kept after its end; None: for ever."""
+        """The time after its end that the content of a job is kept; None: for ever."""
         return None if self.prune_content_after_days is None else timedelta(days=self.prune_content_after_days)
 
     @property
     def prune_rows_after(self) -> timedelta | None:
-        """How long a job is kept after its end; None: for ever."""
+        """The time after its end that a job is kept; None: for ever."""
         return None if self.prune_rows_after_days is None else timedelta(days=self.prune_rows_after_days)
 
     @property
     def lease_for(self) -> timedelta:
-        """How long a lease lasts."""
+        """The length of a lease."""
         return timedelta(seconds=self.lease_s)
 
     @property
     def local_model_wait(self) -> timedelta:
-        """How long jobs wait for a worker with the local model while there is none."""
+        """The time that jobs wait for a worker with the local model while there is none."""
         return timedelta(seconds=self.local_model_wait_s if self.local_model is not None else 0)
 
     def most_queued(self, tenant: str) -> int | None:
-        """How many jobs that are not final a tenant may have; None: as many as it likes."""
+        """The most jobs that are not final of a tenant; None: any number."""
         own = self.tenant_limits.get(tenant)
         return self.max_queued_jobs if own is None else own.max_queued_jobs
 
@@ -359,7 +359,7 @@ class Settings(BaseSettings):
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Read the settings; raises ``ConfigurationError`` naming the variable at fault."""
+    """Reads the settings; raises ``ConfigurationError`` with the variable at fault."""
     config = os.environ.get("NIGHTDESK_CONFIG")
     if config and not Path(config).is_file():
         raise ConfigurationError(f"NIGHTDESK_CONFIG names {config}, which is not a file")
@@ -371,11 +371,11 @@ def load_settings(**overrides: Any) -> Settings:
         # Its cause may repeat the value; the message names the field alone.
         raise ConfigurationError(f"a NIGHTDESK_ variable is not the JSON it should be: {error}") from None
     except ValidationError as error:
-        told = "; ".join(
+        problems = "; ".join(
             f"NIGHTDESK_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
             for problem in error.errors(include_input=False, include_url=False)
         )
-        raise ConfigurationError(told) from None
+        raise ConfigurationError(problems) from None
 
 
 def worker_name(pid: int | None = None) -> str:

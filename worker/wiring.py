@@ -1,4 +1,4 @@
-"""Builds the real things from the settings: servers, providers, app and runtime."""
+"""Builds servers and providers from the settings."""
 
 import logging
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where the ledger and the doorbell are; ``started`` names the embedded servers that this process started."""
+    """The URLs of the ledger and of Redis; ``started`` names the embedded servers that this process started."""
 
     database_url: str
     redis_url: str
@@ -27,18 +27,18 @@ class Endpoints:
 
 
 def embedded(settings: Settings) -> bool:
-    """Whether the embedded servers are used; raises ``ConfigurationError`` when only one URL is set."""
-    given = [settings.database_url, settings.redis_url]
-    if all(url is not None for url in given):
+    """Tells whether the embedded servers are used; raises ``ConfigurationError`` when only one URL is set."""
+    urls = [settings.database_url, settings.redis_url]
+    if all(url is not None for url in urls):
         return False
-    if any(url is not None for url in given):
+    if any(url is not None for url in urls):
         missing = "NIGHTDESK_REDIS_URL" if settings.redis_url is None else "NIGHTDESK_DATABASE_URL"
         raise ConfigurationError(f"{missing} is not set: set both URLs, or neither for the embedded servers")
     return True
 
 
 def endpoints(settings: Settings) -> Endpoints:
-    """The servers to use: those of the settings, or the embedded ones, started when they don't run.
+    """Returns the servers of the settings, or the embedded ones, which it starts when they don't run.
 
     Raises: ConfigurationError, worker.local.LocalServerError.
     """
@@ -51,4 +51,4 @@ def endpoints(settings: Settings) -> Endpoints:
 
 
 STEPS_OF_QUEUE = {step.value: step for step in Step}
-"""The queues that feed a step; the queue ``submit`` feeds the doors."""
+"""The queues that feed a step; the queue ``submit`` feeds none."""

@@ -17,7 +17,7 @@ from worker.wiring import ConfiguredProviders
 
 
 def renewer_lives() -> bool:
-    return any(thread.name == "lease keeper" for thread in threading.enumerate())
+    return any(thread.name == "lease renewer" for thread in threading.enumerate())
 
 
 @pytest.fixture

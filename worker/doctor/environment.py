@@ -18,7 +18,7 @@ from worker.ledger.database import safe_url
 from worker.ledger.inspection import OLDEST_SUPPORTED, Connected, Refusal, Refused
 from worker.ledger.schema_version import Standing, head_revision
 from worker.local import LocalStatus, ServerStatus
-from worker.process.spool import left_behind, spool_folder
+from worker.process.spool import abandoned_segments, spool_folder
 from worker.settings import Settings
 from worker.wiring import ConfiguredProviders
 
@@ -90,7 +90,7 @@ def check_disk(home: Path, free: int | None = None) -> Iterator[Finding]:
 def check_spool(settings: Settings, database_url: str) -> Iterator[Finding]:
     """A finding about answers of dead workers in the spool of this home."""
     folder = spool_folder(settings.home.expanduser().absolute(), database_url)
-    if waiting := left_behind(folder):
+    if waiting := abandoned_segments(folder):
         yield warning(
             "spool",
             f"{waiting} files with answers that came while PostgreSQL was away wait in {folder}",

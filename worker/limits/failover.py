@@ -8,9 +8,9 @@ from time import monotonic
 from typing import Protocol
 
 from tasks.errors import BrokerUnavailable
+from worker.cancellation import cancel
 from worker.limits.bucket import Exchange, ExchangeReply, Release
 from worker.limits.permit_queue import PermitQueue
-from worker.process.cancellation import cancelled
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class FailoverBuckets:
     async def close(self) -> None:
         """Stops the tries to reach Redis."""
         if self._reconnecting is not None:
-            await cancelled(self._reconnecting)
+            await cancel(self._reconnecting)
 
     async def exchange(
         self, queue: PermitQueue, request: Exchange, releases: tuple[Release, ...]

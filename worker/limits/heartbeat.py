@@ -11,9 +11,9 @@ from typing import Any, Protocol
 from schemas.states import Step
 from tasks.errors import NightdeskError
 from worker.ledger.fleet import Present
+from worker.cancellation import cancel
 from worker.limits.lanes import Lanes
 from worker.limits.provider_health import Unreachable
-from worker.process.cancellation import cancelled
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Heartbeat:
     async def stop(self) -> None:
         """Leaves, so that the other workers may use our share at once."""
         if self._beating is not None:
-            await cancelled(self._beating)
+            await cancel(self._beating)
         try:
             async with asyncio.timeout(LEAVE_S):
                 await self._ledger.leave(self._name)

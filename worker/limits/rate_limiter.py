@@ -11,6 +11,7 @@ from uuid_utils.compat import uuid7
 from schemas.completion import Completion
 from schemas.failure import Failure, FailureKind
 from tasks.ports import Call, Denied, DenyReason, Leased, Limits, Permit, Room
+from worker.cancellation import cancel
 from worker.limits.bucket import Acquire, Bucket, Release
 from worker.limits.failover import LATEST_S, Buckets, FailoverBuckets
 from worker.limits.headers import LONGEST_PAUSE_S, read
@@ -19,7 +20,6 @@ from worker.limits.lanes import Lane, Lanes
 from worker.limits.permit_queue import SLOT_RENEWAL_S, PermitQueue, QueueEntry
 from worker.limits.provider_health import REFUSALS, LaneHealth, SlowStart, Unreachable
 from worker.limits.rates import DIMENSIONS, INPUT, OUTPUT, PERIOD_S, REQUESTS, TOKENS, rates_of
-from worker.process.cancellation import cancelled
 from worker.settings import ProviderKind, Settings
 
 log = logging.getLogger(__name__)
@@ -250,7 +250,7 @@ class RateLimiter(Limits):
         await self._buckets.close()
         for task in (self._slot_renewal, *(queue.pump for queue in self._queues.values())):
             if task is not None:
-                await cancelled(task)
+                await cancel(task)
         for queue in self._queues.values():
             if queue.unsent:
                 await self._once(queue)

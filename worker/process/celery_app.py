@@ -13,7 +13,7 @@ INCLUDE = ("tasks.submit", "tasks.generate", "tasks.check", "tasks.poll")
 
 
 def make_app(settings: Settings, redis_url: str) -> Celery:
-    """The application over one Redis, as broker and as result backend."""
+    """Makes the application over one Redis, as broker and as result backend."""
     app = Celery("nightdesk", broker=redis_url, backend=redis_url, include=list(INCLUDE), set_as_current=False)
     transport = _transport(settings)
     app.conf.update(
@@ -32,7 +32,7 @@ def make_app(settings: Settings, redis_url: str) -> Celery:
             "nightdesk.submit": {"queue": "submit"},
             "nightdesk.poll": {"queue": "submit"},
         },
-        # The rows are the truth: a step's message that is lost is hinted again, one that comes twice finds nothing.
+        # The rows are the truth: a lost message of a step is sent again, a second one finds no job.
         task_acks_late=False,
         task_ignore_result=True,
         result_expires=int(settings.results_kept_s),
@@ -54,7 +54,7 @@ def make_app(settings: Settings, redis_url: str) -> Celery:
         worker_consumer="worker.process.message_guard:GuardedConsumer",
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
-        # One thread sends hints, the doors answer through the backend: few connections, kept open.
+        # One thread sends hints, the tasks answer through the backend: few connections, kept open.
         broker_pool_limit=4,
         timezone="UTC",
     )

@@ -24,22 +24,22 @@ PATIENCE = 0.2
 LEAST_PATIENCE_S = 1.0
 """A busy server may take so long."""
 
-AGAIN_S = 0.5
-"""Seconds between a renewal that failed and the next try."""
+RETRY_S = 0.5
+"""Seconds between a failed renewal and the next try."""
 
 CONNECTIONS = 2
-"""Renewals go over them by turns: when one is silent, the other one is open and was used a moment ago."""
+"""Renewals alternate between them: when one is silent, the other one is open and was used a moment ago."""
 
 STALLED_LEASES = 3
 """A loop that gave no sign of life for so many lease times is dead: its leases are no longer renewed."""
 
 
 class LeaseRenewer:
-    """Keeps leases by one batched UPDATE per quarter of a lease.
+    """Renews leases by one batched UPDATE per quarter of a lease.
 
-    It has its own thread, loop and connections, so that a loop that stalls for seconds, or a connection that goes silent,
-    does not lose all leases at once; and it watches the loop's heartbeat, so that a loop that is dead does not keep them
-    for ever: ``dead`` is then called, on the keeper's thread.
+    It has its own thread, loop and connections: a loop that stalls for seconds, or a silent connection, does not lose all
+    leases at once. It watches the loop's heartbeat: a dead loop does not keep its leases without end, and ``dead`` is
+    called, on the renewer's thread.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LeaseRenewer:
         self._loop = loop
         self._dead = dead
         self._silences = 0
-        self._held: dict[LeaseKey, Callable[[], None]] = {}
+        self._leases: dict[LeaseKey, Callable[[], None]] = {}
         self._lock = threading.Lock()
         self._every_s = lease_for.total_seconds() / RENEWALS_PER_LEASE
         self._stopping = False
@@ -63,35 +63,35 @@ class LeaseRenewer:
         self._stop = asyncio.Event()
         self._alive_at = monotonic()
         self._renewed_at = -math.inf
-        self._thread = threading.Thread(target=self._run, name="lease keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="lease renewer", daemon=True)
 
     def start(self) -> None:
-        """Start renewing; call on the loop."""
+        """Begins to renew; called on the loop."""
         self._beat()
         self._thread.start()
 
     async def stop(self) -> None:
-        """Stop renewing and wait for the thread, the loop going on."""
+        """Stops and waits for the thread, while the loop goes on."""
         self._stopping = True
         with suppress(RuntimeError):  # it has ended already
             self._own_loop.call_soon_threadsafe(self._stop.set)
         await asyncio.to_thread(self._thread.join)
 
     def hold(self, key: LeaseKey, lost: Callable[[], None]) -> None:
-        """Keep a lease; ``lost`` is called on the loop when it is gone."""
+        """Adds a lease; ``lost`` is called on the loop after its loss."""
         with self._lock:
-            self._held[key] = lost
+            self._leases[key] = lost
 
     def release(self, key: LeaseKey) -> None:
-        """Stop keeping a lease."""
+        """Drops a lease."""
         with self._lock:
-            self._held.pop(key, None)
+            self._leases.pop(key, None)
 
     def surely_held(self, key: LeaseKey, confirmed_at: float) -> bool:
-        """Whether a lease that the ledger confirmed at that time (monotonic), or renewed since, can't have run out."""
+        """Tells whether a lease that the ledger confirmed at that time (monotonic), or renewed since, can't have run out."""
         with self._lock:
-            latest = max(confirmed_at, self._renewed_at) if key in self._held else confirmed_at
-        # What was confirmed may have been renewed a quarter of its time before.
+            latest = max(confirmed_at, self._renewed_at) if key in self._leases else confirmed_at
+        # The ledger may have renewed it a quarter of its time before it confirmed it.
         return monotonic() - latest < self._lease_for.total_seconds() / 2
 
     def _beat(self) -> None:
@@ -101,14 +101,14 @@ class LeaseRenewer:
 
     def _run(self) -> None:
         try:
-            self._own_loop.run_until_complete(self._keep())
+            self._own_loop.run_until_complete(self._renew_until_stop())
         finally:
             self._own_loop.close()
 
-    async def _keep(self) -> None:
+    async def _renew_until_stop(self) -> None:
         ledger: PostgresLedger | None = None
         pause_s = self._every_s
-        while not await self._stopped_within(pause_s):
+        while not await self._is_stopped_within(pause_s):
             pause_s = self._every_s
             try:
                 if self._loop_lives():
@@ -116,15 +116,15 @@ class LeaseRenewer:
                     await self._renew(ledger)
             except NightdeskError as error:
                 log.warning("leases could not be renewed: %s", error)
-                pause_s = min(AGAIN_S, self._every_s)
+                pause_s = min(RETRY_S, self._every_s)
             except Exception:
-                # The leases of the whole process hang on this thread: it goes on whatever happens.
+                # The leases of the whole process depend on this thread: it goes on after any error.
                 log.exception("renewing leases broke")
-                pause_s = min(AGAIN_S, self._every_s)
+                pause_s = min(RETRY_S, self._every_s)
         if ledger is not None:
             await ledger.close()
 
-    async def _stopped_within(self, seconds: float) -> bool:
+    async def _is_stopped_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 return await self._stop.wait()
@@ -149,18 +149,18 @@ class LeaseRenewer:
 
     async def _renew(self, ledger: PostgresLedger) -> None:
         with self._lock:
-            keys = list(self._held)
-        asked_at = monotonic()
+            keys = list(self._leases)
+        requested_at = monotonic()
         lost = await ledger.queue.renew(keys, self._lease_for)
         for key in keys:
             if key.job_id in lost:
-                self._tell(key)
-        # Only now: those that were lost are not held any more.
-        self._renewed_at = asked_at
+                self._report_loss(key)
+        # Only now, without the lost leases.
+        self._renewed_at = requested_at
 
-    def _tell(self, key: LeaseKey) -> None:
+    def _report_loss(self, key: LeaseKey) -> None:
         with self._lock:
-            lost = self._held.pop(key, None)
+            lost = self._leases.pop(key, None)
         if lost is not None:
             log.info("the lease of job %s is gone; its work is dropped", key.job_id)
             self._loop.call_soon_threadsafe(lost)

@@ -6,14 +6,14 @@ from urllib.parse import urlsplit
 
 
 class WithoutSecrets(logging.Filter):
-    """Replaces what must never be logged, wherever in a record it stands."""
+    """Replaces secrets anywhere in a record."""
 
     def __init__(self, secrets: frozenset[str]) -> None:
         super().__init__()
         self._secrets = sorted((secret for secret in secrets if secret), key=len, reverse=True)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Keep every record, changed where it holds a secret."""
+        """Keeps every record, changed where it holds a secret."""
         message = record.getMessage()
         clean = message
         for secret in self._secrets:
@@ -29,13 +29,13 @@ def passwords_of(*urls: str) -> frozenset[str]:
 
 
 def configure_logging(level: str, secrets: frozenset[str] = frozenset()) -> None:
-    """Log to standard error from ``level`` up."""
+    """Logs to standard error from ``level`` up."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(WithoutSecrets(secrets))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # A line a message received and succeeded, a line a provider call: with thousands of them they say nothing.
+    # They log a line for each message and each provider call, thousands of them.
     for chatty in ("celery.worker.strategy", "celery.app.trace", "kombu", "httpx2"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -31,13 +31,13 @@ LOCAL_QUEUE = Step.LOCAL.value
 
 WATCH_EVERY_S = 30.0
 DEAF_PINGS = 4
-"""Unanswered pings in a row, while Redis itself answers, after which the consumer counts as deaf."""
+"""Unanswered pings in a row, with a Redis that answers, after which the consumer counts as deaf."""
 BROKEN_EXIT = 70
-"""Exit code of a worker that was deaf, or whose loop was dead (EX_SOFTWARE): the supervisor starts a new one."""
+"""Exit code of a worker with a deaf consumer or a dead loop (EX_SOFTWARE): the supervisor starts a new one."""
 
 
 def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> int:
-    """Run until SIGTERM or SIGINT, then drain; returns the exit code.
+    """Runs until SIGTERM or SIGINT, then drains; returns the exit code.
 
     Raises: ConfigurationError for an unknown queue or a calibration or local model that can't be used, LedgerUnavailable,
     SchemaMismatch. Redis may be away.
@@ -69,14 +69,14 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
     try:
         code = _listen(app, runtime, where.redis_url, queues, settings.threads)
     finally:
-        cut = runtime.stop()
-    if cut:
-        log.warning("%d jobs were cut off; their calls count as unknown", cut)
+        interrupted = runtime.stop()
+    if interrupted:
+        log.warning("%d jobs were cut off; their calls count as unknown", interrupted)
     return code
 
 
 def _listen(app: Celery, runtime: WorkerRuntime, redis_url: str, queues: Sequence[str], threads: int) -> int:
-    """Take messages until a signal says to stop; returns Celery's exit code."""
+    """Takes messages until a stop signal; returns Celery's exit code."""
 
     def stopping(**_: Any) -> None:
         runtime.stop_admitting()
@@ -103,9 +103,9 @@ def _listen(app: Celery, runtime: WorkerRuntime, redis_url: str, queues: Sequenc
 
 
 def _prepare_check(settings: Settings, queues: Sequence[str]) -> str:
-    """Put the operator's calibration and local model in place; returns what is to be said of the model.
+    """Loads the operator's calibration and local model; returns a log message about the model.
 
-    Raises ``ConfigurationError`` when one can't be used.
+    Raises ``ConfigurationError`` when one of them can't be used.
     """
     if LOCAL_QUEUE in queues and settings.local_model is None:
         raise ConfigurationError(
@@ -131,7 +131,7 @@ def _loop_is_dead() -> None:
 class Watchdog:
     """Ends the process when Redis answers but Celery's consumer no longer listens.
 
-    A consumer whose connection broke half-way can wait for ever on a dead socket; the jobs go on by idle claims, but
+    A consumer with a half-broken connection can wait without end on a dead socket; the jobs go on by idle claims, but
     submissions over Redis would not.
     """
 
@@ -143,20 +143,20 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Begins to watch."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching."""
+        """Stops."""
         self._stop.set()
 
     def _watch(self) -> None:
         unanswered = 0
-        heard = False
+        answered_once = False
         while not self._stop.wait(WATCH_EVERY_S):
             if self._listens():
-                heard, unanswered = True, 0
-            elif heard and self._redis_answers():
+                answered_once, unanswered = True, 0
+            elif answered_once and self._redis_answers():
                 unanswered += 1
                 log.warning("the consumer did not answer a ping (%d of %d)", unanswered, DEAF_PINGS)
             if unanswered >= DEAF_PINGS:

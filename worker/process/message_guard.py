@@ -1,4 +1,4 @@
-"""What lies on the queues is not trusted: a message runs the one task it names, or is dropped, and ends no worker."""
+"""Guards against messages on the queues: one runs the task it names, or is dropped, and ends no worker."""
 
 import logging
 from collections.abc import Callable
@@ -14,21 +14,21 @@ from kombu.transport import redis as redis_transport
 log = logging.getLogger(__name__)
 
 CANVAS = ("callbacks", "errbacks", "chain", "chord", "group", "group_index", "replaced_task_nesting")
-"""What Celery would send on, or count, because the message says so: in its body or, as well, in its headers."""
+"""The parts of a message's body or headers from which Celery would send further messages, or count."""
 
 
 class PlainRequest(Request):
-    """A request whose message asks for nothing but its task with its arguments."""
+    """A request for one task with its arguments and nothing else."""
 
     _request_dict: dict[str, Any]
     _args: Any
     _kwargs: Any
 
-    def __init__(self, message: Any, **given: Any) -> None:
-        super().__init__(message, **given)
+    def __init__(self, message: Any, **options: Any) -> None:
+        super().__init__(message, **options)
         for name in CANVAS:
             self._request_dict.pop(name, None)
-        # Whoever runs the task reads the body again: it gets what was read here, and no encoding to undo.
+        # Celery reads the body again to run the task: it gets the parsed one, without an encoding.
         self._body: Any = (self._args, self._kwargs, {})
         self._content_type = self._content_encoding = None
 
@@ -38,7 +38,7 @@ class PlainRequest(Request):
 
 
 class GuardedConsumer(Consumer):
-    """Drops a message that Celery itself can't read; there it would end the worker, and come back an hour later."""
+    """Drops a message that Celery itself can't read; it would end the worker, and come back an hour later."""
 
     connection_errors: tuple[type[BaseException], ...]
 
@@ -51,7 +51,7 @@ class GuardedConsumer(Consumer):
                 handle(message)
             except self.connection_errors:
                 raise
-            except Exception as error:  # noqa: BLE001 - what a hostile message raises can't be listed
+            except Exception as error:  # noqa: BLE001 - a hostile message may raise anything
                 _dropped(error)
                 if not message.acknowledged:
                     message.reject()
@@ -60,7 +60,7 @@ class GuardedConsumer(Consumer):
 
 
 class GuardedChannel(redis_transport.Channel):
-    """Drops what is not even a message: the list in Redis may hold any string."""
+    """Drops strings that are no message: the list in Redis may hold any."""
 
     connection_errors: tuple[type[BaseException], ...]
 
@@ -83,15 +83,15 @@ class GuardedTransport(redis_transport.Transport):
 
 
 def _dropped(error: Exception) -> None:
-    # Without the content: that may be anything, and as long as it likes.
+    # Without the content, which may be anything, of any length.
     log.error("a message that can't be read was dropped: %s: %.200s", type(error).__name__, error)
 
 
 def trust_nothing(app: Celery) -> None:
-    """Leave only our own tasks, and let their messages ask for nothing else.
+    """Removes all tasks but our own, and guards their messages.
 
-    Celery's built-in tasks would run, or await for ever, whatever their message names. Call after all modules with tasks
-    are imported.
+    Celery's built-in tasks would run, or await without end, anything that a message names. Call after all modules with
+    tasks are imported.
     """
     app.finalize()
     for name in [name for name in app.tasks if name.startswith("celery.")]:

@@ -38,19 +38,19 @@ BULK = 6
 """Message priorities of kombu's Redis transport: 0 is taken first; its steps are 0, 3, 6 and 9."""
 
 PRIORITY_SEPARATOR = Channel.sep
-"""What kombu puts between a queue's name and a priority other than 0, to name the list of that priority."""
+"""The separator in kombu's name of the list of a priority other than 0, after the queue's name."""
 
 CANARY = "nightdesk:canary"
-"""Holds the run id of the Redis server that has our results; missing or different, results may be missing."""
+"""The key of the run id of the Redis server that has our results; missing or different, results may be missing."""
 
 PUBLISH_KEYS = 100
-"""Results a round trip."""
+"""Results per round trip."""
 
 ANSWER_S = 2.0
-"""Seconds that Redis may take for one thing. All of them may be lost, so nothing waits long for any."""
+"""Seconds that Redis may take for one operation. Each of them may be lost, so none is worth a longer wait."""
 
 REST_S = 2.0
-"""Seconds after a failure in which nothing more is tried: a silent server would hold up everything once more."""
+"""Seconds without a further try after a failure: a silent server would delay everything again."""
 
 
 _READ_RUN = """
@@ -66,7 +66,7 @@ redis.call('PUBLISH', KEYS[1], ARGV[2])
 return 1
 """
 )
-"""Writes a result unless that of a later run is there: whoever read the ledger before a retry may write after it."""
+"""Writes a result unless that of a later run exists: a writer that read the ledger before a retry may come after it."""
 
 _WITHDRAW = (
     _READ_RUN
@@ -95,28 +95,28 @@ class CeleryDoorbell:
         )
         self._publish = self._redis.register_script(_PUBLISH)
         self._withdraw = self._redis.register_script(_WITHDRAW)
-        self._rests_until = float("-inf")
+        self._resting_until = float("-inf")
         # Celery's producer blocks; one thread is enough for some hundred messages a second.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="doorbell")
 
     async def hint(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool = False) -> None:
-        """Send a hint message."""
+        """Sends a hint message."""
         arguments = [[str(job_id) for job_id in job_ids], urgent]
         async with self._answering("a hint could not be sent"):
-            # A send that did not begin in time is taken back; one that did ends by its own socket timeout.
+            # A send that did not begin in time is cancelled; one that did ends by its own socket timeout.
             async with asyncio.timeout(ANSWER_S):
                 await asyncio.wrap_future(self._thread.submit(self._send, step, arguments, urgent))
 
     @asynccontextmanager
     async def _answering(self, problem: str) -> AsyncIterator[None]:
-        """Translate errors of Redis, and refuse at once for a while after one."""
+        """Translates errors of Redis, and refuses at once for a while after one."""
         clock = asyncio.get_running_loop().time
-        if clock() < self._rests_until:
+        if clock() < self._resting_until:
             raise BrokerUnavailable(f"{problem}: Redis did not answer a moment ago")
         try:
             yield
         except (RedisError, KombuError, OSError) as error:
-            self._rests_until = clock() + REST_S
+            self._resting_until = clock() + REST_S
             raise BrokerUnavailable(f"{problem}: {str(error) or 'no answer in time'}") from error
 
     def _send(self, step: Step, arguments: list[Any], urgent: bool) -> None:  # noqa: FBT001 - passed by position to a thread
@@ -131,14 +131,14 @@ class CeleryDoorbell:
         )
 
     async def waiting(self, step: Step) -> int:
-        """Messages in the step's queue, all priorities."""
+        """The number of messages in the step's queue, of all priorities."""
         async with self._redis.pipeline(transaction=False) as pipe:
             for key in (step.value, f"{step.value}{PRIORITY_SEPARATOR}{BULK}"):
                 pipe.llen(f"{self._prefix}{key}")
             return sum(await self._execute(pipe))
 
     async def publish(self, results: Sequence[tuple[UUID, int, bytes]]) -> dict[UUID, Exception]:
-        """Write results as Celery's backend would: the key of the task, and a message to whoever waits for it.
+        """Writes results as Celery's backend would: the key of the task, and a message to its waiting callers.
 
         Not by ``store_result``: that makes two round trips a result, and refuses to replace a success when a job
         runs again.
@@ -163,7 +163,7 @@ class CeleryDoorbell:
         return refused
 
     async def withdraw(self, results: Sequence[tuple[UUID, int]]) -> None:
-        """Delete published results of these runs."""
+        """Deletes published results of these runs."""
         if results:
             async with self._redis.pipeline(transaction=False) as pipe:
                 for job_id, run in results:
@@ -179,7 +179,7 @@ class CeleryDoorbell:
     def _meta(self, job_id: UUID, run: int, result: bytes) -> bytes:
         """The backend's envelope around a result that is JSON already; the scripts find the run at its beginning.
 
-        A failed job is a success of the task "say what became of it": ``get()`` returns, it never raises or hangs.
+        A failed job is a success of its task, which only reports the outcome: ``get()`` returns, it never raises or hangs.
         """
         return orjson.dumps(
             {
@@ -194,23 +194,23 @@ class CeleryDoorbell:
         )
 
     async def forget(self, job_ids: Sequence[UUID]) -> None:
-        """Delete published results."""
+        """Deletes published results."""
         if job_ids:
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.delete(*(self._key(job_id) for job_id in job_ids))
                 await self._execute(pipe)
 
     async def lost_its_data(self) -> bool:
-        """Whether the canary is missing or from before a restart.
+        """Tells whether the canary is missing or from before a restart.
 
         A restart counts although its data may be whole: with an append-only file up to a second of results is gone,
         with snapshots minutes. Publishing again is harmless.
         """
-        run_id, seen = await self._canary()
-        return seen != run_id
+        run_id, canary = await self._canary()
+        return canary != run_id
 
     async def remember(self) -> None:
-        """Set the canary: from now on the server is taken to have what is published to it."""
+        """Sets the canary: from now on the server counts as having our results."""
         run_id, _ = await self._canary()
         async with self._redis.pipeline(transaction=False) as pipe:
             pipe.set(f"{self._prefix}{CANARY}", run_id)
@@ -220,8 +220,8 @@ class CeleryDoorbell:
         async with self._redis.pipeline(transaction=False) as pipe:
             pipe.info("server")
             pipe.get(f"{self._prefix}{CANARY}")
-            info, seen = await self._execute(pipe)
-        return info["run_id"].encode(), seen
+            info, canary = await self._execute(pipe)
+        return info["run_id"].encode(), canary
 
     async def _execute(self, pipe: Pipeline, *, refusals: bool = False) -> list[Any]:
         async with self._answering("Redis can't be reached"):
@@ -229,14 +229,14 @@ class CeleryDoorbell:
         return answers
 
     async def close(self) -> None:
-        """Close the connections; a send that a silent Redis holds is not waited for."""
+        """Closes the connections without a wait for a send to a silent Redis."""
         await self._redis.aclose()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 @asynccontextmanager
 async def ring(settings: Settings, redis_url: str) -> AsyncIterator[CeleryDoorbell]:
-    """A doorbell for a command that has something to say and ends."""
+    """A doorbell for a command."""
     doorbell = CeleryDoorbell(
         make_app(settings, redis_url),
         redis_url,
@@ -250,7 +250,7 @@ async def ring(settings: Settings, redis_url: str) -> AsyncIterator[CeleryDoorbe
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Tell an error that only this key or value causes from the state of the whole server."""
+    """Tells whether an error comes from this key or value alone, not from the state of the whole server."""
     return isinstance(error, ResponseError) and not isinstance(
         error, OutOfMemoryError | ReadOnlyError | NoPermissionError | BusyLoadingError
     )

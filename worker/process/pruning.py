@@ -1,4 +1,4 @@
-"""Removes what ended long ago by itself: the content of jobs, and the jobs altogether, each after a time of its own."""
+"""Removes old jobs by itself: first their content, later the jobs altogether, each after a time of its own."""
 
 import asyncio
 import logging
@@ -23,12 +23,12 @@ PAGE_PAUSE = timedelta(milliseconds=100)
 ACTOR = "prune"
 
 Forget = Callable[[Mapping[UUID, int]], Awaitable[None]]
-"""Removes from Redis what is there of jobs, each with its last run."""
+"""Removes results and streams of jobs from Redis, each job with its last run."""
 
 
 @dataclass(slots=True)
 class Pruning:
-    """Prunes round after round where this worker leads; two that do so at once find nothing of what the other removed."""
+    """Prunes round after round where this worker leads; two at once are harmless, each job is removed once."""
 
     ledger: PostgresLedger
     forget: Forget
@@ -41,7 +41,7 @@ class Pruning:
     every: timedelta = EVERY
 
     async def run(self) -> None:
-        """Prune every hour until cancelled. The first round comes at random, not with everything else after a start."""
+        """Prunes every hour until cancelled. The first round comes at a random time, not with the load of a start."""
         await asyncio.sleep(random.random() * self.every.total_seconds())  # noqa: S311 - no secret
         while True:
             if self.leads():
@@ -60,7 +60,7 @@ class Pruning:
                 log.info("pruned: %d jobs erased, %d deleted", erased, deleted)
 
     async def prune(self) -> tuple[int, int]:
-        """Remove all that is old enough; returns how many jobs were erased and how many deleted."""
+        """Removes all old jobs; returns the numbers of erased and of deleted ones."""
         deleted = await self._remove(self.rows_after, rows=True) if self.rows_after is not None else 0
         erased = await self._remove(self.content_after, rows=False) if self.content_after is not None else 0
         return erased, deleted
@@ -71,7 +71,7 @@ class Pruning:
             async for page in self.ledger.erasure.kept_jobs(batch_id, age):
                 due = [job for job in page if job.due and (rows or not job.erased)]
                 if due:
-                    # First: were Redis away after the erasing, no later round would come by these jobs.
+                    # Redis first: after the ledger, no later round would visit these jobs.
                     await self.forget({job.job_id: job.run for job in due})
                     jobs += await (self._delete(due) if rows else self._erase(due))
                     await asyncio.sleep(self.page_pause.total_seconds())

@@ -33,6 +33,7 @@ from tasks.scheduling.outbox import Rendered, publish_results
 from tasks.scheduling.rescue import Rescue
 from tasks.submit import new_batch, submit
 from tasks.text.time_limit import TimeLimit
+from worker.cancellation import cancel
 from worker.ledger.database import HOT_S
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.postgres import PostgresLedger
@@ -40,7 +41,6 @@ from worker.limits.heartbeat import LEAVE_S, Heartbeat
 from worker.limits.lanes import Lanes
 from worker.limits.rate_limiter import RateLimiter
 from worker.limits.redis_bucket import RedisBuckets
-from worker.process.cancellation import cancelled
 from worker.process.lease_renewer import LeaseRenewer
 from worker.process.notifier import CeleryDoorbell
 from worker.process.pruning import Pruning
@@ -55,24 +55,23 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 LEDGER_PATIENCE_S = 20.0
-"""How long a submission over Redis waits for the ledger before its message goes back to the queue."""
+"""Seconds that a submission over Redis waits for the ledger before its message returns to the queue."""
 
 LOCAL_SLOTS = 16
-"""Jobs that a worker with the local model holds at most: with more, one process would keep what others could compute."""
+"""Most jobs in a worker with the local model: with more, one process would keep jobs that another could compute."""
 
 CLOSING_S = 10.0
-"""Seconds to write down the last answers after a drain: with the ledger away a stop takes ``drain_s`` and so much more."""
-
+"""Seconds to write the last answers after a drain: with the ledger away a stop takes ``drain_s`` and this time."""
 
 PUBLISH_ROWS = 100
 PUBLISH_ROOM = 500
-"""Results that wait for Redis at most, of up to 64 KB each: those beyond it are published by the sweep."""
+"""Most results that wait for Redis, of up to 64 KB each: the sweep publishes further ones."""
 
 HINT_ROOM = 5_000
-"""Check hints that wait for Redis at most."""
+"""Most check hints that wait for Redis."""
 
 SWEEP_WAIT = timedelta(seconds=2)
-"""Time that a stopping worker gives Redis to take hints and results: the other workers' sweeps send what is left."""
+"""Time of a stopping worker for hints and results to Redis: the other workers' sweeps send the remaining ones."""
 
 
 class _CheckHint(NamedTuple):
@@ -84,10 +83,10 @@ class _CheckHint(NamedTuple):
 
 
 class WorkerRuntime:
-    """Implements ``tasks.ports.Runtime`` for the Celery doors of this process.
+    """Implements ``tasks.ports.Runtime`` for the Celery tasks of this process.
 
-    ``start`` and ``stop`` are called by the main thread; ``admit``, ``submit`` and ``poll`` by Celery's threads; ``dead``
-    is called from a thread of ours when the loop is beyond help.
+    The main thread calls ``start`` and ``stop``, Celery's threads call ``admit``, ``submit`` and ``poll``; a thread of ours
+    calls ``dead`` when the loop is dead.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class WorkerRuntime:
     # ---- called by the main thread ----
 
     def start(self, providers: Providers) -> None:
-        """Start the loop, connect to the ledger and begin; raises ``LedgerUnavailable``, ``SchemaMismatch``."""
+        """Starts the loop, connects to the ledger and begins; raises ``LedgerUnavailable``, ``SchemaMismatch``."""
         self._thread.start()
         try:
             self._call(self._open(providers))
@@ -126,17 +125,17 @@ class WorkerRuntime:
             raise
 
     def stop_admitting(self) -> None:
-        """Lease nothing more; waiting messages return at once. Safe in a signal handler."""
+        """Leases nothing more; waiting messages return at once. Safe in a signal handler."""
         if self._loop.is_closed():
             return
         for feed in self._feeds.values():
             self._loop.call_soon_threadsafe(feed.stop_admitting)
 
     def stop(self) -> int:
-        """Let running calls end within the drain time, close everything; returns how many jobs were cut off."""
-        cut = self._call(self._drain())
+        """Lets running calls end within the drain time, closes everything; returns the number of interrupted jobs."""
+        interrupted = self._call(self._drain())
         self._halt()
-        return cut
+        return interrupted
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -153,7 +152,7 @@ class WorkerRuntime:
     # ---- called by Celery's threads ----
 
     def admit(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool) -> None:
-        """See ``tasks.ports.Runtime``; a step this process does not serve is left to others."""
+        """See ``tasks.ports.Runtime``; drops hints of a step that this process does not serve."""
         feed = self._feeds.get(step)
         if feed is not None:
             self._call(feed.admit(job_ids, urgent=urgent))
@@ -205,18 +204,18 @@ class WorkerRuntime:
         stack.push_async_callback(self._checks.close, SWEEP_WAIT)
         spool = Spool(spool_folder(settings.home, self._database_url))
         await replay(spool, self._ledger)
-        keeper = LeaseRenewer(self._database_url, settings.lease_for, self._loop, dead=self._dead)
-        keeper.start()
+        renewer = LeaseRenewer(self._database_url, settings.lease_for, self._loop, dead=self._dead)
+        renewer.start()
         # Leases are renewed until the last answer is written.
-        stack.push_async_callback(keeper.stop)
-        journal = LedgerJournal(self._ledger, spool, surely_held=keeper.surely_held)
+        stack.push_async_callback(renewer.stop)
+        journal = LedgerJournal(self._ledger, spool, surely_held=renewer.surely_held)
         stack.push_async_callback(journal.close)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
-        # Elsewhere than on the loop: it waits for the work that is under way.
+        # Not on the loop: it waits for the work under way.
         stack.push_async_callback(asyncio.to_thread, self._cpu.shutdown)
         limits = await self._limits()
         for step in self._steps:
-            self._feeds[step] = self._feed(step, journal, keeper, providers, limits)
+            self._feeds[step] = self._feed(step, journal, renewer, providers, limits)
             self._feeds[step].start()
         self._gate = SubmitGate(self._app, f"nightdesk@{worker_name()}", self._reachable, self._loop)
         stack.push_async_callback(self._gate.cancel)
@@ -225,19 +224,19 @@ class WorkerRuntime:
     def _start_duties(self, dispatch: Dispatch) -> None:
         self._stack.push_async_callback(_resign, dispatch)
         for name, work in (("outbox", dispatch.outbox.run()), ("dispatch", dispatch.run())):
-            self._stack.push_async_callback(cancelled, asyncio.create_task(work, name=name))
+            self._stack.push_async_callback(cancel, asyncio.create_task(work, name=name))
         content_after, rows_after = self._settings.prune_content_after, self._settings.prune_rows_after
         if content_after is not None or rows_after is not None:
             pruning = Pruning(self._ledger, self._forget, content_after, rows_after, lambda: dispatch.leads)
-            self._stack.push_async_callback(cancelled, asyncio.create_task(pruning.run(), name="pruning"))
+            self._stack.push_async_callback(cancel, asyncio.create_task(pruning.run(), name="pruning"))
 
     async def _forget(self, runs: Mapping[UUID, int]) -> None:
-        """Remove from Redis what is there of jobs."""
+        """Removes results and streams of jobs from Redis."""
         await self._doorbell.forget(list(runs))
         await forget(self._redis_url, self._settings.key_prefix, runs)
 
     async def _limits(self) -> RateLimiter:
-        """The limits on calls, with what they need to know of other workers."""
+        """Makes the limits on calls, with the heartbeat that counts the workers."""
         settings, stack = self._settings, self._stack
         buckets = RedisBuckets(self._redis_url, settings.key_prefix)
         stack.push_async_callback(buckets.close)
@@ -260,26 +259,26 @@ class WorkerRuntime:
             feed.nudge()
 
     def _feed(
-        self, step: Step, journal: LedgerJournal, keeper: LeaseRenewer, providers: Providers, limits: RateLimiter
+        self, step: Step, journal: LedgerJournal, renewer: LeaseRenewer, providers: Providers, limits: RateLimiter
     ) -> Feed:
         settings = self._settings
         generates = step is Step.GENERATE
-        doing: Generate | Check
+        work: Generate | Check
         if generates:
-            doing, slots = self._generate(journal, providers, limits), settings.slots
+            work, slots = self._generate(journal, providers, limits), settings.slots
         elif step is Step.LOCAL:
-            doing = self._check(journal, providers, limits, LOCAL_BUNDLE)
+            work = self._check(journal, providers, limits, LOCAL_BUNDLE)
             slots = min(settings.check_slots, LOCAL_SLOTS)
         else:
-            doing, slots = self._check(journal, providers, limits, CHECK_BUNDLE), settings.check_slots
+            work, slots = self._check(journal, providers, limits, CHECK_BUNDLE), settings.check_slots
         return Feed(
             step,
             slots=slots,
             worker=worker_name(),
             lease_for=settings.lease_for,
             ledger=self._ledger,
-            keeper=keeper,
-            run=doing.run,
+            keeper=renewer,
+            run=work.run,
             load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion),
             permitted=limits.room if generates else lambda: None,
         )
@@ -333,7 +332,7 @@ class WorkerRuntime:
 
     def _final(self, job: Leased, final: FinalJob) -> None:
         self._tokens.final(job, final)
-        # What waits for Redis is the compact result, not the request with its sources.
+        # The compact result waits for Redis, not the request with its sources.
         self._finals.add((job.job_id, job.run, compact(result_of(view_of_final(job, final, datetime.now(UTC))))))
 
     async def _publish(self, results: Sequence[Rendered]) -> None:
@@ -343,16 +342,16 @@ class WorkerRuntime:
         self._checks.add(_CheckHint(job.request.config.check_step, job.priority > 0, job.job_id))
 
     async def _hint_checks(self, hints: Sequence[_CheckHint]) -> None:
-        wanted: defaultdict[tuple[Step, bool], list[UUID]] = defaultdict(list)
+        messages: defaultdict[tuple[Step, bool], list[UUID]] = defaultdict(list)
         for hint in hints:
-            wanted[hint.step, hint.urgent].append(hint.job_id)
-        for (step, urgent), ids in sorted(wanted.items(), key=lambda one: not one[0][1]):
-            # Where nobody has a model, messages to its workers would lie in Redis for ever.
+            messages[hint.step, hint.urgent].append(hint.job_id)
+        for (step, urgent), ids in sorted(messages.items(), key=lambda item: not item[0][1]):
+            # Without a worker that has the model, messages for it would stay in Redis without end.
             if step is not Step.LOCAL or self._local_is_served():
                 await self._doorbell.hint(step, ids, urgent=urgent)
 
     async def _reachable(self) -> None:
-        # A write: a ledger that only reads, as in a failover, takes no submission.
+        # A write, because a ledger that only reads, as in a failover, takes no submission.
         await self._ledger.fleet.beat(worker_name(), self._steps)
 
     async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
@@ -373,20 +372,20 @@ class WorkerRuntime:
         drained = await asyncio.gather(*(feed.drain(within) for feed in self._feeds.values()), return_exceptions=True)
         for error in drained:
             if isinstance(error, BaseException):
-                # Whatever broke: the answers are still to be written, and everything else to be closed.
+                # The answers must still be written, and everything else closed.
                 log.error("a step could not be drained", exc_info=error)
-        cut = sum(jobs for jobs in drained if not isinstance(jobs, BaseException))
+        interrupted = sum(jobs for jobs in drained if not isinstance(jobs, BaseException))
         try:
             async with asyncio.timeout_at(max(until, self._loop.time() + CLOSING_S)):
                 await self._stack.aclose()
         except TimeoutError:
-            # Without an end a supervisor would kill us all the same; the next worker of this home reads the spool.
+            # Without an end the supervisor would kill this process; the next worker of this home reads the spool.
             log.critical("the ledger is away: answers that could not be written stay in the spool for the next worker")
-        return cut
+        return interrupted
 
 
 async def _resign(dispatch: Dispatch) -> None:
-    """Let another worker lead at once; with the ledger away it takes over when the lease has run out."""
+    """Lets another worker lead at once; with the ledger away it takes over after the lease."""
     try:
         async with asyncio.timeout(LEAVE_S):
             await dispatch.resign()

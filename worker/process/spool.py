@@ -24,13 +24,13 @@ from worker.supervise.files import make_directory, open_lock, sync_directory, tr
 log = logging.getLogger(__name__)
 
 REPLAY_ROWS = 50
-"""Answers a statement when a spool is replayed."""
+"""Answers per statement of a replay."""
 
 _ENTRY: TypeAdapter[ClosedAttempt] = TypeAdapter(ClosedAttempt)
 
 
 def spool_folder(home: Path, database_url: str) -> Path:
-    """Where a home spools for one ledger: answers of one must never be replayed into another."""
+    """The spool directory of a home for one ledger: answers of one must never be replayed into another."""
     parts = urlsplit(database_url)
     ledger = f"{hosts_of(database_url)}{parts.path}?{parts.query}"
     return home / "spool" / hashlib.sha256(ledger.encode()).hexdigest()[:12]
@@ -38,18 +38,18 @@ def spool_folder(home: Path, database_url: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file of answers, one JSON line each; locked as long as the process that wrote it lives."""
+    """A file of answers, one JSON line each; locked as long as its writer lives."""
 
     path: Path
     lock: int
 
     def remove(self) -> None:
-        """Delete the file and free its lock."""
+        """Deletes the file and frees its lock."""
         self.path.unlink(missing_ok=True)
         os.close(self.lock)
 
     def leave(self) -> None:
-        """Free the lock and leave the file to the next process."""
+        """Frees the lock and leaves the file to the next process."""
         os.close(self.lock)
 
 
@@ -57,17 +57,17 @@ class Spool:
     """The segments of one process.
 
     A segment is written once, brought to disk, and removed when all its answers are in the ledger. The lock on it ends
-    with its process, so whoever starts next knows which segments nobody will write any more.
+    with its process, so the next process recognises the abandoned segments.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._mine: list[Segment] = []
+        self._segments: list[Segment] = []
 
     async def keep(self, rows: Sequence[ClosedAttempt]) -> None:
-        """Write answers to a new segment; on return they survive a crash. Raises ``OSError`` (disk full, read-only)."""
+        """Writes answers to a new segment; on return they survive a crash. Raises ``OSError`` (disk full, read-only)."""
         lines = b"".join(_ENTRY.dump_json(row) + b"\n" for row in rows)
-        self._mine.append(await asyncio.to_thread(self._write, lines))
+        self._segments.append(await asyncio.to_thread(self._write, lines))
 
     def _write(self, lines: bytes) -> Segment:
         for folder in (self._folder.parent.parent, self._folder.parent, self._folder):
@@ -77,9 +77,9 @@ class Spool:
         lock = open_lock(path)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            written = 0
-            while written < len(lines):
-                written += os.pwrite(lock, lines[written:], written)
+            offset = 0
+            while offset < len(lines):
+                offset += os.pwrite(lock, lines[offset:], offset)
             os.fsync(lock)
             sync_directory(self._folder)
         except BaseException:
@@ -89,20 +89,20 @@ class Spool:
         return Segment(path, lock)
 
     def clear(self) -> None:
-        """Remove this process's segments: all they hold is in the ledger."""
-        while self._mine:
-            self._mine.pop().remove()
+        """Removes this process's segments, whose answers are in the ledger."""
+        while self._segments:
+            self._segments.pop().remove()
 
     def leave(self) -> None:
-        """End with answers that could not be written: their segments stay for the next process."""
-        while self._mine:
-            self._mine.pop().leave()
+        """Leaves the segments to the next process, because their answers could not be written."""
+        while self._segments:
+            self._segments.pop().leave()
 
     def abandoned(self) -> Iterator[Segment]:
-        """The segments of processes that are gone, each locked by us; the caller removes or leaves it."""
+        """Yields the segments of dead processes, each locked by us; the caller removes or leaves it."""
         with suppress(FileNotFoundError):
             for path in sorted(self._folder.glob("*.jsonl")):
-                if any(path == mine.path for mine in self._mine):
+                if any(path == segment.path for segment in self._segments):
                     continue
                 lock = open_lock(path)
                 if not try_lock(lock):
@@ -113,8 +113,8 @@ class Spool:
                     yield Segment(path, lock)
 
 
-def left_behind(folder: Path) -> int:
-    """How many segments wait in a folder for a worker to write them."""
+def abandoned_segments(folder: Path) -> int:
+    """The number of segments in a folder that wait for a worker."""
     waiting = 0
     for segment in Spool(folder).abandoned():
         waiting += 1
@@ -123,10 +123,10 @@ def left_behind(folder: Path) -> int:
 
 
 async def replay(spool: Spool, ledger: Ledger) -> int:
-    """Write what processes that are gone left in the spool; returns how many answers that were.
+    """Writes the answers of dead processes into the ledger; returns their number.
 
-    Harmless however often: an attempt that is closed stays as it is, and a completion that lost stands beside the
-    winner. Raises ``LedgerUnavailable``; what was not written stays.
+    Harmless at any repetition: a closed attempt stays as it is, and a completion that lost stands beside the winner.
+    Raises ``LedgerUnavailable``; the remaining answers stay.
     """
     replayed = 0
     for segment in spool.abandoned():
@@ -152,7 +152,7 @@ async def replay(spool: Spool, ledger: Ledger) -> int:
 
 
 def _rows(path: Path) -> tuple[list[ClosedAttempt], int]:
-    """The answers of a segment, and the number of lines that this version can't read."""
+    """Returns the answers of a segment, and the number of lines that this version can't read."""
     rows: list[ClosedAttempt] = []
     unreadable = 0
     with path.open("rb") as file:
@@ -161,13 +161,13 @@ def _rows(path: Path) -> tuple[list[ClosedAttempt], int]:
                 rows.append(_ENTRY.validate_json(line))
             except ValidationError:
                 log.exception("line %d of the spool %s can't be read and is left out", number, path)
-                # A line without its end was cut off by a crash before anything was promised of it.
+                # A crash cut off a line without its end before any promise about it.
                 unreadable += line.endswith(b"\n")
     return rows, unreadable
 
 
 async def _close(ledger: Ledger, rows: Sequence[ClosedAttempt]) -> int:
-    """Write answers; returns how many could not be written for a defect of ours."""
+    """Writes answers; returns the number that could not be written for a defect of ours."""
     try:
         await ledger.attempts.close_attempts(rows)
     except Unstorable as error:
@@ -186,6 +186,6 @@ async def _close(ledger: Ledger, rows: Sequence[ClosedAttempt]) -> int:
 
 
 def _without_answer(row: ClosedAttempt, error: Unstorable) -> ClosedAttempt:
-    """The end of an attempt whose answer was paid for and can't be kept: its cost is recorded, its job not moved on."""
+    """The end of an attempt with a paid but unstorable answer: its cost is recorded, its job stays in its step."""
     failure = Failure(kind=FailureKind.UNSTORABLE, message=str(error), at=datetime.now(UTC))
     return replace(row, outcome=f"error:{failure.kind.value}", spent=True, failure=failure, answer=None, then=None)

@@ -1,4 +1,4 @@
-"""Stops taking submissions from Redis while the ledger is away, so that they wait there instead of going round."""
+"""Stops the consumer of submissions while the ledger is away, so that they wait in Redis and do not circulate."""
 
 import asyncio
 import logging
@@ -14,19 +14,19 @@ from tasks.errors import LedgerError, ServiceUnavailable
 log = logging.getLogger(__name__)
 
 QUEUE = "submit"
-LOOK_EVERY_S = 1.0
+PROBE_EVERY_S = 1.0
 REPLY_S = 2.0
-"""How long this process's own consumer may take to answer."""
+"""Seconds that this process's own consumer may take to answer."""
 
 
 class SubmitGate:
     """Cancels this process's consumer of the queue, and adds it again once the ledger answers.
 
     Args:
-        app: whose remote control reaches the consumer.
+        app: its remote control reaches the consumer.
         node: this process's name in it.
-        reachable: asks the ledger something; raises while it is away.
-        loop: where it is asked.
+        reachable: asks the ledger; raises while it is away.
+        loop: runs ``reachable``.
     """
 
     def __init__(
@@ -41,28 +41,28 @@ class SubmitGate:
         self._reopening: asyncio.Task[None] | None = None
 
     def close(self) -> None:
-        """Take nothing more for now; called by Celery's threads, any number of them."""
+        """Stops the consumer; called by Celery's threads, any number of them."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             log.warning("the ledger is away: submissions over Redis wait there")
-            self._ask("cancel_consumer")
+            self._control("cancel_consumer")
             self._loop.call_soon_threadsafe(self._begin_reopening)
 
     async def cancel(self) -> None:
-        """Stop looking; the process ends."""
+        """Stops the probes at the end of the process."""
         if self._reopening is not None:
             self._reopening.cancel()
             with suppress(asyncio.CancelledError):
                 await self._reopening
 
     def _begin_reopening(self) -> None:
-        self._reopening = asyncio.create_task(self._reopen(), name="reopen the door")
+        self._reopening = asyncio.create_task(self._reopen(), name="reopen the submit gate")
 
     async def _reopen(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(PROBE_EVERY_S)
             try:
                 await self._reachable()
             except (ServiceUnavailable, LedgerError):
@@ -73,11 +73,11 @@ class SubmitGate:
 
     def _open(self) -> bool:
         with self._lock:
-            self._closed = not self._ask("add_consumer")
+            self._closed = not self._control("add_consumer")
             return not self._closed
 
-    def _ask(self, command: str) -> bool:
-        """Whether the consumer did it; without Redis it can't, and is asked again."""
+    def _control(self, command: str) -> bool:
+        """Sends a command to the consumer; False without its answer, for example without Redis."""
         try:
             return bool(
                 getattr(self._app.control, command)(QUEUE, destination=[self._node], reply=True, timeout=REPLY_S)

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from worker.process import cancellation as stopping
+from worker import cancellation as stopping
 
 
 def test_a_task_that_swallows_a_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +20,7 @@ def test_a_task_that_swallows_a_cancellation_is_cancelled_again(monkeypatch: pyt
     async def main() -> asyncio.Task[None]:
         task = asyncio.create_task(stubborn())
         await asyncio.sleep(0)
-        await asyncio.wait_for(stopping.cancelled(task), 10)
+        await asyncio.wait_for(stopping.cancel(task), 10)
         return task
 
     assert asyncio.run(main()).cancelled()
@@ -34,7 +34,7 @@ def test_a_task_that_broke_says_so() -> None:
     async def main() -> None:
         task = asyncio.create_task(broken())
         await asyncio.sleep(0)
-        await stopping.cancelled(task)
+        await stopping.cancel(task)
 
     with pytest.raises(ValueError, match="its own"):
         asyncio.run(main())

@@ -7,11 +7,11 @@ CANCEL_AGAIN_S = 1.0
 """Seconds a cancelled task may take to end before it is cancelled again."""
 
 
-async def cancelled(task: asyncio.Task[Any]) -> None:
-    """Cancel a task until it has ended; raises what it ended with.
+async def cancel(task: asyncio.Task[Any]) -> None:
+    """Cancels a task until it has ended; raises its error.
 
-    Once is not enough: ``asyncio.wait_for`` of Python 3.11, which waiting for a pooled connection goes through,
-    swallows a cancellation that comes together with what it waits for.
+    Once is not enough: ``asyncio.wait_for`` of Python 3.11, part of the wait for a pooled connection,
+    swallows a cancellation that comes together with its result.
     """
     while not task.done():
         task.cancel()
