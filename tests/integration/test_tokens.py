@@ -195,14 +195,14 @@ def test_without_redis_nothing_waits_and_nothing_fails(
         sink.end(gone.id, whole=False)
         sink.start(job, open_one)
         say(sink, open_one, "It opens")
-        await asyncio.wait_for(_told(caplog, "can't be told"), scale_to_load(20))
+        await asyncio.wait_for(_told(caplog, "can't be written"), scale_to_load(20))
         with pytest.raises(BrokerUnavailable):
             await read(nowhere, job)
         await back(sink, job, open_one)
         await sink.close()
 
     asyncio.run(scenario())
-    assert caplog.text.count("can't be told") == 1
+    assert caplog.text.count("can't be written") == 1
     assert "Redis is back" in caplog.text
 
 
