@@ -1,4 +1,4 @@
-"""Shows what the doctor found."""
+"""Shows the findings of the doctor."""
 
 from typing import Any
 
@@ -26,8 +26,8 @@ def show_report(report: Report) -> None:
         table.add_column(overflow="fold")
         order = list(Severity)
         for finding in sorted(report.findings, key=lambda finding: -order.index(finding.severity)):
-            said = Text(finding.severity.value, style=STYLES[finding.severity])
-            table.add_row(said, Text("\n").join([safe(finding.what), safe(f"→ {finding.remedy}", "dim")]))
+            label = Text(finding.severity.value, style=STYLES[finding.severity])
+            table.add_row(label, Text("\n").join([safe(finding.what), safe(f"→ {finding.remedy}", "dim")]))
         out.print(table)
     out.print(safe(f"looked at {', '.join(report.checked)}; {_summary(report)}"))
 
@@ -36,8 +36,8 @@ def _summary(report: Report) -> str:
     counts = {
         severity: sum(finding.severity is severity for finding in report.findings) for severity in reversed(Severity)
     }
-    told = [f"{count} {severity.value}" for severity, count in counts.items() if count]
-    return f"found {', '.join(told)}" if told else "all is well"
+    parts = [f"{count} {severity.value}" for severity, count in counts.items() if count]
+    return f"found {', '.join(parts)}" if parts else "all is well"
 
 
 def to_json(report: Report) -> dict[str, Any]:
