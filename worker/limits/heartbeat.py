@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from schemas.states import Step
 from tasks.errors import NightdeskError
-from worker.ledger.fleet import Present
 from worker.cancellation import cancel
+from worker.ledger.fleet import Present
 from worker.limits.lanes import Lanes
 from worker.limits.provider_health import Unreachable
 
