@@ -28,8 +28,8 @@ from tasks.ports import LeaseKey, NewBatch, NewJob
 from tasks.submit import chunked, new_batch, new_job
 from worker import local
 from worker.ledger import pages
-from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.schema_version import migrate
 
 LEASE = timedelta(seconds=60)
 LEASED = 200

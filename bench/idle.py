@@ -24,7 +24,7 @@ import psycopg
 import redis
 
 from worker import local
-from worker.ledger.migrate import migrate
+from worker.ledger.schema_version import migrate
 
 REPOSITORY = Path(__file__).parents[1]
 SETTLE_S = 20.0

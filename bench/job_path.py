@@ -28,7 +28,7 @@ from celery import Celery
 from celery.result import AsyncResult
 
 from worker import local
-from worker.ledger.migrate import migrate
+from worker.ledger.schema_version import migrate
 from worker.process.celery_app import make_app
 from worker.process.main import run_worker
 from worker.settings import Settings

@@ -30,8 +30,8 @@ from aiohttp import web
 from tasks.submit import chunked, new_batch, new_job, parse_request
 from tests.stub.answers import chat
 from worker import local
-from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.schema_version import migrate
 from worker.process.celery_app import make_app
 from worker.settings import Settings
 

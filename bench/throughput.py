@@ -25,8 +25,8 @@ import psutil
 
 from tasks.submit import chunked, new_batch, new_job, parse_request
 from worker import local
-from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.schema_version import migrate
 
 REPOSITORY = Path(__file__).parents[1]
 SOURCES = 8

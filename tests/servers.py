@@ -15,7 +15,7 @@ from psycopg import sql
 from schemas.states import TRANSITIONS
 from tests.databases import Pool, new_database, on
 from worker import local
-from worker.ledger.migrate import migrate
+from worker.ledger.schema_version import migrate
 
 _GUARD = """
 CREATE FUNCTION refuse_unknown_edge() RETURNS trigger LANGUAGE plpgsql AS $$

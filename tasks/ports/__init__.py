@@ -5,10 +5,9 @@ ledger, ``Provider`` per model provider, ``ClaimScorer`` over ONNX, ``Limits`` o
 Redis, ``TokenSink`` over Redis, ``Runtime`` as a process's event loop.
 """
 
-from tasks.ports.catalog import Catalog, Everything, Objection
 from tasks.ports.limits import Denied, DenyReason, Limits, Permit, Room, Unlimited
 from tasks.ports.process import Doorbell, Runtime, TokenSink, Unheard, wired
-from tasks.ports.provider import Answered, Call, Listener, Provider, Providers, Turn
+from tasks.ports.provider import Answered, Call, Catalog, Everything, Listener, Objection, Provider, Providers, Turn
 from tasks.ports.rows import (
     ANY_RESCUES,
     Advance,

@@ -1,6 +1,6 @@
 """What the steps need of a model provider."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Protocol
@@ -128,3 +128,40 @@ class Providers(Protocol):
     async def close(self) -> None:
         """Close those that were used."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Something in a job's config that can't be served.
+
+    Attributes:
+        field: dotted path in the job.
+        message: why, and what can be served.
+        certain: False where the workers may have other settings than the door: a warning, not a refusal.
+    """
+
+    field: str
+    message: str
+    certain: bool = True
+
+
+class Catalog(Protocol):
+    """The providers, prices and lanes of an installation, known without calling anyone."""
+
+    def objections(self, config: GenerationConfig, *, generates: bool, priced: bool) -> Sequence[Objection]:
+        """Find what can't be served.
+
+        Args:
+            config: of the job.
+            generates: whether an answer is written; False for a check-only job.
+            priced: whether the batch has a ceiling, so that every call needs a known price.
+        """
+        ...
+
+
+class Everything(Catalog):
+    """The catalog of a door that leaves it to the workers."""
+
+    def objections(self, config: GenerationConfig, *, generates: bool, priced: bool) -> Sequence[Objection]:  # noqa: ARG002 - the port's
+        """Find nothing."""
+        return ()

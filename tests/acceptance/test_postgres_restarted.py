@@ -11,7 +11,7 @@ import pytest
 from tests.acceptance.conftest import System, questions
 from tests.deadlines import scale_to_load, until
 from worker import local
-from worker.ledger.migrate import migrate
+from worker.ledger.schema_version import migrate
 
 
 class Desk(System):

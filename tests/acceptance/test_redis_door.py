@@ -17,7 +17,7 @@ from tests.acceptance.cli_home import new_home
 from tests.acceptance.conftest import System, questions
 from tests.deadlines import scale_to_load
 from worker import local
-from worker.ledger.migrate import migrate
+from worker.ledger.schema_version import migrate
 
 JOB: dict[str, Any] = {"query": "When does the desk open?", "context": ["The desk opens at nine."]}
 

@@ -21,7 +21,7 @@ from tests.acceptance.conftest import System, questions
 from tests.forking import PROGRAM
 from tests.stub.server import Stub, running_stub
 from worker import local
-from worker.ledger.migrate import migrate
+from worker.ledger.schema_version import migrate
 from worker.settings import worker_name
 
 KEY = "sk-canary-faults-0123456789abcdefghij"

@@ -11,7 +11,7 @@ import pytest
 
 from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
 from worker.ledger.database import Database
-from worker.ledger.migrate import migrate
+from worker.ledger.schema_version import migrate
 from worker.process.spool import spool_folder
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.contract.driving import submit_and_take
 from tests.databases import Pool
 from tests.servers import Servers, advance_clock
-from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.schema_version import migrate
 
 
 @pytest.fixture

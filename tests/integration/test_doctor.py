@@ -29,9 +29,8 @@ from tests.servers import Servers, advance_clock
 from worker.doctor import Finding, Severity, examine
 from worker.doctor.consumers import count_listeners
 from worker.doctor.environment import RESET_CLOCK
-from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.schema_version import head_revision
+from worker.ledger.schema_version import head_revision, migrate
 from worker.limits.bucket import Exchange, Feedback
 from worker.limits.rates import Rates
 from worker.limits.redis_bucket import RedisBuckets

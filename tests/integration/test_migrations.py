@@ -13,14 +13,13 @@ from sqlalchemy.exc import DBAPIError
 
 from schemas.record import GenerationRecord
 from tasks.errors import LedgerUnavailable, SchemaMismatch
+from tests.ledger_tables import generation_record, metadata
 from tests.servers import Servers
 from worker.ledger import schema_version, upgrade
-from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.records import RECORD_COLUMNS
-from worker.ledger.schema_version import REVISIONS, head_revision
-from worker.ledger.tables import generation_record, metadata
+from worker.ledger.schema_version import REVISIONS, head_revision, migrate
 from worker.ledger.upgrade import engine_of, script_revisions
+from worker.ledger.views import RECORD_COLUMNS
 
 _SCRIPT = """
 from alembic import op

@@ -9,8 +9,8 @@ from tasks.errors import NotFound
 from worker import local
 from worker.cli.messages import tell, warn
 from worker.ledger.database import STATEMENT_S
-from worker.ledger.migrate import migrate
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.schema_version import migrate
 from worker.settings import Settings
 from worker.supervise.processes import send_signal
 from worker.supervise.state_directory import StateDirectory

@@ -11,8 +11,16 @@ from worker.ledger.closing import closing_statement
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER
 from worker.ledger.fleet import PRESENT_FOR, known_steps
-from worker.ledger.pages import change_by, isolate, paged, row_at_fault
-from worker.ledger.quarantine import LEASING, NOT_IN_QUARANTINE, quarantine_bad, quarantine_for
+from worker.ledger.pages import (
+    LEASING,
+    NOT_IN_QUARANTINE,
+    change_by,
+    isolate,
+    paged,
+    quarantine_bad,
+    quarantine_for,
+    row_at_fault,
+)
 from worker.ledger.rescuing import rescue_lost
 
 PROMOTE_LOCK = 0x6E64_7072

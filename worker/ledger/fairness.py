@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from worker.ledger.quarantine import NOT_BARRED
+from worker.ledger.pages import NOT_BARRED
 
 _READY = f"""FROM job j
     WHERE {NOT_BARRED} AND j.state = 'available' AND j.step = %(step)s AND j.priority >= %(min_priority)s AND j.rescues <= %(max_rescues)s

@@ -7,8 +7,7 @@ from uuid import UUID
 
 from tasks.ports import JobView, Outbox, RepublishPage
 from worker.ledger.database import Database
-from worker.ledger.pages import isolate
-from worker.ledger.quarantine import NOT_IN_QUARANTINE, quarantine_for
+from worker.ledger.pages import NOT_IN_QUARANTINE, isolate, quarantine_for
 from worker.ledger.views import RESULT_COLUMNS, view_of
 
 PAGE_BYTES = 8 * 1024 * 1024

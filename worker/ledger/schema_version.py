@@ -1,8 +1,13 @@
-"""States the schema revision that this code expects, and how a database stands to it; loads no migration library."""
+"""Compares a database with the schema that this code expects, and migrates it; loads the migration library only for that."""
 
+from collections.abc import Callable
 from enum import StrEnum
+from importlib import import_module
+
+import psycopg
 
 from tasks.errors import SchemaMismatch
+from worker.ledger.database import CONNECT_S, not_permitted, unavailable
 
 REVISIONS = ("0001",)
 """All revisions this code knows, oldest first; a test compares them with the migration scripts."""
@@ -48,3 +53,33 @@ def require_current(revision: str | None) -> None:
             f"the database is at revision {revision or 'none (empty)'}, this version needs {head_revision()}: "
             "run 'nightdesk migrate'"
         )
+
+
+def migrate(database_url: str) -> tuple[str | None, str]:
+    """Apply all missing migrations in one transaction; safe to run from several processes at once.
+
+    Returns: the revision before (None: empty database) and after.
+    Raises: LedgerUnavailable, SchemaMismatch when the database is newer than this code, LedgerError when the role may
+    not change it.
+    """
+    head = head_revision()
+    before = _revision(database_url)
+    refuse_newer(before)
+    if before == head:
+        return head, head
+    upgrade: Callable[[str], tuple[str | None, str]] = import_module("worker.ledger.upgrade").upgrade
+    return upgrade(database_url)
+
+
+def _revision(database_url: str) -> str | None:
+    try:
+        with psycopg.connect(database_url, connect_timeout=CONNECT_S, autocommit=True) as connection:
+            exists = connection.execute("SELECT to_regclass('alembic_version') IS NOT NULL").fetchone()
+            if exists is None or not exists[0]:
+                return None
+            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+            return str(row[0]) if row else None
+    except psycopg.OperationalError as error:
+        raise unavailable(database_url, error) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise not_permitted(error) from error

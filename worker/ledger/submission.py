@@ -12,10 +12,9 @@ from psycopg import AsyncConnection
 
 from schemas.states import JobState
 from tasks.errors import IdempotencyConflict, JobsRefused, QueueFull
-from tasks.ports import NewBatch, NewJob, Receipt, Refused, Repeated, Submission
+from tasks.ports import InputLine, NewBatch, NewJob, Receipt, Refused, Repeated, Submission
 from tasks.submission.identity import Holder, Present, Sorted, sort
 from worker.ledger.database import CONFLICT_TRIES, Database
-from worker.ledger.input_lines import write_input_lines
 
 _INSERT_BATCH = """
 INSERT INTO batch (id, key, name, tenant, not_before, deadline, max_cost_usd, defaults)
@@ -83,6 +82,11 @@ _REQUEST_TYPES = ["uuid", "bytea", "bytea", "int2"]
 _JSONB_VERSION = b"\x01"
 """What precedes the JSON text in PostgreSQL's binary form of jsonb; so the bytes go through as they are."""
 
+MOST_CHARACTERS = {"place": 300, "field": 300, "message": 2_000, "custom_id": 256}
+"""Length of each text of a refused line; a longer one is cut. So a line takes a few kilobytes, whatever it quotes."""
+
+_COPY_INPUT_LINES = "COPY input_line (batch_id, position, job_id, place, field, message, custom_id) FROM STDIN"
+
 
 class PostgresSubmission(Submission):
     """Batches written by COPY, in one transaction each."""
@@ -103,7 +107,7 @@ class PostgresSubmission(Submission):
             receipt = await _write(connection, batch, chunks, strict=strict)
             if receipt.created:
                 repeated = (Repeated(position, job_id) for position, job_id in receipt.elsewhere.items())
-                await write_input_lines(connection, batch.id, chain(refused, receipt.refused, repeated))
+                await _write_input_lines(connection, batch.id, chain(refused, receipt.refused, repeated))
             elif receipt.nothing_new:
                 # The batch would be empty.
                 raise psycopg.Rollback(transaction)
@@ -280,3 +284,30 @@ async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequenc
         for job in jobs:
             await copy.write_row((job.id, _JSONB_VERSION + job.request, job.request_hash, job.contract_version))
     return available
+
+
+async def _write_input_lines(connection: AsyncConnection[Any], batch_id: UUID, lines: Iterable[InputLine]) -> None:
+    """Write lines of a batch in the transaction of its submission, as a stream; no statement where there are none."""
+    rows = (_input_line(batch_id, line) for line in lines)
+    first = next(rows, None)
+    if first is None:
+        return
+    async with connection.cursor().copy(_COPY_INPUT_LINES) as copy:
+        await copy.write_row(first)
+        for row in rows:
+            await copy.write_row(row)
+
+
+def _input_line(batch_id: UUID, line: InputLine) -> tuple[Any, ...]:
+    if isinstance(line, Repeated):
+        return (batch_id, line.position, line.job_id, None, None, None, None)
+    texts = (_bounded(getattr(line, name), limit) for name, limit in MOST_CHARACTERS.items())
+    return (batch_id, line.position, None, *texts)
+
+
+def _bounded(text: str | None, limit: int) -> str | None:
+    """The beginning of a text, with a mark in the place of what PostgreSQL can't store."""
+    if text is None:
+        return None
+    storable = text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
+    return storable if len(storable) <= limit else f"{storable[: limit - 1]}…"

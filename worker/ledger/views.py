@@ -11,10 +11,42 @@ from schemas.job import JobRequest
 from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome, Step
 from tasks.errors import NotFound
-from tasks.ports import InputLine, JobDetail, JobView, Reading
+from tasks.ports import InputLine, JobDetail, JobView, Reading, Refused, Repeated
 from worker.ledger.database import Database
-from worker.ledger.input_lines import read_input_lines
-from worker.ledger.records import RECORD_COLUMNS
+from worker.ledger.pages import walk
+
+RECORD_COLUMNS = {
+    "job_id": "uuid",
+    "run": "int2",
+    "tenant": "text",
+    "message_id": "text",
+    "retrieval_record_id": "text",
+    "trace_id": "text",
+    "request_id": "text",
+    "contract_version": "int2",
+    "prompt_name": "text",
+    "prompt_version": "text",
+    "prompt_hash": "text",
+    "model_provider": "text",
+    "model_name": "text",
+    "messages_snapshot": "jsonb",
+    "provider_snapshot": "jsonb",
+    "output_raw": "text",
+    "output_structured": "jsonb",
+    "answer": "text",
+    "output_format": "text",
+    "citations": "jsonb",
+    "grounding": "jsonb",
+    "quality": "jsonb",
+    "status": "text",
+    "error_message": "text",
+    "failure": "jsonb",
+    "usage": "jsonb",
+    "timing_ms": "jsonb",
+    "created_at": "timestamptz",
+    "canonical": "jsonb",
+}
+"""Columns of the table of audit records with the types of their arrays in SQL; a test compares them with the table."""
 
 STREAM_PAGE = 500
 """Rows fetched at a time when a batch is streamed."""
@@ -110,6 +142,11 @@ FROM completion WHERE job_id = %(id)s ORDER BY stored_at, attempt_id
 _EVENTS = "SELECT at, run, kind, actor, detail FROM job_event WHERE job_id = %(id)s ORDER BY id"
 _RECORDS = "SELECT * FROM generation_record WHERE job_id = %(id)s ORDER BY run"
 
+_INPUT_LINES = """
+SELECT position, job_id, place, field, message, custom_id FROM input_line
+WHERE batch_id = %(batch_id)s AND position > %(after_position)s ORDER BY position LIMIT %(page)s
+"""
+
 _BY_CUSTOM_ID = "SELECT id FROM job WHERE batch_id = %(batch_id)s AND custom_id = %(name)s"
 _BY_POSITION = "SELECT id FROM job WHERE batch_id = %(batch_id)s AND position = %(position)s"
 
@@ -136,8 +173,13 @@ class PostgresReading(Reading):
                 return
             after = rows[-1].position
 
-    def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
-        return read_input_lines(self._db, batch_id)
+    async def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
+        async for rows in walk(self._db, _INPUT_LINES, {"batch_id": batch_id}, {"position": -1}):
+            for row in rows:
+                if row.job_id is not None:
+                    yield Repeated(row.position, row.job_id)
+                else:
+                    yield Refused(row.position, row.message, row.field, row.custom_id, row.place)
 
     async def batch_status(self, batch_id: UUID) -> BatchStatus:
         rows = await self._db.rows(_BATCH_STATUS, {"batch_id": batch_id})

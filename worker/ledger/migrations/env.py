@@ -2,9 +2,7 @@
 
 from alembic import context
 
-from worker.ledger.tables import metadata
-
 connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=metadata, transactional_ddl=True)
+context.configure(connection=connection, transactional_ddl=True)
 with context.begin_transaction():
     context.run_migrations()
