@@ -1,20 +1,20 @@
 """The command ``nightdesk``: reads the command line, does one command, ends with its exit code.
 
-``commands`` holds one door per command; what they do stands in the modules beside it (``intake`` reads input,
-``session`` holds what runs, ``submitting``, ``waiting`` and ``outcome`` are a batch's
-way), and ``render`` makes it readable. Results go to standard output, messages to standard error.
+``commands`` holds the commands; ``session`` opens servers and schema for them, ``batch_run`` takes a batch from its files
+to its results, ``job_operation`` changes many jobs; ``console``, ``answer_view`` and ``job_view`` make things readable.
+The work itself is in ``worker.operations``. Results go to standard output, messages to standard error.
 """
 
 import logging
 import os
 import signal
 import sys
+from importlib import import_module
 
 from typer import Typer
 
 from worker.cli.commands import load
-from worker.cli.exits import INTERRUPTED, exit_code_of
-from worker.cli.messages import complain
+from worker.cli.terminal import INTERRUPTED, complain
 from worker.process.logs import configure_logging
 
 
@@ -30,7 +30,7 @@ def run(arguments: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
-    # What libraries warn of comes back to us as an error, which is told once and in our words.
+    # What libraries warn of comes back as an error, which is reported once and in our words.
     configure_logging("ERROR")
     for handler in logging.getLogger().handlers:
         # Some loggers have a level of their own, which goes before the root's.
@@ -42,11 +42,12 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Who read our output has gone; what is left in the buffer must not complain at exit.
+        # The reader of our output has gone; the rest of the buffer must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return INTERRUPTED
     except Exception as error:
-        code = exit_code_of(error)
+        # The error tree brings the wire contract along: loaded only when there is an error.
+        code: int | None = import_module("worker.cli.exits").exit_code_of(error)
         if code is None:
             raise
         complain(error)

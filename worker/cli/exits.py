@@ -11,6 +11,7 @@ from tasks.errors import (
     ServiceUnavailable,
     Unstorable,
 )
+from worker.cli.terminal import INTERRUPTED
 from worker.local import LocalServerError
 
 OK = 0
@@ -21,8 +22,6 @@ BAD_INPUT = 2
 """The input, the command line or a setting is wrong; nothing of it was done, or the message says what was."""
 UNREACHABLE = 3
 """A service that is needed can't be reached or can't serve."""
-INTERRUPTED = 130
-"""Ended by SIGINT or SIGTERM, as shells count it."""
 
 
 class OutputFailed(ServiceUnavailable):

@@ -12,7 +12,7 @@ from tasks.grounding.model import Calibration, shipped
 from tasks.grounding.recalibration import AnswerVerdict, LabelledAnswer
 from tasks.submission.supplied import as_check_only
 from tasks.submit import parse_request
-from worker.cli.intake import parsed, read_lines, shown
+from worker.operations.json_lines import display_name, parse_line, read_lines
 
 SUPPORTED = frozenset({1, "1", "true", "yes", "supported", "entailment"})
 UNSUPPORTED = frozenset({0, "0", "false", "no", "unsupported", "not supported", "contradicted", "hallucination"})
@@ -70,7 +70,7 @@ def read_labels(name: str, base: Calibration | None, bad_line: Callable[[str], N
             labels.add(_read(line, base))
         except InputError as error:
             labels.bad += 1
-            bad_line(f"{shown(name)}, line {number} is left out: {error}")
+            bad_line(f"{display_name(name)}, line {number} is left out: {error}")
             continue
         if labels.answers and labels.claims:
             raise InputError(
@@ -81,7 +81,7 @@ def read_labels(name: str, base: Calibration | None, bad_line: Callable[[str], N
 
 
 def _read(line: bytes | None, base: Calibration | None) -> LabelledAnswer | _Exported:
-    raw = parsed(line)
+    raw = parse_line(line)
     if not isinstance(raw, dict):
         raise InputError("is not a JSON object")
     label = _label(raw.pop("label", None))

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the values that they are read as."""
 
 from typing import Annotated
 from uuid import UUID
@@ -25,6 +25,7 @@ Strict = Annotated[bool, typer.Option(help="Submit nothing when a line is not va
 MaxCost = Annotated[
     str | None, typer.Option("--max-cost-usd", metavar="USD", help="Ceiling on what the batch may cost.")
 ]
+Workers = Annotated[bool, typer.Option(help="Start workers when none run.")]
 
 
 def batch_id(text: str) -> UUID:
@@ -35,7 +36,16 @@ def batch_id(text: str) -> UUID:
         raise InputError(f"{text!r} is not a batch id; 'nightdesk status' lists them") from None
 
 
-def said_of_batch(name: str | None, key: str | None, max_cost_usd: str | None) -> dict[str, str]:
-    """What the options say of a batch, as ``BatchRequest`` takes it."""
-    given = {"name": name, "key": key, "max_cost_usd": max_cost_usd}
-    return {option: value for option, value in given.items() if value is not None}
+def job_target(text: str, kind: str) -> tuple[UUID, str]:
+    """Read an id, or ``BATCH:NAME``, as id and name (empty for an id alone); raises ``InputError`` naming the ``kind``."""
+    first, _, name = text.partition(":")
+    try:
+        return UUID(first), name
+    except ValueError:
+        raise InputError(f"{first!r} is no id; give {kind}, BATCH:CUSTOM_ID or BATCH:POSITION") from None
+
+
+def batch_fields(name: str | None, key: str | None, max_cost_usd: str | None) -> dict[str, str]:
+    """The options on a batch, as ``BatchRequest`` takes them."""
+    fields = {"name": name, "key": key, "max_cost_usd": max_cost_usd}
+    return {option: value for option, value in fields.items() if value is not None}

@@ -27,12 +27,12 @@ def check_output(name: str, inputs: Sequence[str] = ()) -> None:
         raise InputError(f"{name} can't be written: there is no directory {directory}")
     if not os.access(directory, os.W_OK):
         raise InputError(f"{name} can't be written: permission denied in {directory}")
-    if path.exists() and any(Path(given).exists() and path.samefile(given) for given in inputs):
+    if path.exists() and any(Path(source).exists() and path.samefile(source) for source in inputs):
         raise InputError(f"{name} is an input too; the results would replace it")
 
 
 def is_replaced(name: str) -> bool:
-    """Whether the output is a file, which takes its name only when it is whole; else what is written is seen at once."""
+    """Tells a file, which takes its name only when it is whole, from an output whose reader sees each line at once."""
     path = Path(name)
     return name != STDOUT and (path.is_file() or not path.exists())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tasks.errors import NotFound
 from worker import local
-from worker.cli.messages import tell, warn
+from worker.cli.terminal import tell, warn
 from worker.ledger.database import STATEMENT_S
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import migrate
@@ -61,14 +61,14 @@ class Session:
     def staff_if_missing(self, *, check_only: bool = False) -> list[WorkerSpec]:
         """Start workers for as long as this command lasts, unless each step has one already."""
         running = self.supervisor.running().values()
-        if any(worker_process.settings != self.supervisor.fingerprint for worker_process in running):
+        if any(process.settings != self.supervisor.fingerprint for process in running):
             warn(
                 "the workers that run were started with other settings, and keep them; "
                 "'nightdesk down' and 'nightdesk up' apply the present ones"
             )
         local = local_model_processes(self.settings)
         needed = {"check"} | (set() if check_only else {"generate"}) | ({"local"} if local else set())
-        if needed <= {queue for worker_process in running for queue in worker_process.spec.queues}:
+        if needed <= {queue for process in running for queue in process.spec.queues}:
             return []
         return self.staff(check_only_specs(local=local) if check_only else worker_specs(local=local), ephemeral=True)
 
@@ -125,9 +125,7 @@ def _use(settings: Settings, state: StateDirectory) -> Iterator[None]:
 
 def _close(settings: Settings, state: StateDirectory) -> None:
     for supervisor in supervisors_in(state):
-        ephemeral = [
-            worker_process.spec.name for worker_process in supervisor.running().values() if worker_process.ephemeral
-        ]
+        ephemeral = [process.spec.name for process in supervisor.running().values() if process.ephemeral]
         stop_workers(supervisor, ephemeral, settings)
     if state.servers_are_ephemeral:
         local.stop(state.root)
@@ -145,8 +143,8 @@ def stop_workers(supervisor: Supervisor, names: list[str], settings: Settings) -
     except KeyboardInterrupt:
         tell("cutting off the calls in flight")
         remaining = supervisor.await_exit(terminating, 0)
-    for worker_process in remaining:
-        send_signal(worker_process.process, signal.SIGKILL)
+    for process in remaining:
+        send_signal(process.process, signal.SIGKILL)
     killed, remaining = remaining, supervisor.await_exit(remaining, STOP_MARGIN_S)
     if killed:
         warn(f"{_named(killed)} had to be killed: calls in flight count as unknown, their jobs go on in a minute")
@@ -154,7 +152,5 @@ def stop_workers(supervisor: Supervisor, names: list[str], settings: Settings) -
         raise WorkerFailed(f"{_named(remaining)} can't be killed")
 
 
-def _named(worker_processes: list[WorkerProcess]) -> str:
-    return ", ".join(
-        f"{worker_process.spec.name} (process {worker_process.pid})" for worker_process in worker_processes
-    )
+def _named(processes: list[WorkerProcess]) -> str:
+    return ", ".join(f"{process.spec.name} (process {process.pid})" for process in processes)

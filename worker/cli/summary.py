@@ -1,20 +1,22 @@
-"""Says how a run went: a few lines for people, or JSON."""
+"""Sums up submissions, batches and runs: a few lines for people, or JSON."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
-from schemas.batch import BatchStatus, LaneStatus
+from schemas.batch import BatchStatus
 from schemas.states import HeldReason
-from worker.cli.messages import tell
-from worker.cli.output import write_json
 from worker.cli.progress import counts_of, duration
+from worker.cli.terminal import tell, write_json
 from worker.limits.remedies import event, remedy
+from worker.operations import overview
 
 if TYPE_CHECKING:
     # Commands that only show batches need nothing of a run.
-    from worker.cli.running import Order, Report
+    from tasks.ports import Refused
+    from worker.cli.batch_run import Report, RunRequest
     from worker.ledger.fleet import LaneNotice
+    from worker.operations.file_submission import Accepted
 
 _RELEASES = {
     HeldReason.BUDGET: (
@@ -29,7 +31,7 @@ _RELEASES = {
 
 
 def money(status: BatchStatus) -> str:
-    """What a batch has cost, and what may come on top."""
+    """Cost of a batch so far, with the sum that is reserved."""
     if status.spent_usd is None:
         return "unknown: no price is known for a model that was called"
     spent = f"{status.spent_usd.normalize():f} USD"
@@ -41,7 +43,7 @@ def money(status: BatchStatus) -> str:
 
 
 def held_lines(status: BatchStatus, lanes: "Sequence[LaneNotice]" = ()) -> list[str]:
-    """Why jobs are held, and what lets them go."""
+    """Reasons for which jobs are held, each with its remedy."""
     lines = []
     if HeldReason.LANE_PAUSED in status.held:
         lines += [f"{event(lane)}. To mend it: {remedy(lane)}" for lane in lanes if lane.paused]
@@ -51,7 +53,33 @@ def held_lines(status: BatchStatus, lanes: "Sequence[LaneNotice]" = ()) -> list[
     return lines
 
 
-def told(report: "Report", output: str) -> list[str]:
+def describe(accepted: "Accepted") -> str:
+    """The outcome of a submission, for people."""
+    jobs = f"{accepted.jobs:,} {'job' if accepted.jobs == 1 else 'jobs'}"
+    holders = ", ".join(f"{batch_id} ({count:,})" for batch_id, count in accepted.holders.items())
+    if accepted.submitted_at is not None:
+        at = f"{accepted.submitted_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        text = f"batch {accepted.batch_id} was submitted before, at {at}: {jobs}, nothing new"
+    elif accepted.created:
+        text = f"batch {accepted.batch_id}: {jobs} submitted"
+        if accepted.repeated:
+            text += f"; {len(accepted.repeated):,} of them known from before by their idempotency key"
+            text += f", in {holders}" if holders else ""
+    elif accepted.jobs:
+        text = f"nothing new: {jobs} known from before by their idempotency key, in {holders}; no batch was made"
+    else:
+        text = "nothing was submitted"
+    if accepted.refused:
+        text += f"; {len(accepted.refused):,} lines were not valid"
+    return text
+
+
+def refused_document(lines: "Iterable[Refused]") -> list[dict[str, Any]]:
+    """Refused lines, for programs."""
+    return [{"position": line.position, "where": line.place, "message": line.message} for line in lines]
+
+
+def run_lines(report: "Report", output: str) -> list[str]:
     """The end of a run, for people."""
     status = report.status
     lines = []
@@ -60,9 +88,9 @@ def told(report: "Report", output: str) -> list[str]:
         lines.append(f"{jobs} in {duration(report.seconds)}: {counts_of(status)}; cost {money(status)}")
         if status.possibly_billed_twice:
             lines.append(f"possibly billed twice: {status.possibly_billed_twice}")
-        held = held_lines(status, report.lanes)
-        lines += held
-        if held:
+        holds = held_lines(status, report.lanes)
+        lines += holds
+        if holds:
             lines.append(f"then go on with: nightdesk run --resume {status.batch_id} -o {output}")
     if refused := report.refused:
         lines.append(f"{len(refused)} of {report.tally.lines} lines were not valid; they stand in the output as failed")
@@ -77,26 +105,18 @@ def _document(report: "Report", output: str) -> dict[str, Any]:
         "output": output,
         "lines": report.tally.lines,
         "states": dict(report.tally.states),
-        "invalid_lines": [
-            {"position": line.position, "where": line.place, "message": line.message} for line in report.refused
-        ],
-        "status": status_document(report.status, report.lanes) if report.status else None,
+        "invalid_lines": refused_document(report.refused),
+        "status": overview.status_document(report.status, report.lanes) if report.status else None,
         "seconds": round(report.seconds, 3),
         "exit_code": report.exit_code,
     }
 
 
-def status_document(status: BatchStatus, lanes: "Sequence[LaneNotice]") -> dict[str, Any]:
-    """The status of a batch with the lanes without calls, for programs."""
-    paused = tuple(LaneStatus(**asdict(lane), mend=remedy(lane)) for lane in lanes)
-    return status.model_copy(update={"lanes": paused}).model_dump(mode="json")
-
-
-def sum_up(report: "Report", order: "Order", *, as_json: bool) -> int:
-    """Say how a run went, unless its order asks for quiet, and return its exit code."""
-    if as_json and order.output != "-":
-        write_json(_document(report, order.output))
-    elif not order.quiet:
-        for line in told(report, order.output):
+def sum_up(report: "Report", request: "RunRequest", *, as_json: bool) -> int:
+    """Say how a run went, unless it asks for quiet, and return its exit code."""
+    if as_json and request.output != "-":
+        write_json(_document(report, request.output))
+    elif not request.quiet:
+        for line in run_lines(report, request.output):
             tell(line)
     return report.exit_code

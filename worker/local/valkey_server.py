@@ -2,13 +2,9 @@
 
 import hashlib
 import signal
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, RedisError
-from redis.retry import Retry
 
 from worker.local import StartError
 from worker.local.account import Account
@@ -17,6 +13,11 @@ from worker.supervise.files import write_atomically
 from worker.supervise.processes import Identity
 
 _PATIENCE_S = 1.0  # for one PING; repeated until the caller's deadline
+
+_REPLY_BYTES = 1_000
+
+_LOGIN_REFUSED = (b"WRONGPASS", b"AUTH", b"invalid password")
+"""Marks of an error reply to a login that another password, or none, would satisfy."""
 
 _CONFIGURATION = """\
 # Rewritten at each start.
@@ -98,25 +99,21 @@ class ValkeyServer:
 
         Raises: StartError if it refuses the password.
         """
-        client = Redis(
-            host=LOOPBACK,
-            port=port,
-            password=self.password,
-            socket_timeout=_PATIENCE_S,
-            socket_connect_timeout=_PATIENCE_S,
-            retry=Retry(NoBackoff(), 0),
-        )
+        password = self.password.encode()
         try:
-            return bool(client.ping())
-        except AuthenticationError as error:
+            # By hand: every command asks this, and few of them need the Redis library, which takes long to load.
+            with socket.create_connection((LOOPBACK, port), _PATIENCE_S) as connection:
+                connection.sendall(b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%b\r\n*1\r\n$4\r\nPING\r\n" % (len(password), password))
+                with connection.makefile("rb") as replies:
+                    login, ping = replies.readline(_REPLY_BYTES), replies.readline(_REPLY_BYTES)
+        except OSError:
+            return False
+        if any(word in login for word in _LOGIN_REFUSED):
             raise StartError(
                 f"The server on {LOOPBACK}:{port} refuses the password of this home, so it is another server: "
                 f"end it, or stop the servers of this home and start them again to get another port."
-            ) from error
-        except RedisError:
-            return False
-        finally:
-            client.close()
+            )
+        return login == b"+OK\r\n" and ping == b"+PONG\r\n"
 
     def settle(self, port: int) -> None:
         """Does nothing, because Valkey needs no preparation."""

@@ -43,8 +43,8 @@ from tests.judge_harness import (
     verdicts_reply,
 )
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
-from worker.cli.judged import judged_rows
 from worker.ledger.journal import LedgerJournal
+from worker.operations.result_lines import judged_rows
 
 YES = verdict(1, "supported", QUOTE)
 NO = verdict(1, "unsupported")

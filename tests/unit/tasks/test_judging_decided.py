@@ -29,7 +29,7 @@ from tests.judge_harness import (
     supplied_answer,
 )
 from tests.scripted_provider import Act, ScriptedProvider, answers, raises
-from worker.cli.judged import judged_rows
+from worker.operations.result_lines import judged_rows
 
 
 def gives(*probabilities: float | str | None) -> Act:

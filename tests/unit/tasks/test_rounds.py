@@ -30,8 +30,8 @@ from tasks.results import result_of
 from tests.builders import make_batch, make_jobs
 from tests.fakes.ledger import MemoryLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
-from worker.cli.audit import audit_of
 from worker.ledger.journal import LedgerJournal
+from worker.operations.audit import audit_of
 
 LEASE = timedelta(seconds=60)
 SOURCE = "The night desk opens at nine in the evening. The morning edition is printed in Port Lune at four."

@@ -9,7 +9,7 @@ import pytest
 from schemas.generation import GenerationConfig
 from tasks.errors import InputError
 from tasks.submit import check_served, parse_request
-from worker.cli.submitting import Submission
+from worker.cli.batch_run import new_submission
 from worker.providers.catalog import Installation
 from worker.settings import ProviderSettings, Settings
 
@@ -87,9 +87,9 @@ def test_a_file_names_the_line_and_the_field(tmp_path: Path, capsys: pytest.Capt
     path = tmp_path / "in.jsonl"
     jobs = [{"query": "A?"}, {"query": "B?", "config": {"provider": "opanai"}}]
     path.write_text("\n".join(map(json.dumps, jobs)))
-    submission = Submission([str(path)], {}, Settings(provider="extractive"), strict=False)
+    submission = new_submission([str(path)], {}, Settings(provider="extractive"), strict=False)
     assert not submission.empty
-    (bad,) = submission.intake.bad
+    (bad,) = submission.intake.refused
     assert (bad.position, bad.place) == (1, f"{path}, line 2")
     assert "config.provider: no provider 'opanai' is configured; there is anthropic, extractive" in bad.message
     assert bad.message in capsys.readouterr().err

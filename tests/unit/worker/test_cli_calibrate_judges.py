@@ -19,7 +19,7 @@ from tests.judge_harness import PARAPHRASE, JudgeHarness, grounding_of, supplied
 from tests.scripted_provider import ScriptedProvider, answers
 from tests.unit.worker.test_cli_calibrate import line, swapped
 from worker import cli
-from worker.cli.judged import judged_rows
+from worker.operations.result_lines import judged_rows
 
 pytestmark = pytest.mark.usefixtures("as_before")
 

@@ -21,11 +21,11 @@ from tasks.errors import (
     SchemaMismatch,
 )
 from worker import cli
+from worker.cli.answer_view import show_answer
 from worker.cli.commands import COMMANDS
-from worker.cli.contract import MODELS, json_schema
+from worker.cli.commands.contract import MODELS, json_schema
 from worker.cli.exits import exit_code_of
-from worker.cli.messages import tell
-from worker.cli.render.answer import show_answer
+from worker.cli.terminal import tell
 from worker.local import StartError
 from worker.settings import Settings
 from worker.supervise.state_directory import InUse

@@ -17,12 +17,13 @@ from schemas.states import Step
 from tasks.errors import InputError
 from tasks.ports import NewBatch, Refused
 from tasks.submission.identity import canonical
-from worker.cli.intake import SMALL, Intake, check_files
+from worker.operations.file_submission import SMALL, Intake
+from worker.operations.json_lines import check_files
 
 
 def intake(*files: Path | str, strict: bool = False, **batch: Any) -> Intake:
     new = NewBatch(id=uuid4(), tenant="default", **batch)
-    return Intake([str(file) for file in files], new, strict=strict, bad_line=lambda _: None)
+    return Intake([str(file) for file in files], new, strict=strict, on_refused=lambda _: None)
 
 
 def job(**fields: Any) -> str:
@@ -36,7 +37,7 @@ def written(path: Path, *lines: str, encoding: str = "utf-8", end: str = "\n") -
 
 def refused(taken: Intake) -> list[Refused]:
     list(taken.jobs())
-    return taken.bad
+    return taken.refused
 
 
 def test_positions_count_the_lines_that_are_not_blank_over_all_files(tmp_path: Path) -> None:
@@ -44,14 +45,14 @@ def test_positions_count_the_lines_that_are_not_blank_over_all_files(tmp_path: P
     two = written(tmp_path / "two", "", job())
     taken = intake(one, two)
     assert [new.position for new in taken.jobs()] == [0, 2, 3]
-    assert [(bad.position, bad.place) for bad in taken.bad] == [(1, f"{one}, line 3")]
+    assert [(bad.position, bad.place) for bad in taken.refused] == [(1, f"{one}, line 3")]
     assert (taken.lines, taken.accepted) == (4, 3)
 
 
 def test_byte_order_mark_and_windows_line_ends_are_no_part_of_a_line(tmp_path: Path) -> None:
     taken = intake(written(tmp_path / "in", job(), job(), "", encoding="utf-8-sig", end="\r\n"))
     assert len(list(taken.jobs())) == 2
-    assert not taken.bad
+    assert not taken.refused
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_strict_reads_on_to_name_all_that_is_wrong_but_gives_no_more_jobs(tmp_pa
     given = []
     with pytest.raises(InputError, match="2 of 4 lines"):
         given.extend(taken.jobs())
-    assert [bad.position for bad in taken.bad] == [1, 3]
+    assert [bad.position for bad in taken.refused] == [1, 3]
     assert taken.accepted == 1
 
 
@@ -134,9 +135,9 @@ class Endless(io.RawIOBase):
 
 
 def test_no_more_of_a_long_line_than_its_limit_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.cli.intake.MAX_LINE_BYTES", 1_000_000)
+    monkeypatch.setattr("worker.operations.json_lines.MAX_LINE_BYTES", 1_000_000)
     given = io.BufferedReader(Endless(60_000_000))
-    monkeypatch.setattr("worker.cli.intake._opened", lambda _: nullcontext(given))
+    monkeypatch.setattr("worker.operations.json_lines._opened", lambda _: nullcontext(given))
     taken = intake(tmp_path / "in")
     tracemalloc.start()
     try:
@@ -146,7 +147,7 @@ def test_no_more_of_a_long_line_than_its_limit_is_held(tmp_path: Path, monkeypat
         tracemalloc.stop()
 
     assert [new.position for new in jobs] == [1, 2]
-    (bad,) = taken.bad
+    (bad,) = taken.refused
     assert str(bad).startswith(f"{tmp_path / 'in'}, line 1: the line is longer than 1,000,000 bytes")
     assert most < 10_000_000
 
@@ -154,16 +155,16 @@ def test_no_more_of_a_long_line_than_its_limit_is_held(tmp_path: Path, monkeypat
 def test_a_line_as_long_as_the_limit_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = job()
     for most, accepted in ((len(line), [0, 1]), (len(line) - 1, [])):
-        monkeypatch.setattr("worker.cli.intake.MAX_LINE_BYTES", most)
+        monkeypatch.setattr("worker.operations.json_lines.MAX_LINE_BYTES", most)
         taken = intake(written(tmp_path / "in", line, line))
         assert [new.position for new in taken.jobs()] == accepted
-        assert len(taken.bad) == 2 - len(accepted)
+        assert len(taken.refused) == 2 - len(accepted)
 
 
 def test_nothing_is_taken_of_a_file_with_a_long_line_in_strict_mode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.cli.intake.MAX_LINE_BYTES", 200)
+    monkeypatch.setattr("worker.operations.json_lines.MAX_LINE_BYTES", 200)
     taken = intake(written(tmp_path / "in", job(), "x" * 5000, job()), strict=True)
     with pytest.raises(InputError, match="1 of 3 lines"):
         list(taken.jobs())

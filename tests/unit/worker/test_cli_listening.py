@@ -10,7 +10,7 @@ from tasks.ports import JobView
 from tests.builders import ANSWER, make_batch, make_final, make_jobs, make_request
 from tests.contract.driving import LEASE
 from tests.fakes.ledger import MemoryLedger
-from worker.cli.listening import Voice, listening
+from worker.cli.commands.following import AnswerPrinter, _printing
 from worker.token_streams import Kind, Token
 
 
@@ -53,9 +53,9 @@ def test_what_is_written(
     tokens: list[Token], written: str, told: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     said: list[str] = []
-    voice = Voice(said.append)
+    voice = AnswerPrinter(said.append)
     for token in tokens:
-        voice.hear(token)
+        voice.add(token)
     voice.finish(asyncio.run(final_view()))
     assert capsys.readouterr().out == written
     assert said == told
@@ -66,7 +66,7 @@ def test_without_redis_the_record_has_the_answer(capsys: pytest.CaptureFixture[s
 
     async def scenario() -> None:
         view = await final_view()
-        async with listening("redis://127.0.0.1:1/0", "", view, said.append) as voice:
+        async with _printing("redis://127.0.0.1:1/0", "", view, said.append) as voice:
             voice.over.set()
         voice.finish(view)
 

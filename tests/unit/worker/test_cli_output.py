@@ -19,10 +19,10 @@ from tasks.results import result_of
 from tasks.submit import new_job, parse_request
 from tests.fakes.ledger import MemoryLedger
 from tests.unit.tasks.test_restyle import SEGMENTS, view
+from worker.cli.commands.stored import Styling
 from worker.cli.exits import OutputFailed
-from worker.cli.lines import Tally, write_results
 from worker.cli.outfile import check_output, writing
-from worker.cli.styling import Styling
+from worker.operations.result_lines import Tally, write_results
 
 
 def new(position: int, **fields: Any) -> NewJob:
@@ -55,7 +55,7 @@ def test_refused_lines_and_jobs_of_other_batches_stand_at_their_place() -> None:
     assert [line["state"] for line in lines] == ["failed", "available", "failed", "available", "available", "failed"]
     assert lines[3]["job_id"] == str(old.id)
     assert "handed in before, as number 5" in lines[3]["warnings"][0]
-    assert (tally.lines, tally.final, tally.all_well) == (6, 3, False)
+    assert (tally.lines, tally.states["failed"], tally.all_well) == (6, 3, False)
 
 
 def test_a_refused_line_has_every_field_of_a_result() -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tasks.errors import InputError
-from worker.cli.commands import erase, prune
+from worker.cli.commands.removal import age, erase, prune
 
 
 @pytest.mark.parametrize(
@@ -19,24 +19,24 @@ from worker.cli.commands import erase, prune
     ],
 )
 def test_an_age_is_a_number_with_its_unit(text: str, meant: timedelta) -> None:
-    assert prune.age(text) == meant
+    assert age(text) == meant
 
 
 @pytest.mark.parametrize("text", ["", "90", "d", "-1d", "1.5d", "90 days", "1y", "9999999d"])
 def test_what_is_no_age_is_refused_with_examples(text: str) -> None:
     with pytest.raises(InputError, match="90d, 12w, 36h"):
-        prune.age(text)
+        age(text)
 
 
 def test_what_to_erase_is_said_in_one_way() -> None:
     with pytest.raises(InputError, match="give one of"):
-        erase.command()
+        erase()
     with pytest.raises(InputError, match="give one of"):
-        erase.command(job=["019a0000-0000-7000-8000-000000000000"], tenant="a")
+        erase(job=["019a0000-0000-7000-8000-000000000000"], tenant="a")
     with pytest.raises(InputError, match="not a job id"):
-        erase.command(job=["first"])
+        erase(job=["first"])
 
 
 def test_old_jobs_of_a_batch_or_of_a_tenant_but_not_both() -> None:
     with pytest.raises(InputError, match="not both"):
-        prune.command(older_than="1d", batch="019a0000-0000-7000-8000-000000000000", tenant="a")
+        prune(older_than="1d", batch="019a0000-0000-7000-8000-000000000000", tenant="a")

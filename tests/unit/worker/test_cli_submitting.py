@@ -9,8 +9,10 @@ import pytest
 
 from tasks.errors import InputError
 from tests.fakes.ledger import MemoryLedger
-from worker.cli.lines import write_results
-from worker.cli.submitting import Accepted, Submission
+from worker.cli.summary import describe
+from worker.cli.terminal import warn
+from worker.operations.file_submission import Accepted, Submission
+from worker.operations.result_lines import write_results
 from worker.settings import Settings
 
 
@@ -27,8 +29,10 @@ class Door:
         path = self.folder / f"{self.count}.jsonl"
         # A blank line before each, so that line and position are never the same number.
         path.write_text("".join(f"\n{json.dumps(job)}\n" for job in jobs))
-        submission = Submission([str(path)], said, Settings(provider="extractive"), strict=strict)
-        return asyncio.run(submission.write(self.ledger, lambda _: None))
+        submission = Submission(
+            [str(path)], said, Settings(provider="extractive"), strict=strict, on_refused=lambda line: warn(str(line))
+        )
+        return asyncio.run(submission.write(self.ledger))
 
     def output(self, accepted: Accepted) -> list[dict[str, Any]]:
         path = self.folder / "out.jsonl"
@@ -56,7 +60,7 @@ def test_one_line_in_conflict_is_named_and_the_others_are_taken(door: Door, caps
     assert str(bad.place).endswith("2.jsonl, line 16")
     told = f"line 16: idempotency_key: '7' was used before for job {next(iter(door.ledger.tables.jobs))}"
     assert told in capsys.readouterr().err
-    assert accepted.said.endswith("9 jobs submitted; 1 lines were not valid")
+    assert describe(accepted).endswith("9 jobs submitted; 1 lines were not valid")
     lines = door.output(accepted)
     assert [line["position"] for line in lines] == list(range(10))
     assert [line["state"] for line in lines] == ["available"] * 7 + ["failed"] + ["available"] * 2
@@ -77,7 +81,7 @@ def test_a_file_whose_jobs_are_all_known_makes_no_batch_and_says_where_they_are(
     again = door.hand_in(keyed(2), keyed(0), keyed(1))
 
     assert (again.batch_id, again.created, again.jobs) == (None, False, 3)
-    assert again.said == (
+    assert describe(again) == (
         f"nothing new: 3 jobs known from before by their idempotency key, in {second.batch_id} (1), {first.batch_id} (2); "
         "no batch was made"
     )
@@ -91,8 +95,8 @@ def test_a_batch_handed_in_again_says_that_it_was_there(door: Door) -> None:
     again = door.hand_in(*jobs, key="night")
 
     assert again.batch_id == first.batch_id
-    assert again.said.startswith(f"batch {first.batch_id} was submitted before, at 20")
-    assert again.said.endswith("UTC: 2 jobs, nothing new")
+    assert describe(again).startswith(f"batch {first.batch_id} was submitted before, at 20")
+    assert describe(again).endswith("UTC: 2 jobs, nothing new")
     assert len(door.output(again)) == 2
 
 
@@ -108,4 +112,4 @@ def test_where_every_line_is_in_conflict_nothing_is_submitted(door: Door) -> Non
     door.hand_in(keyed(0))
     refused = door.hand_in(keyed(0, "changed"))
     assert (refused.batch_id, refused.jobs, len(refused.refused)) == (None, 0, 1)
-    assert refused.said == "nothing was submitted; 1 lines were not valid"
+    assert describe(refused) == "nothing was submitted; 1 lines were not valid"

@@ -9,12 +9,13 @@ import pytest
 
 from schemas.batch import BatchStatus
 from tasks.errors import LedgerUnavailable
-from tasks.ports import JobView, Ledger
+from tasks.ports import JobView
 from worker.cli import waiting
-from worker.cli.progress import counts_of, duration
+from worker.cli.progress import Reporter, counts_of, duration
 from worker.cli.session import Session
 from worker.cli.summary import held_lines
-from worker.cli.waiting import Watch, wait_until_final
+from worker.cli.waiting import Watch
+from worker.ledger.postgres import PostgresLedger
 
 BATCH = uuid4()
 
@@ -29,7 +30,7 @@ def status(states: dict[str, int], held: dict[str, int] | None = None, **fields:
     return BatchStatus(**{**known, **fields})
 
 
-class Told:
+class Told(Reporter):
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.looks: list[BatchStatus] = []
@@ -72,8 +73,8 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wait(*answers: BatchStatus | Exception) -> tuple[BatchStatus, Told, ScriptedProvider]:
     scripted, told = ScriptedProvider(*answers), Told()
-    watch = Watch(cast("Session", scripted), told.note)
-    end = asyncio.run(wait_until_final(cast("Ledger", scripted), BATCH, [], watch, told))
+    watch = Watch(cast("Session", scripted), cast("PostgresLedger", scripted), told)
+    end = asyncio.run(watch.wait_for_batch(BATCH))
     return end, told, scripted
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, Step
-from worker.cli.commands.doctor import exit_code
-from worker.cli.output import write_json
-from worker.cli.render.findings import show_report, to_json
+from worker.cli.commands.diagnosis import exit_code, show_report, to_json
+from worker.cli.terminal import write_json
 from worker.doctor import Finding, Report, Severity
 from worker.doctor.backlog import RELEASES, BucketState, check_buckets, check_held, check_lanes
 from worker.doctor.consumers import check_consumers, check_local

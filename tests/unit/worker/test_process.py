@@ -7,7 +7,7 @@ import pytest
 from schemas.generation import CheckerName
 from tasks.errors import ConfigurationError
 from tasks.grounding import CHECKERS, use_calibration, use_local_model
-from worker.cli.commands.worker import _all
+from worker.cli.commands.worker_process import _all
 from worker.process.main import _prepare_check, run_worker
 from worker.settings import Settings
 from worker.wiring import Endpoints

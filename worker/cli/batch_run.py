@@ -1,0 +1,232 @@
+"""Takes a batch from its files to its results: submit, wait, write; each command does the steps that it is for."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from schemas.batch import BatchStatus
+from schemas.record import JobResult
+from schemas.states import HeldReason
+from tasks.errors import ServiceUnavailable
+from tasks.ports import InputLine, JobView, Refused, Repeated
+from tasks.results import result_of
+from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
+from worker.cli.interrupts import run_interruptible
+from worker.cli.outfile import check_output, is_replaced, writing
+from worker.cli.progress import Reporter, reporting
+from worker.cli.session import Session, session
+from worker.cli.summary import describe
+from worker.cli.terminal import tell, warn
+from worker.cli.waiting import Watch
+from worker.ledger.database import HOT_S
+from worker.ledger.fleet import LaneNotice
+from worker.ledger.postgres import PostgresLedger
+from worker.local import LocalServerError
+from worker.operations.file_submission import Accepted, Submission
+from worker.operations.result_lines import Tally, write_results
+from worker.settings import Settings
+
+MOST_WARNINGS = 20
+"""Refused lines named one by one; the output lists them all."""
+
+
+@dataclass(slots=True)
+class BatchRun:
+    """A batch on its way through a command."""
+
+    watch: Watch
+    batch_id: UUID | None = None
+    """None: every job stands in another batch."""
+    lines: Sequence[InputLine] | None = None
+    """Those of the input that are no jobs of the batch; None: as the ledger has them."""
+
+    async def submit(self, submission: Submission) -> Accepted:
+        """Write the files into the ledger."""
+        accepted = await submission.write(self.watch.ledger, self.watch.reporter.submitting)
+        self.batch_id, self.lines = accepted.batch_id, accepted.input_lines
+        return accepted
+
+    async def input_lines(self) -> Sequence[InputLine]:
+        """The lines of the input that are no jobs of the batch."""
+        batch_id = self.batch_id
+        if self.lines is None and batch_id is not None:
+
+            async def read() -> list[InputLine]:
+                return [line async for line in self.watch.ledger.reading.input_lines(batch_id)]
+
+            self.lines = await self.watch.patiently(read)
+        return self.lines or ()
+
+    async def wait(self) -> BatchStatus | None:
+        """Wait until no job of the input can move by itself; returns the status of the batch, if there is one."""
+        elsewhere = [line.job_id for line in await self.input_lines() if isinstance(line, Repeated)]
+        if self.batch_id is not None:
+            return await self.watch.wait_for_batch(self.batch_id, elsewhere)
+        await self.watch.wait_for_jobs(elsewhere)
+        return None
+
+    async def write(self, output: str, result: Callable[[JobView], JobResult] = result_of) -> Tally:
+        """Write the results; a file from its beginning when the ledger goes away meanwhile."""
+
+        async def write() -> Tally:
+            with writing(output) as file:
+                return await write_results(file, self.watch.ledger, self.batch_id, self.lines, result)
+
+        return await (self.watch.patiently(write) if is_replaced(output) else write())
+
+
+def new_submission(files: list[str], batch: dict[str, Any], settings: Settings, **options: bool) -> Submission:
+    """Files that are to be submitted, with a warning for each of the first refused lines."""
+    count = 0
+
+    def on_refused(line: Refused) -> None:
+        nonlocal count
+        count += 1
+        if count <= MOST_WARNINGS:
+            warn(str(line))
+        elif count == MOST_WARNINGS + 1:
+            warn("more lines are not valid; they are no longer told one by one")
+
+    return Submission(files, batch, settings, on_refused=on_refused, warn=warn, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """The order for a whole run."""
+
+    output: str
+    files: list[str] = field(default_factory=list)
+    batch: dict[str, Any] = field(default_factory=dict)
+    """Name, key, ceiling and defaults of the batch."""
+    resume: UUID | None = None
+    """A batch to go on with, instead of files."""
+    strict: bool = False
+    quiet: bool = False
+    with_workers: bool = True
+    check_only: bool = False
+    """Each line holds an answer: nothing is generated, and only workers that check are needed."""
+    afterwards: Callable[[PostgresLedger], Awaitable[None]] | None = None
+    """Done with the ledger still open, when all is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of a whole run."""
+
+    batch_id: UUID | None
+    status: BatchStatus | None
+    tally: Tally
+    lines: Sequence[InputLine]
+    """Those that are no jobs of the batch."""
+    seconds: float
+    lanes: Sequence[LaneNotice] = ()
+    """Those without calls at the end, while jobs are held for it."""
+
+    @property
+    def exit_code(self) -> int:
+        """See ``exits``."""
+        if self.batch_id is None and not any(isinstance(line, Repeated) for line in self.lines):
+            return BAD_INPUT
+        return OK if self.tally.all_well else INCOMPLETE
+
+    @property
+    def refused(self) -> list[Refused]:
+        """The lines that are no valid jobs."""
+        return [line for line in self.lines if isinstance(line, Refused)]
+
+
+def run_batch(settings: Settings, request: RunRequest) -> Report:
+    """Do a run from start to finish.
+
+    Raises: what its parts raise, see ``exits``; KeyboardInterrupt after saying how to go on.
+    """
+    began = time.monotonic()
+    check_output(request.output, request.files)
+    submission = None
+    if request.resume is None:
+        submission = new_submission(
+            request.files,
+            request.batch,
+            settings,
+            strict=request.strict,
+            check_only=request.check_only,
+            with_workers=request.with_workers,
+        )
+        if submission.empty:
+            lines = submission.intake.refused
+            with writing(request.output) as file:
+                tally = run_interruptible(write_results(file, None, None, lines))
+            warn(f"none of {tally.lines} lines holds a valid job; nothing was submitted")
+            return Report(None, None, tally, lines, time.monotonic() - began)
+    whole_run = _WholeRun(request, submission, began, request.resume)
+    with session(settings, writes=submission is not None, staffs=request.with_workers) as opened:
+        try:
+            with reporting(quiet=request.quiet) as reporter:
+                return run_interruptible(whole_run.run(opened, reporter))
+        except KeyboardInterrupt:
+            tell(f"Interrupted. {whole_run.how_to_go_on()}")
+            raise
+        except (ServiceUnavailable, LocalServerError):
+            tell(whole_run.how_to_go_on())
+            raise
+
+
+@dataclass(slots=True)
+class _WholeRun:
+    request: RunRequest
+    submission: Submission | None
+    began: float
+    batch_id: UUID | None
+
+    def how_to_go_on(self) -> str:
+        """The whereabouts of the jobs, and the command that takes the run up again."""
+        if self.batch_id is not None:
+            return (
+                f"The jobs of batch {self.batch_id} stay in the ledger, those that are done too. Go on with: "
+                f"nightdesk run --resume {self.batch_id} -o {self.request.output}"
+            )
+        if self.submission is not None and self.submission.receipt is not None:
+            return "The jobs stay in the ledger, those that are done too. The same command finds them again."
+        if self.submission is not None:
+            return f"Nothing was submitted, unless 'nightdesk status {self.submission.batch.id}' knows of it."
+        return ""
+
+    async def run(self, opened: Session, reporter: Reporter) -> Report:
+        """Submit or take up the batch, wait for it, write its results."""
+        request = self.request
+        async with opened.ledger(statement_s=HOT_S) as ledger:
+            watch = Watch(opened, ledger, reporter, check_only=request.check_only)
+            run = BatchRun(watch, self.batch_id)
+            if self.submission is not None:
+                await self._submit(run, self.submission)
+            else:
+                await self._take_up(run)
+            watch.lanes = True
+            status = await run.wait()
+            lanes: Sequence[LaneNotice] = ()
+            if status is not None and HeldReason.LANE_PAUSED in status.held:
+                lanes = await watch.patiently(ledger.fleet.lane_notices)
+            tally = await run.write(request.output)
+            if request.afterwards is not None and run.batch_id is not None:
+                await request.afterwards(ledger)
+            return Report(run.batch_id, status, tally, run.lines or (), time.monotonic() - self.began, tuple(lanes))
+
+    async def _submit(self, run: BatchRun, submission: Submission) -> None:
+        if self.request.with_workers:
+            # They take a second to start; meanwhile the jobs are submitted.
+            run.watch.staff()
+        accepted = await run.submit(submission)
+        self.batch_id = accepted.batch_id
+        if not self.request.quiet:
+            tell(describe(accepted))
+        await submission.hint(run.watch.session.settings, run.watch.session.where)
+
+    async def _take_up(self, run: BatchRun) -> None:
+        batch_id = run.batch_id
+        assert batch_id is not None
+        await run.input_lines()
+        status = await run.watch.patiently(lambda: run.watch.ledger.reading.batch_status(batch_id))
+        if self.request.with_workers and status.final < status.jobs:
+            run.watch.staff()

@@ -1,0 +1,119 @@
+"""``nightdesk status``: the state of batches."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from schemas.batch import BatchStatus
+from worker.cli import options
+from worker.cli.console import console, moment
+from worker.cli.exits import OK
+from worker.cli.interrupts import run_interruptible
+from worker.cli.progress import counts_of
+from worker.cli.session import Session, session
+from worker.cli.summary import held_lines, money
+from worker.cli.terminal import write_json
+from worker.ledger.fleet import LaneNotice
+from worker.limits.remedies import event, remedy
+from worker.operations.overview import Overview, batch_overview, overview, status_document
+from worker.settings import load_settings
+
+
+def status(
+    batch: Annotated[str | None, typer.Argument(metavar="[BATCH]", help="A batch's id; without, the newest.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many batches to list.")] = 20,
+    as_json: options.Json = False,
+) -> int:
+    """Show how a batch stands: jobs by state and outcome, what is held and why, cost. Without BATCH, list the newest."""
+    batch_id = None if batch is None else options.batch_id(batch)
+
+    async def read(opened: Session) -> Overview:
+        async with opened.ledger() as ledger:
+            return await (overview(ledger, newest=limit) if batch_id is None else batch_overview(ledger, batch_id))
+
+    with session(load_settings(), writes=False) as opened:
+        present = run_interruptible(read(opened))
+        workers = opened.supervisor.running()
+    if as_json:
+        documents = [status_document(each, present.lanes) for each in present.batches]
+        write_json(documents if batch_id is None else documents[0])
+    elif batch_id is None:
+        _show_batches(present, workers=len(workers))
+    else:
+        _show_batch(present.batches[0], present.lanes)
+    return OK
+
+
+def _show_batches(present: Overview, *, workers: int) -> None:
+    """A line a batch, and one for each lane without calls."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("batch", "name", "created", "final", "jobs", "cost"):
+        table.add_column(
+            heading,
+            justify="right" if heading == "final" else "left",
+            overflow="fold",
+            # An id that is cut in two can't be copied.
+            no_wrap=heading in {"batch", "created", "final"},
+        )
+    for each in present.batches:
+        table.add_row(
+            str(each.batch_id),
+            Text(each.name or ""),
+            moment(each.created_at),
+            f"{each.final} of {each.jobs}",
+            counts_of(each),
+            money(each),
+        )
+    out = console()
+    if present.batches:
+        out.print(table)
+    else:
+        out.print("no batches yet")
+    for lane in present.lanes:
+        out.print(f"{event(lane)}. To mend it: {remedy(lane)}", markup=False)
+    out.print(f"{workers} workers of this home run" if workers else "no worker of this home runs")
+
+
+def _show_batch(status: BatchStatus, lanes: Sequence[LaneNotice]) -> None:
+    """Everything on one batch."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for label, value in _facts(status).items():
+        table.add_row(label, Text(value))
+    out = console()
+    out.print(table)
+    for line in held_lines(status, lanes):
+        out.print(line, markup=False)
+    for lane in lanes:
+        if not lane.paused and status.final < status.jobs:
+            out.print(f"{event(lane)}. To mend it: {remedy(lane)}", markup=False)
+
+
+def _facts(status: BatchStatus) -> dict[str, str]:
+    facts = {
+        "batch": str(status.batch_id),
+        "name": status.name or "",
+        "key": status.key or "",
+        "tenant": status.tenant,
+        "created": moment(status.created_at),
+        "not before": moment(status.not_before),
+        "deadline": moment(status.deadline),
+        "cancelled": moment(status.cancelled_at),
+        "paused": "yes" if status.paused else "",
+        "final": f"{status.final} of {status.jobs}",
+        "states": _counted(status.states),
+        "outcomes": _counted(status.outcomes),
+        "held": _counted(status.held),
+        "cost": money(status),
+        "unpublished": str(status.unpublished),
+        "possibly billed twice": str(status.possibly_billed_twice),
+    }
+    return {label: value for label, value in facts.items() if value}
+
+
+def _counted(counts: Mapping[Any, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())

@@ -1,0 +1,100 @@
+"""``nightdesk doctor``: names what is wrong, each with its remedy."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from worker.cli import options
+from worker.cli.console import console, safe
+from worker.cli.exits import INCOMPLETE, OK, UNREACHABLE
+from worker.cli.interrupts import run_interruptible
+from worker.cli.terminal import write_json
+from worker.doctor import Report, Severity, answers_here, examine
+from worker.settings import load_settings
+from worker.wiring import endpoints
+
+STYLES = {
+    Severity.NOTE: "dim",
+    Severity.WARNING: "yellow",
+    Severity.PROBLEM: "red",
+    Severity.UNREACHABLE: "bold red",
+}
+
+
+def doctor(
+    ping: Annotated[
+        bool,
+        typer.Option(
+            "--ping",
+            help="Only ask the worker of this host whether it listens, for health checks: exit 0 if it does, or if "
+            "Redis can't be asked.",
+        ),
+    ] = False,
+    invariants: Annotated[
+        bool,
+        typer.Option(
+            "--invariants",
+            help="Also prove by SQL over the whole ledger what must always hold: one record per run, one answer taken, "
+            "every sum of money. Reads all rows.",
+        ),
+    ] = False,
+    as_json: options.Json = False,
+) -> int:
+    """Examine settings, servers, workers and jobs, and say what is wrong and what to do about it.
+
+    Changes nothing. Exit 0: nothing wrong (notes don't count). 1: there are findings. 3: a service can't be reached.
+    """
+    if ping:
+        settings = load_settings()
+        return OK if answers_here(settings, endpoints(settings).redis_url) else INCOMPLETE
+    report = run_interruptible(examine(invariants=invariants))
+    if as_json:
+        write_json(to_json(report))
+    else:
+        show_report(report)
+    return exit_code(report)
+
+
+def exit_code(report: Report) -> int:
+    """The exit code that says how bad it is."""
+    if report.worst is Severity.UNREACHABLE:
+        return UNREACHABLE
+    return OK if report.worst in {None, Severity.NOTE} else INCOMPLETE
+
+
+def show_report(report: Report) -> None:
+    """A row a finding with its remedy, the worst first, and a line that names the checks."""
+    out = console()
+    if report.findings:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        table.add_column()
+        # What to do stands below what was found: beside it, commands to copy would be broken into pieces.
+        table.add_column(overflow="fold")
+        order = list(Severity)
+        for finding in sorted(report.findings, key=lambda finding: -order.index(finding.severity)):
+            severity = Text(finding.severity.value, style=STYLES[finding.severity])
+            table.add_row(severity, Text("\n").join([safe(finding.what), safe(f"→ {finding.remedy}", "dim")]))
+        out.print(table)
+    out.print(safe(f"looked at {', '.join(report.checked)}; {_summary(report)}"))
+
+
+def _summary(report: Report) -> str:
+    counts = {
+        severity: sum(finding.severity is severity for finding in report.findings) for severity in reversed(Severity)
+    }
+    texts = [f"{count} {severity.value}" for severity, count in counts.items() if count]
+    return f"found {', '.join(texts)}" if texts else "all is well"
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The report for programs."""
+    return {
+        "worst": report.worst,
+        "checked": report.checked,
+        "findings": [
+            {"check": finding.check, "severity": finding.severity, "what": finding.what, "remedy": finding.remedy}
+            for finding in report.findings
+        ],
+    }

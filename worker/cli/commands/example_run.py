@@ -1,0 +1,142 @@
+"""``nightdesk demo``: the example questions, answered and shown."""
+
+import gzip
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import worker
+from schemas.states import Outcome
+from tasks.errors import InputError
+from tasks.ports import JobView
+from tasks.results import result_of
+from worker.cli import options
+from worker.cli.answer_view import show_answer
+from worker.cli.batch_run import RunRequest, run_batch
+from worker.cli.console import console, safe
+from worker.cli.session import state_of
+from worker.cli.summary import run_lines
+from worker.cli.terminal import tell
+from worker.ledger.postgres import PostgresLedger
+from worker.settings import load_settings
+
+EXAMPLES = Path(worker.__file__).parents[1] / "examples"
+
+MOST_CLAIMS = 4
+"""Claims of an answer that is read at a glance."""
+
+
+def demo(
+    examples: Annotated[Path, typer.Option(help="Folder with the questions, as *.jsonl.")] = EXAMPLES,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="OUT", help="Default: demo.jsonl in NIGHTDESK_HOME.")
+    ] = None,
+    quiet: options.Quiet = False,
+) -> int:
+    """Answer the example questions, show one answer as a reader would want it, and sum all up."""
+    files = sorted(map(str, examples.glob("*.jsonl")))
+    if not files:
+        raise InputError(f"there are no *.jsonl in {examples}; run this from a clone, or name a folder with --examples")
+    if str(output) == "-":
+        raise InputError("standard output is for the answer shown; name a file for the results")
+    settings = load_settings()
+    state = state_of(settings)
+    state.create()
+    path = output or state.root / "demo.jsonl"
+    examples_shown: list[JobView] = []
+
+    async def choose(ledger: PostgresLedger) -> None:
+        job_id = _best_example(_results(path))
+        examples_shown.extend(await ledger.reading.views([job_id] if job_id else []))
+
+    if not quiet:
+        tell(f"answering the questions of {len(files)} files, offline unless NIGHTDESK_PROVIDER is set")
+    # A key in the environment must not make a demo cost money: only a provider named on purpose is called.
+    batch = {"name": "demo", "defaults": {"provider": settings.provider or "extractive"}}
+    report = run_batch(settings, RunRequest(str(path), files, batch, quiet=quiet, afterwards=choose))
+    out = console()
+    for view in examples_shown:
+        out.print()
+        show_answer(out, view.request, result_of(view))
+    _show_kinds(out, _results(path))
+    if not quiet:
+        out.print()
+        for line in run_lines(report, str(path)):
+            tell(line)
+        for view in examples_shown:
+            tell(f"everything about the answer above: nightdesk show {view.job_id}")
+    return report.exit_code
+
+
+def _results(path: Path) -> list[dict[str, Any]]:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        return [orjson.loads(line) for line in file]
+
+
+def _best_example(results: Sequence[Mapping[str, Any]]) -> UUID | None:
+    """The answer that shows most: a right one, from several sources, with few enough claims to read."""
+
+    def worth(result: Mapping[str, Any]) -> tuple[bool, bool, int, int]:
+        metadata = result["metadata"]
+        right = result["outcome"] == metadata.get("expect") == "answered" and all(
+            gold in result["response"] for gold in metadata.get("gold", ())
+        )
+        cited = len({citation["source_index"] for citation in result["citations"]})
+        return right, 1 < len(result["claims"]) <= MOST_CLAIMS, cited, -len(result["response"])
+
+    best = max(results, key=worth, default=None)
+    return UUID(best["job_id"]) if best and best["job_id"] else None
+
+
+COLUMNS = (Outcome.ANSWERED, Outcome.PARTIAL, Outcome.ABSTAINED, Outcome.NO_EVIDENCE)
+
+
+@dataclass(slots=True)
+class _Sums:
+    jobs: int = 0
+    outcomes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    groundings: list[float] = field(default_factory=list)
+    citations: int = 0
+
+    def add(self, result: Mapping[str, Any]) -> None:
+        self.jobs += 1
+        self.outcomes[result["outcome"] or result["state"]] += 1
+        if result["grounding_score"] is not None:
+            self.groundings.append(result["grounding_score"])
+        self.citations += len(result["citations"])
+
+
+def _show_kinds(out: Console, results: Iterable[Mapping[str, Any]]) -> None:
+    """A line per ``metadata.kind`` and one for all; what no column counts stands in the last one."""
+    kinds: dict[str, _Sums] = defaultdict(_Sums)
+    everything = _Sums()
+    for result in results:
+        kinds[str(result["metadata"].get("kind") or "other")].add(result)
+        everything.add(result)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("kind", "jobs", *(outcome.value for outcome in COLUMNS), "mean grounding", "citations", "other"):
+        table.add_column(heading, justify="left" if heading in {"kind", "other"} else "right")
+    for kind, sums in sorted(kinds.items()):
+        table.add_row(safe(kind), *_cells(sums))
+    table.add_section()
+    table.add_row(safe("all", "bold"), *_cells(everything))
+    out.print(table)
+
+
+def _cells(sums: _Sums) -> list[str]:
+    columns = {outcome.value for outcome in COLUMNS}
+    return [
+        str(sums.jobs),
+        *(str(sums.outcomes.get(outcome.value, 0)) for outcome in COLUMNS),
+        f"{sum(sums.groundings) / len(sums.groundings):.2f}" if sums.groundings else "",
+        str(sums.citations),
+        ", ".join(f"{count} {name}" for name, count in sums.outcomes.items() if name not in columns),
+    ]

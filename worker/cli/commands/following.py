@@ -1,0 +1,219 @@
+"""``nightdesk watch``: follows a batch or a job until it is final."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from schemas.batch import BatchStatus
+from schemas.states import FINAL_STATES, JobState
+from tasks.errors import BrokerUnavailable, NotFound
+from tasks.ports import InputLine, JobView, Ledger, Refused
+from worker.cli import options
+from worker.cli.batch_run import BatchRun
+from worker.cli.exits import INCOMPLETE, OK
+from worker.cli.interrupts import run_interruptible
+from worker.cli.progress import Reporter, counts_of, reporting
+from worker.cli.session import Session, session
+from worker.cli.summary import held_lines, money
+from worker.cli.terminal import printable, tell, write_json
+from worker.cli.waiting import Watch
+from worker.settings import load_settings
+from worker.token_streams import Kind, Token, TokenReader
+
+LOOK_EVERY_S = 0.2
+
+
+def watch(
+    target: Annotated[
+        str, typer.Argument(metavar="BATCH|JOB", help="A batch's or a job's id, or BATCH:CUSTOM_ID, or BATCH:POSITION.")
+    ],
+    *,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> int:
+    """Follow a batch's progress, or each change of a job's state, until all is final or held.
+
+    The answer of a job with 'stream' is written to standard output as it comes, from its start, whenever you look.
+    It only looks on: it may be interrupted and started again at any time, from anywhere that reaches the ledger. The
+    exit codes are those of 'run'.
+    """
+    first_id, name = options.job_target(target, "a batch's or a job's")
+    with session(load_settings(), writes=False) as opened, reporting(quiet=quiet) as reporter:
+        if not opened.supervisor.running() and not quiet:
+            tell("no worker of this home runs; watching what others do on this ledger")
+        try:
+            end, lines = run_interruptible(_watch(opened, first_id, name, reporter, quiet=quiet, text=not as_json))
+        except KeyboardInterrupt:
+            tell(f"Interrupted; the work goes on. Look again with: nightdesk watch {target}")
+            raise
+    if as_json:
+        write_json(end.model_dump(mode="json") if isinstance(end, BatchStatus) else _document(end))
+    if isinstance(end, JobView):
+        return OK if end.state is JobState.COMPLETED else INCOMPLETE
+    refused = sum(isinstance(line, Refused) for line in lines)
+    if not quiet:
+        _sum_up(end, refused)
+    return OK if end.jobs == end.states.get(JobState.COMPLETED, 0) and not refused else INCOMPLETE
+
+
+async def _watch(
+    opened: Session, first: UUID, name: str, reporter: Reporter, *, quiet: bool, text: bool
+) -> tuple[BatchStatus | JobView, Sequence[InputLine]]:
+    async with opened.ledger() as ledger:
+        look_on = Watch(opened, ledger, reporter)
+        job_id = await ledger.reading.locate(first, name) if name else await _job(ledger, first)
+        if job_id is None:
+            run = BatchRun(look_on, first)
+            status = await run.wait()
+            assert status is not None
+            return status, run.lines or ()
+        report: Callable[[str], None] = (lambda _: None) if quiet else tell
+        (view,) = await ledger.reading.views([job_id])
+        if not (text and view.request.config.stream):
+            return await follow(job_id, look_on, report), ()
+        async with _printing(opened.where.redis_url, opened.settings.key_prefix, view, report) as printer:
+            view = await follow(job_id, look_on, report)
+            if view.state in FINAL_STATES:
+                printer.over.set()
+        printer.finish(view)
+        return view, ()
+
+
+async def _job(ledger: Ledger, job_or_batch: UUID) -> UUID | None:
+    """The id if it is a job's, None if it is a batch's; raises ``NotFound`` when it is neither."""
+    if await ledger.reading.views([job_or_batch]):
+        return job_or_batch
+    try:
+        await ledger.reading.batch_status(job_or_batch)
+    except NotFound:
+        raise NotFound(
+            f"{job_or_batch} is neither a batch nor a job of this ledger; 'nightdesk status' lists batches"
+        ) from None
+    return None
+
+
+def _sum_up(status: BatchStatus, refused: int) -> None:
+    tell(f"{status.jobs} {'job' if status.jobs == 1 else 'jobs'}: {counts_of(status)}; cost {money(status)}")
+    for line in held_lines(status):
+        tell(line)
+    if refused:
+        tell(f"{refused} lines of the input were not valid")
+
+
+def _document(view: JobView) -> dict[str, object]:
+    return {
+        "job_id": view.job_id, "batch_id": view.batch_id, "state": view.state, "outcome": view.outcome,
+        "held_reason": view.held_reason, "run": view.run, "round": view.round, "cost_usd": view.cost_usd,
+    }  # fmt: skip
+
+
+def describe_state(view: JobView) -> str:
+    """The state of a job in a line: state, step while it has one to go, and why it is held or how it ended."""
+    parts = [view.state.value]
+    if view.state not in FINAL_STATES:
+        parts.append(view.step.value)
+    if view.held_reason:
+        parts.append(f"held: {view.held_reason}")
+    if view.outcome is not None:
+        parts.append(view.outcome.value)
+    if view.record is not None and view.record.failure is not None and view.state is JobState.FAILED:
+        parts.append(f"{view.record.failure.kind.value}: {view.record.failure.message}")
+    again = f" (run {view.run}, round {view.round})" if (view.run, view.round) > (1, 0) else ""
+    return ", ".join(parts) + again
+
+
+async def follow(job_id: UUID, watch: Watch, report: Callable[[str], None]) -> JobView:
+    """Return the job once it is final, or held in two looks; changes between two looks are reported as one.
+
+    Args:
+        job_id: the job.
+        watch: with the ledger, and embedded servers to keep alive.
+        report: receives each change, as a line.
+    """
+    before = None
+    on_hold_before = False
+    while True:
+        watch.keep_workers()
+        views = await watch.patiently(lambda: watch.ledger.reading.views([job_id]))
+        if not views:
+            raise NotFound(f"there is no job {job_id}")
+        view = views[0]
+        state = describe_state(view)
+        if state != before:
+            report(f"job {job_id}: {state}")
+            before = state
+        on_hold = view.held_reason is not None
+        if view.state in FINAL_STATES or (on_hold and on_hold_before):
+            return view
+        on_hold_before = on_hold
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+@dataclass(slots=True)
+class AnswerPrinter:
+    """Writes a streamed answer to standard output as it comes."""
+
+    tell: Callable[[str], None]
+    begins: bool = False
+    """Some text is written."""
+    whole: bool = False
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """The ledger says that the job is final."""
+
+    def add(self, token: Token) -> None:
+        """Write the text of an entry; an attempt that begins again is reported beside the text."""
+        if token.kind is Kind.START:
+            if self.begins:
+                self._write("\n")
+                self.tell(f"the answer starts anew (round {token.round}, attempt {token.number})")
+            self.begins = self.whole = False
+        elif token.kind is Kind.TEXT:
+            self.begins = True
+            self._write(printable(token.text))
+        elif token.kind in {Kind.END, Kind.BROKEN}:
+            self.whole = token.kind is Kind.END
+            if self.whole:
+                self._write("\n")
+
+    def finish(self, view: JobView) -> None:
+        """Show the answer of the record where its text did not come, or not whole."""
+        if view.state in FINAL_STATES and not self.whole and view.record is not None and view.record.answer:
+            self._write(("\n" if self.begins else "") + printable(view.record.answer) + "\n")
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+@asynccontextmanager
+async def _printing(
+    redis_url: str, key_prefix: str, view: JobView, tell: Callable[[str], None]
+) -> AsyncIterator[AnswerPrinter]:
+    """Show a job's answer as it comes while the block follows the job; ends soon after ``over`` is set."""
+    printer = AnswerPrinter(tell)
+    task = asyncio.create_task(_print(redis_url, key_prefix, view, printer), name="print")
+    try:
+        yield printer
+        if printer.over.is_set():
+            await task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _print(redis_url: str, key_prefix: str, view: JobView, printer: AnswerPrinter) -> None:
+    async def over() -> bool:
+        return printer.over.is_set()
+
+    try:
+        async with TokenReader(redis_url, key_prefix=key_prefix) as reader:
+            async for token in reader.follow(view.job_id, view.run, over=over):
+                printer.add(token)
+    except BrokerUnavailable as error:
+        printer.tell(f"{error}; the answer is shown when it is final")

@@ -1,0 +1,118 @@
+"""``nightdesk recheck``: the present check over stored answers, with what it changes as a table."""
+
+import asyncio
+from typing import Annotated
+from uuid import UUID
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from uuid_utils.compat import uuid7
+
+from schemas.generation import CheckerName, Recheck
+from schemas.states import FINAL_STATES, JobState
+from tasks.errors import InputError
+from worker.cli import options
+from worker.cli.batch_run import BatchRun
+from worker.cli.console import safe
+from worker.cli.exits import INCOMPLETE, OK
+from worker.cli.interrupts import run_interruptible
+from worker.cli.job_operation import job_pages, operator_of
+from worker.cli.outfile import check_output
+from worker.cli.progress import Reporter, reporting
+from worker.cli.session import Session, session
+from worker.cli.terminal import tell, warn
+from worker.cli.waiting import Watch
+from worker.operations import job_changes
+from worker.operations.comparison import Comparison, snapshots
+from worker.operations.operator import JobPages
+from worker.operations.result_lines import Tally
+from worker.settings import load_settings
+
+
+def recheck(
+    batch: options.BatchId,
+    *,
+    checkers: Annotated[
+        str | None, typer.Option(metavar="LAYERS", help="structure,lexical,judge; what each job asks for unless given.")
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option(metavar="PROVIDER[:MODEL]", help="Who judges; the job's own, or NIGHTDESK_JUDGE.")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="OUT", help="Where the new results go, as JSON lines.")
+    ] = None,
+    quiet: options.Quiet = False,
+) -> int:
+    """Check the answers of a batch again, as they came from the model, and say what that changes.
+
+    Nothing is generated and nothing but a judge is paid for. Each job with an answer gets a new run that begins at its
+    check; the record of the run before stays. Jobs that were cancelled, expired or have no answer stay as they are.
+    Ended midway, what was begun goes on; the same command again takes all that are final by then.
+    """
+    batch_id = options.batch_id(batch)
+    change = Recheck(checkers=_layers(checkers), judge=judge, id=uuid7())
+    if output is not None:
+        check_output(output)
+    again = (
+        f"What was begun goes on with the workers: 'nightdesk watch {batch_id}'. 'nightdesk recheck {batch_id}' takes all "
+        "jobs that are final by then, those that were rechecked meanwhile too"
+    )
+    with (
+        session(load_settings(), staffs=True) as opened,
+        reporting(quiet=quiet) as reporter,
+        job_pages("rechecked", reporter, again=again) as pages,
+    ):
+        comparison, tally = run_interruptible(
+            _recheck(opened, batch_id, change, output=output, reporter=reporter, pages=pages)
+        )
+    if not quiet:
+        _show(comparison)
+        if output is not None:
+            tell(f"{tally.lines} results written to {output}")
+    return OK if comparison.all_done and not pages.refused else INCOMPLETE
+
+
+def _layers(names: str | None) -> tuple[CheckerName, ...] | None:
+    if names is None:
+        return None
+    try:
+        return tuple(CheckerName(name.strip()) for name in names.split(","))
+    except ValueError as error:
+        layers = ", ".join(name.value for name in CheckerName)
+        raise InputError(f"{error}; the layers are {layers}", field="--checkers") from None
+
+
+async def _recheck(
+    opened: Session, batch_id: UUID, change: Recheck, *, output: str | None, reporter: Reporter, pages: JobPages
+) -> tuple[Comparison, Tally]:
+    async with operator_of(opened) as operator:
+        run = BatchRun(Watch(opened, operator.ledger, reporter, check_only=True), batch_id, lines=())
+        await operator.ledger.reading.batch_status(batch_id)
+        before = await snapshots(operator.ledger, batch_id)
+        unfinished = sum(snapshot.state not in FINAL_STATES for snapshot in before.values())
+        if unfinished:
+            warn(f"{unfinished} jobs of the batch are not final yet; they are left to their first check")
+        ended = {JobState.COMPLETED, JobState.FAILED}
+        done = [job_id for job_id, snapshot in before.items() if snapshot.state in ended]
+        rechecked = await job_changes.recheck(operator, done, change, pages)
+        await asyncio.to_thread(run.watch.staff)
+        await run.wait()
+        after = await snapshots(operator.ledger, batch_id)
+        run.lines = None
+        tally = await run.write(output) if output is not None else Tally()
+    return Comparison([(before[job_id], after[job_id]) for job_id in rechecked]), tally
+
+
+def _show(comparison: Comparison) -> None:
+    """A row per verdict and outcome, before and after, and a line that sums it up; standard output is for results."""
+    out = Console(stderr=True, highlight=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for heading in ("before", "after"):
+        table.add_column(heading, justify="right")
+    for row in comparison.rows():
+        table.add_row(*map(safe, row))
+    out.print(table)
+    text = f"{len(comparison.pairs)} answers checked again: {comparison.changed} have another outcome"
+    out.print(safe(f"{text}; the judge cost {comparison.cost_usd.normalize():f} USD"))

@@ -1,0 +1,143 @@
+"""``nightdesk run``, ``check`` and ``submit``: files in, results out, or only files in."""
+
+from typing import Annotated
+
+import typer
+
+from tasks.errors import InputError
+from worker.cli import options
+from worker.cli.batch_run import BatchRun, RunRequest, new_submission, run_batch
+from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
+from worker.cli.interrupts import run_interruptible
+from worker.cli.progress import Reporter
+from worker.cli.session import Session, session
+from worker.cli.summary import describe, refused_document, sum_up
+from worker.cli.terminal import tell, warn, write_json, write_line
+from worker.cli.waiting import Watch
+from worker.operations.file_submission import Accepted, Submission
+from worker.settings import load_settings
+from worker.wiring import embedded
+
+
+def run(
+    *,
+    output: options.Output,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FILE", help="JSON lines, one job a line; .gz is read; - is standard input."),
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="BATCH", help="Go on with a batch instead of submitting files.")
+    ] = None,
+    name: options.Name = None,
+    key: options.Key = None,
+    max_cost_usd: options.MaxCost = None,
+    workers: options.Workers = True,
+    strict: options.Strict = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> int:
+    """Answer the questions of files, from start to finish.
+
+    Starts what is missing (servers, schema, workers), submits all files as one batch, waits until every job is final,
+    writes one result per line of input, and stops what it started. Interrupted, the jobs stay in the ledger, and
+    --resume goes on with them.
+    """
+    batch = options.batch_fields(name, key, max_cost_usd)
+    if resume is not None and (files or batch):
+        raise InputError("--resume goes on with a batch as it is: give no FILE, --name, --key or --max-cost-usd")
+    request = RunRequest(
+        output,
+        list(files or ()),
+        batch,
+        resume=None if resume is None else options.batch_id(resume),
+        strict=strict,
+        quiet=quiet,
+        with_workers=workers,
+    )
+    return sum_up(run_batch(load_settings(), request), request, as_json=as_json)
+
+
+def check(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE", help="JSON lines, one answer with its sources a line; .gz is read; - is stdin."),
+    ],
+    output: options.Output,
+    name: options.Name = None,
+    key: options.Key = None,
+    *,
+    workers: options.Workers = True,
+    strict: options.Strict = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> int:
+    """Check answers that already exist against their sources; no provider is called.
+
+    A line holds 'response' (or 'answer'), 'context' (or 'sources'), and if wanted 'query' (or 'question') and the other
+    fields of a job; unknown keys go to its metadata. Otherwise as 'run': one result per line, in order.
+    """
+    request = RunRequest(
+        output,
+        files,
+        options.batch_fields(name, key, None),
+        strict=strict,
+        quiet=quiet,
+        with_workers=workers,
+        check_only=True,
+    )
+    return sum_up(run_batch(load_settings(), request), request, as_json=as_json)
+
+
+def submit(
+    files: options.Files,
+    *,
+    name: options.Name = None,
+    key: options.Key = None,
+    max_cost_usd: options.MaxCost = None,
+    strict: options.Strict = False,
+    as_json: options.Json = False,
+) -> int:
+    """Hand in the questions of files as one batch and return at once.
+
+    Workers take it from there: those of 'nightdesk up', or any that use the same database.
+    """
+    settings = load_settings()
+    submission = new_submission(files, options.batch_fields(name, key, max_cost_usd), settings, strict=strict)
+    if submission.empty:
+        warn(f"none of {submission.intake.lines} lines holds a valid job; nothing was submitted")
+        return BAD_INPUT
+    # A server's schema is changed by 'migrate' and 'up' only; an embedded one has nobody else to do it.
+    with session(settings, writes=embedded(settings)) as opened:
+        accepted = run_interruptible(_submit(opened, submission))
+        works = bool(opened.supervisor.running())
+    if as_json:
+        write_json(_document(accepted))
+    else:
+        for batch_id in [accepted.batch_id] if accepted.batch_id else accepted.holders:
+            write_line(str(batch_id))
+        tell(describe(accepted))
+        if embedded(settings) and not works:
+            tell("no worker runs: 'nightdesk up' starts them")
+    if not accepted.jobs:
+        return BAD_INPUT
+    return INCOMPLETE if accepted.refused else OK
+
+
+async def _submit(opened: Session, submission: Submission) -> Accepted:
+    async with opened.ledger() as ledger:
+        accepted = await BatchRun(Watch(opened, ledger, Reporter())).submit(submission)
+    await submission.hint(opened.settings, opened.where)
+    return accepted
+
+
+def _document(accepted: Accepted) -> dict[str, object]:
+    return {
+        "batch_id": str(accepted.batch_id) if accepted.batch_id else None,
+        "created": accepted.created,
+        "jobs": accepted.jobs,
+        "submitted_at": accepted.submitted_at.isoformat() if accepted.submitted_at else None,
+        "known_before": len(accepted.repeated),
+        "held_by": {str(batch_id): count for batch_id, count in accepted.holders.items()},
+        "invalid_lines": refused_document(accepted.refused),
+    }

@@ -1,0 +1,51 @@
+"""``nightdesk worker``: one worker process in the foreground, until SIGTERM."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from celery import signals
+
+from worker.process.celery_app import QUEUES
+from worker.process.main import LOCAL_QUEUE, run_worker
+from worker.settings import Settings, load_settings
+from worker.supervise.workers import mark_ready
+from worker.wiring import endpoints
+
+
+def worker(
+    queues: Annotated[
+        str | None,
+        typer.Option(
+            help="What to work on, separated by commas: generate, check, local, submit; default: all, but local only "
+            "where NIGHTDESK_LOCAL_MODEL is set."
+        ),
+    ] = None,
+    record: Annotated[Path | None, typer.Option(hidden=True)] = None,
+) -> int:
+    """Run one worker process in the foreground.
+
+    It ends on SIGTERM or Ctrl-C, after the calls in flight. `generate` makes the provider calls, `check` checks the
+    answers, `local` those of jobs that want the local model, `submit` accepts jobs over Redis.
+    """
+    settings = load_settings()
+    if record is not None:
+        _mark_when_ready(record)
+    return run_worker(settings, endpoints(settings), _named(queues) if queues is not None else _all(settings))
+
+
+def _named(queues: str) -> list[str]:
+    return [name for queue in queues.split(",") if (name := queue.strip())]
+
+
+def _all(settings: Settings) -> list[str]:
+    return [queue for queue in QUEUES if queue != LOCAL_QUEUE or settings.local_model is not None]
+
+
+def _mark_when_ready(record: Path) -> None:
+    """Mark the record once this process listens; it also makes the process recognisable by its command line."""
+
+    def ready(**_: Any) -> None:
+        mark_ready(record)
+
+    signals.worker_ready.connect(ready, weak=False)

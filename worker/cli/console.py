@@ -1,0 +1,24 @@
+"""The console that things for people are written to, and text and times that are fit to be written there."""
+
+from datetime import datetime
+
+from rich.console import Console
+from rich.text import Text
+
+from worker.cli.terminal import printable
+
+
+def console() -> Console:
+    """Standard output: colours on a terminal only, and as wide as the terminal, or 120 columns where there is none."""
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(width=120, highlight=False)
+
+
+def safe(text: str, style: str = "") -> Text:
+    """Text from outside, of the same length, that can't steer the terminal and holds no markup."""
+    return Text(printable(text), style=style)
+
+
+def moment(at: datetime | None) -> str:
+    """A time for people, in local time."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else ""

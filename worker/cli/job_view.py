@@ -1,0 +1,210 @@
+"""Shows everything known of one job: its answer, how it came about, what it cost, and the messages sent."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+
+from schemas.completion import FinishReason, ProviderSnapshot
+from schemas.grounding import Claim
+from tasks.ports import JobView
+from worker.cli.answer_view import show_answer
+from worker.cli.console import console, moment, safe
+from worker.operations.audit import Audit, Messages, Proof
+
+Facts = Mapping[str, Any]
+
+
+def show_job(audit: Audit) -> None:
+    """Write the whole audit of a job."""
+    out = console()
+    view, result, detail = audit.detail.view, audit.result, audit.detail
+    _facts(out, f"Job {view.job_id}", _job(view))
+    show_answer(out, view.request, result)
+    grounding = view.record.grounding if view.record else None
+    _facts(
+        out,
+        "Quality",
+        {
+            "reasoning": result.reasoning,
+            "abstained because": result.abstain_reason,
+            "sufficient context": result.sufficient_context,
+            "answer quality": result.answer_quality,
+            "warnings": "; ".join(result.warnings),
+            "checkers": _pairs(grounding.checkers) if grounding else None,
+            "failed checkers": _pairs(grounding.failed_checkers) if grounding else None,
+            "failure": f"{result.failure.kind.value}: {result.failure.message}" if result.failure else None,
+        },
+    )
+    _facts(out, "Heard of the judge before, and not asked again", _reused_verdicts(result.claims))
+    _attempts(out, detail.attempts, detail.completions)
+    _events(out, detail.events)
+    if result.timing_ms is not None:
+        timings = {name: f"{value:.1f} ms" for name, value in result.timing_ms.model_dump().items() if value}
+        _facts(out, "Timings", timings)
+    if result.provider_snapshot is not None:
+        _facts(out, "Provider", _provider(result.provider_snapshot))
+    if view.record is not None:
+        record = view.record
+        prompt = f"{record.prompt_name} {record.prompt_version}, template {record.prompt_hash}"
+        _facts(out, "Prompt", {"prompt": prompt if record.prompt_name else None})
+    if audit.messages is not None:
+        _messages(out, audit.messages)
+    if len(audit.proofs) > 1:
+        _facts(out, "Messages of every answer", {proof.call: _proven(proof) for proof in audit.proofs})
+
+
+def _job(view: JobView) -> Facts:
+    request = view.request
+    return {
+        "batch": f"{view.batch_id}, position {view.position}",
+        "custom id": view.custom_id,
+        "tenant": view.tenant,
+        "state": view.state.value + (f", held: {view.held_reason}" if view.held_reason else ""),
+        "outcome": view.outcome.value if view.outcome else None,
+        "step": f"{view.step.value}, run {view.run}, round {view.round}",
+        "created": moment(view.created_at),
+        "scheduled": moment(view.scheduled_at) if view.scheduled_at > view.created_at else None,
+        "started": moment(view.started_at),
+        "finished": moment(view.finished_at),
+        "published": moment(view.published_at),
+        "erased": moment(view.erased_at),
+        "cost": f"{view.cost_usd.normalize():f} USD" if view.cost_usd is not None else "unknown",
+        "message id": request.message_id,
+        "retrieval record": request.retrieval_record_id,
+        "trace id": request.trace_id,
+        "request id": request.request_id,
+        "config": None if view.erased_at else _pairs(request.config.model_dump(mode="json", exclude_defaults=True)),
+        "metadata": _pairs(request.metadata),
+    }
+
+
+def _reused_verdicts(claims: Sequence[Claim]) -> Facts:
+    """The calls that reused verdicts are from: ``nightdesk show`` of that job has the question and the reply."""
+    return {
+        f"claim {number}": f"job {origin.job_id}, claim {origin.number} of attempt {origin.attempt_id}"
+        for number, claim in enumerate(claims, start=1)
+        if (origin := claim.reused_from) is not None
+    }
+
+
+def _provider(snapshot: ProviderSnapshot) -> Facts:
+    origin = snapshot.shared_from
+    return {
+        "provider": snapshot.provider,
+        "model asked": snapshot.model_asked,
+        "model returned": snapshot.model_returned,
+        "tier asked": snapshot.service_tier_asked,
+        "tier returned": snapshot.service_tier_returned,
+        "lane": snapshot.lane,
+        "protocol": snapshot.protocol.value if snapshot.protocol else None,
+        "endpoint": snapshot.endpoint,
+        "request id": snapshot.request_id,
+        "sent": _pairs(snapshot.parameters_sent),
+        "dropped": _pairs(snapshot.parameters_dropped),
+        "sdk": snapshot.sdk,
+        "rate limits": _pairs(snapshot.rate_limits),
+        "answer taken from": f"job {origin.job_id}, answered {moment(origin.answered_at)}" if origin else None,
+    }
+
+
+def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Facts]) -> None:
+    if not attempts:
+        return
+    interrupted = FinishReason.INTERRUPTED
+    broken = {row["attempt_id"]: row for row in completions if row["finish_reason"] == interrupted}
+    table = Table(box=None, pad_edge=False)
+    headings = ("run.round", "purpose", "no.", "provider", "model", "opened", "took", "outcome", "tokens", "cost USD")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    parts: list[tuple[str, str]] = []
+    for attempt in attempts:
+        usage = attempt["usage"] or {}
+        cells = (
+            f"{attempt['run']}.{attempt['round']}", attempt["purpose"], attempt["number"], attempt["provider"],
+            attempt["model"] or "", _clock(attempt["opened_at"]), _took(attempt), _outcome(attempt),
+            f"{usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)}" if usage else "",
+            "unknown" if attempt["cost_usd"] is None else f"{float(attempt['cost_usd']):.6f}",
+        )  # fmt: skip
+        table.add_row(*(safe(str(cell), "" if attempt["outcome"] == "ok" else "yellow") for cell in cells))
+        if attempt["failure"]:
+            failure = orjson.loads(attempt["failure"]) if isinstance(attempt["failure"], str) else attempt["failure"]
+            table.add_row("", safe(str(failure.get("message", "")), "red"))
+        if attempt["outcome"] != "ok" and attempt["id"] in broken:
+            text = (broken[attempt["id"]].get("parsed") or {}).get("text", "")
+            parts.append((f"{attempt['run']}.{attempt['round']}, no. {attempt['number']}", str(text)))
+    _titled(out, "Attempts", table)
+    _facts(out, "Came before the stream broke", dict(parts))
+
+
+def _at(value: Any) -> datetime:
+    return value if isinstance(value, datetime) else datetime.fromisoformat(value)
+
+
+def _clock(value: Any) -> str:
+    return _at(value).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
+def _outcome(attempt: Facts) -> str:
+    return "shared, no call" if attempt.get("shared_from") else attempt["outcome"] or "open"
+
+
+def _took(attempt: Facts) -> str:
+    if attempt["closed_at"] is None:
+        return ""
+    return f"{(_at(attempt['closed_at']) - _at(attempt['opened_at'])).total_seconds():.3f} s"
+
+
+def _events(out: Console, events: Sequence[Facts]) -> None:
+    if not events:
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("at", "run", "event", "by", "detail"):
+        table.add_column(heading, overflow="fold")
+    for event in events:
+        detail = event["detail"]
+        details = _pairs(detail) if isinstance(detail, dict) else str(detail or "")
+        cells = (moment(_at(event["at"])), event["run"], event["kind"], event["actor"], details)
+        table.add_row(*(safe(str(cell)) for cell in cells))
+    _titled(out, "Events", table)
+
+
+def _messages(out: Console, messages: Messages) -> None:
+    out.print(Rule(safe("Messages sent", "bold"), align="left", style="dim"))
+    for role, text in messages.texts:
+        out.print(Rule(role, align="left", style="dim"))
+        # Neither framed nor wrapped: what is copied from here is what was sent.
+        out.print(safe(text), soft_wrap=True)
+    out.print(Rule(style="dim"))
+    if messages.proven:
+        out.print(safe(f"proven: SHA-256 {messages.sha256} of these messages is the one noted for the call", "green"))
+    else:
+        out.print(safe(f"NOT proven: these messages do not give the SHA-256 {messages.sha256} noted", "bold red"))
+
+
+def _proven(proof: Proof) -> str:
+    return f"{'proven' if proof.proven else 'NOT proven'}: SHA-256 {proof.sha256}"
+
+
+def _facts(out: Console, title: str, facts: Facts) -> None:
+    present = {label: value for label, value in facts.items() if value not in (None, "")}
+    if not present:
+        return
+    table = Table.grid(padding=(0, 2))
+    for label, value in present.items():
+        table.add_row(safe(label, "dim"), safe(str(value)))
+    _titled(out, title, table)
+
+
+def _titled(out: Console, title: str, table: Table) -> None:
+    out.print(Rule(safe(title, "bold"), align="left", style="dim"))
+    out.print(table)
+    out.print()
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in values.items())

@@ -1,1 +1,0 @@
-"""Makes things readable on a terminal; decides nothing and fetches nothing."""

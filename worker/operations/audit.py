@@ -1,0 +1,100 @@
+"""Puts together everything known of one job, for an audit."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from schemas.prompt import MessagesSnapshot, Prompt
+from schemas.record import JobResult
+from tasks.ports import JobDetail
+from worker.ledger.postgres import PostgresLedger
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """The exact messages that were sent for an answer."""
+
+    sha256: str
+    proven: bool
+    """The hash noted before the call is that of these messages."""
+    texts: tuple[tuple[str, str], ...]
+    """Role and text of each; the questions to a judge have the role ``question``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Proof that the messages kept with an answer are those noted before its call, or its failure."""
+
+    call: str
+    """Run, round and purpose, as ``1.0 generate``."""
+    sha256: str
+    proven: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """One job as the ledger knows it, its result, the messages sent for it, and a proof for each answer of any round."""
+
+    detail: JobDetail
+    result: JobResult
+    messages: Messages | None
+    proofs: tuple[Proof, ...]
+
+
+def audit_of(detail: JobDetail, result: JobResult) -> Audit:
+    """Put an audit together from what the ledger tells, and the result made of it."""
+    snapshot = _snapshot(detail)
+    proofs = tuple(_proof(detail, completion) for completion in detail.completions)
+    return Audit(detail, result, None if snapshot is None else _messages(detail, snapshot), proofs)
+
+
+async def find_job(ledger: PostgresLedger, job_or_batch: UUID, name: str) -> JobDetail:
+    """Everything known of a job: by its id, or by its custom id or position (``name``) in a batch; raises ``NotFound``."""
+    return await ledger.reading.job_detail(await ledger.reading.locate(job_or_batch, name) if name else job_or_batch)
+
+
+def _snapshot(detail: JobDetail) -> MessagesSnapshot | None:
+    """Of the record; while there is none yet, of the newest answer that won."""
+    if detail.view.record is not None and detail.view.record.messages_snapshot is not None:
+        return detail.view.record.messages_snapshot
+    won = [completion for completion in detail.completions if completion["won"]]
+    return Prompt.model_validate(won[-1]["prompt"]).snapshot if won else None
+
+
+def _proof(detail: JobDetail, completion: dict[str, Any]) -> Proof:
+    snapshot = Prompt.model_validate(completion["prompt"]).snapshot
+    call = f"{completion['run']}.{completion['round']} {completion['purpose']}"
+    return Proof(call, snapshot.sha256, snapshot.proves([source.content for source in detail.view.request.context]))
+
+
+def _messages(detail: JobDetail, snapshot: MessagesSnapshot) -> Messages:
+    contents = [source.content for source in detail.view.request.context]
+    texts = tuple((role.value, text) for role, text in snapshot.texts(contents))
+    texts += tuple(("question", text) for text in snapshot.questions)
+    return Messages(snapshot.sha256, snapshot.proves(contents), texts)
+
+
+def to_json(audit: Audit) -> dict[str, Any]:
+    """The whole audit, for programs."""
+    detail, view, messages = audit.detail, audit.detail.view, audit.messages
+    return {
+        "result": audit.result.model_dump(mode="json"),
+        "job": {
+            "job_id": view.job_id, "batch_id": view.batch_id, "tenant": view.tenant, "position": view.position,
+            "custom_id": view.custom_id, "state": view.state, "step": view.step, "run": view.run, "round": view.round,
+            "outcome": view.outcome, "held_reason": view.held_reason, "created_at": view.created_at,
+            "scheduled_at": view.scheduled_at, "started_at": view.started_at, "finished_at": view.finished_at,
+            "published_at": view.published_at, "erased_at": view.erased_at, "cost_usd": view.cost_usd,
+        },
+        "request": view.request.model_dump(mode="json"),
+        "messages": messages and {
+            "sha256": messages.sha256,
+            "proven_by_hash": messages.proven,
+            "messages": [{"role": role, "text": text} for role, text in messages.texts],
+        },
+        "proofs": [{"call": proof.call, "sha256": proof.sha256, "proven_by_hash": proof.proven} for proof in audit.proofs],
+        "records": [record.model_dump(mode="json") for record in detail.records],
+        "attempts": list(detail.attempts),
+        "completions": list(detail.completions),
+        "events": list(detail.events),
+    }  # fmt: skip

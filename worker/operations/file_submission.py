@@ -1,0 +1,229 @@
+"""Submits files of JSON lines as one batch: validates each line, streams the jobs into the ledger, wakes the workers."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain
+from uuid import UUID
+
+from schemas.states import Step
+from tasks.errors import BrokerUnavailable, InputError, JobsRefused
+from tasks.ports import Catalog, Everything, InputLine, Ledger, NewBatch, NewJob, Receipt, Refused, Repeated
+from tasks.submission.supplied import as_check_only
+from tasks.submit import check_served, chunked, new_batch, new_job, parse_request
+from worker.operations.json_lines import check_files, display_name, parse_line, read_lines
+from worker.process.notifier import ring
+from worker.providers.catalog import Installation
+from worker.settings import Settings
+from worker.wiring import Endpoints, embedded
+
+CHUNK = 500
+"""Jobs copied into the ledger at a time."""
+
+SMALL = 50
+"""Jobs; a submission up to this size is hinted at once."""
+
+
+@dataclass(slots=True)
+class Intake:
+    """The jobs of some files, in order; afterwards, what was refused on the way.
+
+    A job's position is that of its line among the lines that are not blank, over all files; so line N of the output
+    answers the Nth such line of the input.
+    """
+
+    files: Sequence[str]
+    batch: NewBatch
+    strict: bool
+    on_refused: Callable[[Refused], None]
+    """Receives each refused line at once."""
+    check_only: bool = False
+    """Each line holds an answer to check."""
+    catalog: Catalog = field(default_factory=Everything)
+    """The models and prompts that the installation serves."""
+    lines: int = 0
+    accepted: int = 0
+    refused: list[Refused] = field(default_factory=list)
+    warnings: Counter[str] = field(default_factory=Counter)
+    first: dict[UUID, Step] = field(default_factory=dict)
+    """The first ``SMALL`` jobs and the step they begin with."""
+    _places: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The line of the job that has a custom id or a message id."""
+
+    def jobs(self) -> Iterator[NewJob]:
+        """Read and validate everything once; refused lines are noted and skipped.
+
+        Raises: InputError when a file can't be read, and at the end in strict mode when a line was refused.
+        """
+        for name in self.files:
+            for number, line in read_lines(name):
+                position = self.lines
+                self.lines += 1
+                place = f"{display_name(name)}, line {number}"
+                try:
+                    job = self._job(line, position, place)
+                except InputError as error:
+                    self._note(Refused(position, str(error), error.field, _custom_id(line), place))
+                    continue
+                # In strict mode the rest is read only to name all that is wrong.
+                if not (self.strict and self.refused):
+                    self.accepted += 1
+                    if len(self.first) < SMALL:
+                        self.first[job.id] = job.step
+                    yield job
+        if self.strict and self.refused:
+            raise InputError(
+                f"{len(self.refused)} of {self.lines} lines are not valid; nothing was submitted (--strict)"
+            )
+
+    def refuse(self, lines: Iterable[Refused]) -> None:
+        """Take back lines that counted as accepted."""
+        for line in lines:
+            self.accepted -= 1
+            self._note(line)
+
+    def _note(self, line: Refused) -> None:
+        self.refused.append(line)
+        self.on_refused(line)
+
+    def _job(self, line: bytes | None, position: int, place: str) -> NewJob:
+        raw = parse_line(line)
+        if self.check_only:
+            raw = as_check_only(raw)
+        request, warnings = parse_request(raw, self.batch.defaults)
+        warnings += check_served(request, self.catalog, priced=self.batch.max_cost_usd is not None)
+        job = new_job(request, position=position, tenant=self.batch.tenant, place=place)
+        for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):
+            if value is not None and (earlier := self._places.setdefault((name, value), place)) != place:
+                raise InputError(f"{value!r} stands already in {earlier}", field=name)
+        self.warnings.update(warnings)
+        return job
+
+
+def _custom_id(line: bytes | None) -> str | None:
+    """The custom id of a refused line, so that its producer recognises it."""
+    try:
+        value = parse_line(line)["custom_id"]
+    except (InputError, KeyError, TypeError, IndexError):
+        return None
+    return value if isinstance(value, str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The outcome of a submission."""
+
+    batch_id: UUID | None
+    """None: no batch was written, because no job was new, or none was accepted."""
+    created: bool
+    jobs: int
+    refused: tuple[Refused, ...]
+    """The lines that are no valid jobs, by position."""
+    repeated: tuple[Repeated, ...] = ()
+    """The lines whose jobs other batches hold."""
+    submitted_at: datetime | None = None
+    """Time of the first submission, where the key of the batch was known."""
+    holders: Mapping[UUID, int] = field(default_factory=dict)
+    """Number of jobs known from before, by the batch that holds them."""
+
+    @property
+    def input_lines(self) -> list[InputLine]:
+        """The lines of the input that are no jobs of the batch, by position."""
+        return sorted((*self.refused, *self.repeated), key=lambda line: line.position)
+
+
+class Submission:
+    """Files on their way into the ledger. Making one reads the first lines, so gross errors cost no server."""
+
+    def __init__(
+        self,
+        files: list[str],
+        batch: dict[str, str],
+        settings: Settings,
+        *,
+        strict: bool,
+        check_only: bool = False,
+        with_workers: bool = False,
+        on_refused: Callable[[Refused], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Read the first lines; raises ``InputError``.
+
+        Args:
+            files: names, ``-`` for standard input.
+            batch: name, key, ceiling and defaults of the batch, as ``BatchRequest`` takes them.
+            settings: tell what is served, to whom, and how much may be queued.
+            strict: accept all lines or none.
+            check_only: each line holds an answer to check.
+            with_workers: the workers run here, with the same settings.
+            on_refused: receives each refused line at once.
+            warn: receives what the producer should know of accepted lines.
+        """
+        check_files(files)
+        self.batch: NewBatch = new_batch(
+            dict(batch), tenant=settings.tenant, max_queued=settings.most_queued(settings.tenant)
+        )
+        # With servers of somebody else's the workers may be anywhere, with other providers and keys.
+        catalog = Installation(settings, same_for_workers=with_workers or embedded(settings))
+        self.intake = Intake(files, self.batch, strict, on_refused, check_only, catalog)
+        self.receipt: Receipt | None = None
+        """Of the ledger, once something was written or known."""
+        self._warn = warn
+        self._chunks = chunked(self.intake.jobs(), CHUNK)
+        self._first = next(self._chunks, None)
+        if not self.intake.lines:
+            raise InputError(f"{', '.join(files)}: no job in there, only blank lines or nothing")
+
+    @property
+    def empty(self) -> bool:
+        """Tells that no line holds a valid job."""
+        return self._first is None
+
+    async def write(self, ledger: Ledger, on_progress: Callable[[int], None] = lambda _: None) -> Accepted:
+        """Write the batch with all lines that can be accepted; ``on_progress`` receives the number of jobs read."""
+        assert self._first is not None
+
+        def report(jobs: list[NewJob]) -> list[NewJob]:
+            on_progress(self.intake.accepted)
+            return jobs
+
+        intake = self.intake
+        chunks = map(report, chain([self._first], self._chunks))
+        try:
+            receipt = await ledger.submission.submit(self.batch, chunks, strict=intake.strict, refused=intake.refused)
+        except JobsRefused as error:
+            intake.refuse(error.refused)
+            if intake.strict:
+                raise InputError(
+                    f"{len(error.refused)} of {intake.lines} lines can't be accepted; nothing was submitted (--strict)"
+                ) from error
+            return Accepted(None, created=False, jobs=0, refused=tuple(intake.refused))
+        for warning, count in intake.warnings.items():
+            self._warn(f"{warning} ({count} {'job' if count == 1 else 'jobs'})")
+        intake.refuse(receipt.refused)
+        self.receipt = receipt
+        return Accepted(
+            None if receipt.nothing_new else receipt.batch_id,
+            receipt.created,
+            len(receipt.job_ids),
+            tuple(sorted(intake.refused, key=lambda line: line.position)),
+            tuple(Repeated(position, job_id) for position, job_id in receipt.elsewhere.items()),
+            receipt.submitted_at,
+            receipt.holders,
+        )
+
+    async def hint(self, settings: Settings, where: Endpoints) -> None:
+        """Wake the workers for a small submission; without Redis they find it by themselves a little later."""
+        receipt = self.receipt
+        if receipt is None or not 0 < len(receipt.available) <= SMALL:
+            return
+        try:
+            async with ring(settings, where.redis_url) as doorbell:
+                # Not for the step local, which may have no worker: dispatch wakes those there are.
+                for step in (Step.GENERATE, Step.CHECK):
+                    ids = [job_id for job_id in receipt.available if self.intake.first.get(job_id) is step]
+                    if ids:
+                        await doorbell.hint(step, ids, urgent=True)
+        except BrokerUnavailable as error:
+            self._warn(f"{error}; the jobs are accepted and start a few seconds later")

@@ -1,0 +1,106 @@
+"""Cancels, releases, retries and rechecks jobs, in pages: one that ends midway is completed by the same call again."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from uuid import UUID
+
+from schemas.generation import Recheck
+from schemas.states import FINAL_STATES, HeldReason, JobState
+from tasks.errors import InputError, NotFound
+from worker.ledger.pages import paged
+from worker.operations.operator import JobPages, Operator, published_results
+
+_RETRIED = FINAL_STATES - {JobState.COMPLETED}
+"""States in which the retry of a batch takes a job."""
+
+_OLD_RESULT = "until the new run ends the result backend may still answer with the old one"
+
+
+async def cancel(operator: Operator, job_or_batch: UUID, pages: JobPages) -> list[UUID]:
+    """Cancel a job, or all jobs of a batch that are not final; returns the ids changed. Raises ``NotFound``."""
+    ledger = operator.ledger
+    if await ledger.reading.views([job_or_batch]):
+        return await ledger.actions.cancel([job_or_batch], operator.name, pages.add)
+    try:
+        status = await ledger.reading.batch_status(job_or_batch)
+    except NotFound:
+        raise NotFound(f"no batch or job {job_or_batch}") from None
+    pages.total = status.jobs - status.final
+    return await ledger.actions.cancel_batch(job_or_batch, operator.name, pages.add)
+
+
+async def release(
+    operator: Operator,
+    batch_id: UUID,
+    pages: JobPages,
+    *,
+    reasons: Sequence[HeldReason],
+    max_cost_usd: Decimal | None = None,
+) -> int:
+    """Release the jobs of a batch that are held for these reasons; returns how many are no longer held.
+
+    ``max_cost_usd`` is a new ceiling on the cost of the batch.
+    """
+    ledger = operator.ledger
+    before = await ledger.reading.batch_status(batch_id)
+    pages.total = sum(count for reason, count in before.held.items() if reason in reasons)
+    if max_cost_usd is not None:
+        await ledger.actions.set_budget(batch_id, max_cost_usd, operator.name)
+    for reason in reasons:
+        if reason is HeldReason.BATCH_PAUSED and before.paused:
+            await ledger.actions.pause_batch(batch_id, operator.name, paused=False, on_page=pages.add)
+        else:
+            await ledger.actions.release(batch_id, reason, operator.name, pages.add)
+    after = await ledger.reading.batch_status(batch_id)
+    return sum(before.held.values()) - sum(after.held.values())
+
+
+async def retry(operator: Operator, ids: Sequence[UUID], pages: JobPages) -> list[UUID]:
+    """Start a new run of jobs, or of the jobs of one batch that did not complete; returns the ids changed.
+
+    Raises: NotFound, InputError for a job that is erased.
+    """
+    retried: list[UUID] = []
+    async with published_results(operator, _OLD_RESULT) as results:
+        async for page in _jobs_to_retry(operator, ids, pages):
+            changed = await operator.ledger.actions.retry(page, operator.name, pages.add)
+            await results.delete(changed)
+            retried += changed
+    return retried
+
+
+async def _jobs_to_retry(operator: Operator, ids: Sequence[UUID], pages: JobPages) -> AsyncIterator[Sequence[UUID]]:
+    ledger = operator.ledger
+    views = await ledger.reading.views(ids)
+    if len(views) == len(ids):
+        for view in views:
+            if view.erased_at is not None:
+                raise InputError(
+                    f"job {view.job_id} was erased on {view.erased_at:%Y-%m-%d %H:%M} UTC: nothing is left to run; "
+                    "submit its question anew"
+                )
+        pages.total = len(ids)
+        for page in paged(ids):
+            yield page
+    elif len(ids) == 1:
+        status = await ledger.reading.batch_status(ids[0])
+        pages.total = sum(status.states.get(state, 0) for state in _RETRIED)
+        async for jobs in ledger.erasure.kept_jobs(ids[0], timedelta(0)):
+            if page := [job.job_id for job in jobs if job.state in _RETRIED and not job.erased]:
+                yield page
+    else:
+        missing = set(ids) - {view.job_id for view in views}
+        raise NotFound(f"no job {', '.join(map(str, sorted(missing)))}")
+
+
+async def recheck(operator: Operator, ids: Sequence[UUID], change: Recheck, pages: JobPages) -> list[UUID]:
+    """Start new runs at the check of those jobs that have an answer; returns their ids."""
+    pages.total = len(ids)
+    rechecked: list[UUID] = []
+    async with published_results(operator, _OLD_RESULT) as results:
+        for page in paged(ids):
+            changed = await operator.ledger.actions.recheck(page, change, operator.name, pages.add)
+            await results.delete(changed)
+            rechecked += changed
+    return rechecked

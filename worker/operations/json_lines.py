@@ -1,0 +1,109 @@
+"""Reads JSON lines from files and standard input as a stream of bounded memory, unpacked where they are gzip."""
+
+import gzip
+import io
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from schemas.job import MAX_LINE_BYTES
+from tasks.errors import InputError
+
+STDIN = "-"
+_BOM = b"\xef\xbb\xbf"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_GZIP = b"\x1f\x8b"
+
+_SKIPPED_BYTES = 1_000_000
+"""Read at a time of the rest of a line that is too long."""
+
+
+def check_files(files: Sequence[str]) -> None:
+    """Raise ``InputError`` for files that can't be read, before anything is started."""
+    if not files:
+        raise InputError("no file is given; name one, or - for standard input")
+    if list(files).count(STDIN) > 1:
+        raise InputError("standard input (-) can be read only once")
+    for name in files:
+        path = Path(name)
+        if name == STDIN:
+            continue
+        if path.is_dir():
+            raise InputError(f"{name} is a directory; name a file of JSON lines")
+        if not path.exists():
+            raise InputError(f"{name} does not exist")
+        if not os.access(path, os.R_OK):
+            raise InputError(f"{name} can't be read: permission denied")
+
+
+def display_name(name: str) -> str:
+    """The name of an input file in messages."""
+    return "standard input" if name == STDIN else name
+
+
+def read_lines(name: str) -> Iterator[tuple[int, bytes | None]]:
+    """Number (from 1) and bytes of each line that is not blank, without its end; None for one that is too long.
+
+    However long a line is, no more of it than ``MAX_LINE_BYTES`` is ever in memory.
+    """
+    try:
+        with _opened(name) as file:
+            for number, line in enumerate(_bounded(file), 1):
+                if number == 1 and line is not None and line.startswith(_UTF_16):
+                    raise InputError(f"{display_name(name)} is UTF-16; save it as UTF-8")
+                if line is None:
+                    yield number, None
+                elif content := (line.removeprefix(_BOM) if number == 1 else line).strip():
+                    yield number, content
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{display_name(name)} can't be read: {error}") from error
+
+
+def parse_line(line: bytes | None) -> Any:
+    """The JSON of a line as ``read_lines`` gives it; raises ``InputError``."""
+    if line is None:
+        raise InputError(f"the line is longer than {MAX_LINE_BYTES:,} bytes; each job must stand on a line of its own")
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"not valid JSON: {error}") from None
+
+
+def _bounded(file: IO[bytes]) -> Iterator[bytes | None]:
+    """The lines of a file with their ends; None in the place of one that is too long."""
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        if len(line) <= MAX_LINE_BYTES or line.endswith(b"\n"):
+            yield line
+            continue
+        del line
+        while (rest := file.readline(_SKIPPED_BYTES)) and not rest.endswith(b"\n"):
+            pass
+        yield None
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked when it is gzip, whatever its name.
+
+    A pipe or a device is copied to disk first: a slow writer must not keep the transaction waiting.
+    """
+    with sys.stdin.buffer if name == STDIN else Path(name).open("rb") as source, tempfile.TemporaryFile() as copy:
+        file: Any = source
+        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            shutil.copyfileobj(source, copy)
+            copy.seek(0)
+            file = copy
+        if file.peek(2)[:2] == _GZIP:
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                yield io.BufferedReader(unpacked)
+        else:
+            yield file

@@ -1,0 +1,176 @@
+"""Writes results as JSON lines: one per line of input, in its order; and the claims that judges decided, as rows."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any
+from uuid import UUID
+
+import orjson
+
+from schemas.failure import Failure, FailureKind
+from schemas.grounding import Claim
+from schemas.job import JobRequest
+from schemas.record import JobResult
+from schemas.states import JobState
+from tasks.answers.texts import INVALID
+from tasks.ports import InputLine, JobView, Ledger, Refused, Repeated
+from tasks.results import result_of
+
+PAGE = 200
+"""Lines read at a time whose jobs stand in other batches."""
+
+_NO_ID = UUID(int=0)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of the lines that were written."""
+
+    lines: int = 0
+    states: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def all_well(self) -> bool:
+        """Tells that every line holds a job that completed."""
+        return self.lines == self.states[JobState.COMPLETED.value]
+
+
+async def write_results(
+    file: IO[bytes],
+    ledger: Ledger | None,
+    batch_id: UUID | None,
+    lines: Iterable[InputLine] | None = None,
+    result: Callable[[JobView], JobResult] = result_of,
+) -> Tally:
+    """Write one result for each line of a batch's input, as they stand now.
+
+    Args:
+        file: gets a line of JSON for each.
+        ledger: open; None where nothing was submitted, and there are only refused lines.
+        batch_id: the batch; None where each job stands in another one.
+        lines: those that are no jobs of the batch, by position; None: as the ledger has them.
+        result: makes the result of a job.
+    """
+    tally = Tally()
+    async for line in _Results(ledger, batch_id, result).lines(lines):
+        file.write(line.content + b"\n")
+        tally.lines += 1
+        tally.states[line.state] += 1
+    return tally
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    position: int
+    state: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    ledger: Ledger | None
+    batch_id: UUID | None
+    result: Callable[[JobView], JobResult]
+
+    async def lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[_Line]:
+        """By position: the jobs of the batch, and the ``extra`` lines of its input."""
+        extra_lines = self._extra_lines(extra)
+        next_extra = await anext(extra_lines, None)
+        if self.ledger is not None and self.batch_id is not None:
+            async for view in self.ledger.reading.batch_views(self.batch_id):
+                while next_extra is not None and next_extra.position < view.position:
+                    yield next_extra
+                    next_extra = await anext(extra_lines, None)
+                yield self._of_job(view, view.position)
+        while next_extra is not None:
+            yield next_extra
+            next_extra = await anext(extra_lines, None)
+
+    async def _extra_lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[_Line]:
+        async for page in self._pages(extra):
+            ids = [line.job_id for line in page if isinstance(line, Repeated)]
+            views = {view.job_id: view for view in await self.ledger.reading.views(ids)} if self.ledger and ids else {}
+            for line in page:
+                if isinstance(line, Refused):
+                    yield self._of_refused(line)
+                elif (view := views.get(line.job_id)) is not None:
+                    yield self._of_job(view, line.position)
+
+    async def _pages(self, extra: Iterable[InputLine] | None) -> AsyncIterator[list[InputLine]]:
+        page: list[InputLine] = []
+        async for line in self._listed(extra):
+            page.append(line)
+            if len(page) == PAGE:
+                yield page
+                page = []
+        yield page
+
+    async def _listed(self, extra: Iterable[InputLine] | None) -> AsyncIterator[InputLine]:
+        if extra is not None:
+            for line in extra:
+                yield line
+        elif self.ledger is not None and self.batch_id is not None:
+            async for line in self.ledger.reading.input_lines(self.batch_id):
+                yield line
+
+    def _of_job(self, view: JobView, position: int) -> _Line:
+        result = self.result(view)
+        if position != view.position:
+            # The line repeats a job by its idempotency key; its place in this output is what a reader goes by.
+            warning = f"the same job was handed in before, as number {view.position} of batch {view.batch_id}"
+            result = result.model_copy(update={"position": position, "warnings": (*result.warnings, warning)})
+        return _Line(position, view.state.value, result.model_dump_json().encode())
+
+    def _of_refused(self, line: Refused) -> _Line:
+        """A refused line in the form of a result; it has no job, so no job id."""
+        result = JobResult(
+            job_id=_NO_ID,
+            custom_id=line.custom_id,
+            position=line.position,
+            batch_id=self.batch_id or _NO_ID,
+            state=JobState.FAILED,
+            response=INVALID,
+            reasoning=str(line),
+            failure=Failure(kind=FailureKind.INVALID_REQUEST, message=str(line)),
+        ).model_dump(mode="json")
+        result["job_id"] = None
+        result["batch_id"] = str(self.batch_id) if self.batch_id else None
+        return _Line(line.position, JobState.FAILED.value, orjson.dumps(result))
+
+
+def judged_rows(view: JobView) -> Iterator[dict[str, Any]]:
+    """A row for each claim of a final job that a judge decided: claim, evidence, verdict, probability, judge.
+
+    ``reused_from`` is the attempt of the call where the judge was not asked again for this job; None: it was asked.
+
+    The claim stands as it does in the response, the evidence in the words of the sources, best first; none where
+    neither the judge nor the words found any place. Verdict and probability are those of all layers together; what the
+    judge itself said stands under ``judge_verdict`` and ``judge_probability``, what it was weighed against under
+    ``before``, and the versions of the layers that this came from under ``lexical`` and ``local``. With a ``label``
+    added to it, a row is one of those that ``nightdesk calibrate`` takes.
+    """
+    grounding = view.record.grounding if view.record is not None else None
+    if grounding is None:
+        return
+    for claim in grounding.claims:
+        if claim.checker == "judge":
+            yield {
+                "claim": claim.text,
+                "evidence": _quotes(claim, view.request),
+                "verdict": claim.verdict.value,
+                "probability": claim.score,
+                "judge": grounding.checkers.get("judge"),
+                "judge_verdict": claim.judge.verdict.value if claim.judge else None,
+                "judge_probability": claim.judge.probability if claim.judge else None,
+                "before": claim.judge.before if claim.judge else None,
+                "lexical": grounding.checkers.get("lexical"),
+                "local": grounding.checkers.get("local"),
+                "reused_from": str(claim.reused_from.attempt_id) if claim.reused_from else None,
+                "job_id": str(view.job_id),
+                "run": view.run,
+            }
+
+
+def _quotes(claim: Claim, request: JobRequest) -> list[str]:
+    return [request.context[span.source_index].content[span.start : span.end] for span in claim.evidence]
