@@ -27,9 +27,9 @@ CONTEXT = (
     },
 )
 FORMATS = {
-    OutputFormat.MARKDOWN: "The answer's own Markdown. A block of code that is cut off is closed, and a marker never stands inside of one.",
+    OutputFormat.MARKDOWN: "The answer's own Markdown. An unfinished block of code is closed, and never contains a marker.",
     OutputFormat.PLAIN: "Headings, emphasis, links and code lose their marks; every word stays.",
-    OutputFormat.BULLETS: "A sentence an item, or the items and levels of a list that the model wrote. A heading or a line that leads in (it ends with a colon) stands before the list.",
+    OutputFormat.BULLETS: "A sentence an item, or the items and levels of a list that the model wrote. A heading or an introduction (a line that ends with a colon) comes before the list.",
     OutputFormat.STEPS: "The same, numbered 1, 2, 3 without gaps.",
     OutputFormat.TABLE: "A statement a row. A table that the model wrote itself keeps its columns, with the markers in its cells.",
     OutputFormat.JSON: "`answer` holds the texts, each with the numbers of the sources it cites; `sources` the list.",
@@ -60,8 +60,8 @@ INTRODUCTION = (
     "$ nightdesk show JOB --citation-style inline --with-sources --with-confidence",
     "```",
     "",
-    "The verdicts stay with their words. Answers that were never rendered (abstentions, failures, answers given to",
-    "`check`) and records of versions before this one stay as they are; the latter two with a warning.",
+    "The verdicts stay with their claims. Answers that were never rendered (abstentions, failures, answers for `check`)",
+    "and records of earlier versions stay as they are; the latter two with a warning.",
     "",
 )
 
@@ -109,9 +109,9 @@ def _formats(example: tuple[JobRequest, Processed]) -> list[str]:
     lines = [
         "## Formats (`output_format`)",
         "",
-        "What is rendered is read back by a Markdown (or JSON) parser. What breaks the form is put right where that changes",
-        "no word: line breaks are joined, pipes and leading list marks escaped, fences closed. What cannot be put right",
-        "makes the outcome `partial`, with the reason.",
+        "A Markdown (or JSON) parser reads every rendered answer back. Faults of the form are repaired where that changes no",
+        "word: line breaks are joined, pipes and leading list marks escaped, fences closed. A fault that stays makes the",
+        "outcome `partial`, with the reason.",
         "",
     ]
     for output_format, about in FORMATS.items():
@@ -137,8 +137,8 @@ def _styles(example: tuple[JobRequest, Processed]) -> list[str]:
     lines = [
         "## Citation styles (`citation_style`)",
         "",
-        "A marker stands before the punctuation that closes what it supports. `include_citations: false` leaves the markers",
-        "out; the citations are located all the same. What a title holds of Markdown is escaped.",
+        "A marker comes before the punctuation that closes its statement. `include_citations: false` leaves the markers out;",
+        "the citations are located all the same. Markdown in a title is escaped.",
         "",
     ]
     for style, about in STYLES.items():
