@@ -39,9 +39,9 @@ PACKAGES = tuple(f"{REPOSITORY / name}{os.sep}" for name in ("schemas", "tasks",
 QUEUES = ("generate", "check", "submit")
 PATIENCE_S = 60.0
 
-DUTY_TASKS = frozenset({"dispatch", "outbox", "pruning", "presence", "spool", "name calls under way"})
+DUTY_TASKS = frozenset({"dispatch", "outbox", "pruning", "heartbeat", "spool", "renew slots"})
 """Tasks of the event loop that run whether there are jobs or not."""
-DUTY_THREADS = frozenset({"lease keeper", "watchdog"})
+DUTY_THREADS = frozenset({"lease renewer", "watchdog"})
 
 HOURS = (
     "The service desk opens at {} on working days and closes at six in the evening. It is closed on public holidays."
