@@ -117,14 +117,15 @@ def test_choosing_happens_off_the_loop_and_waiting_does_not_block_it(monkeypatch
     monkeypatch.setattr(extractive, "answer", choose_elsewhere)
 
     async def many() -> float:
-        provider = Extractive(latency_s=0.05)
+        provider = Extractive(latency_s=0.5)
         call = planned(ask("When does the pool open?"), provider)
         started = time.monotonic()
         await asyncio.gather(*(provider.call(call) for _ in range(20)))
         await provider.close()
         return time.monotonic() - started
 
-    assert 0.05 <= asyncio.run(many()) < 0.6
+    # One after the other they take 10 s; a busy machine has 4.5 s for the rest.
+    assert 0.5 <= asyncio.run(many()) < 5
     assert all(name.startswith("extractive") for name in seen)
 
 
