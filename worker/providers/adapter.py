@@ -22,7 +22,6 @@ from tasks.errors import ProviderError
 from tasks.ports import Answered, Call, Listener
 from worker.providers.failures import Failures, request_id
 from worker.providers.prices import Prices, Vendor
-from worker.providers.protocols import chosen
 
 CONNECT_S = 10.0
 """Seconds to wait for a connection; the SDKs' own is 5, too little for a burst of hundreds of new TLS connections."""
@@ -128,8 +127,10 @@ class Adapter(ABC):
     """A provider over HTTP. Building one builds the SDK's client (25-56 ms), so there is one per name and process."""
 
     path: ClassVar[str]
-    sdk: ClassVar[str]
-    """Name and version."""
+    sdk: ClassVar[Any]
+    """The vendor's package."""
+    sdk_error: ClassVar[type[Exception]]
+    """The base of its exceptions."""
 
     def __init__(self, target: Target, client: SdkClient, vendor: Vendor | None) -> None:
         self.name = target.name
@@ -149,8 +150,8 @@ class Adapter(ABC):
     def chosen(
         self, config: GenerationConfig, best: AnswerProtocol, serves: tuple[AnswerProtocol, ...]
     ) -> AnswerProtocol:
-        """Choose the job's protocol, else that of the settings, else ``best``; see ``protocols``."""
-        return chosen(config, best, serves, self.target.answer_protocol, self.failures)
+        """Choose the job's protocol, else that of the settings, else ``best``; see ``choose_protocol``."""
+        return choose_protocol(config, best, serves, self.target.answer_protocol, self.failures)
 
     def model_of(self, config: GenerationConfig) -> str | None:
         """See ``tasks.ports.Provider``."""
@@ -164,16 +165,22 @@ class Adapter(ABC):
     def read(self, received: Received) -> Reading:
         """Parse an answer; raises ``ProviderError``, or ``SHAPELESS`` for missing keys."""
 
-    @abstractmethod
     def translate(self, error: Exception) -> ProviderError:
         """Translate an exception of the SDK, or one that escapes it, into ours."""
+        if isinstance(error, self.sdk.APIStatusError):
+            return self.failures.of_status(error.response, error.body)
+        if isinstance(error, self.sdk.APIResponseValidationError):
+            return self.failures.bad_answer(error.response, "an answer that its SDK rejects")
+        if isinstance(error, self.sdk_error) and not isinstance(error, self.sdk.APIConnectionError):
+            return self.failures.error(FailureKind.CONFIGURATION, f"could not be called: {error}")
+        return self.failures.of_connection(error)
 
     # ---- planning ----
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """See ``tasks.ports.Provider``."""
         config = request.config
-        lane = self._lane(config)
+        lane = standard_lane(config, self.failures)
         model = self.model_of(config)
         if model is None:
             raise self.failures.error(
@@ -204,12 +211,6 @@ class Adapter(ABC):
             stream=config.stream,
             endpoint=self._endpoint,
         )
-
-    def _lane(self, config: GenerationConfig) -> Lane:
-        if config.lane not in {Lane.STANDARD, Lane.AUTO}:
-            reason = f"does not serve the lane {config.lane.value!r} here: use 'standard' or 'auto'"
-            raise self.failures.error(FailureKind.CONFIGURATION, reason)
-        return Lane.STANDARD
 
     # ---- calling ----
 
@@ -269,7 +270,7 @@ class Adapter(ABC):
             request_id=request_id(headers),
             parameters_sent=call.parameters_sent,
             parameters_dropped=call.parameters_dropped,
-            sdk=self.sdk,
+            sdk=f"{self.sdk.__name__} {self.sdk.__version__}",
             rate_limits={name: value for name, value in headers.items() if "ratelimit" in name},
         )
         return Completion(
@@ -286,6 +287,53 @@ class Adapter(ABC):
 
     def _cost(self, call: Call, model: str | None, reading: Reading) -> Decimal | None:
         return self._prices.cost_usd(call.model or "", model, reading.usage, reading.service_tier)
+
+
+def standard_lane(config: GenerationConfig, failures: Failures) -> Lane:
+    """The lane of a call made at once; raises ``ProviderError`` for a job that wants another one."""
+    if config.lane not in {Lane.STANDARD, Lane.AUTO}:
+        reason = f"does not serve the lane {config.lane.value!r} here: use 'standard' or 'auto'"
+        raise failures.error(FailureKind.CONFIGURATION, reason)
+    return Lane.STANDARD
+
+
+def messages_of(request: JobRequest, prompt: Prompt) -> list[dict[str, str]]:
+    """The messages of a prompt in the form that chat APIs share."""
+    contents = [source.content for source in request.context]
+    return [{"role": role, "content": text} for role, text in prompt.snapshot.texts(contents)]
+
+
+def choose_protocol(
+    config: GenerationConfig,
+    best: AnswerProtocol,
+    serves: tuple[AnswerProtocol, ...],
+    preferred: AnswerProtocol | None,
+    failures: Failures,
+) -> AnswerProtocol:
+    """Choose the answer protocol of a job.
+
+    Args:
+        config: the job's; a protocol in it has precedence.
+        best: the adapter's best protocol for it.
+        serves: all protocols of the adapter.
+        preferred: the settings' choice for this provider; gives way to a job's ``output_schema``.
+        failures: of the provider.
+
+    Raises: ProviderError (configuration) for a protocol that the adapter lacks, or that can't carry the object.
+    """
+    protocol = config.answer_protocol
+    if protocol is None:
+        if preferred is None or config.output_schema is not None:
+            return best
+        protocol = preferred
+    if protocol not in serves:
+        available = ", ".join(f"'{served.value}'" for served in serves)
+        problem = f"has no answer protocol '{protocol.value}'; it has {available}: change answer_protocol"
+        raise failures.error(FailureKind.CONFIGURATION, problem)
+    if config.output_schema is not None and protocol is not AnswerProtocol.SEGMENTS:
+        problem = f"can't return the object of output_schema with answer_protocol '{protocol.value}': use 'segments'"
+        raise failures.error(FailureKind.CONFIGURATION, problem)
+    return protocol
 
 
 def options_of(call: Call) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Call Anthropic by its Messages API, with the model's own citations of the sources."""
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import anthropic
 import httpx2
@@ -11,7 +11,6 @@ from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Message, Prompt, Role, SourcePart
-from tasks.errors import ProviderError
 from tasks.prompting.sources.cache_prefix import stable_prefix
 from worker.providers.adapter import (
     MOST_CONNECTIONS,
@@ -24,8 +23,6 @@ from worker.providers.adapter import (
     sampling_of,
 )
 from worker.providers.streaming import Collector, StreamingAdapter
-
-SDK = f"anthropic {anthropic.__version__}"
 
 _FINISH = {
     "end_turn": FinishReason.STOP,
@@ -49,7 +46,8 @@ class Anthropic(StreamingAdapter):
     """Answers in running text with native citations, or in segments where the job wants an object by its schema."""
 
     path = "/v1/messages"
-    sdk = SDK
+    sdk: ClassVar[Any] = anthropic
+    sdk_error: ClassVar[type[Exception]] = anthropic.AnthropicError
     stream_class = anthropic.AsyncStream[object]
 
     def __init__(self, target: Target) -> None:
@@ -66,7 +64,7 @@ class Anthropic(StreamingAdapter):
         native = prompt.snapshot.protocol is AnswerProtocol.NATIVE
         contents = [source.content for source in request.context]
         system = [message.text(contents) for message in prompt.snapshot.messages if message.role is Role.SYSTEM]
-        spoken = [message for message in prompt.snapshot.messages if message.role is not Role.SYSTEM]
+        conversation = [message for message in prompt.snapshot.messages if message.role is not Role.SYSTEM]
         numbers = _numbers(prompt)
         instructions: Any = "\n\n".join(system)
         if cached := stable_prefix(prompt).pays:
@@ -79,7 +77,7 @@ class Anthropic(StreamingAdapter):
                         "role": message.role.value,
                         "content": _blocks(message, request, numbers) if native else message.text(contents),
                     }
-                    for message in spoken
+                    for message in conversation
                 ],
             },
             parameters={"model": model, "max_tokens": config.max_tokens},
@@ -139,20 +137,6 @@ class Anthropic(StreamingAdapter):
     def collector(self) -> Collector:
         """See ``MessageEvents``."""
         return MessageEvents()
-
-    def translate(self, error: Exception) -> ProviderError:
-        """Turn an exception of the SDK, or one that escaped it, into ours."""
-        match error:
-            case anthropic.APIStatusError():
-                return self.failures.of_status(error.response, error.body)
-            case anthropic.APIResponseValidationError():
-                return self.failures.bad_answer(error.response, "an answer that its SDK rejects")
-            case anthropic.APIConnectionError():
-                return self.failures.of_connection(error)
-            case anthropic.AnthropicError():
-                return self.failures.error(FailureKind.CONFIGURATION, f"could not be called: {error}")
-            case _:
-                return self.failures.of_connection(error)
 
 
 def _build_client(target: Target) -> SdkClient:

@@ -1,6 +1,6 @@
-"""Translate what goes wrong in a provider call into ``ProviderError``; what the adapters of all SDKs share.
+"""Translates the errors of provider calls into ``ProviderError``, for the adapters of all SDKs.
 
-Told apart by one question: may the provider have done (and billed) the work? Nothing secret gets into a message.
+One question tells their kinds apart: may the provider have done (and billed) the work? No message holds a secret.
 """
 
 import json
@@ -26,9 +26,6 @@ _K = FailureKind
 LONGEST_MESSAGE = 400
 """Characters of a provider's own words that are kept."""
 
-OVERLOADED_STATUS = 529
-"""Anthropic's own status for "too busy"."""
-
 QUOTA_CODES = frozenset(
     {
         # of OpenAI, as code or type
@@ -45,7 +42,7 @@ QUOTA_CODES = frozenset(
         "user_profile_not_billable",
     }
 )
-"""Codes that waiting a moment does not cure: somebody has to pay or to raise a limit."""
+"""Codes that no short wait cures: the operator has to pay or to raise a limit."""
 
 _NO_CREDIT = re.compile(r"credit balance is too low|exceeded your current quota", re.IGNORECASE)
 _TOO_LONG = re.compile(
@@ -83,7 +80,7 @@ OF_STATUS = {
     429: _K.RATE_LIMITED,
     499: _K.UNKNOWN_OUTCOME,
     503: _K.OVERLOADED,
-    529: _K.OVERLOADED,
+    529: _K.OVERLOADED,  # Anthropic: too busy
 }
 """Other 3xx are a wrong base URL, other 4xx a refused request, other 5xx an unknown outcome."""
 
@@ -120,10 +117,10 @@ class Failures:
         return f"Failures({self.provider!r})"
 
     def error(
-        self, kind: FailureKind, told: str, headers: Mapping[str, str] | None = None, **facts: Any
+        self, kind: FailureKind, problem: str, headers: Mapping[str, str] | None = None, **facts: Any
     ) -> ProviderError:
         """An error whose message names the provider and holds no secret."""
-        message = " ".join(mask(f"{self.provider} {told}", self.secrets).split())
+        message = " ".join(mask(f"{self.provider} {problem}", self.secrets).split())
         if len(message) > LONGEST_MESSAGE:
             message = message[:LONGEST_MESSAGE] + "…"
         if headers is not None:
@@ -134,15 +131,13 @@ class Failures:
         """An answer with an error status; ``body`` is what the SDK read of it."""
         error = _error_of(body)
         kind = _kind(response.status_code, error)
-        told = f"answered {response.status_code} {error.told()}"
+        problem = f"answered {response.status_code} {error}"
         if kind is _K.INVALID_REQUEST and (parameter := error.parameter()):
             kind = _K.CONFIGURATION
-            told = (
-                f"refuses the parameter {parameter!r}: leave it out, or name it in 'drops' of its settings; it {told}"
-            )
+            problem = f"refuses the parameter {parameter!r}: leave it out, or name it in 'drops' of its settings; it {problem}"
         return self.error(
             kind,
-            told,
+            problem,
             response.headers,
             status_code=response.status_code,
             retry_after_s=retry_after_s(response.headers),
@@ -153,14 +148,14 @@ class Failures:
         error = _error_of(body)
         kind = _K.QUOTA if error.codes & QUOTA_CODES else None
         kind = kind or next((OF_TYPE[code] for code in error.codes if code in OF_TYPE), _K.UNKNOWN_OUTCOME)
-        told = f"answered {response.status_code} with an error: {error.told()}"
-        return self.error(kind, told, response.headers, status_code=response.status_code)
+        problem = f"answered {response.status_code} with an error: {error}"
+        return self.error(kind, problem, response.headers, status_code=response.status_code)
 
     def bad_answer(self, response: httpx2.Response, why: str) -> ProviderError:
         """An answer with status 200 that is not of the provider's protocol."""
         start = response.content[:120].decode(errors="replace")
-        told = f"answered {response.status_code} with {why}: {start}"
-        return self.error(_K.BAD_ANSWER, told, response.headers, status_code=response.status_code)
+        problem = f"answered {response.status_code} with {why}: {start}"
+        return self.error(_K.BAD_ANSWER, problem, response.headers, status_code=response.status_code)
 
     def of_connection(self, error: BaseException) -> ProviderError:
         """An exception without an answer: what the SDK wrapped says more than the wrapper.
@@ -170,9 +165,9 @@ class Failures:
         """
         # Aiohttp's own errors first: under a refused one lies a plain TimeoutError or OSError of the system.
         for cause in sorted(_causes(error), key=lambda cause: not isinstance(cause, aiohttp.ClientError)):
-            kind, told = _without_answer(cause)
+            kind, problem = _without_answer(cause)
             if kind is not None:
-                return self.error(kind, told)
+                return self.error(kind, problem)
         return self.error(_K.INTERNAL, f"call broke: {type(error).__name__}: {error}")
 
 
@@ -191,10 +186,10 @@ class _Error:
         """The parameter that the server does not know or take, if that is what it says."""
         if self.param and self.codes & PARAMETER_CODES:
             return self.param
-        found = _PARAMETER.search(self.message)
-        return found[found.lastgroup] if found and found.lastgroup else None
+        match = _PARAMETER.search(self.message)
+        return match[match.lastgroup] if match and match.lastgroup else None
 
-    def told(self) -> str:
+    def __str__(self) -> str:
         codes = ", ".join(sorted(self.codes))
         return f"({codes}) {self.message}" if codes else self.message
 
@@ -205,16 +200,16 @@ def _error_of(body: object) -> _Error:
         body = body[0]
     if not isinstance(body, dict):
         return _Error(frozenset(), str(body or ""))
-    found = body.get("error", body)
-    if not isinstance(found, dict):
-        return _Error(frozenset(), str(found))
-    details = found.get("details")
-    codes = [found.get("code"), found.get("type"), details.get("error_code") if isinstance(details, dict) else None]
-    message = found.get("message")
+    error = body.get("error", body)
+    if not isinstance(error, dict):
+        return _Error(frozenset(), str(error))
+    details = error.get("details")
+    codes = [error.get("code"), error.get("type"), details.get("error_code") if isinstance(details, dict) else None]
+    message = error.get("message")
     return _Error(
         frozenset(str(code) for code in codes if isinstance(code, str | int) and code != "error"),
-        message if isinstance(message, str) else json.dumps(found, default=str),
-        found.get("param") if isinstance(found.get("param"), str) else None,
+        message if isinstance(message, str) else json.dumps(error, default=str),
+        error.get("param") if isinstance(error.get("param"), str) else None,
     )
 
 
@@ -249,12 +244,12 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
-    asked = headers.get("retry-after")
-    seconds = _number(asked)
-    if seconds is not None or asked is None:
+    retry_after = headers.get("retry-after")
+    seconds = _number(retry_after)
+    if seconds is not None or retry_after is None:
         return seconds
     try:
-        return max(0.0, parsedate_to_datetime(asked).timestamp() - time())
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time())
     except (TypeError, ValueError, OverflowError):
         return None
 

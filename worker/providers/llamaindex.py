@@ -13,15 +13,14 @@ from llama_index.core.llms import LLM, CustomLLM
 
 from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
 from schemas.failure import FailureKind
-from schemas.generation import AnswerProtocol, GenerationConfig, Lane
+from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from tasks.answers.parse import UNSTORABLE
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Call, Listener
-from worker.providers.adapter import sampling_of
+from worker.providers.adapter import choose_protocol, messages_of, sampling_of, standard_lane
 from worker.providers.failures import Failures
-from worker.providers.protocols import chosen
 
 SDK = f"llama-index-core {metadata.version('llama-index-core')}"
 
@@ -112,7 +111,7 @@ class LlamaIndex:
         segments = config.output_schema is not None or self._json_schema
         best = AnswerProtocol.SEGMENTS if segments else AnswerProtocol.MARKERS
         serves = (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS)
-        return chosen(config, best, serves, self._answer_protocol, self._failures)
+        return choose_protocol(config, best, serves, self._answer_protocol, self._failures)
 
     def model_of(self, config: GenerationConfig) -> str | None:  # noqa: ARG002 - the port's signature
         """See ``tasks.ports.Provider``; it is built with one."""
@@ -122,20 +121,16 @@ class LlamaIndex:
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """See ``tasks.ports.Provider``; the body is the messages, for the class alone knows what goes on its wire."""
         config = request.config
-        if config.lane not in {Lane.STANDARD, Lane.AUTO}:
-            reason = f"does not serve the lane {config.lane.value!r}: use 'standard' or 'auto'"
-            raise self._failures.error(FailureKind.CONFIGURATION, reason)
+        lane = standard_lane(config, self._failures)
         model = self.model_of(config)
         if config.model not in {None, model}:
             reason = f"is built with one model and can't call {config.model!r}: name that in its settings"
             raise self._failures.error(FailureKind.CONFIGURATION, reason)
-        contents = [source.content for source in request.context]
-        messages = [{"role": role, "content": text} for role, text in prompt.snapshot.texts(contents)]
-        body = orjson.dumps({"model": model, "messages": messages})
+        body = orjson.dumps({"model": model, "messages": messages_of(request, prompt)})
         return Call(
             provider=self.name,
             model=model,
-            lane=Lane.STANDARD.value,
+            lane=lane.value,
             protocol=prompt.snapshot.protocol,
             body=body,
             request_hash=hashlib.sha256(body).digest(),

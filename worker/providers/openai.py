@@ -2,20 +2,13 @@
 
 from typing import Any
 
-import openai
-
 from schemas.completion import FinishReason, Usage
-from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
-from tasks.errors import ProviderError
 from tasks.prompting.sources.cache_prefix import stable_prefix
-from worker.providers.adapter import Draft, Reading, Received, Target, sampling_of
-from worker.providers.models import why_no_sampling
-from worker.providers.openai_sdk import SDK, build_client, is_strict, translate
-from worker.providers.streaming import Collector, StreamingAdapter
-
-_HAS_NOT = "the Responses API has no such parameter"
+from worker.providers.adapter import Draft, Reading, Received, Target, messages_of
+from worker.providers.openai_sdk import OpenAIAdapter, add_sampling, build_client, is_strict
+from worker.providers.streaming import Collector
 
 _INCOMPLETE = {
     "max_output_tokens": FinishReason.LENGTH,
@@ -23,28 +16,19 @@ _INCOMPLETE = {
 }
 
 
-class OpenAI(StreamingAdapter):
-    """Answers in segments; in running text with markers where the job streams or the schema is turned off."""
+class OpenAI(OpenAIAdapter):
+    """Answers by the Responses API."""
 
     path = "/responses"
-    sdk = SDK
-    stream_class = openai.AsyncStream[object]
 
     def __init__(self, target: Target) -> None:
         super().__init__(target, build_client(target), "openai")
 
-    def protocol(self, config: GenerationConfig) -> AnswerProtocol:
-        """See ``tasks.ports.Provider``."""
-        running_text = config.output_schema is None and (config.stream or not self.target.json_schema)
-        best = AnswerProtocol.MARKERS if running_text else AnswerProtocol.SEGMENTS
-        return self.chosen(config, best, (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS))
-
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """Write a Responses body; OpenAI keeps nothing (``store``)."""
         config = request.config
-        contents = [source.content for source in request.context]
         draft = Draft(
-            content={"input": [{"role": role, "content": text} for role, text in prompt.snapshot.texts(contents)]},
+            content={"input": messages_of(request, prompt)},
             parameters={"model": model, "max_output_tokens": config.max_tokens, "store": False},
             dropped={},
         )
@@ -52,14 +36,7 @@ class OpenAI(StreamingAdapter):
             draft.parameters["prompt_cache_key"] = prefix.key
         if config.reasoning_effort is not None:
             draft.parameters["reasoning"] = {"effort": config.reasoning_effort}
-        for name, value in sampling_of(config).items():
-            why = _HAS_NOT
-            if name in {"temperature", "top_p"}:
-                why = why_no_sampling(model, config.reasoning_effort) or ""
-            if why:
-                draft.dropped[name] = why
-            else:
-                draft.parameters[name] = value
+        add_sampling(draft, config, model, lambda _: "the Responses API has no such parameter")
         if (schema := prompt.reply_schema) is not None and self.target.json_schema:
             strict = is_strict(schema)
             form = {"type": "json_schema", "name": "answer", "strict": strict, "schema": schema}
@@ -92,10 +69,6 @@ class OpenAI(StreamingAdapter):
     def collector(self) -> Collector:
         """See ``ResponseEvents``."""
         return ResponseEvents()
-
-    def translate(self, error: Exception) -> ProviderError:
-        """See ``openai_sdk.translate``."""
-        return translate(error, self.failures)
 
 
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})

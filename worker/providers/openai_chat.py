@@ -3,18 +3,13 @@
 from typing import Any
 from urllib.parse import urlsplit
 
-import openai
-
 from schemas.completion import FinishReason, Usage
-from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
-from tasks.errors import ProviderError
 from tasks.prompting.sources.cache_prefix import stable_prefix
-from worker.providers.adapter import Draft, Reading, Received, Target, sampling_of
-from worker.providers.models import why_no_sampling
-from worker.providers.openai_sdk import SDK, build_client, is_strict, translate
-from worker.providers.streaming import Collector, StreamingAdapter
+from worker.providers.adapter import Draft, Reading, Received, Target, messages_of
+from worker.providers.openai_sdk import OpenAIAdapter, add_sampling, build_client, is_strict
+from worker.providers.streaming import Collector
 
 _FINISH = {
     "stop": FinishReason.STOP,
@@ -32,30 +27,21 @@ _FINISH = {
 """OpenAI's finish reasons, and those of other servers."""
 
 
-class OpenAIChat(StreamingAdapter):
-    """Answers in segments where the server enforces a JSON schema, else in running text with markers."""
+class OpenAIChat(OpenAIAdapter):
+    """Answers by chat completions."""
 
     path = "/chat/completions"
-    sdk = SDK
-    stream_class = openai.AsyncStream[object]
 
     def __init__(self, target: Target) -> None:
         super().__init__(target, build_client(target), None)
         self._at_openai = (urlsplit(target.base_url).hostname or "").endswith(".openai.com")
 
-    def protocol(self, config: GenerationConfig) -> AnswerProtocol:
-        """See ``tasks.ports.Provider``; a job with an ``output_schema`` is always asked for the JSON object."""
-        running_text = config.output_schema is None and (config.stream or not self.target.json_schema)
-        best = AnswerProtocol.MARKERS if running_text else AnswerProtocol.SEGMENTS
-        return self.chosen(config, best, (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS))
-
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """Write a chat completions body."""
         config = request.config
-        contents = [source.content for source in request.context]
         limit = "max_completion_tokens" if self._at_openai else "max_tokens"
         draft = Draft(
-            content={"messages": [{"role": role, "content": text} for role, text in prompt.snapshot.texts(contents)]},
+            content={"messages": messages_of(request, prompt)},
             parameters={"model": model, limit: config.max_tokens},
             dropped={},
         )
@@ -66,15 +52,9 @@ class OpenAIChat(StreamingAdapter):
             draft.parameters["stream_options"] = {"include_usage": True}
         if config.reasoning_effort is not None:
             draft.parameters["reasoning_effort"] = config.reasoning_effort
-        for name, value in sampling_of(config).items():
-            unknown = name == "top_k" and name not in self.target.takes
-            why = "chat completions have no such parameter" if unknown else ""
-            if name in {"temperature", "top_p"}:
-                why = why_no_sampling(model, config.reasoning_effort) or ""
-            if why:
-                draft.dropped[name] = why
-            else:
-                draft.parameters[name] = value
+        lacks_top_k = "top_k" not in self.target.takes
+        missing = {"top_k": "chat completions have no such parameter"} if lacks_top_k else {}
+        add_sampling(draft, config, model, missing.get)
         if (schema := prompt.reply_schema) is not None and self.target.json_schema:
             strict = is_strict(schema)
             form = {"name": "answer", "strict": strict, "schema": schema}
@@ -106,10 +86,6 @@ class OpenAIChat(StreamingAdapter):
     def collector(self) -> Collector:
         """See ``ChatChunks``."""
         return ChatChunks()
-
-    def translate(self, error: Exception) -> ProviderError:
-        """See ``openai_sdk.translate``."""
-        return translate(error, self.failures)
 
 
 class ChatChunks:

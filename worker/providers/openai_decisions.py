@@ -1,8 +1,9 @@
 """Call OpenAI's Decisions API: a probability for each question about some messages, and no text."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
+import openai
 import orjson
 
 from schemas.completion import Completion, FinishReason
@@ -11,9 +12,9 @@ from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from tasks.errors import ProviderError
-from worker.providers.adapter import Adapter, Draft, Reading, Received, Target, sampling_of
+from worker.providers.adapter import Adapter, Draft, Reading, Received, Target, messages_of, sampling_of
 from worker.providers.openai import usage_of
-from worker.providers.openai_sdk import SDK, build_client, translate
+from worker.providers.openai_sdk import build_client
 
 MOST_QUESTIONS = 400
 """In one call (openai 3.54, ``decisions.create``)."""
@@ -25,7 +26,8 @@ class OpenAIDecisions(Adapter):
     """Asked as a judge alone, one ``predicate`` a question. It writes nothing: there is no output to limit or to pay for."""
 
     path = "/decisions"
-    sdk = SDK
+    sdk: ClassVar[Any] = openai
+    sdk_error: ClassVar[type[Exception]] = openai.OpenAIError
 
     def __init__(self, target: Target) -> None:
         self._tier = target.service_tier
@@ -49,14 +51,11 @@ class OpenAIDecisions(Adapter):
         if len(questions) > MOST_QUESTIONS:
             problem = f"takes {MOST_QUESTIONS} questions a call, not {len(questions)}"
             raise self.failures.error(FailureKind.CONFIGURATION, problem)
-        contents = [source.content for source in request.context]
         predicates = [
             {"type": "predicate", "name": str(number), "instructions": text}
             for number, text in enumerate(questions, start=1)
         ]
-        messages = [
-            {"type": "message", "role": role, "content": text} for role, text in prompt.snapshot.texts(contents)
-        ]
+        messages = [{"type": "message", **message} for message in messages_of(request, prompt)]
         not_sent: dict[str, Any] = {
             **sampling_of(request.config),
             "reasoning_effort": request.config.reasoning_effort,
@@ -97,10 +96,6 @@ class OpenAIDecisions(Adapter):
         """See ``Adapter.completion``; none of the forms of an answer was asked for."""
         completion = super().completion(received, reading)
         return completion.model_copy(update={"snapshot": completion.snapshot.model_copy(update={"protocol": None})})
-
-    def translate(self, error: Exception) -> ProviderError:
-        """See ``openai_sdk.translate``."""
-        return translate(error, self.failures)
 
 
 def _number(name: object, at: int, *, whole: bool) -> int | None:

@@ -1,16 +1,15 @@
-"""Common use of the openai SDK: the client, its errors, and the rules of strict schemas."""
+"""Common use of the openai SDK: the client, the protocols, sampling parameters, and the rules of strict schemas."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import httpx2
 import openai
 
-from schemas.failure import FailureKind
-from tasks.errors import ProviderError
-from worker.providers.adapter import MOST_CONNECTIONS, NO_KEY, SdkClient, Target
-from worker.providers.failures import Failures
-
-SDK = f"openai {openai.__version__}"
+from schemas.generation import AnswerProtocol, GenerationConfig
+from worker.providers.adapter import MOST_CONNECTIONS, NO_KEY, Draft, SdkClient, Target, sampling_of
+from worker.providers.presets import why_no_sampling
+from worker.providers.streaming import StreamingAdapter
 
 
 def build_client(target: Target) -> SdkClient:
@@ -27,19 +26,40 @@ def build_client(target: Target) -> SdkClient:
     return client
 
 
-def translate(error: Exception, failures: Failures) -> ProviderError:
-    """Turn an exception of the SDK, or one that escaped it, into ours."""
-    match error:
-        case openai.APIStatusError():
-            return failures.of_status(error.response, error.body)
-        case openai.APIResponseValidationError():
-            return failures.bad_answer(error.response, "an answer that its SDK rejects")
-        case openai.APIConnectionError():
-            return failures.of_connection(error)
-        case openai.OpenAIError():
-            return failures.error(FailureKind.CONFIGURATION, f"could not be called: {error}")
-        case _:
-            return failures.of_connection(error)
+class OpenAIAdapter(StreamingAdapter):
+    """Common part of OpenAI's two APIs that write answers: in segments, or in running text with markers.
+
+    Running text is for jobs that stream, and for servers without a JSON schema; a job with an ``output_schema`` is
+    always asked for the JSON object.
+    """
+
+    sdk: ClassVar[Any] = openai
+    sdk_error: ClassVar[type[Exception]] = openai.OpenAIError
+    stream_class = openai.AsyncStream[object]
+
+    def protocol(self, config: GenerationConfig) -> AnswerProtocol:
+        """See ``tasks.ports.Provider``."""
+        running_text = config.output_schema is None and (config.stream or not self.target.json_schema)
+        best = AnswerProtocol.MARKERS if running_text else AnswerProtocol.SEGMENTS
+        return self.chosen(config, best, (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS))
+
+
+def add_sampling(draft: Draft, config: GenerationConfig, model: str, problem_of: Callable[[str], str | None]) -> None:
+    """Add the sampling parameters of a job to a draft, or drop them with the reason.
+
+    Args:
+        draft: the request so far.
+        config: the job's.
+        model: decides about temperature and top_p.
+        problem_of: the reason against one of the other parameters; None for one that the API has.
+    """
+    for name, value in sampling_of(config).items():
+        decided_by_model = name in {"temperature", "top_p"}
+        problem = why_no_sampling(model, config.reasoning_effort) if decided_by_model else problem_of(name)
+        if problem:
+            draft.dropped[name] = problem
+        else:
+            draft.parameters[name] = value
 
 
 def is_strict(schema: Any) -> bool:

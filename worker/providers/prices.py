@@ -47,13 +47,13 @@ class Prices:
         tokens = ceil(prompt_bytes / BYTES_PER_TOKEN / _STEP) * _STEP
         return _reserve(self._vendor, self._url, model, tokens, max_tokens, tier)
 
-    def cost_usd(self, asked: str, returned: str | None, usage: Usage | None, tier: str | None) -> Decimal | None:
-        """What a call cost. A model that answered in another's place is priced by its own name, or not at all."""
+    def cost_usd(self, requested: str, returned: str | None, usage: Usage | None, tier: str | None) -> Decimal | None:
+        """The cost of a call. A model that answered in another's place is priced by its own name, or not at all."""
         if usage is None:
             return None
-        cost = _calculated(self._vendor, self._url, returned or asked, usage, tier)
-        if cost is None and returned and returned.startswith(asked):
-            cost = _calculated(self._vendor, self._url, asked, usage, tier)
+        cost = _calculated(self._vendor, self._url, returned or requested, usage, tier)
+        if cost is None and returned and returned.startswith(requested):
+            cost = _calculated(self._vendor, self._url, requested, usage, tier)
         return cost
 
 
@@ -79,14 +79,14 @@ def _calculated(vendor: str | None, url: str, model: str, usage: Usage, tier: st
     context = None if tier in _UNPRICED_TIERS else _context(tier or "")
     now = datetime.now(UTC)
     try:
-        found = (
+        price = (
             calc_price(priced, model, provider_id=vendor, genai_request_timestamp=now, price_context=context)
             if vendor
             else calc_price(priced, model, provider_api_url=url, genai_request_timestamp=now, price_context=context)
         )
     except (LookupError, ValueError):
         return None
-    return found.total_price
+    return price.total_price
 
 
 def _context(tier: str) -> dict[str, str]:

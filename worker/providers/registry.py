@@ -1,43 +1,36 @@
-"""Finds the providers that the settings and the SDKs' own variables describe; each is built when first asked for."""
+"""Builds the providers that the settings and the SDKs' own variables describe, each at its first use."""
 
 import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from schemas.generation import GenerationConfig
 from tasks.errors import ConfigurationError
 from tasks.ports import Provider, Turn
-from worker.providers.models import DEFAULT_MODELS
-from worker.providers.presets import PRESETS
+from worker.providers.presets import DEFAULT_MODELS, PRESETS
 from worker.settings import ProviderKind, ProviderSettings, Settings, plain_http
 
-KEY_OF = {
-    ProviderKind.OPENAI: "OPENAI_API_KEY",
-    ProviderKind.OPENAI_DECISIONS: "OPENAI_API_KEY",
-    ProviderKind.ANTHROPIC: "ANTHROPIC_API_KEY",
-}
-BASE_URL_OF = {
-    ProviderKind.OPENAI: "OPENAI_BASE_URL",
-    ProviderKind.OPENAI_DECISIONS: "OPENAI_BASE_URL",
-    ProviderKind.ANTHROPIC: "ANTHROPIC_BASE_URL",
-}
-OFFICIAL = {
-    ProviderKind.OPENAI: "https://api.openai.com/v1",
-    ProviderKind.OPENAI_DECISIONS: "https://api.openai.com/v1",
-    ProviderKind.ANTHROPIC: "https://api.anthropic.com",
-}
-"""The SDKs' variables and base URLs (openai 3.54, anthropic 2.12)."""
 
+class Vendor(NamedTuple):
+    """A vendor's own API: the SDK's variables and base URL (openai 3.54, anthropic 2.12), its name in ``genai-prices``."""
+
+    key_variable: str
+    base_url_variable: str
+    base_url: str
+    prices: str
+
+
+_OPENAI = Vendor("OPENAI_API_KEY", "OPENAI_BASE_URL", "https://api.openai.com/v1", "openai")
 VENDORS = {
-    ProviderKind.OPENAI: "openai",
-    ProviderKind.OPENAI_DECISIONS: "openai-decisions",
-    ProviderKind.ANTHROPIC: "anthropic",
+    ProviderKind.OPENAI: _OPENAI,
+    ProviderKind.OPENAI_DECISIONS: _OPENAI._replace(prices="openai-decisions"),
+    ProviderKind.ANTHROPIC: Vendor("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "https://api.anthropic.com", "anthropic"),
 }
-"""Whose list prices apply, in the words of ``genai-prices``; of the others the base URL says it."""
+"""By kind; the base URL tells the prices of the other kinds."""
 
 DEFAULTS = (ProviderKind.OPENAI, ProviderKind.ANTHROPIC)
-"""Who answers where no provider is set: the first whose key is there."""
+"""The providers of an installation that sets none: the first whose key is there."""
 
 BUILT_IN = {
     "openai": ProviderSettings(kind=ProviderKind.OPENAI),
@@ -72,23 +65,23 @@ class ConfiguredProviders:
     def __init__(self, settings: Settings, environment: Mapping[str, str] | None = None) -> None:
         self._settings = settings
         self._environment = os.environ if environment is None else environment
-        self._known = {**BUILT_IN, **settings.providers}
+        self._entries = {**BUILT_IN, **settings.providers}
         self._built: dict[str, Provider] = {}
         for turn in settings.fallbacks:
             name = turn.partition(":")[0]
-            if name not in self._known:
-                known = ", ".join(sorted(self._known))
-                raise ConfigurationError(f"NIGHTDESK_FALLBACKS names {turn!r}, which is no provider; there is {known}")
+            if name not in self._entries:
+                raise ConfigurationError(f"NIGHTDESK_FALLBACKS names {turn!r}, which is no provider; {self._listing}")
             self._can_answer("NIGHTDESK_FALLBACKS", name)
         self._can_answer("NIGHTDESK_PROVIDER", settings.provider)
         judge = (settings.judge or "").partition(":")[0]
-        if judge and judge not in self._known:
-            known = ", ".join(sorted(self._known))
-            raise ConfigurationError(
-                f"NIGHTDESK_JUDGE names {settings.judge!r}, which is no provider; there is {known}"
-            )
-        if judge and self._known[judge].kind is ProviderKind.EXTRACTIVE:
+        if judge and judge not in self._entries:
+            raise ConfigurationError(f"NIGHTDESK_JUDGE names {settings.judge!r}, which is no provider; {self._listing}")
+        if judge and self._entries[judge].kind is ProviderKind.EXTRACTIVE:
             raise ConfigurationError(f"NIGHTDESK_JUDGE names {judge!r}, which quotes sentences and can't judge")
+
+    @property
+    def _listing(self) -> str:
+        return f"there is {', '.join(self.names)}"
 
     def _can_answer(self, variable: str, name: str | None) -> None:
         if name and self.decides(name):
@@ -100,14 +93,15 @@ class ConfiguredProviders:
         if self._settings.provider is not None:
             return self._settings.provider
         for kind in DEFAULTS:
-            if self._environment.get(KEY_OF[kind]):
+            if self._environment.get(VENDORS[kind].key_variable):
                 return kind.value
         return "extractive"
 
     @property
     def secrets(self) -> frozenset[str]:
         """Every key of a configured provider, for what must never be logged."""
-        variables = {*KEY_OF.values(), *(one.api_key_env for one in self._known.values() if one.api_key_env)}
+        variables = {vendor.key_variable for vendor in VENDORS.values()}
+        variables |= {entry.api_key_env for entry in self._entries.values() if entry.api_key_env}
         return frozenset(key for name in variables if (key := self._environment.get(name)))
 
     def import_ahead(self, *, answers: bool, judges: bool) -> None:
@@ -119,66 +113,67 @@ class ConfiguredProviders:
         """
         turns = (self.default, *self._settings.fallbacks) if answers else ()
         for name in (*turns, *([self._settings.judge] if judges and self._settings.judge else [])):
-            given = self._known.get(name.partition(":")[0])
-            if given is not None and given.kind in _ADAPTERS:
-                import_module(_ADAPTERS[given.kind][0])
+            entry = self._entries.get(name.partition(":")[0])
+            if entry is not None and entry.kind in _ADAPTERS:
+                import_module(_ADAPTERS[entry.kind][0])
 
     def get(self, name: str | None) -> Provider:
         """See ``tasks.ports.Providers``."""
         name = name or self.default
         provider = self._built.get(name)
         if provider is None:
-            given = self._known.get(name)
-            if given is None:
-                known = ", ".join(sorted(self._known))
-                raise ConfigurationError(f"no provider {name!r} is configured; there is {known}")
-            provider = self._built[name] = self._build(name, given)
+            entry = self._entries.get(name)
+            if entry is None:
+                raise ConfigurationError(f"no provider {name!r} is configured; {self._listing}")
+            provider = self._built[name] = self._build(name, entry)
         return provider
 
     def decides(self, name: str) -> bool:
         """See ``tasks.ports.Providers``."""
-        given = self._known.get(name)
-        return given is not None and given.kind is ProviderKind.OPENAI_DECISIONS
+        entry = self._entries.get(name)
+        return entry is not None and entry.kind is ProviderKind.OPENAI_DECISIONS
 
-    # ---- what a door asks, without building anyone ----
+    # ---- facts that need no built provider ----
 
     @property
     def names(self) -> list[str]:
         """The names of all providers there are."""
-        return sorted(self._known)
+        return sorted(self._entries)
 
     def kind_of(self, name: str) -> ProviderKind | None:
-        """How a provider is spoken to; None: there is no such provider."""
-        given = self._known.get(name)
-        return None if given is None else given.kind
+        """The kind of a provider; None: there is no such provider."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.kind
 
     def missing_key(self, name: str) -> str | None:
         """The variable that should hold a provider's key and does not; None: nothing is missing."""
-        given = self._known[name]
-        variable = self._key_variable(given)
+        entry = self._entries[name]
+        variable = self._key_variable(entry)
         return variable if variable is not None and not self._environment.get(variable) else None
 
     def model_of(self, name: str, model: str | None) -> str | None:
         """The model that a provider answers with when this one is asked for."""
-        return model or self._model(name, self._known[name])
+        return model or self._model(name, self._entries[name])
 
     def needs_model(self, name: str) -> bool:
-        """Whether a provider has no model of its own."""
-        given = self._known[name]
-        named = given.kind not in {ProviderKind.EXTRACTIVE, ProviderKind.LLAMAINDEX}
-        return named and self._model(name, given) is None
+        """True for a provider without a default model."""
+        entry = self._entries[name]
+        named = entry.kind not in {ProviderKind.EXTRACTIVE, ProviderKind.LLAMAINDEX}
+        return named and self._model(name, entry) is None
 
     def has_price(self, name: str, model: str | None) -> bool:
-        """Whether the cost of a call is known beforehand."""
-        given = self._known[name]
+        """True if the cost of a call is known beforehand."""
+        entry = self._entries[name]
         model = self.model_of(name, model)
-        if given.kind is ProviderKind.EXTRACTIVE:
+        if entry.kind is ProviderKind.EXTRACTIVE:
             return True
-        if given.kind is ProviderKind.LLAMAINDEX or model is None:
+        if entry.kind is ProviderKind.LLAMAINDEX or model is None:
             return False
         # The tables of prices take a moment to load, and most batches have no ceiling.
-        prices = import_module("worker.providers.prices").Prices(VENDORS.get(given.kind), self._base_url(name, given))
-        tier = None if given.kind is ProviderKind.OPENAI_DECISIONS else given.service_tier
+        vendor = VENDORS.get(entry.kind)
+        price_name = vendor.prices if vendor else None
+        prices = import_module("worker.providers.prices").Prices(price_name, self._base_url(name, entry))
+        tier = None if entry.kind is ProviderKind.OPENAI_DECISIONS else entry.service_tier
         return prices.reserve_usd(model, 1, 1, tier) is not None
 
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
@@ -192,50 +187,50 @@ class ConfiguredProviders:
         for provider in self._built.values():
             await provider.close()
 
-    def _build(self, name: str, given: ProviderSettings) -> Provider:
-        if given.kind is ProviderKind.EXTRACTIVE:
+    def _build(self, name: str, entry: ProviderSettings) -> Provider:
+        if entry.kind is ProviderKind.EXTRACTIVE:
             extractive: Callable[..., Provider] = import_module("worker.providers.extractive").Extractive
             return extractive(latency_s=self._settings.extractive_latency_s, name=name)
-        if given.kind is ProviderKind.LLAMAINDEX:
-            return self._build_llamaindex(name, given)
-        key, base_url = self._key(name, given), self._base_url(name, given)
+        if entry.kind is ProviderKind.LLAMAINDEX:
+            return self._build_llamaindex(name, entry)
+        key, base_url = self._key(name, entry), self._base_url(name, entry)
         target = import_module("worker.providers.adapter").Target(
             name=name,
             base_url=base_url,
             api_key=key,
-            model=self._model(name, given),
-            json_schema=given.json_schema,
-            service_tier=given.service_tier,
-            official=given.base_url is None,
-            answer_protocol=given.answer_protocol,
-            takes=frozenset(given.takes),
-            drops=frozenset(given.drops),
+            model=self._model(name, entry),
+            json_schema=entry.json_schema,
+            service_tier=entry.service_tier,
+            official=entry.base_url is None,
+            answer_protocol=entry.answer_protocol,
+            takes=frozenset(entry.takes),
+            drops=frozenset(entry.drops),
         )
-        module, adapter = _ADAPTERS[given.kind]
+        module, adapter = _ADAPTERS[entry.kind]
         build: _Adapter = getattr(import_module(module), adapter)
         return build(target)
 
-    def _build_llamaindex(self, name: str, given: ProviderSettings) -> Provider:
-        if given.llm is None:
+    def _build_llamaindex(self, name: str, entry: ProviderSettings) -> Provider:
+        if entry.llm is None:
             raise ConfigurationError(f"the provider {name!r} needs 'llm' in NIGHTDESK_PROVIDERS: 'package.module:Name'")
         try:
             adapter = import_module("worker.providers.llamaindex")
         except ModuleNotFoundError as error:
-            told = f"the provider {name!r} needs the extra 'llamaindex' of nightdesk: {error}"
-            raise ConfigurationError(told) from error
+            problem = f"the provider {name!r} needs the extra 'llamaindex' of nightdesk: {error}"
+            raise ConfigurationError(problem) from error
         provider: Provider = adapter.connect(
             name=name,
-            path=given.llm,
-            options=given.options,
-            api_key=self._key(name, given),
-            model=self._model(name, given),
-            json_schema="json_schema" in given.model_fields_set and given.json_schema,
-            answer_protocol=given.answer_protocol,
+            path=entry.llm,
+            options=entry.options,
+            api_key=self._key(name, entry),
+            model=self._model(name, entry),
+            json_schema="json_schema" in entry.model_fields_set and entry.json_schema,
+            answer_protocol=entry.answer_protocol,
         )
         return provider
 
-    def _key(self, name: str, given: ProviderSettings) -> str | None:
-        variable = self._key_variable(given)
+    def _key(self, name: str, entry: ProviderSettings) -> str | None:
+        variable = self._key_variable(entry)
         if variable is None:
             return None
         key = self._environment.get(variable)
@@ -246,27 +241,28 @@ class ConfiguredProviders:
         return key
 
     @staticmethod
-    def _key_variable(given: ProviderSettings) -> str | None:
+    def _key_variable(entry: ProviderSettings) -> str | None:
         """The variable with a provider's key; none for a server of one's own.
 
         The key of OpenAI or Anthropic is never sent to another address.
         """
-        if given.api_key_env is not None or given.base_url is not None:
-            return given.api_key_env
-        return KEY_OF.get(given.kind)
+        if entry.api_key_env is not None or entry.base_url is not None:
+            return entry.api_key_env
+        vendor = VENDORS.get(entry.kind)
+        return vendor.key_variable if vendor else None
 
-    def _base_url(self, name: str, given: ProviderSettings) -> str:
-        if given.base_url is not None:
-            return given.base_url
-        variable = BASE_URL_OF.get(given.kind)
-        if variable is None:
+    def _base_url(self, name: str, entry: ProviderSettings) -> str:
+        if entry.base_url is not None:
+            return entry.base_url
+        vendor = VENDORS.get(entry.kind)
+        if vendor is None:
             raise ConfigurationError(f"the provider {name!r} needs a base_url in NIGHTDESK_PROVIDERS")
         try:
-            return plain_http(self._environment.get(variable) or OFFICIAL[given.kind])
+            return plain_http(self._environment.get(vendor.base_url_variable) or vendor.base_url)
         except ValueError as error:
-            raise ConfigurationError(f"{variable} {error}") from None
+            raise ConfigurationError(f"{vendor.base_url_variable} {error}") from None
 
-    def _model(self, name: str, given: ProviderSettings) -> str | None:
+    def _model(self, name: str, entry: ProviderSettings) -> str | None:
         if self._settings.model is not None and name == self.default:
             return self._settings.model
-        return given.model or DEFAULT_MODELS.get(given.kind.value)
+        return entry.model or DEFAULT_MODELS.get(entry.kind.value)

@@ -40,25 +40,25 @@ REPLY_SCHEMA: dict[str, Any] = {
 """Schema of a judge's reply; strict enough for a provider that enforces schemas."""
 
 
-def render_judge(request: JobRequest, asked: Selection, version: str | None = None) -> Prompt:
+def render_judge(request: JobRequest, selection: Selection, version: str | None = None) -> Prompt:
     """Render the messages for a judge that quotes; sources are references, as in every prompt, in tags they cannot close."""
-    prompt = _rendered(load_inner(WRITTEN_TEMPLATE, version), request, asked)
+    prompt = _rendered(load_inner(WRITTEN_TEMPLATE, version), request, selection)
     return prompt.model_copy(update={"reply_schema": REPLY_SCHEMA})
 
 
-def render_decision(request: JobRequest, asked: Selection, version: str | None = None) -> Prompt:
+def render_decision(request: JobRequest, selection: Selection, version: str | None = None) -> Prompt:
     """Render the messages for a judge that gives probabilities: passages as messages, and a question per claim.
 
     A claim stands in tags of its own that it cannot close, because a question is an instruction to such a model.
     """
-    return _rendered(load_inner(DECIDED_TEMPLATE, version), request, asked)
+    return _rendered(load_inner(DECIDED_TEMPLATE, version), request, selection)
 
 
-def _rendered(template: PromptTemplate, request: JobRequest, asked: Selection) -> Prompt:
+def _rendered(template: PromptTemplate, request: JobRequest, selection: Selection) -> Prompt:
     slots = Slots()
     contents = [source.content for source in request.context]
-    passages = [contents[passage.source_index][passage.start : passage.end] for passage in asked.passages]
-    texts = [*passages, *asked.texts, *asked.before]
+    passages = [contents[passage.source_index][passage.start : passage.end] for passage in selection.passages]
+    texts = [*passages, *selection.texts, *selection.before]
     variables = {
         "tag": unused_tag("passage", texts),
         "said": unused_tag("statement", texts),
@@ -68,11 +68,11 @@ def _rendered(template: PromptTemplate, request: JobRequest, asked: Selection) -
                 "about": slots.add(title_of(request, passage.source_index)),
                 "words": slots.add(SourcePart(source_index=passage.source_index, start=passage.start, end=passage.end)),
             }
-            for passage in asked.passages
+            for passage in selection.passages
         ],
         "claims": [
             {"number": number, "words": slots.add(text), "before": slots.add(before)}
-            for number, (text, before) in enumerate(zip(asked.texts, asked.before, strict=True), start=1)
+            for number, (text, before) in enumerate(zip(selection.texts, selection.before, strict=True), start=1)
         ],
     }
     filled = fill(template, slots, variables)
@@ -83,7 +83,7 @@ def _rendered(template: PromptTemplate, request: JobRequest, asked: Selection) -
     snapshot = MessagesSnapshot(
         messages=messages,
         questions=questions,
-        shown=tuple(passage.source_index for passage in asked.passages),
+        shown=tuple(passage.source_index for passage in selection.passages),
         protocol=AnswerProtocol.SEGMENTS,
         sha256=hash_messages([(message.role, message.text(contents)) for message in messages], questions),
     )

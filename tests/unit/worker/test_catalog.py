@@ -10,7 +10,7 @@ from schemas.generation import GenerationConfig
 from tasks.errors import InputError
 from tasks.submit import check_served, parse_request
 from worker.cli.batch_run import new_submission
-from worker.providers.catalog import Installation
+from worker.providers.installation import Installation
 from worker.settings import ProviderSettings, Settings
 
 LOCAL = {"local": ProviderSettings.model_validate({"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1"})}

@@ -1,4 +1,4 @@
-"""Knows from the settings what this installation serves, without building a provider or importing an SDK."""
+"""Objects to configs that this installation can't serve, by its settings alone, without building a provider."""
 
 from collections.abc import Iterator, Mapping
 
@@ -21,7 +21,7 @@ class Installation(Catalog):
 
     Args:
         settings: of this process.
-        same_for_workers: whether the workers have these settings too, keys included. Else a provider that is unknown
+        same_for_workers: the workers have these settings too, keys included. Else a provider that is unknown
             here may be known there, and only the lanes are certain.
         environment: where keys are; the process's own unless given.
     """
@@ -31,19 +31,19 @@ class Installation(Catalog):
     ) -> None:
         self._providers = ConfiguredProviders(settings, environment)
         self._certain = same_for_workers
-        self._known: dict[_Key, tuple[Objection, ...]] = {}
+        self._cache: dict[_Key, tuple[Objection, ...]] = {}
 
     def objections(self, config: GenerationConfig, *, generates: bool, priced: bool) -> tuple[Objection, ...]:
         """See ``tasks.ports.Catalog``."""
         judge = config.judge if CheckerName.JUDGE in config.checkers else None
         key = (config.provider, config.model, config.fallbacks, config.lane, judge, generates, priced)
-        if (found := self._known.get(key)) is None:
-            found = (*self._of_the_answer(config, priced=priced),) if generates else ()
+        if (objections := self._cache.get(key)) is None:
+            objections = (*self._of_the_answer(config, priced=priced),) if generates else ()
             if judge is not None:
-                found = (*found, *self._of_the_judge(judge, priced=priced))
-            if len(self._known) < MOST_REMEMBERED:
-                self._known[key] = found
-        return found
+                objections = (*objections, *self._of_the_judge(judge, priced=priced))
+            if len(self._cache) < MOST_REMEMBERED:
+                self._cache[key] = objections
+        return objections
 
     def _of_the_answer(self, config: GenerationConfig, *, priced: bool) -> Iterator[Objection]:
         if config.lane not in LANES_SERVED:
@@ -78,7 +78,7 @@ class Installation(Catalog):
             yield Objection("config.judge", self._unpriced(turn), self._certain)
 
     def _unusable(self, name: str) -> str | None:
-        """Why a provider can't be called, as far as is known here."""
+        """The reason that a provider can't be called, by these settings; None without one."""
         providers = self._providers
         if providers.kind_of(name) is None:
             return f"no provider {name!r} is configured; there is {', '.join(providers.names)}"
