@@ -1,13 +1,41 @@
 """The submission of one job: the question, its sources and its config."""
 
+import json
 from typing import Annotated, Any
 from uuid import NAMESPACE_URL, uuid5
 
-from pydantic import AwareDatetime, Field, field_validator, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, field_validator, model_validator
 
 from schemas.base import Contract
 from schemas.generation import GenerationConfig
-from schemas.metadata import Metadata
+
+MAX_METADATA_CHARACTERS = 100_000
+"""Most characters of JSON; each job stores it and each result returns it."""
+
+MAX_METADATA_LEVELS = 32
+"""Deepest nesting of objects and lists; deeper nesting breaks parsers downstream."""
+
+
+def _check_bounds(metadata: dict[str, Any]) -> dict[str, Any]:
+    levels = 0
+    inside: list[Any] = [metadata] if metadata else []
+    while inside:
+        levels += 1
+        if levels > MAX_METADATA_LEVELS:
+            raise ValueError(f"is nested more than {MAX_METADATA_LEVELS} levels deep; make it flatter")
+        values = (value for outer in inside for value in (outer.values() if isinstance(outer, dict) else outer))
+        inside = [value for value in values if isinstance(value, dict | list | tuple)]
+    size = len(json.dumps(metadata, ensure_ascii=False, default=str)) if levels else 0
+    if size > MAX_METADATA_CHARACTERS:
+        raise ValueError(
+            f"holds {size:,} characters of JSON, at most {MAX_METADATA_CHARACTERS:,} are allowed; remove some"
+        )
+    return metadata
+
+
+Metadata = Annotated[dict[str, Any], AfterValidator(_check_bounds)]
+"""A JSON object within both limits."""
+
 
 SOURCE_NAMESPACE = uuid5(NAMESPACE_URL, "nightdesk:source")
 """Namespace of the ids from a source's content (UUIDv5)."""

@@ -1,11 +1,11 @@
 """The second round: extends the prompt by the first answer and its problems, or gives the round up."""
 
 from schemas.job import JobRequest
-from schemas.prompt import Correction, Message, Prompt, Role, TextPart, hash_messages
+from schemas.prompt import Correction, Prompt, Role, hash_messages
 from schemas.states import JobState
 from tasks.ports import Advance, Leased
 from tasks.prompting.sources.injection import defuse
-from tasks.prompting.templates import Slots, fill, load_part
+from tasks.prompting.templates import Slots, as_message, fill, load_part
 
 TEMPLATE, VERSION = "_correction", "1"
 
@@ -36,13 +36,10 @@ def with_correction(prompt: Prompt, request: JobRequest, correction: Correction 
         "purpose": correction.purpose,
         "problems": [slots.add(problem) for problem in correction.problems],
     }
-    added = [
-        Message(role=Role(role), parts=(TextPart(text="".join(pieces)),))
-        for role, pieces in fill(load_part(TEMPLATE, VERSION), slots, variables)
-    ]
+    added = [as_message(role, pieces) for role, pieces in fill(load_part(TEMPLATE, VERSION), slots, variables)]
     # Providers refuse a message without text.
     if previous := defuse(correction.previous[:MAX_PREVIOUS_CHARACTERS]).strip():
-        added.insert(0, Message(role=Role.ASSISTANT, parts=(TextPart(text=previous),)))
+        added.insert(0, as_message(Role.ASSISTANT, [previous]))
     messages = (*prompt.snapshot.messages, *added)
     contents = [source.content for source in request.context]
     proof = hash_messages([(message.role, message.text(contents)) for message in messages])

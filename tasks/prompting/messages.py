@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from schemas.generation import AnswerProtocol, GenerationConfig
@@ -14,9 +15,8 @@ from tasks.answers.objects import embed_schema
 from tasks.errors import InputError
 from tasks.prompting.correction import with_correction
 from tasks.prompting.sources.injection import WORD_JOINER, attribute, chat_tokens, defuse, flags, unused_tag
-from tasks.prompting.sources.order import sub_queries
-from tasks.prompting.sources.pack import pack
-from tasks.prompting.templates import PromptTemplate, Slots, fill, load
+from tasks.prompting.sources.pack import pack, sub_queries
+from tasks.prompting.templates import PromptTemplate, Slots, as_message, fill, load
 
 _DEFUSES_SINCE = 2
 """First major version of the templates that disables chat tokens; prompts of older versions can be rendered again."""
@@ -178,8 +178,10 @@ def _messages(
     messages: list[Message] = []
     for role, pieces in fill(template, slots, {**variables, "tag": tag, "history": history}):
         earlier = [turn for piece in pieces if isinstance(piece, _History) for turn in piece.turns]
-        messages.append(_message(Role(role), [piece for piece in pieces if not isinstance(piece, _History)]))
-        messages.extend(_message(role, [defuse(text) if _defuses(template) else text]) for role, text in earlier)
+        # A source is a list of its parts.
+        nested = [piece if isinstance(piece, list) else [piece] for piece in pieces if not isinstance(piece, _History)]
+        messages.append(as_message(role, chain.from_iterable(nested)))
+        messages.extend(as_message(role, [defuse(text) if _defuses(template) else text]) for role, text in earlier)
     return tuple(messages)
 
 
@@ -281,21 +283,3 @@ def _attributes(source: SourceContext) -> str:
         # A path gets slashes: ``attribute`` replaces ">" by a bracket, which has another meaning.
         about += f' {key}="{attribute(text.replace(" > ", " / "))}"'
     return about
-
-
-def _message(role: Role, pieces: Sequence[str | SourcePart | list[str | SourcePart]]) -> Message:
-    """A message with adjacent texts joined into one part."""
-    parts: list[TextPart | SourcePart] = []
-    literal: list[str] = []
-    for piece in pieces:
-        for element in piece if isinstance(piece, list) else (piece,):
-            if isinstance(element, str):
-                literal.append(element)
-                continue
-            if literal:
-                parts.append(TextPart(text="".join(literal)))
-                literal = []
-            parts.append(element)
-    if literal:
-        parts.append(TextPart(text="".join(literal)))
-    return Message(role=role, parts=tuple(parts))

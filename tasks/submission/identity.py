@@ -156,3 +156,9 @@ def _refusal(job: NewJob, holder: Holder | None, present: Present) -> Refused | 
 def own_id_key(job_id: UUID) -> str:
     """The idempotency key of a job whose producer sent its id and no key."""
     return f"job:{job_id}"
+
+
+TOMBSTONE = JobRequest(query="[erased]")
+"""The request of an erased job, the least that is valid: all that its producer wrote is gone."""
+
+TOMBSTONE_JSON, TOMBSTONE_HASH = canonical(TOMBSTONE)

@@ -17,11 +17,11 @@ from schemas.generation import Recheck
 from schemas.job import SourceContext
 from schemas.record import Quality
 from schemas.states import JobState, Step
-from tasks.answers.tombstone import TOMBSTONE
 from tasks.errors import JobsRefused
 from tasks.ports import Advance, JobView, Leased, NewAttempt
 from tasks.results import result_of
 from tasks.scheduling.outbox import publish
+from tasks.submission.identity import TOMBSTONE
 from tests.builders import (
     closed_error,
     closed_ok,

@@ -9,8 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from schemas.states import JobState
-from tasks.answers.tombstone import TOMBSTONE_HASH, TOMBSTONE_JSON
 from tasks.ports import OnPage, no_page
+from tasks.submission.identity import TOMBSTONE_HASH, TOMBSTONE_JSON
 from worker.ledger.database import Database
 from worker.ledger.locking import lock_batches
 from worker.ledger.pages import PAGE_ROWS, change_pages, each_page

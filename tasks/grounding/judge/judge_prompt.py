@@ -1,14 +1,13 @@
 """Render the prompt of a judge: numbered claims, or one question per claim."""
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
-from schemas.prompt import Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
+from schemas.prompt import MessagesSnapshot, Prompt, SourcePart, hash_messages
 from tasks.grounding.judge.plan import Selection
 from tasks.prompting.sources.injection import attribute, unused_tag
-from tasks.prompting.templates import PromptTemplate, Slots, fill, load_inner
+from tasks.prompting.templates import PromptTemplate, Slots, as_message, fill, load_inner
 
 WRITTEN_TEMPLATE = "_judge"
 DECIDED_TEMPLATE = "_decide"
@@ -76,9 +75,7 @@ def _rendered(template: PromptTemplate, request: JobRequest, selection: Selectio
         ],
     }
     filled = fill(template, slots, variables)
-    messages = tuple(
-        Message(role=Role(role), parts=tuple(_parts(pieces))) for role, pieces in filled if role != _QUESTION
-    )
+    messages = tuple(as_message(role, pieces) for role, pieces in filled if role != _QUESTION)
     questions = tuple("".join(pieces) for role, pieces in filled if role == _QUESTION)
     snapshot = MessagesSnapshot(
         messages=messages,
@@ -88,20 +85,6 @@ def _rendered(template: PromptTemplate, request: JobRequest, selection: Selectio
         sha256=hash_messages([(message.role, message.text(contents)) for message in messages], questions),
     )
     return Prompt(name=template.name, version=template.version, template_sha256=template.sha256, snapshot=snapshot)
-
-
-def _parts(pieces: Sequence[str | SourcePart]) -> Iterable[TextPart | SourcePart]:
-    text = ""
-    for piece in pieces:
-        if isinstance(piece, str):
-            text += piece
-            continue
-        if text:
-            yield TextPart(text=text)
-            text = ""
-        yield piece
-    if text:
-        yield TextPart(text=text)
 
 
 def title_of(request: JobRequest, source_index: int) -> str:

@@ -1,6 +1,6 @@
 """Selects the sources for a prompt: their order, duplicates, the token budget, and warnings about hostile text.
 
-``order`` ranks the sources, ``duplicates`` finds repetitions, ``tokens`` counts, ``pack`` fits the sources into the
-budget, ``hostile`` finds and defuses text that imitates the prompt, ``prefix`` identifies the cacheable front of a
+``pack`` ranks the sources and fits them into the budget, ``duplicates`` finds repetitions, ``token_count`` counts,
+``injection`` finds and defuses text that imitates the prompt, ``cache_prefix`` identifies the cacheable front of a
 prompt.
 """

@@ -1,14 +1,46 @@
 """Fits a job's sources into its token budget: best first, without duplicates, the last one cut at a sentence end."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from schemas.job import JobRequest, SourceContext
 from schemas.prompt import LeftOut, LeftOutReason, SourcePart
 from tasks.prompting.sources.duplicates import ShownSources
-from tasks.prompting.sources.order import by_relevance, rank_sources
 from tasks.prompting.sources.token_count import ESTIMATED, Counter, exact_counter, quarter_tokens
 from tasks.text.sentences import sentence_spans
+
+
+def rank_sources(sources: Sequence[SourceContext]) -> list[int]:
+    """The indexes of the sources, best first.
+
+    Sources with a relevance score come first, by falling score; ties and sources without a score stay in the order of
+    the request. Several sub-queries alternate, the best source of each first, so that a small budget still has the
+    best source of each sub-query.
+    """
+    queries = dict.fromkeys(source.sub_query for source in sources)
+    if len(queries) < 2:  # noqa: PLR2004 - one group is no group
+        return by_relevance(sources, range(len(sources)))
+    groups: dict[str | None, list[int]] = {query: [] for query in queries}
+    for index, source in enumerate(sources):
+        groups[source.sub_query].append(index)
+    turns = zip_longest(*(by_relevance(sources, group) for group in groups.values()))
+    return [index for turn in turns for index in turn if index is not None]
+
+
+def by_relevance(sources: Sequence[SourceContext], indexes: Sequence[int]) -> list[int]:
+    """The indexes by their sources' relevance, highest first; stable, with sources without a score last."""
+    return sorted(indexes, key=lambda index: _rank(sources[index].relevance_score))
+
+
+def _rank(score: float | None) -> tuple[bool, float]:
+    return (score is None, -(score or 0.0))
+
+
+def sub_queries(sources: Sequence[SourceContext]) -> tuple[str, ...]:
+    """The sub-queries of the sources, each once, in order of first appearance."""
+    return tuple(dict.fromkeys(query for source in sources if (query := (source.sub_query or "").strip())))
+
 
 NEAR_BUDGET = 0.85
 """Share of the budget above which the model's own tokenizer replaces the estimate (0.4 ms for 20 KB); sources below it

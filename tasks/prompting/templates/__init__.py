@@ -7,7 +7,7 @@ therefore neither run as template code nor forge a slot, a message or a source.
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from jinja2 import FileSystemLoader, StrictUndefined, Template
 from jinja2.meta import find_referenced_templates
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from schemas.prompt import Message, Role, SourcePart, TextPart
 from tasks.errors import InputError
 
 FOLDER = Path(__file__).parent
@@ -140,6 +141,23 @@ def fill(template: PromptTemplate, slots: Slots, variables: Mapping[str, Any]) -
         (role, _strip([slots.values[piece] if isinstance(piece, int) else piece for piece in pieces]))
         for role, pieces in laid_out
     ]
+
+
+def as_message(role: str, pieces: Iterable[str | SourcePart]) -> Message:
+    """A message of texts and sources, with adjacent texts as one part."""
+    parts: list[TextPart | SourcePart] = []
+    texts: list[str] = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            texts.append(piece)
+            continue
+        if texts:
+            parts.append(TextPart(text="".join(texts)))
+            texts = []
+        parts.append(piece)
+    if texts:
+        parts.append(TextPart(text="".join(texts)))
+    return Message(role=Role(role), parts=tuple(parts))
 
 
 @lru_cache(maxsize=512)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import job, metadata
+from schemas import job
 from tasks import submit as door
 from tasks.errors import InputError
 from tasks.submission.identity import canonical
@@ -114,4 +114,4 @@ values = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=5), values, max_size=5))
 def test_whatever_json_is_small_enough_is_taken_as_it_is(value: dict[str, Any]) -> None:
-    assert metadata._check_bounds(value) is value
+    assert job._check_bounds(value) is value
