@@ -5,12 +5,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
-from typing import Protocol
 
 from tasks.errors import BrokerUnavailable
 from worker.cancellation import cancel
 from worker.limits.bucket import Exchange, ExchangeReply, Release
 from worker.limits.permit_queue import PermitQueue
+from worker.limits.redis_bucket import RedisBuckets
 
 log = logging.getLogger(__name__)
 
@@ -22,14 +22,6 @@ RECONNECT_S = 1.0
 """Seconds between two tries to reach Redis."""
 
 
-class Buckets(Protocol):
-    """The shared buckets."""
-
-    async def exchange(self, provider: str, model: str, request: Exchange) -> ExchangeReply:
-        """Does ``Bucket.exchange``; raises ``BrokerUnavailable``."""
-        ...
-
-
 class FailoverBuckets:
     """The shared bucket and the worker's own share of each queue; belongs to one event loop.
 
@@ -39,7 +31,7 @@ class FailoverBuckets:
         settle_s: seconds until all workers know of this one.
     """
 
-    def __init__(self, buckets: Buckets, workers: Callable[[], int], settle_s: float) -> None:
+    def __init__(self, buckets: RedisBuckets, workers: Callable[[], int], settle_s: float) -> None:
         self._buckets = buckets
         self._workers = workers
         self._settle_s = settle_s

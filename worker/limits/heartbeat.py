@@ -2,16 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from time import monotonic
-from typing import Any, Protocol
 
 from schemas.states import Step
 from tasks.errors import NightdeskError
 from worker.cancellation import cancel
-from worker.ledger.fleet import Present
+from worker.ledger.fleet import Fleet
 from worker.limits.lanes import Lanes
 from worker.limits.provider_health import Unreachable
 
@@ -22,23 +21,11 @@ LEAVE_S = 1.0
 """Seconds for a stopping worker to leave, because the ledger may be away."""
 
 
-class PresenceLedger(Protocol):
-    """The part of the ledger that counts workers."""
-
-    async def beat(self, worker: str, steps: Iterable[Step], unreachable: Sequence[dict[str, Any]] = ...) -> Present:
-        """Stores that a worker is alive, its steps and its unreachable providers; returns the workers present."""
-        ...
-
-    async def leave(self, worker: str) -> None:
-        """Stores that a worker makes no calls any more."""
-        ...
-
-
 class Heartbeat:
     """The number of workers and the steps they serve; the last values stay while the ledger is away.
 
     Args:
-        ledger: counts the workers.
+        fleet: counts the workers, in the ledger.
         name: of this worker.
         steps: of this worker.
         lanes: get the paused lanes of each reply.
@@ -48,7 +35,7 @@ class Heartbeat:
 
     def __init__(
         self,
-        ledger: PresenceLedger,
+        fleet: Fleet,
         name: str,
         steps: frozenset[Step],
         lanes: Lanes,
@@ -58,7 +45,7 @@ class Heartbeat:
     ) -> None:
         self.workers = 1
         self.steps = self._own = steps
-        self._ledger = ledger
+        self._fleet = fleet
         self._name = name
         self._lanes = lanes
         self._lane_retry = lane_retry
@@ -76,7 +63,7 @@ class Heartbeat:
             await cancel(self._beating)
         try:
             async with asyncio.timeout(LEAVE_S):
-                await self._ledger.leave(self._name)
+                await self._fleet.leave(self._name)
         except (NightdeskError, TimeoutError) as error:
             log.warning("the other workers learn only later that this worker stopped: %s", error)
 
@@ -93,7 +80,7 @@ class Heartbeat:
     async def _beat(self, try_lane: Callable[[str], None]) -> None:
         away = [asdict(provider) for provider in self._unreachable()]
         began = monotonic()
-        present = await self._ledger.beat(self._name, self._own, away)
+        present = await self._fleet.beat(self._name, self._own, away)
         self.workers, self.steps = present.workers, present.steps
         self._lanes.note(present.paused, since=began)
         if self._lane_retry and present.longest_pause > self._lane_retry:

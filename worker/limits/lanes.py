@@ -5,10 +5,11 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from schemas.failure import FailureKind
 from tasks.errors import NightdeskError
+from worker.ledger.fleet import Fleet
 
 log = logging.getLogger(__name__)
 
@@ -24,27 +25,11 @@ class Lane(NamedTuple):
         return f"the lane {self.lane} of {self.provider}" + (f" for the model {self.model}" if self.model else "")
 
 
-class LaneLedger(Protocol):
-    """The part of the ledger with the paused lanes."""
-
-    async def pause_lane(self, provider: str, lane: str, why: str, *, model: str = "", kind: FailureKind = ...) -> None:
-        """Stores a pause; the first reason stays."""
-        ...
-
-    async def paused_lanes(self) -> Sequence[tuple[str, str, str]]:
-        """The lanes that are paused now: provider, lane and model."""
-        ...
-
-    async def retry_lanes(self, older_than: timedelta) -> Sequence[tuple[str, str, str]]:
-        """Resumes lanes with an old pause, and the jobs held for it; returns those lanes."""
-        ...
-
-
 class Lanes:
     """The paused lanes as this process knows them; belongs to one event loop."""
 
-    def __init__(self, ledger: LaneLedger) -> None:
-        self._ledger = ledger
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
         self._paused: frozenset[Lane] = frozenset()
         self._refreshed_at = float("-inf")
         self._refreshing = asyncio.Lock()
@@ -69,7 +54,7 @@ class Lanes:
         async with self._refreshing:
             if since is None or self._refreshed_at < since:
                 began = monotonic()
-                self._paused = frozenset(Lane(*row) for row in await self._ledger.paused_lanes())
+                self._paused = frozenset(Lane(*row) for row in await self._fleet.paused_lanes())
                 self._refreshed_at = began
 
     def note(self, paused: Sequence[tuple[str, str, str]], *, since: float) -> None:
@@ -87,7 +72,7 @@ class Lanes:
 
     async def _write(self, lane: Lane, kind: FailureKind, why: str) -> None:
         try:
-            await self._ledger.pause_lane(lane.provider, lane.lane, why, model=lane.model, kind=kind)
+            await self._fleet.pause_lane(lane.provider, lane.lane, why, model=lane.model, kind=kind)
         except NightdeskError as error:
             # The job itself is held all the same, and the next refused call tries again.
             log.warning("the pause of %s could not be noted: %s", lane, error)
@@ -99,7 +84,7 @@ class Lanes:
 
     async def retry(self, older_than: timedelta) -> Sequence[Lane]:
         """Resumes lanes with a pause older than this; returns them."""
-        resumed = [Lane(*row) for row in await self._ledger.retry_lanes(older_than)]
+        resumed = [Lane(*row) for row in await self._fleet.retry_lanes(older_than)]
         for lane in resumed:
             log.warning("%s is tried again", lane)
         return resumed
