@@ -1,9 +1,11 @@
 """Guards against messages on the queues: one runs the task it names, or is dropped, and ends no worker."""
 
 import logging
+import math
 from collections.abc import Callable
 from queue import Empty
-from typing import Any
+from time import monotonic
+from typing import Any, ClassVar
 
 import kombu.transport
 from celery import Celery
@@ -63,23 +65,39 @@ class GuardedChannel(redis_transport.Channel):
     """Drops strings that are no message: the list in Redis may hold any."""
 
     connection_errors: tuple[type[BaseException], ...]
+    replies: ClassVar[dict[str, float]] = {}
+    """Times (monotonic) of the last replies from the queues and from the control channel, to any channel of the process."""
 
     def _brpop_read(self, **options: Any) -> bool:
         try:
-            return bool(super()._brpop_read(**options))  # type: ignore[misc]
+            delivered = bool(super()._brpop_read(**options))  # type: ignore[misc]
         except Empty:
+            self.replies["queues"] = monotonic()
             raise
         except self.connection_errors:
             raise
         except Exception as error:  # noqa: BLE001 - as above
             _dropped(error)
-            return True
+            delivered = True
+        self.replies["queues"] = monotonic()
+        return delivered
+
+    def _receive_one(self, client: Any) -> Any:
+        message = super()._receive_one(client)  # type: ignore[misc]
+        self.replies["control"] = monotonic()
+        return message
 
 
 class GuardedTransport(redis_transport.Transport):
     """kombu's transport over Redis with such channels."""
 
     Channel = GuardedChannel
+
+
+def consumer_reads(within_s: float) -> bool:
+    """Tells whether the queues and the control channel both replied in this time; an idle consumer polls and pings them."""
+    latest = min(GuardedChannel.replies.get(source, -math.inf) for source in ("queues", "control"))
+    return monotonic() - latest < within_s
 
 
 def _dropped(error: Exception) -> None:
