@@ -14,6 +14,7 @@ from psycopg import sql
 
 from schemas.states import TRANSITIONS
 from tests.databases import Pool, new_database, on
+from tests.seeded_homes import seed
 from worker import local
 from worker.ledger.schema_version import migrate
 
@@ -84,17 +85,6 @@ def guard_edges(database_url: str) -> None:
         connection.execute(sql.SQL(_GUARD).format(edges=sql.Literal(edges)))
 
 
-def relax_durability(admin_url: str) -> None:
-    """Let a PostgreSQL acknowledge commits before they are on disk: for tests whose subject is no crash of the machine.
-
-    A crash of the server's processes still loses nothing, for what was written is with the operating system.
-    """
-    with psycopg.connect(admin_url, autocommit=True) as connection:
-        for setting in ("fsync", "full_page_writes"):
-            connection.execute(sql.SQL("ALTER SYSTEM SET {} = off").format(sql.Identifier(setting)))
-        connection.execute("SELECT pg_reload_conf()")
-
-
 @contextmanager
 def running_servers() -> Iterator[Servers]:
     """Embedded servers in a directory of their own, or those that the environment names; ended afterwards."""
@@ -103,10 +93,11 @@ def running_servers() -> Iterator[Servers]:
         yield Servers(named[0], named[1])
         return
     with tempfile.TemporaryDirectory(prefix="nightdesk-test-") as directory:
+        Path(directory).chmod(0o755)  # or the data of root's servers would be put elsewhere
         home = Path(directory) / "home"
-        endpoints = local.start(home)
-        relax_durability(endpoints.admin_database_url)
+        seed(home)
         try:
+            endpoints = local.start(home)
             yield Servers(endpoints.admin_database_url, endpoints.redis_url)
         finally:
             local.stop(home)

@@ -20,6 +20,7 @@ from tests import deadlines as patience
 from tests.acceptance.command import REPOSITORY, Ended, run_here
 from tests.deadlines import scale_to_load
 from tests.forking import start_command
+from tests.seeded_homes import seed
 from worker import local
 from worker.supervise.state_directory import StateDirectory
 from worker.supervise.workers import supervisors_in
@@ -136,12 +137,17 @@ def until(look: Callable[[], Any], what: str) -> Any:
 
 
 @contextmanager
-def new_home(**settings: str) -> Iterator[Home]:
-    """A home whose processes and data are gone afterwards, whatever a test left running."""
+def new_home(*, seeded: bool = True, **settings: str) -> Iterator[Home]:
+    """A home whose processes and data are gone afterwards, whatever a test left running.
+
+    With ``seeded``, its embedded PostgreSQL is initialised and migrated.
+    """
     # Not tmp_path: as root that one lies below a 0700 directory, and the servers' data would be put elsewhere.
     base = Path(tempfile.mkdtemp(prefix="nightdesk-cli-"))
     base.chmod(0o755)
     home = Home(base / "home", settings)
+    if seeded and "database_url" not in settings:
+        seed(home.root)
     try:
         yield home
     finally:

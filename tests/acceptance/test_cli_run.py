@@ -13,7 +13,7 @@ from tests.acceptance.cli_home import Home, new_home, question, read_lines, writ
 @pytest.fixture(scope="module")
 def home() -> Iterator[Home]:
     """Empty at first; each run finds the data of the one before, and no process."""
-    with new_home() as home:
+    with new_home(seeded=False) as home:
         yield home
 
 
@@ -129,7 +129,7 @@ def test_the_same_files_with_the_same_key_are_the_same_batch(home: Home, tmp_pat
 
 
 def test_a_file_without_a_valid_job_needs_no_server(tmp_path: Path) -> None:
-    with new_home() as fresh:
+    with new_home(seeded=False) as fresh:
         done = fresh.run("run", write_lines(tmp_path / "bad.jsonl", ["{", "[]"]), "-o", tmp_path / "out")
         assert done.code == 2
         assert [result["state"] for result in read_lines(tmp_path / "out")] == ["failed", "failed"]

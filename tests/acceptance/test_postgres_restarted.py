@@ -10,6 +10,7 @@ import pytest
 
 from tests.acceptance.conftest import System, questions
 from tests.deadlines import scale_to_load, until
+from tests.seeded_homes import seed
 from worker import local
 from worker.ledger.schema_version import migrate
 
@@ -23,6 +24,7 @@ class Desk(System):
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     home = tmp_path / "home"
+    seed(home, durable=True)
     where = local.start(home)
     migrate(where.database_url)
     desk = Desk(where.database_url, where.redis_url, tmp_path)

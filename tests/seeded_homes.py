@@ -1,0 +1,79 @@
+"""Seeds homes with a data directory that one test process has initialised and migrated: a copy instead of an initdb.
+
+Outside of pytest, and where a test's subject is the first start, homes are not seeded.
+"""
+
+import atexit
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from worker import local
+from worker.ledger.schema_version import migrate
+from worker.local.home import Home
+
+_VARIABLE = "NIGHTDESK_TEST_SEED"
+"""Names the directory of the seed, which all processes of a run share."""
+_OVERRIDES = "postgresql.auto.conf"
+
+
+def share_seed() -> None:
+    """Choose the directory of the seed, unless a process that started this one did; it goes with this process."""
+    if _VARIABLE in os.environ:
+        return
+    directory = tempfile.mkdtemp(prefix="nightdesk-seed-")
+    Path(directory).chmod(0o755)
+    os.environ[_VARIABLE] = directory
+    atexit.register(shutil.rmtree, directory)
+
+
+def seed(home: Path, *, durable: bool = False) -> None:
+    """Fill an empty home with a migrated database.
+
+    Args:
+        durable: let PostgreSQL wait for the disk, for tests of a crash.
+    """
+    if _VARIABLE not in os.environ:
+        return
+    origin = Home.at(_origin(Path(os.environ[_VARIABLE])))
+    place = Home.at(home)
+    place.create()
+    place.prepare_data(local.LocalOptions())
+    target = place.data.resolve() / "postgres"
+    # Keeps owners and modes, and is one process where shutil makes a thousand calls.
+    subprocess.run(["/bin/cp", "-a", origin.data.resolve() / "postgres", target], check=True)
+    shutil.copy2(origin.local / "secrets.json", place.local)
+    if durable:
+        (target / _OVERRIDES).write_text("")
+
+
+def _origin(directory: Path) -> Path:
+    """The home that seeds are copies of; made by the first who asks."""
+    home = directory / "home"
+    done = directory / "done"
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            endpoints = local.start(home)
+            relax_durability(endpoints.admin_database_url)
+            migrate(endpoints.database_url)
+            local.stop(home)
+            done.touch()
+    return home
+
+
+def relax_durability(admin_url: str) -> None:
+    """Let a PostgreSQL acknowledge commits before they are on disk: for tests whose subject is no crash of the machine.
+
+    A crash of the server's processes still loses nothing, for what was written is with the operating system.
+    """
+    with psycopg.connect(admin_url, autocommit=True) as connection:
+        for setting in ("fsync", "full_page_writes"):
+            connection.execute(sql.SQL("ALTER SYSTEM SET {} = off").format(sql.Identifier(setting)))
+        connection.execute("SELECT pg_reload_conf()")
