@@ -22,11 +22,26 @@ Written by `python -m docs.reference`.
 ## Settings of a process
 
 Environment variables, or keys of a TOML file named by `NIGHTDESK_CONFIG` (without the prefix, in lower case). The
-environment goes before the file. A wrong value stops the process with the variable's name and what is wrong.
+environment goes before the file. A wrong value stops the process, with the variable's name and the fault.
+"""
+SETTINGS_TABLE = """
+### {group}
 
 | variable | default | meaning |
 | --- | --- | --- |
 """
+GROUPS = {
+    "Servers and home": "home database_url redis_url key_prefix tenant log_level",
+    "Who answers": "provider model providers fallbacks extractive_latency_s prompts",
+    "The check": "judge judge_max_tokens judge_timeout_s check_timeout_s calibration local_model local_model_threads"
+    " local_model_processes local_model_wait_s",
+    "Limits of the providers": "requests_per_minute input_tokens_per_minute output_tokens_per_minute max_concurrency"
+    " tenant_shares lane_retry_s unreachable_s hold_unknown",
+    "A worker process": "slots check_slots threads max_bytes_in_flight lease_s max_rescues tick_s drain_s",
+    "Submissions and results": "max_queued_jobs tenant_limits share_answers share_within_s share_wait_s"
+    " visibility_timeout_s results_kept_s prune_content_after_days prune_rows_after_days",
+}
+"""The settings by topic, in the order of the page; every setting is in one group."""
 
 MIDDLE = """
 Set both URLs or neither: with neither, PostgreSQL and Valkey are started under `NIGHTDESK_HOME`, on loopback, with
@@ -77,11 +92,21 @@ def values(annotation: Any) -> list[str]:
     return [value for part in typing.get_args(annotation) for value in values(part)]
 
 
+def _setting(name: str) -> str:
+    field = Settings.model_fields[name]
+    default = as_markdown(field.get_default(call_default_factory=True))
+    return f"| `NIGHTDESK_{name.upper()}` | {default} | {field.description} |\n"
+
+
 def configure() -> str:
     """The whole page."""
+    names = {group: members.split() for group, members in GROUPS.items()}
+    if sorted(name for members in names.values() for name in members) != sorted(Settings.model_fields):
+        raise ValueError("GROUPS must have every setting once")
     settings = [
-        f"| `NIGHTDESK_{name.upper()}` | {as_markdown(field.get_default(call_default_factory=True))} | {field.description} |\n"
-        for name, field in Settings.model_fields.items()
+        part
+        for group, members in names.items()
+        for part in (SETTINGS_TABLE.format(group=group), *(_setting(name) for name in members))
     ]
     options = [
         f"| `{name}` | {as_markdown(field.default)} | {', '.join(values(field.annotation))} | {field.description} |\n"

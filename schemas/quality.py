@@ -65,7 +65,7 @@ class QualityConstants(Contract):
         5, "least words of any other answer", "chosen: below it the answer is very short, too"
     )
     addressed_share: Share = _constant(
-        0.2, "least share of the question's content words that stand in the answer", "chosen: one of five"
+        0.2, "least share of the question's content words in the answer", "chosen: one of five"
     )
     addressed_support: Share = _constant(
         0.5, "or the least share of claims that are supported", "chosen: an answer may use other words or a pronoun"
