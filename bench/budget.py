@@ -25,9 +25,9 @@ from worker import local
 _PROBE = 20
 _COUNTED = """
 SELECT kind, sum(calls)::int FROM (
-    SELECT calls, CASE WHEN query LIKE '%WITH RECURSIVE given%' THEN 'open' WHEN query LIKE '%unnest%next_state%' THEN 'close'
-                       WHEN query LIKE '%taken AS%' THEN 'lease' WHEN query LIKE '%fitting AS%' THEN 'fund'
-                       WHEN query LIKE '%turned AS%' THEN 'hold' END AS kind
+    SELECT calls, CASE WHEN query LIKE '%WITH RECURSIVE input%' THEN 'open' WHEN query LIKE '%unnest%next_state%' THEN 'close'
+                       WHEN query LIKE '%new_lease AS%' THEN 'lease' WHEN query LIKE '%affordable_job AS%' THEN 'fund'
+                       WHEN query LIKE '%progress AS%' THEN 'hold' END AS kind
     FROM pg_stat_statements
 ) s WHERE kind IS NOT NULL GROUP BY kind
 """

@@ -196,14 +196,14 @@ class Generate:
         cached = await self.journal.share(
             cache_lookup(job, plan.call, attempt, fallback_from=misses, timing_ms=timing_ms)
         )
-        match cached.sharing:
-            case CacheStatus.TAKEN:
+        match cached.status:
+            case CacheStatus.REUSED:
                 self.to_check(job)
             case CacheStatus.UNDER_WAY:
                 await self._move(job, wait_for_duplicate(job, cached.open_for, self.calls.jitter()))
             case CacheStatus.NONE | CacheStatus.LOST:
                 # If lost, another worker has the job now.
-                return cached.sharing is CacheStatus.LOST
+                return cached.status is CacheStatus.LOST
         return True
 
     async def _leave(self, job: Leased, status: Opened) -> None:

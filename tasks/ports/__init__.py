@@ -1,6 +1,6 @@
-"""What the steps need from outside, as protocols and the values that pass through them.
+"""Protocols of everything outside the steps, and the values that pass through them.
 
-``worker`` implements them: ``Ledger`` over PostgreSQL (and in memory for units), ``Journal`` as group commit over a
+``worker`` implements them: ``Ledger`` over PostgreSQL (a fake in memory serves the tests), ``Journal`` as group commit over a
 ledger, ``Provider`` per model provider, ``ClaimScorer`` over ONNX, ``Limits`` over Redis with a local share, ``Doorbell`` over Celery and
 Redis, ``TokenSink`` over Redis, ``Runtime`` as a process's event loop.
 """

@@ -1,4 +1,4 @@
-"""What the steps need of the limits on provider calls: permission before a call, and to tell what became of it."""
+"""Limits on provider calls: permission before a call, and its result after it."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,7 +20,7 @@ class Permit:
     provider: str
     model: str
     lane: str
-    taken: tuple[float, ...]
+    reserved: tuple[float, ...]
     """What was reserved, in the order of the limiter's dimensions."""
     taken_at_s: float
     """By the clock of whoever granted it."""
@@ -51,7 +51,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many more jobs may be leased that will wait for permits: urgent ones, and others."""
+    """Numbers of further jobs that may be leased to wait for permits: urgent ones, and others."""
 
     urgent: int
     bulk: int
@@ -62,19 +62,15 @@ class Limits(Protocol):
 
     async def permit(self, job: Leased, call: Call) -> Permit | Denied:
         """Wait for permission, a few seconds at most; raises ``LedgerUnavailable`` when a pause can't be confirmed."""
-        ...
 
     def answered(self, permit: Permit, completion: Completion) -> None:
         """The call got an answer: correct what was reserved, learn from the provider's headers."""
-        ...
 
     def failed(self, permit: Permit, failure: Failure) -> bool:
         """Slow down, open the breaker or pause the lane, as the failure asks for; True if the lane is paused for it."""
-        ...
 
     def unused(self, permit: Permit) -> None:
         """No call was made: everything reserved is given back."""
-        ...
 
 
 class Unlimited(Limits):

@@ -1,4 +1,4 @@
-"""What the steps need of their process: waking others, publishing, and the loop behind the Celery doors."""
+"""Services of the process around the steps: wake other workers, publish results, stream text, run the event loop."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -16,61 +16,50 @@ class Doorbell(Protocol):
 
     async def hint(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool = False) -> None:
         """Say that these jobs are available for a step."""
-        ...
 
     async def waiting(self, step: Step) -> int:
-        """How many hint messages for a step nobody has taken yet."""
-        ...
+        """Count the hint messages for a step that no worker took yet."""
 
     async def publish(self, results: Sequence[tuple[UUID, int, bytes]]) -> Mapping[UUID, Exception]:
         """Put compact results (JSON) with their run under their job ids into the result backend.
 
         The result of a later run stays. Returns the errors of those that it refuses.
         """
-        ...
 
     async def withdraw(self, results: Sequence[tuple[UUID, int]]) -> None:
         """Remove published results of these runs; the result of another run stays."""
-        ...
 
     async def forget(self, job_ids: Sequence[UUID]) -> None:
         """Remove published results (a new run starts)."""
-        ...
 
     async def lost_its_data(self) -> bool:
-        """Whether Redis was emptied, replaced or restarted since ``remember`` was last called by any process."""
-        ...
+        """True if Redis was emptied, replaced or restarted since any process last called ``remember``."""
 
     async def remember(self) -> None:
         """Note that what is published from now on can be found."""
-        ...
 
 
 class TokenSink(Protocol):
-    """Where the text of streamed answers is told to whoever follows a job. All return at once and never raise.
+    """Passes the text of streamed answers to readers that follow a job. All methods return at once and never raise.
 
-    What is told may be lost (Redis away); the answer and its record never depend on it.
+    Text may be lost (Redis away); the answer and its record never depend on it.
     """
 
     def start(self, job: Leased, attempt: NewAttempt) -> None:
-        """A streamed call begins: readers forget what an earlier attempt told."""
-        ...
+        """A streamed call begins: readers forget the text of an earlier attempt."""
 
     def text(self, attempt_id: UUID, piece: str) -> None:
         """A piece of its answer."""
-        ...
 
     def end(self, attempt_id: UUID, *, whole: bool) -> None:
         """The call ended; not ``whole``: it broke, and another attempt may follow."""
-        ...
 
     def final(self, job: Leased, final: FinalJob) -> None:
         """The job is final: nothing follows in this run. Jobs that don't stream are passed over."""
-        ...
 
 
 class Unheard:
-    """The sink of a process that tells nobody."""
+    """The sink of a process without readers."""
 
     def start(self, job: Leased, attempt: NewAttempt) -> None:
         """Nothing."""
@@ -86,23 +75,19 @@ class Unheard:
 
 
 class Runtime(Protocol):
-    """What a Celery door hands its message to: the process's one event loop and all that is wired to it."""
+    """Takes the messages of the Celery tasks to the process's one event loop and all that is wired to it."""
 
     def admit(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool) -> None:
         """Block until the jobs are admitted (or found to be taken); returns at once when the worker stops."""
-        ...
 
     def submit(self, raw_jobs: Sequence[Any], batch: dict[str, Any]) -> dict[str, Any]:
         """Write jobs and return the JSON answer of ``nightdesk.submit``."""
-        ...
 
     def close_door(self) -> None:
         """Take no further submissions from Redis until the ledger can be reached again."""
-        ...
 
     def poll(self, raw_ids: Sequence[Any]) -> list[dict[str, Any] | None]:
         """Results as JSON, as they stand now."""
-        ...
 
 
 def wired() -> Runtime:

@@ -1,4 +1,4 @@
-"""What the steps need of a model provider."""
+"""Model providers, and the catalog of those that an installation has."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class Answered:
 
 @dataclass(slots=True)
 class Listener:
-    """Who hears of a streamed answer while it comes.
+    """Receives a streamed answer while it comes.
 
     ``so_far`` is set by the provider and asked by the step when the call ends without its answer, whatever ended it:
     an error, the time limit, or the worker's own stop. None: nothing came.
@@ -60,7 +60,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Whom a job asks when it is this one's turn; a model of None is the provider's default."""
+    """A provider and model in a job's fallback chain; a model of None is the provider's default."""
 
     provider: str
     model: str | None = None
@@ -82,15 +82,12 @@ class Provider(Protocol):
 
         Raises ``ProviderError`` (configuration) when the provider has no such protocol.
         """
-        ...
 
     def model_of(self, config: GenerationConfig) -> str | None:
         """The model that answers this config: the one it names, else this provider's own; None: not known by name."""
-        ...
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """Turn a rendered prompt into a call. Pure; raises ``ProviderError`` when the config can't be served."""
-        ...
 
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:
         """Make the call once; no retries inside. Raises ``ProviderError`` only.
@@ -98,11 +95,9 @@ class Provider(Protocol):
         With ``call.stream`` a listener hears the text as it comes; the answer is the same as without one. A stream that
         ends without saying so is an error, never a short answer.
         """
-        ...
 
     async def close(self) -> None:
         """Release connections."""
-        ...
 
 
 class Providers(Protocol):
@@ -110,24 +105,20 @@ class Providers(Protocol):
 
     def get(self, name: str | None) -> Provider:
         """The named provider, or the default for None; raises ``ConfigurationError`` naming those that exist."""
-        ...
 
     def decides(self, name: str) -> bool:
-        """Whether a provider writes nothing and gives a probability for each of a prompt's ``questions``: only a judge.
+        """True for a provider that writes no text and gives a probability for each of a prompt's ``questions``: only a judge.
 
         Known without building it; False for one that there is not. The text of its completions is JSON,
         ``{"answers": [{"question": int, "probability": number}]}`` with the questions counted from 1; instead of the
         probability of one that it declined stands ``"refused": true``. What it left out is not there.
         """
-        ...
 
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
-        """Whom a job asks, in order: its provider, then its fallbacks or, without any, those of the settings."""
-        ...
+        """The fallback chain of a job: its provider, then its fallbacks or, without any, those of the settings."""
 
     async def close(self) -> None:
         """Close those that were used."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +147,6 @@ class Catalog(Protocol):
             generates: whether an answer is written; False for a check-only job.
             priced: whether the batch has a ceiling, so that every call needs a known price.
         """
-        ...
 
 
 class Everything(Catalog):

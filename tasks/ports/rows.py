@@ -117,19 +117,19 @@ class Receipt:
 
     @property
     def nothing_new(self) -> bool:
-        """Whether every job was known by its own key, so that there is no batch of these jobs."""
+        """True if every job was known by its own key, so that there is no batch of these jobs."""
         return not self.created and self.submitted_at is None
 
     def ids_by_position(self, positions: Iterable[int]) -> dict[int, UUID]:
         """The ids of the jobs handed in at these positions, in this order, without those refused."""
-        refused = {one.position for one in self.refused}
-        taken = [position for position in positions if position not in refused]
-        return dict(zip(taken, self.job_ids, strict=True))
+        refused = {refusal.position for refusal in self.refused}
+        accepted = [position for position in positions if position not in refused]
+        return dict(zip(accepted, self.job_ids, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of the jobs that a person's verb goes through, committed by themselves.
+    """Some of the jobs that an action goes through, committed by themselves.
 
     Attributes:
         jobs: jobs looked at.
@@ -256,7 +256,7 @@ class LeaseKey:
 
 
 class Purpose(StrEnum):
-    """What a paid call is made for."""
+    """Purpose of a paid call."""
 
     GENERATE = "generate"
     REASK = "reask"
@@ -299,12 +299,12 @@ class NewAttempt:
 
 
 class Opened(StrEnum):
-    """What became of an attempt that should be opened."""
+    """Result of opening an attempt."""
 
     OPENED = "opened"
     LOST = "lost"
     """The lease is gone or has run out: stop quietly."""
-    HELD = "held"
+    ON_HOLD = "on_hold"
     """The batch's budget has no room for the reservation now: the ledger holds the job until there is."""
     OVER_BUDGET = "over_budget"
     """The same for a job that has an answer already (a second round): it stays leased, to go on with that answer."""
@@ -336,9 +336,9 @@ class CacheLookup:
 
 
 class CacheStatus(StrEnum):
-    """What became of a wanted answer."""
+    """Result of a look-up in the response cache."""
 
-    TAKEN = "taken"
+    REUSED = "reused"
     """It is this job's answer now, at no cost, and the job goes to its check."""
     UNDER_WAY = "under_way"
     """An identical call is under way, and may be waited for."""
@@ -350,15 +350,15 @@ class CacheStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CacheResult:
-    """The answer to a look for an answer; ``open_for`` is how long the identical call has been under way."""
+    """Result of one look-up; ``open_for`` is how long the identical call has been under way."""
 
-    sharing: CacheStatus
+    status: CacheStatus
     open_for: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Where a running job goes when its attempt is closed.
+    """The next place of a running job when its attempt is closed.
 
     ``state`` is AVAILABLE (for ``step``), or SCHEDULED (after ``delay``, or until released when ``held_reason``).
     """
@@ -424,7 +424,7 @@ class FinalJob:
 
 @dataclass(frozen=True, slots=True)
 class VerdictQuery:
-    """Keys (32 bytes each) of what a batch may have heard of a judge."""
+    """Keys (32 bytes each) of verdicts that a batch may have."""
 
     batch_id: UUID
     keys: tuple[bytes, ...]
@@ -432,7 +432,7 @@ class VerdictQuery:
 
 @dataclass(frozen=True, slots=True)
 class CachedVerdict:
-    """Where a judge's word stands: in the reply to a job's attempt, under a number."""
+    """A verdict in a judge's reply to an attempt, under a number."""
 
     attempt_id: UUID
     job_id: UUID
@@ -442,7 +442,7 @@ class CachedVerdict:
 
 @dataclass(frozen=True, slots=True)
 class NewVerdicts:
-    """What a stored reply says that counts: key and number of each claim."""
+    """Verdicts of a stored reply that later jobs may use: key and number of each claim."""
 
     attempt_id: UUID
     numbers: tuple[tuple[bytes, int], ...]

@@ -17,4 +17,3 @@ class ClaimScorer(Protocol):
 
         Called from one thread at a time, with all pairs of an answer. May raise, which leaves its verdicts out.
         """
-        ...

@@ -67,7 +67,6 @@ class Submission(Protocol):
         A known ``batch.key`` writes nothing and returns the old jobs; raises ``IdempotencyConflict`` when these are
         other jobs. Raises ``QueueFull`` when the tenant would have more than ``batch.max_queued`` jobs that are not final.
         """
-        ...
 
 
 class Queue(Protocol):
@@ -88,23 +87,18 @@ class Queue(Protocol):
 
         Skips jobs that others hold, that are not available, or are past their deadline; takes no more than ``room`` allows.
         """
-        ...
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
         """Renew leases; returns the job ids whose lease is lost."""
-        ...
 
     async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
         """Make running jobs without an open attempt available again at once; returns the ids changed."""
-        ...
 
     async def defer(self, lease: LeaseKey, advance: Advance) -> bool:
         """Move a running job without an open attempt to ``scheduled`` (budget, policy); False if the lease is lost."""
-        ...
 
     async def finish(self, finals: Sequence[FinalJob]) -> set[UUID]:
         """Write final states with their records; returns the job ids written (others lost their lease)."""
-        ...
 
 
 class Attempts(Protocol):
@@ -114,45 +108,40 @@ class Attempts(Protocol):
         """Write attempts before their calls; one status per attempt, in order. Reserves budget in the same statement.
 
         Only under a lease that holds: of a rescue, a cancel and this, whichever comes first wins. In order, what does not
-        fit into a budget leaves its room to the next; its job is held (``HELD``) until money comes back or the budget is
+        fit into a budget leaves its room to the next; its job is held (``ON_HOLD``) until money comes back or the budget is
         raised. A call that reserves nothing always fits.
         Of identical calls that may wait for each other (``share.wait``) one is opened, also when they come at once.
         """
-        ...
 
     async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
         """Close attempts, store answers, charge budgets, and advance jobs; returns the job ids that advanced.
 
-        A late answer releases the job that is held because nobody knew of it. The first completion of a (run, round, purpose) wins; a later one is kept beside it. Closing again is
-        harmless: only an open or ``unknown`` attempt changes.
+        A late answer releases the job that is held for its unknown outcome. The first completion of a (run, round, purpose)
+        wins; a later one is stored beside it. Closing again is harmless: only an open or ``unknown`` attempt changes.
         """
-        ...
 
 
 class AnswerCache(Protocol):
     """Answers and verdicts of earlier calls, so that no identical call is made again."""
 
-    async def share(self, wanted: Sequence[CacheLookup]) -> list[CacheResult]:
+    async def share(self, lookups: Sequence[CacheLookup]) -> list[CacheResult]:
         """Give jobs the newest whole answer of an identical call of their tenant, where one is stored; in order.
 
         The job gets an attempt of its own that is closed as ``ok``, cost nothing and names the call it is from, and a
         copy of the answer; and goes on to its check. Never the answer of another tenant, of a job that is erased, an
         answer older than ``share.within``, a refused one or one that was cut off, nor one that itself was taken: ages
-        count from the call. A call under way is told of until it has been so for ``share.wait``, unless its job would
+        count from the call. A call under way is reported until it has been so for ``share.wait``, unless its job would
         have passed its deadline by then, or three identical calls failed already: then each makes its own.
         """
-        ...
 
     async def find_verdicts(self, queries: Sequence[VerdictQuery]) -> list[dict[bytes, CachedVerdict]]:
-        """What judges said of these keys in these batches, one answer per query, in order; what is not there was not heard."""
-        ...
+        """Verdicts of judges by key, one mapping per query, in order; keys without a verdict are left out."""
 
     async def store_verdicts(self, verdicts: Sequence[NewVerdicts]) -> None:
-        """Let the batches of these attempts remember what was heard; the first word of a key stays.
+        """Keep verdicts for the batches of these attempts; the first verdict of a key stays.
 
-        An attempt without a completion (never answered, erased, pruned) is passed over. What is noted goes with it.
+        An attempt without a completion (never answered, erased, pruned) is passed over. A verdict goes with its completion.
         """
-        ...
 
 
 class Duties(Protocol):
@@ -176,19 +165,15 @@ class Duties(Protocol):
             check_backlog: answers that may wait for their check before no more are to be generated.
             broker: whether this worker reaches Redis, if it knows. One that does takes over from one that does not.
         """
-        ...
 
     async def resign(self, worker: str) -> None:
         """Let another worker lead at once, if this one does."""
-        ...
 
     async def promote(self, limit: int) -> int:
         """Make due, unheld scheduled jobs available; returns how many."""
-        ...
 
     async def expire(self, limit: int) -> list[UUID]:
         """Finish jobs past their deadline as ``expired`` with a record; returns their ids."""
-        ...
 
     async def take_hints(
         self, step: Step, depth: int, limit: int, again_after: timedelta, *, min_priority: int | None = None
@@ -197,14 +182,12 @@ class Duties(Protocol):
 
         Tops up to ``depth`` jobs hinted within ``again_after``; older hints count as lost. Returns (id, priority).
         """
-        ...
 
     async def reassign(self, step: Step, to: Step, limit: int) -> list[UUID]:
         """Leave available jobs of a step to another one, with an event ``unserved``; returns the ids.
 
         None while a worker is known to serve the step.
         """
-        ...
 
     async def settle_budgets(self, rows: int) -> int:
         """Let jobs go on that wait for money, as far as there is some; returns how many jobs were changed.
@@ -212,11 +195,9 @@ class Duties(Protocol):
         In a batch without money hold those that did not begin, ``rows`` at a time: no call of theirs could be paid for.
         Closing an attempt lets jobs go on by itself; this is for what a crash left undone.
         """
-        ...
 
     async def backlog(self, step: Step, at_most: int) -> int:
-        """How many jobs are available for a step, counted up to ``at_most``."""
-        ...
+        """Count the jobs that are available for a step, up to ``at_most``."""
 
     async def rescue(self, limit: int, unknown_reason: HeldReason | None, max_rescues: int = MAX_RESCUES) -> list[UUID]:
         """Take jobs whose lease ran out from their holders.
@@ -227,7 +208,6 @@ class Duties(Protocol):
         Returns the job ids. Closes also what a worker that died left open of
         jobs that have been final for a minute (cancelled or expired during a call).
         """
-        ...
 
 
 class Outbox(Protocol):
@@ -238,33 +218,27 @@ class Outbox(Protocol):
 
         A page of bounded bytes. A job that can't be read is set aside.
         """
-        ...
 
     async def mark_published(self, results: Sequence[tuple[UUID, int]]) -> list[tuple[UUID, int]]:
         """Note that the results of these jobs and runs are in the result backend.
 
         Returns those that must not stay there: their job is erased, or has another run by now.
         """
-        ...
 
     async def set_aside(self, job_id: UUID, error: Exception) -> None:
         """Keep a job whose result can't be published out of the others' way; it is tried again ever later."""
-        ...
 
     async def begin_republishing(self, finished_within: timedelta) -> None:
         """Begin to publish all results finished within that time again (Redis lost its data), and forget all hints.
 
         Begins anew where it was under way.
         """
-        ...
 
     async def republish_page(self, limit: int) -> RepublishPage | None:
         """The next results to publish again; None when there is nothing to publish again."""
-        ...
 
     async def note_republished(self, page: RepublishPage) -> None:
         """Note that a page is in the result backend: the next one follows it."""
-        ...
 
 
 class Actions(Protocol):
@@ -277,18 +251,15 @@ class Actions(Protocol):
 
     async def cancel(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
         """Cancel jobs that are not final, with a record; returns the ids changed."""
-        ...
 
     async def cancel_batch(self, batch_id: UUID, actor: str, on_page: OnPage = no_page) -> list[UUID]:
         """Cancel all jobs of a batch that are not final; raises ``NotFound``.
 
         The batch is marked first: until the last page is done no job of it is leased.
         """
-        ...
 
     async def retry(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
         """Start a new run of final jobs whose content is not erased; returns the ids changed."""
-        ...
 
     async def recheck(
         self, job_ids: Sequence[UUID], recheck: Recheck, actor: str, on_page: OnPage = no_page
@@ -298,25 +269,21 @@ class Actions(Protocol):
         Nothing is generated. The answer is the latest one of the round that the job ended in, or the one given with the job. Returns the ids
         changed.
         """
-        ...
 
     async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str, on_page: OnPage = no_page) -> int:
         """Release held jobs of a batch (or all) that are held for this reason; returns how many."""
-        ...
 
     async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool, on_page: OnPage = no_page) -> int:
         """Pause a batch (holds its scheduled and available jobs) or resume it (releases them); returns how many.
 
         Raises ``NotFound``.
         """
-        ...
 
     async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:
         """Change a batch's ceiling and release the jobs held for it.
 
         What it has no money for is held again.
         """
-        ...
 
 
 class Reading(Protocol):
@@ -324,34 +291,27 @@ class Reading(Protocol):
 
     async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
         """The jobs that exist among ``job_ids``, in that order."""
-        ...
 
     def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
         """All jobs of a batch by position, streamed."""
-        ...
 
     def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
         """Entries of a batch that are no jobs of it, by position, streamed: refused, or known from before.
 
         Kept until the batch is erased. Long texts are cut.
         """
-        ...
 
     async def batch_status(self, batch_id: UUID) -> BatchStatus:
         """Counts and cost of a batch; raises ``NotFound``."""
-        ...
 
     async def batches(self, limit: int) -> list[BatchStatus]:
         """The newest batches, newest first."""
-        ...
 
     async def job_detail(self, job_id: UUID) -> JobDetail:
         """Everything known of a job; raises ``NotFound``."""
-        ...
 
     async def locate(self, batch_id: UUID, name: str) -> UUID:
         """The id of the job of a batch with this custom id, else at this position (from 0); raises ``NotFound``."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -380,24 +340,18 @@ class Journal(Protocol):
 
     async def open_attempt(self, attempt: NewAttempt) -> Opened:
         """Open one attempt."""
-        ...
 
-    async def share(self, wanted: CacheLookup) -> CacheResult:
+    async def share(self, lookups: CacheLookup) -> CacheResult:
         """Look for the answer of an identical call, and take it."""
-        ...
 
     async def close_attempt(self, closed: ClosedAttempt) -> bool:
         """Close one attempt; True if the job advanced."""
-        ...
 
     async def finish(self, final: FinalJob) -> bool:
         """Finish one job; True if it was still ours."""
-        ...
 
     async def find_verdicts(self, query: VerdictQuery) -> Mapping[bytes, CachedVerdict]:
-        """What judges said of these keys."""
-        ...
+        """Verdicts of judges by key."""
 
     async def store_verdicts(self, verdicts: NewVerdicts) -> None:
-        """Let the batch remember what was heard."""
-        ...
+        """Keep verdicts for the batch."""

@@ -139,7 +139,7 @@ async def answered(ledger: Ledger, leased: Leased | None = None, **answer: Any) 
 async def look(ledger: Ledger, leased: Leased, **terms: Any) -> CacheStatus:
     """Look for the answer of an identical call."""
     (found,) = await ledger.cache.share([make_wanted(leased, make_terms(**terms))])
-    return found.sharing
+    return found.status
 
 
 async def sound(ledger: Ledger) -> None:

@@ -224,7 +224,7 @@ class LedgerMachine(RuleBasedStateMachine):
             (found,) = self.do(
                 self.ledger.cache.share([make_wanted(leased, attempt=new)]), "share", touched=[leased.job_id]
             )
-            assert found.sharing is self.model.share(leased, new)
+            assert found.status is self.model.share(leased, new)
 
     @precondition(lambda self: self.calls)
     @rule(pick=picks, again=seldom, how=st.sampled_from(HOW), usd=PRICES)

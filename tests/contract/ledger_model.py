@@ -173,7 +173,7 @@ class Model:
             if any(one.open and one.attempt.token == job.token for one in job.calls):
                 return Opened.OVER_BUDGET, call
             self._wait(job, new.reserved_usd)
-            return Opened.HELD, call
+            return Opened.ON_HOLD, call
         job.needs = None
         job.calls.append(call)
         return Opened.OPENED, call
@@ -274,7 +274,7 @@ class Model:
         job.winners[call.key] = new.id
         job.step, job.needs = Step.CHECK, None
         job.goes(JobState.AVAILABLE)
-        return CacheStatus.TAKEN
+        return CacheStatus.REUSED
 
     def close(self, call: Call, closed: ClosedAttempt) -> bool:
         """Close a call, late or again; whether the job moves on."""

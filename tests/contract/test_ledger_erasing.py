@@ -50,7 +50,7 @@ from tests.contract.driving import (
 )
 from tests.deadlines import scale_to_load
 from tests.postgres import everything_in
-from worker.ledger.erasure import Kept, Sealed
+from worker.ledger.erasure import Sealed, StoredJob
 from worker.ledger.postgres import PostgresLedger
 from worker.process.spool import Spool, replay, spool_folder
 
@@ -240,7 +240,7 @@ async def test_a_spool_of_another_machine_brings_no_word_of_an_erased_job_and_al
     else:
         await ledger.actions.cancel([leased.job_id], ACTOR)
     assert list(await ledger.erasure.erase([leased.job_id], ACTOR)) == [leased.job_id]
-    assert await ledger.erasure.unheard([leased.job_id]) == 1
+    assert await ledger.erasure.uncertain_calls([leased.job_id]) == 1
     if how == "erased_twice":
         assert await ledger.erasure.erase([leased.job_id], ACTOR) == {}
     assert CANARY not in everything_in(postgres_database_url)
@@ -253,7 +253,7 @@ async def test_a_spool_of_another_machine_brings_no_word_of_an_erased_job_and_al
     assert detail.completions == ()
     late = next(row for row in detail.attempts if str(row["id"]) == str(attempt.id))
     assert (late["outcome"], Decimal(str(late["cost_usd"]))) == ("ok", Decimal("0.002"))
-    assert await ledger.erasure.unheard([leased.job_id]) == 0
+    assert await ledger.erasure.uncertain_calls([leased.job_id]) == 0
     paid = Decimal("0.004") if how == "rescued" else Decimal("0.002")
     assert detail.view.cost_usd == paid
     assert await ledger.inspection.violations() == []
@@ -387,12 +387,12 @@ async def test_a_result_on_its_way_while_its_job_is_erased_is_taken_back(ledger:
 # ---- age -------------------------------------------------------------------------------------------------------
 
 
-async def kept(ledger: PostgresLedger, batch: UUID, age: timedelta) -> list[Kept]:
-    return [one async for page in ledger.erasure.kept_jobs(batch, age) for one in page]
+async def kept(ledger: PostgresLedger, batch: UUID, age: timedelta) -> list[StoredJob]:
+    return [one async for page in ledger.erasure.job_pages(batch, age) for one in page]
 
 
 async def batches(ledger: PostgresLedger, tenant: str | None, age: timedelta, *, rows: bool = False) -> list[UUID]:
-    return [one async for one in ledger.erasure.kept_batches(tenant, age, rows=rows)]
+    return [one async for one in ledger.erasure.old_batches(tenant, age, rows=rows)]
 
 
 async def test_age_counts_from_the_end_of_the_job(ledger: PostgresLedger, clock: Clock) -> None:

@@ -67,7 +67,7 @@ async def test_the_ceiling_is_kept_in_order_within_a_call(ledger: Ledger) -> Non
 
     opened = await ledger.attempts.open_attempts(attempts)
 
-    assert opened == [Opened.OPENED, Opened.HELD, Opened.OPENED, Opened.HELD]
+    assert opened == [Opened.OPENED, Opened.ON_HOLD, Opened.OPENED, Opened.ON_HOLD]
     assert await money(ledger, leased[0]) == (Decimal(1), 0)
     assert (await ledger.reading.job_detail(leased[1].job_id)).attempts == ()
     waiting = await view(ledger, leased[1].job_id)
@@ -78,7 +78,7 @@ async def test_what_was_spent_counts_against_the_ceiling(ledger: Ledger) -> None
     one, two = await leased_under(ledger, "1", number=2)
     attempt = await open_one(ledger, one, reserved_usd=Decimal("0.9"))
     refused = make_attempt(two, reserved_usd=Decimal("0.9"))
-    assert await ledger.attempts.open_attempts([refused]) == [Opened.HELD]
+    assert await ledger.attempts.open_attempts([refused]) == [Opened.ON_HOLD]
 
     await ledger.attempts.close_attempts([closed_ok(one, attempt, answer=make_answer(cost_usd=Decimal("0.2")))])
 
@@ -91,7 +91,7 @@ async def test_what_was_spent_counts_against_the_ceiling(ledger: Ledger) -> None
 async def test_a_ceiling_of_nothing_allows_nothing(ledger: Ledger) -> None:
     (leased,) = await leased_under(ledger, "0")
     assert await ledger.attempts.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.000001"))]) == [
-        Opened.HELD
+        Opened.ON_HOLD
     ]
 
 
@@ -106,7 +106,7 @@ async def test_a_batch_does_not_pay_for_another(ledger: Ledger) -> None:
     (rich,) = await leased_under(ledger, "10")
     attempts = [make_attempt(one, reserved_usd=Decimal(1)) for one in (poor, rich)]
 
-    assert await ledger.attempts.open_attempts(attempts) == [Opened.HELD, Opened.OPENED]
+    assert await ledger.attempts.open_attempts(attempts) == [Opened.ON_HOLD, Opened.OPENED]
 
 
 async def test_a_refused_call_frees_its_reservation(ledger: Ledger) -> None:
@@ -136,7 +136,7 @@ async def test_more_than_was_reserved_is_recorded_as_it_is(ledger: Ledger) -> No
     await ledger.attempts.close_attempts([closed_ok(one, attempt, answer=make_answer(cost_usd=Decimal("1.5")))])
 
     assert await money(ledger, one) == (0, Decimal("1.5"))
-    assert await ledger.attempts.open_attempts([make_attempt(two, reserved_usd=Decimal("0.01"))]) == [Opened.HELD]
+    assert await ledger.attempts.open_attempts([make_attempt(two, reserved_usd=Decimal("0.01"))]) == [Opened.ON_HOLD]
 
 
 async def test_an_unknown_price_is_not_called_zero(ledger: Ledger) -> None:
@@ -159,7 +159,7 @@ async def test_an_unknown_outcome_is_charged_at_worst_case(ledger: Ledger) -> No
     detail = await ledger.reading.job_detail(leased.job_id)
     assert detail.view.cost_usd == Decimal("0.7")
     assert Decimal(str(detail.attempts[0]["cost_usd"])) == Decimal("0.7")
-    assert await ledger.attempts.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.4"))]) == [Opened.HELD]
+    assert await ledger.attempts.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.4"))]) == [Opened.ON_HOLD]
 
 
 async def test_unknown_twice_is_charged_once(ledger: Ledger, clock: Clock) -> None:
@@ -320,7 +320,7 @@ async def held(ledger: Ledger, jobs: Sequence[Leased]) -> list[bool]:
 async def test_money_that_comes_back_lets_as_many_go_on_as_it_is_enough_for(ledger: Ledger) -> None:
     leased = await leased_under(ledger, "1", number=5)
     attempts = [make_attempt(one, reserved_usd=Decimal("0.4")) for one in leased]
-    assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, *[Opened.HELD] * 3]
+    assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, *[Opened.ON_HOLD] * 3]
 
     await ledger.attempts.close_attempts(
         [closed_ok(leased[0], attempts[0], cost_usd=Decimal("0.1"), then=to_check(leased[0]))]
@@ -340,7 +340,7 @@ async def test_money_that_comes_back_lets_as_many_go_on_as_it_is_enough_for(ledg
 async def test_the_last_call_s_money_lets_others_go_on_at_once(ledger: Ledger) -> None:
     calling, other, waiting = await leased_under(ledger, "1", number=3)
     attempts = [make_attempt(job, reserved_usd=Decimal("0.5")) for job in (calling, other, waiting)]
-    assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, Opened.HELD]
+    assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, Opened.ON_HOLD]
 
     await ledger.attempts.close_attempts([closed_ok(calling, attempts[0], cost_usd=Decimal(0), then=to_check(calling))])
     assert await held(ledger, [waiting]) == [True]
@@ -354,7 +354,7 @@ async def test_money_for_many_calls_lets_them_go_on_at_once(ledger: Ledger) -> N
     big, other, *rest = leased
     attempts = [make_attempt(big, reserved_usd=Decimal("0.9")), make_attempt(other, reserved_usd=Decimal("0.1"))]
     attempts += [make_attempt(job, reserved_usd=Decimal("0.03")) for job in rest]
-    assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, *[Opened.HELD] * 38]
+    assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, *[Opened.ON_HOLD] * 38]
 
     await ledger.attempts.close_attempts([closed_ok(big, attempts[0], cost_usd=Decimal(0), then=to_check(big))])
 
@@ -365,7 +365,7 @@ async def test_a_smaller_job_goes_on_before_a_bigger_one_that_does_not_fit(ledge
     calling, big, small = await leased_under(ledger, "1", number=3)
     attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
     reservations = [make_attempt(big, reserved_usd=Decimal("0.8")), make_attempt(small, reserved_usd=Decimal("0.3"))]
-    assert await ledger.attempts.open_attempts(reservations) == [Opened.HELD, Opened.HELD]
+    assert await ledger.attempts.open_attempts(reservations) == [Opened.ON_HOLD, Opened.ON_HOLD]
 
     await ledger.attempts.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.6"), then=to_check(calling))])
 
@@ -377,7 +377,7 @@ async def test_jobs_that_did_not_begin_are_held_with_the_first_that_is_refused(l
     receipt = await submit_many(ledger, 7, batch=batch)
     first, second = await take(ledger, receipt.job_ids[:2])
     await generate(ledger, first)
-    assert await ledger.attempts.open_attempts([make_attempt(second, reserved_usd=Decimal("0.6"))]) == [Opened.HELD]
+    assert await ledger.attempts.open_attempts([make_attempt(second, reserved_usd=Decimal("0.6"))]) == [Opened.ON_HOLD]
 
     assert await ledger.duties.settle_budgets(3) == 5
 

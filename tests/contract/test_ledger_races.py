@@ -74,7 +74,7 @@ async def test_the_ceiling_holds_for_calls_at_the_same_time(ledger: Ledger) -> N
     opened = await asyncio.gather(*(ledger.attempts.open_attempts(attempts[n : n + 3]) for n in range(0, 12, 3)))
 
     counted = Counter(status for statuses in opened for status in statuses)
-    assert counted == {Opened.OPENED: 4, Opened.HELD: 8}
+    assert counted == {Opened.OPENED: 4, Opened.ON_HOLD: 8}
     assert (await ledger.reading.batch_status(batch.id)).reserved_usd == Decimal(1)
 
 

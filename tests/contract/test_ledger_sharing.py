@@ -40,7 +40,7 @@ from tests.contract.driving import (
 )
 from worker.ledger.postgres import PostgresLedger
 
-NONE, LOST, TAKEN = CacheStatus.NONE, CacheStatus.LOST, CacheStatus.TAKEN
+NONE, LOST, TAKEN = CacheStatus.NONE, CacheStatus.LOST, CacheStatus.REUSED
 
 
 # ---- what is taken ---------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ async def test_without_the_lease_nothing_is_taken(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     stale = make_wanted(leased, attempt=make_attempt(leased, share=make_terms(), token=new_id()))
 
-    assert [one.sharing for one in await ledger.cache.share([stale])] == [LOST]
+    assert [one.status for one in await ledger.cache.share([stale])] == [LOST]
     await ledger.actions.cancel([leased.job_id], ACTOR)
     assert await look(ledger, leased) is LOST
 
@@ -244,7 +244,7 @@ async def test_many_look_at_once_and_each_gets_its_own_word(ledger: Ledger) -> N
     wanted = [make_wanted(one, share) for one, share in zip((second, third, fourth), terms, strict=True)]
     wanted.insert(1, make_wanted(first))
 
-    found = [one.sharing for one in await ledger.cache.share(wanted)]
+    found = [one.status for one in await ledger.cache.share(wanted)]
 
     assert found == [TAKEN, LOST, NONE, TAKEN]
     assert await ledger.cache.share([]) == []

@@ -33,7 +33,7 @@ from tests.contract.driving import (
     take,
 )
 
-NONE, TAKEN, UNDER_WAY = CacheStatus.NONE, CacheStatus.TAKEN, CacheStatus.UNDER_WAY
+NONE, TAKEN, UNDER_WAY = CacheStatus.NONE, CacheStatus.REUSED, CacheStatus.UNDER_WAY
 
 
 async def test_a_call_under_way_is_waited_for_and_then_taken_from(ledger: Ledger, clock: Clock) -> None:
@@ -42,7 +42,7 @@ async def test_a_call_under_way_is_waited_for_and_then_taken_from(ledger: Ledger
     await clock.advance(2 * SECOND)
 
     (found,) = await ledger.cache.share([make_wanted(second)])
-    assert found.sharing is UNDER_WAY
+    assert found.status is UNDER_WAY
     assert 2 * SECOND <= found.open_for < 12 * SECOND
     assert await ledger.attempts.open_attempts([make_attempt(second, share=make_terms())]) == [Opened.DUPLICATE]
     await ledger.attempts.close_attempts([closed_ok(first, attempt, then=to_check(first))])

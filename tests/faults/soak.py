@@ -252,7 +252,7 @@ class Money:
     """The price of as many answers."""
     uncovered: int
     """Answers beyond the recorded ones without an attempt that says 'unknown'."""
-    unheard: int
+    uncertain_calls: int
     """Answers beyond the recorded ones: given, never heard."""
     unheard_usd: Decimal
     worst: int
@@ -290,7 +290,7 @@ def count_money(lab: Lab) -> Money:
         recorded_usd=recorded_usd,
         due_usd=unit * sum(min(count, billed[digest]) for digest, count in ok.items()),
         uncovered=sum(max(0, count - worst[digest]) for digest, count in beyond.items()),
-        unheard=sum(beyond.values()),
+        uncertain_calls=sum(beyond.values()),
         unheard_usd=unit * sum(beyond.values()),
         worst=sum(worst.values()),
         worst_usd=worst_usd,
@@ -380,7 +380,7 @@ def _log_report(
         f"{money.wrong_usd} at another price"
     )
     log(
-        f"answers given but never heard {money.unheard} ({money.unheard_usd} USD), {money.uncovered} of them not covered "
+        f"answers given but never heard {money.uncertain_calls} ({money.unheard_usd} USD), {money.uncovered} of them not covered "
         f"by an unknown outcome; {money.worst} unknown outcomes; charged at worst {money.worst_usd} USD"
     )
     log(f"batches {soak.lab.count('batch')}, with a ceiling each; deadlocks {soak.deadlocks}")

@@ -89,7 +89,7 @@ async def share(ledger: Ledger) -> None:
     await ledger.attempts.close_attempts([closed_ok(first, attempt, then=to_check(first))])
     second = await submit_and_take(ledger)
     same = make_attempt(second, share=make_terms(), request_hash=attempt.request_hash)
-    assert [one.sharing for one in await ledger.cache.share([make_wanted(second, attempt=same)])] == [CacheStatus.TAKEN]
+    assert [one.status for one in await ledger.cache.share([make_wanted(second, attempt=same)])] == [CacheStatus.REUSED]
     await finish(ledger, await take_one(ledger, first.job_id, Step.CHECK))
 
 

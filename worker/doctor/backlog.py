@@ -80,7 +80,7 @@ def check_moving(health: LedgerHealth) -> Iterator[Finding]:
 def check_held(health: LedgerHealth) -> Iterator[Finding]:
     """Jobs that wait for a person, a finding for each reason."""
     batches: dict[HeldReason, dict[UUID, int]] = defaultdict(dict)
-    for group in health.held:
+    for group in health.holds:
         batches[group.reason][group.batch_id] = group.jobs
     for reason, jobs in batches.items():
         why, remedy = RELEASES[reason]

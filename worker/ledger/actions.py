@@ -24,10 +24,10 @@ _END_CANCEL = "UPDATE batch SET cancelling_by = NULL WHERE id = %(batch_id)s AND
 _WANTS_LOCAL = """(r.request #> '{config,checkers}') @> '["local"]'"""
 
 _RETRY = f"""
-WITH chosen AS (
+WITH locked_job AS (
     SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NOT NULL AND erased_at IS NULL
     ORDER BY id FOR NO KEY UPDATE
-), again AS (
+), new_run AS (
     UPDATE job j
     SET state = 'scheduled', run = j.run + 1, round = 0, rescues = 0, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL,
         step = CASE WHEN r.request ->> 'response' IS NULL THEN 'generate'
@@ -37,19 +37,19 @@ WITH chosen AS (
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
         correction = NULL, recheck = NULL, needs_usd = NULL
     FROM job_request r
-    WHERE j.id = ANY (ARRAY(SELECT id FROM chosen)) AND r.job_id = j.id
+    WHERE j.id = ANY (ARRAY(SELECT id FROM locked_job)) AND r.job_id = j.id
     RETURNING j.id, j.run
-), noted AS (
-    INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'retry', %(actor)s FROM again
+), event AS (
+    INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'retry', %(actor)s FROM new_run
 )
-SELECT id FROM again
+SELECT id FROM new_run
 """
 
 _RECHECK = f"""
-WITH chosen AS (
+WITH locked_job AS (
     SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND state IN ('completed', 'failed') AND erased_at IS NULL
     ORDER BY id FOR NO KEY UPDATE
-), again AS (
+), new_run AS (
     UPDATE job j
     SET state = 'scheduled', run = j.run + 1, rescues = 0, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL,
         -- What the recheck names goes before what the job's config says; NULL: it names no checkers.
@@ -58,67 +58,67 @@ WITH chosen AS (
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
         correction = NULL, recheck = %(recheck)s::jsonb, needs_usd = NULL
     FROM job_request r
-    WHERE j.id = ANY (ARRAY(SELECT id FROM chosen)) AND r.job_id = j.id
+    WHERE j.id = ANY (ARRAY(SELECT id FROM locked_job)) AND r.job_id = j.id
       AND (r.request ->> 'response' IS NOT NULL
            OR EXISTS (SELECT FROM completion c WHERE c.job_id = j.id AND c.run <= j.run AND c.round = j.round
                                                  AND c.purpose <> 'judge' AND c.won))
     RETURNING j.id, j.run
-), noted AS (
+), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
-    SELECT id, run, 'recheck', %(actor)s, %(recheck)s::jsonb FROM again
+    SELECT id, run, 'recheck', %(actor)s, %(recheck)s::jsonb FROM new_run
 )
-SELECT id FROM again
+SELECT id FROM new_run
 """
 
 # After the jobs, as everywhere: a pause or the end of one waits until this page is committed, and so misses no job of it.
 _BATCHES = """batches AS (
-    SELECT b.id, b.paused FROM batch b WHERE b.id = ANY (ARRAY(SELECT batch_id FROM chosen)) ORDER BY b.id FOR SHARE
+    SELECT b.id, b.paused FROM batch b WHERE b.id = ANY (ARRAY(SELECT batch_id FROM locked_job)) ORDER BY b.id FOR SHARE
 )"""
 
 _RELEASE = f"""
-WITH chosen AS (
+WITH locked_job AS (
     SELECT id, batch_id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND held_reason = %(reason)s
     ORDER BY id FOR NO KEY UPDATE
-), {_BATCHES}, freed AS (
+), {_BATCHES}, released_job AS (
     UPDATE job j
     SET state = CASE WHEN b.paused OR j.scheduled_at > nightdesk_now() THEN 'scheduled' ELSE 'available' END,
         -- In a batch that is paused a job goes on only when the batch does.
         held_reason = CASE WHEN b.paused THEN 'batch_paused' END,
         available_at = nightdesk_now(), hinted_at = NULL,
         needs_usd = CASE WHEN %(reason)s <> 'budget' THEN j.needs_usd END
-    FROM chosen c JOIN batches b ON b.id = c.batch_id
+    FROM locked_job c JOIN batches b ON b.id = c.batch_id
     WHERE j.id = c.id
     RETURNING j.id, j.run
-), noted AS (
+), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
-    SELECT id, run, 'release', %(actor)s, jsonb_build_object('held_reason', %(reason)s::text) FROM freed
+    SELECT id, run, 'release', %(actor)s, jsonb_build_object('held_reason', %(reason)s::text) FROM released_job
 )
-SELECT id FROM freed
+SELECT id FROM released_job
 """
 
 # What is refused again is held again, with the rest of its batch.
 _HOLD_AGAIN = f"""
-WITH short AS (
+WITH short_batch AS (
     {lock_batches("SELECT id FROM batch WHERE least_needed_usd IS NOT NULL AND id = coalesce(%(batch_id)s::uuid, id)")}
 )
-UPDATE batch b SET hold_from = 0 FROM short s WHERE b.id = s.id AND b.least_needed_usd IS NOT NULL
+UPDATE batch b SET hold_from = 0 FROM short_batch s WHERE b.id = s.id AND b.least_needed_usd IS NOT NULL
 """
 
 _HOLD = f"""
-WITH chosen AS (
+WITH locked_job AS (
     SELECT id, batch_id FROM job
     WHERE id = ANY(%(ids)b::uuid[]) AND held_reason IS NULL AND state IN ('available', 'scheduled')
     ORDER BY id FOR NO KEY UPDATE
-), {_BATCHES}, held AS (
+), {_BATCHES}, held_job AS (
     UPDATE job j SET state = 'scheduled', held_reason = 'batch_paused', hinted_at = NULL
-    FROM chosen c JOIN batches b ON b.id = c.batch_id AND b.paused
+    FROM locked_job c JOIN batches b ON b.id = c.batch_id AND b.paused
     WHERE j.id = c.id
     RETURNING j.id, j.run
-), noted AS (
+), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
-    SELECT id, run, 'hold', %(actor)s, jsonb_build_object('held_reason', 'batch_paused') FROM held
+    SELECT id, run, 'hold', %(actor)s, jsonb_build_object('held_reason', 'batch_paused') FROM held_job
 )
-SELECT id FROM held
+SELECT id FROM held_job
 """
 
 _PAUSE = "UPDATE batch SET paused = %(paused)s WHERE id = %(batch_id)s RETURNING id"
@@ -184,7 +184,7 @@ class PostgresActions(Actions):
         if reason is HeldReason.LANE_PAUSED:
             await self._db.rows("DELETE FROM lane_pause")
         change = change_by(self._db, _RELEASE, {"reason": reason.value, "actor": actor})
-        released = len(await change_pages(self._held(batch_id, reason), change, on_page))
+        released = len(await change_pages(self._held_ids(batch_id, reason), change, on_page))
         if reason is HeldReason.BUDGET:
             await self._db.rows(_HOLD_AGAIN, {"batch_id": batch_id})
         return released
@@ -208,7 +208,7 @@ class PostgresActions(Actions):
         async for rows in walk(self._db, _OF_BATCH, {"batch_id": batch_id}, _FIRST_POSITION):
             yield [row.id for row in rows if row.active]
 
-    async def _held(self, batch_id: UUID | None, reason: HeldReason) -> AsyncIterator[list[UUID]]:
+    async def _held_ids(self, batch_id: UUID | None, reason: HeldReason) -> AsyncIterator[list[UUID]]:
         if batch_id is None:
             pages = walk(self._db, _HELD_OF_ALL, {"reason": reason.value}, {"batch_id": _FIRST_ID, "id": _FIRST_ID})
         else:

@@ -46,7 +46,7 @@ UNDER_WAY = f"""
 """
 
 _SHARE = f"""
-WITH given AS (
+WITH input AS (
     SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[], %(round)b::int2[],
                          %(purpose)b::text[], %(number)b::int2[], %(lane)b::text[], %(provider)b::text[],
                          %(model)b::text[], %(hash)b::bytea[], %(share_key)b::bytea[], %(share_within)b::interval[],
@@ -54,11 +54,11 @@ WITH given AS (
     WITH ORDINALITY
     AS d(id, job_id, token, run, round, purpose, number, lane, provider, model, hash, share_key, share_within,
          share_wait, prompt, snapshot, timing, next_step, ord)
-), seen AS (
-    SELECT d.*, t.*, u.since, j.id IS NOT NULL AS held,
-           -- Written by an earlier try whose commit was not heard of.
-           EXISTS (SELECT FROM attempt a WHERE a.id = d.id) AS known
-    FROM given d
+), lookup AS (
+    SELECT d.*, t.*, u.since, j.id IS NOT NULL AS leased,
+           -- An earlier try wrote it, and its commit was not confirmed.
+           EXISTS (SELECT FROM attempt a WHERE a.id = d.id) AS repeated
+    FROM input d
     -- A job that has a lease is running. To say so would invite a plan that reads all that are.
     LEFT JOIN job j ON j.id = d.job_id AND j.lease_token = d.token AND j.step = 'generate'
     -- Where an answer of its own came late, that one is taken.
@@ -66,17 +66,17 @@ WITH given AS (
          AND w.won
     LEFT JOIN LATERAL ({SHAREABLE}) t ON w.attempt_id IS NULL
     LEFT JOIN LATERAL ({UNDER_WAY}) u ON w.attempt_id IS NULL AND t.from_id IS NULL
-), taking AS (
+), reuse AS (
     -- In id order, so that two groups never wait for each other.
-    SELECT s.* FROM seen s JOIN job j ON j.id = s.job_id AND j.lease_token = s.token
-    WHERE s.from_id IS NOT NULL AND NOT s.known
+    SELECT s.* FROM lookup s JOIN job j ON j.id = s.job_id AND j.lease_token = s.token
+    WHERE s.from_id IS NOT NULL AND NOT s.repeated
     ORDER BY j.id FOR UPDATE OF j
 ), attempts AS (
     INSERT INTO attempt (id, job_id, run, round, purpose, number, lane, provider, model, request_hash, lease_token,
                          closed_at, outcome, cost_usd, timing_ms, shared_from)
     SELECT id, job_id, run, round, purpose, number, lane, provider, model, hash, token, nightdesk_now(), 'ok', 0,
            timing, from_id
-    FROM taking
+    FROM reuse
 ), answers AS (
     INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt)
     SELECT id, job_id, run, round, purpose, true, raw, finish_reason,
@@ -85,19 +85,19 @@ WITH given AS (
                (parsed -> 'snapshot') || snapshot || jsonb_build_object('shared_from', jsonb_build_object(
                    'job_id', from_job, 'attempt_id', from_id, 'answered_at', answered_at))),
            prompt
-    FROM taking
-), moved AS (
+    FROM reuse
+), moved_job AS (
     UPDATE job j SET state = 'available', step = t.next_step, rescues = 0, held_reason = NULL, needs_usd = NULL,
                      available_at = nightdesk_now(),
                      -- The worker that writes this sends the hint itself, right after the commit.
                      hinted_at = nightdesk_now(), lease_token = NULL, lease_until = NULL, worker = NULL
-    FROM taking t WHERE j.id = t.job_id
+    FROM reuse t WHERE j.id = t.job_id
     RETURNING j.id
 )
-SELECT CASE WHEN s.known OR m.id IS NOT NULL THEN 'taken' WHEN NOT s.held THEN 'lost'
-            WHEN s.since IS NOT NULL THEN 'under_way' ELSE 'none' END AS sharing,
+SELECT CASE WHEN s.repeated OR m.id IS NOT NULL THEN 'reused' WHEN NOT s.leased THEN 'lost'
+            WHEN s.since IS NOT NULL THEN 'under_way' ELSE 'none' END AS status,
        nightdesk_now() - s.since AS open_for
-FROM seen s LEFT JOIN moved m ON m.id = s.job_id
+FROM lookup s LEFT JOIN moved_job m ON m.id = s.job_id
 ORDER BY s.ord
 """
 
@@ -110,12 +110,12 @@ ORDER BY id FOR NO KEY UPDATE
 
 # A reply is sent once, however many of its claims are asked for.
 _FIND_VERDICTS = """
-WITH given AS (
+WITH input AS (
     SELECT DISTINCT * FROM unnest(%(batch_id)b::uuid[], %(key)b::bytea[]) AS d(batch_id, key)
 )
 SELECT v.batch_id, c.attempt_id, c.job_id, c.parsed ->> 'text' AS reply,
        array_agg(v.key) AS keys, array_agg(v.number) AS numbers
-FROM given d JOIN judge_verdict v ON v.batch_id = d.batch_id AND v.key = d.key
+FROM input d JOIN judge_verdict v ON v.batch_id = d.batch_id AND v.key = d.key
              JOIN completion c ON c.attempt_id = v.attempt_id
 GROUP BY v.batch_id, c.attempt_id
 """
@@ -142,42 +142,44 @@ class PostgresAnswerCache(AnswerCache):
     async def share(self, lookups: Sequence[CacheLookup]) -> list[CacheResult]:
         if not lookups:
             return []
-        attempts = [one.attempt for one in lookups]
+        attempts = [lookup.attempt for lookup in lookups]
         rows = await self._db.rows(
             _SHARE,
             {
-                "prompt": [one.prompt.model_dump_json() for one in lookups],
-                "snapshot": [orjson.dumps(one.snapshot).decode() for one in lookups],
-                "timing": [orjson.dumps(one.timing_ms).decode() for one in lookups],
-                "then": [one.then.value for one in lookups],
+                "prompt": [lookup.prompt.model_dump_json() for lookup in lookups],
+                "snapshot": [orjson.dumps(lookup.snapshot).decode() for lookup in lookups],
+                "timing": [orjson.dumps(lookup.timing_ms).decode() for lookup in lookups],
+                "then": [lookup.then.value for lookup in lookups],
                 "nothing": Usage().model_dump_json(),
                 **attempt_columns(attempts),
             },
         )
-        return [CacheResult(CacheStatus(row.sharing), row.open_for or timedelta(0)) for row in rows]
+        return [CacheResult(CacheStatus(row.status), row.open_for or timedelta(0)) for row in rows]
 
     async def find_verdicts(self, queries: Sequence[VerdictQuery]) -> list[dict[bytes, CachedVerdict]]:
-        asked = [(query.batch_id, key) for query in queries for key in query.keys]
-        if not asked:
+        pairs = [(query.batch_id, key) for query in queries for key in query.keys]
+        if not pairs:
             return [{} for _ in queries]
         rows = await self._db.rows(
-            _FIND_VERDICTS, {"batch_id": [one for one, _ in asked], "key": [key for _, key in asked]}
+            _FIND_VERDICTS, {"batch_id": [batch_id for batch_id, _ in pairs], "key": [key for _, key in pairs]}
         )
-        found: dict[tuple[UUID, bytes], CachedVerdict] = {
+        verdict_of: dict[tuple[UUID, bytes], CachedVerdict] = {
             (row.batch_id, bytes(key)): CachedVerdict(row.attempt_id, row.job_id, number, row.reply)
             for row in rows
             for key, number in zip(row.keys, row.numbers, strict=True)
         }
         return [
-            {key: found[query.batch_id, key] for key in query.keys if (query.batch_id, key) in found}
+            {key: verdict_of[query.batch_id, key] for key in query.keys if (query.batch_id, key) in verdict_of}
             for query in queries
         ]
 
     async def store_verdicts(self, verdicts: Sequence[NewVerdicts]) -> None:
-        numbers = [(one.attempt_id, key, number) for one in verdicts for key, number in one.numbers]
+        numbers = [(reply.attempt_id, key, number) for reply in verdicts for key, number in reply.numbers]
         if numbers:
-            ids, keys, said = zip(*numbers, strict=True)
-            await self._db.rows(_STORE_VERDICTS, {"attempt_id": list(ids), "key": list(keys), "number": list(said)})
+            ids, keys, positions = zip(*numbers, strict=True)
+            await self._db.rows(
+                _STORE_VERDICTS, {"attempt_id": list(ids), "key": list(keys), "number": list(positions)}
+            )
 
 
 def attempt_columns(attempts: Sequence[NewAttempt]) -> dict[str, list[Any]]:
@@ -195,9 +197,9 @@ def attempt_columns(attempts: Sequence[NewAttempt]) -> dict[str, list[Any]]:
         "provider": [a.provider for a in attempts],
         "model": [a.model for a in attempts],
         "hash": [a.request_hash for a in attempts],
-        "share_key": [one.key if one else None for one in terms],
-        "share_within": [one.within if one else None for one in terms],
-        "share_wait": [one.wait if one else None for one in terms],
+        "share_key": [term.key if term else None for term in terms],
+        "share_within": [term.within if term else None for term in terms],
+        "share_wait": [term.wait if term else None for term in terms],
     }
 
 
@@ -215,12 +217,12 @@ def locks_of(attempts: Sequence[NewAttempt]) -> First:
 
 def first_of_each(attempts: Sequence[NewAttempt]) -> list[int]:
     """The places of those to be opened now: of identical ones that may wait for each other, the first."""
-    seen: set[bytes] = set()
+    keys: set[bytes] = set()
     first = []
     for at, attempt in enumerate(attempts):
         terms = attempt.share
-        if terms is None or not terms.wait or terms.key not in seen:
+        if terms is None or not terms.wait or terms.key not in keys:
             first.append(at)
         if terms is not None:
-            seen.add(terms.key)
+            keys.add(terms.key)
     return first

@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 _OPEN = (
     """
-WITH RECURSIVE given AS (
-    -- Known is what an earlier try wrote whose commit was not heard of.
-    SELECT d.*, EXISTS (SELECT FROM attempt a WHERE a.id = d.id) AS known
+WITH RECURSIVE input AS (
+    -- Repeated: an earlier try wrote it, and its commit was not confirmed.
+    SELECT d.*, EXISTS (SELECT FROM attempt a WHERE a.id = d.id) AS repeated
     FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(batch_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[],
                          %(round)b::int2[], %(purpose)b::text[], %(number)b::int2[], %(lane)b::text[],
                          %(provider)b::text[], %(model)b::text[], %(hash)b::bytea[], %(reserve)b::numeric[],
@@ -30,7 +30,7 @@ WITH RECURSIVE given AS (
     WITH ORDINALITY
     AS d(id, job_id, batch_id, token, run, round, purpose, number, lane, provider, model, hash, reserve,
          share_key, share_within, share_wait, ord)
-), ours AS (
+), leased_call AS (
     SELECT d.*, j.needs_usd,
            EXISTS (SELECT FROM completion c WHERE c.job_id = d.job_id AND c.run = d.run AND c.round = d.round
                                               AND c.purpose = d.purpose AND c.won) AS answered,
@@ -40,83 +40,83 @@ WITH RECURSIVE given AS (
     + UNDER_WAY
     + """)
            END AS duplicate
-    FROM given d JOIN job j ON j.id = d.job_id AND j.lease_token = d.token AND j.state = 'running'
+    FROM input d JOIN job j ON j.id = d.job_id AND j.lease_token = d.token AND j.state = 'running'
                            AND j.lease_until > nightdesk_now()
     -- Of a rescue, a cancel and this one goes first; the others see what it did.
     ORDER BY j.id FOR NO KEY UPDATE OF j
 ), room AS ("""
     + lock_batches(
-        "SELECT batch_id FROM ours WHERE NOT (answered OR known OR duplicate) AND reserve > 0",
+        "SELECT batch_id FROM leased_call WHERE NOT (answered OR repeated OR duplicate) AND reserve > 0",
         "b.id, b.max_cost_usd - b.reserved_usd - b.spent_usd AS usd",
     )
     + """
-), asking AS (
+), contender AS (
     SELECT o.*, r.usd AS room, sum(o.reserve) OVER (PARTITION BY o.batch_id) AS total,
            row_number() OVER (PARTITION BY o.batch_id ORDER BY o.ord) AS place
-    FROM ours o LEFT JOIN room r ON r.id = o.batch_id WHERE NOT (o.answered OR o.known OR o.duplicate)
+    FROM leased_call o LEFT JOIN room r ON r.id = o.batch_id WHERE NOT (o.answered OR o.repeated OR o.duplicate)
 ), fill AS (
     -- Where a batch has no room for all, one after the other: what does not fit leaves its room to the next.
     SELECT DISTINCT batch_id, room, 0::bigint AS place, NULL::uuid AS id, 0::numeric AS used, false AS fits
-    FROM asking WHERE total > room
+    FROM contender WHERE total > room
     UNION ALL
     SELECT a.batch_id, f.room, a.place, a.id,
            f.used + CASE WHEN f.used + a.reserve <= f.room THEN a.reserve ELSE 0 END,
            coalesce(a.reserve, 0) = 0 OR f.used + a.reserve <= f.room
-    FROM fill f JOIN asking a ON a.batch_id = f.batch_id AND a.place = f.place + 1
-), fit AS (
-    SELECT a.*, coalesce(f.fits, true) AS fits FROM asking a LEFT JOIN fill f ON f.id = a.id
-), refused AS (
+    FROM fill f JOIN contender a ON a.batch_id = f.batch_id AND a.place = f.place + 1
+), allocation AS (
+    SELECT a.*, coalesce(f.fits, true) AS fits FROM contender a LEFT JOIN fill f ON f.id = a.id
+), refusal AS (
     -- A second round has an answer already: its worker goes on with that one.
-    SELECT f.* FROM fit f
+    SELECT f.* FROM allocation f
     WHERE NOT f.fits AND f.purpose IN ('generate', 'judge')
-      AND NOT EXISTS (SELECT FROM fit o WHERE o.job_id = f.job_id AND o.fits)
+      AND NOT EXISTS (SELECT FROM allocation o WHERE o.job_id = f.job_id AND o.fits)
       AND NOT EXISTS (SELECT FROM attempt a
                       WHERE a.job_id = f.job_id AND a.lease_token = f.token AND a.closed_at IS NULL)
-), held AS (
+), held_job AS (
     UPDATE job j SET state = 'scheduled', held_reason = 'budget', needs_usd = r.reserve, scheduled_at = nightdesk_now(),
                      hinted_at = NULL, lease_token = NULL, lease_until = NULL, worker = NULL
-    FROM refused r WHERE j.id = r.job_id
+    FROM refusal r WHERE j.id = r.job_id
     RETURNING j.id, j.run, j.batch_id, j.needs_usd
-), noted AS (
+), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
-    SELECT id, run, 'budget', 'worker', jsonb_build_object('held_reason', 'budget', 'needs_usd', needs_usd) FROM held
-), begun AS (
+    SELECT id, run, 'budget', 'worker', jsonb_build_object('held_reason', 'budget', 'needs_usd', needs_usd) FROM held_job
+), started_job AS (
     -- What was promised to it is reserved now.
-    UPDATE job j SET needs_usd = NULL FROM fit f WHERE f.fits AND f.needs_usd IS NOT NULL AND j.id = f.job_id
-), reserved AS (
+    UPDATE job j SET needs_usd = NULL FROM allocation f WHERE f.fits AND f.needs_usd IS NOT NULL AND j.id = f.job_id
+), reservation AS (
     UPDATE batch b SET reserved_usd = b.reserved_usd + s.usd, least_needed_usd = least(b.least_needed_usd, s.least_usd),
                        hold_from = CASE WHEN b.least_needed_usd IS NULL AND s.least_usd IS NOT NULL THEN 0
                                         ELSE b.hold_from END
     FROM (SELECT batch_id, coalesce(sum(reserve) FILTER (WHERE fits), 0) AS usd,
-                 min(reserve) FILTER (WHERE job_id IN (SELECT id FROM held)) AS least_usd
-          FROM fit WHERE reserve > 0 GROUP BY batch_id) s
+                 min(reserve) FILTER (WHERE job_id IN (SELECT id FROM held_job)) AS least_usd
+          FROM allocation WHERE reserve > 0 GROUP BY batch_id) s
     WHERE b.id = s.batch_id AND (s.usd > 0 OR s.least_usd IS NOT NULL)
-), opened AS (
+), new_attempt AS (
     INSERT INTO attempt (id, job_id, run, round, purpose, number, lane, provider, model, request_hash, lease_token,
                          reserved_usd, share_key)
     SELECT id, job_id, run, round, purpose, number, lane, provider, model, hash, token, reserve, share_key
-    FROM fit WHERE fits
+    FROM allocation WHERE fits
     RETURNING id
 )
-SELECT CASE WHEN p.id IS NOT NULL OR o.known THEN 'opened' WHEN d.known THEN 'stale' WHEN o.id IS NULL THEN 'lost'
+SELECT CASE WHEN p.id IS NOT NULL OR o.repeated THEN 'opened' WHEN d.repeated THEN 'stale' WHEN o.id IS NULL THEN 'lost'
             WHEN o.answered THEN 'answered' WHEN o.duplicate THEN 'duplicate'
-            WHEN d.job_id IN (SELECT id FROM held) THEN 'held' ELSE 'over_budget' END AS status
-FROM given d LEFT JOIN ours o ON o.id = d.id LEFT JOIN opened p ON p.id = d.id
+            WHEN d.job_id IN (SELECT id FROM held_job) THEN 'on_hold' ELSE 'over_budget' END AS status
+FROM input d LEFT JOIN leased_call o ON o.id = d.id LEFT JOIN new_attempt p ON p.id = d.id
 ORDER BY d.ord
 """
 )
 
 _CLOSE = (
     """
-WITH given AS (
+WITH input AS (
     SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(step)b::text[], %(outcome)b::text[],
                          %(spent)b::bool[], %(request_id)b::text[], %(usage)b::jsonb[], %(cost)b::numeric[],
                          %(timing)b::jsonb[], %(failure)b::jsonb[], %(raw)b::bytea[], %(finish)b::text[],
                          %(parsed)b::jsonb[], %(prompt)b::jsonb[], %(next_state)b::text[], %(next_step)b::text[],
-                         %(next_round)b::int2[], %(delay)b::interval[], %(held)b::text[], %(event)b::text[])
+                         %(next_round)b::int2[], %(delay)b::interval[], %(next_held)b::text[], %(event)b::text[])
     AS d(id, job_id, token, step, outcome, spent, request_id, usage, cost, timing, failure, raw, finish, parsed, prompt,
-         next_state, next_step, next_round, delay, held, event)
-), locked AS (
+         next_state, next_step, next_round, delay, next_held, event)
+), closing AS (
     -- One row a closing, by index.
     SELECT d.*, a.run, a.round, a.purpose, j.batch_id,
            -- Only what is open, or closed as unknown and now known, changes: closing again is harmless.
@@ -133,41 +133,41 @@ WITH given AS (
                AND (j.run, j.round, j.step) = (a.run, a.round, d.step) AS frees,
            -- However late an answer comes: of a job that was erased its cost is kept, and no word of it.
            j.erased_at IS NOT NULL AS erased
-    FROM given d JOIN attempt a ON a.id = d.id JOIN job j ON j.id = a.job_id
+    FROM input d JOIN attempt a ON a.id = d.id JOIN job j ON j.id = a.job_id
     ORDER BY j.id FOR NO KEY UPDATE OF j, a
-), ending AS (
-    SELECT *, CASE WHEN changes THEN coalesce(charge, 0) - charged_before_usd ELSE 0 END AS spent_usd FROM locked
-), closed AS (
+), settlement AS (
+    SELECT *, CASE WHEN changes THEN coalesce(charge, 0) - charged_before_usd ELSE 0 END AS spent_usd FROM closing
+), closed_attempt AS (
     UPDATE attempt a SET closed_at = nightdesk_now(), outcome = e.outcome, spent = e.spent, usage = e.usage,
                          provider_request_id = e.request_id, cost_usd = e.charge, timing_ms = e.timing,
                          failure = CASE WHEN e.erased THEN e.failure || '{"message": "[erased]"}' ELSE e.failure END
-    FROM ending e WHERE a.id = e.id AND e.changes
-), stored AS (
+    FROM settlement e WHERE a.id = e.id AND e.changes
+), new_completion AS (
     INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt)
     SELECT e.id, e.job_id, e.run, e.round, e.purpose,
            e.outcome = 'ok'
                AND NOT EXISTS (SELECT FROM completion c WHERE c.job_id = e.job_id AND c.run = e.run
                                                       AND c.round = e.round AND c.purpose = e.purpose AND c.won),
            e.raw, e.finish, e.parsed, e.prompt
-    FROM ending e WHERE (e.changes OR e.leaves) AND e.raw IS NOT NULL AND NOT e.erased
+    FROM settlement e WHERE (e.changes OR e.leaves) AND e.raw IS NOT NULL AND NOT e.erased
     -- The whole answer, late, takes the place of the part that a broken stream left.
     ON CONFLICT (attempt_id) DO UPDATE
     SET won = excluded.won, stored_at = nightdesk_now(), raw = excluded.raw, finish_reason = excluded.finish_reason,
         parsed = excluded.parsed, prompt = excluded.prompt
-), due AS (
+), batch_sum AS (
     SELECT batch_id, sum(released_usd) AS released, sum(spent_usd) AS spent
-    FROM ending WHERE changes GROUP BY batch_id
-), paying AS ("""
-    + lock_batches("SELECT batch_id FROM due WHERE released <> 0 OR spent <> 0")
+    FROM settlement WHERE changes GROUP BY batch_id
+), locked_batch AS ("""
+    + lock_batches("SELECT batch_id FROM batch_sum WHERE released <> 0 OR spent <> 0")
     + """
-), paid AS (
+), paid_batch AS (
     UPDATE batch b SET reserved_usd = b.reserved_usd - d.released, spent_usd = b.spent_usd + d.spent
-    FROM paying p JOIN due d ON d.batch_id = p.id
+    FROM locked_batch p JOIN batch_sum d ON d.batch_id = p.id
     WHERE b.id = p.id
     RETURNING b.id, """
     + HAS_ROOM_NOW
     + """ AS has_room
-), moved AS (
+), moved_job AS (
     UPDATE job j
     SET cost_usd = j.cost_usd + m.spent_usd,
         state = CASE WHEN m.moves THEN m.next_state WHEN m.frees AND NOT p.paused THEN 'available' ELSE j.state END,
@@ -176,7 +176,7 @@ WITH given AS (
         scheduled_at = CASE WHEN m.moves AND m.next_state = 'scheduled' THEN nightdesk_now() + m.delay
                             ELSE j.scheduled_at END,
         -- In a batch that is paused a job goes on only when the batch does.
-        held_reason = CASE WHEN m.moves THEN m.held WHEN m.frees AND p.paused THEN 'batch_paused'
+        held_reason = CASE WHEN m.moves THEN m.next_held WHEN m.frees AND p.paused THEN 'batch_paused'
                            WHEN m.frees THEN NULL ELSE j.held_reason END,
         available_at = CASE WHEN m.frees OR (m.moves AND m.next_state = 'available') THEN nightdesk_now()
                             ELSE j.available_at END,
@@ -187,20 +187,20 @@ WITH given AS (
         lease_token = CASE WHEN m.moves THEN NULL ELSE j.lease_token END,
         lease_until = CASE WHEN m.moves THEN NULL ELSE j.lease_until END,
         worker = CASE WHEN m.moves THEN NULL ELSE j.worker END
-    FROM ending m
+    FROM settlement m
     LEFT JOIN LATERAL (SELECT paused FROM batch WHERE m.frees AND id = m.batch_id) p ON true
     WHERE j.id = m.job_id AND (m.moves OR m.frees OR m.spent_usd <> 0)
-    RETURNING j.id, j.run, m.moves, m.frees, m.event, m.delay, m.held, m.failure
-), noted AS (
+    RETURNING j.id, j.run, m.moves, m.frees, m.event, m.delay, m.next_held, m.failure
+), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
     SELECT id, run, event, 'worker',
-           jsonb_build_object('delay_s', extract(epoch FROM delay), 'held_reason', held, 'failure', failure)
-    FROM moved WHERE moves AND event IS NOT NULL
+           jsonb_build_object('delay_s', extract(epoch FROM delay), 'held_reason', next_held, 'failure', failure)
+    FROM moved_job WHERE moves AND event IS NOT NULL
     UNION ALL
-    SELECT id, run, 'release', 'worker', '{"held_reason": "unknown_outcome"}'::jsonb FROM moved WHERE frees
+    SELECT id, run, 'release', 'worker', '{"held_reason": "unknown_outcome"}'::jsonb FROM moved_job WHERE frees
 )
-SELECT id, false AS is_batch FROM moved WHERE moves
-UNION ALL SELECT id, true FROM paid WHERE has_room
+SELECT id, false AS is_batch FROM moved_job WHERE moves
+UNION ALL SELECT id, true FROM paid_batch WHERE has_room
 """
 )
 
@@ -251,10 +251,10 @@ class PostgresAttempts(Attempts):
 def _one_per_job(closed: Sequence[ClosedAttempt]) -> Iterator[list[ClosedAttempt]]:
     """Split so that no job stands twice in a statement: one UPDATE changes a row only once."""
     waves: list[list[ClosedAttempt]] = []
-    seen: Counter[UUID] = Counter()
+    closings_of: Counter[UUID] = Counter()
     for item in closed:
-        wave = seen[item.job_id]
-        seen[item.job_id] += 1
+        wave = closings_of[item.job_id]
+        closings_of[item.job_id] += 1
         if wave == len(waves):
             waves.append([])
         waves[wave].append(item)
@@ -287,14 +287,14 @@ def _closing_columns(closed: Sequence[ClosedAttempt]) -> dict[str, list[Any]]:
         "next_step": [t.step.value if t else None for t in thens],
         "next_round": [t.round if t else None for t in thens],
         "delay": [t.delay if t and t.state is JobState.SCHEDULED else None for t in thens],
-        "held": [t.held_reason.value if t and t.held_reason else None for t in thens],
+        "next_held": [t.held_reason.value if t and t.held_reason else None for t in thens],
         "event": [t.event if t else None for t in thens],
     }
 
 
 def _request_id(closed: ClosedAttempt) -> str | None:
-    told = closed.answer.completion.snapshot.request_id if closed.answer is not None else None
-    return told or (closed.failure.provider_request_id if closed.failure else None)
+    request_id = closed.answer.completion.snapshot.request_id if closed.answer is not None else None
+    return request_id or (closed.failure.provider_request_id if closed.failure else None)
 
 
 def _json(value: dict[str, float]) -> str | None:

@@ -33,7 +33,7 @@ END"""
 _LEAST = """(
     SELECT j.needs_usd FROM job j
     WHERE j.batch_id = b.id AND j.held_reason = 'budget' AND j.needs_usd IS NOT NULL AND j.finished_at IS NULL
-      AND j.id <> ALL (ARRAY(SELECT id FROM funded))
+      AND j.id <> ALL (ARRAY(SELECT id FROM funded_job))
     ORDER BY j.needs_usd LIMIT 1)"""
 
 HAS_ROOM = """
@@ -56,53 +56,53 @@ Without a call in flight, what waits would look as if it waited for an operator 
 _LOCK = "SELECT FROM batch WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR NO KEY UPDATE"
 
 _FUND = f"""
-WITH short AS (
+WITH short_batch AS (
     SELECT b.id, {_ROOM} AS usd FROM batch b
     WHERE b.id = ANY(%(ids)b::uuid[]) AND b.least_needed_usd IS NOT NULL AND NOT b.paused
-), fitting AS (
-    SELECT w.id FROM short s CROSS JOIN LATERAL (
+), affordable_job AS (
+    SELECT w.id FROM short_batch s CROSS JOIN LATERAL (
         SELECT n.id, sum(n.needs_usd) OVER (ORDER BY n.needs_usd, n.id) AS usd
         FROM (SELECT j.id, j.needs_usd FROM job j
               WHERE j.batch_id = s.id AND j.held_reason = 'budget' AND j.needs_usd <= s.usd AND j.finished_at IS NULL
               ORDER BY j.needs_usd, j.id LIMIT %(rows)s) n
     ) w WHERE w.usd <= s.usd
-), chosen AS (
-    SELECT id FROM job WHERE id = ANY (ARRAY(SELECT id FROM fitting)) AND held_reason = 'budget'
+), locked_job AS (
+    SELECT id FROM job WHERE id = ANY (ARRAY(SELECT id FROM affordable_job)) AND held_reason = 'budget'
     FOR NO KEY UPDATE SKIP LOCKED
-), funded AS (
+), funded_job AS (
     UPDATE job SET state = 'available', held_reason = NULL, available_at = nightdesk_now(), hinted_at = NULL
-    WHERE id = ANY (ARRAY(SELECT id FROM chosen))
+    WHERE id = ANY (ARRAY(SELECT id FROM locked_job))
     RETURNING id
-), noted AS (
-    UPDATE batch b SET least_needed_usd = {_LEAST} FROM short s WHERE b.id = s.id
+), least_needed AS (
+    UPDATE batch b SET least_needed_usd = {_LEAST} FROM short_batch s WHERE b.id = s.id
 )
-SELECT count(*) AS jobs FROM funded
+SELECT count(*) AS jobs FROM funded_job
 """
 
 _HOLD = f"""
-WITH short AS (
+WITH short_batch AS (
     SELECT b.id, b.hold_from, b.least_needed_usd FROM batch b
     WHERE b.id = ANY(%(ids)b::uuid[]) AND b.hold_from IS NOT NULL AND {_ROOM} < b.least_needed_usd
 ), page AS (
     SELECT j.id, j.position, j.state = 'available' AND j.step = 'generate' AND j.round = 0 AND j.needs_usd IS NULL AS waits
-    FROM short s CROSS JOIN LATERAL (
+    FROM short_batch s CROSS JOIN LATERAL (
         SELECT * FROM job k WHERE k.batch_id = s.id AND k.position >= s.hold_from ORDER BY k.position LIMIT %(rows)s
     ) j
-), chosen AS (
+), locked_job AS (
     -- A join, by the primary key: the index of available jobs would be read as a whole.
     SELECT j.id FROM page p JOIN job j ON j.id = p.id WHERE p.waits AND j.state = 'available'
     FOR NO KEY UPDATE OF j SKIP LOCKED
-), held AS (
+), held_job AS (
     UPDATE job j SET state = 'scheduled', held_reason = 'budget', scheduled_at = nightdesk_now(), hinted_at = NULL,
                      needs_usd = s.least_needed_usd
-    FROM short s WHERE j.id = ANY (ARRAY(SELECT id FROM chosen))
+    FROM short_batch s WHERE j.id = ANY (ARRAY(SELECT id FROM locked_job))
     RETURNING j.id
-), turned AS (
+), progress AS (
     UPDATE batch b SET hold_from = (SELECT max(position) + 1 FROM page HAVING count(*) = %(rows)s)
-    FROM short s WHERE b.id = s.id
+    FROM short_batch s WHERE b.id = s.id
     RETURNING b.hold_from
 )
-SELECT (SELECT count(*) FROM held) AS jobs, (SELECT hold_from FROM turned) IS NOT NULL AS more
+SELECT (SELECT count(*) FROM held_job) AS jobs, (SELECT hold_from FROM progress) IS NOT NULL AS more
 """
 
 _UNSETTLED = f"""
@@ -121,13 +121,13 @@ async def fund(db: Database, batch_ids: Sequence[UUID]) -> int:
 
 async def _hold(db: Database, batch_id: UUID, rows: int) -> int:
     """Hold the jobs of a batch without money that did not begin; returns how many."""
-    held = 0
+    jobs = 0
     for _ in range(HOLD_PAGES):
         (page,) = await db.rows(_HOLD, {"ids": [batch_id], "rows": rows}, first=(_LOCK, {"ids": [batch_id]}))
-        held += int(page.jobs)
+        jobs += int(page.jobs)
         if not page.more:
             break
-    return held
+    return jobs
 
 
 async def settle_budgets(db: Database, rows: int) -> int:

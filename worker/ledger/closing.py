@@ -15,31 +15,31 @@ def closing_statement(which: str, *, message: str = "%(message)s::text") -> str:
 
     Named parameters: ``state``, ``event``, ``actor``, ``message``, ``kind`` and those of ``which``. A running job's lease ends
     here; its holder learns so at the next renewal, and what its call still costs lands on the attempt. ``message`` is an
-    expression that may speak of the row ``ended``.
+    expression that may speak of the row ``ended_job``.
     """
     return f"""
-WITH chosen AS ({which}
-), ended AS (
+WITH locked_job AS ({which}
+), ended_job AS (
     UPDATE job j SET state = %(state)s, finished_at = nightdesk_now(), held_reason = NULL, hinted_at = NULL,
                      lease_token = NULL, lease_until = NULL, result_published_at = NULL
-    FROM chosen c WHERE j.id = c.id
+    FROM locked_job c WHERE j.id = c.id
     RETURNING j.id, j.run, j.tenant, j.created_at
-), noted AS (
+), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
-    SELECT id, run, %(event)s, %(actor)s, '{{}}'::jsonb FROM ended
-), recorded AS (
+    SELECT id, run, %(event)s, %(actor)s, '{{}}'::jsonb FROM ended_job
+), record AS (
     INSERT INTO generation_record (job_id, run, tenant, message_id, retrieval_record_id, trace_id, request_id,
                                    contract_version, answer, output_format, citations, quality, status, error_message,
                                    failure, timing_ms, created_at)
-    SELECT ended.id, ended.run, ended.tenant, coalesce(r.request ->> 'message_id', ended.id::text),
+    SELECT ended_job.id, ended_job.run, ended_job.tenant, coalesce(r.request ->> 'message_id', ended_job.id::text),
            r.request ->> 'retrieval_record_id', r.request ->> 'trace_id', r.request ->> 'request_id',
            {CONTRACT_VERSION}, '', coalesce(r.request #>> '{{config,output_format}}', 'markdown'), '[]'::jsonb,
            '{{}}'::jsonb, 'failed', m.text,
            jsonb_build_object('kind', %(kind)s::text, 'message', m.text, 'at', nightdesk_now()),
-           jsonb_build_object('total', extract(epoch FROM nightdesk_now() - ended.created_at) * 1000), nightdesk_now()
-    FROM ended JOIN job_request r ON r.job_id = ended.id CROSS JOIN LATERAL (SELECT {message} AS text) m
+           jsonb_build_object('total', extract(epoch FROM nightdesk_now() - ended_job.created_at) * 1000), nightdesk_now()
+    FROM ended_job JOIN job_request r ON r.job_id = ended_job.id CROSS JOIN LATERAL (SELECT {message} AS text) m
 )
-SELECT id FROM ended
+SELECT id FROM ended_job
 """
 
 

@@ -36,7 +36,7 @@ ORDER BY j.scheduled_at LIMIT %(limit)s
 """
 
 _PROMOTE = """
-WITH due AS (
+WITH due_job AS (
     SELECT j.id FROM job j JOIN batch b ON b.id = j.batch_id
     WHERE j.id = ANY(%(ids)b::uuid[]) AND j.state = 'scheduled' AND j.held_reason IS NULL
       AND j.scheduled_at <= nightdesk_now() AND NOT b.paused AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
@@ -44,7 +44,7 @@ WITH due AS (
     FOR UPDATE OF j SKIP LOCKED
 )
 UPDATE job j SET state = 'available', available_at = nightdesk_now(), hinted_at = NULL
-WHERE j.id = ANY (ARRAY(SELECT id FROM due))
+WHERE j.id = ANY (ARRAY(SELECT id FROM due_job))
 RETURNING j.id
 """
 _PROMOTING = "promote"
@@ -73,7 +73,7 @@ _EXPIRING = "expire"
 _TAKE_HINTS = (
     FAIR_ORDER
     + """,
-unhinted AS (
+unhinted_job AS (
     SELECT j.id FROM job j
     WHERE j.id = ANY (ARRAY(SELECT id FROM fair
                             WHERE hinted_at IS NULL
@@ -83,12 +83,12 @@ unhinted AS (
       AND j.state = 'available' AND j.step = %(step)s
       AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
     FOR UPDATE OF j SKIP LOCKED
-), hinted AS (
+), hint AS (
     UPDATE job j SET hinted_at = nightdesk_now()
-    WHERE j.id = ANY (ARRAY(SELECT id FROM unhinted))
+    WHERE j.id = ANY (ARRAY(SELECT id FROM unhinted_job))
     RETURNING j.id, j.priority
 )
-SELECT h.id, h.priority FROM hinted h ORDER BY h.priority DESC, h.id
+SELECT h.id, h.priority FROM hint h ORDER BY h.priority DESC, h.id
 """
 )
 
@@ -98,21 +98,21 @@ UPDATE job SET hinted_at = nightdesk_now() WHERE id = ANY(%(ids)b::uuid[]) AND s
 
 # Whoever asks knows the workers of some seconds ago: the ledger looks again.
 _REASSIGN = """
-WITH unserved AS (
+WITH unserved_job AS (
     SELECT id FROM job
     WHERE state = 'available' AND step = %(step)s AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
       AND NOT EXISTS (SELECT FROM worker WHERE %(step)s = ANY (steps) AND seen_at > nightdesk_now() - %(present_for)s)
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
-), moved AS (
+), moved_job AS (
     UPDATE job j SET step = %(to)s, hinted_at = NULL
-    WHERE j.id = ANY (ARRAY(SELECT id FROM unserved))
+    WHERE j.id = ANY (ARRAY(SELECT id FROM unserved_job))
     RETURNING j.id, j.run
-), noted AS (
+), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
-    SELECT id, run, 'unserved', 'dispatch', jsonb_build_object('step', %(step)s::text, 'to', %(to)s::text) FROM moved
+    SELECT id, run, 'unserved', 'dispatch', jsonb_build_object('step', %(step)s::text, 'to', %(to)s::text) FROM moved_job
 )
-SELECT id FROM moved
+SELECT id FROM moved_job
 """
 
 _BACKLOG = """
@@ -123,7 +123,7 @@ FROM (SELECT FROM job WHERE state = 'available' AND step = %(step)s LIMIT %(at_m
 # The lease is written when it is free, ran out, or is half over; otherwise this only reads. A lease that ends far in the
 # future was written before the database's clock was set back. A worker that reaches Redis takes over from one that does not.
 _ATTEND = f"""
-WITH mine AS (
+WITH lead AS (
     UPDATE dispatch SET leader = %(worker)s, leads_until = nightdesk_now() + %(lead_for)s,
                         leader_has_broker = coalesce(%(broker)s::boolean, true)
     WHERE leads_until IS NULL OR leads_until <= nightdesk_now() OR leads_until > nightdesk_now() + 2 * %(lead_for)s
@@ -131,8 +131,8 @@ WITH mine AS (
                                     OR leader_has_broker IS DISTINCT FROM coalesce(%(broker)s::boolean, true)))
        OR (%(broker)s::boolean AND NOT leader_has_broker)
     RETURNING leader
-), standing AS MATERIALIZED (
-    SELECT EXISTS (SELECT FROM mine) OR (leader = %(worker)s AND leads_until > nightdesk_now()) AS leads,
+), lead_state AS MATERIALIZED (
+    SELECT EXISTS (SELECT FROM lead) OR (leader = %(worker)s AND leads_until > nightdesk_now()) AS leads,
            check_behind, leader_has_broker, republish_until IS NOT NULL AS republishing
     FROM dispatch
 )
@@ -155,7 +155,7 @@ SELECT coalesce(s.leads, false) AS leads, now() - pg_postmaster_start_time() AS 
     CASE WHEN s.leads THEN (SELECT count(*) FROM (
         SELECT FROM job j WHERE j.state = 'available' AND j.step IN ('check', 'local') LIMIT %(check_backlog)s + 1
     ) b) END AS checks
-FROM standing s
+FROM lead_state s
 """
 
 _RESIGN = "UPDATE dispatch SET leads_until = NULL WHERE leader = %(worker)s"
@@ -205,8 +205,14 @@ class PostgresDuties(Duties):
         return [(row.id, row.priority) for row in rows]
 
     async def reassign(self, step: Step, to: Step, limit: int) -> list[UUID]:
-        given = {"step": step.value, "to": to.value, "limit": limit, "lock": REASSIGN_LOCK, "present_for": PRESENT_FOR}
-        return [row.id for row in await self._db.rows(_REASSIGN, given)]
+        parameters = {
+            "step": step.value,
+            "to": to.value,
+            "limit": limit,
+            "lock": REASSIGN_LOCK,
+            "present_for": PRESENT_FOR,
+        }
+        return [row.id for row in await self._db.rows(_REASSIGN, parameters)]
 
     async def backlog(self, step: Step, at_most: int) -> int:
         return int((await self._db.rows(_BACKLOG, {"step": step.value, "at_most": at_most}))[0].jobs)
@@ -220,7 +226,7 @@ class PostgresDuties(Duties):
         *,
         broker: bool | None = None,
     ) -> Outlook:
-        given = {
+        parameters = {
             "worker": worker,
             "lead_for": lead_for,
             "broker": broker,
@@ -229,7 +235,7 @@ class PostgresDuties(Duties):
             "steps": [step.value for step in Step],
             "duty": "promote",
         }
-        (row,) = await self._db.rows(_ATTEND, given)
+        (row,) = await self._db.rows(_ATTEND, parameters)
         behind = row.check_behind
         if row.leads and (row.checks > check_backlog) != behind:
             behind = not behind

@@ -19,23 +19,23 @@ from worker.ledger.pages import PAGE_ROWS, change_pages, each_page
 _LOCK = "SELECT FROM job WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 _ERASE = """
-WITH chosen AS (
+WITH locked_job AS (
     SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NOT NULL AND erased_at IS NULL
     ORDER BY id FOR UPDATE
-), gone AS (
+), removed_job AS (
     UPDATE job j SET erased_at = nightdesk_now(), custom_id = NULL, message_id = NULL, idempotency_key = NULL,
                      correction = NULL
-    FROM chosen c WHERE j.id = c.id
+    FROM locked_job c WHERE j.id = c.id
     RETURNING j.id, j.run
 ), requests AS (
     UPDATE job_request r SET request = %(request)s::jsonb, request_hash = %(hash)b
-    FROM gone g WHERE r.job_id = g.id
+    FROM removed_job g WHERE r.job_id = g.id
 ), answers AS (
     -- By way of the attempts: what did not win stands in no index of jobs.
-    DELETE FROM completion c USING gone g, attempt a WHERE a.job_id = g.id AND c.attempt_id = a.id
+    DELETE FROM completion c USING removed_job g, attempt a WHERE a.job_id = g.id AND c.attempt_id = a.id
 ), calls AS (
     UPDATE attempt a SET request_hash = '', share_key = NULL, failure = a.failure || '{"message": "[erased]"}'
-    FROM gone g WHERE a.job_id = g.id
+    FROM removed_job g WHERE a.job_id = g.id
 ), records AS (
     UPDATE generation_record r
     SET message_id = r.job_id::text, retrieval_record_id = NULL, trace_id = NULL, request_id = NULL,
@@ -45,16 +45,16 @@ WITH chosen AS (
         provider_snapshot = r.provider_snapshot - 'parameters_sent' - 'parameters_dropped',
         error_message = CASE WHEN r.error_message IS NOT NULL THEN '[erased]' END,
         failure = r.failure || '{"message": "[erased]"}'
-    FROM gone g WHERE r.job_id = g.id
+    FROM removed_job g WHERE r.job_id = g.id
 ), events AS (
-    UPDATE job_event e SET detail = '{}' FROM gone g WHERE e.job_id = g.id AND e.detail <> '{}'
-), released AS (
+    UPDATE job_event e SET detail = '{}' FROM removed_job g WHERE e.job_id = g.id AND e.detail <> '{}'
+), quarantine_row AS (
     -- An error may quote what it could not read.
-    DELETE FROM quarantine q USING gone g WHERE q.job_id = g.id
-), noted AS (
-    INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'erased', %(actor)s FROM gone
+    DELETE FROM quarantine q USING removed_job g WHERE q.job_id = g.id
+), erasure_event AS (
+    INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'erased', %(actor)s FROM removed_job
 )
-SELECT id, run FROM gone
+SELECT id, run FROM removed_job
 """
 
 _UNHEARD = """
@@ -64,7 +64,7 @@ WHERE a.outcome IS NULL OR a.outcome = 'unknown'
 """
 
 _DELETE = f"""
-WITH chosen AS (
+WITH locked_job AS (
     SELECT j.id, EXISTS (SELECT FROM attempt a WHERE a.job_id = j.id AND a.cost_usd IS NULL) AS unpriced FROM job j
     WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL
       -- The cost of a call that is open has nowhere else to go.
@@ -74,33 +74,33 @@ WITH chosen AS (
     SELECT count(*) AS attempts, coalesce(sum((a.usage ->> 'input_tokens')::bigint), 0) AS input_tokens,
            coalesce(sum((a.usage ->> 'output_tokens')::bigint), 0) AS output_tokens
     -- Job by job: a merge join would read the whole index.
-    FROM chosen c CROSS JOIN LATERAL (SELECT usage FROM attempt WHERE job_id = c.id OFFSET 0) a
-), gone AS (
-    DELETE FROM job j USING chosen c WHERE j.id = c.id RETURNING j.id, j.batch_id, j.run, j.cost_usd, c.unpriced
-), released AS (
-    DELETE FROM quarantine q USING gone g WHERE q.job_id = g.id
-), due AS (
-    SELECT batch_id, sum(cost_usd) AS usd, bool_or(unpriced) AS unpriced FROM gone GROUP BY batch_id
-), counting AS (
-    {lock_batches("SELECT batch_id FROM due WHERE usd <> 0 OR unpriced")}
-), accounted AS (
+    FROM locked_job c CROSS JOIN LATERAL (SELECT usage FROM attempt WHERE job_id = c.id OFFSET 0) a
+), removed_job AS (
+    DELETE FROM job j USING locked_job c WHERE j.id = c.id RETURNING j.id, j.batch_id, j.run, j.cost_usd, c.unpriced
+), quarantine_row AS (
+    DELETE FROM quarantine q USING removed_job g WHERE q.job_id = g.id
+), batch_sum AS (
+    SELECT batch_id, sum(cost_usd) AS usd, bool_or(unpriced) AS unpriced FROM removed_job GROUP BY batch_id
+), locked_batch AS (
+    {lock_batches("SELECT batch_id FROM batch_sum WHERE usd <> 0 OR unpriced")}
+), account AS (
     UPDATE batch b SET pruned_usd = b.pruned_usd + d.usd, pruned_unpriced = b.pruned_unpriced OR d.unpriced
-    FROM counting k JOIN due d ON d.batch_id = k.id
+    FROM locked_batch k JOIN batch_sum d ON d.batch_id = k.id
     WHERE b.id = k.id
 )
-SELECT g.id, g.run, CASE WHEN NOT g.unpriced THEN g.cost_usd END AS cost_usd, c.attempts, c.input_tokens, c.output_tokens FROM gone g CROSS JOIN calls c
+SELECT g.id, g.run, CASE WHEN NOT g.unpriced THEN g.cost_usd END AS cost_usd, c.attempts, c.input_tokens, c.output_tokens FROM removed_job g CROSS JOIN calls c
 """
 
 _SEAL = """
-WITH sealed AS (
+WITH sealed_batch AS (
     UPDATE batch b SET erased_at = nightdesk_now(), key = NULL, name = NULL, defaults = '{}'
     WHERE b.id = %(batch_id)s AND b.erased_at IS NULL
       AND NOT EXISTS (SELECT FROM job j WHERE j.batch_id = b.id AND j.erased_at IS NULL)
     RETURNING b.id
 ), lines AS (
-    DELETE FROM input_line l USING sealed s WHERE l.batch_id = s.id
+    DELETE FROM input_line l USING sealed_batch s WHERE l.batch_id = s.id
 )
-SELECT EXISTS (SELECT FROM sealed) AS now,
+SELECT EXISTS (SELECT FROM sealed_batch) AS now,
        EXISTS (SELECT FROM batch WHERE id = %(batch_id)s AND erased_at IS NOT NULL) AS before
 """
 
@@ -122,7 +122,7 @@ ORDER BY b.created_at, b.id LIMIT %(page)s
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredJob:
     """A job of a batch: ``due`` when it has been final for as long as was asked for."""
 
     job_id: UUID
@@ -151,8 +151,8 @@ class Deleted:
             self.output_tokens += int(row.output_tokens)
         for row in rows:
             self.runs[row.id] = row.run
-            known = self.cost_usd is not None and row.cost_usd is not None
-            self.cost_usd = self.cost_usd + row.cost_usd if known else None
+            priced = self.cost_usd is not None and row.cost_usd is not None
+            self.cost_usd = self.cost_usd + row.cost_usd if priced else None
 
 
 class Sealed(Enum):
@@ -183,7 +183,7 @@ class Erasure:
         await change_pages(each_page(job_ids), change, on_page)
         return runs
 
-    async def unheard(self, job_ids: Sequence[UUID]) -> int:
+    async def uncertain_calls(self, job_ids: Sequence[UUID]) -> int:
         """Count the calls of these jobs that are open or ended unknown: their answers may lie on the disk of a worker."""
         (row,) = await self._db.rows(_UNHEARD, {"ids": list(job_ids)})
         return int(row.calls)
@@ -205,29 +205,29 @@ class Erasure:
         (row,) = await self._db.rows(_SEAL, {"batch_id": batch_id})
         return Sealed.NOW if row.now else Sealed.BEFORE if row.before else Sealed.NOT
 
-    async def kept_jobs(self, batch_id: UUID, older_than: timedelta) -> AsyncIterator[list[Kept]]:
+    async def job_pages(self, batch_id: UUID, older_than: timedelta) -> AsyncIterator[list[StoredJob]]:
         """All jobs of a batch, page by page in the order of their positions."""
         after = -1
         while True:
             parameters = {"batch_id": batch_id, "after": after, "older_than": older_than, "page": PAGE_ROWS}
             rows = await self._db.rows(_PAGE, parameters)
             if rows:
-                yield [Kept(row.id, row.run, JobState(row.state), bool(row.due), row.erased) for row in rows]
+                yield [StoredJob(row.id, row.run, JobState(row.state), bool(row.due), row.erased) for row in rows]
             if len(rows) < PAGE_ROWS:
                 return
             after = rows[-1].position
 
-    async def kept_batches(self, tenant: str | None, older_than: timedelta, *, rows: bool) -> AsyncIterator[UUID]:
+    async def old_batches(self, tenant: str | None, older_than: timedelta, *, rows: bool) -> AsyncIterator[UUID]:
         """Batches at least so old, oldest first, that hold content (or, with ``rows``, jobs)."""
         after, after_id = None, None
         while True:
-            found = await self._db.rows(
+            batches = await self._db.rows(
                 _BATCHES,
                 {"tenant": tenant, "older_than": older_than, "rows": rows, "page": PAGE_ROWS, "after": after,
                  "after_id": after_id},
             )  # fmt: skip
-            for row in found:
+            for row in batches:
                 yield row.id
-            if len(found) < PAGE_ROWS:
+            if len(batches) < PAGE_ROWS:
                 return
-            after, after_id = found[-1].created_at, found[-1].id
+            after, after_id = batches[-1].created_at, batches[-1].id

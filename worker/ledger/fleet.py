@@ -43,18 +43,18 @@ class LaneNotice:
 
 # Workers that are long gone leave no rows behind.
 _BEAT = """
-WITH forgotten AS (
+WITH absent_worker AS (
     DELETE FROM worker WHERE seen_at < nightdesk_now() - interval '1 hour' AND name <> %(name)s
-), seen AS (
+), presence AS (
     INSERT INTO worker (name, seen_at, steps, unreachable)
     VALUES (%(name)s, nightdesk_now(), %(steps)s, %(unreachable)s::jsonb)
     ON CONFLICT (name) DO UPDATE
     SET seen_at = excluded.seen_at, steps = excluded.steps, unreachable = excluded.unreachable
-), others AS (
+), other_worker AS (
     SELECT steps FROM worker WHERE name <> %(name)s AND seen_at > nightdesk_now() - %(present_for)s
 )
-SELECT (SELECT count(*) + 1 FROM others) AS workers,
-       ARRAY(SELECT DISTINCT s.step FROM others, unnest(steps) AS s(step)) || %(steps)s::text[] AS steps,
+SELECT (SELECT count(*) + 1 FROM other_worker) AS workers,
+       ARRAY(SELECT DISTINCT s.step FROM other_worker, unnest(steps) AS s(step)) || %(steps)s::text[] AS steps,
        (SELECT coalesce(json_agg(json_build_array(provider, lane, model)), '[]') FROM lane_pause) AS paused,
        (SELECT nightdesk_now() - min(paused_at) FROM lane_pause) AS longest_pause
 """
@@ -78,21 +78,21 @@ ORDER BY since, provider, model
 
 # Jobs of every paused lane are held for the same reason; those whose lane stays paused are held again when called.
 _RETRY_LANES = """
-WITH resumed AS (
+WITH resumed_lane AS (
     DELETE FROM lane_pause WHERE paused_at < nightdesk_now() - %(older_than)s RETURNING provider, lane, model
-), freed AS (
+), released_job AS (
     UPDATE job j
     SET state = CASE WHEN b.paused OR j.scheduled_at > nightdesk_now() THEN 'scheduled' ELSE 'available' END,
         held_reason = CASE WHEN b.paused THEN 'batch_paused' END, available_at = nightdesk_now(), hinted_at = NULL
     FROM batch b
     WHERE b.id = j.batch_id AND j.state = 'scheduled' AND j.held_reason = %(reason)s
-      AND EXISTS (SELECT FROM resumed)
+      AND EXISTS (SELECT FROM resumed_lane)
     RETURNING j.id, j.run
-), noted AS (
+), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
-    SELECT id, run, 'release', 'dispatch', jsonb_build_object('held_reason', %(reason)s::text) FROM freed
+    SELECT id, run, 'release', 'dispatch', jsonb_build_object('held_reason', %(reason)s::text) FROM released_job
 )
-SELECT provider, lane, model FROM resumed
+SELECT provider, lane, model FROM resumed_lane
 """
 
 
@@ -109,13 +109,13 @@ class Fleet:
 
         Of each unreachable provider there are ``provider``, ``since_s`` (Unix time) and ``why``.
         """
-        given = {
+        parameters = {
             "name": worker,
             "steps": sorted(step.value for step in steps),
             "unreachable": orjson.dumps(list(unreachable)).decode(),
             "present_for": PRESENT_FOR,
         }
-        (row,) = await self._db.rows(_BEAT, given)
+        (row,) = await self._db.rows(_BEAT, parameters)
         return Present(
             int(row.workers),
             known_steps(row.steps),
@@ -131,8 +131,8 @@ class Fleet:
         self, provider: str, lane: str, why: str, *, model: str = "", kind: FailureKind = FailureKind.QUOTA
     ) -> None:
         """Note that a lane is paused, for one model or (empty) all of them; the first reason stays."""
-        given = {"provider": provider, "lane": lane, "model": model, "kind": kind.value, "why": why}
-        await self._db.rows(_PAUSE_LANE, given)
+        parameters = {"provider": provider, "lane": lane, "model": model, "kind": kind.value, "why": why}
+        await self._db.rows(_PAUSE_LANE, parameters)
 
     async def paused_lanes(self) -> list[tuple[str, str, str]]:
         """The lanes that are paused now, as provider, lane and model."""
@@ -141,8 +141,8 @@ class Fleet:
 
     async def retry_lanes(self, older_than: timedelta) -> list[tuple[str, str, str]]:
         """Let lanes go on that were paused for so long, with the jobs held for it; returns those lanes."""
-        given = {"older_than": older_than, "reason": HeldReason.LANE_PAUSED.value}
-        return [(row.provider, row.lane, row.model) for row in await self._db.rows(_RETRY_LANES, given)]
+        parameters = {"older_than": older_than, "reason": HeldReason.LANE_PAUSED.value}
+        return [(row.provider, row.lane, row.model) for row in await self._db.rows(_RETRY_LANES, parameters)]
 
     async def lane_notices(self) -> list[LaneNotice]:
         """The lanes in which no calls are made, and the providers that the workers can't reach; the oldest first."""
@@ -151,8 +151,8 @@ class Fleet:
 
 async def lane_notices(db: Database) -> list[LaneNotice]:
     """The lanes in which no calls are made, and the providers that the workers can't reach; the oldest first."""
-    given = {"unavailable": FailureKind.UNAVAILABLE.value, "present_for": PRESENT_FOR}
-    rows = await db.rows(_LANE_NOTICES, given)
+    parameters = {"unavailable": FailureKind.UNAVAILABLE.value, "present_for": PRESENT_FOR}
+    rows = await db.rows(_LANE_NOTICES, parameters)
     return [
         LaneNotice(
             row.provider, row.lane, row.model, row.since.astimezone(UTC), known_kind(row.kind), row.why, row.paused
@@ -168,5 +168,5 @@ def known_kind(name: str) -> FailureKind:
 
 def known_steps(names: Iterable[str]) -> frozenset[Step]:
     """Steps by their names; those that only a newer version knows are left out."""
-    known = {step.value: step for step in Step}
-    return frozenset(known[name] for name in names if name in known)
+    by_name = {step.value: step for step in Step}
+    return frozenset(by_name[name] for name in names if name in by_name)

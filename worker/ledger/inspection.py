@@ -61,7 +61,7 @@ class Connected:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldJobs:
     """Jobs of one batch that wait for a person or a change."""
 
     batch_id: UUID
@@ -80,7 +80,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class LedgerHealth:
-    """Counts of what is wrong in the ledger; every count is at most ``MANY``, except ``held``."""
+    """Counts of what is wrong in the ledger; every count is at most ``MANY``, except ``holds``."""
 
     available: dict[Step, int]
     running: int
@@ -99,7 +99,7 @@ class LedgerHealth:
     quarantined: list[Quarantined] = field(default_factory=list)
     served: frozenset[Step] = frozenset()
     """Steps that some worker said to serve a moment ago."""
-    held: list[Held] = field(default_factory=list)
+    holds: list[HeldJobs] = field(default_factory=list)
     lanes: list[LaneNotice] = field(default_factory=list)
     """Paused, or out of reach."""
 
@@ -132,7 +132,7 @@ SELECT count(*) AS n FROM (
 ) j
 """
 
-_HELD = """
+_HOLDS = """
 SELECT batch_id, held_reason, count(*) AS jobs FROM job WHERE held_reason IS NOT NULL
 GROUP BY batch_id, held_reason ORDER BY jobs DESC, batch_id
 """
@@ -186,7 +186,7 @@ class Inspection:
         unpublished_after: timedelta = timedelta(minutes=1),
     ) -> LedgerHealth:
         """Count what is not as it should be; raises ``LedgerUnavailable``."""
-        given = {
+        parameters = {
             "many": MANY,
             "stuck_after": stuck_after,
             "overdue_after": overdue_after,
@@ -196,24 +196,26 @@ class Inspection:
             "grace": GRACE,
             "present_for": PRESENT_FOR,
         }
-        running = (await self._db.rows(_RUNNING, given))[0]
+        running = (await self._db.rows(_RUNNING, parameters))[0]
         return LedgerHealth(
-            available={step: await self._count(_AVAILABLE, {**given, "step": step.value}) for step in Step},
+            available={step: await self._count(_AVAILABLE, {**parameters, "step": step.value}) for step in Step},
             running=running.running,
             working=running.working,
             stuck=running.stuck,
-            overdue=await self._count(_OVERDUE, given),
-            unpublished=await self._count(_UNPUBLISHED, given),
-            billed_twice=await self._count(_BILLED_TWICE, given),
-            left_open=await self._count(_LEFT_OPEN, given),
-            served=known_steps(row.step for row in await self._db.rows(_SERVED, given)),
-            quarantined=[Quarantined(*row) for row in await self._db.rows(_QUARANTINED, given)],
-            held=[Held(row.batch_id, HeldReason(row.held_reason), row.jobs) for row in await self._db.rows(_HELD)],
+            overdue=await self._count(_OVERDUE, parameters),
+            unpublished=await self._count(_UNPUBLISHED, parameters),
+            billed_twice=await self._count(_BILLED_TWICE, parameters),
+            left_open=await self._count(_LEFT_OPEN, parameters),
+            served=known_steps(row.step for row in await self._db.rows(_SERVED, parameters)),
+            quarantined=[Quarantined(*row) for row in await self._db.rows(_QUARANTINED, parameters)],
+            holds=[
+                HeldJobs(row.batch_id, HeldReason(row.held_reason), row.jobs) for row in await self._db.rows(_HOLDS)
+            ],
             lanes=await lane_notices(self._db),
         )
 
-    async def _count(self, statement: str, given: dict[str, Any]) -> int:
-        return int((await self._db.rows(statement, given))[0].n)
+    async def _count(self, statement: str, parameters: dict[str, Any]) -> int:
+        return int((await self._db.rows(statement, parameters))[0].n)
 
     async def violations(self) -> list[Violation]:
         """Check all of them in one snapshot, without locks; raises ``LedgerUnavailable``."""
@@ -242,16 +244,16 @@ async def look(database_url: str) -> Connected | Refused:
 
 
 async def _look(connection: AsyncConnection[dict[str, Any]]) -> Connected:
-    async def one(statement: str) -> Any:
+    async def scalar(statement: str) -> Any:
         row = await (await connection.execute(statement.encode())).fetchone()
         return row["it"] if row else None
 
     version = connection.info.server_version // 10_000
-    has_schema = await one("SELECT to_regclass('alembic_version') IS NOT NULL AS it")
-    revision = await one("SELECT version_num AS it FROM alembic_version") if has_schema else None
+    has_schema = await scalar("SELECT to_regclass('alembic_version') IS NOT NULL AS it")
+    revision = await scalar("SELECT version_num AS it FROM alembic_version") if has_schema else None
     if revision is None:
         return Connected(version, None, Standing.EMPTY)
-    ahead = await one("SELECT nightdesk_now() - now() AS it")
+    ahead = await scalar("SELECT nightdesk_now() - now() AS it")
     return Connected(version, revision, standing(revision), ahead)
 
 

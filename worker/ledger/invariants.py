@@ -290,20 +290,20 @@ INVARIANTS: tuple[Invariant, ...] = (*_JOBS, *_RECORDS, *_CALLS, *_MONEY)
 
 async def find_violations(connection: AsyncConnection[Any]) -> list[Violation]:
     """Check all invariants over a connection whose rows are named tuples."""
-    given = {
+    parameters = {
         "states": _STATES,
         "final": _FINAL,
         "steps": [step.value for step in Step],
         "long_final": LONG_FINAL,
     }
-    found = []
+    violations = []
     for invariant in INVARIANTS:
         statement = (
             f"SELECT count(*) AS n, (array_agg(id::text ORDER BY id::text))[1:{SAMPLES}] AS samples "
             f"FROM ({invariant.broken}) broken"
         )
-        row = await (await connection.execute(statement.encode(), given)).fetchone()
+        row = await (await connection.execute(statement.encode(), parameters)).fetchone()
         assert row is not None
         if row.n:
-            found.append(Violation(invariant.name, invariant.holds, int(row.n), tuple(row.samples)))
-    return found
+            violations.append(Violation(invariant.name, invariant.holds, int(row.n), tuple(row.samples)))
+    return violations

@@ -84,7 +84,7 @@ class LedgerJournal:
         )
         self._unwritten: dict[UUID, tuple[float, ClosedAttempt]] = {}
         """Since when, oldest first."""
-        self._kept: set[UUID] = set()
+        self._spooled: set[UUID] = set()
         self._unspoolable: set[UUID] = set()
         self._on_disk = False
         """The spool holds answers, be it some that were written since."""
@@ -93,15 +93,15 @@ class LedgerJournal:
 
     async def open_attempt(self, attempt: NewAttempt) -> Opened:
         """Open one attempt."""
-        asked = monotonic()
+        asked_at = monotonic()
         opened = await self._opens.put(attempt)
         if opened is not Opened.OPENED or self._surely_held is None:
             return opened
-        return opened if self._surely_held(LeaseKey(attempt.job_id, attempt.token), asked) else Opened.STALE
+        return opened if self._surely_held(LeaseKey(attempt.job_id, attempt.token), asked_at) else Opened.STALE
 
-    async def share(self, wanted: CacheLookup) -> CacheResult:
+    async def share(self, lookup: CacheLookup) -> CacheResult:
         """Look for the answer of an identical call, and take it."""
-        return await self._shares.put(wanted)
+        return await self._shares.put(lookup)
 
     async def close_attempt(self, closed: ClosedAttempt) -> bool:
         """Close one attempt; True if the job advanced."""
@@ -118,9 +118,9 @@ class LedgerJournal:
         """Verdicts of judges on these keys."""
         return await self._asks.put(query)
 
-    async def store_verdicts(self, heard: NewVerdicts) -> None:
+    async def store_verdicts(self, verdicts: NewVerdicts) -> None:
         """Let the batch remember what was heard."""
-        await self._notes.put(heard)
+        await self._notes.put(verdicts)
 
     async def _close(self, rows: Sequence[ClosedAttempt]) -> list[bool]:
         try:
@@ -128,7 +128,7 @@ class LedgerJournal:
         except Unstorable:
             if len(rows) == 1:
                 # Its caller closes it without the answer.
-                self._written(rows)
+                self._mark_stored(rows)
             raise
         except NightdeskError:
             raise
@@ -136,7 +136,7 @@ class LedgerJournal:
             # A defect of ours is no reason to give up an answer that was paid for: a later version may store it.
             log.exception("%d closed attempts could not be written", len(rows))
             raise LedgerError(f"{type(error).__name__}: {error}") from error
-        self._written(rows)
+        self._mark_stored(rows)
         return [row.job_id in advanced for row in rows]
 
     async def _finish(self, rows: Sequence[FinalJob]) -> list[bool]:
@@ -145,10 +145,10 @@ class LedgerJournal:
 
     # ---- while the ledger is away ----
 
-    def _written(self, rows: Sequence[ClosedAttempt]) -> None:
+    def _mark_stored(self, rows: Sequence[ClosedAttempt]) -> None:
         for row in rows:
             self._unwritten.pop(row.id, None)
-            self._kept.discard(row.id)
+            self._spooled.discard(row.id)
             self._unspoolable.discard(row.id)
 
     async def _keep(self, spool: Keeping) -> None:
@@ -157,7 +157,7 @@ class LedgerJournal:
             try:
                 if overdue := self._overdue():
                     await self._bring(spool, overdue)
-                elif self._on_disk and not self._kept:
+                elif self._on_disk and not self._spooled:
                     spool.clear()
                     self._on_disk = False
             except Exception:
@@ -186,9 +186,9 @@ class LedgerJournal:
         else:
             self._on_disk = True
             # What was written to the ledger meanwhile needs no keeping.
-            self._kept.update(row.id for row in rows if row.id in self._unwritten)
-            if self._kept:
-                log.warning("%d answers are kept on disk until the ledger is back", len(self._kept))
+            self._spooled.update(row.id for row in rows if row.id in self._unwritten)
+            if self._spooled:
+                log.warning("%d answers are kept on disk until the ledger is back", len(self._spooled))
 
     def _overdue(self) -> list[ClosedAttempt]:
         before = monotonic() - KEEP_AFTER_S
@@ -196,7 +196,7 @@ class LedgerJournal:
         return self._not_kept(row for _, row in waiting)
 
     def _not_kept(self, rows: Iterable[ClosedAttempt]) -> list[ClosedAttempt]:
-        return [row for row in rows if row.id not in self._kept and row.id not in self._unspoolable]
+        return [row for row in rows if row.id not in self._spooled and row.id not in self._unspoolable]
 
     async def close(self) -> None:
         """Commit what waits. Cut off before the end, what is not in the ledger is on disk and stays there."""

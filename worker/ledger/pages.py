@@ -102,8 +102,8 @@ def row_at_fault(error: Exception) -> bool:
 
 def reason(error: Exception) -> str:
     """The first line of what the database said: what a log or a person needs."""
-    said = error.__cause__ or error
-    return (str(said).strip().splitlines() or [type(said).__name__])[0]
+    cause = error.__cause__ or error
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 
 
 async def walk(

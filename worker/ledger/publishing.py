@@ -57,16 +57,16 @@ ORDER BY j.finished_at, j.id
 
 # A result that was published is marked; one whose job has another run by now, or was erased, must not stay there.
 _MARK_PUBLISHED = """
-WITH given AS (
+WITH input AS (
     SELECT * FROM unnest(%(ids)b::uuid[], %(runs)b::int[]) AS d(id, run)
-), final AS (
-    SELECT j.id FROM given d JOIN job j ON j.id = d.id AND j.run = d.run
+), final_job AS (
+    SELECT j.id FROM input d JOIN job j ON j.id = d.id AND j.run = d.run
     WHERE j.finished_at IS NOT NULL AND j.result_published_at IS NULL
     ORDER BY j.id FOR NO KEY UPDATE OF j
-), marked AS (
-    UPDATE job SET result_published_at = nightdesk_now() WHERE id = ANY (ARRAY(SELECT id FROM final))
+), marked_job AS (
+    UPDATE job SET result_published_at = nightdesk_now() WHERE id = ANY (ARRAY(SELECT id FROM final_job))
 )
-SELECT d.id, d.run FROM given d LEFT JOIN job j ON j.id = d.id
+SELECT d.id, d.run FROM input d LEFT JOIN job j ON j.id = d.id
 WHERE j.id IS NULL OR j.run <> d.run OR j.finished_at IS NULL OR j.erased_at IS NOT NULL
 """
 
@@ -97,8 +97,8 @@ class PostgresOutbox(Outbox):
         self._db = database
 
     async def unpublished(self, limit: int, older_than: timedelta) -> list[JobView]:
-        given = {"limit": limit, "age": older_than, "bytes": PAGE_BYTES, "duty": _DUTY}
-        return await self._results([row.id for row in await self._db.rows(_UNPUBLISHED, given)])
+        parameters = {"limit": limit, "age": older_than, "bytes": PAGE_BYTES, "duty": _DUTY}
+        return await self._results([row.id for row in await self._db.rows(_UNPUBLISHED, parameters)])
 
     async def _results(self, job_ids: Sequence[UUID]) -> list[JobView]:
         views = []
@@ -116,8 +116,8 @@ class PostgresOutbox(Outbox):
         if not results:
             return []
         ordered = sorted(results)
-        given = {"ids": [job_id for job_id, _ in ordered], "runs": [run for _, run in ordered]}
-        return [(row.id, row.run) for row in await self._db.rows(_MARK_PUBLISHED, given)]
+        parameters = {"ids": [job_id for job_id, _ in ordered], "runs": [run for _, run in ordered]}
+        return [(row.id, row.run) for row in await self._db.rows(_MARK_PUBLISHED, parameters)]
 
     async def set_aside(self, job_id: UUID, error: Exception) -> None:
         await self._db.rows(_SET_ASIDE, {"id": job_id})
@@ -141,5 +141,5 @@ class PostgresOutbox(Outbox):
     async def note_republished(self, page: RepublishPage) -> None:
         if page.through is not None:
             after, after_id = page.through
-            given = {"after": after, "after_id": after_id, "jobs": page.published, "until": page.until}
-            await self._db.rows(_NOTE, given)
+            parameters = {"after": after, "after_id": after_id, "jobs": page.published, "until": page.until}
+            await self._db.rows(_NOTE, parameters)

@@ -44,25 +44,25 @@ RISK = "CASE WHEN rescues > 0 THEN least(1, 4.0 ^ rescues / 256) ELSE 0 END"
 """``tasks.ports.risk_of``; a contract test compares the bounds of both."""
 
 _TAKE = f""",
-chosen AS (
+fitting_job AS (
     SELECT id FROM (
         SELECT id, request_bytes, rescues, sum(request_bytes) OVER before AS bytes, sum({RISK}) OVER before AS risk
         FROM candidate WINDOW before AS (ORDER BY place ROWS UNBOUNDED PRECEDING)
     ) c
     -- The first one fits whatever its size: the biggest job has its turn, too.
     WHERE (bytes <= %(max_bytes)s OR bytes = request_bytes) AND (rescues = 0 OR risk <= %(max_risk)s)
-), taken AS (
+), new_lease AS (
     UPDATE job j
     SET state = 'running', lease_token = %(token)s, lease_until = nightdesk_now() + %(lease_for)s, worker = %(worker)s,
         started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
-    WHERE j.id = ANY (ARRAY(SELECT id FROM chosen))
+    WHERE j.id = ANY (ARRAY(SELECT id FROM fitting_job))
     RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues, j.request_bytes,
               j.started_at, j.available_at, j.limited_ms, j.deadline, j.cost_usd, j.correction, j.recheck
 )
 SELECT t.*, nightdesk_now() AS now,
        EXISTS (SELECT FROM attempt u WHERE u.job_id = t.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL) AS unpriced,
        b.not_before, b.max_cost_usd, b.cancelling_by, r.request, a.*, w.*, v.*
-FROM taken t
+FROM new_lease t
 JOIN batch b ON b.id = t.batch_id
 JOIN job_request r ON r.job_id = t.id
 CROSS JOIN LATERAL (
@@ -90,7 +90,7 @@ LEFT JOIN LATERAL (
 
 _LEASE_HINTED = (
     """
-WITH locked AS (
+WITH locked_job AS (
     SELECT id, priority, request_bytes, rescues FROM job
     WHERE id = ANY(%(ids)b::uuid[]) AND state = 'available' AND step = %(step)s
       AND (deadline IS NULL OR deadline > nightdesk_now()) AND priority >= %(min_priority)s
@@ -98,7 +98,7 @@ WITH locked AS (
     ORDER BY priority DESC, id LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ), candidate AS (
-    SELECT *, row_number() OVER (ORDER BY priority DESC, id) AS place FROM locked
+    SELECT *, row_number() OVER (ORDER BY priority DESC, id) AS place FROM locked_job
 )"""
     + _TAKE
 )
@@ -115,24 +115,24 @@ candidate AS (
 )
 
 _RENEW = f"""
-WITH held AS ({LOCK_LEASED})
+WITH valid_lease AS ({LOCK_LEASED})
 UPDATE job j SET lease_until = nightdesk_now() + %(lease_for)s
-FROM held h WHERE j.id = h.id
+FROM valid_lease h WHERE j.id = h.id
 RETURNING j.id
 """
 
 _HAND_BACK = f"""
-WITH held AS ({LOCK_LEASED})
+WITH valid_lease AS ({LOCK_LEASED})
 UPDATE job j SET state = 'available', available_at = nightdesk_now(), hinted_at = NULL,
                  lease_token = NULL, lease_until = NULL, worker = NULL
-FROM held h
+FROM valid_lease h
 WHERE j.id = h.id
   AND NOT EXISTS (SELECT FROM attempt a WHERE a.job_id = j.id AND a.lease_token = h.token AND a.closed_at IS NULL)
 RETURNING j.id
 """
 
 _DEFER = """
-WITH moved AS (
+WITH moved_job AS (
     UPDATE job j SET state = 'scheduled', step = %(step)s, round = %(round)s,
                      scheduled_at = nightdesk_now() + %(delay)s, held_reason = %(held_reason)s,
                      needs_usd = CASE WHEN j.step = %(step)s THEN j.needs_usd END,
@@ -148,13 +148,13 @@ WITH moved AS (
       AND NOT EXISTS (SELECT FROM attempt a
                       WHERE a.job_id = j.id AND a.lease_token = j.lease_token AND a.closed_at IS NULL)
     RETURNING j.id, j.run, j.worker
-), noted AS (
+), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
     SELECT id, run, %(event)s, 'worker', jsonb_build_object('delay_s', extract(epoch FROM %(delay)s::interval),
                                                             'held_reason', %(held_reason)s::text)
-    FROM moved WHERE %(event)s::text IS NOT NULL
+    FROM moved_job WHERE %(event)s::text IS NOT NULL
 )
-SELECT id FROM moved
+SELECT id FROM moved_job
 """
 
 _ARRAY_TYPES = {name: kind for name, kind in RECORD_COLUMNS.items() if name != "created_at"}
@@ -168,26 +168,26 @@ _RECORD_ARRAYS = ", ".join(f"%({name})b::{kind}[]" for name, kind in _ARRAY_TYPE
 _RECORD_NAMES = ", ".join(_ARRAY_TYPES)
 
 _FINISH = f"""
-WITH given AS (
+WITH input AS (
     SELECT * FROM unnest(%(token)b::uuid[], %(step)b::text[], %(state)b::text[], %(outcome)b::text[], {_RECORD_ARRAYS})
     AS d(token, step, state, final_outcome, {_RECORD_NAMES})
-), held AS (
+), valid_lease AS (
     SELECT j.id, d.state, d.final_outcome
-    FROM given d JOIN job j ON j.id = d.job_id AND j.state = 'running' AND j.lease_token = d.token
+    FROM input d JOIN job j ON j.id = d.job_id AND j.state = 'running' AND j.lease_token = d.token
                            AND j.step = d.step AND j.run = d.run
     ORDER BY j.id FOR NO KEY UPDATE OF j
-), finished AS (
+), finished_job AS (
     UPDATE job j SET state = h.state, outcome = h.final_outcome, finished_at = nightdesk_now(), hinted_at = NULL,
                      lease_token = NULL, lease_until = NULL
-    FROM held h WHERE j.id = h.id
+    FROM valid_lease h WHERE j.id = h.id
     RETURNING j.id
-), recorded AS (
+), record AS (
     INSERT INTO generation_record ({_RECORD_NAMES}, created_at)
     SELECT {", ".join(f"d.{name}" for name in _ARRAY_TYPES)}, nightdesk_now()
     -- Not a join: 50 by 50 wide rows would be compared one with the other.
-    FROM given d WHERE d.job_id = ANY (ARRAY(SELECT id FROM finished))
+    FROM input d WHERE d.job_id = ANY (ARRAY(SELECT id FROM finished_job))
 )
-SELECT id FROM finished
+SELECT id FROM finished_job
 """
 
 _NO_BOUND = 2**53
@@ -231,9 +231,9 @@ class PostgresQueue(Queue):
         }
         rows: list[Any] = []
         for _ in range(CANCEL_ROUNDS):
-            taken = await self._take({**parameters, "shares": self._shares}, ids)
-            rows = await self._cancel_leased(taken)
-            if rows or not taken:
+            leased_rows = await self._take({**parameters, "shares": self._shares}, ids)
+            rows = await self._cancel_leased(leased_rows)
+            if rows or not leased_rows:
                 break
         return sorted((_leased(row, token) for row in rows), key=lambda job: (-job.priority, job.job_id))
 
@@ -263,8 +263,8 @@ class PostgresQueue(Queue):
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
         if not leases:
             return set()
-        kept = await self._db.rows(_RENEW, {**_keys(leases), "lease_for": lease_for})
-        return {lease.job_id for lease in leases} - {row.id for row in kept}
+        renewed = await self._db.rows(_RENEW, {**_keys(leases), "lease_for": lease_for})
+        return {lease.job_id for lease in leases} - {row.id for row in renewed}
 
     async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
         if not leases:

@@ -44,44 +44,44 @@ FOR NO KEY UPDATE SKIP LOCKED
 
 _RESCUE = (
     """
-WITH lost AS (
+WITH lost_job AS (
     SELECT id, run, lease_token, worker, """
     + _IS_OVER
-    + """ AS over FROM job j
+    + """ AS is_over FROM job j
     WHERE id = ANY(%(ids)b::uuid[]) AND state = 'running' AND lease_until < nightdesk_now()
       AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
     ORDER BY id
     FOR UPDATE SKIP LOCKED
-), cut AS (
+), unknown_attempt AS (
     UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'unknown', cost_usd = a.reserved_usd
-    FROM lost l WHERE a.job_id = l.id AND a.lease_token = l.lease_token AND a.closed_at IS NULL AND NOT l.over
+    FROM lost_job l WHERE a.job_id = l.id AND a.lease_token = l.lease_token AND a.closed_at IS NULL AND NOT l.is_over
     RETURNING a.job_id, a.reserved_usd
-), charged AS (
-    SELECT job_id, coalesce(sum(reserved_usd), 0) AS usd FROM cut GROUP BY job_id
-), due AS (
-    SELECT j.batch_id, sum(c.usd) AS usd FROM charged c JOIN job j ON j.id = c.job_id GROUP BY j.batch_id
-), paying AS ("""
-    + lock_batches("SELECT batch_id FROM due WHERE usd <> 0")
+), charge AS (
+    SELECT job_id, coalesce(sum(reserved_usd), 0) AS usd FROM unknown_attempt GROUP BY job_id
+), batch_sum AS (
+    SELECT j.batch_id, sum(c.usd) AS usd FROM charge c JOIN job j ON j.id = c.job_id GROUP BY j.batch_id
+), locked_batch AS ("""
+    + lock_batches("SELECT batch_id FROM batch_sum WHERE usd <> 0")
     + """
-), paid AS (
+), paid_batch AS (
     UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd, spent_usd = b.spent_usd + d.usd
-    FROM paying p JOIN due d ON d.batch_id = p.id
+    FROM locked_batch p JOIN batch_sum d ON d.batch_id = p.id
     WHERE b.id = p.id
-), freed AS (
+), rescued_job AS (
     UPDATE job j
     SET state = CASE WHEN %(reason)s::text IS NOT NULL AND c.job_id IS NOT NULL THEN 'scheduled' ELSE 'available' END,
         held_reason = CASE WHEN c.job_id IS NOT NULL THEN %(reason)s::text END, rescues = j.rescues + 1,
         available_at = nightdesk_now(), hinted_at = NULL, cost_usd = j.cost_usd + coalesce(c.usd, 0),
         lease_token = NULL, lease_until = NULL, worker = NULL
-    FROM lost l LEFT JOIN charged c ON c.job_id = l.id
-    WHERE j.id = l.id AND NOT l.over
+    FROM lost_job l LEFT JOIN charge c ON c.job_id = l.id
+    WHERE j.id = l.id AND NOT l.is_over
     RETURNING j.id, j.run, j.state
-), noted AS (
+), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
     SELECT f.id, f.run, 'rescue', 'dispatch', jsonb_build_object('from_worker', l.worker, 'to', f.state)
-    FROM freed f JOIN lost l ON l.id = f.id
+    FROM rescued_job f JOIN lost_job l ON l.id = f.id
 )
-SELECT id, over FROM lost
+SELECT id, is_over FROM lost_job
 """
 )
 
@@ -94,13 +94,13 @@ WHERE id = ANY(%(ids)b::uuid[]) AND state = 'running' AND lease_until < nightdes
     message="""(
         SELECT format('its worker was lost %%s times while it had this job, which may be the cause (%%s). See what those '
                       'workers logged last; once it is mended, retry the job', j.rescues + 1,
-                      string_agg(DISTINCT lost.by, ', '))
+                      string_agg(DISTINCT holder.name, ', '))
         FROM job j CROSS JOIN LATERAL (
-            SELECT e.detail ->> 'from_worker' AS by FROM job_event e
+            SELECT e.detail ->> 'from_worker' AS name FROM job_event e
             WHERE e.job_id = j.id AND e.run = j.run AND e.kind = 'rescue'
             UNION SELECT j.worker
-        ) lost
-        WHERE j.id = ended.id GROUP BY j.rescues)""",
+        ) holder
+        WHERE j.id = ended_job.id GROUP BY j.rescues)""",
 )
 
 # A job that was cancelled or expired has no lease to run out: what its worker left open when it died is found by time.
@@ -113,29 +113,29 @@ ORDER BY j.id LIMIT %(limit)s
 
 _CLOSE_ABANDONED = (
     """
-WITH lost AS (
+WITH lost_job AS (
     SELECT a.id, j.id AS job_id FROM attempt a JOIN job j ON j.id = a.job_id
     WHERE j.id = ANY(%(ids)b::uuid[]) AND a.closed_at IS NULL AND a.provider_batch_id IS NULL
       AND j.finished_at < nightdesk_now() - %(grace)s AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
     ORDER BY j.id
     FOR UPDATE OF j, a SKIP LOCKED
-), cut AS (
+), unknown_attempt AS (
     UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'unknown', cost_usd = a.reserved_usd
-    FROM lost l WHERE a.id = l.id
+    FROM lost_job l WHERE a.id = l.id
     RETURNING a.job_id, a.reserved_usd
-), charged AS (
+), charge AS (
     UPDATE job j SET cost_usd = j.cost_usd + c.usd
-    FROM (SELECT job_id, coalesce(sum(reserved_usd), 0) AS usd FROM cut GROUP BY job_id) c
+    FROM (SELECT job_id, coalesce(sum(reserved_usd), 0) AS usd FROM unknown_attempt GROUP BY job_id) c
     WHERE j.id = c.job_id
     RETURNING j.batch_id, c.usd
-), due AS (
-    SELECT batch_id, sum(usd) AS usd FROM charged GROUP BY batch_id
-), paying AS ("""
-    + lock_batches("SELECT batch_id FROM due")
+), batch_sum AS (
+    SELECT batch_id, sum(usd) AS usd FROM charge GROUP BY batch_id
+), locked_batch AS ("""
+    + lock_batches("SELECT batch_id FROM batch_sum")
     + """
 )
 UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd, spent_usd = b.spent_usd + d.usd
-FROM paying p JOIN due d ON d.batch_id = p.id
+FROM locked_batch p JOIN batch_sum d ON d.batch_id = p.id
 WHERE b.id = p.id
 """
 )
@@ -164,19 +164,19 @@ async def rescue_lost(db: Database, limit: int, unknown_reason: HeldReason | Non
     }
     duty = {"limit": limit, "duty": _RESCUING, "grace": ABANDONED_AFTER}
     lost = [row.id for row in await db.rows(_LOST, duty)]
-    taken = await _isolated(db, _RESCUE, lost, bounds)
-    await _isolated(db, _GIVE_UP, [row.id for row in taken if row.over], {**bounds, **_GIVEN_UP})
+    lost_rows = await _isolated(db, _RESCUE, lost, bounds)
+    await _isolated(db, _GIVE_UP, [row.id for row in lost_rows if row.is_over], {**bounds, **_GIVEN_UP})
     abandoned = [row.id for row in await db.rows(_ABANDONED, duty)]
     await _isolated(db, _CLOSE_ABANDONED, abandoned, {"lock": RESCUE_LOCK, "grace": ABANDONED_AFTER})
-    return [row.id for row in taken]
+    return [row.id for row in lost_rows]
 
 
 async def _isolated(db: Database, statement: str, job_ids: Sequence[UUID], parameters: dict[str, Any]) -> list[Any]:
     """Run a statement for jobs in pages; one that can't be changed keeps back no other."""
 
     async def change(ids: Sequence[UUID]) -> list[Any]:
-        given = {**parameters, "ids": list(ids)}
-        return await db.rows(statement, given, first=(_LOCK_LOST, given) if statement is _RESCUE else None)
+        page = {**parameters, "ids": list(ids)}
+        return await db.rows(statement, page, first=(_LOCK_LOST, page) if statement is _RESCUE else None)
 
     refuse = quarantine_for(db, _RESCUING)
     return [row for page in paged(job_ids) for row in await isolate(page, change, refuse)]

@@ -121,15 +121,15 @@ async def _write(
         batch.id, batch.key, batch.name, batch.tenant, batch.not_before, batch.deadline, batch.max_cost_usd,
         orjson.dumps(batch.defaults).decode(),
     )  # fmt: skip
-    written = await (await connection.execute(_INSERT_BATCH, parameters)).fetchone()
-    if written is None:
+    batch_row = await (await connection.execute(_INSERT_BATCH, parameters)).fetchone()
+    if batch_row is None:
         return await _known_batch(connection, batch, chunks, strict=strict)
     room = await _room(connection, batch)
     all_jobs = Sorted()
     available: list[UUID] = []
     fresh = 0
     for chunk in chunks:
-        sorted_jobs, ready = await _write_chunk(connection, batch, chunk, room, written.now)
+        sorted_jobs, ready = await _write_chunk(connection, batch, chunk, room, batch_row.now)
         all_jobs.extend(sorted_jobs)
         available.extend(ready)
         fresh += len(sorted_jobs.fresh)
@@ -167,7 +167,7 @@ async def _write_chunk(
                     "another submission with the same ids is being written now; submit again"
                 ) from error
             continue
-        room.taken += len(sorted_jobs.fresh)
+        room.accepted += len(sorted_jobs.fresh)
         return sorted_jobs, available
     raise AssertionError("unreachable")
 
@@ -176,17 +176,17 @@ async def _present(
     connection: AsyncConnection[Any], tenant: str, batch_id: UUID, jobs: Sequence[NewJob], *, everything: bool
 ) -> Present:
     """Ids of jobs that the ledger has already: those that their producers chose, or all (``everything``)."""
-    given: dict[str, Any] = {
+    ids: dict[str, Any] = {
         "keys": [job.idempotency_key for job in jobs if job.idempotency_key is not None],
         "custom_ids": [job.custom_id for job in jobs if job.custom_id is not None],
         "message_ids": [job.record_message_id for job in jobs if everything or job.message_id is not None],
         "job_ids": [job.id for job in jobs] if everything else [],
     }
     present = Present()
-    if not any(given.values()):
+    if not any(ids.values()):
         return present
-    found = await connection.execute(_PRESENT, {**given, "tenant": tenant, "batch_id": batch_id})
-    for row in await found.fetchall():
+    cursor = await connection.execute(_PRESENT, {**ids, "tenant": tenant, "batch_id": batch_id})
+    for row in await cursor.fetchall():
         match row.what:
             case "key":
                 present.keys[row.value] = Holder(row.id, row.batch_id, row.request_hash)
@@ -206,11 +206,11 @@ class _Room:
     tenant: str
     cap: int | None
     present: int = 0
-    taken: int = 0
+    accepted: int = 0
 
     def check(self, jobs: int) -> None:
         """Raise ``QueueFull`` where there is no room for so many more."""
-        if self.cap is not None and jobs and self.present + self.taken + jobs > self.cap:
+        if self.cap is not None and jobs and self.present + self.accepted + jobs > self.cap:
             raise QueueFull(self.tenant, self.cap, self.present)
 
 
@@ -218,8 +218,8 @@ async def _room(connection: AsyncConnection[Any], batch: NewBatch) -> _Room:
     if batch.max_queued is None:
         return _Room(batch.tenant, None)
     await connection.execute(_LOCK_TENANT, (batch.tenant,))
-    found = await connection.execute(_QUEUED, {"tenant": batch.tenant, "most": batch.max_queued + 1})
-    row = await found.fetchone()
+    cursor = await connection.execute(_QUEUED, {"tenant": batch.tenant, "most": batch.max_queued + 1})
+    row = await cursor.fetchone()
     assert row is not None
     return _Room(batch.tenant, batch.max_queued, row.jobs)
 
@@ -235,17 +235,17 @@ async def _known_batch(
     outside = [job for job in jobs if job.position not in by_position]
     batch_id = rows[0].batch_id
     present = await _present(connection, batch.tenant, batch_id, outside, everything=True)
-    others = sort(outside, present, batch_id)
+    elsewhere = sort(outside, present, batch_id)
     inside = [job for job in jobs if job.position in by_position]
     same = all(by_position[job.position].request_hash == job.request_hash for job in inside)
-    if others.fresh or not same or len(inside) != len(by_position):
+    if elsewhere.fresh or not same or len(inside) != len(by_position):
         raise IdempotencyConflict(
             f"batch key {batch.key!r} was used before with other jobs; use a new key", field="key"
         )
-    if others.refused and strict:
-        raise JobsRefused(others.refused)
-    refused = {one.position for one in others.refused}
-    old_ids = iter(others.ids)
+    if elsewhere.refused and strict:
+        raise JobsRefused(elsewhere.refused)
+    refused = {refusal.position for refusal in elsewhere.refused}
+    old_ids = iter(elsewhere.ids)
     return Receipt(
         batch_id,
         created=False,
@@ -255,10 +255,10 @@ async def _known_batch(
             if job.position not in refused
         ),
         existing=frozenset(job.position for job in jobs if job.position not in refused),
-        elsewhere=others.existing,
-        refused=tuple(others.refused),
+        elsewhere=elsewhere.existing,
+        refused=tuple(elsewhere.refused),
         submitted_at=rows[0].created_at,
-        holders=dict(others.holders),
+        holders=dict(elsewhere.holders),
     )
 
 

@@ -148,11 +148,11 @@ class RateLimiter(Limits):
     def answered(self, permit: Permit, completion: Completion) -> None:
         """See ``tasks.ports.Limits``."""
         self._health.answered(permit.provider, permit.model)
-        if not permit.taken:
+        if not permit.reserved:
             return
         queue = self._queue(permit.provider, permit.model)
         self._slow_start(queue).end()
-        used = permit.taken
+        used = permit.reserved
         if (usage := completion.usage) is not None:
             queue.estimate.learn(permit.body_bytes, usage.input_tokens, usage.output_tokens)
             used = _weights(usage.input_tokens, usage.output_tokens)
@@ -168,7 +168,7 @@ class RateLimiter(Limits):
         scope = self._health.failed(permit.provider, permit.model, failure)
         if scope is not None:
             self._lanes.pause(Lane(permit.provider, permit.lane, scope), failure.kind, failure.message)
-        if permit.taken:
+        if permit.reserved:
             self._note_failure(self._queue(permit.provider, permit.model), permit, failure, paused=scope is not None)
         return scope is not None
 
@@ -203,12 +203,12 @@ class RateLimiter(Limits):
             queue.note_success()
         # The request arrived and counts; it used no tokens, unless its outcome is unknown.
         unknown = failure.kind in {FailureKind.UNKNOWN_OUTCOME, FailureKind.CANCELLED, FailureKind.BAD_ANSWER}
-        used = permit.taken if unknown else _weights(0, 0)
+        used = permit.reserved if unknown else _weights(0, 0)
         self._settle(queue, permit, used)
 
     def unused(self, permit: Permit) -> None:
         """See ``tasks.ports.Limits``."""
-        if permit.taken:
+        if permit.reserved:
             queue = self._queue(permit.provider, permit.model)
             self._settle(queue, permit, (0.0,) * len(DIMENSIONS))
 
@@ -291,7 +291,7 @@ class RateLimiter(Limits):
         return _weights(expected.input_tokens(len(call.body)), expected.output_tokens(call.request.config.max_tokens))
 
     def _settle(self, queue: PermitQueue, permit: Permit, used: tuple[float, ...]) -> None:
-        more = tuple(new - old for new, old in zip(used, permit.taken, strict=True))
+        more = tuple(new - old for new, old in zip(used, permit.reserved, strict=True))
         queue.settle(Release(permit.id, permit.taken_at_s, more), shared=permit.shared)
         self._start(queue)
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from schemas.states import FINAL_STATES
 from tasks.errors import InputError, NotFound
-from worker.ledger.erasure import Kept, Sealed
+from worker.ledger.erasure import Sealed, StoredJob
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.operator import JobPages, Operator, PublishedResults, published_results
 from worker.process.spool import Spool, replay, spool_folder
@@ -17,7 +17,7 @@ from worker.process.spool import Spool, replay, spool_folder
 NAMED_JOBS = 5
 """Jobs that are not final, named one by one."""
 
-JobPage = tuple[UUID, list[Kept]]
+JobPage = tuple[UUID, list[StoredJob]]
 """A batch, and some of its jobs."""
 
 _ANY_AGE = timedelta(0)
@@ -39,12 +39,12 @@ class ErasureScope:
                 raise NotFound(f"no job {', '.join(map(str, missing))}")
             for view in views:
                 final, erased = view.finished_at is not None, view.erased_at is not None
-                yield view.batch_id, [Kept(view.job_id, view.run, view.state, final, erased)]
+                yield view.batch_id, [StoredJob(view.job_id, view.run, view.state, final, erased)]
             return
         batches = 0
         async for batch_id in _batches(ledger, self.batch, self.tenant, _ANY_AGE, rows=True):
             batches += 1
-            async for jobs in ledger.erasure.kept_jobs(batch_id, _ANY_AGE):
+            async for jobs in ledger.erasure.job_pages(batch_id, _ANY_AGE):
                 yield batch_id, jobs
         if not batches:
             raise NotFound(f"no jobs of a tenant {self.tenant!r}")
@@ -63,7 +63,7 @@ class PruneScope:
     async def pages(self, ledger: PostgresLedger) -> AsyncIterator[JobPage]:
         """The jobs in pages, each with its batch; a batch ends with an empty page."""
         async for batch_id in _batches(ledger, self.batch, self.tenant, self.older_than, rows=self.rows):
-            async for jobs in ledger.erasure.kept_jobs(batch_id, self.older_than):
+            async for jobs in ledger.erasure.job_pages(batch_id, self.older_than):
                 if page := [job for job in jobs if job.due and (self.rows or not job.erased)]:
                     yield batch_id, page
             yield batch_id, []
@@ -75,7 +75,7 @@ async def _batches(
     if batch_id is not None:
         yield (await ledger.reading.batch_status(batch_id)).batch_id
         return
-    async for each in ledger.erasure.kept_batches(tenant, older_than, rows=rows):
+    async for each in ledger.erasure.old_batches(tenant, older_than, rows=rows):
         yield each
 
 
@@ -175,16 +175,16 @@ class _Eraser:
     results: PublishedResults
     done: Removal = field(default_factory=Removal)
 
-    async def erase(self, jobs: Iterable[Kept]) -> None:
+    async def erase(self, jobs: Iterable[StoredJob]) -> None:
         """Erase final jobs; what is published of them goes also where the ledger had erased them before."""
         ledger, runs = self.operator.ledger, {job.job_id: job.run for job in jobs}
         changed = await ledger.erasure.erase(list(runs), self.operator.name, self.pages.add)
         self.done.erased += len(changed)
-        self.done.unknown_calls += await ledger.erasure.unheard(list(runs))
+        self.done.unknown_calls += await ledger.erasure.uncertain_calls(list(runs))
         runs |= changed
         await self.results.delete(runs, texts=runs)
 
-    async def delete(self, jobs: Iterable[Kept]) -> None:
+    async def delete(self, jobs: Iterable[StoredJob]) -> None:
         """Delete final jobs with all their rows."""
         deleted = await self.operator.ledger.erasure.delete([job.job_id for job in jobs], self.pages.add)
         self.done.deleted += len(deleted.runs)

@@ -86,7 +86,7 @@ async def _jobs_to_retry(operator: Operator, ids: Sequence[UUID], pages: JobPage
     elif len(ids) == 1:
         status = await ledger.reading.batch_status(ids[0])
         pages.total = sum(status.states.get(state, 0) for state in _RETRIED)
-        async for jobs in ledger.erasure.kept_jobs(ids[0], timedelta(0)):
+        async for jobs in ledger.erasure.job_pages(ids[0], timedelta(0)):
             if page := [job.job_id for job in jobs if job.state in _RETRIED and not job.erased]:
                 yield page
     else:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from tasks.errors import NightdeskError
-from worker.ledger.erasure import Kept
+from worker.ledger.erasure import StoredJob
 from worker.ledger.postgres import PostgresLedger
 
 log = logging.getLogger(__name__)
@@ -67,8 +67,8 @@ class Pruning:
 
     async def _remove(self, age: timedelta, *, rows: bool) -> int:
         jobs = 0
-        async for batch_id in self.ledger.erasure.kept_batches(None, age, rows=rows):
-            async for page in self.ledger.erasure.kept_jobs(batch_id, age):
+        async for batch_id in self.ledger.erasure.old_batches(None, age, rows=rows):
+            async for page in self.ledger.erasure.job_pages(batch_id, age):
                 due = [job for job in page if job.due and (rows or not job.erased)]
                 if due:
                     # Redis first: after the ledger, no later round would visit these jobs.
@@ -78,8 +78,8 @@ class Pruning:
             await self.ledger.erasure.seal(batch_id)
         return jobs
 
-    async def _erase(self, jobs: list[Kept]) -> int:
+    async def _erase(self, jobs: list[StoredJob]) -> int:
         return len(await self.ledger.erasure.erase([job.job_id for job in jobs], ACTOR))
 
-    async def _delete(self, jobs: list[Kept]) -> int:
+    async def _delete(self, jobs: list[StoredJob]) -> int:
         return len((await self.ledger.erasure.delete([job.job_id for job in jobs])).runs)

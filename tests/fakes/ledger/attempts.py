@@ -70,7 +70,7 @@ class MemoryAttempts(Attempts):
             if new.purpose not in {Purpose.GENERATE, Purpose.JUDGE} or job.open_attempts(new.token):
                 return Opened.OVER_BUDGET
             wait_for_money(self._tables, job, reserve_usd)
-            return Opened.HELD
+            return Opened.ON_HOLD
         row = AttemptRow(new=new, opened_at=self._tables.now())
         self._tables.attempts[new.id] = row
         job.attempts.append(row)
@@ -109,7 +109,7 @@ class MemoryAnswerCache(AnswerCache):
     def _share(self, lookup: CacheLookup) -> CacheResult:
         new = lookup.attempt
         if new.id in self._tables.attempts:
-            return CacheResult(CacheStatus.TAKEN)
+            return CacheResult(CacheStatus.REUSED)
         job = self._tables.jobs.get(new.job_id)
         if job is None or not job.held_by(new.token, Step.GENERATE):
             return CacheResult(CacheStatus.LOST)
@@ -117,7 +117,7 @@ class MemoryAnswerCache(AnswerCache):
             return CacheResult(CacheStatus.NONE)
         if (source := shareable(self._tables, job, new.share)) is not None:
             self._take(job, lookup, source)
-            return CacheResult(CacheStatus.TAKEN)
+            return CacheResult(CacheStatus.REUSED)
         if (since := under_way(self._tables, job, new.share)) is not None:
             return CacheResult(CacheStatus.UNDER_WAY, self._tables.now() - since)
         return CacheResult(CacheStatus.NONE)

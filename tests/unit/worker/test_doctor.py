@@ -16,7 +16,7 @@ from worker.doctor.backlog import RELEASES, BucketState, check_buckets, check_he
 from worker.doctor.consumers import check_consumers, check_local
 from worker.doctor.environment import LEAST_FREE, check_disk, check_postgres, check_provider, check_redis, check_spool
 from worker.ledger.fleet import LaneNotice
-from worker.ledger.inspection import MANY, Connected, Held, LedgerHealth
+from worker.ledger.inspection import MANY, Connected, HeldJobs, LedgerHealth
 from worker.ledger.schema_version import Standing, head_revision
 from worker.process.spool import spool_folder
 from worker.settings import ProviderKind, ProviderSettings, Settings
@@ -192,7 +192,7 @@ def test_a_paused_lane_is_named_with_its_reason() -> None:
 
 def test_many_held_batches_are_not_all_listed() -> None:
     batches = [uuid4() for _ in range(5)]
-    (finding,) = check_held(health(held=[Held(batch, HeldReason.BUDGET, 2) for batch in batches]))
+    (finding,) = check_held(health(holds=[HeldJobs(batch, HeldReason.BUDGET, 2) for batch in batches]))
     assert finding.what.startswith("10 jobs are held: ")
     assert finding.what.endswith(f"(batch {batches[0]}, {batches[1]}, {batches[2]} and others)")
     assert "release BATCH --reason budget" in finding.remedy

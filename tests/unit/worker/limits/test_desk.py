@@ -314,7 +314,7 @@ def test_estimates_follow_what_calls_use() -> None:
         counter = Counter(output_tokens_per_minute=1_000_000)
         permit = await counter.permit(body=b"x" * 300, max_tokens=500)
         assert isinstance(permit, Permit)
-        assert permit.taken == (1, 100, 500, 600)
+        assert permit.reserved == (1, 100, 500, 600)
         counter.limiter.answered(permit, completion(input_tokens=75, output_tokens=20))
         second = await counter.permit(body=b"x" * 400, max_tokens=500)
         assert isinstance(second, Permit)
