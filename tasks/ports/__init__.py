@@ -5,17 +5,26 @@ ledger, ``Provider`` per model provider, ``ClaimScorer`` over ONNX, ``Limits`` o
 Redis, ``TokenSink`` over Redis, ``Runtime`` as a process's event loop.
 """
 
-from tasks.ports.limits import Denied, DenyReason, Limits, Permit, Room, Unlimited
-from tasks.ports.process import Doorbell, Runtime, TokenSink, Unheard, wired
-from tasks.ports.provider import Answered, Call, Catalog, Everything, Listener, Objection, Provider, Providers, Turn
-from tasks.ports.rows import (
-    ANY_RESCUES,
+from tasks.ports.attempt_rows import (
     Advance,
     CachedVerdict,
     CacheLookup,
     CacheResult,
     CacheStatus,
     ClosedAttempt,
+    NewAttempt,
+    NewVerdicts,
+    Opened,
+    Purpose,
+    ShareTerms,
+    StoredAnswer,
+    VerdictQuery,
+)
+from tasks.ports.limits import Denied, DenyReason, Limits, Permit, Room, Unlimited
+from tasks.ports.process import Doorbell, Runtime, TokenSink, Unheard, wired
+from tasks.ports.provider import Answered, Call, Catalog, Everything, Listener, Objection, Provider, Providers, Turn
+from tasks.ports.rows import (
+    ANY_RESCUES,
     FinalJob,
     InputLine,
     JobDetail,
@@ -23,23 +32,16 @@ from tasks.ports.rows import (
     Leased,
     LeaseKey,
     LeaseRoom,
-    NewAttempt,
     NewBatch,
     NewJob,
-    NewVerdicts,
     OnPage,
-    Opened,
     Outlook,
     Page,
-    Purpose,
     Receipt,
     Refused,
     Repeated,
     RepublishPage,
-    ShareTerms,
-    StoredAnswer,
     StoredCompletion,
-    VerdictQuery,
     no_page,
     risk_of,
 )

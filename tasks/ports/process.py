@@ -8,7 +8,8 @@ import celery
 
 from schemas.states import Step
 from tasks.errors import ConfigurationError
-from tasks.ports.rows import FinalJob, Leased, NewAttempt
+from tasks.ports.attempt_rows import NewAttempt
+from tasks.ports.rows import FinalJob, Leased
 
 
 class Doorbell(Protocol):

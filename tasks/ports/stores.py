@@ -10,12 +10,18 @@ from uuid import UUID
 from schemas.batch import BatchStatus
 from schemas.generation import Recheck
 from schemas.states import HeldReason, Step
-from tasks.ports.rows import (
+from tasks.ports.attempt_rows import (
     Advance,
     CachedVerdict,
     CacheLookup,
     CacheResult,
     ClosedAttempt,
+    NewAttempt,
+    NewVerdicts,
+    Opened,
+    VerdictQuery,
+)
+from tasks.ports.rows import (
     FinalJob,
     InputLine,
     JobDetail,
@@ -23,17 +29,13 @@ from tasks.ports.rows import (
     Leased,
     LeaseKey,
     LeaseRoom,
-    NewAttempt,
     NewBatch,
     NewJob,
-    NewVerdicts,
     OnPage,
-    Opened,
     Outlook,
     Receipt,
     Refused,
     RepublishPage,
-    VerdictQuery,
     no_page,
 )
 

@@ -50,8 +50,8 @@ from tests.contract.driving import (
 )
 from tests.deadlines import scale_to_load
 from tests.postgres import everything_in
-from worker.ledger.erasure import Sealed, StoredJob
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.removal import Sealed, StoredJob
 from worker.process.spool import Spool, replay, spool_folder
 
 pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
@@ -411,7 +411,7 @@ async def test_age_counts_from_the_end_of_the_job(ledger: PostgresLedger, clock:
 async def test_batches_come_oldest_first_by_tenant_until_nothing_is_left(
     ledger: PostgresLedger, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.ledger.erasure.PAGE_ROWS", 1)
+    monkeypatch.setattr("worker.ledger.removal.PAGE_ROWS", 1)
     first = await submit_many(ledger, 2, make_batch(tenant="a"))
     await clock.advance(HOUR)
     other, second = (

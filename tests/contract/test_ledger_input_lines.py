@@ -10,9 +10,9 @@ from tests.builders import make_batch, make_jobs, make_request
 from tests.contract.conftest import Subject
 from tests.contract.driving import ACTOR, submit
 from tests.postgres import everything_in
-from worker.ledger.erasure import Sealed
 from worker.ledger.pages import PAGE_ROWS
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.removal import Sealed
 from worker.ledger.submission import MOST_CHARACTERS
 
 BAD = Refused(1, "config.mode: no such mode", "config.mode", "q1", "in.jsonl, line 2")

@@ -10,12 +10,12 @@ from worker.ledger.answer_cache import PostgresAnswerCache
 from worker.ledger.attempts import PostgresAttempts
 from worker.ledger.database import STATEMENT_S, Database
 from worker.ledger.duties import PostgresDuties
-from worker.ledger.erasure import Erasure
 from worker.ledger.fairness import shares_document
 from worker.ledger.fleet import Fleet
 from worker.ledger.inspection import Inspection
 from worker.ledger.publishing import PostgresOutbox
 from worker.ledger.queue import PostgresQueue
+from worker.ledger.removal import Erasure
 from worker.ledger.schema_version import require_current
 from worker.ledger.submission import PostgresSubmission
 from worker.ledger.views import PostgresReading

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from schemas.states import FINAL_STATES
 from tasks.errors import InputError, NotFound
-from worker.ledger.erasure import Sealed, StoredJob
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.removal import Sealed, StoredJob
 from worker.operations.operator import JobPages, Operator, PublishedResults, published_results
 from worker.process.spool import Spool, replay, spool_folder
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 from uuid import UUID
 
 from tasks.errors import NightdeskError
-from worker.ledger.erasure import StoredJob
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.removal import StoredJob
 
 log = logging.getLogger(__name__)
 
