@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help install demo test lint format types imports check-quick check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-idle bench-republish bench-cancelling eval bench-path bench-prompt limits faults soak audit clean
+.PHONY: help install demo test lint format types imports check-quick unit check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-idle bench-republish bench-cancelling eval bench-path bench-prompt limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -19,9 +19,11 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP_INSTALL) --editable .
 	@touch $@
 
-$(VENV)/.developing: $(VENV)/.installed
-	$(PIP_INSTALL) --editable '.[dev]'
-	@touch $@
+# One step for both: a second one would resolve and build everything again. Modules are compiled when they are imported,
+# which most never are.
+$(VENV)/.developing: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) --no-compile --editable '.[dev]'
+	@touch $(VENV)/.installed $@
 
 demo: $(VENV)/.installed ## answer the example questions, with everything that takes started and stopped
 	@$(BIN)/nightdesk demo
@@ -29,9 +31,12 @@ demo: $(VENV)/.installed ## answer the example questions, with everything that t
 test: check-quick ## everything that must hold before a change lands
 	@$(MAKE) --no-print-directory check-rest
 
-# Unit tests compute and wait for nothing: a process per core, so the third would only start.
-check-quick: lint ## lint and unit tests: most mistakes show here, in a minute
-	$(BIN)/python -m pytest -n 2 tests/unit
+# Side by side, each in one process: starting a second one of the unit tests costs as much as it gains.
+check-quick: $(VENV)/.developing ## lint and unit tests: most mistakes show here, in a minute
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
+
+unit: $(VENV)/.developing
+	$(BIN)/python -m pytest -n 0 tests/unit
 
 check-rest: $(VENV)/.developing ## all other tests
 	$(BIN)/python -m pytest -n 4 --ignore=tests/unit

@@ -167,7 +167,8 @@ class Batcher(Generic[Row, Answer]):
             self._overflow = 0
         if not task.cancelled() and (error := task.exception()) is not None:
             log.critical("sending %s broke", self._name, exc_info=error)
-        self._start()
+        if not task.cancelling():  # by the end of the loop, which would destroy another task unawaited
+            self._start()
 
     async def _send(self, batch: list[_Entry[Row, Answer]]) -> None:
         try:

@@ -148,6 +148,24 @@ def test_rows_whose_errors_are_raised_are_sent_once_and_not_for_a_caller_that_is
     assert table.sends == [[1, 2], [4]]
 
 
+def test_no_send_begins_while_the_loop_ends() -> None:
+    batches: list[Sequence[int]] = []
+
+    async def send(rows: Sequence[int]) -> None:
+        batches.append(rows)
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        batcher = Batcher("rows", send, rows=1, in_flight=1)
+        batcher.add(1)
+        batcher.add(2)
+        await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+
+    assert batches == [[1]]
+
+
 # ---- what is left to the sweep -----------------------------------------------------------------------------------
 
 
