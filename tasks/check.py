@@ -20,8 +20,9 @@ from schemas.states import JobState, Outcome, Step
 from tasks.answers.postprocess import Processed, postprocess
 from tasks.errors import LedgerError, ServiceUnavailable, Unstorable, failure_of
 from tasks.grounding import LayerFindings, check_claims, fuse_layers, judge_request
-from tasks.grounding.judge import NO_JUDGE, JudgeReply, JudgeRequest
 from tasks.grounding.judge.call import Judge
+from tasks.grounding.judge.request import JudgeRequest
+from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply
 from tasks.policy.outcome import (
     NO_ANSWER,
     CheckedAnswer,

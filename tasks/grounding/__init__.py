@@ -24,7 +24,8 @@ from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed
 from tasks.grounding.findings import CheckedClaim, Checker, CheckInput, ClaimFinding, checkable_claims
 from tasks.grounding.fusion import attributions, fuse, summed_up
-from tasks.grounding.judge import NO_JUDGE, JudgeReply, JudgeRequest, plan_request, verdicts
+from tasks.grounding.judge.request import JudgeRequest, plan_request
+from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply, verdicts
 from tasks.grounding.lexical import Lexical
 from tasks.grounding.local import Local, open_claims, without_judge
 from tasks.grounding.model import Calibration, shipped
@@ -36,10 +37,6 @@ from tasks.text.statements import Statement
 from tasks.text.time_limit import OutOfTime, ensure_time
 
 __all__ = [
-    "CheckInput",
-    "CheckedClaim",
-    "Checker",
-    "ClaimFinding",
     "LayerFindings",
     "check_claims",
     "fuse_layers",
@@ -68,7 +65,7 @@ MOST_CLAIMS = 500
 
 
 def use_calibration(calibration: Calibration | None) -> None:
-    """Make the layers of this process use an operator's calibration; None: the shipped one.
+    """Makes the layers of this process use an operator's calibration; None: the shipped one.
 
     Called once, when a process is wired. Raises ``ConfigurationError`` if it was made for another model.
     """
@@ -79,7 +76,7 @@ def use_calibration(calibration: Calibration | None) -> None:
 
 
 def use_local_model(scorer: ClaimScorer | None, calibration: Calibration | None = None) -> None:
-    """Make this process check with a local model; None: without one.
+    """Makes this process check with a local model; None: without one.
 
     Called once, when a process is wired, after ``use_calibration``. Raises ``ConfigurationError`` if the calibration's
     part for local models was made for another one.
@@ -108,7 +105,7 @@ class LayerFindings:
 def check_claims(
     request: JobRequest, processed: Processed, checkers: Mapping[CheckerName, Checker] = CHECKERS
 ) -> LayerFindings:
-    """Check an answer with the layers its config names, but for the judge.
+    """Checks an answer with the layers its config names, but for the judge.
 
     A layer that does not exist, or that raises, is named in ``failed_checkers`` with the reason and changes no
     verdict; a claim that no layer gave a verdict stays ``unchecked``, never supported.
@@ -141,13 +138,13 @@ def judge_request(layers: LayerFindings, *, decides: bool = False) -> JudgeReque
 
 
 def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerName, Checker] = CHECKERS) -> Grounding:
-    """Check an answer without calls: the claims for a judge stay unchecked."""
+    """Checks an answer without calls: the claims for a judge stay unchecked."""
     layers = check_claims(request, processed, checkers)
     return fuse_layers(layers, judge_request(layers), NO_JUDGE)
 
 
 def fuse_layers(layers: LayerFindings, question: JudgeRequest | None, reply: JudgeReply) -> Grounding:
-    """Fuse the findings of all layers, and the judge's reply if it was asked, into one verdict per claim."""
+    """Fuses the findings of all layers, and the judge's reply if it was asked, into one verdict per claim."""
     processed, findings, failed, versions = layers.processed, layers.findings, layers.failed, layers.versions
     if question is not None:
         scored = without_judge(findings)

@@ -18,7 +18,7 @@ class Attribution:
 
 
 def attribution(cited: frozenset[int], *, supported: bool, entails: Callable[[frozenset[int]], bool]) -> Attribution:
-    """Judge the citations of one claim.
+    """Judges the citations of one claim.
 
     Args:
         cited: the sources it cites.

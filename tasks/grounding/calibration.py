@@ -1,4 +1,4 @@
-"""Calibrate a model's scores: monotone curves from scores to probabilities, and thresholds between the verdicts.
+"""Calibrates a model's scores: monotone curves from scores to probabilities, and thresholds between the verdicts.
 
 Pure Python, because recalibrating on an operator's own labels must run where Nightdesk runs.
 """
@@ -66,7 +66,7 @@ def _first(knot: tuple[float, float]) -> float:
 
 
 def isotonic(rows: Sequence[LabelledScore], bins: int = BINS) -> Knots:
-    """Fit a calibration curve: rows in bins of equal weight, neighbours pooled until the share of supported rows rises.
+    """Fits a calibration curve: rows in bins of equal weight, neighbours pooled until the share of supported rows rises.
 
     Each pool becomes one knot at its mean score: the curve rises strictly, and its ends are measured shares.
     Pool-adjacent-violators after Ayer et al. 1955.
@@ -120,7 +120,7 @@ _PRIOR_ROWS = 20.0
 
 
 def platt_scale(knots: Knots, rows: Sequence[LabelledScore]) -> Knots:
-    """Scale a curve to new labels by slope and shift in log-odds: two parameters, as many as some 50 labels can carry.
+    """Scales a curve to new labels by slope and shift in log-odds: two parameters, as many as some 50 labels can carry.
 
     Platt scaling (Platt 1999) of the old probability's log-odds, drawn towards "no change" by a prior.
     """
@@ -149,7 +149,7 @@ def platt_scale(knots: Knots, rows: Sequence[LabelledScore]) -> Knots:
 
 
 def best_threshold(rows: Sequence[LabelledScore]) -> float:
-    """Choose the score from which rows count as supported, for the best balanced accuracy by the rows' weights.
+    """Chooses the score from which rows count as supported, for the best balanced accuracy by the rows' weights.
 
     Returns the middle of the scores within half a point of the best, because the best point alone is chance.
     """
@@ -180,7 +180,7 @@ _STEPS = 40
 
 
 def shift_threshold(rows: Sequence[LabelledScore], start: float) -> float:
-    """Shift a threshold from ``start`` towards the best (smoothed) balanced accuracy of a few own labels."""
+    """Shifts a threshold from ``start`` towards the best (smoothed) balanced accuracy of a few own labels."""
     positive, negative = _label_weights(rows)
     pull = _PULL / len(rows)
 
@@ -235,7 +235,7 @@ class Metrics:
 
 
 def metrics_of(predictions: Sequence[Prediction]) -> Metrics:
-    """Compute balanced accuracy of the verdicts, and expected calibration error (ten bins) and Brier score of the probabilities."""
+    """Computes balanced accuracy of the verdicts, and expected calibration error (ten bins) and Brier score of the probabilities."""
     right = {True: [0, 0], False: [0, 0]}
     bins: dict[int, list[float]] = {}
     brier = 0.0

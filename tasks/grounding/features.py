@@ -62,7 +62,7 @@ class ClaimText:
 
 
 def read_claim(text: str) -> ClaimText:
-    """Read a claim (without citation markers)."""
+    """Reads a claim (without citation markers)."""
     tokens = words(text)
     stems = stems_of(tokens)
     content = content_words(tokens)
@@ -83,7 +83,7 @@ def read_claim(text: str) -> ClaimText:
 
 
 def _names(text: str, tokens: Sequence[str], content: frozenset[str]) -> list[tuple[str, str]]:
-    """Find the words of names: capitalised inside the sentence, or a run of capitalised words anywhere."""
+    """Finds the words of names: capitalised inside the sentence, or a run of capitalised words anywhere."""
     if sum(word in _GERMAN for word in tokens) >= _LEAST_GERMAN and "the" not in tokens:
         return []
     spaced = text.split()
@@ -112,7 +112,7 @@ class Measurement:
 
 
 def measure(search: SourceSearch, claim_text: ClaimText, scope: Collection[int] | None = None) -> Measurement:
-    """Measure a claim against the sources of a scope (None: all). Pure.
+    """Measures a claim against the sources of a scope (None: all). Pure.
 
     The recall of a scope with several sources is that of the best window, or of their best windows together if the
     scope is the claim's citations: a claim that cites two sources needs both.

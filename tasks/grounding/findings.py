@@ -75,5 +75,5 @@ class Checker(Protocol):
     version: str
 
     def check(self, answer: CheckInput) -> Sequence[ClaimFinding]:
-        """Check all claims: one finding each, in order. Pure; a checker that raises gives no verdicts."""
+        """Checks all claims: one finding each, in order. Pure; a checker that raises gives no verdicts."""
         ...

@@ -41,7 +41,7 @@ class TailShares(NamedTuple):
 
 
 def tail_shares(rows: Sequence[tuple[float, bool]], least: int) -> TailShares:
-    """Measure how often the surest rows are right, with one imagined exception each so that neither share is 0 or 1.
+    """Measures how often the surest rows are right, with one imagined exception each so that neither share is 0 or 1.
 
     Args:
         rows: (log-odds, supported).
@@ -77,7 +77,7 @@ class LocalScore(NamedTuple):
 
 
 def fit_local(source: str, rows: Sequence[LocalScore], supported_at: float) -> LocalWeights | None:
-    """Fit the model's own curve, then both factors, on the answers that the words leave open; then the threshold on all.
+    """Fits the model's own curve, then both factors, on the answers that the words leave open; then the threshold on all.
 
     Args:
         source: name and version of the model.
@@ -146,7 +146,7 @@ class LabelledVerdict(NamedTuple):
 
 
 def fit_judge(source: str, rows: Sequence[LabelledVerdict], *, least: int = LEAST_LABELS) -> JudgeWeights:
-    """Fit the weights of a judge on labelled claims: all with its probability, or all with its verdict alone.
+    """Fits the weights of a judge on labelled claims: all with its probability, or all with its verdict alone.
 
     Raises: ValueError for fewer than ``least`` rows, rows of one label only, or rows of both forms.
     """
@@ -185,7 +185,7 @@ def _fit_verdicts(source: str, rows: Sequence[LabelledVerdict]) -> JudgeWeights:
 
 
 def _fit_probabilities(source: str, rows: Sequence[LabelledVerdict]) -> JudgeWeights:
-    """Fit with a constant, which the two verdicts imply: a judge may be too strict or too kind."""
+    """Fits with a constant, which the two verdicts imply: a judge may be too strict or too kind."""
     features = [
         [
             log_odds(row.lexical) if row.lexical is not None else 0.0,
@@ -237,7 +237,7 @@ class FittedJudge:
 def fit_judges(
     rows: Sequence[JudgedClaim], current: Mapping[str, JudgeWeights]
 ) -> tuple[tuple[FittedJudge, ...], dict[str, str]]:
-    """Fit each judge on the claims that the lexical layer leaves open, as no judge is asked about others.
+    """Fits each judge on the claims that the lexical layer leaves open, as no judge is asked about others.
 
     Args:
         rows: labelled claims of any judges.

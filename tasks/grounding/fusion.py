@@ -1,4 +1,4 @@
-"""Fuse the findings of all layers: one verdict per claim, and the scores of the whole answer."""
+"""Fuses the findings of all layers: one verdict per claim, and the scores of the whole answer."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ def attributions(
 
 
 def fuse(text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding]) -> Claim:
-    """Fuse the findings on one claim: verdict of the first layer in ``DECIDING`` that has one, remarks of all layers.
+    """Fuses the findings on one claim: verdict of the first layer in ``DECIDING`` that has one, remarks of all layers.
 
     Args:
         text: the claim's words as they stand in the response.
@@ -67,7 +67,7 @@ def summed_up(
     attributions: Sequence[Attribution],
     dependence: float,
 ) -> Grounding:
-    """Compute the scores of the whole answer.
+    """Computes the scores of the whole answer.
 
     Args:
         claims: all of them, in order.

@@ -48,7 +48,7 @@ def joint_probability(claims: Sequence[float], dependence: float) -> float:
 
 
 def fit_dependence(answers: Sequence[Answer], expected: float | None = None) -> float | None:
-    """Fit the dependence under which the labels of answers are likeliest, in steps of a twentieth.
+    """Fits the dependence under which the labels of answers are likeliest, in steps of a twentieth.
 
     Args:
         answers: labelled answers; those with one claim do not count.

@@ -32,12 +32,12 @@ class Lexical:
         """Dependence between the claims of an answer: see ``joint_probability``."""
 
     def check(self, answer: CheckInput) -> list[ClaimFinding]:
-        """Check all claims: one finding each, in order. The sources are read once for all claims."""
+        """Checks all claims: one finding each, in order. The sources are read once for all claims."""
         query = frozenset(words(answer.request.query))
         return [self._finding(judged, query) for judged in self._judge(answer)]
 
     def log_odds(self, answer: CheckInput) -> list[float]:
-        """Score each claim before calibration, as the input of a calibration."""
+        """Scores each claim before calibration, as the input of a calibration."""
         return [self._model.log_odds(judged.measurement.features) for judged in self._judge(answer)]
 
     def _judge(self, answer: CheckInput) -> Iterator["_Judged"]:

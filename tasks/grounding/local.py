@@ -68,7 +68,7 @@ class Local:
             self.version += f"+{hashlib.sha256(self._weights.model_dump_json().encode()).hexdigest()[:8]}"
 
     def check(self, answer: CheckInput) -> list[ClaimFinding]:
-        """Check all claims: one finding each, in order; without a verdict where the lexical layer is sure."""
+        """Checks all claims: one finding each, in order; without a verdict where the lexical layer is sure."""
         lexical_findings = answer.earlier.get(CheckerName.LEXICAL)
         findings = [ClaimFinding() for _ in answer.claims]
         for position, scored in self._scored(answer, open_claims(answer.claims, lexical_findings)):
@@ -77,12 +77,12 @@ class Local:
         return findings
 
     def log_odds(self, answer: CheckInput) -> list[float]:
-        """Score every claim, open or not, by its best passage, as the input of a calibration."""
+        """Scores every claim, open or not, by its best passage, as the input of a calibration."""
         scored = self._scored(answer, range(len(answer.claims)))
         return [max(passage.logit for passage in passages) for _, passages in scored]
 
     def _scored(self, answer: CheckInput, positions: Sequence[int]) -> Iterator[tuple[int, list["_ScoredPassage"]]]:
-        """Score the passages of each position; all pairs of the answer go to the model at once."""
+        """Scores the passages of each position; all pairs of the answer go to the model at once."""
         chosen = list(self._chosen(answer, positions))
         pairs = [
             (passage.text(answer.request), _without_gaps(answer.claims[at].text))
@@ -158,7 +158,7 @@ class _ScoredPassage:
 
 
 def _batches(pairs: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, str]]]:
-    """Cut the pairs so that the model stops soon after the time of the check is up."""
+    """Cuts the pairs so that the model stops soon after the time of the check is up."""
     for start in range(0, len(pairs), SCORE_PAIRS):
         ensure_time()
         yield pairs[start : start + SCORE_PAIRS]
@@ -168,7 +168,7 @@ _GAP = re.compile(r"\s+(?=[.,;:!?])|\s+(?=\s)")
 
 
 def _without_gaps(claim: str) -> str:
-    """Remove the blanks that citation markers leave in a claim, because models read them."""
+    """Removes the blanks that citation markers leave in a claim, because models read them."""
     return _GAP.sub("", claim).strip()
 
 
@@ -216,7 +216,7 @@ def is_sure(score: float | None) -> bool:
 def passages(
     search: SourceSearch, request: JobRequest, claim: CheckedClaim, content: frozenset[str], room: int
 ) -> list[Passage]:
-    """Choose passages for a claim, best first: of its cited sources, then of any; beginnings if its words stand nowhere.
+    """Chooses passages for a claim, best first: of its cited sources, then of any; beginnings if its words stand nowhere.
 
     Args:
         search: over the request's sources.

@@ -51,7 +51,7 @@ class Calibration(Contract):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a calibration file; raises ``ConfigurationError`` that names it."""
+        """Reads a calibration file; raises ``ConfigurationError`` that names it."""
         try:
             return cls.model_validate_json(path.read_bytes())
         except OSError as error:

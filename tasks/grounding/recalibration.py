@@ -1,4 +1,4 @@
-"""Fit the check to an operator's own labels: lexical curve and threshold, weights of a local model and of judges. Pure."""
+"""Fits the check to an operator's own labels: lexical curve and threshold, weights of a local model and of judges. Pure."""
 
 import hashlib
 import math
@@ -85,7 +85,7 @@ def claims_of(request: JobRequest) -> CheckInput:
 
 
 def recalibrate(labels: Sequence[LabelledAnswer], made_at: str, scorer: ClaimScorer | None = None) -> Recalibrated:
-    """Fit to labelled answers; with a local model also its weights, and those of each judge in the labels.
+    """Fits to labelled answers; with a local model also its weights, and those of each judge in the labels.
 
     Rows of the same response stay in one fold.
 
@@ -127,7 +127,7 @@ def recalibrate(labels: Sequence[LabelledAnswer], made_at: str, scorer: ClaimSco
 
 
 def refit_judges(claims: Sequence[JudgedClaim], made_at: str, base: Calibration | None = None) -> Recalibrated:
-    """Fit judges alone, on labelled claims that they judged; the lexical curve and all else stay as in ``base``.
+    """Fits judges alone, on labelled claims that they judged; the lexical curve and all else stay as in ``base``.
 
     Raises: InputError when no judge has enough labels.
     """
@@ -145,7 +145,7 @@ def refit_judges(claims: Sequence[JudgedClaim], made_at: str, base: Calibration 
 
 
 def _complete(result: Recalibrated, current: Mapping[str, JudgeWeights]) -> Recalibrated:
-    """Add all weights of judges, and all metrics, to the calibration."""
+    """Adds all weights of judges, and all metrics, to the calibration."""
     metrics = {
         "before": result.before,
         "after, in folds": result.after,
@@ -183,7 +183,7 @@ class _Answer(NamedTuple):
 
 
 def _score_answers(labels: Sequence[LabelledAnswer], local: Local | None) -> tuple[list[_Answer], str]:
-    """Score the answers that have a checkable claim; also returns a digest of all labels."""
+    """Scores the answers that have a checkable claim; also returns a digest of all labels."""
     answers = []
     digest = hashlib.sha256()
     for request, supported, verdict in labels:
@@ -212,18 +212,18 @@ class _Fit(NamedTuple):
     local: LocalWeights | None
 
     def predict_lexical(self, answer: _Answer) -> Prediction:
-        """Predict by the lexical layer alone: joint probability of all claims, verdict of the weakest."""
+        """Predicts by the lexical layer alone: joint probability of all claims, verdict of the weakest."""
         joint = joint_probability(_probabilities(answer.scores, self.curve.knots), self.curve.dependence)
         return Prediction(joint, answer.weakest.score >= self.curve.threshold, answer.weakest.supported)
 
     def predict(self, answer: _Answer) -> Prediction:
-        """Predict with the local model, where the lexical layer leaves the weakest claim open."""
+        """Predicts with the local model, where the lexical layer leaves the weakest claim open."""
         weakest = probability(self.curve.knots, answer.weakest.score)
         if self.local is None or is_sure(weakest) or not math.isfinite(answer.logit):
             return self.predict_lexical(answer)
         both = self.local.probability(weakest, answer.logit)
-        others = sorted(_probabilities(answer.scores, self.curve.knots))[1:]
-        joint = joint_probability([both, *others], self.curve.dependence)
+        other_claims = sorted(_probabilities(answer.scores, self.curve.knots))[1:]
+        joint = joint_probability([both, *other_claims], self.curve.dependence)
         return Prediction(joint, both >= self.local.threshold(weakest), answer.weakest.supported)
 
     def weakest_probability(self, answer: _Answer) -> float:
@@ -253,7 +253,7 @@ def _judged_claims(answers: Sequence[_Answer], whole: _Fit, folds: Sequence[_Fit
 
 
 def _fit_curve(answers: Sequence[_Answer], model: LexicalModel, start: float) -> _Curve:
-    """Fit the curve of a claim, then the dependence of an answer's claims on it, then the threshold of the weakest."""
+    """Fits the curve of a claim, then the dependence of an answer's claims on it, then the threshold of the weakest."""
     alone = [LabelledScore(_equivalent_score(answer.scores, model), answer.weakest.supported) for answer in answers]
     knots = isotonic(alone) if len(alone) >= MANY_LABELS else platt_scale(model.knots, alone)
     dependence = fit_dependence(
@@ -276,7 +276,7 @@ def _equivalent_score(scores: Sequence[float], model: LexicalModel) -> float:
 
 
 def _fit_local(scorer: ClaimScorer | None, answers: Sequence[_Answer], curve: _Curve) -> LocalWeights | None:
-    """Fit the local model's weights beside this curve."""
+    """Fits the local model's weights beside this curve."""
     if scorer is None:
         return None
     rows = [

@@ -1,4 +1,4 @@
-"""Fit logistic regressions of a few coefficients, drawn towards a prior: weights for an operator's own labels."""
+"""Fits logistic regressions of a few coefficients, drawn towards a prior: weights for an operator's own labels."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -13,7 +13,7 @@ _LEAST_SHARE = 1e-6
 def monotone_regression(
     features: Sequence[Sequence[float]], labels: Sequence[bool], prior: Sequence[float], *, monotone: int
 ) -> list[float]:
-    """Fit a logistic regression whose first ``monotone`` coefficients are 0 or more.
+    """Fits a logistic regression whose first ``monotone`` coefficients are 0 or more.
 
     A coefficient that would be negative is fixed at 0, and the others are fitted again.
     """
@@ -29,7 +29,7 @@ def monotone_regression(
 def regression(
     features: Sequence[Sequence[float]], labels: Sequence[bool], prior: Sequence[float], fixed: Collection[int] = ()
 ) -> list[float]:
-    """Fit the coefficients of a logistic regression by Newton's method.
+    """Fits the coefficients of a logistic regression by Newton's method.
 
     Args:
         features: rows of as many values as coefficients; a constant is a column of ones.
@@ -86,7 +86,7 @@ def _softplus(odds: float) -> float:
 
 
 def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Solve by Gaussian elimination; the matrix is positive definite (a Hessian plus a prior) and at most 3 by 3."""
+    """Solves by Gaussian elimination; the matrix is positive definite (a Hessian plus a prior) and at most 3 by 3."""
     size = len(right)
     rows = [[*matrix[at], right[at]] for at in range(size)]
     for at in range(size):

@@ -1,4 +1,4 @@
-"""Check the form of citations: they exist, their quotes are real, and every claim has one."""
+"""Checks the form of citations: they exist, their quotes are real, and every claim has one."""
 
 from schemas.grounding import Verdict
 from tasks.grounding.findings import CheckedClaim, CheckInput, ClaimFinding
@@ -11,7 +11,7 @@ class Structure:
     version = "1"
 
     def check(self, answer: CheckInput) -> list[ClaimFinding]:
-        """Check all claims: one finding each, in order."""
+        """Checks all claims: one finding each, in order."""
         config = answer.request.config
         total = sum(len(claim.citations) for claim in answer.claims)
         wants_more = config.include_citations and total < config.min_citations

@@ -1,4 +1,4 @@
-"""Weigh a second opinion (a judge's verdict, a local model's score) against the lexical score.
+"""Weighs a second opinion (a judge's verdict, a local model's score) against the lexical score.
 
 All terms are log-odds and add up. The factors are 0 or more, so neither a better lexical score nor a better opinion ever
 lowers the probability. The result stays within measured shares: where every layer is sure, it is as sure as they were

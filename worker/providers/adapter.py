@@ -115,11 +115,11 @@ class SdkClient(Protocol):
     """The documented raw requests of ``AsyncOpenAI`` and ``AsyncAnthropic``."""
 
     async def post(self, path: str, *, cast_to: Any, content: bytes, options: Any) -> Any:
-        """Send one request with the SDK's credentials, headers and errors."""
+        """Sends one request with the SDK's credentials, headers and errors."""
         ...
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Closes the connections."""
         ...
 
 
@@ -150,7 +150,7 @@ class Adapter(ABC):
     def chosen(
         self, config: GenerationConfig, best: AnswerProtocol, serves: tuple[AnswerProtocol, ...]
     ) -> AnswerProtocol:
-        """Choose the job's protocol, else that of the settings, else ``best``; see ``choose_protocol``."""
+        """Chooses the job's protocol, else that of the settings, else ``best``; see ``choose_protocol``."""
         return choose_protocol(config, best, serves, self.target.answer_protocol, self.failures)
 
     def model_of(self, config: GenerationConfig) -> str | None:
@@ -159,14 +159,14 @@ class Adapter(ABC):
 
     @abstractmethod
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
-        """Write the body of a request."""
+        """Writes the body of a request."""
 
     @abstractmethod
     def read(self, received: Received) -> Reading:
-        """Parse an answer; raises ``ProviderError``, or ``SHAPELESS`` for missing keys."""
+        """Parses an answer; raises ``ProviderError``, or ``SHAPELESS`` for missing keys."""
 
     def translate(self, error: Exception) -> ProviderError:
-        """Translate an exception of the SDK, or one that escapes it, into ours."""
+        """Translates an exception of the SDK, or one that escapes it, into ours."""
         if isinstance(error, self.sdk.APIStatusError):
             return self.failures.of_status(error.response, error.body)
         if isinstance(error, self.sdk.APIResponseValidationError):
@@ -215,7 +215,7 @@ class Adapter(ABC):
     # ---- calling ----
 
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:  # noqa: ARG002 - streams hear
-        """Fetch an answer whole; see ``tasks.ports.Provider``."""
+        """Fetches an answer whole; see ``tasks.ports.Provider``."""
         try:
             async with asyncio.timeout(call.timeout_s):
                 response = await self.client.post(
@@ -227,7 +227,7 @@ class Adapter(ABC):
         return self.answered(self.received(call, response))
 
     def answered(self, received: Received) -> Answered:
-        """Parse a received answer into a completion."""
+        """Parses a received answer into a completion."""
         try:
             return Answered(received.raw, self.completion(received, self.read(received)))
         except ProviderError:
@@ -240,7 +240,7 @@ class Adapter(ABC):
         await self.client.close()
 
     def received(self, call: Call, response: httpx2.Response) -> Received:
-        """Decode the JSON of an answer fetched whole."""
+        """Decodes the JSON of an answer fetched whole."""
         raw = response.content
         try:
             value, damaged = _loads(raw)
@@ -252,7 +252,7 @@ class Adapter(ABC):
         return Received(call, response, raw, value, damaged)
 
     def completion(self, received: Received, reading: Reading) -> Completion:
-        """Combine parsed fields and the call into a completion."""
+        """Combines parsed fields and the call into a completion."""
         call = received.call
         text, changed = storable(reading.text)
         refusal = storable(reading.refusal)[0] if reading.refusal is not None else None
@@ -310,7 +310,7 @@ def choose_protocol(
     preferred: AnswerProtocol | None,
     failures: Failures,
 ) -> AnswerProtocol:
-    """Choose the answer protocol of a job.
+    """Chooses the answer protocol of a job.
 
     Args:
         config: the job's; a protocol in it has precedence.
@@ -348,7 +348,7 @@ def options_of(call: Call) -> dict[str, Any]:
 
 
 def _loads(raw: bytes) -> tuple[Any, bool]:
-    """Read JSON, replacing bytes that are not UTF-8; lone surrogates are let in here and replaced with the text."""
+    """Reads JSON, replacing bytes that are not UTF-8; lone surrogates are let in here and replaced with the text."""
     try:
         return orjson.loads(raw), False
     except orjson.JSONDecodeError:
@@ -357,7 +357,7 @@ def _loads(raw: bytes) -> tuple[Any, bool]:
 
 
 def storable(text: str) -> tuple[str, bool]:
-    """Replace characters that a database cannot keep, one for one, so that offsets stay; also returns True if any was."""
+    """Replaces characters that a database cannot keep, one for one, so that offsets stay; also returns True if any was."""
     if not UNSTORABLE.search(text):
         return text, False
     return UNSTORABLE.sub("\ufffd", text), True

@@ -1,4 +1,4 @@
-"""Call Anthropic by its Messages API, with the model's own citations of the sources."""
+"""Calls Anthropic by its Messages API, with the model's own citations of the sources."""
 
 import re
 from typing import Any, ClassVar
@@ -106,7 +106,7 @@ class Anthropic(StreamingAdapter):
             raise self.failures.error(FailureKind.INVALID_REQUEST, problem) from None
 
     def read(self, received: Received) -> Reading:
-        """Put the text blocks together; each block's citations are those of its place in the text."""
+        """Puts the text blocks together; each block's citations are those of its place in the text."""
         value = received.value
         if value.get("type") == "error":
             raise self.failures.in_answer(received.response, value)
@@ -209,7 +209,7 @@ def _words(part: SourcePart, request: JobRequest) -> str:
 
 
 def pieces(text: str) -> list[str]:
-    """Cut a source into citable pieces of about a sentence; put together they are the source again.
+    """Cuts a source into citable pieces of about a sentence; put together they are the source again.
 
     A citation quotes whole pieces. The cuts are rough on purpose: the exact sentence splitter takes 0.6 ms for a
     source of 2.5 KB, this takes an eighth of it, and a cut at an abbreviation only makes a quote shorter or longer.
@@ -270,7 +270,7 @@ class MessageEvents:
 
 
 def _append(block: dict[str, Any], delta: dict[str, Any]) -> str:
-    """Add a delta to its block and return its text. Thinking and signatures are no part of the answer."""
+    """Adds a delta to its block and returns its text. Thinking and signatures are no part of the answer."""
     if delta.get("type") == "text_delta":
         block["text"] = (block.get("text") or "") + delta["text"]
         return str(delta["text"])
@@ -283,7 +283,7 @@ def _append(block: dict[str, Any], delta: dict[str, Any]) -> str:
 
 
 def _usage(fields: dict[str, Any]) -> Usage | None:
-    """Parse usage; Anthropic counts cache reads and writes apart from the input tokens, we include them."""
+    """Parses usage; Anthropic counts cache reads and writes apart from the input tokens, we include them."""
     if fields.get("input_tokens") is None:
         return None
     read = fields.get("cache_read_input_tokens") or 0

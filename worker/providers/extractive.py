@@ -1,4 +1,4 @@
-"""Answer offline by quoting the best sentences of the sources: the provider that needs no key, model or network."""
+"""Answers offline by quoting the best sentences of the sources: the provider that needs no key, model or network."""
 
 import asyncio
 import hashlib
@@ -81,7 +81,7 @@ class Extractive:
         return MODEL
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
-        """Describe the call; the hash covers the question and every word shown."""
+        """Describes the call; the hash covers the question and every word shown."""
         spans = [(part.source_index, part.start, part.end) for part in _source_parts(prompt)]
         body = orjson.dumps(
             {"model": MODEL, "query": request.query, "prompt": prompt.snapshot.sha256, "sources": spans},
@@ -104,7 +104,7 @@ class Extractive:
         )
 
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:
-        """Choose the sentences, off the event loop. A listener hears them word by word, over the time of the latency."""
+        """Chooses the sentences, off the event loop. A listener hears them word by word, over the time of the latency."""
         answering = asyncio.get_running_loop().run_in_executor(self._executor, answer, call)
         if listener is None or not call.stream:
             if self._latency_s > 0:
@@ -118,12 +118,12 @@ class Extractive:
         return answered
 
     async def close(self) -> None:
-        """Stop the thread; what was handed to it is finished."""
+        """Stops the thread; what was handed to it is finished."""
         self._executor.shutdown(wait=False)
 
 
 def answer(call: Call) -> Answered:
-    """Answer a call. Pure."""
+    """Answers a call. Pure."""
     request, parts = call.request, _source_parts(call.prompt)
     chosen = choose(request, parts)
     language = request.config.language or ""
@@ -235,7 +235,7 @@ class _Sentence:
 
 
 def choose(request: JobRequest, parts: Sequence[SourcePart]) -> list[Pick]:
-    """Choose the sentences to quote, best first; empty when none fits the question."""
+    """Chooses the sentences to quote, best first; empty when none fits the question."""
     tokens = words(request.query)
     query = content_words(word for word in tokens if word not in _ASKING) or content_words(tokens)
     sentences = _sentences(request, parts, query)

@@ -195,7 +195,7 @@ class _Error:
 
 
 def _error_of(body: object) -> _Error:
-    """Read ``{"error": {...}}`` of both makers, the inner object alone (openai's SDK unwraps it), or Gemini's list of one."""
+    """Reads ``{"error": {...}}`` of both makers, the inner object alone (openai's SDK unwraps it), or Gemini's list of one."""
     if isinstance(body, list) and body:
         body = body[0]
     if not isinstance(body, dict):

@@ -1,4 +1,4 @@
-"""Call any LLM class of LlamaIndex, and so every server of its integrations (extra ``llamaindex``)."""
+"""Calls any LLM class of LlamaIndex, and so every server of its integrations (extra ``llamaindex``)."""
 
 import asyncio
 import hashlib
@@ -49,7 +49,7 @@ def connect(
     json_schema: bool,
     answer_protocol: AnswerProtocol | None,
 ) -> "LlamaIndex":
-    """Build the LLM that the settings name.
+    """Builds the LLM that the settings name.
 
     Args:
         name: of the provider in settings and jobs.
@@ -231,7 +231,7 @@ def _plain(raw: Any) -> dict[str, Any]:
 
 
 def _finish_reason(response: ChatResponse, raw: Mapping[str, Any]) -> FinishReason:
-    """Finish reason from the places of the integrations; without one an answer counts as complete."""
+    """Finishes reason from the places of the integrations; without one an answer counts as complete."""
     choices = raw.get("choices")
     first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     reason = first.get("finish_reason") or raw.get("stop_reason") or response.additional_kwargs.get("finish_reason")
@@ -239,7 +239,7 @@ def _finish_reason(response: ChatResponse, raw: Mapping[str, Any]) -> FinishReas
 
 
 def _usage(fields: Any) -> Usage | None:
-    """Parse token counts by the field names of OpenAI or Anthropic."""
+    """Parses token counts by the field names of OpenAI or Anthropic."""
     if not isinstance(fields, Mapping):
         return None
     prompt = fields.get("prompt_tokens", fields.get("input_tokens"))

@@ -1,4 +1,4 @@
-"""Call OpenAI by its Responses API, with the answer's JSON schema enforced."""
+"""Calls OpenAI by its Responses API, with the answer's JSON schema enforced."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class OpenAI(OpenAIAdapter):
         super().__init__(target, build_client(target), "openai")
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
-        """Write a Responses body; OpenAI keeps nothing (``store``)."""
+        """Writes a Responses body; OpenAI keeps nothing (``store``)."""
         config = request.config
         draft = Draft(
             content={"input": messages_of(request, prompt)},
@@ -45,7 +45,7 @@ class OpenAI(OpenAIAdapter):
         return draft
 
     def read(self, received: Received) -> Reading:
-        """Put the message's texts together; a response that failed is an error."""
+        """Puts the message's texts together; a response that failed is an error."""
         value = received.value
         status = value.get("status")
         if status == "failed" or value.get("error"):
@@ -107,7 +107,7 @@ def _finish_reason(value: dict[str, Any]) -> FinishReason:
 
 
 def usage_of(fields: dict[str, Any] | None) -> Usage | None:
-    """Parse the usage of a Responses or Decisions call; OpenAI's input tokens include the cached ones, as ours do."""
+    """Parses the usage of a Responses or Decisions call; OpenAI's input tokens include the cached ones, as ours do."""
     if not fields:
         return None
     details = fields.get("input_tokens_details") or {}

@@ -1,4 +1,4 @@
-"""Call any OpenAI-compatible server by chat completions: vLLM, llama.cpp, Ollama, a gateway, Gemini's endpoint."""
+"""Calls any OpenAI-compatible server by chat completions: vLLM, llama.cpp, Ollama, a gateway, Gemini's endpoint."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,7 +37,7 @@ class OpenAIChat(OpenAIAdapter):
         self._at_openai = (urlsplit(target.base_url).hostname or "").endswith(".openai.com")
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
-        """Write a chat completions body."""
+        """Writes a chat completions body."""
         config = request.config
         limit = "max_completion_tokens" if self._at_openai else "max_tokens"
         draft = Draft(
@@ -65,7 +65,7 @@ class OpenAIChat(OpenAIAdapter):
         return draft
 
     def read(self, received: Received) -> Reading:
-        """Take the first choice; an error object in its place is an error."""
+        """Takes the first choice; an error object in its place is an error."""
         value = received.value
         if value.get("error"):
             raise self.failures.in_answer(received.response, value)
@@ -134,7 +134,7 @@ def _text(content: Any) -> str:
 
 
 def _usage(fields: dict[str, Any] | None) -> Usage | None:
-    """Parse usage; prompt tokens include the cached ones, as ours do; servers leave out uncounted fields."""
+    """Parses usage; prompt tokens include the cached ones, as ours do; servers leave out uncounted fields."""
     if not fields or fields.get("prompt_tokens") is None:
         return None
     details = fields.get("prompt_tokens_details") or {}

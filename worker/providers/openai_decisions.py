@@ -1,4 +1,4 @@
-"""Call OpenAI's Decisions API: a probability for each question about some messages, and no text."""
+"""Calls OpenAI's Decisions API: a probability for each question about some messages, and no text."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -69,7 +69,7 @@ class OpenAIDecisions(Adapter):
         )
 
     def read(self, received: Received) -> Reading:
-        """Convert the answers to the form of the port; a call with every question declined is a refusal."""
+        """Converts the answers to the form of the port; a call with every question declined is a refusal."""
         value = received.value
         if value.get("error"):
             raise self.failures.in_answer(received.response, value)
@@ -106,7 +106,7 @@ def _number(name: object, at: int, *, whole: bool) -> int | None:
 
 
 def _answer(number: int, answer: dict[str, Any]) -> dict[str, Any] | None:
-    """Convert an answer to the form of the port; the reader checks that its figure is a probability."""
+    """Converts an answer to the form of the port; the reader checks that its figure is a probability."""
     match answer.get("type"):
         case "predicate":
             return {"question": number, "probability": answer.get("probability")}

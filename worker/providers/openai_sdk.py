@@ -13,7 +13,7 @@ from worker.providers.streaming import StreamingAdapter
 
 
 def build_client(target: Target) -> SdkClient:
-    """Build a client that never retries, over aiohttp: the default transport's pool slows down with the calls in flight."""
+    """Builds a client that never retries, over aiohttp: the default transport's pool slows down with the calls in flight."""
     # Organisation and project of the environment are for OpenAI itself, not for other servers.
     elsewhere: dict[str, Any] = {"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()}
     client: SdkClient = openai.AsyncOpenAI(
@@ -45,7 +45,7 @@ class OpenAIAdapter(StreamingAdapter):
 
 
 def add_sampling(draft: Draft, config: GenerationConfig, model: str, problem_of: Callable[[str], str | None]) -> None:
-    """Add the sampling parameters of a job to a draft, or drop them with the reason.
+    """Adds the sampling parameters of a job to a draft, or drops them with the reason.
 
     Args:
         draft: the request so far.

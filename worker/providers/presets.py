@@ -24,7 +24,7 @@ for it; what the others serve is the operator's choice. Sources: each project's 
 
 
 def with_preset(settings: dict[str, Any]) -> dict[str, Any]:
-    """Fill in the values of a preset that the settings lack; raises ``ValueError`` naming the presets."""
+    """Fills in the values of a preset that the settings lack; raises ``ValueError`` naming the presets."""
     name = settings.get("preset")
     if name is None:
         return settings

@@ -1,4 +1,4 @@
-"""Price one call with the maintained price tables of ``genai-prices``; what has no price there has none here."""
+"""Prices one call with the maintained price tables of ``genai-prices``; what has no price there has none here."""
 
 from datetime import UTC, datetime
 from decimal import Decimal

@@ -105,7 +105,7 @@ class ConfiguredProviders:
         return frozenset(key for name in variables if (key := self._environment.get(name)))
 
     def import_ahead(self, *, answers: bool, judges: bool) -> None:
-        """Import the SDKs of the providers that are set, before an event loop runs: a loop would stand still for a second.
+        """Imports the SDKs of the providers that are set, before an event loop runs: a loop would stand still for a second.
 
         Args:
             answers: of the default provider and the fallbacks.

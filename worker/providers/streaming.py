@@ -26,11 +26,11 @@ class EventStream(Protocol):
     response: httpx2.Response
 
     def __aiter__(self) -> AsyncIterator[object]:
-        """Iterate over the events in order; raises the SDK's errors, and errors that escape it."""
+        """Iterates over the events in order; raises the SDK's errors, and errors that escape it."""
         ...
 
     async def close(self) -> None:
-        """Release the connection."""
+        """Releases the connection."""
         ...
 
 
@@ -48,7 +48,7 @@ class Collector(Protocol):
         ...
 
     def add(self, event: dict[str, Any]) -> str:
-        """Add the next event and return its text, or nothing. Raises ``SHAPELESS`` for missing keys."""
+        """Adds the next event and returns its text, or nothing. Raises ``SHAPELESS`` for missing keys."""
         ...
 
 
@@ -62,14 +62,14 @@ class Recording(httpx2.AsyncByteStream):
         response.stream = self
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Iterate over the bytes in order of arrival."""
+        """Iterates over the bytes in order of arrival."""
         assert isinstance(self._stream, httpx2.AsyncByteStream)
         async for piece in self._stream:
             self._bytes += piece
             yield piece
 
     async def aclose(self) -> None:
-        """Close the response under it."""
+        """Closes the response under it."""
         assert isinstance(self._stream, httpx2.AsyncByteStream)
         await self._stream.aclose()
 
@@ -87,7 +87,7 @@ class StreamingAdapter(Adapter):
 
     @abstractmethod
     def collector(self) -> Collector:
-        """Make a collector of a stream's events, so that ``read`` parses streamed answers, too."""
+        """Makes a collector of a stream's events, so that ``read`` parses streamed answers, too."""
 
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:
         """See ``tasks.ports.Provider``."""
@@ -96,7 +96,7 @@ class StreamingAdapter(Adapter):
         return await super().call(call)
 
     async def open(self, call: Call) -> EventStream:
-        """Send a streamed request; returns when the answer's headers are there, raises the SDK's errors."""
+        """Sends a streamed request; returns when the answer's headers are there, raises the SDK's errors."""
         # Of the overloads of ``post`` only the first fits one protocol for both SDKs.
         post: Any = self.client.post
         stream: EventStream = await post(
@@ -127,7 +127,7 @@ class Streaming:
             listener.so_far = self._so_far
 
     async def answer(self) -> Answered:
-        """Fetch the whole answer; raises ``ProviderError``, also for a stream without an end mark."""
+        """Fetches the whole answer; raises ``ProviderError``, also for a stream without an end mark."""
         try:
             async with asyncio.timeout(self._call.timeout_s):
                 stream = await self._adapter.open(self._call)
@@ -186,7 +186,7 @@ class Streaming:
         return Received(self._call, response, response.content, self._events.body, damaged=False)
 
     def _translate(self, error: Exception) -> ProviderError:
-        """Translate an error: before the first event as of any call, later as of this stream."""
+        """Translates an error: before the first event as of any call, later as of this stream."""
         failures = self._adapter.failures
         if self._recording is None:
             return self._adapter.translate(error)

@@ -11,36 +11,3 @@ call          makes the call; ``verdict_cache`` shares verdicts between the jobs
 
 All but the last line is pure.
 """
-
-from tasks.grounding.judge.cache_key import key_of
-from tasks.grounding.judge.judge_prompt import render_decision, render_judge
-from tasks.grounding.judge.plan import Selection, ask
-from tasks.grounding.judge.reply import read_probabilities, read_verdicts
-from tasks.grounding.judge.request import (
-    JudgeRequest,
-    as_stored,
-    cacheable_claims,
-    plan_request,
-    read_pairs,
-    without_cached,
-)
-from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply, verdicts
-
-__all__ = [
-    "NO_JUDGE",
-    "JudgeReply",
-    "JudgeRequest",
-    "Selection",
-    "as_stored",
-    "ask",
-    "cacheable_claims",
-    "key_of",
-    "plan_request",
-    "read_pairs",
-    "read_probabilities",
-    "read_verdicts",
-    "render_decision",
-    "render_judge",
-    "verdicts",
-    "without_cached",
-]

@@ -36,7 +36,7 @@ def pair_of(
     places: Sequence[SourcePart],
     parts: Sequence[SourcePart],
 ) -> ClaimPair:
-    """Pair the claim at a position with its evidence."""
+    """Pairs the claim at a position with its evidence."""
     words = [text_of(claims[position]), text_before(claims, position)]
     for part in parts:
         words += [

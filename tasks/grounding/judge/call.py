@@ -14,8 +14,9 @@ from tasks.calls.paid_call import MAX_UNKNOWN, BrokenCall, OpenCall, PaidCalls, 
 from tasks.calls.retry import REFUSED_LANE, Hold, advance_of
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.grounding.findings import ClaimFinding
-from tasks.grounding.judge import NO_JUDGE, JudgeReply, JudgeRequest, as_stored
+from tasks.grounding.judge.request import JudgeRequest, as_stored
 from tasks.grounding.judge.verdict_cache import VerdictCache
+from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply
 from tasks.ports import (
     Advance,
     Answered,

@@ -1,4 +1,4 @@
-"""Render the prompt of a judge: numbered claims, or one question per claim."""
+"""Renders the prompt of a judge: numbered claims, or one question per claim."""
 
 from typing import Any
 
@@ -40,13 +40,13 @@ REPLY_SCHEMA: dict[str, Any] = {
 
 
 def render_judge(request: JobRequest, selection: Selection, version: str | None = None) -> Prompt:
-    """Render the messages for a judge that quotes; sources are references, as in every prompt, in tags they cannot close."""
+    """Renders the messages for a judge that quotes; sources are references, as in every prompt, in tags they cannot close."""
     prompt = _rendered(load_inner(WRITTEN_TEMPLATE, version), request, selection)
     return prompt.model_copy(update={"reply_schema": REPLY_SCHEMA})
 
 
 def render_decision(request: JobRequest, selection: Selection, version: str | None = None) -> Prompt:
-    """Render the messages for a judge that gives probabilities: passages as messages, and a question per claim.
+    """Renders the messages for a judge that gives probabilities: passages as messages, and a question per claim.
 
     A claim stands in tags of its own that it cannot close, because a question is an instruction to such a model.
     """

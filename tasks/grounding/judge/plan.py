@@ -1,4 +1,4 @@
-"""Choose the claims a judge is asked about and the passages it is shown."""
+"""Chooses the claims a judge is asked about and the passages it is shown."""
 
 import re
 from collections.abc import Iterable, Sequence

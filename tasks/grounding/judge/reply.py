@@ -1,4 +1,4 @@
-"""Parse a judge's reply into findings: no verdict counts whose quote stands in no passage."""
+"""Parses a judge's reply into findings: no verdict counts whose quote stands in no passage."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ _DECODER = json.JSONDecoder(strict=False)
 
 
 def read_verdicts(reply: str, request: JobRequest, selection: Selection) -> list[ClaimFinding]:
-    """Parse the judge's verdict on each claim, in the order of the request.
+    """Parses the judge's verdict on each claim, in the order of the request.
 
     ``verdict`` is None, with the reason, for a claim without an entry, with two different ones, or with a quote that
     stands in no passage. Never raises: an unreadable reply gives reasons only.
@@ -46,7 +46,7 @@ def read_verdicts(reply: str, request: JobRequest, selection: Selection) -> list
 
 
 def read_alone(reply: str, request: JobRequest, windows: Mapping[int, Sequence[SourcePart]]) -> dict[int, ClaimFinding]:
-    """Parse the verdicts on some claims, each with only that claim's own windows of the sources.
+    """Parses the verdicts on some claims, each with only that claim's own windows of the sources.
 
     Args:
         reply: raw, maybe for another answer with the same claims and the same words in its windows.
@@ -75,7 +75,7 @@ def _entries_by_claim(reply: str) -> dict[int, list[dict[str, Any]]]:
 
 
 def _entries(reply: str) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a reply; of a truncated or wrapped one, those that are whole."""
+    """Yields the entries of a reply; of a truncated or wrapped one, those that are whole."""
     try:
         value = orjson.loads(reply)
     except orjson.JSONDecodeError:
@@ -120,7 +120,7 @@ def _finding(
 
 
 def _evidence(quote: str, number: Any, request: JobRequest, passages: Sequence[Passage]) -> tuple[Evidence, ...]:
-    """Locate a quote: in the passage of that number, else in another one of the prompt."""
+    """Locates a quote: in the passage of that number, else in another one of the prompt."""
     if len(content_words(words(quote))) < LEAST_QUOTED_WORDS:
         return ()
     for passage in sorted(passages, key=lambda passage: passage.number != number):
@@ -138,7 +138,7 @@ EVEN = 0.5
 
 
 def read_probabilities(reply: str, request: JobRequest, selection: Selection) -> list[ClaimFinding]:
-    """Parse the judge's probability of each claim, in the order of the request; ``score`` is the judge's own figure.
+    """Parses the judge's probability of each claim, in the order of the request; ``score`` is the judge's own figure.
 
     Such a judge quotes nothing. The evidence is the lexical place, if a word of the claim stands there; it does not
     show the judge's grounds, and the reason says so. ``verdict`` is None for a claim without an answer, with a declined
@@ -154,7 +154,7 @@ def read_probabilities(reply: str, request: JobRequest, selection: Selection) ->
 def probabilities_at(
     reply: str, request: JobRequest, places: Mapping[int, tuple[str, SourcePart]]
 ) -> dict[int, ClaimFinding]:
-    """Parse the probabilities of some claims, by their numbers in the reply, with the words and lexical place of each."""
+    """Parses the probabilities of some claims, by their numbers in the reply, with the words and lexical place of each."""
     answers = _answers(reply)
     if answers is None:
         return dict.fromkeys(places, ClaimFinding(reason=UNREADABLE))

@@ -1,4 +1,4 @@
-"""Combine the verdicts of a judge with the scores of the other layers into one finding per claim."""
+"""Combines the verdicts of a judge with the scores of the other layers into one finding per claim."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ from schemas.record import RecordStatus
 from schemas.states import JobState, Outcome, Step
 from tasks import check
 from tasks.check import AnotherRound, Check, Result, ToJudge, add_verdicts, run_checkers
-from tasks.grounding.judge import NO_JUDGE
+from tasks.grounding.judge.verdicts import NO_JUDGE
 from tasks.policy.outcome import MAX_ROUNDS
 from tasks.ports import FinalJob, Leased
 from tasks.prompting.messages import render

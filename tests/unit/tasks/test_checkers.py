@@ -14,7 +14,8 @@ from schemas.generation import CheckerName, GenerationConfig
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
-from tasks.grounding import CHECKERS, CheckInput, ClaimFinding, ground
+from tasks.grounding import CHECKERS, ground
+from tasks.grounding.findings import CheckInput, ClaimFinding
 from tasks.grounding.model import shipped
 from tasks.text.statements import why_not_checkable
 
