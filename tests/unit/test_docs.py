@@ -84,6 +84,18 @@ def test_every_path_on_the_pages_is_in_the_tree() -> None:
     assert missing == []
 
 
+def test_every_name_on_the_page_of_extensions_is_in_a_file_that_it_names() -> None:
+    page = (DOCS / "extend.md").read_text()
+    prose = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
+    paths = [REPOSITORY / path for path in re.findall(r"`((?:worker|tasks|schemas|tests)/[\w./]+\.py)`", prose)]
+    code = "".join(path.read_text() for path in paths if path.exists())
+    names = set(re.findall(r"`(_?[A-Z][A-Z_]{3,}|[A-Z][a-z]+(?:[A-Z][a-z]+)+)`", prose))
+    names -= {"QUOTED", *(f"NIGHTDESK_{name.upper()}" for name in Settings.model_fields)}
+
+    assert len(names) > 10
+    assert sorted(name for name in names if not re.search(rf"\b{name}\b", code)) == []
+
+
 def test_every_module_on_the_pages_can_be_found() -> None:
     missing = [
         f"{page.name}: {name}"
