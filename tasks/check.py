@@ -18,6 +18,7 @@ from schemas.prompt import Correction
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
 from tasks.answers.postprocess import Processed, postprocess
+from tasks.answers.texts import fallback
 from tasks.errors import LedgerError, ServiceUnavailable, Unstorable, failure_of
 from tasks.grounding import LayerFindings, check_claims, fuse_layers, judge_request
 from tasks.grounding.judge.call import Judge
@@ -38,7 +39,7 @@ from tasks.policy.scores import quality_of
 from tasks.poll import job_ids as read_ids
 from tasks.ports import MAX_RESCUES, Advance, FinalJob, Journal, Leased, LeaseKey, Ledger, wired
 from tasks.prompting.correction import give_up
-from tasks.results import Findings, completed, failed, fallback_text, total_ms
+from tasks.results import Findings, completed, failed, total_ms
 from tasks.scheduling.batching import CpuBatcher
 from tasks.scheduling.rescue import worker_lost
 from tasks.text.evidence import shared_indexes
@@ -176,7 +177,7 @@ def _final(answer: CheckedAnswer, amended: CheckedAnswer, ruling: Decision, cloc
     quality = quality_of(job.request, ruling.outcome, processed, amended.grounding, ruling.reasons)
     # A supplied answer stays as it is: its producer has it.
     if ruling.outcome in {Outcome.ABSTAINED, Outcome.REJECTED} and not (job.request.check_only and text):
-        text = fallback_text(job, ruling.outcome.value)
+        text = fallback(job.request, ruling.outcome.value)
         if not processed.abstained:
             processed = without_details(processed)
     findings = _findings(job, processed=processed, grounding=amended.grounding, quality=quality, answer=text)
@@ -188,7 +189,7 @@ def _final(answer: CheckedAnswer, amended: CheckedAnswer, ruling: Decision, cloc
 def _refused(job: Leased, message: str, clock: Clock) -> FinalJob:
     findings = _findings(
         job,
-        answer=fallback_text(job, "refused"),
+        answer=fallback(job.request, "refused"),
         failure=Failure(kind=FailureKind.REFUSED, message=message),
         quality=Quality(reasoning=message),
     )

@@ -15,6 +15,7 @@ from celery import shared_task
 from schemas.failure import Failure, FailureKind
 from schemas.record import Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
+from tasks.answers.texts import fallback
 from tasks.calls.fallback_chain import FallbackChain
 from tasks.calls.paid_call import MAX_UNKNOWN, BrokenCall, OpenCall, PaidCalls, PlannedCall, finish_first, new_attempt
 from tasks.calls.response_cache import NO_SHARING, SharePolicy, cache_lookup, wait_for_duplicate
@@ -49,7 +50,7 @@ from tasks.ports import (
 )
 from tasks.prompting.correction import give_up
 from tasks.prompting.experiments import Variants
-from tasks.results import Findings, completed, failed, fallback_text, total_ms
+from tasks.results import Findings, completed, failed, total_ms
 from tasks.scheduling.rescue import worker_lost
 
 log = logging.getLogger(__name__)
@@ -267,7 +268,7 @@ class Generate:
 def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> FinalJob:
     kind = "no_evidence" if outcome is Outcome.NO_EVIDENCE else "abstained"
     quality = Quality(sufficient_context=False, reasoning=f"No call was made: {reason}.", abstain_reason=reason)
-    return completed(job, outcome, Findings(answer=fallback_text(job, kind), quality=quality), timing)
+    return completed(job, outcome, Findings(answer=fallback(job.request, kind), quality=quality), timing)
 
 
 def _attempts_spent(job: Leased) -> Failure:

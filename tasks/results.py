@@ -43,11 +43,6 @@ class Findings:
     failure: Failure | None = None
 
 
-def fallback_text(job: Leased, kind: str) -> str:
-    """The text for ``no_evidence``, ``abstained``, ``rejected``, ``failed`` or ``refused``: the caller's own, or ours."""
-    return fallback(job.request, kind)
-
-
 def completed(job: Leased, outcome: Outcome, findings: Findings, timing: TimingMs) -> FinalJob:
     """The final write of a job that completed with an outcome."""
     record = _record(job, RECORD_STATUS[outcome], findings, timing)
@@ -60,7 +55,7 @@ def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings |
     final = Findings(
         prompt=paid.prompt,
         completion=paid.completion,
-        answer=fallback_text(job, "rejected" if failure.kind is FailureKind.MISSING_CITATIONS else "failed"),
+        answer=fallback(job.request, "rejected" if failure.kind is FailureKind.MISSING_CITATIONS else "failed"),
         failure=failure,
         quality=Quality(reasoning=failure.message),
     )

@@ -135,27 +135,27 @@ class PaidCalls:
         permit = await self.limits.permit(job, plan.call)
         if isinstance(permit, Denied):
             return permit
-        attempt = new_attempt(job, plan.call, purpose, number, share)
-        opening = asyncio.ensure_future(self.journal.open_attempt(attempt))
+        paid = OpenCall(job, plan, new_attempt(job, plan.call, purpose, number, share), permit)
+        opening = asyncio.ensure_future(self.journal.open_attempt(paid.attempt))
         status = None
         try:
             status = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            await finish_first(self._withdraw(job, attempt, opening))
+            await finish_first(self._withdraw(paid, opening))
             raise
         finally:
             if status is not Opened.OPENED:
                 self.limits.unused(permit)
         if status is Opened.STALE:
             # This worker was frozen meanwhile: another may be calling by now.
-            await self.journal.close_attempt(_never_called(job, attempt))
+            await self.journal.close_attempt(_never_called(paid))
             return Opened.LOST
-        return OpenCall(job, plan, attempt, permit) if status is Opened.OPENED else status
+        return paid if status is Opened.OPENED else status
 
-    async def _withdraw(self, job: Leased, attempt: NewAttempt, opening: asyncio.Future[Opened]) -> None:
+    async def _withdraw(self, paid: OpenCall, opening: asyncio.Future[Opened]) -> None:
         """Closes an attempt whose row may be on its way: an open one counts as a call that was cut off."""
         if await opening in {Opened.OPENED, Opened.STALE}:
-            await self.journal.close_attempt(_never_called(job, attempt))
+            await self.journal.close_attempt(_never_called(paid))
 
     async def make(self, paid: OpenCall) -> Answered | BrokenCall:
         """Makes the call once. A cancellation closes the attempt as unknown: the provider may have served it."""
@@ -211,32 +211,27 @@ class PaidCalls:
         completion = answered.completion
         answer = StoredAnswer(answered.raw, completion, paid.plan.call.prompt)
         cost_usd = completion.cost_usd
-        done = _closed(paid.job, paid.attempt, "ok", answer=answer, cost_usd=cost_usd, timing_ms=timing_ms, then=then)
+        done = _closed(paid, answer=answer, cost_usd=cost_usd, timing_ms=timing_ms, then=then)
         try:
             return AnsweredClose(await self.journal.close_attempt(done))
         except Unstorable as error:
             failure = failure_of(error, attempt=paid.attempt.number)
-            bare = _closed(paid.job, paid.attempt, _outcome_of(failure), spent=True, failure=failure, cost_usd=cost_usd)
-            await self.journal.close_attempt(bare)
+            await self.journal.close_attempt(_closed(paid, failure, spent=True, cost_usd=cost_usd))
             return AnsweredClose(advanced=False, failure=failure)
 
     async def close_broken(
         self, paid: OpenCall, broken: BrokenCall, decision: Decision, timing_ms: dict[str, float], then: Advance | None
     ) -> Decimal | None:
         """Closes the attempt of a failed call; returns its cost, None for an unknown one."""
-        failure = broken.failure
-        done = _closed(
-            paid.job,
-            paid.attempt,
-            _outcome_of(failure),
-            spent=not isinstance(decision, Snooze | Hold),
-            failure=failure,
-            cost_usd=_cost_of(failure, paid.attempt),
-            timing_ms=timing_ms,
-            then=then,
-        )
+        # A broken answer was probably billed. The ledger charges an unknown outcome with the reservation meanwhile.
+        unknown = broken.failure.kind is FailureKind.UNKNOWN_OUTCOME
+        billed = unknown or broken.failure.kind is FailureKind.BAD_ANSWER
+        cost_usd = paid.attempt.reserved_usd if billed else Decimal(0)
+        spent = not isinstance(decision, Snooze | Hold)
+        charge = None if unknown else cost_usd
+        done = _closed(paid, broken.failure, spent=spent, cost_usd=charge, timing_ms=timing_ms, then=then)
         await self._close(done, broken.partial_answer)
-        return paid.attempt.reserved_usd if failure.kind is FailureKind.UNKNOWN_OUTCOME else done.cost_usd
+        return cost_usd
 
     async def _close(self, done: ClosedAttempt, partial_answer: StoredAnswer | None) -> None:
         try:
@@ -271,43 +266,32 @@ def new_attempt(job: Leased, call: Call, purpose: Purpose, number: int, share: S
     )
 
 
-def _closed(job: Leased, attempt: NewAttempt, outcome: str, *, spent: bool = False, **fields: Any) -> ClosedAttempt:
-    return ClosedAttempt(attempt.id, job.job_id, job.token, job.step, outcome, spent=spent, **fields)
+def _closed(paid: OpenCall, failure: Failure | None = None, *, spent: bool = False, **fields: Any) -> ClosedAttempt:
+    """The close of an attempt; ``fields`` are the further fields of ``ClosedAttempt``."""
+    outcome = "ok"
+    if failure is not None:
+        outcome = "unknown" if failure.kind is FailureKind.UNKNOWN_OUTCOME else f"error:{failure.kind.value}"
+    job = paid.job
+    return ClosedAttempt(
+        paid.attempt.id, job.job_id, job.token, job.step, outcome, spent=spent, failure=failure, **fields
+    )
 
 
-def _outcome_of(failure: Failure) -> str:
-    return "unknown" if failure.kind is FailureKind.UNKNOWN_OUTCOME else f"error:{failure.kind.value}"
-
-
-def _cost_of(failure: Failure, attempt: NewAttempt) -> Decimal | None:
-    """The supposed cost of a failed call: a broken answer was probably billed, so all that was reserved.
-
-    None for an unknown outcome: the ledger charges the reservation until the answer is known.
-    """
-    if failure.kind is FailureKind.UNKNOWN_OUTCOME:
-        return None
-    return attempt.reserved_usd if failure.kind is FailureKind.BAD_ANSWER else Decimal(0)
-
-
-def _never_called(job: Leased, attempt: NewAttempt) -> ClosedAttempt:
-    """The end of an attempt that was opened by a process that then had to stop."""
-    failure = Failure(kind=FailureKind.CANCELLED, message="stopped before the call was made", attempt=attempt.number)
-    then = Advance(JobState.AVAILABLE, job.step, job.round)
-    return _closed(job, attempt, _outcome_of(failure), failure=failure, cost_usd=Decimal(0), then=then)
+def _never_called(paid: OpenCall) -> ClosedAttempt:
+    """The close of an attempt that was opened by a process that then had to stop."""
+    job, number = paid.job, paid.attempt.number
+    failure = Failure(kind=FailureKind.CANCELLED, message="stopped before the call was made", attempt=number)
+    return _closed(paid, failure, cost_usd=Decimal(0), then=Advance(JobState.AVAILABLE, job.step, job.round))
 
 
 def _cut_off(paid: OpenCall) -> ClosedAttempt:
-    """The end of an attempt whose call was under way; it may have been billed."""
-    job, attempt = paid.job, paid.attempt
+    """The close of an attempt whose call was under way; it may have been billed."""
+    job, message = paid.job, "cut off while the call was under way"
     failure = Failure(
-        kind=FailureKind.UNKNOWN_OUTCOME,
-        message="cut off while the call was under way",
-        attempt=attempt.number,
-        at=datetime.now(UTC),
+        kind=FailureKind.UNKNOWN_OUTCOME, message=message, attempt=paid.attempt.number, at=datetime.now(UTC)
     )
     # Back to the queue in the same write, if the lease is still ours (a stopping worker).
-    then = Advance(JobState.AVAILABLE, job.step, job.round, event="cut_off")
-    return _closed(job, attempt, _outcome_of(failure), failure=failure, then=then)
+    return _closed(paid, failure, then=Advance(JobState.AVAILABLE, job.step, job.round, event="cut_off"))
 
 
 # ---- cancellation ------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Amends a checked answer by its policy: removes unsupported sentences, shortens it, adds warnings and an appendix."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from schemas.answer import CanonicalAnswer
@@ -78,15 +79,8 @@ def _shorten(answer: CheckedAnswer, limit: int) -> tuple[CheckedAnswer, str]:
     request, whole = answer.job.request, answer.processed
     spans = [(statement.start, statement.end) for statement in whole.statements]
     # A sentence that begins beyond the limit cannot fit, because the markers before it keep their length.
-    few, many = 0, sum(start < limit for start, _ in spans)
-    fitting: Processed | None = None
-    while few < many:
-        count = (few + many + 1) // 2
-        shorter = redact(request, whole, spans[count:])
-        if len(shorter.response) <= limit:
-            few, fitting = count, shorter
-        else:
-            many = count - 1
+    most = sum(start < limit for start, _ in spans)
+    fitting = _longest(most, limit, lambda count: redact(request, whole, spans[count:]))
     amendment = f"the answer was cut at a sentence end from {len(whole.response)} to at most {limit} characters"
     if fitting is None or not fitting.statements:
         fitting = _first_words(request, whole, limit)
@@ -104,14 +98,21 @@ def _first_words(request: JobRequest, whole: Processed, limit: int) -> Processed
     if segment is None:
         return None
     words = segment.text.split()
-    few, many = 0, len(words)
+
+    def beginning(count: int) -> Processed:
+        segments = (segment.model_copy(update={"text": " ".join(words[:count]) + "…"}),)
+        return render_again(request, whole, CanonicalAnswer(segments=segments, sufficient=whole.canonical.sufficient))
+
+    return _longest(len(words), limit, beginning)
+
+
+def _longest(most: int, limit: int, shorten: Callable[[int], Processed]) -> Processed | None:
+    """The answer with the greatest count, up to ``most``, that fits; None if not even a count of 1 fits."""
     fitting = None
+    few, many = 0, most
     while few < many:
         count = (few + many + 1) // 2
-        beginning = segment.model_copy(update={"text": " ".join(words[:count]) + "…"})
-        shorter = render_again(
-            request, whole, CanonicalAnswer(segments=(beginning,), sufficient=whole.canonical.sufficient)
-        )
+        shorter = shorten(count)
         if len(shorter.response) <= limit:
             few, fitting = count, shorter
         else:
