@@ -113,7 +113,7 @@ class Batcher(Generic[Row, Answer]):
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def put(self, row: Row) -> Answer:
+    async def send(self, row: Row) -> Answer:
         """Send a row with others; returns its answer.
 
         With ``OnError.RAISE`` a cancelled caller takes its row back; otherwise the row is sent all the same.
@@ -146,7 +146,7 @@ class Batcher(Generic[Row, Answer]):
         while self._free and (batch := self._take()):
             self._free -= 1
             self._sending += len(batch)
-            task = asyncio.get_running_loop().create_task(self._send(batch), name=f"send {self._name}")
+            task = asyncio.get_running_loop().create_task(self._send_batch(batch), name=f"send {self._name}")
             self._tasks.add(task)
             task.add_done_callback(partial(self._send_ended, len(batch)))
 
@@ -170,7 +170,7 @@ class Batcher(Generic[Row, Answer]):
         if not task.cancelling():  # by the end of the loop, which would destroy another task unawaited
             self._start()
 
-    async def _send(self, batch: list[_Entry[Row, Answer]]) -> None:
+    async def _send_batch(self, batch: list[_Entry[Row, Answer]]) -> None:
         try:
             answers = await self._send_rows([entry.row for entry in batch])
             pairs = list(zip(batch, [None] * len(batch) if answers is None else answers, strict=True))
@@ -192,8 +192,8 @@ class Batcher(Generic[Row, Answer]):
             await self._send_later(batch, error)
         elif len(batch) > 1 and self._may_be_one_row(error):
             middle = len(batch) // 2
-            await self._send(batch[:middle])
-            await self._send(batch[middle:])
+            await self._send_batch(batch[:middle])
+            await self._send_batch(batch[middle:])
         else:
             for entry in batch:
                 entry.fail(error)
@@ -259,7 +259,7 @@ class CpuBatcher:
 
     async def do(self, work: Callable[[], Result]) -> Result:
         """Do a piece of work on the CPU thread; returns its result."""
-        result, error = await self._batches.put(work)
+        result, error = await self._batches.send(work)
         if error is not None:
             raise error
         value: Result = result

@@ -94,33 +94,33 @@ class LedgerJournal:
     async def open_attempt(self, attempt: NewAttempt) -> Opened:
         """Open one attempt."""
         asked_at = monotonic()
-        opened = await self._opens.put(attempt)
+        opened = await self._opens.send(attempt)
         if opened is not Opened.OPENED or self._surely_held is None:
             return opened
         return opened if self._surely_held(LeaseKey(attempt.job_id, attempt.token), asked_at) else Opened.STALE
 
     async def share(self, lookup: CacheLookup) -> CacheResult:
         """Look for the answer of an identical call, and take it."""
-        return await self._shares.put(lookup)
+        return await self._shares.send(lookup)
 
     async def close_attempt(self, closed: ClosedAttempt) -> bool:
         """Close one attempt; True if the job advanced."""
         self._unwritten[closed.id] = (monotonic(), closed)
         if self._keeping is None and self._spool is not None:
             self._keeping = asyncio.get_running_loop().create_task(self._keep(self._spool), name="spool")
-        return await self._closes.put(closed)
+        return await self._closes.send(closed)
 
     async def finish(self, final: FinalJob) -> bool:
         """Finish one job; True if it was still ours."""
-        return await self._finals.put(final)
+        return await self._finals.send(final)
 
     async def find_verdicts(self, query: VerdictQuery) -> Mapping[bytes, CachedVerdict]:
         """Verdicts of judges on these keys."""
-        return await self._asks.put(query)
+        return await self._asks.send(query)
 
     async def store_verdicts(self, verdicts: NewVerdicts) -> None:
         """Let the batch remember what was heard."""
-        await self._notes.put(verdicts)
+        await self._notes.send(verdicts)
 
     async def _close(self, rows: Sequence[ClosedAttempt]) -> list[bool]:
         try:

@@ -48,7 +48,7 @@ def test_rows_that_wait_together_share_a_send() -> None:
     async def scenario() -> Table:
         table = Table()
         batcher = Batcher("rows", table.send)
-        answers = await asyncio.gather(*(batcher.put(row) for row in range(120)))
+        answers = await asyncio.gather(*(batcher.send(row) for row in range(120)))
         assert answers == [row * 10 for row in range(120)]
         return table
 
@@ -62,7 +62,7 @@ def test_one_bad_row_fails_alone() -> None:
         table = Table()
         batcher = Batcher("rows", table.send)
         rows = [row if row != 37 else -37 for row in range(50)]
-        return table, await asyncio.gather(*(batcher.put(row) for row in rows), return_exceptions=True)
+        return table, await asyncio.gather(*(batcher.send(row) for row in rows), return_exceptions=True)
 
     table, answers = asyncio.run(scenario())
 
@@ -78,7 +78,7 @@ def test_rows_are_sent_again_after_any_error_of_the_ledger(error: Exception) -> 
     async def scenario() -> Table:
         table = Table(away=3, error=error)
         batcher = Batcher("rows", table.send)
-        assert await asyncio.gather(*(batcher.put(row) for row in range(50))) == [row * 10 for row in range(50)]
+        assert await asyncio.gather(*(batcher.send(row) for row in range(50))) == [row * 10 for row in range(50)]
         await batcher.close()
         return table
 
@@ -91,8 +91,8 @@ def test_a_row_that_is_refused_for_ever_holds_up_no_other() -> None:
     async def scenario() -> Table:
         table = Table()
         batcher = Batcher("rows", table.send)
-        refused = asyncio.create_task(batcher.put(1001))
-        answers = await asyncio.wait_for(asyncio.gather(*(batcher.put(row) for row in range(500))), 10)
+        refused = asyncio.create_task(batcher.send(1001))
+        answers = await asyncio.wait_for(asyncio.gather(*(batcher.send(row) for row in range(500))), 10)
         assert answers == [row * 10 for row in range(500)]
         assert not refused.done()
         refused.cancel()
@@ -107,7 +107,7 @@ def test_a_caller_that_gives_up_does_not_take_its_row_back() -> None:
     async def scenario() -> Table:
         table = Table(away=1)
         batcher = Batcher("rows", table.send)
-        caller = asyncio.create_task(batcher.put(7))
+        caller = asyncio.create_task(batcher.send(7))
         await asyncio.sleep(0)
         caller.cancel()
         await asyncio.wait([caller])
@@ -123,7 +123,7 @@ def test_a_defect_in_one_row_reaches_its_caller_alone() -> None:
             return [str(60 // row) for row in rows]
 
         batcher = Batcher("rows", send)
-        return await asyncio.gather(*(batcher.put(row) for row in range(4)), return_exceptions=True)
+        return await asyncio.gather(*(batcher.send(row) for row in range(4)), return_exceptions=True)
 
     broken, *others = asyncio.run(scenario())
 
@@ -135,11 +135,11 @@ def test_rows_whose_errors_are_raised_are_sent_once_and_not_for_a_caller_that_is
     async def scenario() -> tuple[Table, list[int | BaseException]]:
         table = Table(away=1)
         batcher = Batcher("rows", table.send, on_error=OnError.RAISE, in_flight=1)
-        first = await asyncio.gather(batcher.put(1), batcher.put(2), return_exceptions=True)
-        gone = asyncio.create_task(batcher.put(3))
+        first = await asyncio.gather(batcher.send(1), batcher.send(2), return_exceptions=True)
+        gone = asyncio.create_task(batcher.send(3))
         await asyncio.sleep(0)
         gone.cancel()
-        assert await batcher.put(4) == 40
+        assert await batcher.send(4) == 40
         return table, first
 
     table, first = asyncio.run(scenario())
