@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import sql
@@ -61,19 +62,22 @@ def _origin(directory: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
             endpoints = local.start(home)
-            relax_durability(endpoints.admin_database_url)
+            _hurry(endpoints)
             migrate(endpoints.database_url)
             local.stop(home)
             done.touch()
     return home
 
 
-def relax_durability(admin_url: str) -> None:
-    """Let a PostgreSQL acknowledge commits before they are on disk: for tests whose subject is no crash of the machine.
+def _hurry(endpoints: local.Endpoints) -> None:
+    """Let a PostgreSQL acknowledge commits before they are on disk, and clients prove passwords with little work.
 
     A crash of the server's processes still loses nothing, for what was written is with the operating system.
     """
-    with psycopg.connect(admin_url, autocommit=True) as connection:
+    with psycopg.connect(endpoints.admin_database_url, autocommit=True) as connection:
         for setting in ("fsync", "full_page_writes"):
             connection.execute(sql.SQL("ALTER SYSTEM SET {} = off").format(sql.Identifier(setting)))
-        connection.execute("SELECT pg_reload_conf()")
+        connection.execute("SET scram_iterations = 1")
+        for url in map(urlsplit, (endpoints.admin_database_url, endpoints.database_url)):
+            statement = sql.SQL("ALTER ROLE {} PASSWORD {}")
+            connection.execute(statement.format(sql.Identifier(url.username or ""), sql.Literal(url.password)))
