@@ -1,0 +1,120 @@
+"""Operations without a command line: progress and warnings come by callbacks, also while Redis is unreachable."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from schemas.states import HeldReason, JobState
+from tasks.errors import InputError, NotFound
+from tests.contract.driving import submit_many
+from tests.servers import Servers, advance_clock
+from worker.ledger.pages import PAGE_ROWS
+from worker.ledger.postgres import PostgresLedger
+from worker.operations import erasure, job_changes
+from worker.operations.audit import find_job
+from worker.operations.erasure import ErasureScope, PruneScope
+from worker.operations.operator import JobPages, Operator
+from worker.operations.overview import overview
+from worker.settings import Settings
+from worker.wiring import Endpoints
+
+NOWHERE = "redis://127.0.0.1:1/0"
+
+Scenario = Callable[[Operator, list[str]], Awaitable[None]]
+
+
+def operate(database_url: str, redis_url: str, scenario: Scenario) -> None:
+    async def work() -> None:
+        warnings: list[str] = []
+        async with PostgresLedger(database_url) as ledger:
+            where = Endpoints(database_url, redis_url)
+            await scenario(Operator("ada", Settings(), where, ledger, warnings.append), warnings)
+
+    asyncio.run(work())
+
+
+def test_a_batch_is_cancelled_and_retried_in_pages_that_are_counted(database_url: str, servers: Servers) -> None:
+    async def scenario(operator: Operator, warnings: list[str]) -> None:
+        receipt = await submit_many(operator.ledger, PAGE_ROWS + 1)
+        seen: list[tuple[int, int | None]] = []
+
+        def pages() -> JobPages:
+            return JobPages(lambda pages: seen.append((pages.jobs, pages.total)))
+
+        cancelled = await job_changes.cancel(operator, receipt.batch_id, pages())
+        assert set(cancelled) == set(receipt.job_ids)
+        assert seen == [(PAGE_ROWS, PAGE_ROWS + 1), (PAGE_ROWS + 1, PAGE_ROWS + 1)]
+        retried = await job_changes.retry(operator, [receipt.batch_id], pages())
+        assert set(retried) == set(receipt.job_ids)
+        assert seen[2:] == seen[:2]
+        detail = await find_job(operator.ledger, receipt.batch_id, "0")
+        assert [event["kind"] for event in detail.events if event["actor"] == "ada"] == ["cancel", "retry"]
+        assert warnings == []
+
+    operate(database_url, servers.redis_url, scenario)
+
+
+def test_held_jobs_are_released_by_reason(database_url: str, servers: Servers) -> None:
+    async def scenario(operator: Operator, _: list[str]) -> None:
+        receipt = await submit_many(operator.ledger, 2)
+        await operator.ledger.actions.pause_batch(receipt.batch_id, "ada", paused=True)
+        assert await job_changes.release(operator, receipt.batch_id, JobPages(), reasons=[HeldReason.BUDGET]) == 0
+        assert await job_changes.release(operator, receipt.batch_id, JobPages(), reasons=list(HeldReason)) == 2
+        (status,) = (await overview(operator.ledger, newest=5)).batches
+        assert status.states == {JobState.AVAILABLE: 2}
+
+    operate(database_url, servers.redis_url, scenario)
+
+
+def test_content_is_erased_while_redis_is_unreachable_with_one_warning(database_url: str) -> None:
+    async def scenario(operator: Operator, warnings: list[str]) -> None:
+        receipt = await submit_many(operator.ledger, PAGE_ROWS + 1)
+        scope = ErasureScope(batch=receipt.batch_id)
+        with pytest.raises(InputError, match=f"{PAGE_ROWS + 1} of {PAGE_ROWS + 1} jobs are not final: "):
+            await erasure.survey(operator, scope, cancel=False)
+        assert await erasure.survey(operator, scope, cancel=True) == PAGE_ROWS + 1
+
+        done = await erasure.erase(operator, scope, JobPages(), cancel=True)
+
+        assert (done.erased, done.not_final, done.sealed) == (PAGE_ROWS + 1, 0, 1)
+        assert done.redis_unreachable
+        assert len(warnings) == 1
+        assert "results and streamed texts stay there" in warnings[0]
+
+    operate(database_url, NOWHERE, scenario)
+
+
+def test_old_jobs_are_counted_and_then_deleted(database_url: str, servers: Servers) -> None:
+    async def scenario(operator: Operator, _: list[str]) -> None:
+        receipt = await submit_many(operator.ledger, 3)
+        await job_changes.cancel(operator, receipt.job_ids[0], JobPages())
+        await asyncio.to_thread(advance_clock, database_url, timedelta(days=2))
+        await job_changes.cancel(operator, receipt.job_ids[1], JobPages())
+        scope = PruneScope(timedelta(days=1), rows=True)
+
+        counted = await erasure.survey_old(operator, scope)
+        assert (counted.jobs, counted.batches) == (1, {receipt.batch_id})
+        done = await erasure.prune(operator, scope, JobPages())
+
+        assert (done.jobs, done.deleted, done.batches) == (1, 1, {receipt.batch_id})
+        assert {view.job_id for view in await operator.ledger.reading.views(receipt.job_ids)} == set(
+            receipt.job_ids[1:]
+        )
+
+    operate(database_url, servers.redis_url, scenario)
+
+
+@pytest.mark.parametrize(
+    "operation", [job_changes.cancel, lambda operator, job, pages: job_changes.retry(operator, [job], pages)]
+)
+def test_an_unknown_id_is_not_found(
+    database_url: str, servers: Servers, operation: Callable[[Operator, UUID, JobPages], Awaitable[list[UUID]]]
+) -> None:
+    async def scenario(operator: Operator, _: list[str]) -> None:
+        with pytest.raises(NotFound):
+            await operation(operator, uuid4(), JobPages())
+
+    operate(database_url, servers.redis_url, scenario)
