@@ -1,4 +1,4 @@
-"""Builds servers and providers from the settings."""
+"""Finds the servers that the settings name, or starts the embedded ones."""
 
 import logging
 from dataclasses import dataclass
@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from schemas.states import Step
 from tasks.errors import ConfigurationError
 from worker import local
-from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
-
-__all__ = ["STEPS_OF_QUEUE", "ConfiguredProviders", "Endpoints", "embedded", "endpoints"]
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from tests.servers import Servers
 from worker.ledger.journal import LedgerJournal
 from worker.process.celery_app import make_app
 from worker.process.runtime import WorkerRuntime
+from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
-from worker.wiring import ConfiguredProviders
 
 
 def renewer_lives() -> bool:

@@ -19,8 +19,8 @@ from worker.ledger.inspection import OLDEST_SUPPORTED, Connected, Refusal, Refus
 from worker.ledger.schema_version import Standing, head_revision
 from worker.local import LocalStatus, ServerStatus
 from worker.process.spool import abandoned_segments, spool_folder
+from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
-from worker.wiring import ConfiguredProviders
 
 LEAST_FREE = 1 << 30
 """Bytes; the embedded PostgreSQL may keep up to 1 GiB of write-ahead log (its default ``max_wal_size``)."""

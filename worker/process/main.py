@@ -21,9 +21,10 @@ from worker.process.celery_app import QUEUES, make_app
 from worker.process.logs import configure_logging, passwords_of
 from worker.process.message_guard import consumer_reads, trust_nothing
 from worker.process.runtime import WorkerRuntime
+from worker.providers.registry import ConfiguredProviders
 from worker.scorers import scorer_of
 from worker.settings import Settings, worker_name
-from worker.wiring import STEPS_OF_QUEUE, ConfiguredProviders, Endpoints
+from worker.wiring import STEPS_OF_QUEUE, Endpoints
 
 log = logging.getLogger(__name__)
 

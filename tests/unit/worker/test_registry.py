@@ -160,7 +160,7 @@ def test_one_that_only_judges_is_refused_as_a_provider(setting: dict[str, Any]) 
 
 def test_no_sdk_is_imported_before_it_is_used() -> None:
     code = (
-        "import sys; from worker.wiring import ConfiguredProviders; from worker.settings import Settings; "
+        "import sys; from worker.providers.registry import ConfiguredProviders; from worker.settings import Settings; "
         "ConfiguredProviders(Settings(), {}).get(None); "
         "print(sorted({'openai', 'anthropic', 'httpx2', 'genai_prices'} & set(sys.modules)))"
     )
@@ -178,7 +178,7 @@ def test_no_sdk_is_imported_before_it_is_used() -> None:
 )
 def test_what_is_set_is_imported_ahead_where_it_will_be_called(ahead: str, imported: str) -> None:
     code = (
-        "import sys; from worker.wiring import ConfiguredProviders; from worker.settings import Settings; "
+        "import sys; from worker.providers.registry import ConfiguredProviders; from worker.settings import Settings; "
         "settings = Settings(provider='anthropic', fallbacks=['extractive'], judge='openai:gpt-5'); "
         f"ConfiguredProviders(settings, {{}}).import_ahead({ahead}); "
         "print(sorted({'openai', 'anthropic'} & set(sys.modules)))"
