@@ -13,9 +13,9 @@ from tests.contract.driving import submit_many
 from tests.servers import Servers, advance_clock
 from worker.ledger.pages import PAGE_ROWS
 from worker.ledger.postgres import PostgresLedger
-from worker.operations import erasure, job_changes
+from worker.operations import content_removal, job_changes
 from worker.operations.audit import find_job
-from worker.operations.erasure import ErasureScope, PruneScope
+from worker.operations.content_removal import ErasureScope, PruneScope
 from worker.operations.operator import JobPages, Operator
 from worker.operations.overview import overview
 from worker.settings import Settings
@@ -74,10 +74,10 @@ def test_content_is_erased_while_redis_is_unreachable_with_one_warning(database_
         receipt = await submit_many(operator.ledger, PAGE_ROWS + 1)
         scope = ErasureScope(batch=receipt.batch_id)
         with pytest.raises(InputError, match=f"{PAGE_ROWS + 1} of {PAGE_ROWS + 1} jobs are not final: "):
-            await erasure.survey(operator, scope, cancel=False)
-        assert await erasure.survey(operator, scope, cancel=True) == PAGE_ROWS + 1
+            await content_removal.survey(operator, scope, cancel=False)
+        assert await content_removal.survey(operator, scope, cancel=True) == PAGE_ROWS + 1
 
-        done = await erasure.erase(operator, scope, JobPages(), cancel=True)
+        done = await content_removal.erase(operator, scope, JobPages(), cancel=True)
 
         assert (done.erased, done.not_final, done.sealed) == (PAGE_ROWS + 1, 0, 1)
         assert done.redis_unreachable
@@ -95,9 +95,9 @@ def test_old_jobs_are_counted_and_then_deleted(database_url: str, servers: Serve
         await job_changes.cancel(operator, receipt.job_ids[1], JobPages())
         scope = PruneScope(timedelta(days=1), rows=True)
 
-        counted = await erasure.survey_old(operator, scope)
+        counted = await content_removal.survey_old(operator, scope)
         assert (counted.jobs, counted.batches) == (1, {receipt.batch_id})
-        done = await erasure.prune(operator, scope, JobPages())
+        done = await content_removal.prune(operator, scope, JobPages())
 
         assert (done.jobs, done.deleted, done.batches) == (1, 1, {receipt.batch_id})
         assert {view.job_id for view in await operator.ledger.reading.views(receipt.job_ids)} == set(

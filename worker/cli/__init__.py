@@ -19,12 +19,12 @@ from worker.process.logs import configure_logging
 
 
 def main() -> None:
-    """Run the command that ``sys.argv`` names and end the process with its exit code."""
+    """Runs the command that ``sys.argv`` names and ends the process with its exit code."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line and return its exit code; only a defect of ours leaves as an exception."""
+    """Runs one command line and returns its exit code; only a defect of ours leaves as an exception."""
     # A server that drops packets instead of refusing must not hold a command for minutes.
     os.environ.setdefault("PGCONNECT_TIMEOUT", "5")
     for number in (signal.SIGTERM, signal.SIGHUP):

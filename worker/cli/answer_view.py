@@ -28,7 +28,7 @@ INDENT = 2
 
 
 def show_answer(out: Console, request: JobRequest, result: JobResult) -> None:
-    """Write one answer with everything that lets a reader judge it."""
+    """Writes one answer with everything that lets a reader judge it."""
     out.print(safe("Question", "bold"))
     out.print(_indented(safe(request.query or "(none: a given answer was checked)")))
     out.print(safe("Answer", "bold"), safe(f"({_kind(result)})", "dim"))

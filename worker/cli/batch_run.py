@@ -43,7 +43,7 @@ class BatchRun:
     """Those of the input that are no jobs of the batch; None: as the ledger has them."""
 
     async def submit(self, submission: Submission) -> Accepted:
-        """Write the files into the ledger."""
+        """Writes the files into the ledger."""
         accepted = await submission.write(self.watch.ledger, self.watch.reporter.submitting)
         self.batch_id, self.lines = accepted.batch_id, accepted.input_lines
         return accepted
@@ -60,7 +60,7 @@ class BatchRun:
         return self.lines or ()
 
     async def wait(self) -> BatchStatus | None:
-        """Wait until no job of the input can move by itself; returns the status of the batch, if there is one."""
+        """Waits until no job of the input can move by itself; returns the status of the batch, if there is one."""
         elsewhere = [line.job_id for line in await self.input_lines() if isinstance(line, Repeated)]
         if self.batch_id is not None:
             return await self.watch.wait_for_batch(self.batch_id, elsewhere)
@@ -68,7 +68,7 @@ class BatchRun:
         return None
 
     async def write(self, output: str, result: Callable[[JobView], JobResult] = result_of) -> Tally:
-        """Write the results; a file from its beginning when the ledger goes away meanwhile."""
+        """Writes the results; a file from its beginning when the ledger goes away meanwhile."""
 
         async def write() -> Tally:
             with writing(output) as file:
@@ -138,7 +138,7 @@ class Report:
 
 
 def run_batch(settings: Settings, request: RunRequest) -> Report:
-    """Do a run from start to finish.
+    """Does a run from start to finish.
 
     Raises: what its parts raise, see ``exits``; KeyboardInterrupt after saying how to go on.
     """
@@ -194,7 +194,7 @@ class _WholeRun:
         return ""
 
     async def run(self, opened: Session, reporter: Reporter) -> Report:
-        """Submit or take up the batch, wait for it, write its results."""
+        """Submits or takes up the batch, waits for it, writes its results."""
         request = self.request
         async with opened.ledger(statement_s=HOT_S) as ledger:
             watch = Watch(opened, ledger, reporter, check_only=request.check_only)

@@ -11,7 +11,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_interruptible(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run work to its end; a signal cancels it, so that its clean-up runs, and becomes ``KeyboardInterrupt``."""
+    """Runs work to its end; a signal cancels it, so that its clean-up runs, and becomes ``KeyboardInterrupt``."""
     before = {number: signal.getsignal(number) for number in _ENDING}
 
     async def main() -> Result:

@@ -27,7 +27,7 @@ async def operator_of(opened: Session) -> AsyncIterator[Operator]:
 
 @contextmanager
 def job_pages(verb: str, reporter: Reporter, *, again: str) -> Iterator[JobPages]:
-    """Count and show pages; on Ctrl-C, or when the ledger is lost, say how far it came and how it goes on (``again``).
+    """Counts and shows pages; on Ctrl-C, or when the ledger is lost, says how far it came and how it goes on (``again``).
 
     ``verb`` says what becomes of the jobs: ``cancelled``.
     """
@@ -48,7 +48,7 @@ def job_pages(verb: str, reporter: Reporter, *, again: str) -> Iterator[JobPages
 def operate(
     verb: str, operation: Callable[[Operator, JobPages], Awaitable[Result]], *, again: str
 ) -> tuple[Result, JobPages]:
-    """Run one operation on the ledger of the settings; returns its result and the pages that it went through."""
+    """Runs one operation on the ledger of the settings; returns its result and the pages that it went through."""
 
     async def run(opened: Session, pages: JobPages) -> Result:
         async with operator_of(opened) as operator:

@@ -20,7 +20,7 @@ Facts = Mapping[str, Any]
 
 
 def show_job(audit: Audit) -> None:
-    """Write the whole audit of a job."""
+    """Writes the whole audit of a job."""
     out = console()
     view, result, detail = audit.detail.view, audit.result, audit.detail
     _facts(out, f"Job {view.job_id}", _job(view))

@@ -36,7 +36,7 @@ class Labels:
     bad: int = 0
 
     def add(self, line: "LabelledAnswer | _Exported") -> None:
-        """Add a good line; raises ``InputError`` for a claim that was weighed against another local model."""
+        """Adds a good line; raises ``InputError`` for a claim that was weighed against another local model."""
         if isinstance(line, LabelledAnswer):
             self.answers.append(line)
             return
@@ -55,7 +55,7 @@ class _Exported(NamedTuple):
 
 
 def read_labels(name: str, base: Calibration | None, bad_line: Callable[[str], None]) -> Labels:
-    """Read all lines; a bad one is reported and skipped.
+    """Reads all lines; a bad one is reported and skipped.
 
     Args:
         name: the file, or ``-``.
@@ -104,7 +104,7 @@ def _label(value: Any) -> bool:
 
 
 def _verdict(raw: dict[str, Any]) -> AnswerVerdict | None:
-    """Take the judge's verdict out of a line; None where there is none."""
+    """Takes the judge's verdict out of a line; None where there is none."""
     judge, verdict, probability = (raw.pop(name, None) for name in ("judge", "judge_verdict", "judge_probability"))
     if verdict is None and probability is None:
         return None

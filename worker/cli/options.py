@@ -29,7 +29,7 @@ Workers = Annotated[bool, typer.Option(help="Start workers when none run.")]
 
 
 def batch_id(text: str) -> UUID:
-    """Read a batch id; raises ``InputError``."""
+    """Reads a batch id; raises ``InputError``."""
     try:
         return UUID(text)
     except ValueError:
@@ -37,7 +37,7 @@ def batch_id(text: str) -> UUID:
 
 
 def job_target(text: str, kind: str) -> tuple[UUID, str]:
-    """Read an id, or ``BATCH:NAME``, as id and name (empty for an id alone); raises ``InputError`` naming the ``kind``."""
+    """Reads an id, or ``BATCH:NAME``, as id and name (empty for an id alone); raises ``InputError`` naming the ``kind``."""
     first, _, name = text.partition(":")
     try:
         return UUID(first), name

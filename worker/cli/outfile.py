@@ -16,7 +16,7 @@ STDOUT = "-"
 
 
 def check_output(name: str, inputs: Sequence[str] = ()) -> None:
-    """Raise ``InputError`` for an output that could not be written, before anything is started."""
+    """Raises ``InputError`` for an output that could not be written, before anything is started."""
     if name == STDOUT:
         return
     path = Path(name)

@@ -36,7 +36,7 @@ class Rate:
         self.per_s = 0.0
 
     def update(self, final: int) -> None:
-        """Take note of a count; jobs that were final before the first one do not count."""
+        """Takes note of a count; jobs that were final before the first one do not count."""
         now = time.monotonic()
         self._looks.append((now, final))
         while len(self._looks) > LEAST_LOOKS and self._looks[0][0] < now - RATE_OVER_S:
@@ -79,16 +79,16 @@ class Reporter:
     """Reports only what a person must know."""
 
     def submitting(self, jobs: int) -> None:
-        """Report how many jobs have been read."""
+        """Reports how many jobs have been read."""
 
     def status(self, status: BatchStatus) -> None:
-        """Report the counts of a batch, its rate and the remaining time."""
+        """Reports the counts of a batch, its rate and the remaining time."""
 
     def pages(self, verb: str, jobs: int, total: int | None) -> None:
-        """Report how many jobs a command has gone through."""
+        """Reports how many jobs a command has gone through."""
 
     def note(self, message: str) -> None:
-        """Write a message."""
+        """Writes a message."""
         tell(message)
 
 

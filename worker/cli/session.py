@@ -50,16 +50,16 @@ class Session:
         return PostgresLedger(self.where.database_url, statement_s=statement_s)
 
     def restart_servers(self) -> None:
-        """Start embedded servers that died; raises ``LocalServerError``."""
+        """Starts embedded servers that died; raises ``LocalServerError``."""
         if embedded(self.settings):
             endpoints(self.settings)
 
     def staff(self, specs: Iterable[WorkerSpec], *, ephemeral: bool) -> list[WorkerSpec]:
-        """Start the workers that are missing; returns those started."""
+        """Starts the workers that are missing; returns those started."""
         return [spec for spec in specs if self.supervisor.start(spec, ephemeral=ephemeral)]
 
     def staff_if_missing(self, *, check_only: bool = False) -> list[WorkerSpec]:
-        """Start workers for as long as this command lasts, unless each step has one already."""
+        """Starts workers for as long as this command lasts, unless each step has one already."""
         running = self.supervisor.running().values()
         if any(process.settings != self.supervisor.fingerprint for process in running):
             warn(
@@ -80,7 +80,7 @@ def state_of(settings: Settings) -> StateDirectory:
 
 @contextmanager
 def session(settings: Settings, *, writes: bool = True, staffs: bool = False, stays: bool = False) -> Iterator[Session]:
-    """Hold a home's servers open.
+    """Holds a home's servers open.
 
     Args:
         settings: name the servers, or let them be the embedded ones.
@@ -113,7 +113,7 @@ def session(settings: Settings, *, writes: bool = True, staffs: bool = False, st
 
 @contextmanager
 def _use(settings: Settings, state: StateDirectory) -> Iterator[None]:
-    """Use a home; the last user stops what was started for ephemeral commands."""
+    """Uses a home; the last user stops what was started for ephemeral commands."""
     state.create()
     with state.use() as use:
         try:
@@ -133,7 +133,7 @@ def _close(settings: Settings, state: StateDirectory) -> None:
 
 
 def stop_workers(supervisor: Supervisor, names: list[str], settings: Settings) -> None:
-    """Stop workers once their calls in flight have ended; Ctrl-C, or too long a wait, cuts those off."""
+    """Stops workers once their calls in flight have ended; Ctrl-C, or too long a wait, cuts those off."""
     terminating = supervisor.terminate(names)
     try:
         remaining = supervisor.await_exit(terminating, QUIET_STOP_S)

@@ -113,7 +113,7 @@ def _document(report: "Report", output: str) -> dict[str, Any]:
 
 
 def sum_up(report: "Report", request: "RunRequest", *, as_json: bool) -> int:
-    """Say how a run went, unless it asks for quiet, and return its exit code."""
+    """Says how a run went, unless it asks for quiet, and returns its exit code."""
     if as_json and request.output != "-":
         write_json(_document(report, request.output))
     elif not request.quiet:

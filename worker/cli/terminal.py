@@ -18,18 +18,18 @@ def printable(text: str) -> str:
 
 
 def tell(message: str) -> None:
-    """Write one message for people."""
+    """Writes one message for people."""
     sys.stderr.write(f"{printable(message)}\n")
     sys.stderr.flush()
 
 
 def warn(message: str) -> None:
-    """Write a warning: the command goes on."""
+    """Writes a warning: the command goes on."""
     tell(f"warning: {message}")
 
 
 def complain(error: Exception) -> None:
-    """Write an error in its own words; usage errors show the usage too."""
+    """Writes an error in its own words; usage errors show the usage too."""
     show: Any = getattr(error, "show", None)
     if show is not None:
         show(file=sys.stderr)
@@ -38,13 +38,13 @@ def complain(error: Exception) -> None:
 
 
 def write_json(value: Any) -> None:
-    """Write one indented JSON document; decimals become strings, as in the wire contract."""
+    """Writes one indented JSON document; decimals become strings, as in the wire contract."""
     sys.stdout.buffer.write(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     sys.stdout.buffer.flush()
 
 
 def write_line(text: str) -> None:
-    """Write one line, for shells."""
+    """Writes one line, for shells."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

@@ -59,13 +59,13 @@ class Watch:
     _lanes_read_at: float = float("-inf")
 
     def staff(self) -> None:
-        """Start workers where none are, and from now on expect those that run to go on."""
+        """Starts workers where none are, and from now on expects those that run to go on."""
         started = {spec.name: spec for spec in self.session.staff_if_missing(check_only=self.check_only)}
         running = {name: process.spec for name, process in self.session.supervisor.running().items()}
         self._expected = {**started, **running}
 
     def keep_workers(self) -> None:
-        """Start again the workers that ended; raises ``WorkerFailed`` when that keeps happening."""
+        """Starts again the workers that ended; raises ``WorkerFailed`` when that keeps happening."""
         if not self._expected:
             return
         supervisor = self.session.supervisor
@@ -78,7 +78,7 @@ class Watch:
                 self.reporter.note(f"the worker {name} ended by itself and was started again; its log: {log}")
 
     async def patiently(self, look: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Look again while the ledger is away; a restart of the database is nothing to give up for.
+        """Looks again while the ledger is away; a restart of the database is nothing to give up for.
 
         The time counts from the first refusal: before that a look may have waited on a connection that went silent, and
         the next one has a new connection.
@@ -100,7 +100,7 @@ class Watch:
             await asyncio.sleep(1.0)
 
     async def wait_for_batch(self, batch_id: UUID, elsewhere: Iterable[UUID] = ()) -> BatchStatus:
-        """Return when no job of a batch can move by itself: all are final, or those that are not are held.
+        """Returns when no job of a batch can move by itself: all are final, or those that are not are held.
 
         ``elsewhere`` are jobs of other batches to wait for too.
         """
@@ -126,7 +126,7 @@ class Watch:
             await asyncio.sleep(min(max(pause, FASTEST_LOOK_S), SLOWEST_LOOK_S))
 
     async def wait_for_jobs(self, job_ids: Iterable[UUID]) -> None:
-        """Return when none of these jobs, of any batch, can move by itself."""
+        """Returns when none of these jobs, of any batch, can move by itself."""
         moving = list(dict.fromkeys(job_ids))
         while moving := await self._still_moving(moving):
             self.keep_workers()

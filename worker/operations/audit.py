@@ -42,7 +42,7 @@ class Audit:
 
 
 def audit_of(detail: JobDetail, result: JobResult) -> Audit:
-    """Put an audit together from what the ledger tells, and the result made of it."""
+    """Puts an audit together from what the ledger tells, and the result made of it."""
     snapshot = _snapshot(detail)
     proofs = tuple(_proof(detail, completion) for completion in detail.completions)
     return Audit(detail, result, None if snapshot is None else _messages(detail, snapshot), proofs)

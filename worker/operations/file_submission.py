@@ -52,7 +52,7 @@ class Intake:
     """The line of the job that has a custom id or a message id."""
 
     def jobs(self) -> Iterator[NewJob]:
-        """Read and validate everything once; refused lines are noted and skipped.
+        """Reads and validates everything once; refused lines are noted and skipped.
 
         Raises: InputError when a file can't be read, and at the end in strict mode when a line was refused.
         """
@@ -78,7 +78,7 @@ class Intake:
             )
 
     def refuse(self, lines: Iterable[Refused]) -> None:
-        """Take back lines that counted as accepted."""
+        """Takes back lines that counted as accepted."""
         for line in lines:
             self.accepted -= 1
             self._note(line)
@@ -148,7 +148,7 @@ class Submission:
         on_refused: Callable[[Refused], None] = lambda _: None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Read the first lines; raises ``InputError``.
+        """Reads the first lines; raises ``InputError``.
 
         Args:
             files: names, ``-`` for standard input.
@@ -181,7 +181,7 @@ class Submission:
         return self._first is None
 
     async def write(self, ledger: Ledger, on_progress: Callable[[int], None] = lambda _: None) -> Accepted:
-        """Write the batch with all lines that can be accepted; ``on_progress`` receives the number of jobs read."""
+        """Writes the batch with all lines that can be accepted; ``on_progress`` receives the number of jobs read."""
         assert self._first is not None
 
         def report(jobs: list[NewJob]) -> list[NewJob]:
@@ -214,7 +214,7 @@ class Submission:
         )
 
     async def hint(self, settings: Settings, where: Endpoints) -> None:
-        """Wake the workers for a small submission; without Redis they find it by themselves a little later."""
+        """Wakes the workers for a small submission; without Redis they find it by themselves a little later."""
         receipt = self.receipt
         if receipt is None or not 0 < len(receipt.available) <= SMALL:
             return

@@ -18,7 +18,7 @@ _OLD_RESULT = "until the new run ends the result backend may still answer with t
 
 
 async def cancel(operator: Operator, job_or_batch: UUID, pages: JobPages) -> list[UUID]:
-    """Cancel a job, or all jobs of a batch that are not final; returns the ids changed. Raises ``NotFound``."""
+    """Cancels a job, or all jobs of a batch that are not final; returns the ids changed. Raises ``NotFound``."""
     ledger = operator.ledger
     if await ledger.reading.views([job_or_batch]):
         return await ledger.actions.cancel([job_or_batch], operator.name, pages.add)
@@ -38,7 +38,7 @@ async def release(
     reasons: Sequence[HeldReason],
     max_cost_usd: Decimal | None = None,
 ) -> int:
-    """Release the jobs of a batch that are held for these reasons; returns how many are no longer held.
+    """Releases the jobs of a batch that are held for these reasons; returns how many are no longer held.
 
     ``max_cost_usd`` is a new ceiling on the cost of the batch.
     """
@@ -57,7 +57,7 @@ async def release(
 
 
 async def retry(operator: Operator, ids: Sequence[UUID], pages: JobPages) -> list[UUID]:
-    """Start a new run of jobs, or of the jobs of one batch that did not complete; returns the ids changed.
+    """Starts a new run of jobs, or of the jobs of one batch that did not complete; returns the ids changed.
 
     Raises: NotFound, InputError for a job that is erased.
     """
@@ -95,7 +95,7 @@ async def _jobs_to_retry(operator: Operator, ids: Sequence[UUID], pages: JobPage
 
 
 async def recheck(operator: Operator, ids: Sequence[UUID], change: Recheck, pages: JobPages) -> list[UUID]:
-    """Start new runs at the check of those jobs that have an answer; returns their ids."""
+    """Starts new runs at the check of those jobs that have an answer; returns their ids."""
     pages.total = len(ids)
     rechecked: list[UUID] = []
     async with published_results(operator, _OLD_RESULT) as results:

@@ -28,7 +28,7 @@ _SKIPPED_BYTES = 1_000_000
 
 
 def check_files(files: Sequence[str]) -> None:
-    """Raise ``InputError`` for files that can't be read, before anything is started."""
+    """Raises ``InputError`` for files that can't be read, before anything is started."""
     if not files:
         raise InputError("no file is given; name one, or - for standard input")
     if list(files).count(STDIN) > 1:

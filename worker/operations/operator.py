@@ -28,7 +28,7 @@ class JobPages:
     """Jobs that can't be changed, each with the reason."""
 
     def add(self, page: Page) -> None:
-        """Count a page and report it."""
+        """Counts a page and reports it."""
         self.jobs += page.jobs
         self.changed += len(page.changed)
         self.refused.update(page.refused)
@@ -60,7 +60,7 @@ class PublishedResults:
     unreachable: bool = False
 
     async def delete(self, job_ids: Collection[UUID], *, texts: Mapping[UUID, int] | None = None) -> None:
-        """Delete the results of jobs, and the ``texts`` streamed of them, by job and run."""
+        """Deletes the results of jobs, and the ``texts`` streamed of them, by job and run."""
         if self.unreachable or not job_ids:
             return
         try:
@@ -74,6 +74,6 @@ class PublishedResults:
 
 @asynccontextmanager
 async def published_results(operator: Operator, consequence: str) -> AsyncIterator[PublishedResults]:
-    """Open the result backend for an operation."""
+    """Opens the result backend for an operation."""
     async with ring(operator.settings, operator.where.redis_url) as doorbell:
         yield PublishedResults(operator, doorbell, consequence)

@@ -43,7 +43,7 @@ async def write_results(
     lines: Iterable[InputLine] | None = None,
     result: Callable[[JobView], JobResult] = result_of,
 ) -> Tally:
-    """Write one result for each line of a batch's input, as they stand now.
+    """Writes one result for each line of a batch's input, as they stand now.
 
     Args:
         file: gets a line of JSON for each.

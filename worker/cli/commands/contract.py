@@ -41,7 +41,7 @@ def json_schema(name: str) -> dict[str, Any]:
 
 
 def _add_accepted(schema: dict[str, Any]) -> None:
-    """Add the input that validators accept beyond the fields: unknown keys, sources as strings, the query's condition."""
+    """Adds the input that validators accept beyond the fields: unknown keys, sources as strings, the query's condition."""
     source = schema["$defs"]["SourceContext"]
     # Unknown keys are put into metadata; only in 'config' is one an error.
     schema["additionalProperties"] = True

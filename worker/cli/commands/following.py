@@ -129,7 +129,7 @@ def describe_state(view: JobView) -> str:
 
 
 async def follow(job_id: UUID, watch: Watch, report: Callable[[str], None]) -> JobView:
-    """Return the job once it is final, or held in two looks; changes between two looks are reported as one.
+    """Returns the job once it is final, or held in two looks; changes between two looks are reported as one.
 
     Args:
         job_id: the job.
@@ -167,7 +167,7 @@ class AnswerPrinter:
     """The ledger says that the job is final."""
 
     def add(self, token: Token) -> None:
-        """Write the text of an entry; an attempt that begins again is reported beside the text."""
+        """Writes the text of an entry; an attempt that begins again is reported beside the text."""
         if token.kind is Kind.START:
             if self.begins:
                 self._write("\n")
@@ -182,7 +182,7 @@ class AnswerPrinter:
                 self._write("\n")
 
     def finish(self, view: JobView) -> None:
-        """Show the answer of the record where its text did not come, or not whole."""
+        """Shows the answer of the record where its text did not come, or not whole."""
         if view.state in FINAL_STATES and not self.whole and view.record is not None and view.record.answer:
             self._write(("\n" if self.begins else "") + printable(view.record.answer) + "\n")
 
@@ -195,7 +195,7 @@ class AnswerPrinter:
 async def _printing(
     redis_url: str, key_prefix: str, view: JobView, tell: Callable[[str], None]
 ) -> AsyncIterator[AnswerPrinter]:
-    """Show a job's answer as it comes while the block follows the job; ends soon after ``over`` is set."""
+    """Shows a job's answer as it comes while the block follows the job; ends soon after ``over`` is set."""
     printer = AnswerPrinter(tell)
     task = asyncio.create_task(_print(redis_url, key_prefix, view, printer), name="print")
     try:

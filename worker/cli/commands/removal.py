@@ -16,8 +16,8 @@ from worker.cli.job_operation import job_pages, operate, operator_of
 from worker.cli.progress import reporting
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, write_json
-from worker.operations import erasure
-from worker.operations.erasure import ErasureScope, PruneScope, Removal
+from worker.operations import content_removal
+from worker.operations.content_removal import ErasureScope, PruneScope, Removal
 from worker.operations.operator import JobPages, Operator
 from worker.settings import load_settings
 
@@ -60,12 +60,12 @@ def erase(
 
 async def _survey(opened: Session, scope: ErasureScope, *, cancel: bool) -> int:
     async with operator_of(opened) as operator:
-        return await erasure.survey(operator, scope, cancel=cancel)
+        return await content_removal.survey(operator, scope, cancel=cancel)
 
 
 async def _erase(opened: Session, scope: ErasureScope, pages: JobPages, *, cancel: bool) -> Removal:
     async with operator_of(opened) as operator:
-        return await erasure.erase(operator, scope, pages, cancel=cancel)
+        return await content_removal.erase(operator, scope, pages, cancel=cancel)
 
 
 def _confirm(count: int, *, yes: bool) -> None:
@@ -108,7 +108,9 @@ def prune(
     verb = "deleted" if rows else "erased"
 
     async def operation(operator: Operator, pages: JobPages) -> Removal:
-        return await (erasure.survey_old(operator, scope) if dry_run else erasure.prune(operator, scope, pages))
+        return await (
+            content_removal.survey_old(operator, scope) if dry_run else content_removal.prune(operator, scope, pages)
+        )
 
     done, pages = operate(verb, operation, again=_REST)
     cost = None if done.cost_usd is None else format(done.cost_usd.normalize(), "f")
@@ -128,7 +130,7 @@ def prune(
 
 
 def age(text: str) -> timedelta:
-    """Read an age such as ``90d``; raises ``InputError``."""
+    """Reads an age such as ``90d``; raises ``InputError``."""
     match = _AGE.fullmatch(text.strip())
     if match is None:
         raise InputError(f"{text!r} is not an age; say for example 90d, 12w, 36h, 30m or 0s", field="older-than")

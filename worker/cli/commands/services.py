@@ -83,7 +83,7 @@ def _report(opened: Session, started: set[str], ended: set[str], *, as_json: boo
 
 
 def _supervise(supervisor: Supervisor, specs: tuple[WorkerSpec, ...]) -> None:
-    """Start workers again that end, until a signal."""
+    """Starts workers again that end, until a signal."""
     pauses: dict[str, float] = {}
     due: dict[str, float] = {}
     tell("staying in the foreground; SIGTERM or Ctrl-C stops everything")

@@ -43,7 +43,7 @@ def _all(settings: Settings) -> list[str]:
 
 
 def _mark_when_ready(record: Path) -> None:
-    """Mark the record once this process listens; it also makes the process recognisable by its command line."""
+    """Marks the record once this process listens; it also makes the process recognisable by its command line."""
 
     def ready(**_: Any) -> None:
         mark_ready(record)

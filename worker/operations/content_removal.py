@@ -107,7 +107,7 @@ class Removal:
 
 
 async def survey(operator: Operator, scope: ErasureScope, *, cancel: bool) -> int:
-    """Count the jobs of a scope; raises ``InputError`` when some are not final and are not to be cancelled."""
+    """Counts the jobs of a scope; raises ``InputError`` when some are not final and are not to be cancelled."""
     count, active = 0, 0
     names: list[str] = []
     async for _, jobs in scope.pages(operator.ledger):
@@ -126,7 +126,7 @@ async def survey(operator: Operator, scope: ErasureScope, *, cancel: bool) -> in
 
 
 async def erase(operator: Operator, scope: ErasureScope, pages: JobPages, *, cancel: bool) -> Removal:
-    """Erase the content of all final jobs of a scope; with ``cancel`` the others are cancelled first."""
+    """Erases the content of all final jobs of a scope; with ``cancel`` the others are cancelled first."""
     async with _eraser(operator, pages) as eraser:
         last: UUID | None = None
         async for batch_id, jobs in scope.pages(operator.ledger):
@@ -148,7 +148,7 @@ async def erase(operator: Operator, scope: ErasureScope, pages: JobPages, *, can
 
 
 async def prune(operator: Operator, scope: PruneScope, pages: JobPages) -> Removal:
-    """Erase the content of old jobs, or delete them with all their rows."""
+    """Erases the content of old jobs, or deletes them with all their rows."""
     async with _eraser(operator, pages) as eraser:
         async for batch_id, jobs in scope.pages(operator.ledger):
             if not jobs:
@@ -160,7 +160,7 @@ async def prune(operator: Operator, scope: PruneScope, pages: JobPages) -> Remov
 
 
 async def survey_old(operator: Operator, scope: PruneScope) -> Removal:
-    """Count the jobs and batches that ``prune`` would take, and remove nothing."""
+    """Counts the jobs and batches that ``prune`` would take, and removes nothing."""
     done = Removal()
     async for batch_id, jobs in scope.pages(operator.ledger):
         done.erased += len(jobs)
@@ -176,7 +176,7 @@ class _Eraser:
     done: Removal = field(default_factory=Removal)
 
     async def erase(self, jobs: Iterable[StoredJob]) -> None:
-        """Erase final jobs; what is published of them goes also where the ledger had erased them before."""
+        """Erases final jobs; what is published of them goes also where the ledger had erased them before."""
         ledger, runs = self.operator.ledger, {job.job_id: job.run for job in jobs}
         changed = await ledger.erasure.erase(list(runs), self.operator.name, self.pages.add)
         self.done.erased += len(changed)
@@ -185,7 +185,7 @@ class _Eraser:
         await self.results.delete(runs, texts=runs)
 
     async def delete(self, jobs: Iterable[StoredJob]) -> None:
-        """Delete final jobs with all their rows."""
+        """Deletes final jobs with all their rows."""
         deleted = await self.operator.ledger.erasure.delete([job.job_id for job in jobs], self.pages.add)
         self.done.deleted += len(deleted.runs)
         self.done.attempts += deleted.attempts
@@ -198,7 +198,7 @@ class _Eraser:
         await self.results.delete(deleted.runs, texts=deleted.runs)
 
     async def seal(self, batch_id: UUID) -> None:
-        """Remove the texts of a batch itself, once none of its jobs has content."""
+        """Removes the texts of a batch itself, once none of its jobs has content."""
         self.done.sealed += await self.operator.ledger.erasure.seal(batch_id) is Sealed.NOW
 
 
