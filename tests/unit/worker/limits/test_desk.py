@@ -318,7 +318,7 @@ def test_estimates_follow_what_calls_use() -> None:
         counter.limiter.answered(permit, completion(input_tokens=75, output_tokens=20))
         second = await counter.permit(body=b"x" * 400, max_tokens=500)
         assert isinstance(second, Permit)
-        assert second.taken == pytest.approx((1, 100, 20, 120))
+        assert second.reserved == pytest.approx((1, 100, 20, 120))
         (settled,) = [one for order in counter.buckets.orders for one in order.releases]
         assert settled.more == pytest.approx((0, -25, -480, -505))
         await counter.limiter.close()
