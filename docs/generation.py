@@ -87,8 +87,10 @@ class Desk:
         providers, journal = self.providers(), LedgerJournal(self.ledger)
         with ThreadPoolExecutor(1) as cpu:
             calls = PaidCalls(journal, RetryPolicy(), lambda: 0.5, tokens=tokens or Unheard())
-            generate = Generate(self.ledger, journal, calls, providers, to_check=lambda _: None, final=lambda *_: None)
-            check = Check(self.ledger, journal, cpu, lambda *_: None)
+            generate = Generate(
+                self.ledger.queue, journal, calls, providers, to_check=lambda _: None, final=lambda *_: None
+            )
+            check = Check(self.ledger.queue, journal, cpu, lambda *_: None)
             while job := await self.lease(Step.GENERATE) or await self.lease(Step.CHECK):
                 await (generate.run(job) if job.step is Step.GENERATE else check.run(job))
         await journal.close()

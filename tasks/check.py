@@ -37,7 +37,7 @@ from tasks.policy.outcome import (
 from tasks.policy.redact import amend, with_appendix, with_warnings, without_details
 from tasks.policy.scores import quality_of
 from tasks.poll import job_ids as read_ids
-from tasks.ports import MAX_RESCUES, Advance, FinalJob, Journal, Leased, LeaseKey, Ledger, wired
+from tasks.ports import MAX_RESCUES, Advance, FinalJob, Journal, Leased, LeaseKey, Queue, wired
 from tasks.prompting.correction import give_up
 from tasks.results import Findings, completed, failed, total_ms
 from tasks.scheduling.batching import CpuBatcher
@@ -209,7 +209,7 @@ class Check:
     A job that waits for its judge holds up no other job.
     """
 
-    ledger: Ledger
+    queue: Queue
     journal: Journal
     cpu: Executor
     final: Callable[[Leased, FinalJob], None]
@@ -273,14 +273,14 @@ class Check:
 
     async def _settle(self, job: Leased, result: Result) -> None:
         if not isinstance(result, FinalJob):
-            await self.ledger.queue.defer(LeaseKey(job.job_id, job.token), _advance(job, result))
+            await self.queue.defer(LeaseKey(job.job_id, job.token), _advance(job, result))
             return
         try:
             finished = await self.journal.finish(result)
         except Unstorable as error:
             if job.round:
                 why = f"the record of the second answer can't be stored: {error}"
-                await self.ledger.queue.defer(LeaseKey(job.job_id, job.token), give_up(job, why))
+                await self.queue.defer(LeaseKey(job.job_id, job.token), give_up(job, why))
                 return
             result = failed(job, failure_of(error), result.record.timing_ms)
             finished = await self.journal.finish(result)

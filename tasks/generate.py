@@ -41,10 +41,10 @@ from tasks.ports import (
     Journal,
     Leased,
     LeaseKey,
-    Ledger,
     Opened,
     Providers,
     Purpose,
+    Queue,
     ShareTerms,
     wired,
 )
@@ -112,7 +112,7 @@ class Stopwatch:
 class Generate:
     """The generate step on the event loop; ``run`` takes one leased job as far as this step goes."""
 
-    ledger: Ledger
+    queue: Queue
     journal: Journal
     calls: PaidCalls
     providers: Providers
@@ -251,7 +251,7 @@ class Generate:
         await self._move(job, Advance(JobState.SCHEDULED, job.request.config.check_step, job.round))
 
     async def _move(self, job: Leased, advance: Advance) -> None:
-        await self.ledger.queue.defer(LeaseKey(job.job_id, job.token), advance)
+        await self.queue.defer(LeaseKey(job.job_id, job.token), advance)
 
     async def _fail(self, job: Leased, failure: Failure, watch: Stopwatch) -> None:
         """Ends the job; of a second round only the round: the first answer was paid for, and is finished instead."""

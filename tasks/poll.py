@@ -8,7 +8,7 @@ from celery import shared_task
 
 from schemas.record import JobResult
 from tasks.errors import InputError
-from tasks.ports import Ledger, wired
+from tasks.ports import Reading, wired
 from tasks.results import result_of
 
 MOST_IDS = 1_000
@@ -28,9 +28,9 @@ def job_ids(raw: Sequence[Any]) -> list[UUID]:
     return ids
 
 
-async def poll(ledger: Ledger, ids: Sequence[UUID]) -> list[JobResult | None]:
+async def poll(reading: Reading, ids: Sequence[UUID]) -> list[JobResult | None]:
     """The jobs' results as they stand now, in the order asked; None for an id that names no job."""
-    views = {view.job_id: view for view in await ledger.reading.views(ids)}
+    views = {view.job_id: view for view in await reading.views(ids)}
     return [result_of(views[job_id]) if job_id in views else None for job_id in ids]
 
 

@@ -19,7 +19,7 @@ from schemas.job import JobRequest, unknown_keys
 from schemas.states import Step
 from tasks.answers.objects import check_schema
 from tasks.errors import InputError, JobsRefused, LedgerError, MessageTaken, ServiceUnavailable, Unstorable
-from tasks.ports import Catalog, Everything, Ledger, NewBatch, NewJob, Receipt, Refused, wired
+from tasks.ports import Catalog, Everything, NewBatch, NewJob, Receipt, Refused, Submission, wired
 from tasks.prompting.templates import load
 from tasks.submission.identity import canonical, own_id_key
 
@@ -173,7 +173,7 @@ class Submitted:
 
 
 async def submit(
-    ledger: Ledger, raw_jobs: Sequence[Any], *, batch: NewBatch, catalog: Catalog | None = None
+    submission: Submission, raw_jobs: Sequence[Any], *, batch: NewBatch, catalog: Catalog | None = None
 ) -> Submitted:
     """Validates jobs that are all at hand and writes the good ones; each bad one is named.
 
@@ -204,7 +204,7 @@ async def submit(
     if not jobs:
         return Submitted(None, (None,) * len(raw_jobs), tuple(refused), tuple(warnings))
     try:
-        receipt = await ledger.submission.submit(batch, [jobs], refused=refused)
+        receipt = await submission.submit(batch, [jobs], refused=refused)
     except JobsRefused as error:
         return Submitted(None, (None,) * len(raw_jobs), _by_position(refused, error.refused), tuple(warnings))
     written_ids = receipt.ids_by_position(job.position for job in jobs)

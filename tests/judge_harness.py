@@ -68,9 +68,9 @@ class JudgeHarness:
     async def check(self, job: Leased) -> None:
         journal = LedgerJournal(self.ledger)
         calls = PaidCalls(journal, self.policy, lambda: 0.5)
-        judge = Judge(self.ledger, calls, Registry(self.judge), JudgeOptions(max_tokens=500))
+        judge = Judge(self.ledger.queue, calls, Registry(self.judge), JudgeOptions(max_tokens=500))
         with ThreadPoolExecutor(1) as cpu:
-            await Check(self.ledger, journal, cpu, lambda job, _: self.finals.append(job), judge).run(job)
+            await Check(self.ledger.queue, journal, cpu, lambda job, _: self.finals.append(job), judge).run(job)
         await journal.close()
 
     async def view(self) -> JobView:

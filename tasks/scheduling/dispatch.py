@@ -128,7 +128,7 @@ class Dispatch:
     """Steps that had available jobs at the last look."""
 
     def __post_init__(self) -> None:
-        self.outbox = Outbox(self.ledger, self.doorbell, self.pace.publish_rows, self.pace.publish_older_than)
+        self.outbox = Outbox(self.ledger.outbox, self.doorbell, self.pace.publish_rows, self.pace.publish_older_than)
 
     async def run(self) -> None:
         """Look for work and do the duties until cancelled."""

@@ -14,7 +14,7 @@ from uuid import UUID
 from schemas.job import MAX_REQUEST_BYTES
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable, NightdeskError
-from tasks.ports import Leased, LeaseKey, LeaseRoom, Ledger, Room, risk_of
+from tasks.ports import Leased, LeaseKey, LeaseRoom, Queue, Room, risk_of
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class Feed:
         slots: int,
         worker: str,
         lease_for: timedelta,
-        ledger: Ledger,
+        queue: Queue,
         keeper: LeaseHolder,
         run: Callable[[Leased], Awaitable[None]],
         permitted: Callable[[], Room | None] = lambda: None,
@@ -141,7 +141,7 @@ class Feed:
         """Set by dispatch while the next step is behind: nothing new is leased."""
         self._worker = worker
         self._lease_for = lease_for
-        self._ledger = ledger
+        self._queue = queue
         self._keeper = keeper
         self._run = run
         self._permitted = permitted
@@ -328,7 +328,7 @@ class Feed:
         self, limit: int, *, ids: Sequence[UUID] | None = None, min_priority: int | None = None
     ) -> list[Leased]:
         room = self._load.room(urgent=min_priority is not None) or LeaseRoom(0)
-        jobs = await self._ledger.queue.lease(
+        jobs = await self._queue.lease(
             self.step, self._worker, self._lease_for, limit, ids=ids, min_priority=min_priority, room=room
         )
         if ids is not None and len(jobs) < len(ids) and _may_have_crossed(room, jobs):
@@ -389,7 +389,7 @@ class Feed:
     async def _hand_back(self, leases: Sequence[LeaseKey]) -> None:
         """Releases the leases of interrupted jobs at once, but for those with open calls, whose outcome is not known yet."""
         try:
-            await self._ledger.queue.hand_back(leases)
+            await self._queue.hand_back(leases)
         except NightdeskError as error:
             log.warning("jobs of step %s wait for their rescue: %s", self.step, error)
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
+from tasks import ports
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
-from tasks.ports import Doorbell, JobView, Ledger
+from tasks.ports import Doorbell, JobView
 from tasks.results import compact, result_of
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ RENDER = 10
 class Outbox:
     """The slow part of the leader's duties: a loop beside the tick, in pages, that begins where the last leader ended."""
 
-    ledger: Ledger
+    results: ports.Outbox
     doorbell: Doorbell
     rows: int
     older_than: timedelta
@@ -61,54 +62,54 @@ class Outbox:
 
     async def sweep(self) -> bool:
         """Publish a page of what was never published; True if it was full."""
-        views = await self.ledger.outbox.unpublished(self.rows, self.older_than)
-        await publish(self.ledger, self.doorbell, views)
+        views = await self.results.unpublished(self.rows, self.older_than)
+        await publish(self.results, self.doorbell, views)
         return len(views) == self.rows
 
     async def republish(self) -> bool:
         """Publish a page of what Redis lost; True while there is more."""
-        page = await self.ledger.outbox.republish_page(self.rows)
+        page = await self.results.republish_page(self.rows)
         if page is None:
             return False
-        await publish(self.ledger, self.doorbell, page.views)
+        await publish(self.results, self.doorbell, page.views)
         if page.through is None:
             log.warning("%d results are published again", page.published)
             return False
-        await self.ledger.outbox.note_republished(page)
+        await self.results.note_republished(page)
         return True
 
 
-async def publish(ledger: Ledger, doorbell: Doorbell, views: Sequence[JobView]) -> None:
+async def publish(outbox: ports.Outbox, doorbell: Doorbell, views: Sequence[JobView]) -> None:
     """Put results into the result backend, then note it: a crash in between publishes them once more.
 
     A result that can't be rendered or that the backend refuses is set aside and keeps no other back.
     """
     erased = {view.job_id for view in views if view.erased_at is not None}
-    await publish_results(ledger, doorbell, await _rendered(ledger, views), erased)
+    await publish_results(outbox, doorbell, await _rendered(outbox, views), erased)
 
 
 async def publish_results(
-    ledger: Ledger, doorbell: Doorbell, results: Sequence[Rendered], erased: Container[UUID] = ()
+    outbox: ports.Outbox, doorbell: Doorbell, results: Sequence[Rendered], erased: Container[UUID] = ()
 ) -> None:
     """Publish rendered results; ``erased`` names those whose content was removed before they were read."""
     if not results:
         return
     refused = await doorbell.publish(results)
     for job_id, error in refused.items():
-        await ledger.outbox.set_aside(job_id, error)
+        await outbox.set_aside(job_id, error)
     # Erased or begun anew between the reading and the writing: whoever did that forgot the result before it was there.
-    stale = await ledger.outbox.mark_published([(job_id, run) for job_id, run, _ in results if job_id not in refused])
+    stale = await outbox.mark_published([(job_id, run) for job_id, run, _ in results if job_id not in refused])
     await doorbell.withdraw([(job_id, run) for job_id, run in stale if job_id not in erased])
 
 
-async def _rendered(ledger: Ledger, views: Sequence[JobView]) -> list[Rendered]:
+async def _rendered(outbox: ports.Outbox, views: Sequence[JobView]) -> list[Rendered]:
     results: list[Rendered] = []
     for number, view in enumerate(views, start=1):
         try:
             results.append((view.job_id, view.run, compact(result_of(view))))
         except Exception as error:
             log.exception("the result of job %s can't be rendered", view.job_id)
-            await ledger.outbox.set_aside(view.job_id, error)
+            await outbox.set_aside(view.job_id, error)
         if not number % RENDER:
             await asyncio.sleep(0)
     return results

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from schemas.failure import Failure, FailureKind
 from schemas.states import HeldReason
-from tasks.ports import MAX_RESCUES, Leased, Ledger
+from tasks.ports import MAX_RESCUES, Duties, Leased
 
 ROWS = 500
 """Jobs a rescue takes at most; the next one follows a second later."""
@@ -38,7 +38,7 @@ class Rescue:
     counts as a break although nothing failed: whoever waited for a connection meanwhile could not renew either.
     """
 
-    ledger: Ledger
+    duties: Duties
     lease_for: timedelta
     hold_unknown: bool = False
     max_rescues: int = MAX_RESCUES
@@ -66,7 +66,7 @@ class Rescue:
         if not self.allowed():
             return []
         reason = HeldReason.UNKNOWN_OUTCOME if self.hold_unknown else None
-        return await self.ledger.duties.rescue(ROWS, reason, self.max_rescues)
+        return await self.duties.rescue(ROWS, reason, self.max_rescues)
 
     def broken(self) -> None:
         """Note that the ledger could not be reached: the time counts anew."""

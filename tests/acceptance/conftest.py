@@ -77,7 +77,7 @@ class System:
         """Write jobs to the ledger; no hint is sent, dispatch or an idle claim finds them."""
 
         async def work(ledger: Ledger) -> tuple[UUID, list[UUID]]:
-            submitted = await submit(ledger, raw_jobs, batch=new_batch(batch, tenant=tenant))
+            submitted = await submit(ledger.submission, raw_jobs, batch=new_batch(batch, tenant=tenant))
             assert submitted.refused == ()
             assert submitted.receipt is not None
             return submitted.receipt.batch_id, [job_id for job_id in submitted.job_ids if job_id]

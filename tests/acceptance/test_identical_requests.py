@@ -37,7 +37,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def results(system: System, ids: list[UUID]) -> list[JobResult]:
     async def work(ledger: Ledger) -> list[JobResult]:
-        return [one for one in await poll(ledger, ids) if one is not None]
+        return [one for one in await poll(ledger.reading, ids) if one is not None]
 
     return system.ask(work)
 

@@ -245,7 +245,7 @@ async def test_a_spool_of_another_machine_brings_no_word_of_an_erased_job_and_al
         assert await ledger.erasure.erase([leased.job_id], ACTOR) == {}
     assert CANARY not in everything_in(postgres_database_url)
 
-    assert await replay(Spool(folder), ledger) == 1
+    assert await replay(Spool(folder), ledger.attempts) == 1
 
     assert not list(folder.iterdir())
     assert CANARY not in everything_in(postgres_database_url)
@@ -270,7 +270,7 @@ async def test_a_spool_with_answers_of_a_job_that_was_deleted_is_replayed_to_not
     await ledger.duties.rescue(10, None)
     assert list((await ledger.erasure.delete([leased.job_id])).runs) == [leased.job_id]
 
-    assert await replay(Spool(folder), ledger) == 1
+    assert await replay(Spool(folder), ledger.attempts) == 1
 
     assert not list(folder.iterdir())
     assert CANARY not in everything_in(postgres_database_url)
@@ -378,7 +378,7 @@ async def test_a_result_on_its_way_while_its_job_is_erased_is_taken_back(ledger:
     job = await telling_job(ledger)
     board = Board(ledger)
 
-    await publish(ledger, board, await ledger.outbox.unpublished(10, timedelta(0)))  # type: ignore[arg-type]
+    await publish(ledger.outbox, board, await ledger.outbox.unpublished(10, timedelta(0)))  # type: ignore[arg-type]
 
     assert (await view(ledger, job.job_id)).erased_at is not None
     assert board.results == {}

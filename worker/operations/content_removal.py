@@ -212,5 +212,5 @@ async def _eraser(operator: Operator, pages: JobPages) -> AsyncIterator[_Eraser]
     async with published_results(operator, consequence) as results:
         eraser = _Eraser(operator, pages, results)
         yield eraser
-        await replay(Spool(spool_folder(operator.settings.home, operator.where.database_url)), operator.ledger)
+        await replay(Spool(spool_folder(operator.settings.home, operator.where.database_url)), operator.ledger.attempts)
         eraser.done.redis_unreachable = results.unreachable

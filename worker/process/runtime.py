@@ -167,7 +167,7 @@ class WorkerRuntime:
 
     def poll(self, raw_ids: Sequence[Any]) -> list[dict[str, Any] | None]:
         """See ``tasks.ports.Runtime``."""
-        results = self._call(poll(self._ledger, read_ids(raw_ids)))
+        results = self._call(poll(self._ledger.reading, read_ids(raw_ids)))
         return [None if result is None else result.model_dump(mode="json") for result in results]
 
     # ---- on the loop ----
@@ -203,7 +203,7 @@ class WorkerRuntime:
         )
         stack.push_async_callback(self._checks.close, SWEEP_WAIT)
         spool = Spool(spool_folder(settings.home, self._database_url))
-        await replay(spool, self._ledger)
+        await replay(spool, self._ledger.attempts)
         renewer = LeaseRenewer(self._database_url, settings.lease_for, self._loop, dead=self._dead)
         renewer.start()
         # Leases are renewed until the last answer is written.
@@ -276,7 +276,7 @@ class WorkerRuntime:
             slots=slots,
             worker=worker_name(),
             lease_for=settings.lease_for,
-            ledger=self._ledger,
+            queue=self._ledger.queue,
             keeper=renewer,
             run=work.run,
             load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion),
@@ -289,7 +289,7 @@ class WorkerRuntime:
 
     def _generate(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> Generate:
         return Generate(
-            self._ledger,
+            self._ledger.queue,
             journal,
             self._calls(journal, limits),
             providers,
@@ -305,11 +305,11 @@ class WorkerRuntime:
         settings = self._settings
         options = JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s)
         return Check(
-            self._ledger,
+            self._ledger.queue,
             journal,
             self._cpu,
             final=self._final,
-            judge=Judge(self._ledger, self._calls(journal, limits), providers, options),
+            judge=Judge(self._ledger.queue, self._calls(journal, limits), providers, options),
             bundle=bundle,
             limit=TimeLimit(settings.check_timeout_s),
             max_rescues=settings.max_rescues,
@@ -322,7 +322,10 @@ class WorkerRuntime:
             results_kept=timedelta(seconds=settings.results_kept_s),
         )
         rescue = Rescue(
-            self._ledger, settings.lease_for, hold_unknown=settings.hold_unknown, max_rescues=settings.max_rescues
+            self._ledger.duties,
+            settings.lease_for,
+            hold_unknown=settings.hold_unknown,
+            max_rescues=settings.max_rescues,
         )
         stand_in = ModelFallback(self._ledger, self._local_is_served, settings.local_model_wait)
         return Dispatch(self._ledger, self._doorbell, rescue, stand_in, self._feeds, worker_name(), pace)
@@ -336,7 +339,7 @@ class WorkerRuntime:
         self._finals.add((job.job_id, job.run, compact(result_of(view_of_final(job, final, datetime.now(UTC))))))
 
     async def _publish(self, results: Sequence[Rendered]) -> None:
-        await publish_results(self._ledger, self._doorbell, results)
+        await publish_results(self._ledger.outbox, self._doorbell, results)
 
     def _to_check(self, job: Leased) -> None:
         self._checks.add(_CheckHint(job.request.config.check_step, job.priority > 0, job.job_id))
@@ -360,7 +363,7 @@ class WorkerRuntime:
         until = self._loop.time() + LEDGER_PATIENCE_S
         while True:
             try:
-                return (await submit(self._ledger, raw_jobs, batch=batch, catalog=self._catalog)).to_json()
+                return (await submit(self._ledger.submission, raw_jobs, batch=batch, catalog=self._catalog)).to_json()
             except LedgerUnavailable:
                 if self._loop.time() >= until:
                     raise

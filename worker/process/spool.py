@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from schemas.failure import Failure, FailureKind
 from tasks.errors import NightdeskError, Unstorable
-from tasks.ports import ClosedAttempt, Ledger
+from tasks.ports import Attempts, ClosedAttempt
 from worker.ledger.database import hosts_of
 from worker.supervise.files import make_directory, open_lock, sync_directory, try_lock
 
@@ -122,7 +122,7 @@ def abandoned_segments(folder: Path) -> int:
     return waiting
 
 
-async def replay(spool: Spool, ledger: Ledger) -> int:
+async def replay(spool: Spool, attempts: Attempts) -> int:
     """Writes the answers of dead processes into the ledger; returns their number.
 
     Harmless at any repetition: a closed attempt stays as it is, and a completion that lost stands beside the winner.
@@ -134,7 +134,7 @@ async def replay(spool: Spool, ledger: Ledger) -> int:
             rows, unreadable = _rows(segment.path)
             unwritten = 0
             for at in range(0, len(rows), REPLAY_ROWS):
-                unwritten += await _close(ledger, rows[at : at + REPLAY_ROWS])
+                unwritten += await _close(attempts, rows[at : at + REPLAY_ROWS])
         except BaseException:
             segment.leave()
             raise
@@ -166,14 +166,14 @@ def _rows(path: Path) -> tuple[list[ClosedAttempt], int]:
     return rows, unreadable
 
 
-async def _close(ledger: Ledger, rows: Sequence[ClosedAttempt]) -> int:
+async def _close(attempts: Attempts, rows: Sequence[ClosedAttempt]) -> int:
     """Writes answers; returns the number that could not be written for a defect of ours."""
     try:
-        await ledger.attempts.close_attempts(rows)
+        await attempts.close_attempts(rows)
     except Unstorable as error:
         if len(rows) == 1:
             log.exception("the answer of attempt %s can't be stored", rows[0].id)
-            return 1 if rows[0].answer is None else await _close(ledger, [_without_answer(rows[0], error)])
+            return 1 if rows[0].answer is None else await _close(attempts, [_without_answer(rows[0], error)])
     except NightdeskError:
         raise
     except Exception:
@@ -182,7 +182,7 @@ async def _close(ledger: Ledger, rows: Sequence[ClosedAttempt]) -> int:
             return 1
     else:
         return 0
-    return sum([await _close(ledger, [row]) for row in rows])
+    return sum([await _close(attempts, [row]) for row in rows])
 
 
 def _without_answer(row: ClosedAttempt, error: Unstorable) -> ClosedAttempt:

@@ -24,10 +24,10 @@ from tasks.ports import (
     DenyReason,
     Leased,
     LeaseKey,
-    Ledger,
     Opened,
     Providers,
     Purpose,
+    Queue,
     StoredCompletion,
     Turn,
 )
@@ -57,7 +57,7 @@ class JudgeOptions:
 class Judge:
     """The judge of the check step, on the event loop."""
 
-    ledger: Ledger
+    queue: Queue
     calls: PaidCalls
     providers: Providers
     options: JudgeOptions = field(default_factory=JudgeOptions)
@@ -184,7 +184,7 @@ class Judge:
         return None
 
     async def _move(self, job: Leased, advance: Advance) -> None:
-        await self.ledger.queue.defer(LeaseKey(job.job_id, job.token), advance)
+        await self.queue.defer(LeaseKey(job.job_id, job.token), advance)
 
     async def _store(self, paid: OpenCall, answer: Answered, timing_ms: dict[str, float]) -> PaidReply:
         """Stores the reply, the job staying in its check."""

@@ -264,7 +264,7 @@ def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPa
     async def scenario() -> Sequence[JobState]:
         journal = LedgerJournal(ledger)
         with ThreadPoolExecutor(1) as cpu:
-            check = Check(ledger, journal, cpu, lambda job, _: told.append(job))
+            check = Check(ledger.queue, journal, cpu, lambda job, _: told.append(job))
             await asyncio.gather(*(check.run(job) for job in jobs))
         await journal.close()
         return [view.state for view in await ledger.reading.views([job.job_id for job in jobs])]
@@ -282,7 +282,7 @@ def test_another_round_goes_back_to_generate() -> None:
     async def scenario() -> Leased:
         journal = LedgerJournal(ledger)
         with ThreadPoolExecutor(1) as cpu:
-            await Check(ledger, journal, cpu, lambda *_: None).run(job)
+            await Check(ledger.queue, journal, cpu, lambda *_: None).run(job)
         await journal.close()
         await ledger.duties.promote(10)
         (again,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)

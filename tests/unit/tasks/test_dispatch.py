@@ -95,7 +95,9 @@ class Hall:
 
     def worker(self, name: str) -> Dispatch:
         """The dispatch of one more worker."""
-        return Dispatch(self.ledger, self.bell, Rescue(self.ledger, LEASE), self.stand_in, self.feeds, name, self.pace)
+        return Dispatch(
+            self.ledger, self.bell, Rescue(self.ledger.duties, LEASE), self.stand_in, self.feeds, name, self.pace
+        )
 
     async def tick(self) -> None:
         """Tick, and publish what that wakes."""
@@ -301,7 +303,7 @@ def test_a_rescue_waits_until_the_ledger_was_reachable_for_a_lease(monkeypatch: 
         await hall.submit(1)
         (job,) = await hall.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
         hall.ledger.advance(LEASE * 2)
-        duty = Rescue(hall.ledger, LEASE)
+        duty = Rescue(hall.ledger.duties, LEASE)
 
         async def rescued(seconds: int = 0) -> list[UUID]:
             for _ in range(seconds):
@@ -504,9 +506,9 @@ def test_a_slow_sweep_does_not_put_the_result_of_an_earlier_run_over_a_later_one
         await hall.ledger.duties.promote(9)
         (leased,) = await hall.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
         await hall.ledger.queue.finish([make_final(leased)])
-        await publish(hall.ledger, hall.bell, await hall.ledger.outbox.unpublished(9, timedelta(0)))
+        await publish(hall.ledger.outbox, hall.bell, await hall.ledger.outbox.unpublished(9, timedelta(0)))
 
-        await publish(hall.ledger, hall.bell, slow)
+        await publish(hall.ledger.outbox, hall.bell, slow)
 
         assert hall.bell.runs == {job_id: 2}
 
@@ -520,7 +522,7 @@ def test_a_slow_sweep_takes_back_the_result_of_a_run_that_a_person_ended() -> No
         slow = await hall.ledger.outbox.unpublished(9, timedelta(0))
         await hall.ledger.actions.retry([job_id], "ada")
 
-        await publish(hall.ledger, hall.bell, slow)
+        await publish(hall.ledger.outbox, hall.bell, slow)
 
         assert hall.bell.published == {}
         assert (await hall.ledger.reading.views([job_id]))[0].published_at is None

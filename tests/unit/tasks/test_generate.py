@@ -75,7 +75,7 @@ class Desk:
     async def generate(self, job: Leased) -> JobView:
         journal = LedgerJournal(self.ledger, surely_held=lambda *_: self.surely_held)
         step = Generate(
-            self.ledger, journal, PaidCalls(journal, self.policy, lambda: 0.5, self.limits, self.tokens),
+            self.ledger.queue, journal, PaidCalls(journal, self.policy, lambda: 0.5, self.limits, self.tokens),
             self.providers, self.checks.append, lambda _, final: self.finals.append(final), self.shares, self.sharing,
         )  # fmt: skip
         try:

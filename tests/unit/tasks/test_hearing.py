@@ -388,9 +388,9 @@ async def at_once(harness: JudgeHarness, *requests: JobRequest) -> list[JobView]
 @asynccontextmanager
 async def one_process(harness: JudgeHarness) -> AsyncIterator[Check]:
     journal = LedgerJournal(harness.ledger)
-    judge = Judge(harness.ledger, PaidCalls(journal, RetryPolicy(), lambda: 0.5), Registry(harness.judge))
+    judge = Judge(harness.ledger.queue, PaidCalls(journal, RetryPolicy(), lambda: 0.5), Registry(harness.judge))
     with ThreadPoolExecutor(1) as cpu:
-        yield Check(harness.ledger, journal, cpu, lambda *_: None, judge)
+        yield Check(harness.ledger.queue, journal, cpu, lambda *_: None, judge)
     await journal.close()
 
 

@@ -207,9 +207,9 @@ def test_the_same_question_of_a_batch_is_judged_once() -> None:
             make_batch(), [make_jobs(supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE))]
         )
         journal = LedgerJournal(harness.ledger)
-        judge = Judge(harness.ledger, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
+        judge = Judge(harness.ledger.queue, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
         with ThreadPoolExecutor(1) as cpu:
-            step = Check(harness.ledger, journal, cpu, lambda *_: None, judge)
+            step = Check(harness.ledger.queue, journal, cpu, lambda *_: None, judge)
             for job in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
                 await step.run(job)
         await journal.close()
@@ -228,9 +228,9 @@ def test_jobs_that_wait_for_their_judge_hold_up_nobody() -> None:
         plain = supplied_answer(PLAIN, checkers=["lexical"])
         await harness.ledger.submission.submit(make_batch(), [make_jobs(supplied_answer(PARAPHRASE), plain)])
         journal, done = LedgerJournal(harness.ledger), asyncio.Event()
-        judge = Judge(harness.ledger, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
+        judge = Judge(harness.ledger.queue, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
         with ThreadPoolExecutor(1) as cpu:
-            step = Check(harness.ledger, journal, cpu, lambda *_: done.set(), judge)
+            step = Check(harness.ledger.queue, journal, cpu, lambda *_: done.set(), judge)
             jobs = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2)
             running = [asyncio.create_task(step.run(job)) for job in jobs]
             await harness.judge.called.wait()

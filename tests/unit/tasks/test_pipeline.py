@@ -61,7 +61,7 @@ class Works:
         self.ledger.queue.lease = counted  # type: ignore[method-assign]
         self.feed = Feed(
             Step.GENERATE, slots=slots, worker="w", lease_for=timedelta(seconds=60),
-            ledger=self.ledger, keeper=self.keys, run=self._run, permitted=permitted, load=load,
+            queue=self.ledger.queue, keeper=self.keys, run=self._run, permitted=permitted, load=load,
         )  # fmt: skip
 
     async def _run(self, job: Leased) -> None:

@@ -76,7 +76,7 @@ class Desk:
         journal = LedgerJournal(self.ledger)
         registry = Registry(self.provider)
         step = Generate(
-            self.ledger, journal, PaidCalls(journal, self.policy, lambda: 0.5), registry, lambda _: None, lambda *_: None
+            self.ledger.queue, journal, PaidCalls(journal, self.policy, lambda: 0.5), registry, lambda _: None, lambda *_: None
         )  # fmt: skip
         try:
             await step.run(job)
@@ -86,7 +86,7 @@ class Desk:
     async def check(self, job: Leased) -> None:
         journal = LedgerJournal(self.ledger)
         with ThreadPoolExecutor(1) as cpu:
-            await Check(self.ledger, journal, cpu, lambda *_: None).run(job)
+            await Check(self.ledger.queue, journal, cpu, lambda *_: None).run(job)
         await journal.close()
 
     async def finish(self) -> JobView:

@@ -120,7 +120,7 @@ def test_a_job_with_an_answer_begins_at_its_check() -> None:
 
 def test_good_jobs_are_accepted_and_bad_ones_named() -> None:
     submitted = asyncio.run(
-        submit(MemoryLedger(), [GOOD, {"query": ""}, {**GOOD, "custom_id": "a"}, {**GOOD, "custom_id": "a"}, 7],
+        submit(MemoryLedger().submission, [GOOD, {"query": ""}, {**GOOD, "custom_id": "a"}, {**GOOD, "custom_id": "a"}, 7],
                batch=new_batch(None, tenant="t"))
     )  # fmt: skip
 
@@ -137,7 +137,7 @@ def test_a_message_id_that_another_job_of_the_message_has_is_named(refused_field
 
     submitted = asyncio.run(
         submit(
-            MemoryLedger(),
+            MemoryLedger().submission,
             [*(jobs[1::-1] if refused_field == "job_id" else jobs[:2]), jobs[2], jobs[2]],
             batch=new_batch({}, tenant="t"),
         )
@@ -154,8 +154,8 @@ def test_an_own_id_can_be_submitted_again_but_not_for_something_else() -> None:
     ledger, job_id = MemoryLedger(), str(uuid4())
 
     async def twice(second: dict[str, Any]) -> Any:
-        await submit(ledger, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
-        return await submit(ledger, [{**second, "job_id": job_id}], batch=new_batch(None, tenant="t"))
+        await submit(ledger.submission, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
+        return await submit(ledger.submission, [{**second, "job_id": job_id}], batch=new_batch(None, tenant="t"))
 
     assert [str(known) for known in asyncio.run(twice(GOOD)).job_ids] == [job_id]
     other = asyncio.run(twice({**GOOD, "query": "Where?"}))
@@ -168,11 +168,11 @@ def test_one_job_in_conflict_refuses_no_other() -> None:
     ledger, job_id = MemoryLedger(), str(uuid4())
 
     async def scenario() -> tuple[Submitted, Submitted]:
-        await submit(ledger, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
+        await submit(ledger.submission, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
         many = [{**GOOD, "query": f"When is {n}?"} for n in range(100)]
         many[40]["job_id"] = job_id
-        mixed = await submit(ledger, many, batch=new_batch(None, tenant="t"))
-        return mixed, await submit(ledger, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
+        mixed = await submit(ledger.submission, many, batch=new_batch(None, tenant="t"))
+        return mixed, await submit(ledger.submission, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
 
     mixed, again = asyncio.run(scenario())
     assert [(one.position, one.field) for one in mixed.refused] == [(40, "job_id")]
@@ -183,7 +183,9 @@ def test_one_job_in_conflict_refuses_no_other() -> None:
 
 
 def test_an_id_that_is_no_uuid_is_refused() -> None:
-    submitted = asyncio.run(submit(MemoryLedger(), [{**GOOD, "job_id": "7"}], batch=new_batch(None, tenant="t")))
+    submitted = asyncio.run(
+        submit(MemoryLedger().submission, [{**GOOD, "job_id": "7"}], batch=new_batch(None, tenant="t"))
+    )
 
     assert submitted.refused[0].field == "job_id"
     assert submitted.receipt is None

@@ -36,7 +36,7 @@ def checked(ledger: MemoryLedger, job: Any, **options: Any) -> JobView:
     async def scenario() -> JobView:
         journal = LedgerJournal(ledger)
         with ThreadPoolExecutor(1) as cpu:
-            await Check(ledger, journal, cpu, lambda *_: None, **options).run(job)
+            await Check(ledger.queue, journal, cpu, lambda *_: None, **options).run(job)
         await journal.close()
         (view,) = await ledger.reading.views([job.job_id])
         return view

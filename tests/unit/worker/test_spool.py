@@ -113,7 +113,7 @@ def test_what_is_kept_comes_back_as_it_was(tmp_path: Path) -> None:
         await spool.keep([ok, failed])
         spool.leave()
 
-        assert await replay(Spool(tmp_path / "home" / "spool" / "x"), MemoryLedger(attempts=Notes)) == 2
+        assert await replay(Spool(tmp_path / "home" / "spool" / "x"), MemoryLedger(attempts=Notes).attempts) == 2
         assert got == [ok, failed]
         assert leased.job_id == ok.job_id
 
@@ -186,10 +186,10 @@ def test_a_stop_leaves_on_disk_whatever_is_not_in_the_ledger(tmp_path: Path) -> 
         closing[0].cancel()
         assert files(folder)
         # The defect is still there: a start is possible, and nothing is lost.
-        await replay(Spool(folder), ledger)
+        await replay(Spool(folder), ledger.attempts)
         assert files(folder)
         ledger.broken = set()
-        assert await replay(Spool(folder), ledger) > 0
+        assert await replay(Spool(folder), ledger.attempts) > 0
 
         assert not files(folder)
         views = await ledger.reading.views([leased.job_id for leased, _ in answered])
@@ -215,7 +215,7 @@ def test_answers_that_came_just_before_the_stop_are_brought_to_disk_too(
                 await journal.close()
         closing.cancel()
         ledger.away = False
-        assert await replay(Spool(folder), ledger) == 1
+        assert await replay(Spool(folder), ledger.attempts) == 1
 
     asyncio.run(scenario())
 
@@ -289,11 +289,11 @@ def test_what_a_process_left_is_written_by_the_next(tmp_path: Path) -> None:
             task.cancel()
         ledger.away = False
 
-        assert await replay(Spool(folder), ledger) == 3
+        assert await replay(Spool(folder), ledger.attempts) == 3
         assert not files(folder)
         views = await ledger.reading.views([leased.job_id for leased, _ in answered])
         assert [(view.state, view.step) for view in views] == [(JobState.AVAILABLE, Step.CHECK)] * 3
-        assert await replay(Spool(folder), ledger) == 0
+        assert await replay(Spool(folder), ledger.attempts) == 0
 
     asyncio.run(scenario())
 
@@ -305,7 +305,7 @@ def test_a_spool_in_use_is_left_alone(tmp_path: Path) -> None:
         living = Spool(folder)
         await living.keep([ok])
 
-        assert await replay(Spool(folder), ledger) == 0
+        assert await replay(Spool(folder), ledger.attempts) == 0
         assert len(files(folder)) == 1
         living.clear()
         assert not files(folder)
@@ -322,9 +322,9 @@ def test_a_replay_that_finds_no_ledger_leaves_everything(tmp_path: Path) -> None
         spool.leave()
         ledger.away = True
         with pytest.raises(LedgerUnavailable):
-            await replay(Spool(folder), ledger)
+            await replay(Spool(folder), ledger.attempts)
         ledger.away = False
-        assert await replay(Spool(folder), ledger) == 1
+        assert await replay(Spool(folder), ledger.attempts) == 1
 
     asyncio.run(scenario())
 
@@ -342,7 +342,7 @@ def test_a_line_cut_off_and_an_answer_that_cannot_be_stored_cost_nothing_else(
         (path,) = files(folder)
         path.write_bytes(path.read_bytes() + b'{"id": "')
 
-        assert await replay(Spool(folder), ledger) == 3
+        assert await replay(Spool(folder), ledger.attempts) == 3
         assert not files(folder)
         views = await ledger.reading.views([leased.job_id for leased, _ in answered])
         assert [view.step for view in views] == [Step.CHECK, Step.GENERATE, Step.CHECK]
