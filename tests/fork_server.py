@@ -21,7 +21,7 @@ MODULES = (
     "celery.concurrency.thread",
     "celery.worker.consumer",
     "kombu.transport.redis",
-    "worker.cli.commands.runs",
+    "worker.cli.commands.run_commands",
     "worker.cli.commands.worker_process",
     "worker.ledger.postgres",
     "worker.process.main",

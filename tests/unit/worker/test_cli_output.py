@@ -19,7 +19,7 @@ from tasks.results import result_of
 from tasks.submit import new_job, parse_request
 from tests.fakes.ledger import MemoryLedger
 from tests.unit.tasks.test_restyle import SEGMENTS, view
-from worker.cli.commands.stored import Styling
+from worker.cli.commands.stored_results import Styling
 from worker.cli.exits import OutputFailed
 from worker.cli.outfile import check_output, writing
 from worker.operations.result_lines import Tally, write_results
