@@ -33,7 +33,7 @@ def programs() -> tuple[str, Path] | None:
 
 
 @dataclass(frozen=True)
-class Secured:
+class SecureServers:
     """Endpoints of the servers, and the certificate authority that a client must trust."""
 
     ca: Path
@@ -50,7 +50,7 @@ class Secured:
 
 
 @contextmanager
-def secured_servers(acl: str, sql: str) -> Iterator[Secured]:
+def secure_servers(acl: str, sql: str) -> Iterator[SecureServers]:
     """Run both servers.
 
     Args:
@@ -64,7 +64,7 @@ def secured_servers(acl: str, sql: str) -> Iterator[Secured]:
     with tempfile.TemporaryDirectory(prefix="nightdesk-tls-") as directory, ExitStack() as stack:
         base = Path(directory)
         base.chmod(0o755)
-        where = Secured(_certificates(base), _free_port(), _free_port(), secrets.token_hex(12))
+        where = SecureServers(_certificates(base), _free_port(), _free_port(), secrets.token_hex(12))
         if os.geteuid() == 0:
             for path in (base, *base.iterdir()):
                 shutil.chown(path, ACCOUNT)
@@ -112,7 +112,7 @@ def _running(command: list[str], base: Path, log: str) -> Iterator[None]:
 
 
 @contextmanager
-def _redis(server: str, base: Path, where: Secured, acl: str) -> Iterator[None]:
+def _redis(server: str, base: Path, where: SecureServers, acl: str) -> Iterator[None]:
     password = f">{where.password}"
     (base / "users.acl").write_text(
         f"user default off\nuser admin on {password} ~* &* +@all\nuser nightdesk on {password} {acl}\n"
@@ -137,7 +137,7 @@ def _redis(server: str, base: Path, where: Secured, acl: str) -> Iterator[None]:
 
 
 @contextmanager
-def _postgres(binaries: Path, base: Path, where: Secured) -> Iterator[None]:
+def _postgres(binaries: Path, base: Path, where: SecureServers) -> Iterator[None]:
     (base / "pw").write_text(where.password)
     data = base / "data"
     as_account = {"user": ACCOUNT} if os.geteuid() == 0 else {}
@@ -176,11 +176,11 @@ def _postgres(binaries: Path, base: Path, where: Secured) -> Iterator[None]:
         yield
 
 
-def _admin_url(where: Secured, database: str) -> str:
+def _admin_url(where: SecureServers, database: str) -> str:
     return where.database_url("admin").replace("/nightdesk?", f"/{database}?")
 
 
-def _prepare(where: Secured, sql: str) -> None:
+def _prepare(where: SecureServers, sql: str) -> None:
     password = f"'{where.password}'"
     with psycopg.connect(_admin_url(where, "postgres"), autocommit=True) as connection:
         for statement in sql.replace(":password", password).split(";\n"):

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from tests import deadlines as patience
+from tests import deadlines
 from tests.acceptance.command import REPOSITORY, Ended, run_here
 from tests.deadlines import scale_to_load
 from tests.forking import start_command
@@ -54,15 +54,15 @@ class Home:
         self.commands.append(command)
         return command
 
-    def run(self, *arguments: str | Path, given: bytes = b"", **settings: str) -> Ended:
+    def run(self, *arguments: str | Path, stdin: bytes = b"", **settings: str) -> Ended:
         """Run a command to its end: in this process, unless something is given on standard input."""
-        if not given:
+        if not stdin:
             return run_here(arguments, self.environment(**settings))
         done = subprocess.run(
             [sys.executable, "-m", "worker.cli", *map(str, arguments)],
             cwd=REPOSITORY,
             env=self.environment(**settings),
-            input=given,
+            input=stdin,
             capture_output=True,
             timeout=scale_to_load(DEADLINE_S),
             check=False,
@@ -105,21 +105,21 @@ class Command:
     process: "subprocess.Popen[bytes]"
     directory: Path
 
-    def said(self, pattern: str) -> "re.Match[str]":
+    def await_message(self, pattern: str) -> "re.Match[str]":
         """Wait until the command has said something on standard error."""
 
         def look() -> "re.Match[str] | None":
             over = self.process.poll() is not None
-            found = re.search(pattern, (self.directory / "err").read_text())
-            assert found or not over, f"ended without saying {pattern!r}: {self.ended().err}"
-            return found
+            match = re.search(pattern, (self.directory / "err").read_text())
+            assert match or not over, f"ended without saying {pattern!r}: {self.ended().err}"
+            return match
 
-        found: re.Match[str] = until(look, pattern)
-        return found
+        match: re.Match[str] = until(look, pattern)
+        return match
 
     def batch(self) -> str:
         """The batch id that a run tells as soon as its jobs are accepted."""
-        return self.said(r"batch ([0-9a-f-]{36}): ")[1]
+        return self.await_message(r"batch ([0-9a-f-]{36}): ")[1]
 
     def ended(self) -> Ended:
         """Wait for the end."""
@@ -131,9 +131,9 @@ class Command:
 
 def until(look: Callable[[], Any], what: str) -> Any:
     """Wait for something to become true."""
-    found = patience.until(look, DEADLINE_S)
-    assert found, f"not within {DEADLINE_S:.0f} s of a free machine: {what}"
-    return found
+    value = deadlines.until(look, DEADLINE_S)
+    assert value, f"not within {DEADLINE_S:.0f} s of a free machine: {what}"
+    return value
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from tests.forking import start_command
 from tests.servers import Servers
 from worker.ledger.postgres import PostgresLedger
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 LEASE_S = 3.0
 """Of workers on a machine with a free core; where a worker waits for one, its leases last longer too."""
@@ -38,8 +38,8 @@ class System:
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def environment(self, **settings: object) -> dict[str, str]:
-        """What a process of ours needs to find this system; leases are short so that rescues come soon."""
-        ours = {
+        """Environment variables of this system for a process of ours; leases are short so that rescues come soon."""
+        variables = {
             "NIGHTDESK_DATABASE_URL": self.database_url,
             "NIGHTDESK_REDIS_URL": self.redis_url,
             "NIGHTDESK_HOME": str(self.logs),
@@ -48,7 +48,7 @@ class System:
             "NIGHTDESK_THREADS": "4",
             **{f"NIGHTDESK_{name.upper()}": str(value) for name, value in settings.items()},
         }
-        return {**os.environ, **ours}
+        return {**os.environ, **variables}
 
     program: tuple[str, ...] | None = None
     """Arguments of Python that make it the command ``nightdesk``, for workers that are executed and not forked."""
@@ -68,7 +68,7 @@ class System:
         return worker
 
     def log(self, number: int = 0) -> str:
-        """What a worker wrote."""
+        """The log of a worker."""
         return (self.logs / f"worker-{number}.log").read_text()
 
     def submit(
@@ -82,33 +82,33 @@ class System:
             assert submitted.receipt is not None
             return submitted.receipt.batch_id, [job_id for job_id in submitted.job_ids if job_id]
 
-        return self.ask(work)
+        return self.with_ledger(work)
 
-    def ask(self, work: Callable[[Ledger], Coroutine[Any, Any, Found]]) -> Found:
-        """Do something with the ledger."""
+    def with_ledger(self, work: Callable[[Ledger], Coroutine[Any, Any, Value]]) -> Value:
+        """Runs a coroutine function on the ledger."""
 
-        async def opened() -> Found:
+        async def opened() -> Value:
             async with PostgresLedger(self.database_url, connections=1) as ledger:
                 return await work(ledger)
 
         return asyncio.run(opened())
 
     def rows(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """Ask the database."""
+        """The rows of a statement."""
         with psycopg.connect(self.database_url) as connection:
             return connection.execute(statement, parameters).fetchall()
 
     def scalar(self, statement: str, *parameters: object) -> Any:
-        """Ask the database for one value."""
+        """The single value of a statement."""
         return self.rows(statement, *parameters)[0][0]
 
-    def until(self, true: Callable[[], Found], *, within_s: float = 60, what: str = "") -> Found:
+    def until(self, true: Callable[[], Value], *, within_s: float = 60, what: str = "") -> Value:
         """Wait until something holds, and return it; shows the workers' logs when it does not in time.
 
         Time counts as on a machine with a free core.
         """
-        if found := until(true, within_s):
-            return found
+        if value := until(true, within_s):
+            return value
         logs = "\n".join(self.log(number)[-3000:] for number in range(len(self.workers)))
         pytest.fail(f"not within {within_s} s of a free machine: {what or true}\n{logs}")
 

@@ -40,9 +40,9 @@ def test_every_bad_line_is_named_and_the_good_ones_are_answered(home: Home, tmp_
     assert "Traceback" not in done.err
     results = read_lines(out)
     assert [result["outcome"] for result in results] == ["answered", *[None] * len(BAD), "no_evidence", "answered"]
-    for number, ((_, told), result) in enumerate(zip(BAD, results[1:], strict=False), start=2):
+    for number, ((_, message), result) in enumerate(zip(BAD, results[1:], strict=False), start=2):
         assert result["failure"]["kind"] == "invalid_request"
-        assert f"line {number}: {told}" in result["failure"]["message"]
+        assert f"line {number}: {message}" in result["failure"]["message"]
         assert len(result["failure"]["message"]) < 500
         assert result["failure"]["message"] in done.err
 
@@ -56,8 +56,8 @@ def test_an_unknown_provider_is_refused_with_its_line_and_field(home: Home, tmp_
     assert done.code == 1
     failed, answered = read_lines(out)
     assert failed["job_id"] is None, "no worker had to find out"
-    told = "line 1: config.provider: no provider 'nobody' is configured; there is anthropic, extractive, gemini"
-    assert told in failed["failure"]["message"]
+    message = "line 1: config.provider: no provider 'nobody' is configured; there is anthropic, extractive, gemini"
+    assert message in failed["failure"]["message"]
     assert answered["outcome"] == "answered"
 
 

@@ -44,8 +44,8 @@ def assert_spans_are_exact(result: dict[str, Any], answer: str, sources: list[An
             assert texts[evidence["source_index"]][evidence["start"] : evidence["end"]].strip()
             assert evidence["end"] <= len(texts[evidence["source_index"]])
     for citation in result["citations"]:
-        given = texts[citation["source_index"]]
-        assert citation["quoted_text"] == given[citation["source_start"] : citation["source_end"]]
+        source_text = texts[citation["source_index"]]
+        assert citation["quoted_text"] == source_text[citation["source_start"] : citation["source_end"]]
         assert answer[citation["start_pos"] : citation["end_pos"]].strip()
 
 
@@ -61,11 +61,11 @@ def test_each_answer_gets_its_verdict_in_order(home: Home, tmp_path: Path) -> No
     assert f"line {ROWS + 2}: sources: stands for 'context', which is given too" in done.err
     results = read_lines(out)
     assert [result["position"] for result in results] == list(range(ROWS + 2))
-    assert [result["custom_id"] for result in results[:ROWS]] == [given["custom_id"] for given in rows]
+    assert [result["custom_id"] for result in results[:ROWS]] == [row["custom_id"] for row in rows]
     assert [result["state"] for result in results] == ["completed"] * ROWS + ["failed"] * 2
     assert home.workers() == {}
-    for number, (given, result) in enumerate(zip(rows, results, strict=False)):
-        answer, sources = given.get("response") or given["answer"], given.get("context") or given["sources"]
+    for number, (job, result) in enumerate(zip(rows, results, strict=False)):
+        answer, sources = job.get("response") or job["answer"], job.get("context") or job["sources"]
         assert_spans_are_exact(result, answer, sources)
         verdicts = {claim["verdict"] for claim in result["claims"]}
         assert (verdicts == {"supported"}) == (number % 2 == 0)
@@ -74,8 +74,8 @@ def test_each_answer_gets_its_verdict_in_order(home: Home, tmp_path: Path) -> No
 
 
 SOLD = "Alice sold the red house near the harbour to Boris in spring. Boris paid for it in gold coins."
-SENTENCES = {SOLD, *(f"{one}." for one in SOLD.rstrip(".").split(". "))}
-SAID = {
+SENTENCES = {SOLD, *(f"{sentence}." for sentence in SOLD.rstrip(".").split(". "))}
+EXPECTED = {
     "Boris paid for it in gold coins [2].": ("supported", "lexical"),
     "Boris sold the house near the harbour to Alice for silver [2].": ("supported", "lexical"),
     "Alice sold the big villa near the lake to a stranger for silver [2].": ("unsupported", "lexical"),
@@ -85,19 +85,21 @@ READ = {"Boris sold": ("unsupported", "local"), "Alice sold": ("supported", "loc
 
 
 @pytest.mark.parametrize("model", [None, "tests.scorers:SaysWho"])
-def test_a_local_model_reads_what_the_words_leave_open(home: Home, tmp_path: Path, model: str | None) -> None:
+def test_the_local_model_decides_claims_that_the_lexical_check_leaves_open(
+    home: Home, tmp_path: Path, model: str | None
+) -> None:
     config = {"checkers": ["structure", "lexical", "local"]}
     sources = ["Another source.", SOLD]
-    lines = [{"response": said, "sources": sources, "config": config} for said in SAID]
-    given = write_lines(tmp_path / "answers.jsonl", lines)
+    lines = [{"response": text, "sources": sources, "config": config} for text in EXPECTED]
+    input_path = write_lines(tmp_path / "answers.jsonl", lines)
     out = tmp_path / "out.jsonl"
 
-    done = home.run("check", given, "-o", out, **({"local_model": model} if model else {}))
+    done = home.run("check", input_path, "-o", out, **({"local_model": model} if model else {}))
 
     assert done.code == 0, done.err
-    for said, line, result in zip(SAID, lines, read_lines(out), strict=True):
+    for text, line, result in zip(EXPECTED, lines, read_lines(out), strict=True):
         (claim,) = result["claims"]
-        expected = READ.get(said[:10], SAID[said]) if model else SAID[said]
+        expected = READ.get(text[:10], EXPECTED[text]) if model else EXPECTED[text]
         assert (claim["verdict"], claim["checker"]) == expected
         assert claim["text"] == result["response"] == line["response"]
         (evidence,) = claim["evidence"]
@@ -107,11 +109,11 @@ def test_a_local_model_reads_what_the_words_leave_open(home: Home, tmp_path: Pat
         assert result["outcome"] == ("answered" if model and claim["verdict"] == "supported" else "partial")
 
 
-def test_only_workers_that_check_are_started(home: Home, tmp_path: Path) -> None:
-    given = write_lines(tmp_path / "answers.jsonl", [{**row(0), "scheduled_at": "2999-01-01T00:00:00Z"}])
-    command = home.start("check", given, "-o", tmp_path / "out", drain_s="1")
+def test_a_check_starts_only_checking_workers(home: Home, tmp_path: Path) -> None:
+    input_path = write_lines(tmp_path / "answers.jsonl", [{**row(0), "scheduled_at": "2999-01-01T00:00:00Z"}])
+    command = home.start("check", input_path, "-o", tmp_path / "out", drain_s="1")
     batch = command.batch()
-    command.said("submitted")
+    command.await_message("submitted")
 
     assert {name.partition("-")[0] for name in home.workers()} == {"check"}
     command.process.terminate()
@@ -120,16 +122,16 @@ def test_only_workers_that_check_are_started(home: Home, tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(not LABELLED.exists(), reason="needs the labelled data beside the repository")
-def test_a_labelled_data_set_goes_through_whole(home: Home, tmp_path: Path) -> None:
+def test_every_row_of_a_labelled_data_set_gets_a_result(home: Home, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
 
     done = home.run("check", LABELLED, "-o", out, "--json")
 
     assert done.code == 0, done.err
-    given = [orjson.loads(line) for line in LABELLED.read_bytes().splitlines()]
+    rows = [orjson.loads(line) for line in LABELLED.read_bytes().splitlines()]
     results = read_lines(out)
-    assert len(results) == len(given) == 1043
-    for row, result in zip(given, results, strict=True):
+    assert len(results) == len(rows) == 1043
+    for row, result in zip(rows, results, strict=True):
         assert result["metadata"]["id"] == row["id"]
         assert result["state"] == "completed"
         assert result["outcome"] == ("answered" if result["grounding_score"] == 1 else "partial")

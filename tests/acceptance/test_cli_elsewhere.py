@@ -15,18 +15,18 @@ def homes(servers: Servers, database_url: str) -> Iterator[tuple[Home, Home]]:
     """Two homes with the same PostgreSQL and Redis, as two machines have them."""
     prefix = f"elsewhere-{database_url.rpartition('_')[2]}:"
     urls = {"database_url": database_url, "redis_url": servers.redis_url, "key_prefix": prefix}
-    with new_home(**urls) as one, new_home(**urls) as other:
-        yield one, other
+    with new_home(**urls) as home, new_home(**urls) as other:
+        yield home, other
 
 
 def test_another_machine_has_the_refused_and_the_repeated_lines_too(homes: tuple[Home, Home], tmp_path: Path) -> None:
-    one, other = homes
-    assert one.run("migrate").code == 0
+    home, other = homes
+    assert home.run("migrate").code == 0
     first = write_lines(tmp_path / "first.jsonl", [question(9, idempotency_key="nine")])
-    holder = one.run("submit", first).out.strip()
+    holder = home.run("submit", first).out.strip()
     lines = [question(0), "{", question(9, idempotency_key="nine"), question(1, config={"moode": "x"})]
     file = write_lines(tmp_path / "in.jsonl", lines)
-    batch = one.run("submit", file, "--key", "night").out.strip()
+    batch = home.run("submit", file, "--key", "night").out.strip()
 
     results = [json.loads(line) for line in other.run("results", batch).out.splitlines()]
 
@@ -36,7 +36,7 @@ def test_another_machine_has_the_refused_and_the_repeated_lines_too(homes: tuple
     assert f"{file}, line 2: not valid JSON" in results[1]["failure"]["message"]
     assert "handed in before, as number 0" in results[2]["warnings"][0]
     assert (results[3]["custom_id"], results[3]["job_id"]) == ("q1", None)
-    assert results == [json.loads(line) for line in one.run("results", batch).out.splitlines()]
+    assert results == [json.loads(line) for line in home.run("results", batch).out.splitlines()]
 
     again = other.run("submit", file, "--key", "night")
     assert (again.code, again.out.strip()) == (1, batch)
@@ -46,5 +46,5 @@ def test_another_machine_has_the_refused_and_the_repeated_lines_too(homes: tuple
     assert [other.run("cancel", each).code for each in (batch, holder)] == [0, 0]
     watched = other.run("watch", batch)
     assert (watched.code, "2 lines of the input were not valid" in watched.err) == (1, True)
-    assert one.run("erase", "--batch", batch, "--yes").code == 0
+    assert home.run("erase", "--batch", batch, "--yes").code == 0
     assert [json.loads(line)["position"] for line in other.run("results", batch).out.splitlines()] == [0]

@@ -30,7 +30,7 @@ def keys_in(servers: Servers, home: Home) -> list[str]:
         return [key for key in client.keys(f"{home.settings['key_prefix']}*") if "nightdesk:" in key or "meta" in key]
 
 
-def told(number: int) -> dict[str, object]:
+def canary_question(number: int) -> dict[str, object]:
     return question(number, query=f"How long is the warranty of {CANARY} {number}?", config={"role": CANARY})
 
 
@@ -39,8 +39,10 @@ def test_an_answered_batch_is_erased_everywhere(
 ) -> None:
     out = tmp_path / "out.jsonl"
     # The third is refused, and what is wrong with it is kept with the batch.
-    given = write_lines(tmp_path / "in.jsonl", [told(0), told(1), {"query": CANARY, "config": {"mode": CANARY}}])
-    assert home.run("run", given, "-o", out, "--name", CANARY).code == 1
+    input_path = write_lines(
+        tmp_path / "in.jsonl", [canary_question(0), canary_question(1), {"query": CANARY, "config": {"mode": CANARY}}]
+    )
+    assert home.run("run", input_path, "-o", out, "--name", CANARY).code == 1
     first = read_lines(out)[0]
     batch, job = first["batch_id"], first["job_id"]
     assert CANARY in everything_in(database_url)
@@ -61,16 +63,16 @@ def test_an_answered_batch_is_erased_everywhere(
     assert [(line["state"], line["response"], line["warnings"][0][:9]) for line in lines] == [
         ("completed", "", "erased on")
     ] * 2
-    shown = home.run("show", job)
-    assert (shown.code, "erased on" in shown.out) == (0, True), shown.err
+    show = home.run("show", job)
+    assert (show.code, "erased on" in show.out) == (0, True), show.err
     retried = home.run("retry", job)
     assert (retried.code, "was erased on" in retried.err, "submit its question anew" in retried.err) == (2, True, True)
     assert "0 jobs start" in home.run("retry", batch).err
 
 
-def test_jobs_that_wait_are_refused_or_cancelled_first(home: Home, database_url: str, tmp_path: Path) -> None:
-    given = write_lines(tmp_path / "in.jsonl", [told(0), told(1)])
-    assert home.run("submit", given).code == 0
+def test_erase_refuses_unfinished_jobs_unless_it_may_cancel_them(home: Home, database_url: str, tmp_path: Path) -> None:
+    input_path = write_lines(tmp_path / "in.jsonl", [canary_question(0), canary_question(1)])
+    assert home.run("submit", input_path).code == 0
 
     refused = home.run("erase", "--tenant", "default", "--yes")
 
@@ -84,10 +86,8 @@ def test_jobs_that_wait_are_refused_or_cancelled_first(home: Home, database_url:
     assert CANARY not in everything_in(database_url)
 
 
-def test_it_says_that_answers_may_lie_on_the_disk_of_another_worker(
-    home: Home, database_url: str, tmp_path: Path
-) -> None:
-    batch = home.run("submit", write_lines(tmp_path / "in.jsonl", [told(0)])).out.strip()
+def test_erase_warns_of_answers_in_the_spool_of_another_worker(home: Home, database_url: str, tmp_path: Path) -> None:
+    batch = home.run("submit", write_lines(tmp_path / "in.jsonl", [canary_question(0)])).out.strip()
     assert home.run("cancel", batch).code == 0
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(
@@ -103,8 +103,10 @@ def test_it_says_that_answers_may_lie_on_the_disk_of_another_worker(
     assert "until a worker starts in that home" in done.err
 
 
-def test_old_jobs_are_pruned_first_their_content_then_their_rows(home: Home, database_url: str, tmp_path: Path) -> None:
-    batch = home.run("submit", write_lines(tmp_path / "in.jsonl", [told(0), told(1)])).out.strip()
+def test_prune_removes_the_content_of_old_jobs_and_then_their_rows(
+    home: Home, database_url: str, tmp_path: Path
+) -> None:
+    batch = home.run("submit", write_lines(tmp_path / "in.jsonl", [canary_question(0), canary_question(1)])).out.strip()
     assert home.run("cancel", batch).code == 0
     advance_clock(database_url, timedelta(days=1))
 

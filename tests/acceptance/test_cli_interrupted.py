@@ -28,9 +28,9 @@ def home() -> Iterator[Home]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_is_resumed(home: Home, tmp_path: Path, number: signal.Signals) -> None:
-    given = write_lines(tmp_path / "questions.jsonl", [*(question(number) for number in range(3)), "{"])
+    input_path = write_lines(tmp_path / "questions.jsonl", [*(question(number) for number in range(3)), "{"])
     out = tmp_path / "answers.jsonl"
-    command = home.start("run", given, "-o", out, **SLOW)
+    command = home.start("run", input_path, "-o", out, **SLOW)
     batch = command.batch()
     until(lambda: len(home.workers()) > 1, "workers")
 
@@ -52,13 +52,13 @@ def test_an_interrupted_run_is_resumed(home: Home, tmp_path: Path, number: signa
 
 
 def test_a_second_interrupt_does_not_wait_for_calls_in_flight(home: Home, tmp_path: Path) -> None:
-    given = write_lines(tmp_path / "questions.jsonl", [question(0)])
-    command = home.start("run", given, "-o", tmp_path / "out", extractive_latency_s="600", drain_s="600")
+    input_path = write_lines(tmp_path / "questions.jsonl", [question(0)])
+    command = home.start("run", input_path, "-o", tmp_path / "out", extractive_latency_s="600", drain_s="600")
     batch = command.batch()
     until(lambda: running(home, batch) == 1, "a call in flight")
 
     command.process.send_signal(signal.SIGINT)
-    command.said("Ctrl-C cuts them off")
+    command.await_message("Ctrl-C cuts them off")
     command.process.send_signal(signal.SIGINT)
 
     assert command.ended().code == 130
@@ -74,8 +74,8 @@ def running(home: Home, batch: str) -> int:
 
 
 def test_a_worker_that_dies_is_started_again(home: Home, tmp_path: Path) -> None:
-    given = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
-    command = home.start("run", given, "-o", tmp_path / "out", lease_s="2", extractive_latency_s="1")
+    input_path = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
+    command = home.start("run", input_path, "-o", tmp_path / "out", lease_s="2", extractive_latency_s="1")
     command.batch()
 
     home.kill("generate")
@@ -86,9 +86,9 @@ def test_a_worker_that_dies_is_started_again(home: Home, tmp_path: Path) -> None
     assert [result["state"] for result in read_lines(tmp_path / "out")] == ["completed"] * 3
 
 
-def test_a_worker_that_keeps_dying_ends_the_run_with_its_last_words(home: Home, tmp_path: Path) -> None:
-    given = write_lines(tmp_path / "questions.jsonl", [question(0)])
-    command = home.start("run", given, "-o", tmp_path / "out", extractive_latency_s="600", drain_s="1")
+def test_a_worker_that_keeps_dying_ends_the_run_with_its_last_log_lines(home: Home, tmp_path: Path) -> None:
+    input_path = write_lines(tmp_path / "questions.jsonl", [question(0)])
+    command = home.start("run", input_path, "-o", tmp_path / "out", extractive_latency_s="600", drain_s="1")
     batch = command.batch()
 
     for _ in range(MOST_RESTARTS + 1):
@@ -101,10 +101,10 @@ def test_a_worker_that_keeps_dying_ends_the_run_with_its_last_words(home: Home, 
 
 
 def test_an_embedded_postgres_that_dies_is_started_again(home: Home, tmp_path: Path) -> None:
-    given = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
+    input_path = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
     command = home.start(
         "run",
-        given,
+        input_path,
         "-o",
         tmp_path / "out",
         lease_s=f"{scale_to_load(4):.1f}",
@@ -123,8 +123,8 @@ def test_an_embedded_postgres_that_dies_is_started_again(home: Home, tmp_path: P
 
 
 def test_a_killed_run_is_cleared_up_by_the_next(home: Home, tmp_path: Path) -> None:
-    given = write_lines(tmp_path / "questions.jsonl", [question(0)])
-    command = home.start("run", given, "-o", tmp_path / "out", extractive_latency_s="1")
+    input_path = write_lines(tmp_path / "questions.jsonl", [question(0)])
+    command = home.start("run", input_path, "-o", tmp_path / "out", extractive_latency_s="1")
     batch = command.batch()
     command.process.kill()
     command.ended()
@@ -137,15 +137,15 @@ def test_a_killed_run_is_cleared_up_by_the_next(home: Home, tmp_path: Path) -> N
     assert not home.servers_run()
 
 
-def test_two_runs_share_a_home_and_the_last_one_out_closes_it(home: Home, tmp_path: Path) -> None:
-    given = [write_lines(tmp_path / f"{name}.jsonl", [question(0), question(1)]) for name in ("one", "two")]
-    runs = [home.start("run", path, "-o", path.with_suffix(".out"), extractive_latency_s="1") for path in given]
+def test_two_runs_share_a_home_and_the_last_to_end_stops_the_servers(home: Home, tmp_path: Path) -> None:
+    input_paths = [write_lines(tmp_path / f"{name}.jsonl", [question(0), question(1)]) for name in ("one", "two")]
+    runs = [home.start("run", path, "-o", path.with_suffix(".out"), extractive_latency_s="1") for path in input_paths]
 
     for command in runs:
         done = command.ended()
         assert done.code == 0, done.err
 
-    assert [len(read_lines(path.with_suffix(".out"))) for path in given] == [2, 2]
+    assert [len(read_lines(path.with_suffix(".out"))) for path in input_paths] == [2, 2]
     assert home.workers() == {}
     assert not home.servers_run()
 
@@ -153,10 +153,10 @@ def test_two_runs_share_a_home_and_the_last_one_out_closes_it(home: Home, tmp_pa
 def test_a_run_whose_jobs_are_held_ends_and_says_how_to_go_on(
     servers: Servers, database_url: str, tmp_path: Path
 ) -> None:
-    given = write_lines(tmp_path / "questions.jsonl", [question(0), question(1)])
+    input_path = write_lines(tmp_path / "questions.jsonl", [question(0), question(1)])
     out = tmp_path / "answers.jsonl"
     with new_home(database_url=database_url, redis_url=servers.redis_url, key_prefix=f"{database_url}:") as home:
-        command = home.start("run", given, "-o", out, "--no-workers")
+        command = home.start("run", input_path, "-o", out, "--no-workers")
         batch = command.batch()
         asyncio.run(pause(database_url, UUID(batch)))
 

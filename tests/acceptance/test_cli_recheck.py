@@ -40,7 +40,7 @@ def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
         assert again.code == 0, again.err
         wrong = home.run("recheck", batch, "--checkers", "structure,guess")
         assert (wrong.code, "structure, lexical, local, judge" in wrong.err) == (2, True)
-        asked = len(stub.requests)
+        calls_before = len(stub.requests)
 
     after = read_lines(out)
     assert [result["claims"][0]["verdict"] for result in after] == ["supported", "unsupported", "supported"]
@@ -56,4 +56,4 @@ def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
     ]
     assert learned[0]["evidence"][0] == quote(2)
     assert learned[0]["judge"] == "openai:gpt-6-luna by _judge@1"
-    assert asked == len(learned)
+    assert calls_before == len(learned)

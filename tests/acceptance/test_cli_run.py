@@ -18,10 +18,10 @@ def home() -> Iterator[Home]:
 
 
 def test_a_file_is_answered_line_by_line_and_nothing_is_left_running(home: Home, tmp_path: Path) -> None:
-    given = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
+    input_path = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
     out = tmp_path / "answers.jsonl"
 
-    done = home.run("run", given, "-o", out)
+    done = home.run("run", input_path, "-o", out)
 
     assert done.code == 0, done.err
     assert done.out == ""
@@ -36,11 +36,11 @@ def test_a_file_is_answered_line_by_line_and_nothing_is_left_running(home: Home,
 
 
 def test_a_second_run_adds_a_batch_and_replaces_the_output(home: Home, tmp_path: Path) -> None:
-    given = write_lines(tmp_path / "questions.jsonl", [question(7)])
+    input_path = write_lines(tmp_path / "questions.jsonl", [question(7)])
     out = tmp_path / "answers.jsonl"
     out.write_text("something older\n")
 
-    done = home.run("run", given, "-o", out, "--json")
+    done = home.run("run", input_path, "-o", out, "--json")
 
     assert done.code == 0, done.err
     assert done.json()["states"] == {"completed": 1}
@@ -48,12 +48,12 @@ def test_a_second_run_adds_a_batch_and_replaces_the_output(home: Home, tmp_path:
     assert done.json()["batch_id"] in {batch["batch_id"] for batch in home.run("status", "--json").json()}
 
 
-def test_bad_lines_stand_in_the_output_at_their_place(home: Home, tmp_path: Path) -> None:
+def test_bad_lines_appear_in_the_output_at_their_position(home: Home, tmp_path: Path) -> None:
     lines = [question(0), "", "{not json", question(1, config={"moode": "x"}), question(0), question(2)]
-    given = write_lines(tmp_path / "questions.jsonl", lines)
+    input_path = write_lines(tmp_path / "questions.jsonl", lines)
     out = tmp_path / "answers.jsonl"
 
-    done = home.run("run", given, "-o", out)
+    done = home.run("run", input_path, "-o", out)
 
     assert done.code == 1
     results = read_lines(out)
@@ -73,14 +73,14 @@ def test_bad_lines_stand_in_the_output_at_their_place(home: Home, tmp_path: Path
 
 def test_strict_submits_nothing_when_a_line_is_bad(home: Home, tmp_path: Path) -> None:
     # More than a chunk, so that good jobs are in the transaction when the bad line comes.
-    given = write_lines(tmp_path / "questions.jsonl", [*(question(number) for number in range(600)), "{"])
+    input_path = write_lines(tmp_path / "questions.jsonl", [*(question(number) for number in range(600)), "{"])
     out = tmp_path / "answers.jsonl"
     # The first batch makes the ledger.
     assert home.run("run", write_lines(tmp_path / "one.jsonl", [question(0)]), "-o", out).code == 0
     out.unlink()
     batches = len(home.run("status", "--json", "--limit", "1000").json())
 
-    done = home.run("run", "--strict", given, "-o", out)
+    done = home.run("run", "--strict", input_path, "-o", out)
 
     assert done.code == 2
     assert "line 601: not valid JSON" in done.err
@@ -92,7 +92,7 @@ def test_strict_submits_nothing_when_a_line_is_bad(home: Home, tmp_path: Path) -
 def test_standard_input_and_gzip_are_read_and_standard_output_holds_results_only(home: Home, tmp_path: Path) -> None:
     text = "\ufeff" + "\r\n".join(json.dumps(question(number)) for number in range(2))
 
-    done = home.run("run", "-", "-o", "-", "--quiet", given=gzip.compress(text.encode()))
+    done = home.run("run", "-", "-o", "-", "--quiet", stdin=gzip.compress(text.encode()))
 
     assert done.code == 0, done.err
     # A worker that a busy machine lets end late is waited for, and that is said.
@@ -100,7 +100,7 @@ def test_standard_input_and_gzip_are_read_and_standard_output_holds_results_only
     assert [json.loads(line)["custom_id"] for line in done.out.splitlines()] == ["q0", "q1"]
 
 
-def test_a_line_whose_idempotency_key_is_known_gets_the_result_of_then(home: Home, tmp_path: Path) -> None:
+def test_a_line_with_a_known_idempotency_key_gets_the_earlier_result(home: Home, tmp_path: Path) -> None:
     first = write_lines(tmp_path / "first.jsonl", [question(0, idempotency_key="once")])
     then = write_lines(tmp_path / "then.jsonl", [question(1), question(0, idempotency_key="once"), question(2)])
     assert home.run("run", first, "-o", tmp_path / "first.out").code == 0
@@ -115,10 +115,10 @@ def test_a_line_whose_idempotency_key_is_known_gets_the_result_of_then(home: Hom
 
 
 def test_the_same_files_with_the_same_key_are_the_same_batch(home: Home, tmp_path: Path) -> None:
-    given = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(2)])
+    input_path = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(2)])
     results = []
     for out in (tmp_path / "one", tmp_path / "two"):
-        assert home.run("run", given, "-o", out, "--key", "nightly").code == 0
+        assert home.run("run", input_path, "-o", out, "--key", "nightly").code == 0
         results.append(read_lines(out))
     assert results[0] == results[1]
 

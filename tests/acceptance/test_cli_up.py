@@ -70,8 +70,8 @@ def test_the_number_of_workers_can_be_chosen(home: Home) -> None:
 
 
 def test_submit_status_results_and_show(up: Home, tmp_path: Path) -> None:
-    given = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
-    batch = submitted(up, given)
+    input_path = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
+    batch = submitted(up, input_path)
 
     waited = up.run("results", batch, "--wait", "-o", tmp_path / "out")
     assert waited.code == 0, waited.err
@@ -83,12 +83,12 @@ def test_submit_status_results_and_show(up: Home, tmp_path: Path) -> None:
     assert batch in up.run("status").out
     assert "3 completed" in up.run("status", batch).out
 
-    shown = up.run("show", f"{batch}:q1")
-    assert shown.code == 0, shown.err
-    assert results[1]["job_id"] in shown.out
-    assert "supported" in shown.out
-    assert "proven: SHA-256" in shown.out
-    assert "lasts 3 years from the date of purchase" in shown.out
+    show = up.run("show", f"{batch}:q1")
+    assert show.code == 0, show.err
+    assert results[1]["job_id"] in show.out
+    assert "supported" in show.out
+    assert "proven: SHA-256" in show.out
+    assert "lasts 3 years from the date of purchase" in show.out
     by_position = up.run("show", f"{batch}:1", "--json").json()
     by_id = up.run("show", results[1]["job_id"], "--json").json()
     assert by_position == by_id
@@ -98,7 +98,7 @@ def test_submit_status_results_and_show(up: Home, tmp_path: Path) -> None:
     assert [attempt["outcome"] for attempt in by_id["attempts"]] == ["ok"]
 
 
-def test_what_comes_out_keeps_the_published_schemas(up: Home, tmp_path: Path) -> None:
+def test_json_output_matches_the_published_schemas(up: Home, tmp_path: Path) -> None:
     batch = submitted(up, write_lines(tmp_path / "questions.jsonl", [question(0), {"query": "No source?"}]))
     results = up.run("results", batch, "--wait", "--quiet").out.splitlines()
     schemas = up.run("schema").json()
@@ -122,16 +122,16 @@ def test_a_run_uses_the_workers_that_are_up_and_leaves_them(up: Home, tmp_path: 
 
 
 def test_a_run_warns_of_workers_with_other_settings(up: Home, tmp_path: Path) -> None:
-    given = write_lines(tmp_path / "in", [question(0)])
-    done = up.run("run", given, "-o", tmp_path / "out", extractive_latency_s="0.01")
+    input_path = write_lines(tmp_path / "in", [question(0)])
+    done = up.run("run", input_path, "-o", tmp_path / "out", extractive_latency_s="0.01")
     assert done.code == 0
     assert "started with other settings" in done.err
 
 
 def test_down_leaves_a_run_alone(home: Home, tmp_path: Path) -> None:
     home.run("down")
-    given = write_lines(tmp_path / "in", [question(0)])
-    command = home.start("run", given, "-o", tmp_path / "out", extractive_latency_s="60", drain_s="1")
+    input_path = write_lines(tmp_path / "in", [question(0)])
+    command = home.start("run", input_path, "-o", tmp_path / "out", extractive_latency_s="60", drain_s="1")
     command.batch()
 
     done = home.run("down")
@@ -158,7 +158,7 @@ def test_cancel_retry_and_release(up: Home, tmp_path: Path) -> None:
 def test_up_in_the_foreground_restarts_and_stops_everything(home: Home) -> None:
     home.run("down")
     command = home.start("up", "--foreground")
-    command.said("staying in the foreground")
+    command.await_message("staying in the foreground")
     before = home.workers()
 
     home.kill("check-1")
@@ -175,9 +175,9 @@ def test_a_worker_in_the_foreground_serves_servers_named_in_the_environment(
 ) -> None:
     with new_home(database_url=database_url, redis_url=servers.redis_url, key_prefix=f"cli-{os.getpid()}:") as home:
         command = home.start("worker")
-        given = write_lines(tmp_path / "in", [question(0)])
+        input_path = write_lines(tmp_path / "in", [question(0)])
 
-        done = home.run("run", given, "-o", tmp_path / "out", "--no-workers")
+        done = home.run("run", input_path, "-o", tmp_path / "out", "--no-workers")
 
         assert done.code == 0, done.err
         assert not home.place.has_servers
@@ -203,9 +203,11 @@ def test_a_run_without_redis_only_warns(database_url: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("arguments", [["status"], ["run", "in", "-o", "out"], ["worker"]])
-def test_an_unreachable_database_is_told_in_one_line(arguments: list[str], tmp_path: Path) -> None:
-    given = write_lines(tmp_path / "in", [question(0)])
-    named = [str(given) if part == "in" else str(tmp_path / "out") if part == "out" else part for part in arguments]
+def test_an_unreachable_database_is_reported_in_one_line(arguments: list[str], tmp_path: Path) -> None:
+    input_path = write_lines(tmp_path / "in", [question(0)])
+    named = [
+        str(input_path) if part == "in" else str(tmp_path / "out") if part == "out" else part for part in arguments
+    ]
     with new_home(
         database_url="postgresql://someone:a-secret@127.0.0.1:1/nowhere", redis_url="redis://127.0.0.1:1/0"
     ) as home:

@@ -25,7 +25,7 @@ def submitted(home: Home, tmp_path: Path, *lines: object) -> str:
 def test_a_batch_is_followed_to_its_end_also_after_an_interrupt(home: Home, tmp_path: Path) -> None:
     batch = submitted(home, tmp_path, *(question(number, scheduled_at="2999-01-01T00:00:00Z") for number in range(3)))
     command = home.start("watch", batch, "--json")
-    command.said("0 of 3 final: 3 scheduled")
+    command.await_message("0 of 3 final: 3 scheduled")
     command.process.send_signal(signal.SIGINT)
     assert command.ended().code == 130
     assert f"Look again with: nightdesk watch {batch}" in command.ended().err
@@ -39,7 +39,7 @@ def test_a_batch_is_followed_to_its_end_also_after_an_interrupt(home: Home, tmp_
     assert "3 jobs: 3 cancelled" in done.err
 
 
-def test_a_batch_that_completes_is_a_success_and_stays_one(home: Home, tmp_path: Path) -> None:
+def test_watch_of_a_completed_batch_succeeds_each_time(home: Home, tmp_path: Path) -> None:
     batch = submitted(home, tmp_path, question(0), question(1))
     for _ in range(2):
         done = home.run("watch", batch)
@@ -47,43 +47,45 @@ def test_a_batch_that_completes_is_a_success_and_stays_one(home: Home, tmp_path:
         assert "2 jobs: 2 answered; cost" in done.err
 
 
-def test_a_refused_line_of_the_input_counts(home: Home, tmp_path: Path) -> None:
+def test_watch_fails_if_an_input_line_was_refused(home: Home, tmp_path: Path) -> None:
     batch = submitted(home, tmp_path, question(0), "{")
     done = home.run("watch", batch)
     assert done.code == 1
     assert "1 lines of the input were not valid" in done.err
 
 
-def test_each_change_of_a_job_is_told_until_it_is_final(home: Home, tmp_path: Path) -> None:
+def test_watch_prints_each_change_of_a_job_until_it_is_final(home: Home, tmp_path: Path) -> None:
     batch = submitted(home, tmp_path, question(0, scheduled_at="2999-01-01T00:00:00Z"))
     command = home.start("watch", f"{batch}:q0", "--json")
-    command.said("scheduled, generate")
+    command.await_message("scheduled, generate")
     assert home.run("cancel", batch).code == 0
-    command.said("cancelled")
+    command.await_message("cancelled")
     assert command.ended().code == 1
     assert home.run("retry", batch).code == 0
     done = home.run("watch", f"{batch}:q0", "--json")
 
     assert done.code == 0, done.err
-    shown = json.loads(done.out)
-    assert (shown["batch_id"], shown["state"], shown["outcome"]) == (batch, "completed", "answered")
-    edges = [line.partition(": ")[2] for line in done.err.splitlines() if line.startswith(f"job {shown['job_id']}: ")]
+    job_json = json.loads(done.out)
+    assert (job_json["batch_id"], job_json["state"], job_json["outcome"]) == (batch, "completed", "answered")
+    edges = [
+        line.partition(": ")[2] for line in done.err.splitlines() if line.startswith(f"job {job_json['job_id']}: ")
+    ]
     assert edges[-1] == "completed, answered (run 2, round 0)"
-    assert home.run("watch", shown["job_id"]).err.count(": completed, answered") == 1
+    assert home.run("watch", job_json["job_id"]).err.count(": completed, answered") == 1
 
 
-def test_what_does_not_exist_is_told(home: Home) -> None:
+def test_watch_refuses_an_unknown_batch_or_job(home: Home) -> None:
     assert home.run("watch", "nonsense").code == 2
     done = home.run("watch", str(uuid4()))
     assert done.code == 2
     assert "neither a batch nor a job" in done.err
 
 
-def test_the_answer_of_a_job_that_streams_is_shown_whenever_one_looks(home: Home, tmp_path: Path) -> None:
+def test_watch_shows_a_streamed_answer_also_after_the_end(home: Home, tmp_path: Path) -> None:
     batch = submitted(home, tmp_path, question(0, config={"stream": True}))
-    spoken = "The warranty of the product 0 lasts 2 years from the date of purchase. [1]\n"
+    answer = "The warranty of the product 0 lasts 2 years from the date of purchase. [1]\n"
     for _ in range(2):
         done = home.run("watch", f"{batch}:q0")
-        assert (done.code, done.out) == (0, spoken), done.err
+        assert (done.code, done.out) == (0, answer), done.err
     assert "starts anew" not in done.err
     assert json.loads(home.run("watch", f"{batch}:q0", "--json").out)["outcome"] == "answered"

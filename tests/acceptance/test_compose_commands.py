@@ -36,7 +36,7 @@ def empty(servers: Servers, tmp_path: Path) -> Iterator[System]:
 
 
 def environment(process: Process, system: System) -> dict[str, str]:
-    """What the container would see, but for where the servers are and where it may write."""
+    """The container's variables, with this machine's servers and writable paths."""
     return {
         **os.environ,
         **process.environment,
@@ -61,10 +61,10 @@ def start(process: Process, system: System) -> "subprocess.Popen[bytes]":
 
 def is_well(process: Process, system: System) -> bool:
     assert process.probes
-    return all(run(process, ours(probe), system).returncode == 0 for probe in set(process.probes))
+    return all(run(process, arguments_of(probe), system).returncode == 0 for probe in set(process.probes))
 
 
-def ours(probe: Sequence[str]) -> Sequence[str]:
+def arguments_of(probe: Sequence[str]) -> Sequence[str]:
     assert probe[0] == "nightdesk"
     return probe[1:]
 
@@ -84,7 +84,7 @@ def test_the_migration_makes_the_schema_and_may_run_again(name: str, empty: Syst
 
 
 @pytest.mark.parametrize("name", WORKERS)
-def test_a_worker_becomes_well_and_ends_on_sigterm(name: str, system: System) -> None:
+def test_a_worker_becomes_healthy_and_ends_on_sigterm(name: str, system: System) -> None:
     process = PROCESSES[name]
     assert not is_well(process, system)
     worker = start(process, system)
@@ -115,7 +115,9 @@ def test_the_workers_together_answer_questions(where: str, system: System) -> No
     system.until(lambda: "all is well" in run(tool, tool.arguments, system).stdout, what="an all-clear")
 
 
-def test_the_profile_with_the_local_model_checks_what_wants_it(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_local_model_profile_checks_jobs_that_ask_for_the_model(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "tests.scorers:SaysWho")
     system.submit([{**question, "config": {"checkers": ["lexical", "local"]}} for question in questions(3)])
     for name in ("compose generate", OPTIONAL):
@@ -170,7 +172,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def test_redis_is_as_the_doctor_wants_it_and_asks_for_the_password(redis_of_compose: str, system: System) -> None:
+def test_redis_satisfies_the_doctor_and_requires_the_password(redis_of_compose: str, system: System) -> None:
     system.until(lambda: answers(redis_of_compose), what="Redis")
 
     with redis.Redis.from_url(redis_of_compose) as client:
@@ -188,8 +190,8 @@ def test_the_health_check_of_redis_fails_with_a_wrong_password(redis_of_compose:
     check = [program, "-p", str(urlsplit(redis_of_compose).port), *options]
 
     def healthy(password: str) -> bool:
-        given = {**os.environ, "REDISCLI_AUTH": password}
-        return subprocess.run(check, env=given, capture_output=True, check=False).returncode == 0
+        client_environment = {**os.environ, "REDISCLI_AUTH": password}
+        return subprocess.run(check, env=client_environment, capture_output=True, check=False).returncode == 0
 
     system.until(lambda: healthy(service["environment"]["REDISCLI_AUTH"]), what="a healthy Redis")
     assert not healthy("wrong")

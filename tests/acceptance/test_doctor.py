@@ -16,7 +16,7 @@ def checks(system: System) -> list[str]:
     return [finding["check"] for finding in doctor(system, "--json").json()["findings"]]
 
 
-def test_a_queue_without_a_worker_is_found_until_one_comes(system: System) -> None:
+def test_a_queue_without_a_worker_is_reported_until_a_worker_starts(system: System) -> None:
     assert doctor(system, "--ping").code == 1
     system.submit(questions(3))
     system.start_worker("generate")
@@ -36,7 +36,7 @@ def test_a_queue_without_a_worker_is_found_until_one_comes(system: System) -> No
     assert done.out.endswith("; all is well\n")
 
 
-def test_a_killed_worker_is_missed(system: System) -> None:
+def test_a_killed_worker_is_reported_missing(system: System) -> None:
     worker = system.start_worker()
     system.until(lambda: checks(system) == [], what="health")
     os.killpg(worker.pid, signal.SIGKILL)

@@ -55,7 +55,7 @@ TABLE: Script = (
     Piece(" |\n| notice | "), Piece(ROWS, ((2, "drei Monate"),)), Piece(" |\n| fee | "), Piece(FEE, ((3, "费用为四欧元"),)),
     Piece(" |\n| month | "), Piece(PAID, ((4, "يدفع شهريا"),)), Piece(" |"),
 )  # fmt: skip
-WRITTEN = {"#prose": PROSE, "#list": LIST, "#table": TABLE}
+SCRIPTED_ANSWERS = {"#prose": PROSE, "#list": LIST, "#table": TABLE}
 
 PROVIDERS = {
     AnswerProtocol.SEGMENTS: "structured",
@@ -101,7 +101,7 @@ class Case:
 def scripted(system: System, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, KEY)
-    SCRIPTS.update(WRITTEN)
+    SCRIPTS.update(SCRIPTED_ANSWERS)
     try:
         with running_stub(lean=True) as stub:
             providers = {
@@ -112,7 +112,7 @@ def scripted(system: System, monkeypatch: pytest.MonkeyPatch) -> Iterator[System
             monkeypatch.setenv("NIGHTDESK_PROVIDERS", json.dumps(providers))
             yield system
     finally:
-        for word in WRITTEN:
+        for word in SCRIPTED_ANSWERS:
             del SCRIPTS[word]
 
 
@@ -120,7 +120,7 @@ def read_all(system: System, job_ids: list[Any]) -> list[JobView]:
     async def read(ledger: Ledger) -> list[JobView]:
         return await ledger.reading.views(job_ids)
 
-    return system.ask(read)
+    return system.with_ledger(read)
 
 
 def test_every_combination_is_valid_consistent_and_exact(scripted: System) -> None:
@@ -139,11 +139,13 @@ def test_every_combination_is_valid_consistent_and_exact(scripted: System) -> No
             raise AssertionError(f"{case}: {error}\n{result.reasoning}\n{result.response}") from error
         assert result.provider_snapshot is not None
         assert result.provider_snapshot.protocol is case.protocol
-        places = tuple((one.source_index, one.source_start, one.source_end) for one in result.citations)
+        places = tuple(
+            (citation.source_index, citation.source_start, citation.source_end) for citation in result.citations
+        )
         cited.setdefault((case.script, case.protocol), set()).add(places)
     # Whatever the mode, the format and the style: the same answer cites the same places of the same sources.
-    exact = {key: found for key, found in cited.items() if key[1] is not AnswerProtocol.MARKERS}
-    assert {key: len(found) for key, found in exact.items()} == dict.fromkeys(exact, 1)
+    exact = {key: positions for key, positions in cited.items() if key[1] is not AnswerProtocol.MARKERS}
+    assert {key: len(positions) for key, positions in exact.items()} == dict.fromkeys(exact, 1)
     assert_restyled_over_the_command_line(scripted, str(batch_id), views)
 
 
@@ -157,7 +159,7 @@ def assert_form(case: Case, result: JobResult) -> None:
     if case.expected is OutputFormat.JSON:
         parsed = json.loads(text)
         assert result.structured == parsed
-        ranks = [rank for one in parsed["answer"] for rank in one["citations"]]
+        ranks = [rank for segment in parsed["answer"] for rank in segment["citations"]]
         assert ranks == [citation.rank for citation in result.citations]
         assert [source["number"] for source in parsed["sources"]] == [1, 2, 3, 4]
         return
@@ -183,10 +185,10 @@ def assert_form(case: Case, result: JobResult) -> None:
             5 if case.protocol is not AnswerProtocol.SEGMENTS and case.script == "#table" else len(rows)
         )
     elif case.expected in {OutputFormat.BULLETS, OutputFormat.STEPS}:
-        (found,) = [block for block in body if block["type"] == "list"]
-        assert found["attrs"]["ordered"] is (case.expected is OutputFormat.STEPS)
-        assert found["attrs"].get("start", 1) == 1
-        assert len(found["children"]) == (3 if case.script == "#list" else 4)
+        (list_block,) = [block for block in body if block["type"] == "list"]
+        assert list_block["attrs"]["ordered"] is (case.expected is OutputFormat.STEPS)
+        assert list_block["attrs"].get("start", 1) == 1
+        assert len(list_block["children"]) == (3 if case.script == "#list" else 4)
 
 
 def assert_citations_stand_apart(case: Case, result: JobResult) -> None:
@@ -215,9 +217,9 @@ def assert_restyled_over_the_command_line(system: System, batch_id: str, views: 
     """``results`` in another style is what the library makes of the records, and calls nobody."""
     calls = system.scalar("SELECT count(*) FROM attempt")
     arguments = ["results", batch_id, "--quiet", "--citation-style", "endnote", "--output-format", "table"]
-    told = run_here([*arguments, "--with-sources"], system.environment())
-    assert told.code == 0, told.err
-    lines = [JobResult.model_validate_json(line) for line in told.out.splitlines()]
+    results = run_here([*arguments, "--with-sources"], system.environment())
+    assert results.code == 0, results.err
+    lines = [JobResult.model_validate_json(line) for line in results.out.splitlines()]
     assert len(lines) == len(views)
     for view, line in zip(views, lines, strict=True):
         moved = restyle(view, CitationStyle.ENDNOTE, OutputFormat.TABLE, with_sources=True)

@@ -7,8 +7,10 @@ import pytest
 from tests.faults.experiments import EXPERIMENTS, Experiment
 
 
-@pytest.mark.parametrize("experiment", [one for one in EXPERIMENTS if one.quick], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "experiment", [experiment for experiment in EXPERIMENTS if experiment.quick], ids=lambda experiment: experiment.name
+)
 def test_promises_are_kept(experiment: Experiment, tmp_path: Path) -> None:
-    found = experiment(tmp_path)
+    report = experiment(tmp_path)
 
-    assert (found.lost, found.needless, found.unrecorded) == (0, 0, 0)
+    assert (report.lost, report.needless, report.unrecorded) == (0, 0, 0)

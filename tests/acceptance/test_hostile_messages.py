@@ -1,4 +1,4 @@
-"""Whatever lies on the queue: one worker takes it, executes nothing that it names, and goes on."""
+"""Hostile messages on the queue: a worker takes each, executes nothing from it, and continues."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ SECOND: dict[str, Any] = {"query": "Who sent this?", "context": ["A callback sen
 
 
 class Payload:
-    """What unpickling executes."""
+    """A pickle that executes something when it is read."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -128,7 +128,7 @@ def test_no_message_executes_or_ends_anything(system: System, producer: Celery, 
 
 
 @pytest.mark.parametrize("where", ["body", "headers"])
-def test_what_a_message_asks_for_afterwards_is_not_done(system: System, producer: Celery, where: str) -> None:
+def test_callbacks_and_chains_of_a_message_are_not_run(system: System, producer: Celery, where: str) -> None:
     system.start_worker()
     after = signature("nightdesk.submit", [SECOND])
     canvas = {"callbacks": [after], "errbacks": [after], "chain": [after], "chord": after, "group": str(uuid4())}
@@ -146,7 +146,7 @@ def test_what_a_message_asks_for_afterwards_is_not_done(system: System, producer
     assert system.scalar("SELECT count(*) FROM job") == 2
 
 
-def test_a_message_for_later_holds_up_nobody(system: System, producer: Celery) -> None:
+def test_a_message_with_an_eta_delays_no_other_message(system: System, producer: Celery) -> None:
     system.start_worker()
     for _ in range(30):
         producer.send_task("nightdesk.submit", args=[[SECOND]], queue="submit", countdown=86_400)

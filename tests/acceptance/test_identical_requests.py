@@ -37,12 +37,12 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def results(system: System, ids: list[UUID]) -> list[JobResult]:
     async def work(ledger: Ledger) -> list[JobResult]:
-        return [one for one in await poll(ledger.reading, ids) if one is not None]
+        return [result for result in await poll(ledger.reading, ids) if result is not None]
 
-    return system.ask(work)
+    return system.with_ledger(work)
 
 
-def test_each_request_is_called_for_once(system: System, stub: Stub) -> None:
+def test_each_distinct_request_is_called_once(system: System, stub: Stub) -> None:
     settings = {"provider": "openai", "slots": 40, "share_answers": '["default"]'}
     _, ids = system.submit(asked_often())
     for _ in range(2):
@@ -50,23 +50,28 @@ def test_each_request_is_called_for_once(system: System, stub: Stub) -> None:
     system.until_final(JOBS)
 
     assert sum(stub.calls.values()) == len(stub.calls) == DISTINCT
-    told = results(system, ids)
-    paid = {one.job_id: one for one in told if one.shared_from is None}
+    all_results = results(system, ids)
+    paid = {result.job_id: result for result in all_results if result.shared_from is None}
     assert len(paid) == DISTINCT
-    for one in told:
-        assert one.outcome is not None
-        assert (one.cost_usd or Decimal(0)) > 0 if one.shared_from is None else one.cost_usd == 0
-        its = paid[one.shared_from or one.job_id]
-        assert (one.query, one.response, one.outcome, one.claims) == (its.query, its.response, its.outcome, its.claims)
-        if one.shared_from is not None:
-            assert (one.tokens_used, one.timing_ms.llm if one.timing_ms else None) == (0, 0)
-    assert Counter(one.query for one in paid.values()) == Counter(job["query"] for job in questions(DISTINCT))
-    spent = sum((one.cost_usd or Decimal(0) for one in paid.values()), Decimal(0))
+    for result in all_results:
+        assert result.outcome is not None
+        assert (result.cost_usd or Decimal(0)) > 0 if result.shared_from is None else result.cost_usd == 0
+        its = paid[result.shared_from or result.job_id]
+        assert (result.query, result.response, result.outcome, result.claims) == (
+            its.query,
+            its.response,
+            its.outcome,
+            its.claims,
+        )
+        if result.shared_from is not None:
+            assert (result.tokens_used, result.timing_ms.llm if result.timing_ms else None) == (0, 0)
+    assert Counter(result.query for result in paid.values()) == Counter(job["query"] for job in questions(DISTINCT))
+    spent = sum((result.cost_usd or Decimal(0) for result in paid.values()), Decimal(0))
     assert system.scalar("SELECT spent_usd FROM batch") == spent
-    assert system.ask(lambda ledger: ledger.inspection.violations()) == []
+    assert system.with_ledger(lambda ledger: ledger.inspection.violations()) == []
 
-    # Whoever has a job run again wants a new answer.
-    assert len(system.ask(lambda ledger: ledger.actions.retry(ids[-1:], "test"))) == 1
+    # A retry wants a new answer.
+    assert len(system.with_ledger(lambda ledger: ledger.actions.retry(ids[-1:], "test"))) == 1
     system.until(
         lambda: system.scalar("SELECT count(*) FROM generation_record WHERE run = 2") == 1, what="a second run"
     )

@@ -31,7 +31,11 @@ def claim(number: int) -> str:
 
 def answer(*numbers: int) -> dict[str, Any]:
     """A check-only job with a claim for each number."""
-    return {"response": " ".join(map(claim, numbers)), "context": [source(one) for one in numbers], "config": CHECKERS}
+    return {
+        "response": " ".join(map(claim, numbers)),
+        "context": [source(number) for number in numbers],
+        "config": CHECKERS,
+    }
 
 
 @pytest.fixture
@@ -56,25 +60,27 @@ def verdicts(system: System, batch: UUID) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("judge", ["openai", "anthropic"])
-def test_a_judge_that_is_right_decides_what_the_words_leave_open(system: System, stub: Stub, judge: str) -> None:
+def test_a_correct_judge_decides_claims_that_the_lexical_check_leaves_open(
+    system: System, stub: Stub, judge: str
+) -> None:
     batch, _ = system.submit([answer(number) for number in range(30)])
-    written = {
+    generated = {
         "query": "When does desk number 1 open?",
         "context": ["Desk number 1 opens at nine."],
         "config": CHECKERS,
     }
-    system.submit([written, written])
+    system.submit([generated, generated])
     system.start_worker(judge=judge, provider="extractive")
     system.until_final(32)
 
     for position, outcome, claims, failed in verdicts(system, batch):
-        (found,) = claims
+        (claim,) = claims
         supported = position % 2 == 0
-        assert (found["verdict"], found["checker"]) == ("supported" if supported else "unsupported", "judge")
-        assert outcome == ("answered" if supported else "partial") or "citation" in found["reason"]
+        assert (claim["verdict"], claim["checker"]) == ("supported" if supported else "unsupported", "judge")
+        assert outcome == ("answered" if supported else "partial") or "citation" in claim["reason"]
         assert failed == {}
         if supported:
-            place = found["evidence"][0]
+            place = claim["evidence"][0]
             assert source(position)[place["start"] : place["end"]] == quote(position)
     # Each call is an attempt for a job in its check, priced, and counted once by the provider. On a busy machine the import
     # of an SDK takes half of the short lease: attempts opened meanwhile are closed as never called, and made again.
@@ -90,14 +96,18 @@ def test_a_judge_that_is_right_decides_what_the_words_leave_open(system: System,
     )
     assert dict(recorded) == stub.calls
     assert system.scalar("SELECT sum(cost_usd) FROM job") == system.scalar("SELECT sum(cost_usd) FROM attempt")
-    told = stub.requests[0].json
-    schema = told["text"]["format"]["schema"] if judge == "openai" else told["output_config"]["format"]["schema"]
+    judge_request = stub.requests[0].json
+    schema = (
+        judge_request["text"]["format"]["schema"]
+        if judge == "openai"
+        else judge_request["output_config"]["format"]["schema"]
+    )
     assert set(schema["properties"]) == {"verdicts"}
 
 
-def test_whatever_a_judge_does_no_claim_is_supported_without_its_word(system: System, stub: Stub) -> None:
+def test_no_claim_is_supported_without_a_valid_verdict_of_the_judge(system: System, stub: Stub) -> None:
     system.start_worker(judge="openai", provider="extractive")
-    for done, (how, left) in enumerate({"lies": 2, "half": 1, "malformed": 2, "nothing": 2}.items(), start=1):
+    for done, (how, unchecked) in enumerate({"lies": 2, "half": 1, "malformed": 2, "nothing": 2}.items(), start=1):
         JUDGE.how = how
         try:
             batch, _ = system.submit([answer(2 * done, 2 * done + 20)])
@@ -106,20 +116,20 @@ def test_whatever_a_judge_does_no_claim_is_supported_without_its_word(system: Sy
             JUDGE.how = "honest"
         ((_, outcome, claims, failed),) = verdicts(system, batch)
         assert outcome == "partial", how
-        assert [found["verdict"] for found in claims].count("unchecked") == left, how
+        assert [claim["verdict"] for claim in claims].count("unchecked") == unchecked, how
         assert ("judge" in failed) is (how in {"malformed", "nothing"}), how
     # Gone altogether: refused, and then a fall that may have been billed.
     stub.then(faults.openai_error(401, "invalid_api_key"))
     batch, _ = system.submit([answer(8)])
     system.until_final(5)
-    ((_, outcome, (found,), failed),) = verdicts(system, batch)
-    assert (outcome, found["verdict"], set(failed)) == ("partial", "unchecked", {"judge"})
+    ((_, outcome, (claim,), failed),) = verdicts(system, batch)
+    assert (outcome, claim["verdict"], set(failed)) == ("partial", "unchecked", {"judge"})
     assert KEY not in str(failed)
     stub.then(faults.reset)
     batch, _ = system.submit([answer(10)])
     system.until_final(6)
-    ((_, _, (found,), failed),) = verdicts(system, batch)
-    assert (found["verdict"], failed) == ("supported", {})
+    ((_, _, (claim,), failed),) = verdicts(system, batch)
+    assert (claim["verdict"], failed) == ("supported", {})
     assert system.rows("SELECT DISTINCT state FROM job") == [("completed",)]
     kinds = dict(system.rows("SELECT outcome, count(*) FROM attempt GROUP BY 1"))
     assert kinds == {"ok": 5, "error:authentication": 1, "unknown": 1}

@@ -36,10 +36,10 @@ def test_jobs_finish_and_every_result_answers_after_flushall(system: System) -> 
 
 
 def test_without_redis_jobs_finish_and_wait_to_be_published(system: System) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
+    with socket.socket() as closed_port:
+        closed_port.bind(("127.0.0.1", 0))
         system.submit(questions(20))
-        system.start_worker(redis_url=f"redis://127.0.0.1:{nobody.getsockname()[1]}/0")
+        system.start_worker(redis_url=f"redis://127.0.0.1:{closed_port.getsockname()[1]}/0")
         system.until_final(20, published=False)
 
     assert system.scalar("SELECT count(*) FROM job WHERE result_published_at IS NOT NULL") == 0
@@ -71,11 +71,11 @@ def test_a_producer_needs_nothing_but_celery(system: System) -> None:
         [sys.executable, "-c", PRODUCER, system.redis_url, str(scale_to_load(60))],
         capture_output=True, text=True, timeout=scale_to_load(120), check=True, cwd=system.logs,
     )  # fmt: skip
-    told = json.loads(done.stdout)
+    reply = json.loads(done.stdout)
 
-    assert told["ours"] == []
-    assert told["answer"]["job_ids"] == ["0192f0c1-2d3e-7abc-8def-0123456789ab", None]
-    assert told["answer"]["errors"][0]["position"] == 1
-    assert told["result"]["response"] == "The desk opens its doors at nine [1]."
-    assert told["polled"][0]["claims"][0]["evidence"][0]["source_index"] == 0
-    assert told["polled"][0]["outcome"] == told["result"]["outcome"] == "answered"
+    assert reply["ours"] == []
+    assert reply["answer"]["job_ids"] == ["0192f0c1-2d3e-7abc-8def-0123456789ab", None]
+    assert reply["answer"]["errors"][0]["position"] == 1
+    assert reply["result"]["response"] == "The desk opens its doors at nine [1]."
+    assert reply["polled"][0]["claims"][0]["evidence"][0]["source_index"] == 0
+    assert reply["polled"][0]["outcome"] == reply["result"]["outcome"] == "answered"

@@ -46,16 +46,16 @@ def refused(
 
 def everything_in_redis(servers: Servers, prefix: str) -> str:
     """All results and streamed texts behind the prefix."""
-    told = []
+    texts = []
     with redis.Redis.from_url(servers.redis_url, decode_responses=True) as client:
         for key in client.scan_iter(f"{prefix}*"):
             kind = client.type(key)
-            told += [client.get(key)] if kind == "string" else client.xrange(key) if kind == "stream" else []
-    assert len(told) > 1
-    return repr(told)
+            texts += [client.get(key)] if kind == "string" else client.xrange(key) if kind == "stream" else []
+    assert len(texts) > 1
+    return repr(texts)
 
 
-def test_a_refused_key_is_told_without_the_key(
+def test_the_error_for_a_refused_key_does_not_contain_the_key(
     refused: tuple[Home, str], stub: Stub, servers: Servers, tmp_path: Path
 ) -> None:
     home, database_url = refused
@@ -68,12 +68,12 @@ def test_a_refused_key_is_told_without_the_key(
     assert done.code == 1, done.err
     # The provider did get the key, and did answer with it.
     assert stub.requests[0].headers["authorization"] == f"Bearer {CANARY}"
-    assert {asked.path for asked in stub.requests} == {"/v1/responses", "/v1/chat/completions"}
+    assert {request.path for request in stub.requests} == {"/v1/responses", "/v1/chat/completions"}
     results = read_lines(out)
     assert [result["held_reason"] for result in results] == ["lane_paused", "lane_paused", None]
     assert "Incorrect API key provided" in done.err
-    shown = home.run("show", results[0]["job_id"], "--json")
-    assert json.loads(shown.out)["attempts"]
+    show = home.run("show", results[0]["job_id"], "--json")
+    assert json.loads(show.out)["attempts"]
     rows = everything_in(database_url)
     assert "q0" in rows
     examined = home.run("doctor", "--json")
@@ -82,7 +82,7 @@ def test_a_refused_key_is_told_without_the_key(
     places = {
         "output": out.read_text(),
         "standard output and error": done.out + done.err,
-        "show": shown.out + shown.err,
+        "show": show.out + show.err,
         "doctor": examined.out + examined.err,
         "Redis": everything_in_redis(servers, home.settings["key_prefix"]),
         "database": rows,

@@ -7,7 +7,7 @@ from tests.acceptance.conftest import System, questions
 from tests.deadlines import scale_to_load
 
 
-def test_calls_under_way_end_and_the_rest_stays(system: System) -> None:
+def test_on_sigterm_calls_under_way_end_and_other_jobs_stay(system: System) -> None:
     system.submit(questions(60))
     worker = system.start_worker("generate", slots=10, extractive_latency_s=2.0)
     system.until(lambda: system.scalar("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="calls")

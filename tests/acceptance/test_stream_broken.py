@@ -30,18 +30,18 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
 
 
 def job(provider: str, *, stream: bool) -> dict[str, Any]:
-    (one,) = questions(1)
-    return {**one, "custom_id": f"{provider} {stream}", "config": {"provider": provider, "stream": stream}}
+    (question,) = questions(1)
+    return {**question, "custom_id": f"{provider} {stream}", "config": {"provider": provider, "stream": stream}}
 
 
 def command(system: System, *arguments: str) -> Ended:
     return run_here(arguments, system.environment())
 
 
-def text_of(found: list[Token]) -> str:
-    """What a reader shows at the end: a start forgets what came before."""
+def text_of(tokens: list[Token]) -> str:
+    """The text that a reader shows at the end; a start token discards the text before it."""
     text = ""
-    for token in found:
+    for token in tokens:
         text = "" if token.kind is Kind.START else text + token.text
     return text
 
@@ -51,13 +51,13 @@ async def two_readers(redis_url: str, job_id: UUID) -> tuple[list[Token], list[T
     midst = asyncio.Event()
 
     async def read(reader: TokenReader) -> list[Token]:
-        found: list[Token] = []
+        tokens: list[Token] = []
         async for token in reader.follow(job_id, 1):
-            found.append(token)
+            tokens.append(token)
             # Not more: the slower Redis answers, the more of the text comes in one piece.
             if token.kind is Kind.TEXT:
                 midst.set()
-        return found
+        return tokens
 
     async with TokenReader(redis_url, key_prefix="") as reader, asyncio.timeout(scale_to_load(60)):
         early = asyncio.create_task(read(reader))
@@ -68,7 +68,7 @@ async def two_readers(redis_url: str, job_id: UUID) -> tuple[list[Token], list[T
 
 
 def result(system: System, job_id: UUID) -> dict[str, Any]:
-    """What must not depend on streaming."""
+    """The parts of a result that streaming must not change."""
     statement = """
         SELECT answer, citations, grounding -> 'claims', status, usage, j.outcome, j.cost_usd
         FROM generation_record g JOIN job j ON j.id = g.job_id WHERE j.id = %s
@@ -77,7 +77,7 @@ def result(system: System, job_id: UUID) -> dict[str, Any]:
     return dict(zip(names, system.rows(statement, job_id)[0], strict=True))
 
 
-def test_readers_early_and_late_and_the_same_record_as_without(system: System, stub: Stub) -> None:
+def test_early_and_late_readers_agree_and_the_record_equals_the_unstreamed(system: System, stub: Stub) -> None:
     jobs = [job(provider, stream=stream) for provider in PROVIDERS for stream in (True, False)]
     _, (streamed, fetched, native, native_fetched) = system.submit(jobs)
     system.start_worker()
@@ -88,11 +88,15 @@ def test_readers_early_and_late_and_the_same_record_as_without(system: System, s
     assert text_of(early) == "Desk number 0 opens at 1 in the morning."
     assert [token.kind for token in early if token.kind is not Kind.TEXT] == [Kind.START, Kind.END, Kind.FINAL]
     assert (early[-1].state, early[-1].outcome) == ("completed", "answered")
-    for one, other in ((streamed, fetched), (native, native_fetched)):
-        assert result(system, one) == result(system, other)
-        assert result(system, one)["outcome"] == "answered"
+    for job_id, other in ((streamed, fetched), (native, native_fetched)):
+        assert result(system, job_id) == result(system, other)
+        assert result(system, job_id)["outcome"] == "answered"
     protocols = "SELECT provider_snapshot ->> 'protocol' FROM generation_record WHERE job_id = %s"
-    assert [system.scalar(protocols, one) for one in (streamed, fetched, native)] == ["markers", "segments", "native"]
+    assert [system.scalar(protocols, job_id) for job_id in (streamed, fetched, native)] == [
+        "markers",
+        "segments",
+        "native",
+    ]
 
     done = command(system, "watch", str(streamed))
     assert (done.code, done.out) == (
@@ -103,7 +107,7 @@ def test_readers_early_and_late_and_the_same_record_as_without(system: System, s
     assert command(system, "watch", str(fetched)).out == ""
 
 
-def test_a_broken_stream_is_an_attempt_and_readers_see_the_next_one_start(system: System, stub: Stub) -> None:
+def test_a_broken_stream_is_an_attempt_and_readers_see_the_next_start(system: System, stub: Stub) -> None:
     stub.then(broken("disconnect", 9))
     _, (job_id,) = system.submit([job("anthropic", stream=True)])
     system.start_worker()
@@ -114,16 +118,19 @@ def test_a_broken_stream_is_an_attempt_and_readers_see_the_next_one_start(system
     assert done.out.endswith("\nDesk number 0 opens at 1 in the morning.\n")
     assert "the answer starts anew (round 0, attempt 2)" in done.err
     assert system.rows("SELECT outcome FROM attempt ORDER BY number") == [("unknown",), ("ok",)]
-    kept = "SELECT c.won, c.finish_reason, c.parsed ->> 'text' FROM completion c JOIN attempt a ON a.id = c.attempt_id ORDER BY a.number"
-    (part, whole) = system.rows(kept)
+    completions_sql = "SELECT c.won, c.finish_reason, c.parsed ->> 'text' FROM completion c JOIN attempt a ON a.id = c.attempt_id ORDER BY a.number"
+    (part, whole) = system.rows(completions_sql)
     assert part[:2] == (False, "interrupted")
     assert part[2]
     assert whole == (True, "stop", "Desk number 0 opens at 1 in the morning.")
     assert whole[2].startswith(part[2])
 
     completions = json.loads(command(system, "show", str(job_id), "--json").out)["completions"]
-    assert [(one["won"], one["finish_reason"]) for one in completions] == [(False, "interrupted"), (True, "stop")]
+    assert [(completion["won"], completion["finish_reason"]) for completion in completions] == [
+        (False, "interrupted"),
+        (True, "stop"),
+    ]
     assert completions[0]["raw"].startswith("event: message_start")
-    told = command(system, "show", str(job_id)).out
-    assert "Came before the stream broke" in told
-    assert part[2].strip() in told
+    show = command(system, "show", str(job_id)).out
+    assert "Came before the stream broke" in show
+    assert part[2].strip() in show

@@ -15,7 +15,7 @@ import redis
 
 from tests.acceptance.cli_home import Home, new_home, question, until, write_lines
 from tests.deadlines import scale_to_load
-from tests.secure_servers import Secured, programs, secured_servers
+from tests.secure_servers import SecureServers, programs, secure_servers
 from worker.process.celery_app import make_app
 from worker.settings import Settings
 
@@ -26,9 +26,9 @@ PREFIX = "nightdesk-1:"
 
 
 def documented(pattern: str) -> str:
-    found = re.search(pattern, DOCUMENTED, re.DOTALL)
-    assert found is not None
-    return found[1]
+    match = re.search(pattern, DOCUMENTED, re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
 ACL = documented(r"\nuser nightdesk on >PASSWORD ([^\n]+)\n")
@@ -37,23 +37,23 @@ GRANTS = documented(r"```sql\n(GRANT.*?)```")
 
 
 @pytest.fixture(scope="module")
-def secured() -> Iterator[Secured]:
-    with secured_servers(ACL, ROLES) as secured:
-        yield secured
+def tls_servers() -> Iterator[SecureServers]:
+    with secure_servers(ACL, ROLES) as tls_servers:
+        yield tls_servers
 
 
 @pytest.fixture
-def home(secured: Secured) -> Iterator[Home]:
+def home(tls_servers: SecureServers) -> Iterator[Home]:
     with new_home(
-        database_url=secured.database_url("nightdesk_worker"),
-        redis_url=secured.redis_url("nightdesk"),
+        database_url=tls_servers.database_url("nightdesk_worker"),
+        redis_url=tls_servers.redis_url("nightdesk"),
         key_prefix=PREFIX,
     ) as home:
         yield home
 
 
-def test_a_worker_does_its_work_with_no_more_than_is_documented(home: Home, secured: Secured, tmp_path: Path) -> None:
-    owner = secured.database_url("nightdesk_owner")
+def test_a_worker_needs_only_the_documented_privileges(home: Home, tls_servers: SecureServers, tmp_path: Path) -> None:
+    owner = tls_servers.database_url("nightdesk_owner")
     refused = home.run("migrate")
     assert (refused.code, "run this as the owner" in refused.err) == (3, True), refused.err
     assert home.run("migrate", database_url=owner).code == 0
@@ -73,25 +73,25 @@ def test_a_worker_does_its_work_with_no_more_than_is_documented(home: Home, secu
     assert done.code == 0, done.err
     job = json.loads(done.out.splitlines()[0])["job_id"]
     assert "warranty" in home.run("watch", job).out
-    app = make_app(Settings(key_prefix=PREFIX), secured.redis_url("nightdesk"))
+    app = make_app(Settings(key_prefix=PREFIX), tls_servers.redis_url("nightdesk"))
     (by_redis,) = app.send_task("nightdesk.submit", args=[question(3)], queue="submit").get(timeout=scale_to_load(60))[
         "job_ids"
     ]
     assert app.AsyncResult(by_redis).get(timeout=scale_to_load(60))["outcome"] == "answered"
     app.close()
-    examined = until(lambda: (found := home.run("doctor")).code == 0 and found, "a doctor with no findings")
+    examined = until(lambda: (doctor := home.run("doctor")).code == 0 and doctor, "a doctor with no findings")
     assert "all is well" in examined.out
     assert home.run("retry", job).code == 0
-    worker.process.main.terminate()
+    worker.process.terminate()
     assert worker.ended().code == 0
     erased = home.run("erase", "--job", by_redis, "--yes", database_url=owner)
     assert erased.code == 0, erased.err
 
-    with redis.Redis.from_url(secured.redis_url("admin")) as admin:
+    with redis.Redis.from_url(tls_servers.redis_url("admin")) as admin:
         assert [(entry["reason"], entry["object"]) for entry in admin.acl_log()] == []
 
 
-def test_who_answers_is_looked_at(home: Home, secured: Secured, tmp_path: Path) -> None:
+def test_certificates_of_servers_are_verified(home: Home, tls_servers: SecureServers, tmp_path: Path) -> None:
     stranger = tmp_path / "stranger.pem"
     other = f"-keyout {tmp_path / 'key'} -out {stranger}"
     subprocess.run(
@@ -100,26 +100,26 @@ def test_who_answers_is_looked_at(home: Home, secured: Secured, tmp_path: Path) 
         capture_output=True,
     )
 
-    trusted = str(secured.ca)
-    told = home.run("doctor", "--json", database_url=home.settings["database_url"].replace(trusted, str(stranger)),
+    trusted = str(tls_servers.ca)
+    doctor = home.run("doctor", "--json", database_url=home.settings["database_url"].replace(trusted, str(stranger)),
                     redis_url=home.settings["redis_url"].replace(trusted, str(stranger)))  # fmt: skip
 
-    assert told.code == 3
-    findings = told.json()["findings"]
-    assert [found["check"] for found in findings if "certificate verify failed" in found["what"]] == [
+    assert doctor.code == 3
+    findings = doctor.json()["findings"]
+    assert [finding["check"] for finding in findings if "certificate verify failed" in finding["what"]] == [
         "postgres",
         "redis",
     ]
-    assert secured.password not in told.out + told.err
+    assert tls_servers.password not in doctor.out + doctor.err
 
 
-def test_without_tls_nobody_is_let_in(home: Home, secured: Secured) -> None:
+def test_connections_without_tls_are_refused(home: Home, tls_servers: SecureServers) -> None:
     plain = home.run(
         "doctor",
         "--json",
-        database_url=secured.database_url("nightdesk_worker", "sslmode=disable"),
-        redis_url=f"redis://nightdesk:{secured.password}@127.0.0.1:{secured.redis_port}/0",
+        database_url=tls_servers.database_url("nightdesk_worker", "sslmode=disable"),
+        redis_url=f"redis://nightdesk:{tls_servers.password}@127.0.0.1:{tls_servers.redis_port}/0",
     )
 
     assert plain.code == 3
-    assert secured.password not in plain.out + plain.err
+    assert tls_servers.password not in plain.out + plain.err

@@ -1,8 +1,16 @@
 """All experiments, in the order of their families."""
 
-from tests.faults import bounds, network, postgres_server, provider, redis_server, refusals, workers
-from tests.faults import many_jobs as pages
-from tests.faults import producers as people
+from tests.faults import (
+    bounds,
+    many_jobs,
+    network,
+    postgres_server,
+    producers,
+    provider,
+    redis_server,
+    refusals,
+    workers,
+)
 from tests.faults.registry import REGISTRY, Experiment, NotPossibleHere
 
 __all__ = ["EXPERIMENTS", "FAMILIES", "Experiment", "NotPossibleHere"]
@@ -15,8 +23,8 @@ FAMILIES = {
     "the network": network,
     "the provider": provider,
     "a provider that serves no one": refusals,
-    "producers and people": people,
-    "many jobs at once": pages,
+    "producers and people": producers,
+    "many jobs at once": many_jobs,
 }
 """The module of each; being imported puts its experiments on the list."""
 

@@ -272,7 +272,7 @@ class Lab(System):
     def assert_settled(self, report: Report) -> Report:
         """The account, once no call is open any more and every sum of money is that of its attempts."""
         self.until(lambda: self.count("attempt WHERE closed_at IS NULL") == 0, within_s=90, what="no call under way")
-        broken = self.ask(lambda ledger: ledger.inspection.violations())
+        broken = self.with_ledger(lambda ledger: ledger.inspection.violations())
         assert broken == [], broken
         return report
 

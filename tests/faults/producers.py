@@ -23,9 +23,9 @@ def cancelled_in_flight(lab: Lab) -> Report:
     lab.work()
     lab.until_calling(10)
     (batch_id, job_id), *_ = lab.rows("SELECT batch_id, id FROM job WHERE state = 'running' LIMIT 1")
-    assert lab.ask(lambda ledger: ledger.actions.cancel([job_id], "ada")) == [job_id]
+    assert lab.with_ledger(lambda ledger: ledger.actions.cancel([job_id], "ada")) == [job_id]
     lab.pause(1)
-    lab.ask(lambda ledger: ledger.actions.cancel_batch(batch_id, "ada"))
+    lab.with_ledger(lambda ledger: ledger.actions.cancel_batch(batch_id, "ada"))
     lab.start_recovery()
     report = lab.report(JOBS)
     assert lab.count("job WHERE state = 'cancelled'") >= 10
@@ -39,8 +39,8 @@ def retried_while_late(lab: Lab) -> Report:
     thaw = lab.freeze_worker(worker)
     try:
         ids = [job_id for (job_id,) in lab.rows("SELECT id FROM job WHERE state = 'running'")]
-        assert len(lab.ask(lambda ledger: ledger.actions.cancel(ids, "ada"))) == len(ids)
-        assert len(lab.ask(lambda ledger: ledger.actions.retry(ids, "ada"))) == len(ids)
+        assert len(lab.with_ledger(lambda ledger: ledger.actions.cancel(ids, "ada"))) == len(ids)
+        assert len(lab.with_ledger(lambda ledger: ledger.actions.retry(ids, "ada"))) == len(ids)
         lab.work()
         lab.until(lambda: lab.count("attempt WHERE run = 2") >= len(ids) // 2, what="second runs under way")
         # The answers of the first run are in the frozen worker's sockets by now.
@@ -102,5 +102,5 @@ def budget_used_up(lab: Lab) -> Report:
     assert lab.count("job WHERE finished_at IS NOT NULL") > paid * 0.8
     assert lab.scalar("SELECT spent_usd + reserved_usd <= max_cost_usd FROM batch WHERE id = %s", batch_id)
     lab.start_recovery()
-    lab.ask(lambda ledger: ledger.actions.set_budget(batch_id, None, "ada"))
+    lab.with_ledger(lambda ledger: ledger.actions.set_budget(batch_id, None, "ada"))
     return lab.assert_settled(lab.report(jobs + 1))

@@ -73,7 +73,7 @@ def quota(lab: Lab) -> Report:
     assert lab.count("attempt WHERE spent") == 0, "a limit of the account spends no attempt"
     # The lane was paused after the first of them: the limit is raised before it is released.
     lab.stub.acts.clear()
-    assert lab.ask(lambda ledger: ledger.actions.release(None, HeldReason.LANE_PAUSED, "ada")) == held_jobs
+    assert lab.with_ledger(lambda ledger: ledger.actions.release(None, HeldReason.LANE_PAUSED, "ada")) == held_jobs
     lab.start_recovery()
     return lab.report(JOBS)
 

@@ -21,14 +21,14 @@ def _held_then_released(lab: Lab, code: int, outcome: str) -> Report:
     assert called <= MOST_CALLS, f"{called} calls for a refusal that concerns all"
     assert lab.count(f"attempt WHERE outcome = '{outcome}' AND NOT spent") == called
     # Without a fix, a release costs as few calls again, and fails no job.
-    assert lab.ask(lambda ledger: ledger.actions.release(None, HeldReason.LANE_PAUSED, "ada")) == JOBS
+    assert lab.with_ledger(lambda ledger: ledger.actions.release(None, HeldReason.LANE_PAUSED, "ada")) == JOBS
     lab.until(
         lambda: lab.count(PAUSED_JOBS) == JOBS and sum(lab.stub.calls.values()) > called,
         what="all jobs held again",
     )
     assert sum(lab.stub.calls.values()) <= 2 * MOST_CALLS
     lab.stub.error_rates = {}
-    lab.ask(lambda ledger: ledger.actions.release(None, HeldReason.LANE_PAUSED, "ada"))
+    lab.with_ledger(lambda ledger: ledger.actions.release(None, HeldReason.LANE_PAUSED, "ada"))
     lab.start_recovery()
     report = lab.report(JOBS)
     assert lab.count("job WHERE state = 'completed'") == JOBS
@@ -51,14 +51,16 @@ def server_away(lab: Lab) -> Report:
         port = free.getsockname()[1]
     os.environ["OPENAI_BASE_URL"] = f"http://127.0.0.1:{port}/v1"
     lab.work(unreachable_s=10)
-    (notice, *_) = lab.until(lambda: lab.ask(lambda ledger: ledger.fleet.lane_notices()), what="a notice of the lane")
+    (notice, *_) = lab.until(
+        lambda: lab.with_ledger(lambda ledger: ledger.fleet.lane_notices()), what="a notice of the lane"
+    )
     assert f"127.0.0.1:{port}" in notice.why
     lab.until(lambda: lab.count(PAUSED_JOBS) == JOBS, within_s=120, what="all jobs held")
     tried = lab.count("attempt WHERE outcome = 'error:unavailable' AND NOT spent")
     assert tried == lab.count("attempt") <= 2 * MOST_CALLS, f"{tried} calls to a server that is not there"
     with running_stub(port, latency_s=0.05) as provider:
         lab.stub = provider
-        assert lab.ask(lambda ledger: ledger.actions.release(None, HeldReason.LANE_PAUSED, "ada")) == JOBS
+        assert lab.with_ledger(lambda ledger: ledger.actions.release(None, HeldReason.LANE_PAUSED, "ada")) == JOBS
         lab.start_recovery()
         report = lab.report(JOBS)
     assert lab.count("job WHERE state = 'completed'") == JOBS

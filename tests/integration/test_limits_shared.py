@@ -10,7 +10,7 @@ import redis
 from tasks.errors import BrokerUnavailable
 from tasks.ports import Permit
 from tests.servers import Servers
-from tests.unit.worker.limits.test_desk import PausedLanes, completion, make_call, make_leased
+from tests.unit.worker.limits.test_rate_limiter import PausedLanes, completion, make_call, make_leased
 from worker.limits import failover as accounts_module
 from worker.limits.bucket import Exchange, ExchangeReply
 from worker.limits.lanes import Lanes

@@ -35,13 +35,13 @@ NEW_FILES = {
 PAGES = (REPOSITORY / "README.md", *DOCS.glob("*.md"))
 
 
-def test_configure_is_what_the_settings_and_the_contract_make() -> None:
+def test_configure_page_matches_the_settings_and_the_contract() -> None:
     reference = runpy.run_path(str(DOCS / "reference.py"))
 
     assert (DOCS / "configure.md").read_text() == reference["configure"](), "run: python -m docs.reference"
 
 
-def test_formats_shows_what_the_renderer_makes() -> None:
+def test_formats_page_matches_the_renderer() -> None:
     page = runpy.run_path(str(DOCS / "formats.py"))
 
     assert (DOCS / "formats.md").read_text() == page["formats"](), "run: python -m docs.formats"
@@ -138,7 +138,7 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
-def test_the_constants_of_the_quality_are_those_of_the_code() -> None:
+def test_quality_page_matches_the_constants_of_the_code() -> None:
     reference = runpy.run_path(str(DOCS / "reference.py"))
     text = (DOCS / "quality.md").read_text()
 
@@ -146,7 +146,7 @@ def test_the_constants_of_the_quality_are_those_of_the_code() -> None:
     assert [name for name in QualityConstants.model_fields if f"| `{name}` |" not in text] == []
 
 
-def test_the_texts_shown_are_those_told() -> None:
+def test_quality_page_shows_the_texts_of_the_messages() -> None:
     text = (DOCS / "quality.md").read_text()
 
     messages = {code: language_tables()[code]["messages"]["abstained"] for code in SUPPORTED}
@@ -160,12 +160,12 @@ def test_every_field_of_record_and_result_is_explained(model: type[GenerationRec
     assert [name for name in model.model_fields if f"`{name}`" not in text] == []
 
 
-def test_every_experiment_is_explained_and_every_one_explained_is_there() -> None:
+def test_failures_page_lists_exactly_the_experiments() -> None:
     rows = [line for line in (DOCS / "failures.md").read_text().splitlines() if line.startswith("| ")]
     last = [row.rsplit(" | ", 1)[1].removesuffix(" |") for row in rows if not row.startswith(("| ---", "| failure"))]
     named = [name for cell in last if not cell.startswith("none") for name in re.findall("`([^`]+)`", cell)]
 
-    assert sorted(named) == sorted(one.name for one in EXPERIMENTS)
+    assert sorted(named) == sorted(experiment.name for experiment in EXPERIMENTS)
 
 
 def test_every_outcome_and_state_is_explained() -> None:

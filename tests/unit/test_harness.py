@@ -18,15 +18,13 @@ def busy(monkeypatch: pytest.MonkeyPatch, load: float) -> None:
 
 
 @pytest.mark.parametrize(("load", "times"), [(0.0, 1.0), (2.0, 1.0), (10.0, 5.0)])
-def test_waits_are_as_much_longer_as_the_machine_is_busier(
-    monkeypatch: pytest.MonkeyPatch, load: float, times: float
-) -> None:
+def test_waits_scale_with_the_load_of_the_machine(monkeypatch: pytest.MonkeyPatch, load: float, times: float) -> None:
     busy(monkeypatch, load)
     assert load_per_core() == times
     assert scale_to_load(3) == 3 * times
 
 
-def test_patience_counts_the_time_of_a_free_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deadline_counts_the_time_of_a_free_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     busy(monkeypatch, 8.0)
@@ -41,19 +39,19 @@ def test_patience_counts_the_time_of_a_free_machine(monkeypatch: pytest.MonkeyPa
     assert deadline.is_over()
 
 
-def test_a_wait_ends_with_the_patience() -> None:
+def test_a_wait_ends_at_its_deadline() -> None:
     assert until(lambda: 0, 0.1) is None
     assert until(lambda: "there", 0.1) == "there"
 
 
-def test_a_process_that_ended_meanwhile_is_passed_over() -> None:
+def test_a_process_that_has_ended_is_skipped() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        (seen,) = process_tree(child.pid)
-        assert if_alive(seen.suspend)
-        assert if_alive(seen.resume)
+        (process,) = process_tree(child.pid)
+        assert if_alive(process.suspend)
+        assert if_alive(process.resume)
         child.kill()
         child.wait()
-        assert not if_alive(seen.resume)
-        assert ports_of(seen) == set()
+        assert not if_alive(process.resume)
+        assert ports_of(process) == set()
         with pytest.raises(psutil.NoSuchProcess):
             next(process_tree(child.pid))

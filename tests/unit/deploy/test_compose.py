@@ -12,8 +12,8 @@ PASSWORDS = {"NIGHTDESK_POSTGRES_PASSWORD": "p0stgres", "NIGHTDESK_REDIS_PASSWOR
 
 
 def services() -> dict[str, Any]:
-    found: dict[str, Any] = compose(**PASSWORDS)["services"]
-    return found
+    service_definitions: dict[str, Any] = compose(**PASSWORDS)["services"]
+    return service_definitions
 
 
 def test_the_file_keeps_the_compose_specification() -> None:
@@ -36,7 +36,7 @@ def test_no_password_has_a_default(missing: str) -> None:
     assert set(re.findall(rf"{missing}(..)", COMPOSE.read_text())) == {":?"}
 
 
-def test_no_password_stands_in_the_file_or_on_a_command_line() -> None:
+def test_no_password_is_in_the_file_or_on_a_command_line() -> None:
     for name, service in services().items():
         for part in service.get("command", []):
             assert not set(PASSWORDS.values()) & {part}, name
@@ -73,11 +73,11 @@ def test_our_processes_find_the_services_and_know_their_settings() -> None:
         assert environment["NIGHTDESK_REDIS_URL"] == "redis://:r3dis@redis:6379/0"
     for service in services().values():
         if service["image"].startswith("nightdesk:"):
-            ours = {name for name in service["environment"] if name.startswith("NIGHTDESK_")}
-            assert ours <= names
+            variables = {name for name in service["environment"] if name.startswith("NIGHTDESK_")}
+            assert variables <= names
 
 
-def test_workers_come_after_the_migration_and_stay() -> None:
+def test_workers_start_after_the_migration_and_restart() -> None:
     for name in ("generate", "check"):
         service = services()[name]
         assert service["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
@@ -95,7 +95,7 @@ def test_a_worker_may_drain_before_it_is_killed() -> None:
     assert all(process.grace_s >= Settings().drain_s + 40 for process in workers)
 
 
-def test_ours_runs_without_privileges() -> None:
+def test_our_containers_run_without_privileges() -> None:
     for service in services().values():
         if service["image"].startswith("nightdesk:"):
             assert service["read_only"] is True
@@ -103,10 +103,10 @@ def test_ours_runs_without_privileges() -> None:
             assert "no-new-privileges:true" in service["security_opt"]
 
 
-def test_data_is_kept_in_named_volumes() -> None:
-    found = services()
-    assert found["redis"]["volumes"] == ["redis:/data"]
+def test_data_is_stored_in_named_volumes() -> None:
+    service_definitions = services()
+    assert service_definitions["redis"]["volumes"] == ["redis:/data"]
     # Where the image of PostgreSQL 18 keeps it; at the older path it would be lost with the container.
-    assert found["postgres"]["volumes"] == ["postgres:/var/lib/postgresql"]
-    assert found["postgres"]["image"] == "postgres:18"
+    assert service_definitions["postgres"]["volumes"] == ["postgres:/var/lib/postgresql"]
+    assert service_definitions["postgres"]["image"] == "postgres:18"
     assert compose_text()["volumes"].keys() == {"postgres", "redis", "home"}

@@ -15,22 +15,22 @@ def instructions() -> list[tuple[str, str]]:
     return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in joined.splitlines() if line)]
 
 
-def given(name: str) -> list[str]:
-    return [rest for found, rest in instructions() if found == name]
+def instruction_arguments(name: str) -> list[str]:
+    return [rest for keyword, rest in instructions() if keyword == name]
 
 
 def test_the_entrypoint_is_the_command() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    (entrypoint,) = given("ENTRYPOINT")
+    (entrypoint,) = instruction_arguments("ENTRYPOINT")
     (command,) = json.loads(entrypoint)
     assert command in project["scripts"]
 
 
-def test_all_that_is_copied_is_in_the_context_and_all_packages_are_copied() -> None:
+def test_copied_files_are_in_the_context_and_all_packages_are_copied() -> None:
     allowed = {
         line.removeprefix("!") for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line[:1] == "!"
     }
-    copied = {part for rest in given("COPY") if "--from" not in rest for part in rest.split()[:-1]}
+    copied = {part for rest in instruction_arguments("COPY") if "--from" not in rest for part in rest.split()[:-1]}
     assert copied == allowed
     packages = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
     roots = {pattern for pattern in packages["include"] if "." not in pattern}
@@ -39,15 +39,15 @@ def test_all_that_is_copied_is_in_the_context_and_all_packages_are_copied() -> N
 
 
 def test_versions_are_pinned_and_no_tool_of_developers_is_installed() -> None:
-    installs = [rest for rest in given("RUN") if "pip install" in rest]
+    installs = [rest for rest in instruction_arguments("RUN") if "pip install" in rest]
     assert len(installs) == 2
     assert "--constraint constraints.txt" in installs[0]
     assert "--no-deps" in installs[1]
     assert not any(re.search(r"\[dev", rest) for rest in installs)
 
 
-def test_an_extra_adds_what_it_names() -> None:
-    (install,) = [rest for rest in given("RUN") if "> requirements.txt" in rest]
+def test_an_extra_adds_its_packages() -> None:
+    (install,) = [rest for rest in instruction_arguments("RUN") if "> requirements.txt" in rest]
     command = install.partition(" > requirements.txt")[0].replace("python", sys.executable, 1)
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
@@ -64,6 +64,6 @@ def test_an_extra_adds_what_it_names() -> None:
 
 
 def test_it_runs_as_the_user_that_kubernetes_names() -> None:
-    assert given("USER") == ["10001:10001"]
+    assert instruction_arguments("USER") == ["10001:10001"]
     assert pods_user() == {(10001, 10001)}
-    assert "ca-certificates" in " ".join(given("RUN"))
+    assert "ca-certificates" in " ".join(instruction_arguments("RUN"))

@@ -36,9 +36,9 @@ def test_settings_are_known_and_valid() -> None:
     (settings,) = of_kind("ConfigMap")
     assert not SECRETS & settings["data"].keys()
     assert all(isinstance(value, str) for value in settings["data"].values())
-    given = {name.removeprefix("NIGHTDESK_").lower(): value for name, value in settings["data"].items()}
-    assert given.keys() <= Settings.model_fields.keys()
-    assert Settings(**given).drain_s == 70
+    values = {name.removeprefix("NIGHTDESK_").lower(): value for name, value in settings["data"].items()}
+    assert values.keys() <= Settings.model_fields.keys()
+    assert Settings(**values).drain_s == 70
 
 
 def test_every_container_gets_settings_and_secrets() -> None:
@@ -74,18 +74,18 @@ def test_the_optional_workers_with_the_local_model_are_check_workers_but_for_the
     assert "# - local.yaml" in (KUBERNETES / "kustomization.yaml").read_text()
 
 
-def test_labels_lead_from_deployments_and_budgets_to_pods() -> None:
+def test_deployments_and_budgets_select_their_pods_by_label() -> None:
     labels = {}
     for deployment in of_kind("Deployment"):
-        wanted = deployment["spec"]["selector"]["matchLabels"]
-        assert wanted.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
-        labels[deployment["metadata"]["name"]] = wanted
+        selector = deployment["spec"]["selector"]["matchLabels"]
+        assert selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+        labels[deployment["metadata"]["name"]] = selector
     for budget in of_kind("PodDisruptionBudget"):
         assert budget["spec"]["selector"]["matchLabels"] == labels[budget["metadata"]["name"]]
-    assert len({tuple(sorted(found.items())) for found in labels.values()}) == 2
+    assert len({tuple(sorted(labels_of_pods.items())) for labels_of_pods in labels.values()}) == 2
 
 
-def test_ours_runs_without_privileges_and_with_bounds() -> None:
+def test_our_containers_run_without_privileges_and_with_limits() -> None:
     for pod in pods():
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["enableServiceLinks"] is False

@@ -22,7 +22,7 @@ def test_a_published_schema_is_a_valid_one(model: type[Contract]) -> None:
         Draft202012Validator.check_schema(model.model_json_schema(mode=mode))  # type: ignore[arg-type]
 
 
-def test_values_can_not_be_changed() -> None:
+def test_contract_values_are_immutable() -> None:
     with pytest.raises(ValidationError):
         JobRequest(query="q").query = "other"  # type: ignore[misc]
 
@@ -62,7 +62,7 @@ def test_the_same_content_has_the_same_ids_everywhere(content: str) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(Role), st.text(st.characters(exclude_categories=["Cs"])))), st.data())
-def test_a_hash_tells_message_lists_apart(texts: list[tuple[Role, str]], data: st.DataObject) -> None:
+def test_different_message_lists_have_different_hashes(texts: list[tuple[Role, str]], data: st.DataObject) -> None:
     other = data.draw(st.permutations(texts))
 
     assert (hash_messages(texts) == hash_messages(other)) == (texts == other)

@@ -17,7 +17,7 @@ def test_every_state_is_active_or_final() -> None:
     assert not ACTIVE_STATES & FINAL_STATES
 
 
-def test_a_final_state_is_left_only_by_a_person() -> None:
+def test_only_an_operator_moves_a_job_from_a_final_state() -> None:
     verbs = [verbs for (old, _), verbs in TRANSITIONS.items() if old in FINAL_STATES]
     assert frozenset().union(*verbs) == {"retry", "recheck"}
 
@@ -28,7 +28,7 @@ def test_every_active_state_can_be_cancelled_and_can_expire() -> None:
         assert "expire" in TRANSITIONS[state, JobState.EXPIRED]
 
 
-def test_every_state_is_reached_and_left() -> None:
+def test_every_state_has_a_transition_in_and_out() -> None:
     assert {new for _, new in TRANSITIONS} | {JobState.AVAILABLE} == set(JobState)
     assert {old for old, _ in TRANSITIONS} == set(JobState)
 

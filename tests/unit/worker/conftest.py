@@ -1,4 +1,4 @@
-"""What the unit tests of the worker share."""
+"""Fixtures for the unit tests of the worker."""
 
 import logging
 import signal

@@ -1,4 +1,4 @@
-"""What a door refuses because the installation does not serve it, by line and field, and what it only warns of."""
+"""Refusals of requests that the installation does not serve, by line and field, and warnings."""
 
 import json
 from pathlib import Path
@@ -22,8 +22,8 @@ def installed(*, same: bool = True, **settings: Any) -> Installation:
 
 
 def fields(catalog: Installation, *, generates: bool = True, priced: bool = False, **config: Any) -> list[str]:
-    found = catalog.objections(GenerationConfig(**config), generates=generates, priced=priced)
-    return [objection.field for objection in found]
+    objections = catalog.objections(GenerationConfig(**config), generates=generates, priced=priced)
+    return [objection.field for objection in objections]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def fields(catalog: Installation, *, generates: bool = True, priced: bool = Fals
         ({"judge": "local:m", "checkers": ("judge",)}, True, ["config.judge"]),
     ],
 )
-def test_what_is_not_served_is_named_by_its_field(config: dict[str, Any], priced: bool, expected: list[str]) -> None:  # noqa: FBT001
+def test_an_unserved_option_is_named_by_its_field(config: dict[str, Any], priced: bool, expected: list[str]) -> None:  # noqa: FBT001
     assert fields(installed(), priced=priced, **config) == expected
 
 
@@ -59,7 +59,7 @@ def test_a_check_only_job_needs_no_provider() -> None:
     assert fields(installed(), generates=False, provider="opanai", lane="background") == []
 
 
-def test_where_workers_have_other_settings_only_lanes_are_certain() -> None:
+def test_with_other_settings_of_workers_only_lanes_are_checked() -> None:
     catalog = installed(same=False)
     request, _ = parse_request({"query": "A?", "config": {"provider": "theirs"}})
     (warning,) = check_served(request, catalog, priced=True)

@@ -35,12 +35,12 @@ def _shipped_again() -> Iterator[None]:
 
 def line(number: int) -> dict[str, Any]:
     """Two thirds of the source's words are kept in a claim; someone strict calls only whole ones supported."""
-    said = [WORDS[(number * 3 + step) % len(WORDS)] for step in range(6)]
+    words = [WORDS[(number * 3 + step) % len(WORDS)] for step in range(6)]
     whole = number % 2 == 0
-    claim = said if whole else [*said[:4], f"qu{number}x", f"zy{number}k"]
+    claim = words if whole else [*words[:4], f"qu{number}x", f"zy{number}k"]
     return {
         "response": f"The {' '.join(claim)} {number}.",
-        "sources": [f"The {' '.join(said)} {number}."],
+        "sources": [f"The {' '.join(words)} {number}."],
         "label": whole,
     }
 
@@ -50,17 +50,17 @@ def labels(path: Path, *, count: int = LINES) -> Path:
     return path
 
 
-def verdict(given: dict[str, Any]) -> Verdict:
-    request = JobRequest(response=given["response"], context=given["sources"])
+def verdict(labelled_line: dict[str, Any]) -> Verdict:
+    request = JobRequest(response=labelled_line["response"], context=labelled_line["sources"])
     return ground(request, postprocess(request, None, None)).claims[0].verdict
 
 
 def test_a_calibration_is_written_and_changes_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "mine.json"
     assert cli.run(["calibrate", str(labels(tmp_path / "labels.jsonl")), "-o", str(out)]) == 0
-    told = capsys.readouterr().err
-    assert "balanced accuracy" in told
-    assert f"NIGHTDESK_CALIBRATION={out}" in told
+    stderr = capsys.readouterr().err
+    assert "balanced accuracy" in stderr
+    assert f"NIGHTDESK_CALIBRATION={out}" in stderr
     calibration = Calibration.load(out)
     assert calibration.labels == LINES
     assert calibration.metrics["after, in folds"]["balanced accuracy"] == 1.0
@@ -85,26 +85,26 @@ def test_bad_lines_are_named_and_left_out(tmp_path: Path, capsys: pytest.Capture
         assert f"line {LINES + 1 + number} is left out" in captured.err
 
 
-def test_the_confidence_of_answers_of_several_claims_is_what_labels_say() -> None:
+def test_the_confidence_of_answers_of_several_claims_matches_their_labels() -> None:
     """A third of the answers is supported, whatever their words: so much is to be said of each, however many its claims."""
-    given = []
+    answers = []
     for number in range(150):
         parts = [line(number * 3 + at) for at in range(3)]
         request = JobRequest(
             response=" ".join(part["response"] for part in parts),
             context=[source for part in parts for source in part["sources"]],
         )
-        given.append(LabelledAnswer(request, number % 3 == 0))
-    calibration = recalibrate(given, "2026-01-01").calibration
+        answers.append(LabelledAnswer(request, number % 3 == 0))
+    calibration = recalibrate(answers, "2026-01-01").calibration
     use_calibration(calibration)
-    stated = [ground(request, postprocess(request, None, None)).confidence or 0.0 for request, _, _ in given]
+    stated = [ground(request, postprocess(request, None, None)).confidence or 0.0 for request, _, _ in answers]
     assert sum(stated) / len(stated) == pytest.approx(1 / 3, abs=0.06)
     assert calibration.dependence is not None
     assert calibration.dependence > shipped().dependence
     alone = recalibrate(
         [
-            LabelledAnswer(JobRequest(response=one["response"], context=one["sources"]), one["label"])
-            for one in map(line, range(40))
+            LabelledAnswer(JobRequest(response=labelled["response"], context=labelled["sources"]), labelled["label"])
+            for labelled in map(line, range(40))
         ],
         "2026-01-01",
     )
@@ -126,10 +126,12 @@ def test_an_answer_without_claims_has_no_score() -> None:
 
 
 def swapped(number: int) -> dict[str, Any]:
-    """Who did it is all that tells a wrong claim from a right one: words cannot."""
-    one, other = f"{WORDS[number % 14].title()}man", f"{WORDS[number // 14 % 14].title()}son"
-    who, whom = (one, other) if number % 3 else (other, one)
-    source = f"{one} sold the {WORDS[(number + 5) % 14]} house near the harbour to {other} in the spring of that year."
+    """Answers whose wrong claims swap the names: the words cannot tell a wrong claim from a right claim."""
+    seller, other = f"{WORDS[number % 14].title()}man", f"{WORDS[number // 14 % 14].title()}son"
+    who, whom = (seller, other) if number % 3 else (other, seller)
+    source = (
+        f"{seller} sold the {WORDS[(number + 5) % 14]} house near the harbour to {other} in the spring of that year."
+    )
     return {
         "response": f"{who} sold the {WORDS[(number + 5) % 14]} boat in the harbour to {whom}.",
         "sources": [source],
@@ -137,14 +139,14 @@ def swapped(number: int) -> dict[str, Any]:
     }
 
 
-def test_with_a_local_model_its_word_is_weighed_too(
+def test_a_calibration_with_a_local_model_weighs_its_scores(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = tmp_path / "labels.jsonl"
-    given.write_bytes(b"".join(orjson.dumps(swapped(number)) + b"\n" for number in range(90)))
+    input_path = tmp_path / "labels.jsonl"
+    input_path.write_bytes(b"".join(orjson.dumps(swapped(number)) + b"\n" for number in range(90)))
     out = tmp_path / "mine.json"
     monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "tests.scorers:SaysWho")
-    assert cli.run(["calibrate", str(given), "-o", str(out)]) == 0
+    assert cli.run(["calibrate", str(input_path), "-o", str(out)]) == 0
     assert "with local model" in capsys.readouterr().err
     calibration = Calibration.load(out)
     metrics = calibration.metrics
@@ -163,12 +165,12 @@ def test_with_a_local_model_its_word_is_weighed_too(
         assert claim.checker == "local"
 
 
-def test_a_local_model_without_a_word_to_say_gets_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = tmp_path / "labels.jsonl"
-    given.write_bytes(b"".join(orjson.dumps(swapped(number)) + b"\n" for number in range(90)))
+def test_an_uninformative_local_model_gets_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    input_path = tmp_path / "labels.jsonl"
+    input_path.write_bytes(b"".join(orjson.dumps(swapped(number)) + b"\n" for number in range(90)))
     out = tmp_path / "mine.json"
     monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "tests.scorers:Contrary")
-    assert cli.run(["calibrate", str(given), "-o", str(out), "--quiet"]) == 0
+    assert cli.run(["calibrate", str(input_path), "-o", str(out), "--quiet"]) == 0
     blend = Calibration.load(out).local
     assert blend is not None
     assert (blend.slope, blend.source) == (0.0, "contrary-3")

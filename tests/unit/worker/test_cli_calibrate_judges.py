@@ -33,7 +33,7 @@ def _shipped_again() -> Iterator[None]:
     use_calibration(None)
 
 
-def written(path: Path, rows: Iterable[dict[str, Any]]) -> str:
+def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> str:
     path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
     return str(path)
 
@@ -79,14 +79,14 @@ def run(*arguments: str) -> int:
 # ---- answers with a judge's word ------------------------------------------------------------------------------
 
 
-def test_a_judges_word_beside_an_answer_is_weighed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = written(tmp_path / "labels.jsonl", [with_a_word(number, right=0.95) for number in range(200)])
+def test_a_judge_probability_in_a_labelled_line_is_weighed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    input_path = write_rows(tmp_path / "labels.jsonl", [with_a_word(number, right=0.95) for number in range(200)])
     out = tmp_path / "mine.json"
-    assert run(given, "-o", str(out)) == 0
+    assert run(input_path, "-o", str(out)) == 0
 
-    told = capsys.readouterr().err
-    assert f"judge {WRITER}: 200 labelled claims left open by the words" in told
-    assert "words alone  before  after" in told
+    stderr = capsys.readouterr().err
+    assert f"judge {WRITER}: 200 labelled claims left open by the words" in stderr
+    assert "words alone  before  after" in stderr
     calibration = Calibration.load(out)
     (weights,) = calibration.judges
     assert (weights.source, weights.labels) == (WRITER, 200)
@@ -104,7 +104,7 @@ def test_claims_that_no_judge_would_be_asked_about_do_not_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = judged(60, before=0.9)
-    assert run(written(tmp_path / "rows.jsonl", rows), "-o", str(tmp_path / "mine.json")) == 2
+    assert run(write_rows(tmp_path / "rows.jsonl", rows), "-o", str(tmp_path / "mine.json")) == 2
     assert "0 labelled claims that the lexical check leaves open" in " ".join(capsys.readouterr().err.split())
 
 
@@ -112,11 +112,11 @@ def test_claims_that_no_judge_would_be_asked_about_do_not_count(
 
 
 @pytest.mark.parametrize("kind", [0.0, 2.0])
-def test_judged_claims_fit_the_judge_and_leave_the_words_as_they_are(
+def test_labelled_verdicts_fit_the_judge_and_not_the_lexical_weights(
     tmp_path: Path, kind: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "mine.json"
-    assert run(written(tmp_path / "rows.jsonl", judged(400, kind=kind)), "-o", str(out)) == 0
+    assert run(write_rows(tmp_path / "rows.jsonl", judged(400, kind=kind)), "-o", str(out)) == 0
 
     assert "labelled answers" not in capsys.readouterr().err
     calibration = Calibration.load(out)
@@ -131,12 +131,12 @@ def test_judged_claims_fit_the_judge_and_leave_the_words_as_they_are(
     assert CHECKERS["lexical"].version == shipped().version  # type: ignore[index]
 
 
-def test_other_judges_and_the_curve_of_the_calibration_in_force_stay(
+def test_a_fit_of_one_judge_keeps_other_judges_and_the_curve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = tmp_path / "base.json"
-    given = written(tmp_path / "labels.jsonl", [with_a_word(number, right=0.9) for number in range(200)])
-    assert run(given, "-o", str(base), "-q") == 0
+    input_path = write_rows(tmp_path / "labels.jsonl", [with_a_word(number, right=0.9) for number in range(200)])
+    assert run(input_path, "-o", str(base), "-q") == 0
     monkeypatch.setenv("NIGHTDESK_CALIBRATION", str(base))
     first = Calibration.load(base)
     version = shipped().calibrated(first).version
@@ -144,7 +144,7 @@ def test_other_judges_and_the_curve_of_the_calibration_in_force_stay(
 
     out = tmp_path / "mine.json"
     rows = [*judged(100, lexical=version), judged(1)[0]]
-    assert run(written(tmp_path / "rows.jsonl", rows), "-o", str(out), "-q") == 0
+    assert run(write_rows(tmp_path / "rows.jsonl", rows), "-o", str(out), "-q") == 0
     second = Calibration.load(out)
     assert f"line 101 is left out: was weighed against the words of version {shipped().version}, not of {version}" in (
         " ".join(capsys.readouterr().err.split())
@@ -156,33 +156,35 @@ def test_other_judges_and_the_curve_of_the_calibration_in_force_stay(
     assert shipped().calibrated(second).version == version
 
     # Refitting the curve makes the weights void, and says so.
-    plain = written(tmp_path / "plain.jsonl", [line(number) for number in range(60)])
+    plain = write_rows(tmp_path / "plain.jsonl", [line(number) for number in range(60)])
     assert run(plain, "-o", str(tmp_path / "third.json"), "-q") == 0
     assert f"judges that these lines don't fit anew ({WRITER})" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_judge_with_too_few_labels_keeps_what_it_is_worth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_judge_with_too_few_labels_keeps_its_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [*judged(60), *judged(20, judge=f"{WRITER} by _judge@1", judge_probability=None)]
     out = tmp_path / "mine.json"
-    assert run(written(tmp_path / "rows.jsonl", rows), "-o", str(out)) == 0
+    assert run(write_rows(tmp_path / "rows.jsonl", rows), "-o", str(out)) == 0
     assert f"the judge {WRITER} is not fitted: 20 labelled claims" in " ".join(capsys.readouterr().err.split())
     assert [judge.source for judge in Calibration.load(out).judges] == [DECIDER]
 
     rows = [row | {"label": 1} for row in judged(60)] + judged(3, label=0)
-    assert run(written(tmp_path / "rows.jsonl", rows), "-o", str(tmp_path / "none.json")) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert "63 labelled claims that the lexical check leaves open, 3 of the rarer label" in told
+    assert run(write_rows(tmp_path / "rows.jsonl", rows), "-o", str(tmp_path / "none.json")) == 2
+    stderr = " ".join(capsys.readouterr().err.split())
+    assert "63 labelled claims that the lexical check leaves open, 3 of the rarer label" in stderr
     assert not (tmp_path / "none.json").exists()
 
 
-def test_a_judge_that_gave_both_forms_is_not_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_judge_with_verdicts_and_probabilities_is_not_fitted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [*judged(40), *judged(40, judge_probability=None)]
-    assert run(written(tmp_path / "rows.jsonl", rows), "-o", str(tmp_path / "mine.json")) == 2
+    assert run(write_rows(tmp_path / "rows.jsonl", rows), "-o", str(tmp_path / "mine.json")) == 2
     assert "a judge gives one or the other" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"label": None}, "label: must be 1 or 0"),
         ({"judge": "openai"}, "judge: must be 'provider:model'"),
@@ -196,20 +198,20 @@ def test_a_judge_that_gave_both_forms_is_not_fitted(tmp_path: Path, capsys: pyte
         ({"local": "mini-1"}, "was weighed against the local model mini-1, those before against none"),
     ],
 )
-def test_a_line_that_says_nothing_of_a_judge_is_named(
-    change: dict[str, Any], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_line_without_a_judge_verdict_is_left_out_with_a_warning(
+    change: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = judged(60)
     rows[3] |= change
-    assert run(written(tmp_path / "rows.jsonl", rows), "-o", "-", "-q") == 0
+    assert run(write_rows(tmp_path / "rows.jsonl", rows), "-o", "-", "-q") == 0
     captured = capsys.readouterr()
-    assert f"line 4 is left out: {told}" in " ".join(captured.err.split())
+    assert f"line 4 is left out: {message}" in " ".join(captured.err.split())
     assert orjson.loads(captured.out)["judges"][0]["labels"] == 59
 
 
 def test_both_kinds_of_lines_are_not_fitted_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = written(tmp_path / "rows.jsonl", [*judged(40), line(0)])
-    assert run(given, "-o", str(tmp_path / "mine.json")) == 2
+    input_path = write_rows(tmp_path / "rows.jsonl", [*judged(40), line(0)])
+    assert run(input_path, "-o", str(tmp_path / "mine.json")) == 2
     assert "line 41 is of another kind than those before" in " ".join(capsys.readouterr().err.split())
 
 
@@ -228,7 +230,7 @@ def exported(request: JobRequest) -> tuple[str, dict[str, Any]]:
     return grounding_of(view).checkers["judge"], row
 
 
-def test_what_is_exported_is_what_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exported_lines_can_be_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, row = exported(supplied_answer(PARAPHRASE))
     dice = random.Random(3)
     rows = [
@@ -237,7 +239,7 @@ def test_what_is_exported_is_what_is_taken(tmp_path: Path, monkeypatch: pytest.M
         for chance in [dice.random()]
     ]
     out = tmp_path / "mine.json"
-    assert run(written(tmp_path / "rows.jsonl", rows), "-o", str(out), "-q") == 0
+    assert run(write_rows(tmp_path / "rows.jsonl", rows), "-o", str(out), "-q") == 0
     (weights,) = Calibration.load(out).judges
     assert weights.source == "scripted:scripted-1"
 

@@ -39,8 +39,8 @@ pytestmark = pytest.mark.usefixtures("as_before")
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--help"]) == 0
-    told = capsys.readouterr().out
-    assert all(f"  {name} " in told for name in COMMANDS)
+    stdout = capsys.readouterr().out
+    assert all(f"  {name} " in stdout for name in COMMANDS)
 
 
 _LIBRARIES = "alembic sqlalchemy psycopg redis kombu rich jinja2 openai anthropic"
@@ -55,7 +55,7 @@ _LIBRARIES = "alembic sqlalchemy psycopg redis kombu rich jinja2 openai anthropi
     ],
     ids=" ".join,
 )
-def test_a_command_loads_no_library_that_it_has_no_use_for(arguments: list[str], needed: str) -> None:
+def test_a_command_loads_no_unneeded_library(arguments: list[str], needed: str) -> None:
     script = (
         "import sys; from worker import cli; code = cli.run(sys.argv[1:]); "
         f"print(*sorted(set(sys.modules).intersection({_LIBRARIES.split()}))); sys.exit(code)"
@@ -93,7 +93,7 @@ def test_each_command_explains_itself(name: str, capsys: pytest.CaptureFixture[s
         ["demo", "--examples", "nowhere"],
     ],
 )
-def test_wrong_usage_is_told_in_a_few_words(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_gives_a_short_message(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(arguments) == 2
     assert 0 < len(capsys.readouterr().err.splitlines()) < 30
 
@@ -127,9 +127,9 @@ def test_every_error_has_its_exit_code(error: Exception, code: int | None) -> No
 
 def test_messages_can_not_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     tell("a \x1b[31mred\x1b[0m line\x07 and \x9bmore\nnext")
-    told = capsys.readouterr().err
-    assert not {"\x1b", "\x07", "\x9b"} & set(told)
-    assert told.count("\n") == 2
+    stderr = capsys.readouterr().err
+    assert not {"\x1b", "\x07", "\x9b"} & set(stderr)
+    assert stderr.count("\n") == 2
 
 
 def test_an_answer_can_not_steer_a_terminal() -> None:
@@ -142,12 +142,12 @@ def test_an_answer_can_not_steer_a_terminal() -> None:
         outcome="answered",
         response="[red]\x1b[2Jtext",
     )
-    written = io.StringIO()
-    show_answer(Console(width=80, file=written), request, result)
-    told = written.getvalue()
-    assert "\x1b" not in told
-    assert "[bold]?" in told
-    assert "[red]" in told
+    stream = io.StringIO()
+    show_answer(Console(width=80, file=stream), request, result)
+    output = stream.getvalue()
+    assert "\x1b" not in output
+    assert "[bold]?" in output
+    assert "[red]" in output
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -175,6 +175,6 @@ def test_the_schema_of_a_request_accepts_what_the_door_accepts() -> None:
 
 
 def test_no_secret_tells_two_settings_apart() -> None:
-    one = Settings(database_url="postgresql://u:one@h/d", redis_url="redis://h")
+    settings = Settings(database_url="postgresql://u:one@h/d", redis_url="redis://h")
     two = Settings(database_url="postgresql://u:two@h/d", redis_url="redis://h")
-    assert one.model_dump_json(exclude={"home"}) == two.model_dump_json(exclude={"home"})
+    assert settings.model_dump_json(exclude={"home"}) == two.model_dump_json(exclude={"home"})

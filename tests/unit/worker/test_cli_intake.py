@@ -30,29 +30,29 @@ def job(**fields: Any) -> str:
     return json.dumps({"query": "Why?", "context": ["Because."], **fields})
 
 
-def written(path: Path, *lines: str, encoding: str = "utf-8", end: str = "\n") -> Path:
+def write_lines(path: Path, *lines: str, encoding: str = "utf-8", end: str = "\n") -> Path:
     path.write_bytes(end.join(lines).encode(encoding))
     return path
 
 
-def refused(taken: Intake) -> list[Refused]:
-    list(taken.jobs())
-    return taken.refused
+def refused(reader: Intake) -> list[Refused]:
+    list(reader.jobs())
+    return reader.refused
 
 
 def test_positions_count_the_lines_that_are_not_blank_over_all_files(tmp_path: Path) -> None:
-    one = written(tmp_path / "one", job(), "", "{", "  ", job())
-    two = written(tmp_path / "two", "", job())
-    taken = intake(one, two)
-    assert [new.position for new in taken.jobs()] == [0, 2, 3]
-    assert [(bad.position, bad.place) for bad in taken.refused] == [(1, f"{one}, line 3")]
-    assert (taken.lines, taken.accepted) == (4, 3)
+    first_path = write_lines(tmp_path / "one", job(), "", "{", "  ", job())
+    two = write_lines(tmp_path / "two", "", job())
+    reader = intake(first_path, two)
+    assert [new.position for new in reader.jobs()] == [0, 2, 3]
+    assert [(bad.position, bad.place) for bad in reader.refused] == [(1, f"{first_path}, line 3")]
+    assert (reader.lines, reader.accepted) == (4, 3)
 
 
 def test_byte_order_mark_and_windows_line_ends_are_no_part_of_a_line(tmp_path: Path) -> None:
-    taken = intake(written(tmp_path / "in", job(), job(), "", encoding="utf-8-sig", end="\r\n"))
-    assert len(list(taken.jobs())) == 2
-    assert not taken.refused
+    reader = intake(write_lines(tmp_path / "in", job(), job(), "", encoding="utf-8-sig", end="\r\n"))
+    assert len(list(reader.jobs())) == 2
+    assert not reader.refused
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_byte_order_mark_and_windows_line_ends_are_no_part_of_a_line(tmp_path: P
     ],
 )
 def test_a_bad_line_says_what_is_wrong_with_it(tmp_path: Path, line: str, message: str) -> None:
-    path = written(tmp_path / "in", job(), line, job())
+    path = write_lines(tmp_path / "in", job(), line, job())
     (bad,) = refused(intake(path))
     assert bad.position == 1
     assert str(bad).startswith(f"{path}, line 2: ")
@@ -81,73 +81,73 @@ def test_a_bad_line_says_what_is_wrong_with_it(tmp_path: Path, line: str, messag
 
 @pytest.mark.parametrize("field", ["custom_id", "message_id"])
 def test_an_id_that_stands_twice_is_a_bad_line(tmp_path: Path, field: str) -> None:
-    one = written(tmp_path / "one", job(**{field: "a"}))
-    two = written(tmp_path / "two", job(**{field: "b"}), job(**{field: "a"}))
-    (bad,) = refused(intake(one, two))
-    assert (bad.position, bad.message) == (2, f"{field}: 'a' stands already in {one}, line 1")
+    first_path = write_lines(tmp_path / "one", job(**{field: "a"}))
+    two = write_lines(tmp_path / "two", job(**{field: "b"}), job(**{field: "a"}))
+    (bad,) = refused(intake(first_path, two))
+    assert (bad.position, bad.message) == (2, f"{field}: 'a' stands already in {first_path}, line 1")
 
 
 def test_a_bad_line_keeps_its_custom_id(tmp_path: Path) -> None:
     lines = (job(custom_id="a", config=1), job(custom_id=7), "[]", "{")
-    assert [bad.custom_id for bad in refused(intake(written(tmp_path / "in", *lines)))] == ["a", None, None, None]
+    assert [bad.custom_id for bad in refused(intake(write_lines(tmp_path / "in", *lines)))] == ["a", None, None, None]
 
 
-def test_strict_reads_on_to_name_all_that_is_wrong_but_gives_no_more_jobs(tmp_path: Path) -> None:
-    taken = intake(written(tmp_path / "in", job(), "{", job(), "["), strict=True)
-    given = []
+def test_strict_names_every_bad_line_and_yields_no_job_after_the_first(tmp_path: Path) -> None:
+    reader = intake(write_lines(tmp_path / "in", job(), "{", job(), "["), strict=True)
+    jobs = []
     with pytest.raises(InputError, match="2 of 4 lines"):
-        given.extend(taken.jobs())
-    assert [bad.position for bad in taken.refused] == [1, 3]
-    assert taken.accepted == 1
+        jobs.extend(reader.jobs())
+    assert [bad.position for bad in reader.refused] == [1, 3]
+    assert reader.accepted == 1
 
 
 def test_unknown_keys_are_warned_of_once_with_their_count(tmp_path: Path) -> None:
-    taken = intake(written(tmp_path / "in", job(extra=1), job(extra=2)))
-    list(taken.jobs())
-    assert taken.warnings == {"unknown keys were put into metadata: 'extra'": 2}
+    reader = intake(write_lines(tmp_path / "in", job(extra=1), job(extra=2)))
+    list(reader.jobs())
+    assert reader.warnings == {"unknown keys were put into metadata: 'extra'": 2}
 
 
-def test_the_first_jobs_are_remembered_with_their_step(tmp_path: Path) -> None:
-    taken = intake(written(tmp_path / "in", job(response="Because."), *(job() for _ in range(SMALL))))
-    given = list(taken.jobs())
-    assert len(taken.first) == SMALL
-    assert taken.first[given[0].id] is Step.CHECK
-    assert taken.first[given[1].id] is Step.GENERATE
+def test_the_reader_keeps_the_first_jobs_with_their_step(tmp_path: Path) -> None:
+    reader = intake(write_lines(tmp_path / "in", job(response="Because."), *(job() for _ in range(SMALL))))
+    jobs = list(reader.jobs())
+    assert len(reader.first) == SMALL
+    assert reader.first[jobs[0].id] is Step.CHECK
+    assert reader.first[jobs[1].id] is Step.GENERATE
 
 
 class Endless(io.RawIOBase):
     """A file of one line with no end in sight: ``size`` bytes made as they are read, then two good lines."""
 
     def __init__(self, size: int) -> None:
-        self.left, self.after = size, f"\n{job()}\n{job()}\n".encode()
+        self.remaining, self.after = size, f"\n{job()}\n{job()}\n".encode()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count = min(len(buffer), self.left) or min(len(buffer), len(self.after))
-        if self.left:
+        count = min(len(buffer), self.remaining) or min(len(buffer), len(self.after))
+        if self.remaining:
             buffer[:count] = b"x" * count
-            self.left -= count
+            self.remaining -= count
         else:
             buffer[:count], self.after = self.after[:count], self.after[count:]
         return count
 
 
-def test_no_more_of_a_long_line_than_its_limit_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_the_limit_of_a_long_line_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.operations.json_lines.MAX_LINE_BYTES", 1_000_000)
-    given = io.BufferedReader(Endless(60_000_000))
-    monkeypatch.setattr("worker.operations.json_lines._opened", lambda _: nullcontext(given))
-    taken = intake(tmp_path / "in")
+    endless = io.BufferedReader(Endless(60_000_000))
+    monkeypatch.setattr("worker.operations.json_lines._opened", lambda _: nullcontext(endless))
+    reader = intake(tmp_path / "in")
     tracemalloc.start()
     try:
-        jobs = list(taken.jobs())
+        jobs = list(reader.jobs())
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
     assert [new.position for new in jobs] == [1, 2]
-    (bad,) = taken.refused
+    (bad,) = reader.refused
     assert str(bad).startswith(f"{tmp_path / 'in'}, line 1: the line is longer than 1,000,000 bytes")
     assert most < 10_000_000
 
@@ -156,31 +156,29 @@ def test_a_line_as_long_as_the_limit_is_taken(tmp_path: Path, monkeypatch: pytes
     line = job()
     for most, accepted in ((len(line), [0, 1]), (len(line) - 1, [])):
         monkeypatch.setattr("worker.operations.json_lines.MAX_LINE_BYTES", most)
-        taken = intake(written(tmp_path / "in", line, line))
-        assert [new.position for new in taken.jobs()] == accepted
-        assert len(taken.refused) == 2 - len(accepted)
+        reader = intake(write_lines(tmp_path / "in", line, line))
+        assert [new.position for new in reader.jobs()] == accepted
+        assert len(reader.refused) == 2 - len(accepted)
 
 
-def test_nothing_is_taken_of_a_file_with_a_long_line_in_strict_mode(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_strict_refuses_a_file_with_a_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.operations.json_lines.MAX_LINE_BYTES", 200)
-    taken = intake(written(tmp_path / "in", job(), "x" * 5000, job()), strict=True)
+    reader = intake(write_lines(tmp_path / "in", job(), "x" * 5000, job()), strict=True)
     with pytest.raises(InputError, match="1 of 3 lines"):
-        list(taken.jobs())
+        list(reader.jobs())
 
 
-def test_what_any_writer_makes_of_the_largest_job_fits_on_a_line() -> None:
+def test_the_largest_job_fits_on_a_line_in_any_encoding() -> None:
     sources = ["ж" * 500_000] * 15
     stored, _ = canonical(JobRequest(query="Why?", context=tuple(map(SourceContext.model_validate, sources))))
     assert MAX_REQUEST_BYTES * 0.9 < len(stored) < MAX_REQUEST_BYTES
     assert len(job(context=sources)) < MAX_LINE_BYTES
 
 
-def test_gzip_is_known_by_its_content_whatever_the_name(tmp_path: Path) -> None:
+def test_gzip_is_recognised_by_its_content(tmp_path: Path) -> None:
     packed = tmp_path / "packed"
     packed.write_bytes(gzip.compress(f"{job()}\n{job()}\n".encode()))
-    plain = written(tmp_path / "plain.gz", job())
+    plain = write_lines(tmp_path / "plain.gz", job())
     assert len(list(intake(packed, plain).jobs())) == 3
 
 
@@ -191,12 +189,12 @@ def test_a_broken_gzip_file_is_named(tmp_path: Path) -> None:
         list(intake(path).jobs())
 
 
-def test_utf_16_is_refused_as_such(tmp_path: Path) -> None:
+def test_utf_16_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="UTF-16"):
-        list(intake(written(tmp_path / "in", job(), encoding="utf-16")).jobs())
+        list(intake(write_lines(tmp_path / "in", job(), encoding="utf-16")).jobs())
 
 
-def test_a_pipe_is_read_to_its_end_before_the_first_job_is_given(tmp_path: Path) -> None:
+def test_a_pipe_is_read_to_its_end_before_the_first_job(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_text(f"{job()}\n{job()}\n"))
@@ -208,15 +206,15 @@ def test_a_pipe_is_read_to_its_end_before_the_first_job_is_given(tmp_path: Path)
     assert len(list(jobs)) == 1
 
 
-def test_standard_input_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(tmp_path / "in", job(), "{")
+def test_standard_input_has_its_name_in_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_lines(tmp_path / "in", job(), "{")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(path.open("rb")))
     (bad,) = refused(intake("-"))
     assert bad.place == "standard input, line 2"
 
 
 def test_files_are_checked_before_anything_is_started(tmp_path: Path) -> None:
-    there = written(tmp_path / "there", job())
+    there = write_lines(tmp_path / "there", job())
     check_files([str(there), "-"])
     for files, message in (
         ([], "no file is given"),

@@ -40,16 +40,16 @@ def results(ledger: MemoryLedger, batch_id: UUID) -> tuple[list[dict[str, Any]],
     return [orjson.loads(line) for line in file.getvalue().splitlines()], tally
 
 
-def test_refused_lines_and_jobs_of_other_batches_stand_at_their_place() -> None:
+def test_refused_lines_and_jobs_of_other_batches_appear_at_their_position() -> None:
     ledger = MemoryLedger()
     old = new(5, idempotency_key="once")
     asyncio.run(ledger.submission.submit(batch(), [[old]]))
-    given = batch()
+    stored_batch = batch()
     bad = [Refused(n, "not valid", custom_id=f"c{n}", place=f"in, line {n + 1}") for n in (0, 2, 5)]
     jobs = [new(1), new(3, idempotency_key="once", query="Question 5?"), new(4)]
-    asyncio.run(ledger.submission.submit(given, [jobs], refused=bad))
+    asyncio.run(ledger.submission.submit(stored_batch, [jobs], refused=bad))
 
-    lines, tally = results(ledger, given.id)
+    lines, tally = results(ledger, stored_batch.id)
 
     assert [line["position"] for line in lines] == [0, 1, 2, 3, 4, 5]
     assert [line["state"] for line in lines] == ["failed", "available", "failed", "available", "available", "failed"]
@@ -59,12 +59,12 @@ def test_refused_lines_and_jobs_of_other_batches_stand_at_their_place() -> None:
 
 
 def test_a_refused_line_has_every_field_of_a_result() -> None:
-    ledger, given = MemoryLedger(), batch()
+    ledger, stored_batch = MemoryLedger(), batch()
     bad = Refused(0, "config.mode: no", "config.mode", "mine", "in, line 1")
-    asyncio.run(ledger.submission.submit(given, [[new(1)]], refused=[bad]))
-    lines, _ = results(ledger, given.id)
+    asyncio.run(ledger.submission.submit(stored_batch, [[new(1)]], refused=[bad]))
+    lines, _ = results(ledger, stored_batch.id)
     assert lines[0].keys() == lines[1].keys() == JobResult.model_fields.keys()
-    assert (lines[0]["job_id"], lines[0]["custom_id"], lines[0]["batch_id"]) == (None, "mine", str(given.id))
+    assert (lines[0]["job_id"], lines[0]["custom_id"], lines[0]["batch_id"]) == (None, "mine", str(stored_batch.id))
     assert lines[0]["failure"]["kind"] == "invalid_request"
     assert (lines[0]["response"], lines[0]["reasoning"]) == (INVALID, lines[0]["failure"]["message"])
     assert lines[0]["failure"]["message"] == "in, line 1: config.mode: no"
@@ -77,7 +77,7 @@ def write(path: Path, content: bytes, error: Exception | None = None) -> None:
             raise error
 
 
-def test_an_output_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_an_output_file_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_text("before")
     with pytest.raises(KeyError):
@@ -117,30 +117,30 @@ def test_a_link_and_a_pipe_are_written_through(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_what_can_not_be_written_is_seen_before_the_work(tmp_path: Path) -> None:
-    given = tmp_path / "in"
-    given.write_text("")
+def test_an_unwritable_output_is_refused_before_the_work(tmp_path: Path) -> None:
+    input_path = tmp_path / "in"
+    input_path.write_text("")
     check_output("-")
-    check_output(str(tmp_path / "out"), [str(given), "-"])
+    check_output(str(tmp_path / "out"), [str(input_path), "-"])
     for output, message in (
         (str(tmp_path), "is a directory"),
         (str(tmp_path / "no" / "out"), "there is no directory"),
-        (str(given), "is an input too"),
+        (str(input_path), "is an input too"),
     ):
         with pytest.raises(InputError, match=message):
-            check_output(output, [str(given)])
+            check_output(output, [str(input_path)])
 
 
-def test_a_full_disk_is_told_as_such() -> None:
+def test_a_full_disk_is_reported_by_name() -> None:
     with pytest.raises(OutputFailed, match="No space left"):
         write(Path("/dev/full"), b"something")
 
 
-def test_results_are_rendered_anew_only_when_something_is_asked_for() -> None:
+def test_results_are_rendered_again_only_for_another_style() -> None:
     stored = view(SEGMENTS)
     assert Styling().result(stored) == result_of(stored)
-    anew = Styling(CitationStyle.ENDNOTE, OutputFormat.STEPS).result(stored)
-    assert anew.response.startswith("1. The night desk opens at nine. It closes at four [1].\n2. ")
+    restyled = Styling(CitationStyle.ENDNOTE, OutputFormat.STEPS).result(stored)
+    assert restyled.response.startswith("1. The night desk opens at nine. It closes at four [1].\n2. ")
     assert Styling(with_sources=True).result(stored).response != result_of(stored).response
     assert "Confidence: " in Styling(with_confidence=True).result(stored).response
     with pytest.raises(InputError, match="name a format"):

@@ -1,4 +1,4 @@
-"""Files that the ledger takes in part, knows already, or refuses: what is written, and what people are told."""
+"""Files that the ledger accepts in part, knows already, or refuses: the stored jobs and the messages."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from worker.operations.result_lines import write_results
 from worker.settings import Settings
 
 
-class Door:
+class SubmitHarness:
     """A ledger, and files that are handed in to it."""
 
     def __init__(self, folder: Path) -> None:
@@ -24,13 +24,17 @@ class Door:
         self.folder = folder
         self.count = 0
 
-    def hand_in(self, *jobs: dict[str, Any], strict: bool = False, **said: str) -> Accepted:
+    def submit(self, *jobs: dict[str, Any], strict: bool = False, **options: str) -> Accepted:
         self.count += 1
         path = self.folder / f"{self.count}.jsonl"
         # A blank line before each, so that line and position are never the same number.
         path.write_text("".join(f"\n{json.dumps(job)}\n" for job in jobs))
         submission = Submission(
-            [str(path)], said, Settings(provider="extractive"), strict=strict, on_refused=lambda line: warn(str(line))
+            [str(path)],
+            options,
+            Settings(provider="extractive"),
+            strict=strict,
+            on_refused=lambda line: warn(str(line)),
         )
         return asyncio.run(submission.write(self.ledger))
 
@@ -42,74 +46,76 @@ class Door:
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Door:
-    return Door(tmp_path)
+def harness(tmp_path: Path) -> SubmitHarness:
+    return SubmitHarness(tmp_path)
 
 
 def keyed(number: int, query: str | None = None) -> dict[str, Any]:
     return {"query": query or f"Question {number}?", "idempotency_key": str(number), "custom_id": f"c{number}"}
 
 
-def test_one_line_in_conflict_is_named_and_the_others_are_taken(door: Door, capsys: pytest.CaptureFixture[str]) -> None:
-    first = door.hand_in(keyed(7))
-    accepted = door.hand_in(*(keyed(n, "changed" if n == 7 else None) for n in range(10)))
+def test_one_line_in_conflict_is_named_and_the_others_are_taken(
+    harness: SubmitHarness, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = harness.submit(keyed(7))
+    accepted = harness.submit(*(keyed(n, "changed" if n == 7 else None) for n in range(10)))
 
     assert (accepted.created, accepted.jobs, len(accepted.refused)) == (True, 9, 1)
     (bad,) = accepted.refused
     assert (bad.position, bad.custom_id) == (7, "c7")
     assert str(bad.place).endswith("2.jsonl, line 16")
-    told = f"line 16: idempotency_key: '7' was used before for job {next(iter(door.ledger.tables.jobs))}"
-    assert told in capsys.readouterr().err
+    message = f"line 16: idempotency_key: '7' was used before for job {next(iter(harness.ledger.tables.jobs))}"
+    assert message in capsys.readouterr().err
     assert describe(accepted).endswith("9 jobs submitted; 1 lines were not valid")
-    lines = door.output(accepted)
+    lines = harness.output(accepted)
     assert [line["position"] for line in lines] == list(range(10))
     assert [line["state"] for line in lines] == ["available"] * 7 + ["failed"] + ["available"] * 2
     assert first.batch_id != accepted.batch_id
 
 
-def test_all_or_none_takes_nothing_where_one_line_is_in_conflict(door: Door) -> None:
-    door.hand_in(keyed(1))
+def test_all_or_none_takes_nothing_where_one_line_is_in_conflict(harness: SubmitHarness) -> None:
+    harness.submit(keyed(1))
     with pytest.raises(InputError, match=r"1 of 3 lines can't be accepted; nothing was submitted"):
-        door.hand_in(keyed(0), keyed(1, "changed"), keyed(2), strict=True)
-    assert len(asyncio.run(door.ledger.reading.batches(9))) == 1
+        harness.submit(keyed(0), keyed(1, "changed"), keyed(2), strict=True)
+    assert len(asyncio.run(harness.ledger.reading.batches(9))) == 1
 
 
-def test_a_file_whose_jobs_are_all_known_makes_no_batch_and_says_where_they_are(door: Door) -> None:
-    first = door.hand_in(keyed(0), keyed(1))
-    second = door.hand_in(keyed(2))
+def test_a_file_of_known_jobs_makes_no_batch_and_names_theirs(harness: SubmitHarness) -> None:
+    first = harness.submit(keyed(0), keyed(1))
+    second = harness.submit(keyed(2))
 
-    again = door.hand_in(keyed(2), keyed(0), keyed(1))
+    again = harness.submit(keyed(2), keyed(0), keyed(1))
 
     assert (again.batch_id, again.created, again.jobs) == (None, False, 3)
     assert describe(again) == (
         f"nothing new: 3 jobs known from before by their idempotency key, in {second.batch_id} (1), {first.batch_id} (2); "
         "no batch was made"
     )
-    assert len(asyncio.run(door.ledger.reading.batches(9))) == 2
-    assert [line["query"] for line in door.output(again)] == ["Question 2?", "Question 0?", "Question 1?"]
+    assert len(asyncio.run(harness.ledger.reading.batches(9))) == 2
+    assert [line["query"] for line in harness.output(again)] == ["Question 2?", "Question 0?", "Question 1?"]
 
 
-def test_a_batch_handed_in_again_says_that_it_was_there(door: Door) -> None:
+def test_a_batch_submitted_again_is_reported_as_known(harness: SubmitHarness) -> None:
     jobs = [keyed(0), {"query": "B?"}]
-    first = door.hand_in(*jobs, key="night")
-    again = door.hand_in(*jobs, key="night")
+    first = harness.submit(*jobs, key="night")
+    again = harness.submit(*jobs, key="night")
 
     assert again.batch_id == first.batch_id
     assert describe(again).startswith(f"batch {first.batch_id} was submitted before, at 20")
     assert describe(again).endswith("UTC: 2 jobs, nothing new")
-    assert len(door.output(again)) == 2
+    assert len(harness.output(again)) == 2
 
 
-def test_a_batch_handed_in_again_still_knows_the_lines_that_other_batches_hold(door: Door) -> None:
-    door.hand_in(keyed(5))
-    first = door.hand_in(keyed(4), keyed(5), keyed(6), key="night")
-    again = door.hand_in(keyed(4), keyed(5), keyed(6), key="night")
+def test_a_batch_submitted_again_keeps_the_lines_of_other_batches(harness: SubmitHarness) -> None:
+    harness.submit(keyed(5))
+    first = harness.submit(keyed(4), keyed(5), keyed(6), key="night")
+    again = harness.submit(keyed(4), keyed(5), keyed(6), key="night")
     assert first.repeated == again.repeated != ()
-    assert [line["query"] for line in door.output(again)] == ["Question 4?", "Question 5?", "Question 6?"]
+    assert [line["query"] for line in harness.output(again)] == ["Question 4?", "Question 5?", "Question 6?"]
 
 
-def test_where_every_line_is_in_conflict_nothing_is_submitted(door: Door) -> None:
-    door.hand_in(keyed(0))
-    refused = door.hand_in(keyed(0, "changed"))
+def test_nothing_is_submitted_if_every_line_is_in_conflict(harness: SubmitHarness) -> None:
+    harness.submit(keyed(0))
+    refused = harness.submit(keyed(0, "changed"))
     assert (refused.batch_id, refused.jobs, len(refused.refused)) == (None, 0, 1)
     assert describe(refused) == "nothing was submitted; 1 lines were not valid"

@@ -20,17 +20,17 @@ from worker.ledger.postgres import PostgresLedger
 BATCH = uuid4()
 
 
-def status(states: dict[str, int], held: dict[str, int] | None = None, **fields: Any) -> BatchStatus:
-    known = {
+def status(states: dict[str, int], holds: dict[str, int] | None = None, **fields: Any) -> BatchStatus:
+    fields_of_status = {
         "batch_id": BATCH, "key": None, "name": None, "tenant": "default", "created_at": datetime.now(UTC),
         "not_before": None, "deadline": None, "paused": False, "cancelled_at": None, "max_cost_usd": None,
         "reserved_usd": Decimal(0), "spent_usd": Decimal(0), "jobs": sum(states.values()), "states": states,
-        "outcomes": {}, "held": held or {}, "unpublished": 0, "possibly_billed_twice": 0,
+        "outcomes": {}, "held": holds or {}, "unpublished": 0, "possibly_billed_twice": 0,
     }  # fmt: skip
-    return BatchStatus(**{**known, **fields})
+    return BatchStatus(**{**fields_of_status, **fields})
 
 
-class Told(Reporter):
+class RecordingPrinter(Reporter):
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.looks: list[BatchStatus] = []
@@ -42,7 +42,7 @@ class Told(Reporter):
         self.notes.append(message)
 
 
-class ScriptedProvider:
+class ScriptedLedger:
     """A ledger and a session that answer from a script."""
 
     def __init__(self, *answers: BatchStatus | Exception) -> None:
@@ -71,36 +71,36 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting.asyncio, "sleep", at_once)
 
 
-def wait(*answers: BatchStatus | Exception) -> tuple[BatchStatus, Told, ScriptedProvider]:
-    scripted, told = ScriptedProvider(*answers), Told()
-    watch = Watch(cast("Session", scripted), cast("PostgresLedger", scripted), told)
+def wait(*answers: BatchStatus | Exception) -> tuple[BatchStatus, RecordingPrinter, ScriptedLedger]:
+    scripted, printer = ScriptedLedger(*answers), RecordingPrinter()
+    watch = Watch(cast("Session", scripted), cast("PostgresLedger", scripted), printer)
     end = asyncio.run(watch.wait_for_batch(BATCH))
-    return end, told, scripted
+    return end, printer, scripted
 
 
-def test_it_ends_when_all_are_final() -> None:
-    end, told, _ = wait(
+def test_the_wait_ends_when_all_jobs_are_final() -> None:
+    end, printer, _ = wait(
         status({"available": 2}),
         status({"running": 1, "completed": 1}),
         status({"completed": 1, "failed": 1}),
         AssertionError("looked once too often"),
     )
     assert end.final == 2
-    assert len(told.looks) == 3
+    assert len(printer.looks) == 3
 
 
-def test_it_ends_when_all_that_is_left_is_held_and_stays_so() -> None:
-    held = status({"completed": 1, "scheduled": 2}, {"budget": 2})
-    end, told, _ = wait(
+def test_the_wait_ends_when_all_remaining_jobs_stay_held() -> None:
+    held_status = status({"completed": 1, "scheduled": 2}, {"budget": 2})
+    end, printer, _ = wait(
         status({"scheduled": 2, "running": 1}, {"budget": 2}),
-        held,
+        held_status,
         status({"completed": 1, "scheduled": 1, "available": 1}, {"budget": 1}),
-        held,
-        held,
+        held_status,
+        held_status,
         AssertionError("looked once too often"),
     )
     assert end.held == {"budget": 2}
-    assert len(told.looks) == 5
+    assert len(printer.looks) == 5
 
 
 def test_jobs_that_wait_for_their_time_are_not_held() -> None:
@@ -108,15 +108,15 @@ def test_jobs_that_wait_for_their_time_are_not_held() -> None:
     assert end.final == 1
 
 
-def test_a_ledger_that_comes_back_is_waited_for() -> None:
+def test_the_wait_outlasts_a_short_outage_of_the_ledger() -> None:
     away = LedgerUnavailable("PostgreSQL at here can't be reached")
-    end, told, scripted = wait(status({"running": 1}), away, away, status({"completed": 1}))
+    end, printer, scripted = wait(status({"running": 1}), away, away, status({"completed": 1}))
     assert end.final == 1
     assert scripted.restarts == 2
-    assert len(told.notes) == 1
+    assert len(printer.notes) == 1
 
 
-def test_a_ledger_that_stays_away_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_outage_of_the_ledger_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "LEDGER_PATIENCE_S", 0.0)
     with pytest.raises(LedgerUnavailable):
         wait(status({"running": 1}), LedgerUnavailable("away"), AssertionError("asked again"))
@@ -129,7 +129,7 @@ def test_every_hold_is_explained_with_the_command_that_releases_it(reason: str) 
     assert f"nightdesk release {BATCH}" in line
 
 
-def test_counts_leave_out_noughts_and_tell_held_jobs_once() -> None:
+def test_counts_omit_zeros_and_list_held_jobs_once() -> None:
     counted = status(
         {"completed": 3, "failed": 1, "scheduled": 2}, {"budget": 2}, outcomes={"answered": 3, "partial": 0}
     )
@@ -137,7 +137,7 @@ def test_counts_leave_out_noughts_and_tell_held_jobs_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(0.04, "0.0 s"), (9.96, "10.0 s"), (42.4, "42 s"), (130, "2 min 10 s"), (7325, "2 h 02 min")]
+    ("seconds", "text"), [(0.04, "0.0 s"), (9.96, "10.0 s"), (42.4, "42 s"), (130, "2 min 10 s"), (7325, "2 h 02 min")]
 )
-def test_durations_read_well(seconds: float, told: str) -> None:
-    assert duration(seconds) == told
+def test_durations_are_formatted_for_people(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

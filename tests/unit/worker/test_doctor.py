@@ -38,8 +38,8 @@ def health(**changes: Any) -> LedgerHealth:
 
 
 def report(*severities: Severity) -> Report:
-    found = [Finding(f"check_{at}", severity, f"what {at}", "do it") for at, severity in enumerate(severities)]
-    return Report(["jobs"], found)
+    findings = [Finding(f"check_{at}", severity, f"what {at}", "do it") for at, severity in enumerate(severities)]
+    return Report(["jobs"], findings)
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_the_worst_comes_first_and_all_are_summed_up(capsys: pytest.CaptureFixtu
     assert lines[-1] == "looked at jobs; found 1 unreachable, 2 note"
 
 
-def test_what_comes_from_outside_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_from_outside_can_not_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     show_report(Report(["jobs"], [Finding("c", Severity.NOTE, "\x1b[31mred[/]", "[bold]do[/bold]")]))
-    told = capsys.readouterr().out
-    assert "\x1b" not in told
-    assert "[bold]do[/bold]" in told
+    stderr = capsys.readouterr().out
+    assert "\x1b" not in stderr
+    assert "[bold]do[/bold]" in stderr
 
 
-def test_all_is_well_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_without_findings_says_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
     show_report(report())
     assert capsys.readouterr().out == "looked at jobs; all is well\n"
 
@@ -133,7 +133,7 @@ LOCAL_WAITS = {**dict.fromkeys(Step, 0), Step.LOCAL: 7}
 
 
 @pytest.mark.parametrize(
-    ("settings", "changes", "severity", "told"),
+    ("settings", "changes", "severity", "text"),
     [
         (WITH_MODEL, {"available": LOCAL_WAITS}, Severity.PROBLEM, "7 jobs wait for it, and .* after 120 s"),
         (WITH_MODEL, {}, Severity.WARNING, "no worker serves the queue local$"),
@@ -143,19 +143,19 @@ LOCAL_WAITS = {**dict.fromkeys(Step, 0), Step.LOCAL: 7}
         (WITH_MODEL, {"available": LOCAL_WAITS, "served": frozenset()}, None, ""),
     ],
 )
-def test_the_queue_of_the_local_model_needs_a_worker_where_there_is_a_model_or_jobs_want_it(
-    settings: Settings, changes: dict[str, Any], severity: Severity | None, told: str
+def test_the_local_queue_needs_a_worker_if_a_model_is_set_or_jobs_need_it(
+    settings: Settings, changes: dict[str, Any], severity: Severity | None, text: str
 ) -> None:
-    found = list(check_local(health(**{"served": frozenset({Step.CHECK}), **changes}), settings))
-    assert [finding.severity for finding in found] == ([severity] if severity else [])
-    for finding in found:
+    findings = list(check_local(health(**{"served": frozenset({Step.CHECK}), **changes}), settings))
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+    for finding in findings:
         assert finding.check == "queue_local"
-        assert re.search(told, finding.what)
+        assert re.search(text, finding.what)
         assert "nightdesk worker --queues local" in finding.remedy
         assert ("NIGHTDESK_LOCAL_MODEL" in finding.remedy) == (settings.local_model is None)
 
 
-def test_without_a_ledger_consumers_are_judged_all_the_same() -> None:
+def test_consumers_are_checked_without_a_ledger() -> None:
     (finding,) = check_consumers({}, None)
     assert (finding.check, finding.what) == ("workers", "no worker is alive")
 
@@ -166,19 +166,19 @@ def test_every_reason_to_hold_says_how_to_release() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "check", "told"),
+    ("changes", "check", "text"),
     [
         ({"breaker_open": True}, "breaker", "openai m failed many times in a row"),
         ({"paused_s": 12.4}, "limit_paused", "called again in 12 s"),
         ({"factor": 0.49}, "limit_lowered", "49% of its limit"),
     ],
 )
-def test_each_slowed_provider_is_one_finding(changes: dict[str, Any], check: str, told: str) -> None:
+def test_each_slowed_provider_is_one_finding(changes: dict[str, Any], check: str, text: str) -> None:
     at_full_rate: dict[str, Any] = {"breaker_open": False, "paused_s": 0.0, "factor": 1.0}
     assert list(check_buckets([BucketState("openai", "m", **at_full_rate)])) == []
     (finding,) = check_buckets([BucketState("openai", "m", **{**at_full_rate, **changes})])
     assert finding.check == check
-    assert told in finding.what
+    assert text in finding.what
 
 
 def test_a_paused_lane_is_named_with_its_reason() -> None:
@@ -198,7 +198,7 @@ def test_many_held_batches_are_not_all_listed() -> None:
     assert "release BATCH --reason budget" in finding.remedy
 
 
-def test_a_provider_without_its_key_is_found() -> None:
+def test_a_provider_without_its_key_is_a_finding() -> None:
     (finding,) = check_provider(Settings(provider="anthropic"), {"OPENAI_API_KEY": "k"})
     assert (finding.check, finding.severity) == ("provider", Severity.PROBLEM)
     assert "set ANTHROPIC_API_KEY" in finding.what
@@ -210,24 +210,24 @@ def test_a_server_of_ones_own_under_a_known_name_needs_no_key() -> None:
     assert list(check_provider(Settings(provider="openai", providers={"openai": own}), {})) == []
 
 
-def test_each_provider_with_settings_is_looked_at() -> None:
+def test_each_provider_with_settings_is_checked() -> None:
     keyed = ProviderSettings(kind=ProviderKind.OPENAI, api_key_env="OUR_KEY")
     (finding,) = check_provider(Settings(providers={"other": keyed}), {})
     assert "'other' needs a key: set OUR_KEY" in finding.what
     assert "NIGHTDESK_PROVIDERS" in finding.remedy
 
 
-def test_each_fallback_is_looked_at() -> None:
+def test_each_fallback_is_checked() -> None:
     (finding,) = check_provider(Settings(fallbacks=("gemini:gemini-3.8-flash", "extractive")), {})
     assert "set GEMINI_API_KEY" in finding.what
 
 
-def test_a_fallback_that_there_is_not_is_found() -> None:
+def test_an_unknown_fallback_is_a_finding() -> None:
     (finding,) = check_provider(Settings(fallbacks=("opneai",)), {})
     assert "NIGHTDESK_FALLBACKS names 'opneai'" in finding.what
 
 
-def test_an_unknown_provider_is_found() -> None:
+def test_an_unknown_provider_is_a_finding() -> None:
     (finding,) = check_provider(Settings(provider="nobody"), {})
     assert finding.check == "provider"
     assert "no provider 'nobody'" in finding.what
@@ -237,7 +237,7 @@ def test_the_default_provider_needs_nothing() -> None:
     assert list(check_provider(Settings(), {})) == []
 
 
-def test_a_full_disk_is_found_before_the_home_exists(tmp_path: Path) -> None:
+def test_a_full_disk_is_a_finding_before_the_home_exists(tmp_path: Path) -> None:
     assert list(check_disk(tmp_path / "not" / "there", LEAST_FREE)) == []
     (finding,) = check_disk(tmp_path / "not" / "there", 5 << 20)
     assert "only 5 MiB are free" in finding.what
@@ -252,11 +252,11 @@ def test_every_finding_is_explained_to_operators() -> None:
     sources = "".join(path.read_text() for path in (REPOSITORY / "worker/doctor").glob("*.py"))
     names = set(re.findall(r'(?:Finding|note|warning|problem|unreachable)\(\s*f?"([a-z_]+)', sources))
     assert len(names) > 20
-    unexplained = {name for name in names if not any(found.startswith(name) for found in explained)}
+    unexplained = {name for name in names if not any(prefix.startswith(name) for prefix in explained)}
     assert unexplained == set()
 
 
-def test_answers_that_nobody_wrote_are_found(tmp_path: Path) -> None:
+def test_answers_in_a_spool_without_a_writer_are_a_finding(tmp_path: Path) -> None:
     settings, url = Settings(home=tmp_path), "postgresql://desk@db/nightdesk"
     assert list(check_spool(settings, url)) == []
     folder = spool_folder(tmp_path, url)

@@ -42,8 +42,8 @@ def ask(query: str, context: Any = CONTEXT, **config: Any) -> JobRequest:
 
 
 def answered(query: str, context: Any = CONTEXT) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(answer(planned(ask(query, context))).raw)
-    return found
+    answer_json: dict[str, Any] = json.loads(answer(planned(ask(query, context))).raw)
+    return answer_json
 
 
 def test_it_is_a_provider() -> None:
@@ -53,21 +53,21 @@ def test_it_is_a_provider() -> None:
 
 
 def test_it_quotes_the_sentence_that_answers() -> None:
-    found = answered("How many days before is notice of an increase given?")
-    assert found["sufficient"]
-    first = found["segments"][0]
+    answer_json = answered("How many days before is notice of an increase given?")
+    assert answer_json["sufficient"]
+    first = answer_json["segments"][0]
     assert first["text"] == "Notice of an increase is given 60 days before."
     assert first["citations"] == [{"source": 1, "quote": "Notice of an\nincrease is given 60 days before."}]
 
 
 @pytest.mark.parametrize("query", ["Who painted the Mona Lisa?", "What is it?", "???"])
 def test_it_abstains_when_nothing_fits(query: str) -> None:
-    found = answered(query)
-    assert not found["sufficient"]
-    assert [segment["citations"] for segment in found["segments"]] == [[]]
+    answer_json = answered(query)
+    assert not answer_json["sufficient"]
+    assert [segment["citations"] for segment in answer_json["segments"]] == [[]]
 
 
-def test_questions_headings_and_what_was_not_shown_are_never_quoted() -> None:
+def test_questions_headings_and_hidden_text_are_never_quoted() -> None:
     request = ask("What else about rent?", context=["What else about rent? Nothing."])
     assert not json.loads(answer(planned(request)).raw)["sufficient"]
     long = "Filler stands here for a while and says nothing much. " * 20 + "The rent is 500 EUR a month."
@@ -107,11 +107,11 @@ def test_its_answers_pass_the_check() -> None:
     assert {claim.verdict for claim in grounding.claims} == {Verdict.SUPPORTED}
 
 
-def test_choosing_happens_off_the_loop_and_waiting_does_not_block_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
+def test_sentences_are_chosen_off_the_loop_and_the_latency_does_not_block_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
 
     def choose_elsewhere(call: Call) -> Answered:
-        seen.append(threading.current_thread().name)
+        threads.append(threading.current_thread().name)
         return answer(call)
 
     monkeypatch.setattr(extractive, "answer", choose_elsewhere)
@@ -126,7 +126,7 @@ def test_choosing_happens_off_the_loop_and_waiting_does_not_block_it(monkeypatch
 
     # One after the other they take 10 s; a busy machine has 4.5 s for the rest.
     assert 0.5 <= asyncio.run(many()) < 5
-    assert all(name.startswith("extractive") for name in seen)
+    assert all(name.startswith("extractive") for name in threads)
 
 
 TEXT = st.text(
@@ -155,8 +155,8 @@ def test_hit_and_abstention_rates_on_real_questions() -> None:
     for row, other in zip(rows, rows[500:] + rows[:500], strict=True):
         own = [{"content": source["content"], "title": source["title"]} for source in row["context"]]
         foreign = [{"content": source["content"], "title": source["title"]} for source in other["context"]]
-        said = " ".join(segment["text"] for segment in answered(row["query"], own)["segments"]).lower()
-        hits += any(" ".join(wanted.lower().split()) in said for wanted in row["answers"])
+        answer_text = " ".join(segment["text"] for segment in answered(row["query"], own)["segments"]).lower()
+        hits += any(" ".join(expected.lower().split()) in answer_text for expected in row["answers"])
         abstained += not answered(row["query"], foreign)["sufficient"]
     assert hits >= 680
     assert abstained >= 970

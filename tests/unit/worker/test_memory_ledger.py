@@ -1,4 +1,4 @@
-"""What is the in-memory ledger's own: a clock that can be set, and no change of state outside the table."""
+"""The in-memory ledger alone: a clock that can be set, and no change of state outside the table."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from tests.fakes.ledger import MemoryLedger
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def test_the_clock_is_the_one_given_and_can_be_set_forward() -> None:
+def test_the_clock_is_the_caller_supplied_and_can_be_set_forward() -> None:
     ledger = MemoryLedger(now=lambda: START)
     job = make_job(make_request(scheduled_at=START + timedelta(hours=1)))
     asyncio.run(ledger.submission.submit(make_batch(), [[job]]))
@@ -29,7 +29,7 @@ def test_the_clock_is_the_one_given_and_can_be_set_forward() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(a, b) for a in JobState for b in JobState])
-def test_a_state_changes_only_by_a_verb_of_its_edge(before: JobState, after: JobState) -> None:
+def test_a_state_changes_only_along_an_allowed_transition(before: JobState, after: JobState) -> None:
     ledger = MemoryLedger()
     job = make_job()
     asyncio.run(ledger.submission.submit(make_batch(), [[job]]))

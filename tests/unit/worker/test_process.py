@@ -23,7 +23,7 @@ def clean() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("local_model", "queues", "told"),
+    ("local_model", "queues", "message"),
     [
         (None, ["local"], "queue local is for workers with a local model: set NIGHTDESK_LOCAL_MODEL"),
         (None, ["check", "local"], "or leave local out of --queues"),
@@ -32,19 +32,21 @@ def clean() -> Iterator[None]:
         (None, ["locale"], "unknown queue locale: choose from generate, check, local, submit"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_leased(local_model: str | None, queues: list[str], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_wrong_settings_are_reported_before_the_first_lease(
+    local_model: str | None, queues: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         run_worker(Settings(local_model=local_model), NOWHERE, queues)
 
 
-def test_a_worker_that_is_told_nothing_serves_all_that_it_can() -> None:
+def test_a_worker_without_queue_options_serves_every_possible_queue() -> None:
     assert _all(Settings()) == ["generate", "check", "submit"]
     assert _all(Settings(local_model="tests.scorers:SaysWho")) == ["generate", "check", "local", "submit"]
 
 
-def test_only_workers_of_its_queue_load_the_model() -> None:
+def test_only_workers_of_the_local_queue_load_the_model() -> None:
     assert _prepare_check(Settings(local_model="tests.scorers:broken"), ["generate", "check", "submit"]) == ""
     assert CheckerName.LOCAL not in CHECKERS
-    told = _prepare_check(Settings(local_model="tests.scorers:SaysWho"), ["check", "local"])
-    assert told.startswith("the local model says-who-3 is loaded; it takes ")
+    loaded = _prepare_check(Settings(local_model="tests.scorers:SaysWho"), ["check", "local"])
+    assert loaded.startswith("the local model says-who-3 is loaded; it takes ")
     assert CHECKERS[CheckerName.LOCAL].version == "says-who-3"

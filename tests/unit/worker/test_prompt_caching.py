@@ -30,7 +30,7 @@ def planned(kind: type[Adapter], base_url: str, instructions: str, query: str = 
     return asyncio.run(plan())
 
 
-def test_a_long_front_is_marked_for_anthropic() -> None:
+def test_a_long_prompt_prefix_is_marked_for_anthropic() -> None:
     body, call = planned(Anthropic, "https://example.test", LONG)
     (block,) = body["system"]
     assert block["cache_control"] == {"type": "ephemeral"}

@@ -27,20 +27,20 @@ def test_no_part_of_a_secret_of_eight_characters_stays(before: str, start: int, 
 
 
 @given(st.text(alphabet="xyz .", max_size=50))
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_other_text_is_not_redacted(text: str) -> None:
     assert mask(text, [SECRET]) == text
 
 
 @pytest.mark.parametrize("key", ["sk-proj-****wxyz", "sk-ant-api03-abc", "Bearer something", "short"])
-def test_what_looks_like_a_key_or_is_a_short_one_goes(key: str) -> None:
+def test_short_secrets_and_texts_like_keys_are_redacted(key: str) -> None:
     assert mask(f"provided: {key} here", ["short"]) == "provided: [masked] here"
 
 
 @given(st.text(alphabet="ab .!?\n\t。Ä", max_size=400))
-def test_pieces_are_the_source_again_and_each_has_words(text: str) -> None:
-    found = pieces(text)
-    assert "".join(found) == text
-    assert not text.strip() or all(piece.strip() for piece in found)
+def test_pieces_join_to_the_source_and_each_has_words(text: str) -> None:
+    chunks = pieces(text)
+    assert "".join(chunks) == text
+    assert not text.strip() or all(piece.strip() for piece in chunks)
 
 
 def test_pieces_are_about_sentences() -> None:
@@ -79,13 +79,13 @@ def test_a_server_of_ones_own_has_no_price() -> None:
 
 
 @given(st.integers(1, 200_000), st.integers(1, 20_000), st.integers(0, 100), st.integers(0, 100))
-def test_no_call_costs_more_than_its_reserve(size: int, most: int, cached: int, written: int) -> None:
+def test_no_call_costs_more_than_its_reserve(size: int, most: int, cached: int, cache_writes: int) -> None:
     tokens = -(-size // 2)
     usage = Usage(
         input_tokens=tokens,
         output_tokens=most,
         cached_input_tokens=tokens * cached // 300,
-        cache_write_tokens=tokens * written // 300,
+        cache_write_tokens=tokens * cache_writes // 300,
     )
     cost, reserve = OPENAI.cost_usd("gpt-6-luna", None, usage, None), OPENAI.reserve_usd("gpt-6-luna", size, most, None)
     assert cost is not None
@@ -106,12 +106,12 @@ def test_no_call_costs_more_than_its_reserve(size: int, most: int, cached: int, 
         ({"anyOf": [{"type": "object"}, {"type": "null"}]}, False),
     ],
 )
-def test_strict_schemas(schema: Any, expected: bool) -> None:  # noqa: FBT001 - an expectation
+def test_a_schema_becomes_strict_where_possible(schema: Any, expected: bool) -> None:  # noqa: FBT001 - an expectation
     assert is_strict(schema) is expected
 
 
 @pytest.mark.parametrize(
-    ("model", "effort", "taken"),
+    ("model", "effort", "accepts"),
     [
         ("gpt-6-luna", None, False),
         ("gpt-6-luna", "none", True),
@@ -123,10 +123,10 @@ def test_strict_schemas(schema: Any, expected: bool) -> None:  # noqa: FBT001 - 
         ("gpt-oss-120b", None, True),
     ],
 )
-def test_who_takes_a_temperature(model: str, effort: str | None, taken: bool) -> None:  # noqa: FBT001 - an expectation
-    assert (why_no_sampling(model, effort) is None) is taken
+def test_the_temperature_is_sent_only_to_models_that_accept_it(model: str, effort: str | None, accepts: bool) -> None:  # noqa: FBT001 - an expectation
+    assert (why_no_sampling(model, effort) is None) is accepts
 
 
-def test_a_date_long_past_asks_for_no_wait() -> None:
+def test_a_retry_date_in_the_past_means_no_wait() -> None:
     assert retry_after_s({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
     assert retry_after_s({"retry-after": "Wed, 99 Oct 2015"}) is None

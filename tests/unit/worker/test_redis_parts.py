@@ -1,4 +1,4 @@
-"""What speaks Redis, over one in memory that can be away or emptied at a given moment; real servers prove the rest."""
+"""Redis clients over a Redis in memory that can be away or emptied at a given moment; real servers prove the rest."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -72,13 +72,13 @@ def exchanging(work: Callable[..., Awaitable[None]], *prefixes: str) -> None:
 @pytest.mark.usefixtures("server")
 def test_workers_share_the_calls_at_once() -> None:
     async def work(first: RedisBuckets, second: RedisBuckets) -> None:
-        mine = asks(3)
-        assert (await first.exchange("p", "m", Exchange(TWO_AT_ONCE, mine))).granted == 2
+        requests = asks(3)
+        assert (await first.exchange("p", "m", Exchange(TWO_AT_ONCE, requests))).granted == 2
         refused = await second.exchange("p", "m", Exchange(TWO_AT_ONCE, asks(1)))
         assert (refused.granted, refused.why) == (0, "slots")
         assert (await second.exchange("p", "another", Exchange(TWO_AT_ONCE, asks(1)))).granted == 1
 
-        ended = Release(mine[0].id, 0.0, (0.0,) * 4)
+        ended = Release(requests[0].id, 0.0, (0.0,) * 4)
         await first.exchange("p", "m", Exchange(TWO_AT_ONCE, releases=(ended,)))
         assert (await second.exchange("p", "m", Exchange(TWO_AT_ONCE, asks(2)))).granted == 1
 
@@ -94,7 +94,7 @@ def test_installations_with_a_prefix_each_have_limits_of_their_own() -> None:
     exchanging(work, "one:", "two:")
 
 
-def test_limits_in_a_redis_that_is_away_are_said_to_be_and_stand_when_it_is_back(server: fakeredis.FakeServer) -> None:
+def test_an_unreachable_redis_is_an_error_and_its_limits_survive(server: fakeredis.FakeServer) -> None:
     async def work(buckets: RedisBuckets) -> None:
         assert (await buckets.exchange("p", "m", Exchange(TWO_AT_ONCE, asks(2)))).granted == 2
         server.connected = False
@@ -139,7 +139,7 @@ async def flushed(sink: RedisTokens) -> None:
             await asyncio.wait([sending])
 
 
-def test_an_answer_that_streams_while_redis_is_away_is_told_from_its_start(
+def test_a_stream_during_an_outage_of_redis_is_sent_again_from_its_start(
     server: fakeredis.FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokens, "AWAY_S", 0.01)
@@ -161,13 +161,13 @@ def test_an_answer_that_streams_while_redis_is_away_is_told_from_its_start(
         await flushed(sink)
         sink.final(job, make_final(job))
 
-        told = await read(job)
-        assert told[-4:] == [("start", ""), ("text", "The desk opens at nine."), ("end", ""), ("final", "")]
+        tokens = await read(job)
+        assert tokens[-4:] == [("start", ""), ("text", "The desk opens at nine."), ("end", ""), ("final", "")]
 
     telling(work)
 
 
-def test_an_answer_whose_stream_was_emptied_is_told_from_its_start(server: fakeredis.FakeServer) -> None:
+def test_an_emptied_stream_is_sent_again_from_its_start(server: fakeredis.FakeServer) -> None:
     async def work(sink: RedisTokens, job: Leased) -> None:
         attempt = make_attempt(job)
         sink.start(job, attempt)
@@ -184,7 +184,7 @@ def test_an_answer_whose_stream_was_emptied_is_told_from_its_start(server: faker
     telling(work)
 
 
-def test_the_streams_of_all_runs_are_forgotten(server: fakeredis.FakeServer) -> None:
+def test_the_streams_of_all_runs_are_deleted(server: fakeredis.FakeServer) -> None:
     job, other = uuid4(), uuid4()
     for key in (key_of("desk:", job, 1), key_of("desk:", job, 2), key_of("desk:", other, 1)):
         stored(server).xadd(key, {"kind": "start"})
@@ -212,7 +212,7 @@ def ringing(work: Callable[[CeleryDoorbell], Awaitable[Any]], prefix: str = "") 
     asyncio.run(scenario())
 
 
-def test_results_are_published_in_celerys_envelope_for_a_time_and_can_be_forgotten(
+def test_results_are_published_in_the_celery_envelope_and_can_be_deleted(
     server: fakeredis.FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doorbell, "PUBLISH_KEYS", 2)
@@ -228,8 +228,8 @@ def test_results_are_published_in_celerys_envelope_for_a_time_and_can_be_forgott
             assert 0 < stored(server).ttl(key) <= 60
 
         await bell.forget([job_id for job_id, *_ in results[1:]])
-        kept = stored(server).keys("desk:celery-task-meta-*")
-        assert kept == [f"desk:celery-task-meta-{results[0][0]}".encode()]
+        keys = stored(server).keys("desk:celery-task-meta-*")
+        assert keys == [f"desk:celery-task-meta-{results[0][0]}".encode()]
 
     ringing(work, "desk:")
 

@@ -36,11 +36,13 @@ def target_of(providers: ConfiguredProviders, name: str | None = None) -> Any:
         (OPENAI, {"provider": "extractive"}, "extractive"),
     ],
 )
-def test_the_default(environment: dict[str, str], settings: dict[str, str], expected: str) -> None:
+def test_without_settings_the_offline_provider_is_the_default(
+    environment: dict[str, str], settings: dict[str, str], expected: str
+) -> None:
     assert registry(environment, **settings).default == expected
 
 
-def test_the_sdks_own_variables_describe_the_built_in_ones() -> None:
+def test_environment_variables_of_the_sdks_configure_the_built_in_providers() -> None:
     target = target_of(registry(OPENAI | {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}))
     assert (target.api_key, target.base_url, target.official) == (
         OPENAI["OPENAI_API_KEY"], "http://127.0.0.1:9/v1", True,
@@ -63,7 +65,7 @@ def test_the_model_of_the_settings_is_that_of_the_default_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "environment", "told"),
+    ("name", "provider_settings", "environment", "message"),
     [
         ("openai", None, {}, "set OPENAI_API_KEY"),
         ("anthropic", None, {}, "set ANTHROPIC_API_KEY"),
@@ -84,18 +86,18 @@ def test_the_model_of_the_settings_is_that_of_the_default_alone() -> None:
         ),
     ],
 )
-def test_what_is_missing_is_named(
-    name: str, given: dict[str, Any] | None, environment: dict[str, str], told: str
+def test_a_missing_provider_setting_is_named(
+    name: str, provider_settings: dict[str, Any] | None, environment: dict[str, str], message: str
 ) -> None:
-    providers = registry(environment, providers={name: given} if given else {})
-    with pytest.raises(ConfigurationError, match=told) as raised:
+    providers = registry(environment, providers={name: provider_settings} if provider_settings else {})
+    with pytest.raises(ConfigurationError, match=message) as raised:
         providers.get(name)
     assert "pw" not in str(raised.value)
     assert "456789" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         ("{not json", "NIGHTDESK_|providers"),
         ('{"mine": {"kind": "telepathy"}}', "NIGHTDESK_PROVIDERS_MINE_KIND"),
@@ -105,10 +107,10 @@ def test_what_is_missing_is_named(
     ],
 )
 def test_settings_that_are_wrong_are_refused_without_repeating_them(
-    value: str, told: str, monkeypatch: pytest.MonkeyPatch
+    value: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NIGHTDESK_PROVIDERS", value)
-    with pytest.raises(ConfigurationError, match=told) as raised:
+    with pytest.raises(ConfigurationError, match=message) as raised:
         load_settings()
     assert "pw" not in str(raised.value)
     assert "sk-secret" not in str(raised.value)
@@ -124,20 +126,20 @@ def test_settings_may_come_from_a_file(tmp_path: Any, monkeypatch: pytest.Monkey
 
 
 def test_secrets_are_known_to_the_log() -> None:
-    mine = {"mine": {"kind": "openai_chat", "base_url": "http://h/v1", "api_key_env": "MINE"}}
-    assert registry({**OPENAI, "MINE": "hush"}, providers=mine).secrets == {OPENAI["OPENAI_API_KEY"], "hush"}
+    providers = {"mine": {"kind": "openai_chat", "base_url": "http://h/v1", "api_key_env": "MINE"}}
+    assert registry({**OPENAI, "MINE": "hush"}, providers=providers).secrets == {OPENAI["OPENAI_API_KEY"], "hush"}
 
 
 @pytest.mark.parametrize(
-    ("judge", "told"), [("nobody:m", "'nobody:m', which is no provider"), ("extractive", "can't judge")]
+    ("judge", "message"), [("nobody:m", "'nobody:m', which is no provider"), ("extractive", "can't judge")]
 )
-def test_a_judge_that_could_never_judge_is_refused_at_the_start(judge: str, told: str) -> None:
+def test_a_judge_that_could_never_judge_is_refused_at_the_start(judge: str, message: str) -> None:
     assert registry(OPENAI, judge="openai:gpt-6-luna").default == "openai"
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         registry(OPENAI, judge=judge)
 
 
-def test_decisions_are_openais_by_the_same_key_and_address() -> None:
+def test_the_decisions_provider_uses_the_key_and_address_of_openai() -> None:
     target = target_of(registry(OPENAI | {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}), "openai_decisions")
     assert (target.api_key, target.base_url, target.model) == (
         OPENAI["OPENAI_API_KEY"], "http://127.0.0.1:9/v1", "gpt-6-luna",
@@ -147,15 +149,15 @@ def test_decisions_are_openais_by_the_same_key_and_address() -> None:
 
 
 @pytest.mark.parametrize("setting", [{"provider": "mine"}, {"fallbacks": ("anthropic", "mine:gpt-6-luna")}])
-def test_one_that_only_judges_is_refused_as_a_provider(setting: dict[str, Any]) -> None:
-    mine = {"mine": {"kind": "openai_decisions"}}
-    providers = registry(OPENAI, providers=mine, judge="mine")
+def test_a_provider_that_only_judges_is_refused_as_a_generator(setting: dict[str, Any]) -> None:
+    settings = {"mine": {"kind": "openai_decisions"}}
+    providers = registry(OPENAI, providers=settings, judge="mine")
     assert providers.default == "openai"
     assert [providers.decides(name) for name in ("mine", "openai_decisions", "openai", "nobody")] == [
         True, True, False, False,
     ]  # fmt: skip
     with pytest.raises(ConfigurationError, match="'mine', which only judges: name it in NIGHTDESK_JUDGE"):
-        registry(OPENAI, providers=mine, **setting)
+        registry(OPENAI, providers=settings, **setting)
 
 
 def test_no_sdk_is_imported_before_it_is_used() -> None:
@@ -176,7 +178,7 @@ def test_no_sdk_is_imported_before_it_is_used() -> None:
         ("answers=False, judges=False", "[]"),
     ],
 )
-def test_what_is_set_is_imported_ahead_where_it_will_be_called(ahead: str, imported: str) -> None:
+def test_configured_sdks_are_imported_ahead_by_workers_that_call_them(ahead: str, imported: str) -> None:
     code = (
         "import sys; from worker.providers.registry import ConfiguredProviders; from worker.settings import Settings; "
         "settings = Settings(provider='anthropic', fallbacks=['extractive'], judge='openai:gpt-5'); "

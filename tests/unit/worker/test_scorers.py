@@ -10,16 +10,16 @@ from worker.scorers import scorer_of
 from worker.settings import Settings
 
 
-def test_none_is_loaded_unless_named() -> None:
+def test_no_model_is_loaded_unless_the_settings_name_it() -> None:
     assert scorer_of(Settings()) is None
 
 
-def test_a_model_by_its_import_path() -> None:
+def test_a_model_is_loaded_by_its_import_path() -> None:
     assert isinstance(scorer_of(Settings(local_model="tests.scorers:SaysWho")), SaysWho)
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "message"),
     [
         ("tests.scorers:broken", "gave no model: FileNotFoundError: no weights"),
         ("tests.scorers:Missing", "gave no model: AttributeError"),
@@ -28,6 +28,6 @@ def test_a_model_by_its_import_path() -> None:
         ("no-such-directory", "is neither a directory nor a path"),
     ],
 )
-def test_what_is_no_model_is_named(named: str, told: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_an_invalid_model_is_refused_by_name(named: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         scorer_of(Settings(local_model=named))

@@ -59,9 +59,9 @@ class FickleAttempts(MemoryAttempts):
     async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
         if self._ledger.error is not None:
             raise self._ledger.error
-        if any(one.id in self._ledger.unstorable and one.answer is not None for one in closed):
+        if any(attempt.id in self._ledger.unstorable and attempt.answer is not None for attempt in closed):
             raise Unstorable("no")
-        if any(one.id in self._ledger.broken for one in closed):
+        if any(attempt.id in self._ledger.broken for attempt in closed):
             raise TypeError("a defect of ours")
         return await super().close_attempts(closed)
 
@@ -97,7 +97,7 @@ async def until(true: Callable[[], object], within_s: float = 10) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_what_is_kept_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_spooled_answers_are_read_back_unchanged(tmp_path: Path) -> None:
     async def scenario() -> None:
         ledger = MemoryLedger()
         (leased, ok), (other, _) = await calling(ledger, 2)
@@ -120,7 +120,7 @@ def test_what_is_kept_comes_back_as_it_was(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_spool(tmp_path: Path) -> None:
     async def scenario() -> None:
         ((_, ok),) = await calling(MemoryLedger(), 1)
         spool = Spool(tmp_path / "home" / "spool" / "x")
@@ -132,7 +132,7 @@ def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_answers_are_kept_while_the_ledger_is_away_and_forgotten_when_it_is_back(tmp_path: Path) -> None:
+def test_answers_are_spooled_during_an_outage_and_removed_after_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
         answered = await calling(ledger, 120)
@@ -172,7 +172,7 @@ def test_no_error_of_the_ledger_costs_an_answer(tmp_path: Path, error: Exception
     asyncio.run(scenario())
 
 
-def test_a_stop_leaves_on_disk_whatever_is_not_in_the_ledger(tmp_path: Path) -> None:
+def test_a_stop_leaves_unwritten_answers_on_disk(tmp_path: Path) -> None:
     async def scenario() -> None:
         ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
         answered = await calling(ledger, 5)
@@ -198,9 +198,7 @@ def test_a_stop_leaves_on_disk_whatever_is_not_in_the_ledger(tmp_path: Path) -> 
     asyncio.run(scenario())
 
 
-def test_answers_that_came_just_before_the_stop_are_brought_to_disk_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_just_before_the_stop_are_spooled_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "KEEP_AFTER_S", 60.0)
 
     async def scenario() -> None:
@@ -274,7 +272,7 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def test_what_a_process_left_is_written_by_the_next(tmp_path: Path) -> None:
+def test_the_next_process_writes_the_answers_of_the_last(tmp_path: Path) -> None:
     async def scenario() -> None:
         ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
         answered = await calling(ledger, 3)
@@ -313,7 +311,7 @@ def test_a_spool_in_use_is_left_alone(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_replay_that_finds_no_ledger_leaves_everything(tmp_path: Path) -> None:
+def test_a_replay_without_a_ledger_keeps_every_answer(tmp_path: Path) -> None:
     async def scenario() -> None:
         ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
         ((_, ok),) = await calling(ledger, 1)
@@ -329,7 +327,7 @@ def test_a_replay_that_finds_no_ledger_leaves_everything(tmp_path: Path) -> None
     asyncio.run(scenario())
 
 
-def test_a_line_cut_off_and_an_answer_that_cannot_be_stored_cost_nothing_else(
+def test_a_truncated_line_or_an_unstorable_answer_costs_no_other_answer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -354,7 +352,7 @@ def test_a_line_cut_off_and_an_answer_that_cannot_be_stored_cost_nothing_else(
     assert "can't be stored" in caplog.text
 
 
-def test_a_disk_that_is_full_is_said_and_the_answer_kept_in_memory(
+def test_a_full_disk_is_logged_and_the_answer_stays_in_memory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
@@ -378,6 +376,6 @@ def test_a_disk_that_is_full_is_said_and_the_answer_kept_in_memory(
 
 
 def test_ledgers_have_folders_of_their_own_and_a_new_password_changes_nothing(tmp_path: Path) -> None:
-    one = spool_folder(tmp_path, "postgresql://desk:old@db:5432/nightdesk")
-    assert one == spool_folder(tmp_path, "postgresql://desk:new@db:5432/nightdesk")
-    assert one != spool_folder(tmp_path, "postgresql://desk:old@db:5432/other")
+    folder = spool_folder(tmp_path, "postgresql://desk:old@db:5432/nightdesk")
+    assert folder == spool_folder(tmp_path, "postgresql://desk:new@db:5432/nightdesk")
+    assert folder != spool_folder(tmp_path, "postgresql://desk:old@db:5432/other")

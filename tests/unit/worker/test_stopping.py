@@ -27,7 +27,7 @@ def test_a_task_that_swallows_a_cancellation_is_cancelled_again(monkeypatch: pyt
     assert swallowed == [0, 1, 2]
 
 
-def test_a_task_that_broke_says_so() -> None:
+def test_a_broken_task_logs_its_error() -> None:
     async def broken() -> None:
         raise ValueError("its own")
 

@@ -8,20 +8,20 @@ NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 
 
 def test_openai_names_its_limits_of_requests_and_of_all_tokens() -> None:
-    told = read({"X-RateLimit-Limit-Requests": "5000", "x-ratelimit-limit-tokens": "450000"})
-    assert told.limits == (5_000, 0, 0, 450_000)
-    assert told.pause_s == 0
+    limits = read({"X-RateLimit-Limit-Requests": "5000", "x-ratelimit-limit-tokens": "450000"})
+    assert limits.limits == (5_000, 0, 0, 450_000)
+    assert limits.pause_s == 0
 
 
 def test_anthropic_names_input_and_output_apart() -> None:
-    told = read(
+    limits = read(
         {
             "anthropic-ratelimit-requests-limit": "50",
             "anthropic-ratelimit-input-tokens-limit": "30000",
             "anthropic-ratelimit-output-tokens-limit": "8000",
         }
     )
-    assert told.limits == (50, 30_000, 8_000, 0)
+    assert limits.limits == (50, 30_000, 8_000, 0)
 
 
 @pytest.mark.parametrize(
@@ -56,5 +56,5 @@ def test_something_left_is_no_pause_whatever_the_reset() -> None:
 
 
 @pytest.mark.parametrize("value", ["many", "nan", "-5", "inf", ""])
-def test_what_is_malformed_counts_as_absent(value: str) -> None:
+def test_malformed_headers_count_as_absent(value: str) -> None:
     assert read({"x-ratelimit-limit-requests": value}).limits == (0, 0, 0, 0)

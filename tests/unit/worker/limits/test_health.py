@@ -1,4 +1,4 @@
-"""Refused keys, unknown models and servers that are not there: few calls, a paused lane, and who is told."""
+"""Refused keys, unknown models and unreachable servers: few calls, a paused lane, and the notices."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,7 +8,7 @@ import pytest
 
 from schemas.failure import FailureKind
 from tasks.ports import Denied, DenyReason, Permit
-from tests.unit.worker.limits.test_desk import Counter, completion, failure, make_call, make_leased
+from tests.unit.worker.limits.test_rate_limiter import LimiterHarness, completion, failure, make_call, make_leased
 from worker.limits import provider_health as health_module
 from worker.limits.provider_health import ALL_MODELS, FIRST_CALLS, REFUSALS_TO_PAUSE, LaneHealth
 
@@ -16,25 +16,27 @@ K = FailureKind
 JOBS = 100
 
 
-def scenario(told: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(told, 20))
+def scenario(steps: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(steps, 20))
 
 
-async def call_all(counter: Counter, kind: FailureKind, jobs: int = JOBS, model: str = "m") -> tuple[int, list[Denied]]:
+async def call_all(
+    harness: LimiterHarness, kind: FailureKind, jobs: int = JOBS, model: str = "m"
+) -> tuple[int, list[Denied]]:
     """Let jobs call at once, with every call failing; returns the number of calls, and the denials."""
     calls = 0
 
-    async def one() -> Denied | None:
+    async def call_once() -> Denied | None:
         nonlocal calls
-        permit = await counter.limiter.permit(await make_leased(), make_call(model=model))
+        permit = await harness.limiter.permit(await make_leased(), make_call(model=model))
         if isinstance(permit, Denied):
             return permit
         calls += 1
         await asyncio.sleep(0.01)
-        counter.limiter.failed(permit, failure(kind))
+        harness.limiter.failed(permit, failure(kind))
         return None
 
-    denials = await asyncio.gather(*(one() for _ in range(jobs)))
+    denials = await asyncio.gather(*(call_once() for _ in range(jobs)))
     return calls, [denial for denial in denials if denial is not None]
 
 
@@ -46,59 +48,59 @@ async def call_all(counter: Counter, kind: FailureKind, jobs: int = JOBS, model:
         (K.PERMISSION, ("openai", "standard", "m")),
     ],
 )
-def test_of_a_hundred_jobs_few_call_where_nobody_is_served(kind: FailureKind, lane: tuple[str, str, str]) -> None:
-    async def told() -> None:
-        counter = Counter()
-        calls, denials = await call_all(counter, kind)
+def test_few_of_a_hundred_jobs_call_a_provider_that_refuses_all(kind: FailureKind, lane: tuple[str, str, str]) -> None:
+    async def steps() -> None:
+        harness = LimiterHarness()
+        calls, denials = await call_all(harness, kind)
         assert REFUSALS_TO_PAUSE <= calls <= FIRST_CALLS
         assert len(denials) == JOBS - calls
         assert {denial.why for denial in denials} == {DenyReason.LANE_PAUSED}
-        assert counter.ledger.paused == {lane: (kind, "no")}
-        await counter.limiter.close()
+        assert harness.ledger.paused == {lane: (kind, "no")}
+        await harness.limiter.close()
 
-    scenario(told())
+    scenario(steps())
 
 
 def test_an_unknown_model_holds_back_no_other() -> None:
-    async def told() -> None:
-        counter = Counter()
-        await call_all(counter, K.NOT_FOUND, model="nonsense")
-        assert isinstance(await counter.permit(model="good"), Permit)
-        assert isinstance(await counter.permit(model="nonsense"), Denied)
-        await counter.limiter.close()
+    async def steps() -> None:
+        harness = LimiterHarness()
+        await call_all(harness, K.NOT_FOUND, model="nonsense")
+        assert isinstance(await harness.permit(model="good"), Permit)
+        assert isinstance(await harness.permit(model="nonsense"), Denied)
+        await harness.limiter.close()
 
-    scenario(told())
+    scenario(steps())
 
 
 def test_a_refused_key_holds_back_every_model() -> None:
-    async def told() -> None:
-        counter = Counter()
-        await call_all(counter, K.AUTHENTICATION, model="a")
-        assert isinstance(await counter.permit(model="b"), Denied)
-        assert isinstance(await counter.permit(provider="anthropic"), Permit)
-        await counter.limiter.close()
+    async def steps() -> None:
+        harness = LimiterHarness()
+        await call_all(harness, K.AUTHENTICATION, model="a")
+        assert isinstance(await harness.permit(model="b"), Denied)
+        assert isinstance(await harness.permit(provider="anthropic"), Permit)
+        await harness.limiter.close()
 
-    scenario(told())
+    scenario(steps())
 
 
-def test_after_a_release_few_calls_show_whether_it_is_mended() -> None:
-    async def told() -> None:
-        counter = Counter()
-        await call_all(counter, K.AUTHENTICATION)
-        counter.ledger.paused.clear()
-        calls, _ = await call_all(counter, K.AUTHENTICATION)
+def test_after_a_release_few_calls_test_the_lane() -> None:
+    async def steps() -> None:
+        harness = LimiterHarness()
+        await call_all(harness, K.AUTHENTICATION)
+        harness.ledger.paused.clear()
+        calls, _ = await call_all(harness, K.AUTHENTICATION)
         assert calls <= FIRST_CALLS
-        assert counter.ledger.paused, "the first refusal pauses the lane again"
+        assert harness.ledger.paused, "the first refusal pauses the lane again"
 
-        counter.ledger.paused.clear()
-        permit = await counter.permit()
+        harness.ledger.paused.clear()
+        permit = await harness.permit()
         assert isinstance(permit, Permit)
-        counter.limiter.answered(permit, completion())
-        permits = await asyncio.gather(*(counter.permit() for _ in range(JOBS)))
+        harness.limiter.answered(permit, completion())
+        permits = await asyncio.gather(*(harness.permit() for _ in range(JOBS)))
         assert all(isinstance(permit, Permit) for permit in permits)
-        await counter.limiter.close()
+        await harness.limiter.close()
 
-    scenario(told())
+    scenario(steps())
 
 
 def test_refusals_with_answers_between_pause_nothing() -> None:
@@ -111,29 +113,29 @@ def test_refusals_with_answers_between_pause_nothing() -> None:
 def test_slow_answers_do_not_keep_the_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health_module, "FIRST_CALLS_S", 0.05)
 
-    async def told() -> None:
-        counter = Counter()
-        permits = await asyncio.gather(*(counter.permit() for _ in range(JOBS)))
+    async def steps() -> None:
+        harness = LimiterHarness()
+        permits = await asyncio.gather(*(harness.permit() for _ in range(JOBS)))
         assert all(isinstance(permit, Permit) for permit in permits)
-        await counter.limiter.close()
+        await harness.limiter.close()
 
-    scenario(told())
+    scenario(steps())
 
 
-def test_a_server_that_is_not_there_is_tried_by_few_and_people_are_told() -> None:
-    async def told() -> None:
-        counter = Counter()
-        calls, denials = await call_all(counter, K.UNAVAILABLE)
+def test_an_unreachable_server_gets_few_calls_and_a_notice() -> None:
+    async def steps() -> None:
+        harness = LimiterHarness()
+        calls, denials = await call_all(harness, K.UNAVAILABLE)
         assert calls <= FIRST_CALLS
         assert {denial.why for denial in denials} == {DenyReason.BREAKER}
-        assert [(one.provider, one.why) for one in counter.limiter.unreachable()] == [("openai", "no")]
-        assert counter.ledger.paused == {}
-        await counter.limiter.close()
+        assert [(entry.provider, entry.why) for entry in harness.limiter.unreachable()] == [("openai", "no")]
+        assert harness.ledger.paused == {}
+        await harness.limiter.close()
 
-    scenario(told())
+    scenario(steps())
 
 
-def test_after_its_time_a_server_that_is_not_there_pauses_the_lane() -> None:
+def test_a_server_unreachable_for_too_long_pauses_the_lane() -> None:
     now = 0.0
     health = LaneHealth(3_600.0, clock=lambda: now)
     for minute in range(60):

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable
-from tests.unit.worker.limits.test_desk import Counter, PausedLanes
+from tests.unit.worker.limits.test_rate_limiter import LimiterHarness, PausedLanes
 from worker.ledger.fleet import Present
 from worker.limits import heartbeat as presence_module
 from worker.limits.heartbeat import Heartbeat
@@ -17,18 +17,18 @@ from worker.limits.lanes import Lanes
 from worker.limits.provider_health import Unreachable
 
 
-class Roll(PausedLanes):
-    """Says how many workers there are, or that it is away."""
+class PresenceLedger(PausedLanes):
+    """A ledger that reports a number of workers, or is unreachable."""
 
     def __init__(self, *counts: int | None) -> None:
         super().__init__()
         self.counts = list(counts)
-        self.left: list[str] = []
+        self.departures: list[str] = []
         self.away: list[list[str]] = []
         self.counted = asyncio.Semaphore(0)
 
     async def beat(self, worker: str, steps: Iterable[Step], unreachable: Sequence[dict[str, Any]] = ()) -> Present:
-        self.away.append([one["provider"] for one in unreachable])
+        self.away.append([report["provider"] for report in unreachable])
         self.counted.release()
         count = self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
         if count is None:
@@ -37,29 +37,31 @@ class Roll(PausedLanes):
         return Present(count, served, tuple(await self.paused_lanes()), timedelta(hours=2))
 
     async def leave(self, worker: str) -> None:
-        self.left.append(worker)
+        self.departures.append(worker)
 
 
-def present(roll: Roll, lane_retry_s: float = 0.0) -> Heartbeat:
-    return Heartbeat(roll, "w", frozenset({Step.CHECK}), Lanes(roll), timedelta(seconds=lane_retry_s))
+def present(presence_ledger: PresenceLedger, lane_retry_s: float = 0.0) -> Heartbeat:
+    return Heartbeat(
+        presence_ledger, "w", frozenset({Step.CHECK}), Lanes(presence_ledger), timedelta(seconds=lane_retry_s)
+    )
 
 
-def test_what_was_last_known_stays_while_the_ledger_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_known_presence_stays_while_the_ledger_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence_module, "EVERY_S", 0.001)
 
     async def scenario() -> None:
-        roll = Roll(3, None, None, 5)
-        workers = present(roll)
+        presence_ledger = PresenceLedger(3, None, None, 5)
+        workers = present(presence_ledger)
         await workers.start(lambda _: None)
         assert (workers.workers, workers.steps) == (3, {Step.CHECK, Step.LOCAL})
-        seen = set()
+        figures = set()
         async with asyncio.timeout(5):
             for _ in range(6):
-                await roll.counted.acquire()
-                seen.add((workers.workers, workers.steps))
+                await presence_ledger.counted.acquire()
+                figures.add((workers.workers, workers.steps))
         await workers.stop()
-        assert seen == {(3, frozenset({Step.CHECK, Step.LOCAL})), (5, frozenset({Step.CHECK}))}
-        assert roll.left == ["w"]
+        assert figures == {(3, frozenset({Step.CHECK, Step.LOCAL})), (5, frozenset({Step.CHECK}))}
+        assert presence_ledger.departures == ["w"]
 
     asyncio.run(scenario())
 
@@ -67,7 +69,7 @@ def test_what_was_last_known_stays_while_the_ledger_is_away(monkeypatch: pytest.
 def test_a_worker_does_not_wait_for_the_ledger_to_say_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence_module, "LEAVE_S", 0.01)
 
-    class Silent(Roll):
+    class Silent(PresenceLedger):
         async def leave(self, worker: str) -> None:
             await asyncio.Event().wait()
 
@@ -81,39 +83,46 @@ def test_a_worker_does_not_wait_for_the_ledger_to_say_goodbye(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("lane_retry_s", "tried"), [(3_600.0, ["openai"]), (0.0, [])])
-def test_a_paused_lane_is_tried_again_only_where_that_is_wanted(lane_retry_s: float, tried: list[str]) -> None:
+def test_a_paused_lane_is_tried_again_only_if_the_settings_say_so(lane_retry_s: float, tried: list[str]) -> None:
     async def scenario() -> None:
-        roll = Roll(1)
-        await roll.pause_lane("openai", "standard", "no credit")
-        told: list[str] = []
-        workers = present(roll, lane_retry_s)
-        await workers.start(told.append)
+        presence_ledger = PresenceLedger(1)
+        await presence_ledger.pause_lane("openai", "standard", "no credit")
+        notices: list[str] = []
+        workers = present(presence_ledger, lane_retry_s)
+        await workers.start(notices.append)
         await workers.stop()
-        assert told == tried
+        assert notices == tried
 
     asyncio.run(scenario())
 
 
-def test_the_first_call_in_a_lane_that_goes_on_is_a_probe() -> None:
+def test_the_first_call_in_a_resumed_lane_is_a_probe() -> None:
     async def scenario() -> None:
-        counter = Counter()
-        await counter.permit()
-        counter.limiter.try_lane("openai")
-        async with counter.buckets.asked:
-            await counter.buckets.asked.wait_for(lambda: counter.buckets.orders[-1].feedback.probe)
-        assert counter.buckets.buckets["openai", "m"]._trips == 1
-        await counter.limiter.close()
+        harness = LimiterHarness()
+        await harness.permit()
+        harness.limiter.try_lane("openai")
+        async with harness.buckets.order_added:
+            await harness.buckets.order_added.wait_for(lambda: harness.buckets.orders[-1].feedback.probe)
+        assert harness.buckets.buckets["openai", "m"]._trips == 1
+        await harness.limiter.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
 def test_a_worker_says_which_providers_it_can_not_reach() -> None:
     async def scenario() -> None:
-        roll = Roll(1)
+        presence_ledger = PresenceLedger(1)
         away = [Unreachable("openai", 1.0, "refused")]
-        workers = Heartbeat(roll, "w", frozenset({Step.CHECK}), Lanes(roll), timedelta(0), unreachable=lambda: away)
+        workers = Heartbeat(
+            presence_ledger,
+            "w",
+            frozenset({Step.CHECK}),
+            Lanes(presence_ledger),
+            timedelta(0),
+            unreachable=lambda: away,
+        )
         await workers.start(lambda _: None)
         await workers.stop()
-        assert roll.away == [["openai"]]
+        assert presence_ledger.away == [["openai"]]
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""The desk over an account in memory that stands for Redis: waiting, sending away, falling back, learning."""
+"""The rate limiter over buckets in memory in place of Redis: waits, denials, failover, estimates."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -16,11 +16,11 @@ from tasks.errors import BrokerUnavailable
 from tasks.ports import Call, Denied, DenyReason, Leased, Permit, Room
 from tests.builders import make_batch, make_jobs, make_prompt, make_request
 from tests.fakes.ledger import MemoryLedger
-from worker.limits import bucket as book_module
-from worker.limits import failover as accounts_module
-from worker.limits import permit_queue as line_module
+from worker.limits import bucket as bucket_module
+from worker.limits import failover as failover_module
+from worker.limits import permit_queue as queue_module
 from worker.limits import provider_health as health_module
-from worker.limits import rate_limiter as desk_module
+from worker.limits import rate_limiter as rate_limiter_module
 from worker.limits.bucket import Bucket, Exchange, ExchangeReply
 from worker.limits.lanes import Lanes
 from worker.limits.permit_queue import TRIP_AFTER
@@ -29,21 +29,21 @@ from worker.settings import LimitSettings, ProviderKind, ProviderSettings, Setti
 
 
 class Buckets:
-    """The shared accounts; can go away."""
+    """The shared buckets; they can become unreachable."""
 
     def __init__(self) -> None:
         self.away = False
         self.buckets: dict[tuple[str, str], Bucket] = {}
         self.orders: list[Exchange] = []
-        self.asked = asyncio.Condition()
+        self.order_added = asyncio.Condition()
 
     async def exchange(self, provider: str, model: str, order: Exchange) -> ExchangeReply:
         await asyncio.sleep(0)
         if self.away:
             raise BrokerUnavailable("gone")
-        async with self.asked:
+        async with self.order_added:
             self.orders.append(order)
-            self.asked.notify_all()
+            self.order_added.notify_all()
         return self.buckets.setdefault((provider, model), Bucket()).exchange(order)
 
 
@@ -70,8 +70,8 @@ class PausedLanes:
         return resumed
 
 
-class Counter:
-    """A desk in a test, with everything around it."""
+class LimiterHarness:
+    """A rate limiter with its ports."""
 
     def __init__(
         self, *, workers: int = 1, slots: int = 100, period_s: float = 60.0, settle_s: float = 0.0, **settings: Any
@@ -119,8 +119,8 @@ def failure(kind: FailureKind, **more: Any) -> Failure:
     return Failure(kind=kind, message="no", **more)
 
 
-async def until(true: Callable[[], bool]) -> None:
-    """Wait until something holds, for as long as a story may take."""
+async def wait_until(true: Callable[[], bool]) -> None:
+    """Wait until something holds, for at most 15 s."""
     for _ in range(1500):
         if true():
             return
@@ -134,60 +134,60 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 def test_without_limits_every_call_goes_and_nothing_holds_leases_back() -> None:
     async def scenario() -> None:
-        counter = Counter()
-        permits = await asyncio.gather(*(counter.permit() for _ in range(200)))
+        harness = LimiterHarness()
+        permits = await asyncio.gather(*(harness.permit() for _ in range(200)))
         assert all(isinstance(permit, Permit) for permit in permits)
-        assert counter.limiter.room() is None
+        assert harness.limiter.room() is None
         # Asked for in blocks: far fewer round trips than calls.
-        assert len(counter.buckets.orders) < 20
-        await counter.limiter.close()
+        assert len(harness.buckets.orders) < 20
+        await harness.limiter.close()
 
     run(scenario())
 
 
-def test_the_offline_provider_asks_nobody() -> None:
+def test_the_offline_provider_needs_no_permit() -> None:
     async def scenario() -> None:
-        counter = Counter(providers={"mine": ProviderSettings(kind=ProviderKind.EXTRACTIVE)})
+        harness = LimiterHarness(providers={"mine": ProviderSettings(kind=ProviderKind.EXTRACTIVE)})
         for name in ("extractive", "mine"):
-            permit = await counter.permit(provider=name)
+            permit = await harness.permit(provider=name)
             assert isinstance(permit, Permit)
-            counter.limiter.answered(permit, completion())
-        assert counter.buckets.orders == []
-        await counter.limiter.close()
+            harness.limiter.answered(permit, completion())
+        assert harness.buckets.orders == []
+        await harness.limiter.close()
 
     run(scenario())
 
 
 def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
     async def scenario() -> None:
-        counter = Counter(requests_per_minute=60)
-        assert counter.limiter.room() == Room(100, desk_module.FIRST_LEASES)
-        assert isinstance(await counter.permit(), Permit)
-        waiting = [asyncio.create_task(counter.permit()) for _ in range(2)]
+        harness = LimiterHarness(requests_per_minute=60)
+        assert harness.limiter.room() == Room(100, rate_limiter_module.FIRST_LEASES)
+        assert isinstance(await harness.permit(), Permit)
+        waiting = [asyncio.create_task(harness.permit()) for _ in range(2)]
         await asyncio.sleep(0.05)
         # Three seconds' worth at a call a second.
-        assert counter.limiter.room() == Room(50, 1)
-        urgent = await counter.permit(priority=5)
+        assert harness.limiter.room() == Room(50, 1)
+        urgent = await harness.permit(priority=5)
         assert isinstance(urgent, Permit)
         assert 100 < urgent.waited_ms < 5_000
         assert not any(task.done() for task in waiting)
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
-        await counter.limiter.close()
+        await harness.limiter.close()
 
     run(scenario())
 
 
-def test_who_would_wait_too_long_is_sent_away_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_that_would_wait_too_long_are_denied_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health_module, "FIRST_CALLS", 100)
 
     async def scenario() -> None:
-        counter = Counter(requests_per_minute=6)
-        assert isinstance(await counter.permit(), Permit)
-        waiting = [asyncio.create_task(counter.permit()) for _ in range(2)]
+        harness = LimiterHarness(requests_per_minute=6)
+        assert isinstance(await harness.permit(), Permit)
+        waiting = [asyncio.create_task(harness.permit()) for _ in range(2)]
         await asyncio.sleep(0.02)
-        first, second = await counter.permit(), await counter.permit()
+        first, second = await harness.permit(), await harness.permit()
         assert isinstance(first, Denied)
         assert isinstance(second, Denied)
         assert first.why is DenyReason.LIMIT
@@ -195,52 +195,52 @@ def test_who_would_wait_too_long_is_sent_away_one_after_the_other(monkeypatch: p
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
-        await counter.limiter.close()
+        await harness.limiter.close()
 
     run(scenario())
 
 
-def test_a_job_that_gives_up_as_it_is_served_gives_its_permit_back() -> None:
+def test_a_job_cancelled_at_its_grant_returns_the_permit() -> None:
     async def scenario() -> None:
-        counter = Counter(max_concurrency=1)
-        held = await counter.permit()
-        assert isinstance(held, Permit)
-        task = asyncio.create_task(counter.permit())
+        harness = LimiterHarness(max_concurrency=1)
+        permit = await harness.permit()
+        assert isinstance(permit, Permit)
+        task = asyncio.create_task(harness.permit())
         await asyncio.sleep(0.05)
-        counter.limiter.unused(held)
+        harness.limiter.unused(permit)
         task.cancel()
         await asyncio.wait([task])
-        assert isinstance(await counter.permit(), Permit)
-        await counter.limiter.close()
+        assert isinstance(await harness.permit(), Permit)
+        await harness.limiter.close()
 
     run(scenario())
 
 
 def test_slots_come_back_with_answers_failures_and_unmade_calls() -> None:
     async def scenario() -> None:
-        counter = Counter(max_concurrency=1)
+        harness = LimiterHarness(max_concurrency=1)
         for number in range(3):
-            permit = await counter.permit()
+            permit = await harness.permit()
             assert isinstance(permit, Permit)
             if number == 0:
-                counter.limiter.answered(permit, completion())
+                harness.limiter.answered(permit, completion())
             elif number == 1:
-                counter.limiter.failed(permit, failure(FailureKind.INVALID_REQUEST))
+                harness.limiter.failed(permit, failure(FailureKind.INVALID_REQUEST))
             else:
-                counter.limiter.unused(permit)
-        assert isinstance(await counter.permit(), Permit)
-        await counter.limiter.close()
+                harness.limiter.unused(permit)
+        assert isinstance(await harness.permit(), Permit)
+        await harness.limiter.close()
 
     run(scenario())
 
 
 def test_a_long_call_keeps_its_slot_and_a_dead_workers_slots_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(book_module, "SLOT_KEPT_S", 0.4)
-    monkeypatch.setattr(desk_module, "SLOT_RENEWAL_S", 0.05)
-    monkeypatch.setattr(line_module, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(bucket_module, "SLOT_KEPT_S", 0.4)
+    monkeypatch.setattr(rate_limiter_module, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(queue_module, "SLOT_RENEWAL_S", 0.05)
 
     async def scenario() -> None:
-        dead, living = Counter(max_concurrency=2), Counter(max_concurrency=2)
+        dead, living = LimiterHarness(max_concurrency=2), LimiterHarness(max_concurrency=2)
         living.buckets = living.limiter._buckets._buckets = dead.buckets
         permits = [await dead.permit() for _ in range(2)]
         assert all(isinstance(permit, Permit) for permit in permits)
@@ -261,247 +261,247 @@ def test_a_long_call_keeps_its_slot_and_a_dead_workers_slots_come_back(monkeypat
 
 
 def test_calls_under_way_are_counted_again_after_redis_lost_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "SLOT_RENEWAL_S", 0.05)
-    monkeypatch.setattr(line_module, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(rate_limiter_module, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(queue_module, "SLOT_RENEWAL_S", 0.05)
 
     async def scenario() -> None:
-        counter, other = Counter(max_concurrency=1), Counter(max_concurrency=1)
-        other.buckets = other.limiter._buckets._buckets = counter.buckets
-        held = await counter.permit()
-        assert isinstance(held, Permit)
-        counter.buckets.buckets.clear()
-        async with counter.buckets.asked:
-            await counter.buckets.asked.wait_for(lambda: counter.buckets.orders[-1].active)
+        harness, other = LimiterHarness(max_concurrency=1), LimiterHarness(max_concurrency=1)
+        other.buckets = other.limiter._buckets._buckets = harness.buckets
+        permit = await harness.permit()
+        assert isinstance(permit, Permit)
+        harness.buckets.buckets.clear()
+        async with harness.buckets.order_added:
+            await harness.buckets.order_added.wait_for(lambda: harness.buckets.orders[-1].active)
         waiting = asyncio.create_task(other.permit())
         await asyncio.wait([waiting], timeout=0.2)
         assert not waiting.done()
-        counter.limiter.answered(held, completion())
+        harness.limiter.answered(permit, completion())
         assert isinstance(await waiting, Permit)
-        await counter.limiter.close()
+        await harness.limiter.close()
         await other.limiter.close()
 
     run(scenario())
 
 
 def test_a_call_granted_without_redis_is_counted_there_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "SLOT_RENEWAL_S", 0.05)
-    monkeypatch.setattr(line_module, "SLOT_RENEWAL_S", 0.05)
-    monkeypatch.setattr(accounts_module, "RECONNECT_S", 0.05)
-    monkeypatch.setattr(accounts_module, "RETURN_S", 0.0)
+    monkeypatch.setattr(rate_limiter_module, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(queue_module, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(failover_module, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(failover_module, "RETURN_S", 0.0)
 
     async def scenario() -> None:
-        counter = Counter(max_concurrency=1)
-        counter.buckets.away = True
-        held = await counter.permit()
-        assert isinstance(held, Permit)
-        assert not held.shared
-        counter.buckets.away = False
-        async with counter.buckets.asked:
-            await counter.buckets.asked.wait_for(lambda: any(order.active for order in counter.buckets.orders))
-        (bucket,) = counter.buckets.buckets.values()
-        assert list(bucket._slots) == [held.id]
-        counter.limiter.answered(held, completion())
-        async with counter.buckets.asked:
-            await counter.buckets.asked.wait_for(lambda: any(order.releases for order in counter.buckets.orders))
+        harness = LimiterHarness(max_concurrency=1)
+        harness.buckets.away = True
+        permit = await harness.permit()
+        assert isinstance(permit, Permit)
+        assert not permit.shared
+        harness.buckets.away = False
+        async with harness.buckets.order_added:
+            await harness.buckets.order_added.wait_for(lambda: any(order.active for order in harness.buckets.orders))
+        (bucket,) = harness.buckets.buckets.values()
+        assert list(bucket._slots) == [permit.id]
+        harness.limiter.answered(permit, completion())
+        async with harness.buckets.order_added:
+            await harness.buckets.order_added.wait_for(lambda: any(order.releases for order in harness.buckets.orders))
         assert not bucket._slots
-        await counter.limiter.close()
+        await harness.limiter.close()
 
     run(scenario())
 
 
 def test_estimates_follow_what_calls_use() -> None:
     async def scenario() -> None:
-        counter = Counter(output_tokens_per_minute=1_000_000)
-        permit = await counter.permit(body=b"x" * 300, max_tokens=500)
+        harness = LimiterHarness(output_tokens_per_minute=1_000_000)
+        permit = await harness.permit(body=b"x" * 300, max_tokens=500)
         assert isinstance(permit, Permit)
         assert permit.reserved == (1, 100, 500, 600)
-        counter.limiter.answered(permit, completion(input_tokens=75, output_tokens=20))
-        second = await counter.permit(body=b"x" * 400, max_tokens=500)
+        harness.limiter.answered(permit, completion(input_tokens=75, output_tokens=20))
+        second = await harness.permit(body=b"x" * 400, max_tokens=500)
         assert isinstance(second, Permit)
         assert second.reserved == pytest.approx((1, 100, 20, 120))
-        (settled,) = [one for order in counter.buckets.orders for one in order.releases]
+        (settled,) = [release for order in harness.buckets.orders for release in order.releases]
         assert settled.more == pytest.approx((0, -25, -480, -505))
-        await counter.limiter.close()
+        await harness.limiter.close()
 
     run(scenario())
 
 
-def test_a_429_slows_everybody_down_and_its_retry_after_stops_them() -> None:
+def test_a_429_lowers_the_rate_and_its_retry_after_stops_all_calls() -> None:
     async def scenario() -> None:
-        counter = Counter(requests_per_minute=6_000)
-        permit = await counter.permit()
+        harness = LimiterHarness(requests_per_minute=6_000)
+        permit = await harness.permit()
         assert isinstance(permit, Permit)
-        counter.limiter.failed(permit, failure(FailureKind.RATE_LIMITED, retry_after_s=30.0))
+        harness.limiter.failed(permit, failure(FailureKind.RATE_LIMITED, retry_after_s=30.0))
         await asyncio.sleep(0.05)
-        told = await counter.permit()
-        assert isinstance(told, Denied)
-        assert (told.why, round(told.delay.total_seconds())) == (DenyReason.LIMIT, 30)
-        assert counter.buckets.orders[-1].feedback.rate_limited or any(
-            order.feedback.rate_limited for order in counter.buckets.orders
+        denial = await harness.permit()
+        assert isinstance(denial, Denied)
+        assert (denial.why, round(denial.delay.total_seconds())) == (DenyReason.LIMIT, 30)
+        assert harness.buckets.orders[-1].feedback.rate_limited or any(
+            order.feedback.rate_limited for order in harness.buckets.orders
         )
         # Nothing but a look now and then is leased for it.
-        assert counter.limiter.room() == Room(50, desk_module.PEEK)
-        assert counter.limiter.room() == Room(50, 0)
-        await counter.limiter.close()
+        assert harness.limiter.room() == Room(50, rate_limiter_module.PEEK)
+        assert harness.limiter.room() == Room(50, 0)
+        await harness.limiter.close()
 
     run(scenario())
 
 
 def test_headers_make_limits_where_none_are_set() -> None:
     async def scenario() -> None:
-        counter = Counter()
-        permit = await counter.permit()
+        harness = LimiterHarness()
+        permit = await harness.permit()
         assert isinstance(permit, Permit)
-        counter.limiter.answered(permit, completion(x_ratelimit_limit_requests="120"))
-        assert isinstance(await counter.permit(), Permit)
-        room = counter.limiter.room()
+        harness.limiter.answered(permit, completion(x_ratelimit_limit_requests="120"))
+        assert isinstance(await harness.permit(), Permit)
+        room = harness.limiter.room()
         assert room is not None
         assert room.bulk == 6
-        await counter.limiter.close()
+        await harness.limiter.close()
 
     run(scenario())
 
 
 def test_many_failures_in_a_row_open_the_breaker_and_an_answer_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_module, "MIXED_PATIENCE_S", 0.05)
+    monkeypatch.setattr(queue_module, "MIXED_PATIENCE_S", 0.05)
 
     async def scenario() -> None:
-        counter = Counter(period_s=1.0)
+        harness = LimiterHarness(period_s=1.0)
         for _ in range(TRIP_AFTER):
-            permit = await counter.permit()
+            permit = await harness.permit()
             assert isinstance(permit, Permit)
-            counter.limiter.failed(permit, failure(FailureKind.OVERLOADED))
-        told = await asyncio.create_task(_until_refused(counter))
-        assert told.why is DenyReason.BREAKER
-        await asyncio.sleep(told.delay.total_seconds() + 0.1)
-        probe = await counter.permit()
+            harness.limiter.failed(permit, failure(FailureKind.OVERLOADED))
+        denial = await asyncio.create_task(_until_refused(harness))
+        assert denial.why is DenyReason.BREAKER
+        await asyncio.sleep(denial.delay.total_seconds() + 0.1)
+        probe = await harness.permit()
         assert isinstance(probe, Permit)
-        counter.limiter.answered(probe, completion())
-        async with counter.buckets.asked:
-            await counter.buckets.asked.wait_for(lambda: counter.buckets.orders[-1].feedback.well)
-        permits = await asyncio.gather(*(counter.permit() for _ in range(5)))
+        harness.limiter.answered(probe, completion())
+        async with harness.buckets.order_added:
+            await harness.buckets.order_added.wait_for(lambda: harness.buckets.orders[-1].feedback.well)
+        permits = await asyncio.gather(*(harness.permit() for _ in range(5)))
         assert all(isinstance(permit, Permit) for permit in permits)
-        await counter.limiter.close()
+        await harness.limiter.close()
 
     run(scenario())
 
 
-async def _until_refused(counter: Counter) -> Denied:
+async def _until_refused(harness: LimiterHarness) -> Denied:
     while True:
-        told = await counter.permit()
-        if isinstance(told, Denied):
-            return told
-        counter.limiter.unused(told)
+        denial = await harness.permit()
+        if isinstance(denial, Denied):
+            return denial
+        harness.limiter.unused(denial)
 
 
 def test_failures_of_the_jobs_own_never_open_the_breaker() -> None:
     async def scenario() -> None:
-        counter = Counter()
+        harness = LimiterHarness()
         for number in range(3 * TRIP_AFTER):
-            permit = await counter.permit()
+            permit = await harness.permit()
             assert isinstance(permit, Permit)
             kind = FailureKind.INVALID_REQUEST if number % 3 else FailureKind.UNAVAILABLE
-            counter.limiter.failed(permit, failure(kind))
-        assert isinstance(await counter.permit(), Permit)
-        await counter.limiter.close()
+            harness.limiter.failed(permit, failure(kind))
+        assert isinstance(await harness.permit(), Permit)
+        await harness.limiter.close()
 
     run(scenario())
 
 
-def test_a_used_up_quota_pauses_the_lane_until_somebody_lets_it_go_on() -> None:
+def test_a_used_up_quota_pauses_the_lane_until_its_release() -> None:
     async def scenario() -> None:
-        counter = Counter()
-        permit = await counter.permit()
+        harness = LimiterHarness()
+        permit = await harness.permit()
         assert isinstance(permit, Permit)
-        counter.limiter.failed(permit, failure(FailureKind.QUOTA))
-        await counter.lanes.close()
-        assert counter.ledger.paused == {("openai", "standard", ""): (FailureKind.QUOTA, "no")}
-        told = await counter.permit()
-        assert told == Denied(DenyReason.LANE_PAUSED, timedelta(0))
-        assert isinstance(await counter.permit(provider="anthropic"), Permit)
+        harness.limiter.failed(permit, failure(FailureKind.QUOTA))
+        await harness.lanes.close()
+        assert harness.ledger.paused == {("openai", "standard", ""): (FailureKind.QUOTA, "no")}
+        denial = await harness.permit()
+        assert denial == Denied(DenyReason.LANE_PAUSED, timedelta(0))
+        assert isinstance(await harness.permit(provider="anthropic"), Permit)
 
         # A release takes the row away; a job that is leased after it is not held again for what was known before.
-        counter.ledger.paused.clear()
-        assert isinstance(await counter.permit(), Permit)
-        await counter.limiter.close()
+        harness.ledger.paused.clear()
+        assert isinstance(await harness.permit(), Permit)
+        await harness.limiter.close()
 
     run(scenario())
 
 
-def test_many_jobs_share_one_look_at_a_paused_lane() -> None:
+def test_many_jobs_share_one_read_of_the_paused_lanes() -> None:
     async def scenario() -> None:
-        counter = Counter()
-        counter.ledger.paused["openai", "standard", ""] = FailureKind.QUOTA, "no"
-        await counter.lanes.refresh()
-        told = await asyncio.gather(*(counter.permit() for _ in range(50)))
-        assert {one.why for one in told if isinstance(one, Denied)} == {DenyReason.LANE_PAUSED}
-        assert len(told) == 50
-        assert counter.ledger.looks <= 4
-        await counter.limiter.close()
+        harness = LimiterHarness()
+        harness.ledger.paused["openai", "standard", ""] = FailureKind.QUOTA, "no"
+        await harness.lanes.refresh()
+        answers = await asyncio.gather(*(harness.permit() for _ in range(50)))
+        assert {answer.why for answer in answers if isinstance(answer, Denied)} == {DenyReason.LANE_PAUSED}
+        assert len(answers) == 50
+        assert harness.ledger.looks <= 4
+        await harness.limiter.close()
 
     run(scenario())
 
 
-def test_without_redis_each_worker_keeps_to_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accounts_module, "RECONNECT_S", 0.05)
+def test_without_redis_each_worker_keeps_within_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failover_module, "RECONNECT_S", 0.05)
 
     async def scenario() -> None:
-        counter = Counter(workers=4, requests_per_minute=240, period_s=1.2)
-        counter.buckets.away = True
+        harness = LimiterHarness(workers=4, requests_per_minute=240, period_s=1.2)
+        harness.buckets.away = True
         granted: list[float] = []
         loop = asyncio.get_running_loop()
 
         async def busy() -> None:
             while True:
-                if isinstance(await counter.permit(), Permit):
+                if isinstance(await harness.permit(), Permit):
                     granted.append(loop.time())
 
         tasks = [asyncio.create_task(busy()) for _ in range(3)]
         # More than one period's share, however slow the machine is.
-        await until(lambda: len(granted) >= 80)
+        await wait_until(lambda: len(granted) >= 80)
         worst = max(sum(at <= other < at + 1.2 for other in granted) for at in granted)
         assert worst <= 60
         # Back: both must agree for a while, so nothing is granted twice.
-        counter.buckets.away = False
-        await until(lambda: bool(counter.buckets.orders))
+        harness.buckets.away = False
+        await wait_until(lambda: bool(harness.buckets.orders))
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
         worst = max(sum(at <= other < at + 1.2 for other in granted) for at in granted)
         assert worst <= 61
-        await counter.limiter.close()
+        await harness.limiter.close()
 
     run(scenario())
 
 
 def test_without_redis_a_new_worker_waits_until_the_others_count_it() -> None:
     async def scenario() -> None:
-        counter = Counter(requests_per_minute=600, settle_s=0.3)
-        counter.buckets.away = True
-        permit = await counter.permit()
+        harness = LimiterHarness(requests_per_minute=600, settle_s=0.3)
+        harness.buckets.away = True
+        permit = await harness.permit()
         assert isinstance(permit, Permit)
         assert permit.waited_ms >= 290
-        await counter.limiter.close()
+        await harness.limiter.close()
 
     run(scenario())
 
 
-def test_models_that_nobody_asks_for_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "MOST_QUEUES", 5)
-    monkeypatch.setattr(desk_module, "IDLE_S", 0.0)
+def test_buckets_of_unused_models_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limiter_module, "MOST_QUEUES", 5)
+    monkeypatch.setattr(rate_limiter_module, "IDLE_S", 0.0)
 
     async def scenario() -> None:
-        counter = Counter()
+        harness = LimiterHarness()
         for number in range(50):
-            permit = await counter.permit(model=f"m{number}")
+            permit = await harness.permit(model=f"m{number}")
             assert isinstance(permit, Permit)
-            counter.limiter.answered(permit, completion())
+            harness.limiter.answered(permit, completion())
             await asyncio.sleep(0.002)
-        assert len(counter.limiter._queues) <= 50
+        assert len(harness.limiter._queues) <= 50
         await asyncio.sleep(0.3)
-        assert isinstance(await counter.permit(model="last"), Permit)
-        assert len(counter.limiter._queues) <= 5
-        await counter.limiter.close()
+        assert isinstance(await harness.permit(model="last"), Permit)
+        assert len(harness.limiter._queues) <= 5
+        await harness.limiter.close()
 
     run(scenario())
 
@@ -509,17 +509,17 @@ def test_models_that_nobody_asks_for_are_forgotten(monkeypatch: pytest.MonkeyPat
 def test_a_model_without_a_limit_does_not_wait_behind_one_that_has() -> None:
     async def scenario() -> None:
         slow = ProviderSettings(kind=ProviderKind.OPENAI, limits=LimitSettings(requests_per_minute=6))
-        counter = Counter(providers={"slow": slow})
-        assert isinstance(await counter.permit(provider="slow"), Permit)
-        assert isinstance(await counter.permit(), Permit)
-        waiting = [asyncio.create_task(counter.permit(provider="slow")) for _ in range(2)]
+        harness = LimiterHarness(providers={"slow": slow})
+        assert isinstance(await harness.permit(provider="slow"), Permit)
+        assert isinstance(await harness.permit(), Permit)
+        waiting = [asyncio.create_task(harness.permit(provider="slow")) for _ in range(2)]
         await asyncio.sleep(0.02)
-        assert counter.limiter.room() == Room(50, 48)
-        told = await counter.permit(provider="slow")
-        assert isinstance(told, Denied)
+        assert harness.limiter.room() == Room(50, 48)
+        denial = await harness.permit(provider="slow")
+        assert isinstance(denial, Denied)
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
-        await counter.limiter.close()
+        await harness.limiter.close()
 
     run(scenario())

@@ -23,7 +23,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
         yield stub
 
 
-def test_a_probability_decides_what_the_words_leave_open(system: System, stub: Stub) -> None:
+def test_a_judge_probability_decides_claims_that_the_lexical_check_leaves_open(system: System, stub: Stub) -> None:
     batch, _ = system.submit([answer(2 * number, 2 * number + 1) for number in range(10)])
     # One that names it as the provider is told so, and nothing is called for it.
     system.submit([{"query": "When?", "context": ["At nine."], "config": {"provider": "openai_decisions"}}])
@@ -47,18 +47,18 @@ def test_a_probability_decides_what_the_words_leave_open(system: System, stub: S
     called = "SELECT outcome, count(*), min(cost_usd) FROM attempt WHERE outcome <> 'error:cancelled' GROUP BY 1"
     assert system.rows(called) == [("ok", 10, Decimal("0.00012"))]
     assert system.scalar("SELECT sum(cost_usd) FROM job") == Decimal("0.0012")
-    assert {one.path for one in stub.requests} == {"/v1/decisions"}
-    assert all(len(one.json["questions"]) == 2 for one in stub.requests)
-    told = system.rows("SELECT r.failure ->> 'message' FROM generation_record r JOIN job j ON j.id = r.job_id "
+    assert {request.path for request in stub.requests} == {"/v1/decisions"}
+    assert all(len(request.json["questions"]) == 2 for request in stub.requests)
+    failures = system.rows("SELECT r.failure ->> 'message' FROM generation_record r JOIN job j ON j.id = r.job_id "
                        "WHERE j.state = 'failed'")  # fmt: skip
-    assert len(told) == 1
-    assert "writes no answers: name it as a judge" in told[0][0]
+    assert len(failures) == 1
+    assert "writes no answers: name it as a judge" in failures[0][0]
 
 
 def test_without_a_probability_no_claim_is_supported(system: System, stub: Stub) -> None:
     system.start_worker(judge="openai_decisions", provider="extractive")
-    left = {"half": 1, "declines": 1, "malformed": 2, "percent": 2, "nothing": 2}
-    for done, (how, unchecked) in enumerate(left.items(), start=1):
+    unchecked_counts = {"half": 1, "declines": 1, "malformed": 2, "percent": 2, "nothing": 2}
+    for done, (how, unchecked) in enumerate(unchecked_counts.items(), start=1):
         JUDGE.how = how
         try:
             batch, _ = system.submit([answer(2 * done, 2 * done + 20)])
@@ -67,19 +67,19 @@ def test_without_a_probability_no_claim_is_supported(system: System, stub: Stub)
             JUDGE.how = "honest"
         ((_, outcome, claims, failed),) = verdicts(system, batch)
         assert outcome == "partial", how
-        assert [found["verdict"] for found in claims].count("unchecked") == unchecked, how
+        assert [claim["verdict"] for claim in claims].count("unchecked") == unchecked, how
         assert ("judge" in failed) is (unchecked == 2), how
     stub.then(faults.openai_error(401, "invalid_api_key"))
     batch, _ = system.submit([answer(40)])
     system.until_final(6)
-    ((_, outcome, (found,), failed),) = verdicts(system, batch)
-    assert (outcome, found["verdict"], set(failed)) == ("partial", "unchecked", {"judge"})
+    ((_, outcome, (claim,), failed),) = verdicts(system, batch)
+    assert (outcome, claim["verdict"], set(failed)) == ("partial", "unchecked", {"judge"})
     assert KEY not in str(failed)
     stub.then(faults.reset)
     batch, _ = system.submit([answer(42)])
     system.until_final(7)
-    ((_, _, (found,), failed),) = verdicts(system, batch)
-    assert (found["verdict"], failed) == ("supported", {})
+    ((_, _, (claim,), failed),) = verdicts(system, batch)
+    assert (claim["verdict"], failed) == ("supported", {})
     assert system.rows("SELECT DISTINCT state FROM job") == [("completed",)]
     kinds = dict(system.rows("SELECT outcome, count(*) FROM attempt GROUP BY 1"))
     assert kinds == {"ok": 6, "error:authentication": 1, "unknown": 1}

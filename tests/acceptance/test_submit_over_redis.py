@@ -58,7 +58,7 @@ def test_every_bad_job_is_named_and_the_good_ones_are_accepted(system: System, p
     assert system.scalar("SELECT count(*) FROM job") == 2
 
 
-def test_a_message_that_is_wrong_as_a_whole_is_answered(system: System, producer: Celery) -> None:
+def test_an_invalid_message_is_answered_with_its_error(system: System, producer: Celery) -> None:
     system.start_worker()
     wrong: list[tuple[list[Any], str, str]] = [
         ([[]], "jobs", "there is none"),
@@ -71,14 +71,14 @@ def test_a_message_that_is_wrong_as_a_whole_is_answered(system: System, producer
         ([[JOB], {"defaults": 5}], "defaults", "valid dictionary"),
         ([[JOB], {"colour": "red"}], "colour", "unknown field"),
     ]
-    sent = [(send(producer, *arguments), field, told) for arguments, field, told in wrong]
-    for result, field, told in sent:
+    replies = [(send(producer, *arguments), field, text) for arguments, field, text in wrong]
+    for result, field, text in replies:
         answer = result.get(timeout=scale_to_load(60))
         assert answer["batch_id"] is None
         error = answer["errors"][0]
-        if told != "this is null":
+        if text != "this is null":
             assert (error["position"], error["field"]) == (None, field)
-        assert told in error["message"]
+        assert text in error["message"]
     assert system.scalar("SELECT count(*) FROM batch") == 0
     assert send(producer, [JOB]).get(timeout=scale_to_load(60))["errors"] == []
 

@@ -62,7 +62,7 @@ def test_the_local_model_gets_processes_of_its_own() -> None:
     assert local_model_processes(Settings(local_model="a.module:Model", local_model_processes=3)) == 3
 
 
-def test_what_the_settings_name_by_a_path_is_found_from_where_workers_start(
+def test_paths_in_settings_resolve_from_the_directory_of_the_workers(
     state: StateDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -73,7 +73,7 @@ def test_what_the_settings_name_by_a_path_is_found_from_where_workers_start(
     assert Supervisor(state)._environment()["NIGHTDESK_LOCAL_MODEL"] == "a.module:Model"
 
 
-def test_a_worker_is_known_by_the_record_that_its_command_line_names(
+def test_a_worker_is_recognised_by_the_record_on_its_command_line(
     state: StateDirectory, sleeper: "subprocess.Popen[bytes]"
 ) -> None:
     note(state, "generate", sleeper.pid)
@@ -82,9 +82,7 @@ def test_a_worker_is_known_by_the_record_that_its_command_line_names(
     }
 
 
-def test_a_process_id_that_belongs_to_another_by_now_is_no_worker(
-    state: StateDirectory, sleeper: "subprocess.Popen[bytes]"
-) -> None:
+def test_a_reused_process_id_is_no_worker(state: StateDirectory, sleeper: "subprocess.Popen[bytes]") -> None:
     note(state, "check-1", sleeper.pid)
     assert Supervisor(state).running() == {}
     assert Supervisor(state).exited() == {"check-1"}
@@ -100,28 +98,28 @@ def test_a_damaged_or_stale_record_is_no_worker(state: StateDirectory, content: 
 
 def test_workers_for_other_servers_are_told_apart(state: StateDirectory) -> None:
     embedded = supervisor_of(Settings(), state)
-    one = supervisor_of(Settings(database_url="postgresql://u:p@one/d", redis_url="redis://one"), state)
+    first = supervisor_of(Settings(database_url="postgresql://u:p@one/d", redis_url="redis://one"), state)
     two = supervisor_of(Settings(database_url="postgresql://u:p@two/d", redis_url="redis://one"), state)
-    assert len({supervisor.log("generate") for supervisor in (embedded, one, two)}) == 3
+    assert len({supervisor.log("generate") for supervisor in (embedded, first, two)}) == 3
     note(state, "generate", 999_999_999)
-    note(state, one.log("generate").stem, 999_999_999)
-    assert embedded.exited() == one.exited() == {"generate"}
+    note(state, first.log("generate").stem, 999_999_999)
+    assert embedded.exited() == first.exited() == {"generate"}
     assert two.exited() == set()
     assert len(supervisors_in(state)) == 2
 
 
-def test_the_last_of_several_users_is_told_so_and_only_once(state: StateDirectory) -> None:
+def test_only_the_last_of_several_users_is_the_last(state: StateDirectory) -> None:
     with ExitStack() as stack:
-        one, two = (stack.enter_context(state.use()) for _ in range(2))
+        first, two = (stack.enter_context(state.use()) for _ in range(2))
         with pytest.raises(InUse), state.exclusive_use(0):
             pass
-        assert not one.is_last()
+        assert not first.is_last()
         assert two.is_last()
     with state.exclusive_use(0):
         pass
 
 
-def test_whether_servers_are_passing_outlives_the_command(state: StateDirectory) -> None:
+def test_the_ephemeral_mark_of_servers_outlives_the_command(state: StateDirectory) -> None:
     assert not state.servers_are_ephemeral
     state.mark_servers(ephemeral=True)
     assert StateDirectory(state.root).servers_are_ephemeral

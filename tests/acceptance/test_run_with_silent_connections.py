@@ -27,8 +27,8 @@ def test_run_outlives_connections_that_go_silent(system: System, tmp_path: Path)
             code = run.wait(scale_to_load(180))
         finally:
             run.kill()
-    said = (tmp_path / "run.err").read_text()
-    assert code == 0, said
-    assert "waiting for it" in said
+    stderr = (tmp_path / "run.err").read_text()
+    assert code == 0, stderr
+    assert "waiting for it" in stderr
     assert [result["state"] for result in read_lines(answers)] == ["completed"] * JOBS
     assert system.scalar("SELECT count(*) FROM attempt") == JOBS, "nothing was called again"

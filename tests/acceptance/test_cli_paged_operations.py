@@ -23,8 +23,8 @@ def home(servers: Servers, database_url: str) -> Iterator[Home]:
 
 def submitted(home: Home, tmp_path: Path) -> str:
     """The id of a batch of three pages that no worker takes."""
-    given = write_lines(tmp_path / "in.jsonl", [question(number) for number in range(JOBS)])
-    accepted = home.run("submit", given, "--json")
+    input_path = write_lines(tmp_path / "in.jsonl", [question(number) for number in range(JOBS)])
+    accepted = home.run("submit", input_path, "--json")
     assert accepted.code == 0, accepted.err
     return str(accepted.json()["batch_id"])
 

@@ -1,4 +1,4 @@
-"""What 'nightdesk watch' writes of a streamed answer: its text as it comes, and the record's where that did not come."""
+"""The output of 'nightdesk watch' for a streamed answer: its text as it arrives, or the text of the record."""
 
 import asyncio
 from uuid import uuid4
@@ -35,7 +35,7 @@ END, BROKEN = Token("1-0", Kind.END), Token("1-0", Kind.BROKEN)
 
 
 @pytest.mark.parametrize(
-    ("tokens", "written", "told"),
+    ("tokens", "output", "notices"),
     [
         ([start(1), text("The copy "), text("is ready."), END], "The copy is ready.\n", []),
         ([], f"{ANSWER}\n", []),
@@ -49,29 +49,29 @@ END, BROKEN = Token("1-0", Kind.END), Token("1-0", Kind.BROKEN)
         ([start(1), text("\x1b[2Jred\x07"), END], "\ufffd[2Jred\ufffd\n", []),
     ],
 )
-def test_what_is_written(
-    tokens: list[Token], written: str, told: list[str], capsys: pytest.CaptureFixture[str]
+def test_watch_writes_the_text_of_a_stream(
+    tokens: list[Token], output: str, notices: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said: list[str] = []
-    voice = AnswerPrinter(said.append)
+    messages: list[str] = []
+    printer = AnswerPrinter(messages.append)
     for token in tokens:
-        voice.add(token)
-    voice.finish(asyncio.run(final_view()))
-    assert capsys.readouterr().out == written
-    assert said == told
+        printer.add(token)
+    printer.finish(asyncio.run(final_view()))
+    assert capsys.readouterr().out == output
+    assert messages == notices
 
 
 def test_without_redis_the_record_has_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    said: list[str] = []
+    messages: list[str] = []
 
     async def scenario() -> None:
         view = await final_view()
-        async with _printing("redis://127.0.0.1:1/0", "", view, said.append) as voice:
-            voice.over.set()
-        voice.finish(view)
+        async with _printing("redis://127.0.0.1:1/0", "", view, messages.append) as printer:
+            printer.over.set()
+        printer.finish(view)
 
     asyncio.run(scenario())
     assert capsys.readouterr().out == f"{ANSWER}\n"
-    (told,) = said
-    assert told.startswith("Redis can't be reached")
-    assert told.endswith("; the answer is shown when it is final")
+    (message,) = messages
+    assert message.startswith("Redis can't be reached")
+    assert message.endswith("; the answer is shown when it is final")

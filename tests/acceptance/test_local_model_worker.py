@@ -18,7 +18,7 @@ def job(*checkers: str) -> dict[str, Any]:
     return {"response": TURNED, "context": [SOLD], "config": {"checkers": checkers} if checkers else {}}
 
 
-def seen(system: System, batch: UUID) -> list[tuple[Any, ...]]:
+def check_results(system: System, batch: UUID) -> list[tuple[Any, ...]]:
     """(verdict, who gave it, the model that ran, why it did not) of each job of one claim."""
     return system.rows(
         """SELECT g.grounding #>> '{claims,0,verdict}', g.grounding #>> '{claims,0,checker}',
@@ -33,7 +33,7 @@ def by_model(system: System) -> int:
     return int(system.scalar("SELECT count(*) FROM job WHERE step = 'local' AND finished_at IS NOT NULL"))
 
 
-def test_jobs_wait_for_the_worker_with_the_model_and_those_without_pass_them_by(system: System) -> None:
+def test_jobs_for_the_local_model_wait_for_its_worker_and_others_do_not(system: System) -> None:
     batch, ids = system.submit([job(*READ) if number % 2 else job() for number in range(40)])
     # It knows that there is a model, and would fail if it loaded it.
     system.start_worker("generate,check,submit", local_model=BROKEN)
@@ -47,7 +47,7 @@ def test_jobs_wait_for_the_worker_with_the_model_and_those_without_pass_them_by(
     system.start_worker("local", local_model=MODEL)
     system.until_final(40)
 
-    assert seen(system, batch) == [
+    assert check_results(system, batch) == [
         ("unsupported", "local", "says-who-3", None) if number % 2 else ("supported", "lexical", None, None)
         for number in range(40)
     ]
@@ -56,17 +56,17 @@ def test_jobs_wait_for_the_worker_with_the_model_and_those_without_pass_them_by(
     async def recheck(ledger: Ledger) -> None:
         assert await ledger.actions.recheck(ids[:1], Recheck(checkers=tuple(map(CheckerName, READ))), "me") == ids[:1]
 
-    system.ask(recheck)
+    system.with_ledger(recheck)
     system.until(lambda: by_model(system) == 21, what="the recheck by the model")
-    assert seen(system, batch)[0] == ("unsupported", "local", "says-who-3", None)
+    assert check_results(system, batch)[0] == ("unsupported", "local", "says-who-3", None)
 
 
-def test_with_no_such_worker_the_check_goes_on_without_and_a_recheck_makes_up_for_it(system: System) -> None:
+def test_without_a_model_worker_the_check_skips_the_model_and_a_recheck_adds_it(system: System) -> None:
     batch, ids = system.submit([job(*READ) for _ in range(5)])
     system.start_worker("check", local_model=MODEL, local_model_wait_s=1)
     system.until_final(5)
 
-    (without,) = {*seen(system, batch)}
+    (without,) = {*check_results(system, batch)}
     assert without[:3] == ("supported", "lexical", None)
     assert "NIGHTDESK_LOCAL_MODEL" in without[3]
     assert system.rows("SELECT DISTINCT outcome FROM job") == [("partial",)]
@@ -80,6 +80,6 @@ def test_with_no_such_worker_the_check_goes_on_without_and_a_recheck_makes_up_fo
     system.until(
         lambda: system.scalar("SELECT count(*) FROM worker WHERE 'local' = ANY(steps)"), what="the other worker"
     )
-    system.ask(recheck)
+    system.with_ledger(recheck)
     system.until(lambda: by_model(system) == 5, what="the rechecks by the model")
-    assert {*seen(system, batch)} == {("unsupported", "local", "says-who-3", None)}
+    assert {*check_results(system, batch)} == {("unsupported", "local", "says-who-3", None)}

@@ -48,7 +48,7 @@ def now_due(system: System, batch: UUID, first: int, last: int) -> None:
     )  # fmt: skip
 
 
-def test_equal_claims_of_a_batch_are_asked_about_once_by_all_workers(system: System, stub: Stub) -> None:
+def test_equal_claims_of_a_batch_are_judged_once_across_workers(system: System, stub: Stub) -> None:
     same = [answer(CLAIMS[0], due=position == 0) for position in range(20)]
     more = [answer(*reversed(CLAIMS), due=False) for _ in range(10)]
     batch, ids = system.submit([*same, *more])
@@ -68,9 +68,9 @@ def test_equal_claims_of_a_batch_are_asked_about_once_by_all_workers(system: Sys
     now_due(system, batch, 20, 29)
     system.until_final(30)
     assert len(stub.requests) == 2
-    told = str(stub.requests[1].json)
-    assert CLAIMS[1] in told
-    assert CLAIMS[0] not in told
+    second_request = str(stub.requests[1].json)
+    assert CLAIMS[1] in second_request
+    assert CLAIMS[0] not in second_request
 
     # Another batch hears nothing of it.
     system.submit([answer(CLAIMS[0], due=True)])
