@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from schemas.answer import CanonicalAnswer, Citation, SegmentCitation
 from schemas.job import JobRequest, SourceContext
-from tasks.answers.parse import UNSTORABLE
+from tasks.answers.parse import storable
 from tasks.answers.rendered import Mark, Rendered, strip_markers
 from tasks.answers.styles import scalar, section_path
 from tasks.text.evidence import SourceSearch, content_words
@@ -63,7 +63,7 @@ def locate_citations(
 
 
 def _not_there(reference: SegmentCitation, rank: int, request: JobRequest, source_indexes: Sequence[int]) -> str:
-    quote = " ".join(UNSTORABLE.sub("\ufffd", reference.quote).split())
+    quote = " ".join(storable(reference.quote).split())
     quote = quote if len(quote) <= _SHOWN_QUOTE else quote[:_SHOWN_QUOTE] + "…"
     matching = [
         number

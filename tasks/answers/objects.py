@@ -15,7 +15,7 @@ import orjson
 from schemas.answer import Citation
 from schemas.generation import GenerationConfig
 from schemas.structured import DERIVED, requested_schema
-from tasks.answers.parse import UNSTORABLE
+from tasks.answers.parse import storable
 from tasks.errors import InputError
 
 MAX_SCHEMA_BYTES = 32_768
@@ -236,14 +236,14 @@ class _TooDeep(Exception):
 def _storable(value: Any, levels: int) -> Any:
     """The value without characters that the ledger cannot store."""
     if isinstance(value, str):
-        return UNSTORABLE.sub("\ufffd", value)
+        return storable(value)
     if not isinstance(value, dict | list):
         return value
     if not levels:
         raise _TooDeep
     if isinstance(value, list):
         return [_storable(inner, levels - 1) for inner in value]
-    return {UNSTORABLE.sub("\ufffd", name): _storable(inner, levels - 1) for name, inner in value.items()}
+    return {storable(name): _storable(inner, levels - 1) for name, inner in value.items()}
 
 
 def _path(steps: Sequence[str | int]) -> str:

@@ -21,6 +21,11 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 """Characters that PostgreSQL cannot store as text: NUL and unpaired surrogates."""
 
 
+def storable(text: str) -> str:
+    """A text with each character that PostgreSQL cannot store replaced by one other, so that offsets stay."""
+    return UNSTORABLE.sub("\ufffd", text)
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedAnswer:
     """An answer in canonical form, with the result of parsing it.
@@ -50,7 +55,7 @@ def parse_completion(completion: Completion, source_count: int, sources: Sequenc
         source_count: number of sources in the prompt; other numbers are dropped with a warning.
         sources: their contents, by number - 1: a bracket copied from a source is no citation.
     """
-    text = UNSTORABLE.sub("\ufffd", completion.text)
+    text = storable(completion.text)
     if completion.protocol is AnswerProtocol.SEGMENTS:
         if (read := parse_segments(text)) is not None:
             answer, warnings = _clean_segments(read.answer, source_count, sources)
@@ -109,7 +114,7 @@ def _clean_segments(
     named: list[int] = []
     all_copied = 0
     for segment in answer.segments:
-        text = UNSTORABLE.sub("\ufffd", segment.text)
+        text = storable(segment.text)
         citations = [citation for citation in segment.citations if 1 <= citation.source <= source_count]
         named.extend(citation.source for citation in segment.citations)
         markers, copied = _find_citing_markers(text, sources)

@@ -17,7 +17,7 @@ from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol, GenerationConfig, Lane
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
-from tasks.answers.parse import UNSTORABLE
+from tasks.answers.parse import storable
 from tasks.errors import ProviderError
 from tasks.ports import Answered, Call, Listener
 from worker.providers.failures import Failures, request_id
@@ -254,9 +254,9 @@ class Adapter(ABC):
     def completion(self, received: Received, reading: Reading) -> Completion:
         """Combines parsed fields and the call into a completion."""
         call = received.call
-        text, changed = storable(reading.text)
-        refusal = storable(reading.refusal)[0] if reading.refusal is not None else None
-        model = storable(reading.model)[0] if reading.model is not None else None
+        text = storable(reading.text)
+        refusal = storable(reading.refusal) if reading.refusal is not None else None
+        model = storable(reading.model) if reading.model is not None else None
         headers = received.response.headers
         snapshot = ProviderSnapshot(
             provider=self.name,
@@ -279,7 +279,7 @@ class Adapter(ABC):
             protocol=call.protocol,
             native_citations=reading.citations,
             refusal=refusal,
-            sanitised=changed or received.damaged,
+            sanitised=text != reading.text or received.damaged,
             usage=reading.usage,
             cost_usd=self._cost(call, model, reading),
             snapshot=snapshot,
@@ -354,13 +354,6 @@ def _loads(raw: bytes) -> tuple[Any, bool]:
     except orjson.JSONDecodeError:
         text = raw.decode(errors="replace")
         return json.loads(text), text.encode() != raw
-
-
-def storable(text: str) -> tuple[str, bool]:
-    """Replaces characters that a database cannot keep, one for one, so that offsets stay; also returns True if any was."""
-    if not UNSTORABLE.search(text):
-        return text, False
-    return UNSTORABLE.sub("\ufffd", text), True
 
 
 def sampling_of(config: GenerationConfig) -> dict[str, Any]:

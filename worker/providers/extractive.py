@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 
 import orjson
 
@@ -17,6 +18,7 @@ from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
 from tasks.ports import Answered, Call, Listener
 from tasks.text.evidence import content_words, index_sentences, metadata_words
+from tasks.text.language import language_tables
 from tasks.text.sentences import Span, words
 
 MODEL = "extractive-2"
@@ -42,21 +44,7 @@ _SATURATION = 1.2
 _LENGTH_SHARE = 0.3
 """BM25's k1, and its b, kept low: sentences differ in length for other reasons than documents do."""
 
-_QUANTITY = re.compile(
-    r"\b(?:how (?:much|many|long|often|far|old|tall|big|high|large|soon|late)|when|what (?:year|date|time|day|age|number|percent\w*|amount"
-    r"|price|cost)|which (?:year|date)|by when|wie ?viele?|wie (?:lange|oft|hoch|weit|alt)|wann|ab wann|bis wann)\b",
-    re.IGNORECASE,
-)
-_PERSON = re.compile(r"\b(?:who|whose|wer|wem|wen)\b", re.IGNORECASE)
-_DIGIT = re.compile(
-    r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|hundred|thousand|million|zwei|drei|vier)\b"
-)
 _NAME = re.compile(r"(?<=[\w,;)] )[A-Z][\w-]+")
-_ASKING = frozenset(
-    "long often far old much many name names called tell mean means happen happens happened say says did does get got year"
-    " wie viel viele lange oft wann wer welche welcher welches".split()
-)
-"""Words that shape a question and rarely stand in its answer."""
 
 
 class Extractive:
@@ -237,7 +225,7 @@ class _Sentence:
 def choose(request: JobRequest, parts: Sequence[SourcePart]) -> list[Pick]:
     """Chooses the sentences to quote, best first; empty when none fits the question."""
     tokens = words(request.query)
-    query = content_words(word for word in tokens if word not in _ASKING) or content_words(tokens)
+    query = content_words(word for word in tokens if word not in _question_words("shape")) or content_words(tokens)
     sentences = _sentences(request, parts, query)
     if not query or not sentences:
         return []
@@ -262,9 +250,30 @@ def choose(request: JobRequest, parts: Sequence[SourcePart]) -> list[Pick]:
 
 def _expected(query: str) -> re.Pattern[str] | None:
     """Pattern of the thing that an answer to this form of question usually holds."""
-    if _QUANTITY.search(query):
-        return _DIGIT
-    return _NAME if _PERSON.search(query) else None
+    if _asks("quantity").search(query):
+        return _number()
+    return _NAME if _asks("person").search(query) else None
+
+
+@cache
+def _question_words(kind: str) -> frozenset[str]:
+    """Words of questions in all languages.
+
+    ``quantity`` and ``person`` are patterns of what a question asks for, ``counts`` number words of an answer; the words
+    of ``shape`` form a question and rarely stand in its answer.
+    """
+    listed = [table["questions"][kind] for table in language_tables().values() if "questions" in table]
+    return frozenset(word for words in listed for word in (words.split() if isinstance(words, str) else words))
+
+
+@cache
+def _asks(kind: str) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(_question_words(kind))})\b", re.IGNORECASE)
+
+
+@cache
+def _number() -> re.Pattern[str]:
+    return re.compile(rf"\d|\b(?:{'|'.join(_question_words('counts'))})\b")
 
 
 def _is_quotable(sentence: _Sentence, text: str, *, is_only: bool) -> bool:

@@ -16,7 +16,7 @@ from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
-from tasks.answers.parse import UNSTORABLE
+from tasks.answers.parse import storable
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Call, Listener
 from worker.providers.adapter import choose_protocol, messages_of, sampling_of, standard_lane
@@ -181,7 +181,7 @@ class LlamaIndex:
 
     def _answered(self, call: Call, response: ChatResponse) -> Answered:
         content = response.message.content or ""
-        text = UNSTORABLE.sub("\ufffd", content)
+        text = storable(content)
         raw = _plain(response.raw)
         returned = raw.get("model")
         snapshot = ProviderSnapshot(

@@ -9,9 +9,10 @@ import httpx2
 
 from schemas.completion import FinishReason
 from schemas.failure import FailureKind
+from tasks.answers.parse import storable
 from tasks.errors import ProviderError
 from tasks.ports import Answered, Call, Listener
-from worker.providers.adapter import SHAPELESS, Adapter, Reading, Received, options_of, storable
+from worker.providers.adapter import SHAPELESS, Adapter, Reading, Received, options_of
 from worker.providers.failures import request_id
 
 EVENT_STREAM = "text/event-stream"
@@ -160,7 +161,7 @@ class Streaming:
             if not isinstance(event, dict):
                 raise self._adapter.failures.bad_answer(self._received_response(), "an event that is no object")
             try:
-                self._emit(storable(self._events.add(event))[0])
+                self._emit(storable(self._events.add(event)))
             except SHAPELESS as error:
                 problem = f"an event of an unknown shape ({type(error).__name__})"
                 raise self._adapter.failures.bad_answer(self._received_response(), problem) from None

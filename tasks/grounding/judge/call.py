@@ -1,6 +1,5 @@
 """Asks the judge about one answer, in one paid call; whatever goes wrong there, the answer keeps its check."""
 
-import logging
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
@@ -32,8 +31,6 @@ from tasks.ports import (
     Turn,
 )
 from tasks.scheduling.batching import CpuBatcher
-
-log = logging.getLogger(__name__)
 
 ERASED = ClaimFinding(reason="what the judge had said of it for another answer is erased")
 """Finding of a claim that was not asked about because a verdict was cached."""
