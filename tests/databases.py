@@ -59,6 +59,8 @@ class Pool:
 
     admin_url: str
     make: Callable[[str], None]
+    base: str = "template1"
+    """A database that the first is a copy of."""
     idle: list[str] = field(default_factory=list)
     shapes: dict[str, str] = field(default_factory=dict)
     seeds: dict[str, str] = field(default_factory=dict)
@@ -81,7 +83,8 @@ class Pool:
         """The name of the template."""
         if self.template is None:
             name = _new_name()
-            say(self.admin_url, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+            say(self.admin_url, statement.format(sql.Identifier(name), sql.Identifier(self.base)))
             self.make(on(self.admin_url, name))
             with psycopg.connect(on(self.admin_url, name)) as connection:
                 self.seeds = {table: _rows(connection, table) for table in _used(connection)}

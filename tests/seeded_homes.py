@@ -34,14 +34,14 @@ def share_seed() -> None:
     atexit.register(shutil.rmtree, directory)
 
 
-def seed(home: Path, *, durable: bool = False) -> None:
-    """Fill an empty home with a migrated database.
+def seed(home: Path, *, durable: bool = False) -> bool:
+    """Fill an empty home with a migrated database; False outside of pytest, where it stays empty.
 
     Args:
         durable: let PostgreSQL wait for the disk, for tests of a crash.
     """
     if _VARIABLE not in os.environ:
-        return
+        return False
     origin = Home.at(_origin(Path(os.environ[_VARIABLE])))
     place = Home.at(home)
     place.create()
@@ -52,6 +52,7 @@ def seed(home: Path, *, durable: bool = False) -> None:
     shutil.copy2(origin.local / "secrets.json", place.local)
     if durable:
         (target / _OVERRIDES).write_text("")
+    return True
 
 
 def _origin(directory: Path) -> Path:

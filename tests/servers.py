@@ -17,6 +17,7 @@ from tests.databases import Pool, new_database, on
 from tests.seeded_homes import seed
 from worker import local
 from worker.ledger.schema_version import migrate
+from worker.local.postgres_server import DATABASE
 
 _GUARD = """
 CREATE FUNCTION refuse_unknown_edge() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -43,6 +44,8 @@ class Servers:
 
     admin_url: str
     redis_url: str
+    base: str = "template1"
+    """A database that the first of each kind is a copy of, before its migration."""
 
     def url(self, database: str) -> str:
         """The admin URL with another database."""
@@ -51,12 +54,12 @@ class Servers:
     @cached_property
     def databases(self) -> Pool:
         """Migrated, empty databases."""
-        return Pool(self.admin_url, _migrate)
+        return Pool(self.admin_url, _migrate, self.base)
 
     @cached_property
     def guarded(self) -> Pool:
         """Migrated, empty databases that refuse every state change outside the table of edges."""
-        return Pool(self.admin_url, _migrate_guarded)
+        return Pool(self.admin_url, _migrate_guarded, self.base)
 
     @contextmanager
     def database(self, *, migrated: bool = True, guarded: bool = False) -> Iterator[str]:
@@ -95,10 +98,10 @@ def running_servers() -> Iterator[Servers]:
     with tempfile.TemporaryDirectory(prefix="nightdesk-test-") as directory:
         Path(directory).chmod(0o755)  # or the data of root's servers would be put elsewhere
         home = Path(directory) / "home"
-        seed(home)
+        base = DATABASE if seed(home) else "template1"
         try:
             endpoints = local.start(home)
-            yield Servers(endpoints.admin_database_url, endpoints.redis_url)
+            yield Servers(endpoints.admin_database_url, endpoints.redis_url, base)
         finally:
             local.stop(home)
             local.remove(home)
