@@ -29,10 +29,10 @@ from celery.result import AsyncResult
 
 from worker import local
 from worker.ledger.schema_version import migrate
+from worker.local import Endpoints
 from worker.process.celery_app import make_app
 from worker.process.main import run_worker
 from worker.settings import Settings
-from worker.wiring import Endpoints
 
 REPOSITORY = Path(__file__).parents[1]
 PACKAGES = tuple(f"{REPOSITORY / name}{os.sep}" for name in ("schemas", "tasks", "worker"))

@@ -1,26 +1,9 @@
-"""Finds the servers that the settings name, or starts the embedded ones."""
+"""Chooses the servers of the settings, or the embedded ones."""
 
-import logging
-from dataclasses import dataclass
-
-from schemas.states import Step
 from tasks.errors import ConfigurationError
 from worker import local
+from worker.local import Endpoints
 from worker.settings import Settings
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoints:
-    """The URLs of the ledger and of Redis; ``started`` names the embedded servers that this process started."""
-
-    database_url: str
-    redis_url: str
-    started: frozenset[str] = frozenset()
-
-    def __repr__(self) -> str:
-        return f"Endpoints(started={sorted(self.started)})"
 
 
 def embedded(settings: Settings) -> bool:
@@ -39,13 +22,8 @@ def endpoints(settings: Settings) -> Endpoints:
 
     Raises: ConfigurationError, worker.local.LocalServerError.
     """
-    if not embedded(settings):
-        assert settings.database_url is not None
-        assert settings.redis_url is not None
-        return Endpoints(settings.database_url.get_secret_value(), settings.redis_url.get_secret_value())
-    running = local.start(settings.home.absolute())
-    return Endpoints(running.database_url, running.redis_url, running.started)
-
-
-STEPS_OF_QUEUE = {step.value: step for step in Step}
-"""The queues that feed a step; the queue ``submit`` feeds none."""
+    if embedded(settings):
+        return local.start(settings.home.absolute())
+    assert settings.database_url is not None
+    assert settings.redis_url is not None
+    return Endpoints(settings.database_url.get_secret_value(), settings.redis_url.get_secret_value())

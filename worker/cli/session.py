@@ -11,6 +11,7 @@ from worker.cli.terminal import tell, warn
 from worker.ledger.database import STATEMENT_S
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import migrate
+from worker.local import Endpoints
 from worker.settings import Settings
 from worker.supervise.processes import send_signal
 from worker.supervise.state_directory import StateDirectory
@@ -25,7 +26,7 @@ from worker.supervise.workers import (
     supervisors_in,
     worker_specs,
 )
-from worker.wiring import Endpoints, embedded, endpoints
+from worker.wiring import embedded, endpoints
 
 STOP_MARGIN_S = 10.0
 """Seconds a worker may take to end beyond what its calls in flight may."""

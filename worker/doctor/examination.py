@@ -11,8 +11,9 @@ from worker.ledger.inspection import LedgerHealth, Refused, look
 from worker.ledger.invariants import INVARIANTS
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import Standing
+from worker.local import Endpoints
 from worker.settings import Settings, load_settings
-from worker.wiring import Endpoints, embedded, endpoints
+from worker.wiring import embedded, endpoints
 
 STUCK_LEASES = 2
 """Lease times after which a lease that ran out counts as stuck: a rescue comes within one."""

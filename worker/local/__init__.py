@@ -56,16 +56,15 @@ class LocalOptions:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """The URLs of the servers of a home; they contain passwords, so repr omits them."""
+    """The URLs of PostgreSQL and Redis, embedded or not; they contain passwords, so repr omits them."""
 
     database_url: str = field(repr=False)
-    """``postgresql://...`` as the role ``nightdesk``, which owns the database ``nightdesk`` and is no superuser."""
+    """Of the ledger; embedded, its role ``nightdesk`` owns the database ``nightdesk`` and is no superuser."""
     redis_url: str = field(repr=False)
-    """``redis://...``, database 0."""
-    started: frozenset[str]
-    """Names of the servers (``postgres``, ``valkey``) that this call started; the others were running already."""
-    admin_database_url: str = field(repr=False)
-    """URL of the superuser for the maintenance database ``postgres``, for backups and for more databases."""
+    started: frozenset[str] = frozenset()
+    """Names of the embedded servers (``postgres``, ``valkey``) that this call started; the others were running already."""
+    admin_database_url: str | None = field(default=None, repr=False)
+    """URL of the embedded superuser for the maintenance database ``postgres``, for backups and for more databases."""
 
 
 @dataclass(frozen=True, slots=True)

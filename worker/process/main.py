@@ -17,6 +17,7 @@ from tasks.errors import ConfigurationError
 from tasks.grounding import use_calibration, use_local_model
 from tasks.grounding.local import identity_of
 from tasks.grounding.model import Calibration
+from worker.local import Endpoints
 from worker.process.celery_app import QUEUES, make_app
 from worker.process.logs import configure_logging, passwords_of
 from worker.process.message_guard import consumer_reads, trust_nothing
@@ -24,7 +25,6 @@ from worker.process.runtime import WorkerRuntime
 from worker.providers.registry import ConfiguredProviders
 from worker.scorers import scorer_of
 from worker.settings import Settings, worker_name
-from worker.wiring import STEPS_OF_QUEUE, Endpoints
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
         app,
         database_url=where.database_url,
         redis_url=where.redis_url,
-        steps=frozenset(STEPS_OF_QUEUE[queue] for queue in queues if queue in STEPS_OF_QUEUE),
+        steps=frozenset(Step(queue) for queue in queues if queue in set(Step)),
         dead=_loop_is_dead,
     )
     app.runtime = runtime  # type: ignore[attr-defined]

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from tasks.errors import NightdeskError
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.removal import StoredJob
 
 log = logging.getLogger(__name__)
 
@@ -73,13 +72,11 @@ class Pruning:
                 if due:
                     # Redis first: after the ledger, no later round would visit these jobs.
                     await self.forget({job.job_id: job.run for job in due})
-                    jobs += await (self._delete(due) if rows else self._erase(due))
+                    ids = [job.job_id for job in due]
+                    if rows:
+                        jobs += len((await self.ledger.erasure.delete(ids)).runs)
+                    else:
+                        jobs += len(await self.ledger.erasure.erase(ids, ACTOR))
                     await asyncio.sleep(self.page_pause.total_seconds())
             await self.ledger.erasure.seal(batch_id)
         return jobs
-
-    async def _erase(self, jobs: list[StoredJob]) -> int:
-        return len(await self.ledger.erasure.erase([job.job_id for job in jobs], ACTOR))
-
-    async def _delete(self, jobs: list[StoredJob]) -> int:
-        return len((await self.ledger.erasure.delete([job.job_id for job in jobs])).runs)

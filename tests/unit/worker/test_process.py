@@ -8,9 +8,9 @@ from schemas.generation import CheckerName
 from tasks.errors import ConfigurationError
 from tasks.grounding import CHECKERS, use_calibration, use_local_model
 from worker.cli.commands.worker_process import _all
+from worker.local import Endpoints
 from worker.process.main import _prepare_check, run_worker
 from worker.settings import Settings
-from worker.wiring import Endpoints
 
 NOWHERE = Endpoints("postgresql://127.0.0.1:1/none", "redis://127.0.0.1:1/0")
 
