@@ -13,13 +13,13 @@ from tests.contract.driving import submit_many
 from tests.servers import Servers, advance_clock
 from worker.ledger.pages import PAGE_ROWS
 from worker.ledger.postgres import PostgresLedger
+from worker.local import Endpoints
 from worker.operations import content_removal, job_changes
 from worker.operations.audit import find_job
 from worker.operations.content_removal import ErasureScope, PruneScope
 from worker.operations.operator import JobPages, Operator
 from worker.operations.overview import overview
 from worker.settings import Settings
-from worker.wiring import Endpoints
 
 NOWHERE = "redis://127.0.0.1:1/0"
 
