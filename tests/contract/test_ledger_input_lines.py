@@ -6,6 +6,7 @@ import pytest
 
 from tasks.errors import JobsRefused
 from tasks.ports import InputLine, Ledger, NewBatch, NewJob, Refused, Repeated
+from tasks.submit import submit as submit_message
 from tests.builders import make_batch, make_jobs, make_request
 from tests.contract.conftest import Subject
 from tests.contract.driving import ACTOR, submit
@@ -63,6 +64,16 @@ async def test_jobs_that_the_ledger_refuses_or_knows_stand_there_with_their_plac
     assert isinstance(last, Refused)
     assert (last.position, last.field, last.place) == (5, "idempotency_key", "in.jsonl, line 6")
     assert "was used before" in str(last)
+
+
+async def test_what_is_refused_of_a_message_stands_with_its_batch(ledger: Ledger) -> None:
+    batch = make_batch()
+    answer = await submit_message(
+        ledger.submission, [{"query": "A?"}, {"query": "B?", "config": {"mode": "no"}}], batch=batch
+    )
+    (line,) = await lines(ledger, batch)
+    assert answer.refused == (line,)
+    assert (line.position, line.field, line.place) == (1, "config.mode", None)
 
 
 async def test_a_batch_handed_in_again_does_not_double_its_lines(ledger: Ledger) -> None:
