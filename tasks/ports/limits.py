@@ -38,7 +38,7 @@ class DenyReason(StrEnum):
     BREAKER = "breaker"
     """The provider failed many times in a row and is left alone for a while."""
     LANE_PAUSED = "lane_paused"
-    """Quota used up, key or model refused, or no connection; a person (or the automatic retry) lets the lane go on."""
+    """Quota used up, key or model refused, or no connection; an operator (or the automatic retry) lets the lane go on."""
 
 
 @dataclass(frozen=True, slots=True)

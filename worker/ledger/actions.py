@@ -23,19 +23,21 @@ _END_CANCEL = "UPDATE batch SET cancelling_by = NULL WHERE id = %(batch_id)s AND
 
 _WANTS_LOCAL = """(r.request #> '{config,checkers}') @> '["local"]'"""
 
+# A deadline that has passed would expire the new run at once.
+_NEW_RUN = """state = 'scheduled', run = j.run + 1, rescues = 0, scheduled_at = nightdesk_now(), available_at = NULL,
+        limited_ms = NULL, deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
+        started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
+        correction = NULL, needs_usd = NULL"""
+
 _RETRY = f"""
 WITH locked_job AS (
     SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND finished_at IS NOT NULL AND erased_at IS NULL
     ORDER BY id FOR NO KEY UPDATE
 ), new_run AS (
     UPDATE job j
-    SET state = 'scheduled', run = j.run + 1, round = 0, rescues = 0, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL,
+    SET {_NEW_RUN}, round = 0, recheck = NULL,
         step = CASE WHEN r.request ->> 'response' IS NULL THEN 'generate'
-                    WHEN {_WANTS_LOCAL} THEN 'local' ELSE 'check' END,
-        -- A deadline that has passed would expire the new run at once.
-        deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
-        started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
-        correction = NULL, recheck = NULL, needs_usd = NULL
+                    WHEN {_WANTS_LOCAL} THEN 'local' ELSE 'check' END
     FROM job_request r
     WHERE j.id = ANY (ARRAY(SELECT id FROM locked_job)) AND r.job_id = j.id
     RETURNING j.id, j.run
@@ -51,12 +53,9 @@ WITH locked_job AS (
     ORDER BY id FOR NO KEY UPDATE
 ), new_run AS (
     UPDATE job j
-    SET state = 'scheduled', run = j.run + 1, rescues = 0, scheduled_at = nightdesk_now(), available_at = NULL, limited_ms = NULL,
+    SET {_NEW_RUN}, recheck = %(recheck)s::jsonb,
         -- What the recheck names goes before what the job's config says; NULL: it names no checkers.
-        step = CASE WHEN coalesce(%(local)s::boolean, {_WANTS_LOCAL}) THEN 'local' ELSE 'check' END,
-        deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
-        started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
-        correction = NULL, recheck = %(recheck)s::jsonb, needs_usd = NULL
+        step = CASE WHEN coalesce(%(local)s::boolean, {_WANTS_LOCAL}) THEN 'local' ELSE 'check' END
     FROM job_request r
     WHERE j.id = ANY (ARRAY(SELECT id FROM locked_job)) AND r.job_id = j.id
       AND (r.request ->> 'response' IS NOT NULL

@@ -62,7 +62,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class HeldJobs:
-    """Jobs of one batch that wait for a person or a change."""
+    """Jobs of one batch that wait for an operator or a change."""
 
     batch_id: UUID
     reason: HeldReason

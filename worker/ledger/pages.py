@@ -77,7 +77,7 @@ def change_by(db: Database, statement: str, parameters: Mapping[str, Any]) -> Ch
 
 
 async def change_pages(pages: AsyncIterator[Sequence[UUID]], change: Change[UUID], on_page: OnPage) -> list[UUID]:
-    """Change jobs page by page for a person; returns those changed. Jobs that can't be are logged and told of."""
+    """Change jobs page by page for an operator; returns those changed. The others are logged and named in their page."""
     changed: list[UUID] = []
     async for ids in pages:
         refused: dict[UUID, str] = {}
@@ -101,7 +101,7 @@ def row_at_fault(error: Exception) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """The first line of what the database said: what a log or a person needs."""
+    """The first line of the database's error, for logs and messages."""
     cause = error.__cause__ or error
     return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 

@@ -21,7 +21,7 @@ _IS_OVER = """(
          OR (step = 'generate' AND round = 0
              AND NOT EXISTS (SELECT FROM completion c WHERE c.job_id = j.id AND c.run = j.run AND c.round = 0
                                                         AND c.purpose <> 'judge' AND c.won)))
-    -- What is to be held is held: a person decides.
+    -- Held for its unknown outcome, not given up: an operator decides.
     AND NOT (%(reason)s::text IS NOT NULL
              AND EXISTS (SELECT FROM attempt a
                          WHERE a.job_id = j.id AND a.lease_token = j.lease_token AND a.closed_at IS NULL))
