@@ -43,8 +43,8 @@ def run(statement: str) -> Callable[[str], None]:
 def test_rows_and_sessions_are_gone_and_the_database_is_the_same(pool: Pool) -> None:
     with pool.lend() as first:
         fill(first)
-        left = psycopg.connect(first)
-        left.execute("SELECT FROM job FOR UPDATE")
+        leftover = psycopg.connect(first)
+        leftover.execute("SELECT FROM job FOR UPDATE")
     with pool.lend() as second:
         assert second == first
         with psycopg.connect(second) as connection:
@@ -52,8 +52,8 @@ def test_rows_and_sessions_are_gone_and_the_database_is_the_same(pool: Pool) -> 
             assert connection.execute("SELECT count(*) FROM batch").fetchone() == (0,)
         fill(second)
     with pytest.raises(psycopg.OperationalError):
-        left.execute("SELECT 1")
-    left.close()
+        leftover.execute("SELECT 1")
+    leftover.close()
 
 
 @pytest.mark.parametrize(

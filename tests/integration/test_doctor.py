@@ -47,15 +47,15 @@ class Patient:
         monkeypatch.setenv("NIGHTDESK_DATABASE_URL", database_url)
 
     def findings(self) -> dict[str, Finding]:
-        """What the doctor finds, but for the workers that are not there."""
-        found = {finding.check: finding for finding in asyncio.run(examine()).findings}
-        return {check: finding for check, finding in found.items() if check != "workers"}
+        """Findings of the doctor, without those about missing workers."""
+        findings_by_check = {finding.check: finding for finding in asyncio.run(examine()).findings}
+        return {check: finding for check, finding in findings_by_check.items() if check != "workers"}
 
     def finding(self, check: str) -> Finding:
         """The only finding."""
-        found = self.findings()
-        assert list(found) == [check]
-        return found[check]
+        findings_by_check = self.findings()
+        assert list(findings_by_check) == [check]
+        return findings_by_check[check]
 
     def do(self, work: Callable[[Ledger], Awaitable[object]]) -> None:
         """Do something with the ledger."""
@@ -132,11 +132,11 @@ def test_a_server_that_is_not_there(patient: Patient) -> None:
     patient.monkeypatch.setenv("NIGHTDESK_DATABASE_URL", "postgresql://someone@127.0.0.1:1/nightdesk")
     patient.monkeypatch.setenv("NIGHTDESK_REDIS_URL", "redis://127.0.0.1:1/0")
 
-    found = patient.findings()
+    findings_by_check = patient.findings()
 
-    assert list(found) == ["postgres", "redis"]
-    assert {finding.severity for finding in found.values()} == {Severity.UNREACHABLE}
-    assert "127.0.0.1:1/nightdesk can't be reached (Connection refused)" in found["postgres"].what
+    assert list(findings_by_check) == ["postgres", "redis"]
+    assert {finding.severity for finding in findings_by_check.values()} == {Severity.UNREACHABLE}
+    assert "127.0.0.1:1/nightdesk can't be reached (Connection refused)" in findings_by_check["postgres"].what
 
 
 def test_a_newer_schema(patient: Patient) -> None:
@@ -205,9 +205,9 @@ def test_a_redis_that_is_nearly_full(patient: Patient) -> None:
 
 def test_a_redis_that_is_full_takes_no_question_to_workers(patient: Patient) -> None:
     with silent_worker(patient), configured(patient, "maxmemory", "1mb"):
-        found = {finding.check: finding for finding in asyncio.run(examine()).findings}
-    assert list(found) == ["redis_memory", "workers"]
-    assert "can't be asked over Redis" in found["workers"].what
+        findings_by_check = {finding.check: finding for finding in asyncio.run(examine()).findings}
+    assert list(findings_by_check) == ["redis_memory", "workers"]
+    assert "can't be asked over Redis" in findings_by_check["workers"].what
 
 
 @contextmanager
@@ -435,7 +435,7 @@ def test_money_that_does_not_add_up_is_found_when_asked_for(patient: Patient) ->
     assert (finding.check, finding.severity) == ("invariant_batch_spent_is_the_sum", Severity.PROBLEM)
     assert "1 times" in finding.what
     patient.say("UPDATE batch SET spent_usd = spent_usd - 1")
-    assert not any(found.check.startswith("invariant_") for found in asyncio.run(examine(invariants=True)).findings)
+    assert not any(finding.check.startswith("invariant_") for finding in asyncio.run(examine(invariants=True)).findings)
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------
@@ -453,8 +453,8 @@ def test_a_broken_provider_and_a_lowered_limit_are_found_in_redis(patient: Patie
     with redis.Redis.from_url(patient.servers.redis_url) as client:
         client.flushall()
         asyncio.run(happen())
-        found = patient.findings()
+        findings_by_check = patient.findings()
         client.flushall()
-    assert found.keys() == {"breaker", "limit_paused", "limit_lowered"}
-    assert found["breaker"].what.startswith("my/own m {1} failed many times in a row")
-    assert found["limit_lowered"].what.startswith("openai gpt refused calls for their rate: 7")
+    assert findings_by_check.keys() == {"breaker", "limit_paused", "limit_lowered"}
+    assert findings_by_check["breaker"].what.startswith("my/own m {1} failed many times in a row")
+    assert findings_by_check["limit_lowered"].what.startswith("openai gpt refused calls for their rate: 7")

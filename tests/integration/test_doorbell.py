@@ -111,13 +111,13 @@ def test_a_redis_that_is_away_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module, "REST_S", 0.0)
 
     async def work(doorbell: CeleryDoorbell) -> None:
-        for asked in (
+        for actions in (
             doorbell.hint(Step.CHECK, [uuid4()]),
             doorbell.publish([(uuid4(), 1, b"{}")]),
             doorbell.remember(),
         ):
             with pytest.raises(BrokerUnavailable):
-                await asked
+                await actions
 
     ringing("redis://127.0.0.1:1/0", work)
 
@@ -127,10 +127,10 @@ def test_nothing_waits_long_for_a_redis_that_is_silent(redis_url: str) -> None:
         await doorbell.hint(Step.CHECK, [uuid4()])
         await doorbell.remember()
         proxy.stall()
-        asked: list[Awaitable[object]] = [doorbell.hint(Step.CHECK, [uuid4()]) for _ in range(1000)]
-        asked += [doorbell.publish([(uuid4(), 1, b"{}")]), doorbell.waiting(Step.CHECK)]
+        hints: list[Awaitable[object]] = [doorbell.hint(Step.CHECK, [uuid4()]) for _ in range(1000)]
+        hints += [doorbell.publish([(uuid4(), 1, b"{}")]), doorbell.waiting(Step.CHECK)]
         async with asyncio.timeout(3 * module.ANSWER_S):
-            refused = await asyncio.gather(*asked, return_exceptions=True)
+            refused = await asyncio.gather(*hints, return_exceptions=True)
         assert {type(error) for error in refused} == {BrokerUnavailable}
 
         proxy.heal()

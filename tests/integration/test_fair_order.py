@@ -27,7 +27,7 @@ FROM new, generate_series(1, {jobs}) n
 
 def buffers_read(servers: Servers, jobs: int, *, analyzed: bool) -> tuple[int, int]:
     """Pages that choosing hints touches while none is hinted, and when all of the depth are."""
-    given = {
+    parameters = {
         "step": "generate",
         "limit": DEPTH,
         "most": DEPTH,
@@ -47,7 +47,7 @@ def buffers_read(servers: Servers, jobs: int, *, analyzed: bool) -> tuple[int, i
 
         def pages() -> int:
             row = connection.execute(
-                b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + _TAKE_HINTS.encode(), given
+                b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + _TAKE_HINTS.encode(), parameters
             ).fetchone()
             assert row is not None
             plan: Any = row[0] if isinstance(row[0], list) else json.loads(row[0])

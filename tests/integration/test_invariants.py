@@ -89,7 +89,9 @@ async def share(ledger: Ledger) -> None:
     await ledger.attempts.close_attempts([closed_ok(first, attempt, then=to_check(first))])
     second = await submit_and_take(ledger)
     same = make_attempt(second, share=make_terms(), request_hash=attempt.request_hash)
-    assert [one.status for one in await ledger.cache.share([make_wanted(second, attempt=same)])] == [CacheStatus.REUSED]
+    assert [share.status for share in await ledger.cache.share([make_wanted(second, attempt=same)])] == [
+        CacheStatus.REUSED
+    ]
     await finish(ledger, await take_one(ledger, first.job_id, Step.CHECK))
 
 
@@ -115,11 +117,11 @@ def populated(servers: Servers) -> Iterator[str]:
 
 async def without_constraints(connection: AsyncConnection[Any]) -> None:
     """Take away what the database itself keeps, so that there is something to find."""
-    found = await connection.execute(
+    violation_row = await connection.execute(
         "SELECT conrelid::regclass::text, conname FROM pg_constraint "
         "WHERE connamespace = 'public'::regnamespace AND contype IN ('c', 'f')"
     )
-    for table, name in await found.fetchall():
+    for table, name in await violation_row.fetchall():
         await connection.execute(f'ALTER TABLE {table} DROP CONSTRAINT "{name}"'.encode())
     await connection.execute("DROP INDEX completion_winner")
 
@@ -129,9 +131,9 @@ async def broken(url: str, statement: str) -> tuple[int, list[Violation]]:
     async with await AsyncConnection.connect(url, row_factory=namedtuple_row) as connection:
         await without_constraints(connection)
         changed = (await connection.execute(statement.encode())).rowcount
-        found = await find_violations(connection)
+        violations = await find_violations(connection)
         await connection.rollback()
-    return changed, found
+    return changed, violations
 
 
 def test_a_ledger_with_jobs_in_all_states_breaks_none(populated: str) -> None:
@@ -144,10 +146,10 @@ def test_every_invariant_is_broken_here() -> None:
 
 @pytest.mark.parametrize("name", BREAKS)
 def test_what_is_broken_is_named(populated: str, name: str) -> None:
-    changed, found = asyncio.run(broken(populated, BREAKS[name]))
+    changed, violations = asyncio.run(broken(populated, BREAKS[name]))
 
     assert changed > 0, "nothing was there to be broken"
-    by_name = {violation.name: violation for violation in found}
+    by_name = {violation.name: violation for violation in violations}
     assert name in by_name
     assert by_name[name].count >= 1
     assert by_name[name].samples

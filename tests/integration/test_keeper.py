@@ -55,8 +55,8 @@ def leased(database_url: str) -> LeaseKey:
 def seconds_left(database_url: str, job_id: UUID) -> float:
     with psycopg.connect(database_url) as connection:
         row = connection.execute("SELECT extract(epoch FROM lease_until - now()) FROM job WHERE id = %s", [job_id])
-        (left,) = row.fetchone() or (None,)
-    return float(left)
+        (lease_left_s,) = row.fetchone() or (None,)
+    return float(lease_left_s)
 
 
 def eventually(true: Callable[[], bool]) -> None:
@@ -81,12 +81,12 @@ def test_a_held_lease_outlives_itself(database_url: str, loop: Loop) -> None:
 
 def test_whoever_holds_a_lease_that_is_gone_is_told(database_url: str, loop: Loop) -> None:
     keeper, key = started(database_url, loop), leased(database_url)
-    told = threading.Event()
+    loss = threading.Event()
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("UPDATE job SET lease_token = gen_random_uuid()")
-    keeper.hold(key, told.set)
+    keeper.hold(key, loss.set)
 
-    assert told.wait(scale_to_load(10))
+    assert loss.wait(scale_to_load(10))
     asyncio.run(keeper.stop())
 
 
@@ -125,13 +125,13 @@ def test_a_loop_that_is_dead_does_not_keep_its_leases(
     frozen = threading.Event()
     loop.loop.call_soon_threadsafe(frozen.wait, scale_to_load(15))
     until(lambda: seconds_left(database_url, key.job_id) <= 0, 10)
-    left = seconds_left(database_url, key.job_id)
-    told = dead.wait(scale_to_load(10))
+    lease_left_s = seconds_left(database_url, key.job_id)
+    loss = dead.wait(scale_to_load(10))
     frozen.set()
     asyncio.run(keeper.stop())
 
-    assert left <= 0
-    assert told
+    assert lease_left_s <= 0
+    assert loss
     assert "no sign of life" in caplog.text
 
 

@@ -57,14 +57,14 @@ async def work(
         for _ in range(WORKERS)
     ]  # fmt: skip
     job = await make_leased()
-    taken: list[tuple[float, int]] = []
+    calls: list[tuple[float, int]] = []
 
     async def busy(limiter: RateLimiter) -> None:
         while True:
             tokens = next(sizes)
             permit = await limiter.permit(job, make_call(body=b"x" * 4 * tokens))
             if isinstance(permit, Permit):
-                taken.append((permit.taken_at_s, tokens))
+                calls.append((permit.taken_at_s, tokens))
                 limiter.answered(permit, completion(input_tokens=tokens))
 
     tasks = [asyncio.create_task(busy(limiter)) for limiter in desks for _ in range(6)]
@@ -77,7 +77,7 @@ async def work(
     for limiter in desks:
         await limiter.close()
     await buckets.close()
-    return sorted(taken)
+    return sorted(calls)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_no_window_over_all_workers_holds_more_than_the_limit(
     limit: int,
 ) -> None:
     monkeypatch.setattr(accounts_module, "RECONNECT_S", 60.0)
-    taken = asyncio.run(work(redis_url, settings, 4.5, cycle(sizes), cut_at_s=2.5))
-    worst = max(sum(weigh(tokens) for other, tokens in taken if at <= other < at + PERIOD_S) for at, _ in taken)
+    calls = asyncio.run(work(redis_url, settings, 4.5, cycle(sizes), cut_at_s=2.5))
+    worst = max(sum(weigh(tokens) for other, tokens in calls if at <= other < at + PERIOD_S) for at, _ in calls)
     assert worst <= 1.02 * limit
-    whole = sum(weigh(tokens) for at, tokens in taken)
+    whole = sum(weigh(tokens) for at, tokens in calls)
     # The first estimates are too high, and the machine may be busy: less than measured by bench/limits.py.
     assert whole >= 0.6 * limit * 4.5 / PERIOD_S / load_per_core()

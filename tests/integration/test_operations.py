@@ -39,17 +39,17 @@ def operate(database_url: str, redis_url: str, scenario: Scenario) -> None:
 def test_a_batch_is_cancelled_and_retried_in_pages_that_are_counted(database_url: str, servers: Servers) -> None:
     async def scenario(operator: Operator, warnings: list[str]) -> None:
         receipt = await submit_many(operator.ledger, PAGE_ROWS + 1)
-        seen: list[tuple[int, int | None]] = []
+        progress: list[tuple[int, int | None]] = []
 
         def pages() -> JobPages:
-            return JobPages(lambda pages: seen.append((pages.jobs, pages.total)))
+            return JobPages(lambda pages: progress.append((pages.jobs, pages.total)))
 
         cancelled = await job_changes.cancel(operator, receipt.batch_id, pages())
         assert set(cancelled) == set(receipt.job_ids)
-        assert seen == [(PAGE_ROWS, PAGE_ROWS + 1), (PAGE_ROWS + 1, PAGE_ROWS + 1)]
+        assert progress == [(PAGE_ROWS, PAGE_ROWS + 1), (PAGE_ROWS + 1, PAGE_ROWS + 1)]
         retried = await job_changes.retry(operator, [receipt.batch_id], pages())
         assert set(retried) == set(receipt.job_ids)
-        assert seen[2:] == seen[:2]
+        assert progress[2:] == progress[:2]
         detail = await find_job(operator.ledger, receipt.batch_id, "0")
         assert [event["kind"] for event in detail.events if event["actor"] == "ada"] == ["cancel", "retry"]
         assert warnings == []

@@ -1,4 +1,4 @@
-"""What workers tell each other through PostgreSQL: who is alive, which lanes are paused, and whose turn it is."""
+"""Messages of workers over PostgreSQL: live workers, paused lanes, and the fair order of tenants."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -67,8 +67,8 @@ def test_jobs_are_left_to_another_step_only_while_nobody_serves_theirs(database_
 async def hold_two(ledger: PostgresLedger) -> list[JobState]:
     receipt = await ledger.submission.submit(make_batch(), [make_jobs(make_request("a?"), make_request("b?"))])
     for job in await ledger.queue.lease(Step.GENERATE, "w", LEASE, 2):
-        held = Advance(JobState.SCHEDULED, job.step, job.round, held_reason=HeldReason.LANE_PAUSED, event="hold")
-        assert await ledger.queue.defer(LeaseKey(job.job_id, job.token), held)
+        hold_move = Advance(JobState.SCHEDULED, job.step, job.round, held_reason=HeldReason.LANE_PAUSED, event="hold")
+        assert await ledger.queue.defer(LeaseKey(job.job_id, job.token), hold_move)
     return [view.state for view in await ledger.reading.views(receipt.job_ids)]
 
 
@@ -113,15 +113,15 @@ def test_lanes_without_calls_and_servers_out_of_reach_are_told_of(database_url: 
         await ledger.fleet.beat("w1", [Step.GENERATE], [away])
         await ledger.fleet.beat("w2", [Step.GENERATE], [{**away, "since_s": 2_000.0}])
         await ledger.fleet.pause_lane("openai", "standard", "no such model", model="m", kind=FailureKind.NOT_FOUND)
-        found = await ledger.fleet.lane_notices()
-        assert [(one.provider, one.model, one.kind, one.paused) for one in found] == [
+        notices = await ledger.fleet.lane_notices()
+        assert [(notice.provider, notice.model, notice.kind, notice.paused) for notice in notices] == [
             ("local", "", FailureKind.UNAVAILABLE, False),
             ("openai", "m", FailureKind.NOT_FOUND, True),
         ]
-        assert found[0].since.timestamp() == 1_000.0
+        assert notices[0].since.timestamp() == 1_000.0
 
         await ledger.fleet.pause_lane("local", "standard", "away", kind=FailureKind.UNAVAILABLE)
-        assert [one.paused for one in await ledger.fleet.lane_notices()] == [True, True]
+        assert [notice.paused for notice in await ledger.fleet.lane_notices()] == [True, True]
         await ledger.actions.release(None, HeldReason.LANE_PAUSED, "me")
         await asyncio.to_thread(advance_clock, database_url, timedelta(minutes=1))
         assert await ledger.fleet.lane_notices() == [], "of a worker that is gone nothing is told"

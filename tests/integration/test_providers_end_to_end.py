@@ -64,9 +64,9 @@ def test_against_the_stub(composed: System, provider: str, monkeypatch: pytest.M
     with running_stub(error_rates=RATES, latency_s=0.02) as stub:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
         monkeypatch.setenv("ANTHROPIC_BASE_URL", stub.url)
-        mine = f'{{"mine": {{"kind": "openai_chat", "base_url": "{stub.url}/v1", "model": "m"}}}}'
+        providers = f'{{"mine": {{"kind": "openai_chat", "base_url": "{stub.url}/v1", "model": "m"}}}}'
         composed.submit(questions(JOBS))
-        composed.start_worker(provider=provider, providers=mine)
+        composed.start_worker(provider=provider, providers=providers)
         composed.until_final(JOBS)
         outcomes = assert_explained(composed, sum(stub.calls.values()), sum(stub.answered.values()))
 

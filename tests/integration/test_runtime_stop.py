@@ -22,7 +22,7 @@ def renewer_lives() -> bool:
 
 @pytest.fixture
 def lived(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether the renewer was alive, noted when the journal has written everything."""
+    """True if the renewer was alive when the journal had written everything."""
     lived: list[bool] = []
     close = LedgerJournal.close
 

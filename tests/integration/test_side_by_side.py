@@ -84,21 +84,21 @@ def _calls(ids: Sequence[UUID]) -> Work:
 
 
 async def _call(ledger: PostgresLedger, leased: Sequence[Leased]) -> None:
-    attempts = [make_attempt(one, reserved_usd=2 * PRICE) for one in leased]
+    attempts = [make_attempt(job, reserved_usd=2 * PRICE) for job in leased]
     opened = await ledger.attempts.open_attempts(attempts)
     called = [pair for pair, status in zip(zip(leased, attempts, strict=True), opened, strict=True)
               if status is Opened.OPENED]  # fmt: skip
-    await ledger.queue.renew([lease_key(one) for one in leased], LEASE)
+    await ledger.queue.renew([lease_key(job) for job in leased], LEASE)
     answer = make_answer(cost_usd=PRICE)
     await ledger.attempts.close_attempts(
         [
-            closed_ok(one, attempt, answer=answer, then=to_check(one) if one.step is Step.GENERATE else None)
-            for one, attempt in reversed(called)
+            closed_ok(job, attempt, answer=answer, then=to_check(job) if job.step is Step.GENERATE else None)
+            for job, attempt in reversed(called)
         ]
     )
     if leased and leased[0].step is Step.CHECK:
-        await ledger.queue.finish([make_final(one) for one, _ in called])
-    await ledger.queue.hand_back([lease_key(one) for one in leased])
+        await ledger.queue.finish([make_final(job) for job, _ in called])
+    await ledger.queue.hand_back([lease_key(job) for job in leased])
 
 
 def _operator(batches: Sequence[tuple[UUID, Sequence[UUID]]]) -> Work:
@@ -145,7 +145,7 @@ def _renewals(ids: Sequence[UUID]) -> Work:
     async def work(ledger: PostgresLedger, chance: random.Random) -> None:
         for _ in range(OPERATOR_TURNS):
             leased = await ledger.queue.lease(Step.GENERATE, "other", LEASE, 60, ids=chance.sample(list(ids), 200))
-            keys = [lease_key(one) for one in leased]
+            keys = [lease_key(job) for job in leased]
             await asyncio.gather(*(ledger.queue.renew(chance.sample(keys, len(keys)), LEASE) for _ in range(2)))
             await ledger.queue.hand_back(keys)
 
@@ -155,10 +155,12 @@ def _renewals(ids: Sequence[UUID]) -> Work:
 def _deadlocks(url: str) -> int:
     """Of this database since it was made; read once every session that counted is gone."""
     statement = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    other_sessions = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
     with psycopg.connect(url, autocommit=True) as connection:
-        while (row := connection.execute(others).fetchone()) is not None and row[0]:
+        while (row := connection.execute(other_sessions).fetchone()) is not None and row[0]:
             connection.execute("SELECT pg_sleep(0.05)")
-        found = connection.execute(statement).fetchone()
-    assert found is not None
-    return int(found[0])
+        deadlocks = connection.execute(statement).fetchone()
+    assert deadlocks is not None
+    return int(deadlocks[0])

@@ -51,15 +51,15 @@ async def read(redis_url: str, job: Leased, **how: Any) -> list[Token]:
         return [token async for token in reader.follow(job.job_id, job.run, **how)]
 
 
-def shown(found: list[Token]) -> list[tuple[str, str]]:
+def pairs_of(tokens: list[Token]) -> list[tuple[str, str]]:
     """Kinds, and the texts between them put together: how they were cut is nobody's business."""
-    told: list[tuple[str, str]] = []
-    for token in found:
-        if token.kind is Kind.TEXT and told and told[-1][0] == "text":
-            told[-1] = ("text", told[-1][1] + token.text)
+    pairs: list[tuple[str, str]] = []
+    for token in tokens:
+        if token.kind is Kind.TEXT and pairs and pairs[-1][0] == "text":
+            pairs[-1] = ("text", pairs[-1][1] + token.text)
         else:
-            told.append((token.kind.value, token.text))
-    return told
+            pairs.append((token.kind.value, token.text))
+    return pairs
 
 
 def say(sink: RedisTokens, attempt: NewAttempt, text: str) -> None:
@@ -91,16 +91,21 @@ def test_readers_see_the_same_whenever_they_come(redis_url: str) -> None:
         sink.end(second.id, whole=True)
         sink.final(job, make_final(job))
 
-        found = await early
-        assert shown(found) == [
+        early_tokens = await early
+        assert pairs_of(early_tokens) == [
             ("start", ""), ("text", "The desk "), ("broken", ""), ("start", ""), ("text", "It opens at nine ünd "),
             ("end", ""), ("final", ""),
         ]  # fmt: skip
-        assert found == await late == await read(redis_url, job)
-        assert (found[0].attempt, found[0].run, found[0].round, found[0].number) == (first.id, job.run, 0, 1)
-        assert (found[-1].state, found[-1].outcome) == ("completed", "answered")
-        middle = found[2].entry_id
-        assert await read(redis_url, job, after=middle) == found[3:]
+        assert early_tokens == await late == await read(redis_url, job)
+        assert (early_tokens[0].attempt, early_tokens[0].run, early_tokens[0].round, early_tokens[0].number) == (
+            first.id,
+            job.run,
+            0,
+            1,
+        )
+        assert (early_tokens[-1].state, early_tokens[-1].outcome) == ("completed", "answered")
+        middle = early_tokens[2].entry_id
+        assert await read(redis_url, job, after=middle) == early_tokens[3:]
         async with async_redis.Redis.from_url(redis_url) as client:
             assert 0 < await client.ttl(key_of("desk:", job.job_id, job.run)) <= 60
 
@@ -137,7 +142,7 @@ def test_a_job_that_ends_without_a_worker_lets_its_readers_go(redis_url: str, mo
         reading = asyncio.create_task(read(redis_url, job, over=over))
         await in_redis(redis_url, job)
         cancelled.set()
-        assert shown(await reading) == [("start", ""), ("text", "It ")]
+        assert pairs_of(await reading) == [("start", ""), ("text", "It ")]
 
     telling(redis_url, work)
 
@@ -151,7 +156,7 @@ def test_the_end_of_an_answer_is_waited_for_when_its_check_was_quicker(redis_url
         await in_redis(redis_url, job)
         say(sink, attempt, "It")
         sink.end(attempt.id, whole=True)
-        assert shown(await reading) == [("start", ""), ("final", ""), ("text", "It "), ("end", "")]
+        assert pairs_of(await reading) == [("start", ""), ("final", ""), ("text", "It "), ("end", "")]
 
     telling(redis_url, work)
 
@@ -167,7 +172,7 @@ def test_redis_emptied_is_told_the_whole_text_anew(redis_url: str) -> None:
         say(sink, attempt, "at nine")
         sink.end(attempt.id, whole=True)
         sink.final(job, make_final(job))
-        assert shown(await read(redis_url, job)) == [
+        assert pairs_of(await read(redis_url, job)) == [
             ("start", ""), ("text", "It opens at nine "), ("end", ""), ("final", ""),
         ]  # fmt: skip
 
@@ -185,17 +190,22 @@ def test_without_redis_nothing_waits_and_nothing_fails(
         await in_redis(redis_url, job)
         sink.end(attempt.id, whole=True)
         sink.final(job, make_final(job))
-        assert shown(await read(redis_url, job)) == [("start", ""), ("text", "It opens "), ("end", ""), ("final", "")]
+        assert pairs_of(await read(redis_url, job)) == [
+            ("start", ""),
+            ("text", "It opens "),
+            ("end", ""),
+            ("final", ""),
+        ]
 
     async def scenario() -> None:
         sink, job = RedisTokens(nowhere, key_prefix="desk:", kept_s=60), await leased()
-        gone, open_one = make_attempt(job), make_attempt(job, number=2)
-        sink.start(job, gone)
-        say(sink, gone, "lost")
-        sink.end(gone.id, whole=False)
+        lost_attempt, open_one = make_attempt(job), make_attempt(job, number=2)
+        sink.start(job, lost_attempt)
+        say(sink, lost_attempt, "lost")
+        sink.end(lost_attempt.id, whole=False)
         sink.start(job, open_one)
         say(sink, open_one, "It opens")
-        await asyncio.wait_for(_told(caplog, "can't be written"), scale_to_load(20))
+        await asyncio.wait_for(wait_for_log(caplog, "can't be written"), scale_to_load(20))
         with pytest.raises(BrokerUnavailable):
             await read(nowhere, job)
         await back(sink, job, open_one)
@@ -206,7 +216,7 @@ def test_without_redis_nothing_waits_and_nothing_fails(
     assert "Redis is back" in caplog.text
 
 
-async def _told(caplog: pytest.LogCaptureFixture, words: str) -> None:
+async def wait_for_log(caplog: pytest.LogCaptureFixture, words: str) -> None:
     while words not in caplog.text:  # noqa: ASYNC110 - a log has no event
         await asyncio.sleep(0.01)
 
@@ -223,7 +233,7 @@ def test_closing_tells_what_is_due_and_never_hangs(redis_url: str) -> None:
         return job
 
     job = asyncio.run(scenario(redis_url))
-    assert shown(asyncio.run(read(redis_url, job)))[-2:] == [("broken", ""), ("final", "")]
+    assert pairs_of(asyncio.run(read(redis_url, job)))[-2:] == [("broken", ""), ("final", "")]
     asyncio.run(scenario("redis://127.0.0.1:1/0"))
 
 

@@ -125,10 +125,10 @@ def test_a_defect_in_one_row_reaches_its_caller_alone() -> None:
         batcher = Batcher("rows", send)
         return await asyncio.gather(*(batcher.send(row) for row in range(4)), return_exceptions=True)
 
-    broken, *others = asyncio.run(scenario())
+    broken, *results = asyncio.run(scenario())
 
     assert isinstance(broken, ZeroDivisionError)
-    assert others == ["60", "30", "20"]
+    assert results == ["60", "30", "20"]
 
 
 def test_rows_whose_errors_are_raised_are_sent_once_and_not_for_a_caller_that_is_gone() -> None:
@@ -136,9 +136,9 @@ def test_rows_whose_errors_are_raised_are_sent_once_and_not_for_a_caller_that_is
         table = Table(away=1)
         batcher = Batcher("rows", table.send, on_error=OnError.RAISE, in_flight=1)
         first = await asyncio.gather(batcher.send(1), batcher.send(2), return_exceptions=True)
-        gone = asyncio.create_task(batcher.send(3))
+        cancelled_caller = asyncio.create_task(batcher.send(3))
         await asyncio.sleep(0)
-        gone.cancel()
+        cancelled_caller.cancel()
         assert await batcher.send(4) == 40
         return table, first
 

@@ -33,7 +33,7 @@ def test_probabilities_lie_on_the_curve_and_stay_within_its_ends() -> None:
         [0.1, 0.1, 0.3, 0.5, 0.65, 0.8]
     )
     assert probability(((0.0, 0.4),), 5.0) == 0.4
-    assert [score_at(KNOTS, wanted) for wanted in (0.05, 0.3, 0.5, 0.9)] == [-math.inf, -1.0, 0.0, math.inf]
+    assert [score_at(KNOTS, probability) for probability in (0.05, 0.3, 0.5, 0.9)] == [-math.inf, -1.0, 0.0, math.inf]
 
 
 ROWS = st.lists(st.builds(LabelledScore, st.floats(-5, 5), st.booleans(), st.sampled_from([0.5, 1.0, 2.0])), min_size=1)

@@ -38,7 +38,7 @@ def test_an_answer_that_comes_with_the_cancellation_is_kept(*, answer_first: boo
 
         assert (await work).step is Step.CHECK
         assert await desk.attempts(job) == [("ok", False)]
-        assert [told.job_id for told in desk.checks] == [job.job_id]
+        assert [job.job_id for job in desk.checks] == [job.job_id]
 
     run(scenario())
 

@@ -176,7 +176,7 @@ def test_the_models_own_word_that_the_sources_do_not_answer_is_an_abstention() -
 
 
 @pytest.mark.parametrize(
-    ("query", "denial", "told"),
+    ("query", "denial", "opening"),
     [
         (
             "When does it open?",
@@ -192,7 +192,7 @@ def test_the_models_own_word_that_the_sources_do_not_answer_is_an_abstention() -
 )
 @pytest.mark.parametrize("protocol", list(AnswerProtocol))
 def test_a_denial_in_any_language_and_protocol_is_an_abstention(
-    query: str, denial: str, told: str, protocol: AnswerProtocol
+    query: str, denial: str, opening: str, protocol: AnswerProtocol
 ) -> None:
     text = json.dumps({"sufficient": True, "segments": [{"text": denial}]}) if protocol == "segments" else denial
     request = request_with().model_copy(update={"query": query})
@@ -200,14 +200,14 @@ def test_a_denial_in_any_language_and_protocol_is_an_abstention(
 
     assert isinstance(final, FinalJob)
     assert (final.outcome, final.record.status) == (Outcome.ABSTAINED, RecordStatus.SUCCESS)
-    assert final.record.answer.startswith(told)
+    assert final.record.answer.startswith(opening)
     assert final.record.quality.abstain_reason == "the model says that the sources do not answer"
 
 
 @pytest.mark.parametrize("protocol", list(AnswerProtocol))
 def test_a_denial_beside_a_statement_is_no_abstention(protocol: AnswerProtocol) -> None:
-    said = "The sources do not say when it closes. The night desk opens at nine in the evening."
-    text = json.dumps({"sufficient": True, "segments": [{"text": said}]}) if protocol == "segments" else said
+    statement = "The sources do not say when it closes. The night desk opens at nine in the evening."
+    text = json.dumps({"sufficient": True, "segments": [{"text": statement}]}) if protocol == "segments" else statement
     final = examine(leased_for_check(request_with(min_citations=0), text, protocol=protocol), monotonic())
 
     assert isinstance(final, FinalJob)
@@ -219,8 +219,8 @@ def test_a_denial_beside_a_statement_is_no_abstention(protocol: AnswerProtocol) 
 @pytest.mark.parametrize("protocol", list(AnswerProtocol))
 @pytest.mark.parametrize("reason", [reason for reason in FinishReason if reason is not FinishReason.STOP])
 def test_no_other_ending_than_a_stop_is_a_success(reason: FinishReason, protocol: AnswerProtocol) -> None:
-    said = {"segments": [{"text": GOOD[:-5], "citations": [{"source": 1, "quote": "The night desk opens"}]}]}
-    text = json.dumps(said) if protocol == "segments" else GOOD
+    answer = {"segments": [{"text": GOOD[:-5], "citations": [{"source": 1, "quote": "The night desk opens"}]}]}
+    text = json.dumps(answer) if protocol == "segments" else GOOD
     final = examine(leased_for_check(request_with(min_citations=0), text, protocol=protocol, finish_reason=reason), 0.0)
 
     assert isinstance(final, FinalJob)
@@ -259,12 +259,12 @@ def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPa
         return real(request, prompt, completion)
 
     monkeypatch.setattr(check, "postprocess", breaks)
-    told: list[Leased] = []
+    defects: list[Leased] = []
 
     async def scenario() -> Sequence[JobState]:
         journal = LedgerJournal(ledger)
         with ThreadPoolExecutor(1) as cpu:
-            check = Check(ledger.queue, journal, cpu, lambda job, _: told.append(job))
+            check = Check(ledger.queue, journal, cpu, lambda job, _: defects.append(job))
             await asyncio.gather(*(check.run(job) for job in jobs))
         await journal.close()
         return [view.state for view in await ledger.reading.views([job.job_id for job in jobs])]
@@ -272,7 +272,7 @@ def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPa
     states = asyncio.run(scenario())
 
     assert states == [JobState.COMPLETED, JobState.FAILED, JobState.COMPLETED]
-    assert len(told) == 3
+    assert len(defects) == 3
 
 
 def test_another_round_goes_back_to_generate() -> None:
@@ -295,14 +295,14 @@ def test_another_round_goes_back_to_generate() -> None:
 
 def test_neither_the_list_of_sources_nor_the_syntax_of_json_counts_towards_the_quality() -> None:
     text = '{"sufficient": true, "segments": [{"text": "The desk opens at nine.", "citations": [{"source": 1, "quote": ""}]}]}'
-    found = set()
+    qualities = set()
     for config in ({}, {"citation_style": "endnote"}, {"citation_style": "footnote"}, {"output_format": "json"}):
         request = JobRequest(query="When?", context=["The desk opens at nine."], config=config)  # type: ignore[list-item, arg-type]
         final = examine(leased_for_check(request, text, protocol=AnswerProtocol.SEGMENTS), monotonic())
         assert isinstance(final, FinalJob)
-        found.add(final.record.quality.answer_quality)
+        qualities.add(final.record.quality.answer_quality)
 
-    assert len(found) == 1
+    assert len(qualities) == 1
 
 
 def test_an_abstention_is_not_blamed_for_citing_nothing() -> None:

@@ -64,15 +64,15 @@ def test_a_number_that_is_in_no_source_blocks_support(number: str, verdict: Verd
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "answer"),
     [
         ("The fund holds 3 million euros in bonds.", "The fund holds 3,000,000 euros in bonds [1]."),
         ("The fund holds three kinds of bonds.", "The fund holds 3 kinds of bonds [1]."),
         ("Der Fonds hält 1.200,50 Euro in Anleihen.", "Der Fonds hält 1,200.50 Euro in Anleihen [1]."),
     ],
 )
-def test_numbers_agree_across_spellings(source: str, said: str) -> None:
-    (claim,) = check(said, context=(source,)).claims
+def test_numbers_agree_across_spellings(source: str, answer: str) -> None:
+    (claim,) = check(answer, context=(source,)).claims
     assert claim.verdict is Verdict.SUPPORTED
 
 
@@ -239,8 +239,8 @@ def test_balanced_accuracy_on_labelled_answers(name: str) -> None:
     for line in path.read_text().splitlines():
         row = json.loads(line)
         grounding = check(row["response"], context=[source for source in row["sources"] if source.strip()])
-        found = all(claim.verdict in {Verdict.SUPPORTED, Verdict.NOT_CHECKABLE} for claim in grounding.claims)
+        supported = all(claim.verdict in {Verdict.SUPPORTED, Verdict.NOT_CHECKABLE} for claim in grounding.claims)
         right[row["label"]][1] += 1
-        right[row["label"]][0] += found == bool(row["label"])
+        right[row["label"]][0] += supported == bool(row["label"])
     accuracy = sum(hits / rows for hits, rows in right.values()) / 2
     assert accuracy >= LEAST[name], f"{accuracy:.3f}"

@@ -535,7 +535,7 @@ def test_a_result_that_cannot_be_published_keeps_no_other_back(fault: str, monke
     async def scenario() -> None:
         hall = Hall()
         hall.dispatch.outbox.rows = 2
-        first, *others = await hall.finish(6)
+        first, *later_jobs = await hall.finish(6)
 
         def result_of(view: JobView) -> JobResult:
             if view.job_id == first and fault == "renders":
@@ -547,12 +547,12 @@ def test_a_result_that_cannot_be_published_keeps_no_other_back(fault: str, monke
             hall.bell.refused = {first}
         for _ in range(4):
             await hall.tick()
-        assert set(hall.bell.published) == set(others)
+        assert set(hall.bell.published) == set(later_jobs)
 
         hall.bell.refused = set()
         monkeypatch.undo()
         hall.ledger.advance(timedelta(hours=1))
         await hall.tick()
-        assert set(hall.bell.published) == {first, *others}, "it is tried again later"
+        assert set(hall.bell.published) == {first, *later_jobs}, "it is tried again later"
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Whom a job asks when its provider does not answer: when the next one's turn comes, and what is kept of it."""
+"""Fallback providers: the moment of the switch to the next provider, and the record of it."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -56,7 +56,7 @@ async def outcomes(desk: Desk, job: Leased) -> list[tuple[str, str]]:
 
 
 async def credit(desk: Desk) -> Sequence[str]:
-    """What the stored answer says of whom it stands in for."""
+    """The note in the stored answer about the provider that it replaces."""
     (checked,) = await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
     assert checked.stored is not None
     return checked.stored.completion.snapshot.fallback_from
@@ -107,8 +107,8 @@ def test_a_fallback_that_is_busy_is_waited_for_though_the_first_spent_all_attemp
         job, view = await to_its_end(desk, max_attempts=2, fallbacks=["second"])
 
         assert view.step is Step.CHECK
-        asked = [provider for provider, _ in await outcomes(desk, job)]
-        assert asked == ["first"] * 2 + ["second"] * 4
+        providers = [provider for provider, _ in await outcomes(desk, job)]
+        assert providers == ["first"] * 2 + ["second"] * 4
 
     run(scenario())
 
@@ -131,13 +131,13 @@ def test_when_all_fail_for_ever_the_job_fails_and_names_the_last() -> None:
 
 def test_the_jobs_own_fallbacks_go_before_those_of_the_settings() -> None:
     async def scenario() -> None:
-        mine = ScriptedProvider(answers(), name="mine")
-        desk = Desk(Registry(first(FailureKind.REFUSED), second(), mine, fallbacks=("second",)))
+        own_provider = ScriptedProvider(answers(), name="mine")
+        desk = Desk(Registry(first(FailureKind.REFUSED), second(), own_provider, fallbacks=("second",)))
         job = await desk.lease(make_request(config={"fallbacks": ["mine:m-2"]}))
         await desk.generate(job)
 
         assert [provider for provider, _ in await outcomes(desk, job)] == ["first", "mine"]
-        assert mine.calls[0].model == "m-2"
+        assert own_provider.calls[0].model == "m-2"
 
     run(scenario())
 

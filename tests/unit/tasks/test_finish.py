@@ -41,10 +41,10 @@ def result(**changes: object) -> JobResult:
 def test_a_job_that_is_not_final_has_a_result_that_says_where_it_is() -> None:
     ledger, job = leased()
     (view,) = asyncio.run(ledger.reading.views([job.job_id]))
-    told = result_of(view)
+    result = result_of(view)
 
-    assert (told.state, told.outcome, told.response) == (JobState.RUNNING, None, "")
-    assert told.sources_provided == 1
+    assert (result.state, result.outcome, result.response) == (JobState.RUNNING, None, "")
+    assert result.sources_provided == 1
 
 
 def test_what_the_worker_publishes_is_what_the_ledger_answers_later() -> None:
@@ -60,38 +60,38 @@ def test_what_the_worker_publishes_is_what_the_ledger_answers_later() -> None:
 
 
 def test_the_compact_form_leaves_out_evidence_snapshot_and_timings() -> None:
-    told = orjson.loads(compact(result()))
+    compact_json = orjson.loads(compact(result()))
 
-    assert told["outcome"] == Outcome.ANSWERED
-    assert told["metadata"] == {"ticket": 7}
-    assert not {"timing_ms", "provider_snapshot"} & told.keys()
-    assert all("evidence" not in claim for claim in told["claims"])
-    assert told["truncated"] is False
+    assert compact_json["outcome"] == Outcome.ANSWERED
+    assert compact_json["metadata"] == {"ticket": 7}
+    assert not {"timing_ms", "provider_snapshot"} & compact_json.keys()
+    assert all("evidence" not in claim for claim in compact_json["claims"])
+    assert compact_json["truncated"] is False
 
 
 def test_a_result_that_is_too_large_is_cut_and_says_so() -> None:
-    told = compact(result(answer="ö" * 200_000))
+    compact_bytes = compact(result(answer="ö" * 200_000))
 
-    assert len(told) <= COMPACT_BYTES
-    cut = orjson.loads(told)
-    assert cut["truncated"] is True
-    assert cut["response"].startswith("öö")
-    assert JobResult.model_validate(cut).cost_usd == Decimal(0)
+    assert len(compact_bytes) <= COMPACT_BYTES
+    compact_json = orjson.loads(compact_bytes)
+    assert compact_json["truncated"] is True
+    assert compact_json["response"].startswith("öö")
+    assert JobResult.model_validate(compact_json).cost_usd == Decimal(0)
 
 
 def test_a_result_names_its_message_trace_and_prompt() -> None:
     ledger, job = leased(message_id="m-7", trace_id="t-7")
     final = make_final(job, record=make_record(job, prompt_version="2.0"))
-    told = result_of(view_of_final(job, final, datetime.now(UTC)))
-    assert (told.message_id, told.trace_id, told.prompt_version) == ("m-7", "t-7", "2.0")
+    result = result_of(view_of_final(job, final, datetime.now(UTC)))
+    assert (result.message_id, result.trace_id, result.prompt_version) == ("m-7", "t-7", "2.0")
 
     (view,) = asyncio.run(ledger.reading.views([job.job_id]))
     assert (result_of(view).message_id, result_of(view).prompt_version) == ("m-7", None)
 
 
 def test_the_message_of_a_result_is_its_job_unless_one_was_given() -> None:
-    told = result()
-    assert told.message_id == str(told.job_id)
+    message_result = result()
+    assert message_result.message_id == str(message_result.job_id)
 
 
 @pytest.mark.parametrize("answer", ["", " \n"])
@@ -124,6 +124,6 @@ def test_a_job_that_ended_without_a_worker_has_a_text(
         (view,) = await ledger.reading.views(receipt.job_ids)
         return result_of(view)
 
-    told = asyncio.run(scenario())
-    assert told.state is state
-    assert expected in told.response
+    result = asyncio.run(scenario())
+    assert result.state is state
+    assert expected in result.response

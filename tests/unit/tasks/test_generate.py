@@ -104,7 +104,7 @@ def test_an_answer_is_stored_and_goes_to_its_check() -> None:
         view = await desk.generate(job)
 
         assert (view.state, view.step) == (JobState.AVAILABLE, Step.CHECK)
-        assert [told.job_id for told in desk.checks] == [job.job_id]
+        assert [job.job_id for job in desk.checks] == [job.job_id]
         assert await desk.attempts(job) == [("ok", False)]
         assert view.cost_usd == Decimal("0.002")
         (checked,) = await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
@@ -480,23 +480,23 @@ class Refusing(Unlimited):
 
     def __init__(self, **refusals: Denied) -> None:
         self.refusals = refusals
-        self.told: list[str] = []
+        self.notices: list[str] = []
 
     async def permit(self, job: Leased, call: Call) -> Permit | Denied:
         return self.refusals.get(call.provider) or await super().permit(job, call)
 
     def answered(self, permit: Permit, completion: Completion) -> None:
-        self.told.append(f"answered {permit.provider}")
+        self.notices.append(f"answered {permit.provider}")
 
     def failed(self, permit: Permit, failure: Failure) -> None:
-        self.told.append(f"failed {permit.provider} {failure.kind.value}")
+        self.notices.append(f"failed {permit.provider} {failure.kind.value}")
 
     def unused(self, permit: Permit) -> None:
-        self.told.append(f"unused {permit.provider}")
+        self.notices.append(f"unused {permit.provider}")
 
 
 @pytest.mark.parametrize(
-    ("why", "held", "event"),
+    ("why", "held_reason", "event"),
     [
         (DenyReason.LIMIT, None, None),
         (DenyReason.BREAKER, None, "breaker"),
@@ -504,7 +504,7 @@ class Refusing(Unlimited):
     ],
 )
 def test_a_job_that_may_not_be_called_for_waits_without_an_attempt(
-    why: DenyReason, held: HeldReason | None, event: str | None
+    why: DenyReason, held_reason: HeldReason | None, event: str | None
 ) -> None:
     async def scenario() -> None:
         provider = ScriptedProvider(answers())
@@ -512,12 +512,12 @@ def test_a_job_that_may_not_be_called_for_waits_without_an_attempt(
         job = await desk.lease(make_request())
         view = await desk.generate(job)
 
-        assert (view.state, view.held_reason) == (JobState.SCHEDULED, held)
+        assert (view.state, view.held_reason) == (JobState.SCHEDULED, held_reason)
         assert provider.calls == []
         assert await desk.attempts(job) == []
         detail = await desk.ledger.reading.job_detail(job.job_id)
-        assert [one["kind"] for one in detail.events] == ([event] if event else [])
-        if held is None:
+        assert [job_event["kind"] for job_event in detail.events] == ([event] if event else [])
+        if held_reason is None:
             desk.ledger.advance(timedelta(seconds=29))
             assert await desk.ledger.duties.promote(10) == 0
             desk.ledger.advance(timedelta(seconds=2))
@@ -547,7 +547,7 @@ def test_fallbacks_are_called_for_a_provider_that_is_down_not_for_one_that_is_bu
         await desk.generate(await desk.lease(make_request(config={"fallbacks": ["second"]})))
 
         assert (len(first.calls), len(second.calls)) == (0, called)
-        assert limits.told == ["answered second"] * called
+        assert limits.notices == ["answered second"] * called
 
     run(scenario())
 
@@ -566,6 +566,6 @@ def test_the_limits_are_told_what_became_of_each_permit() -> None:
         # Someone else's by now: no call is made with the permit.
         await desk.generate(again)
 
-        assert limits.told == ["failed scripted overloaded", "answered scripted", "unused scripted"]
+        assert limits.notices == ["failed scripted overloaded", "answered scripted", "unused scripted"]
 
     run(scenario())

@@ -23,22 +23,22 @@ STREAMED = make_request(config={"stream": True})
 
 
 @dataclass
-class Told:
+class RecordingSink:
     """Remembers what readers would hear."""
 
-    heard: list[str] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
 
     def start(self, job: Leased, attempt: NewAttempt) -> None:
-        self.heard.append(f"start {attempt.number}")
+        self.pieces.append(f"start {attempt.number}")
 
     def text(self, attempt_id: UUID, piece: str) -> None:
-        self.heard.append(piece)
+        self.pieces.append(piece)
 
     def end(self, attempt_id: UUID, *, whole: bool) -> None:
-        self.heard.append("end" if whole else "broken")
+        self.pieces.append("end" if whole else "broken")
 
     def final(self, job: Leased, final: FinalJob) -> None:
-        self.heard.append(final.state.value)
+        self.pieces.append(final.state.value)
 
 
 class Streamed(ScriptedProvider):
@@ -64,7 +64,7 @@ def hangs_at(reached: asyncio.Event) -> Act:
     return act
 
 
-async def left(desk: Desk, job: Leased) -> list[tuple[bool, str, str]]:
+async def incomplete_answers(desk: Desk, job: Leased) -> list[tuple[bool, str, str]]:
     rows = (await desk.ledger.reading.job_detail(job.job_id)).completions
     return [(row["won"], row["finish_reason"], row["raw"]) for row in rows]
 
@@ -75,28 +75,28 @@ PART = (False, "interrupted", "data: The desk ")
 @pytest.mark.parametrize("kind", [FailureKind.UNKNOWN_OUTCOME, FailureKind.BAD_ANSWER])
 def test_a_broken_stream_is_an_attempt_with_its_part_and_the_next_one_starts_anew(kind: FailureKind) -> None:
     async def scenario() -> None:
-        told = Told()
-        desk = Desk(Registry(Streamed(raises(ProviderError(kind, "broke off")), answers())), tokens=told)
+        sink = RecordingSink()
+        desk = Desk(Registry(Streamed(raises(ProviderError(kind, "broke off")), answers())), tokens=sink)
         job = await desk.lease(STREAMED)
         view = await desk.generate(job)
         assert view.state is JobState.SCHEDULED
-        assert await left(desk, job) == [PART]
+        assert await incomplete_answers(desk, job) == [PART]
 
         desk.ledger.advance(LONG)
         await desk.ledger.duties.promote(1)
         view = await desk.generate(await desk.lease_again())
         assert (view.state, view.step) == (JobState.AVAILABLE, Step.CHECK)
-        assert [won for won, *_ in await left(desk, job)] == [False, True]
-        assert told.heard == ["start 1", "The ", "desk ", "broken", "start 2", "The ", "desk ", "end"]
+        assert [won for won, *_ in await incomplete_answers(desk, job)] == [False, True]
+        assert sink.pieces == ["start 1", "The ", "desk ", "broken", "start 2", "The ", "desk ", "end"]
 
     asyncio.run(scenario())
 
 
 def test_the_part_of_a_call_that_is_cut_off_is_kept() -> None:
     async def scenario() -> None:
-        told, hanging = Told(), asyncio.Event()
+        sink, hanging = RecordingSink(), asyncio.Event()
         provider = Streamed(hangs_at(hanging))
-        desk = Desk(Registry(provider), tokens=told)
+        desk = Desk(Registry(provider), tokens=sink)
         job = await desk.lease(STREAMED)
         generating = asyncio.create_task(desk.generate(job))
         await asyncio.wait_for(hanging.wait(), 5)
@@ -104,8 +104,8 @@ def test_the_part_of_a_call_that_is_cut_off_is_kept() -> None:
         with pytest.raises(asyncio.CancelledError):
             await generating
         assert await desk.attempts(job) == [("unknown", False)]
-        assert await left(desk, job) == [PART]
-        assert told.heard == ["start 1", "The ", "desk ", "broken"]
+        assert await incomplete_answers(desk, job) == [PART]
+        assert sink.pieces == ["start 1", "The ", "desk ", "broken"]
 
     asyncio.run(scenario())
 
@@ -115,7 +115,7 @@ def test_the_part_of_a_call_that_took_too_long_is_kept() -> None:
         desk = Desk(Registry(Streamed(hangs_at(asyncio.Event()))))
         job = await desk.lease(make_request(config={"stream": True, "timeout_s": 0.05}))
         await desk.generate(job)
-        assert await left(desk, job) == [PART]
+        assert await incomplete_answers(desk, job) == [PART]
 
     asyncio.run(scenario())
 
@@ -124,7 +124,7 @@ class Narrow(MemoryAttempts):
     """Can't keep answers that did not win."""
 
     async def close_attempts(self, closed: Any) -> set[UUID]:
-        if any(self._too_much(one) for one in closed):
+        if any(self._too_much(attempt) for attempt in closed):
             raise Unstorable("too large")
         return await super().close_attempts(closed)
 
@@ -139,7 +139,7 @@ def test_a_part_that_can_not_be_kept_fails_nothing() -> None:
         job = await desk.lease(STREAMED)
         view = await desk.generate(job)
         assert view.state is JobState.SCHEDULED
-        assert await left(desk, job) == []
+        assert await incomplete_answers(desk, job) == []
         assert [outcome for outcome, _ in await desk.attempts(job)] == ["unknown"]
 
     asyncio.run(scenario())
@@ -147,9 +147,9 @@ def test_a_part_that_can_not_be_kept_fails_nothing() -> None:
 
 def test_a_job_that_does_not_stream_tells_nobody() -> None:
     async def scenario() -> None:
-        told = Told()
-        desk = Desk(Registry(Streamed(answers())), tokens=told)
+        sink = RecordingSink()
+        desk = Desk(Registry(Streamed(answers())), tokens=sink)
         await desk.generate(await desk.lease(make_request()))
-        assert told.heard == []
+        assert sink.pieces == []
 
     asyncio.run(scenario())

@@ -33,7 +33,7 @@ def test_the_question_may_be_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "message"),
     [
         ({"sources": [SOURCE]}, "response: is missing: a line to check holds its answer there, or under 'answer'"),
         ({"sources": [SOURCE], "response": None}, "response: is missing"),
@@ -41,10 +41,10 @@ def test_the_question_may_be_left_out() -> None:
         ({"context": [SOURCE], "answer": ANSWER, "response": ANSWER}, "answer: stands for 'response'"),
     ],
 )
-def test_what_can_not_be_checked_is_refused(raw: dict[str, Any], told: str) -> None:
+def test_what_can_not_be_checked_is_refused(raw: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         as_check_only(raw)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("raw", [[1], "text", None, 7])

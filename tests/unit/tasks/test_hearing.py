@@ -69,7 +69,7 @@ async def checked(harness: JudgeHarness, batch_id: UUID) -> list[JobView]:
 
 
 def asked_about(harness: JudgeHarness) -> list[int]:
-    """How many statements each call was about."""
+    """The number of statements in each call."""
     return [len(call.prompt.pairs) for call in harness.judge.calls]
 
 
@@ -85,12 +85,12 @@ def test_equal_claims_with_equal_evidence_are_one_call_and_the_record_says_whose
     async def scenario() -> None:
         harness = judge_harness(verdicts_reply(YES), NEVER)
         views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 3)
-        first, *others = views
+        first, *repeats = views
 
         (claim,) = claims_of(first)
         assert claim.reused_from is None
         ((attempt),) = (await harness.ledger.reading.job_detail(first.job_id)).attempts
-        for view in others:
+        for view in repeats:
             (same,) = claims_of(view)
             assert same.reused_from is not None
             assert (same.reused_from.job_id, str(same.reused_from.attempt_id)) == (first.job_id, str(attempt["id"]))
@@ -132,16 +132,16 @@ def test_what_overlaps_in_part_is_asked_about_in_part() -> None:
             Verdict.SUPPORTED,
             Verdict.CONTRADICTED,
         ]
-        told = [
+        origins = [
             (claim.reused_from.job_id, claim.reused_from.number) if claim.reused_from else None
             for claim in claims_of(second)
         ]
-        assert told == [None, (first.job_id, 1), (first.job_id, 2)]
-        told = [
+        assert origins == [None, (first.job_id, 1), (first.job_id, 2)]
+        origins = [
             (claim.reused_from.job_id, claim.reused_from.number) if claim.reused_from else None
             for claim in claims_of(third)
         ]
-        assert told == [(first.job_id, 2), (second.job_id, 1)]
+        assert origins == [(first.job_id, 2), (second.job_id, 1)]
         assert [words(view, claims_of(view)[-1]) for view in (second, third)] == [
             "The editor in chief is Ann Lee",
             QUOTE,
@@ -186,8 +186,8 @@ def test_what_is_known_counts_where_the_call_about_the_rest_fails(monkeypatch: p
         harness = judge_harness(verdicts_reply(YES), raises(ProviderError(FailureKind.AUTHENTICATION, "bad key")))
         first, second = await judged(harness, supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG))
 
-        known, unknown = claims_of(second)
-        assert (known.verdict, known.score) == (Verdict.SUPPORTED, claims_of(first)[0].score)
+        familiar, unknown = claims_of(second)
+        assert (familiar.verdict, familiar.score) == (Verdict.SUPPORTED, claims_of(first)[0].score)
         assert (unknown.verdict, unknown.reused_from) == (Verdict.UNCHECKED, None)
         assert "bad key" in grounding_of(second).failed_checkers["judge"]
         assert grounding_of(second).checkers["judge"].startswith("scripted:scripted-1 by _judge@1")
@@ -199,13 +199,17 @@ def test_what_is_known_counts_where_the_call_about_the_rest_fails(monkeypatch: p
 # ---- of a judge that gives probabilities -----------------------------------------------------------------------
 
 
-def decider(*given_: Sequence[float]) -> JudgeHarness:
+def decider(*call_probabilities: Sequence[float]) -> JudgeHarness:
     """A judge that gives these probabilities, a call each."""
     return JudgeHarness(
         ScriptedProvider(
             *(
-                answers(json.dumps({"answers": [{"question": n, "probability": one} for n, one in enumerate(call, 1)]}))
-                for call in given_
+                answers(
+                    json.dumps(
+                        {"answers": [{"question": n, "probability": chance} for n, chance in enumerate(call, 1)]}
+                    )
+                )
+                for call in call_probabilities
             ),
             decides=True,
         )
@@ -343,9 +347,9 @@ def test_a_quote_from_what_another_claim_brought_along_counts_there_alone() -> N
         second = JobRequest(**{**supplied_answer(PARAPHRASE).model_dump(), "context": context})
         elsewhere = verdict(1, "supported", "The harbour ferry is called Old Tom", passage=2)
         harness = judge_harness(verdicts_reply(elsewhere, verdict(2, "unsupported")), verdicts_reply(YES))
-        one, two = await judged(harness, first, second)
+        first_view, two = await judged(harness, first, second)
 
-        assert claims_of(one)[0].evidence[0].source_index == 1
+        assert claims_of(first_view)[0].evidence[0].source_index == 1
         assert asked_about(harness) == [2, 1]
         assert claims_of(two)[0].evidence[0].source_index == 0
 
@@ -456,15 +460,15 @@ def test_one_that_is_cut_off_lets_the_others_ask() -> None:
         await harness.ledger.submission.submit(make_batch(), [make_jobs(*[supplied_answer(PARAPHRASE)] * 2)])
         async with one_process(harness) as step:
             first, second = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2)
-            cut = asyncio.create_task(step.run(first))
+            interrupted_run = asyncio.create_task(step.run(first))
             await harness.judge.called.wait()
             waiting = asyncio.create_task(step.run(second))
             for _ in range(100):
                 await asyncio.sleep(0)
             assert asked_about(harness) == [1]
-            cut.cancel()
+            interrupted_run.cancel()
             await waiting
-            await asyncio.wait([cut])
+            await asyncio.wait([interrupted_run])
 
         (view,) = await harness.ledger.reading.views([second.job_id])
         assert (view.outcome, claims_of(view)[0].reused_from, len(harness.judge.calls)) == (Outcome.ANSWERED, None, 2)
@@ -508,8 +512,8 @@ def test_after_a_crash_the_answer_to_a_narrowed_question_is_read_as_it_was_put(v
 
         assert asked_about(harness) == [1, 1]
         assert [claim.verdict for claim in claims_of(second)] == [Verdict.SUPPORTED, Verdict.UNSUPPORTED]
-        whose = [claim.reused_from.job_id if claim.reused_from else None for claim in claims_of(second)]
-        assert whose == [first.job_id, None]
+        source_jobs = [claim.reused_from.job_id if claim.reused_from else None for claim in claims_of(second)]
+        assert source_jobs == [first.job_id, None]
         assert [claim.reused_from.job_id for claim in claims_of(third) if claim.reused_from] == [second.job_id]
 
     run(scenario())
@@ -583,8 +587,8 @@ def test_what_a_second_round_leaves_as_it_was_is_not_asked_about_again() -> None
 
         assert asked_about(harness) == [2, 1]
         assert view.round == 1
-        whose = [claim.reused_from.job_id if claim.reused_from else None for claim in claims_of(view)]
-        assert whose == [view.job_id, None]
+        source_jobs = [claim.reused_from.job_id if claim.reused_from else None for claim in claims_of(view)]
+        assert source_jobs == [view.job_id, None]
 
     run(scenario())
 

@@ -52,20 +52,20 @@ def test_the_ends_are_the_product_and_the_lowest() -> None:
 def drawn(alike: float, count: int = 800) -> list[Answer]:
     """Answers of three claims at 0.7 each: with a chance of ``alike`` they stand or fall together, else each for itself."""
     dice = random.Random(3)
-    found = []
+    drawn_answers = []
     for _ in range(count):
         claims = [dice.random() < 0.7] * 3 if dice.random() < alike else [dice.random() < 0.7 for _ in range(3)]
-        found.append(Answer([0.7] * 3, all(claims)))
-    return found
+        drawn_answers.append(Answer([0.7] * 3, all(claims)))
+    return drawn_answers
 
 
 @pytest.mark.parametrize(("alike", "low", "high"), [(0.0, 0.0, 0.1), (0.5, 0.35, 0.7), (1.0, 0.85, 1.0)])
 def test_how_alike_claims_fare_is_found_again(alike: float, low: float, high: float) -> None:
-    found = fit_dependence(drawn(alike))
-    assert found is not None
-    assert low <= found <= high
-    shares = [one.supported for one in drawn(alike)]
-    assert joint_probability([0.7] * 3, found) == pytest.approx(sum(shares) / len(shares), abs=0.03)
+    estimate = fit_dependence(drawn(alike))
+    assert estimate is not None
+    assert low <= estimate <= high
+    shares = [answer.supported for answer in drawn(alike)]
+    assert joint_probability([0.7] * 3, estimate) == pytest.approx(sum(shares) / len(shares), abs=0.03)
 
 
 def test_few_answers_hardly_move_it_and_single_claims_say_nothing() -> None:
@@ -74,5 +74,5 @@ def test_few_answers_hardly_move_it_and_single_claims_say_nothing() -> None:
     assert few >= 0.4
     assert (fit_dependence(drawn(0.0), expected=0.6) or 0.0) <= 0.1
     assert fit_dependence([Answer([0.7], supported=True)] * 50, expected=0.6) is None
-    weighed = [*drawn(1.0, count=60), *(one._replace(weight=0.001) for one in drawn(0.0))]
+    weighed = [*drawn(1.0, count=60), *(answer._replace(weight=0.001) for answer in drawn(0.0))]
     assert (fit_dependence(weighed) or 0.0) > 0.7

@@ -33,12 +33,12 @@ def window(source: int, words: str) -> SourcePart:
     return SourcePart(source_index=source, start=start, end=start + len(words))
 
 
-def asked(*positions: int) -> Selection:
+def selection(*positions: int) -> Selection:
     return ask(REQUEST, claims(*TEXTS), positions, [[window(*WHERE[position])] for position in positions])
 
 
-def verdict(claim: int, said: str, passage: int = 1, quote: str = "") -> dict[str, object]:
-    return {"claim": claim, "verdict": said, "passage": passage, "quote": quote}
+def verdict(claim: int, label: str, passage: int = 1, quote: str = "") -> dict[str, object]:
+    return {"claim": claim, "verdict": label, "passage": passage, "quote": quote}
 
 
 def reply(*verdicts: object) -> str:
@@ -49,22 +49,24 @@ def reply(*verdicts: object) -> str:
 
 
 def test_windows_get_their_neighbours_and_touching_ones_become_one_passage() -> None:
-    question = asked(0, 1, 2)
+    question = selection(0, 1, 2)
 
-    shown = [REQUEST.context[one.source_index].content[one.start : one.end] for one in question.passages]
-    assert shown == ["The desk opens at nine. It closes at noon. On Sunday it stays shut.", MARS]
-    assert [one.number for one in question.passages] == [1, 2]
+    excerpts = [
+        REQUEST.context[passage.source_index].content[passage.start : passage.end] for passage in question.passages
+    ]
+    assert excerpts == ["The desk opens at nine. It closes at noon. On Sunday it stays shut.", MARS]
+    assert [passage.number for passage in question.passages] == [1, 2]
 
 
 def test_a_claim_that_leans_on_the_one_before_is_shown_with_it() -> None:
-    question = asked(1, 2)
+    question = selection(1, 2)
 
     assert question.before == ("The desk opens at nine.", "")
     assert question.claims == (1, 2)
 
 
 def test_the_prompt_refers_to_the_sources_and_proves_itself() -> None:
-    prompt = render_judge(REQUEST, asked(0, 2))
+    prompt = render_judge(REQUEST, selection(0, 2))
 
     contents = [source.content for source in REQUEST.context]
     assert prompt.snapshot.proves(contents)
@@ -106,14 +108,14 @@ def test_every_claims_best_window_goes_before_anyones_second() -> None:
 
 
 def test_verdicts_come_with_the_words_that_decide_where_they_stand() -> None:
-    question = asked(0, 1, 2)
-    said = reply(
+    question = selection(0, 1, 2)
+    reply_text = reply(
         verdict(1, "supported", 1, "the desk OPENS at nine"),
         verdict(2, "contradicted", 1, "It closes at noon"),
         verdict(3, "unsupported", 0),
     )
 
-    first, second, third = read_verdicts(said, REQUEST, question)
+    first, second, third = read_verdicts(reply_text, REQUEST, question)
 
     assert [first.verdict, second.verdict, third.verdict] == [
         Verdict.SUPPORTED,
@@ -127,23 +129,23 @@ def test_verdicts_come_with_the_words_that_decide_where_they_stand() -> None:
 
 
 def test_a_quote_in_another_passage_is_found_there() -> None:
-    (finding,) = read_verdicts(reply(verdict(1, "supported", 9, "Phobos and Deimos")), REQUEST, asked(2))
+    (finding,) = read_verdicts(reply(verdict(1, "supported", 9, "Phobos and Deimos")), REQUEST, selection(2))
 
     (evidence,) = finding.evidence
     assert (finding.verdict, evidence.source_index) == (Verdict.SUPPORTED, 1)
 
 
 @pytest.mark.parametrize("quote", ["Mars has nine moons", "", "the", "moons", "The chief is Ann Lee"])
-@pytest.mark.parametrize("said", ["supported", "contradicted"])
-def test_a_judge_that_lies_about_its_quote_is_not_believed(said: str, quote: str) -> None:
-    (finding,) = read_verdicts(reply(verdict(1, said, 1, quote)), REQUEST, asked(2))
+@pytest.mark.parametrize("reply_text", ["supported", "contradicted"])
+def test_a_judge_that_lies_about_its_quote_is_not_believed(reply_text: str, quote: str) -> None:
+    (finding,) = read_verdicts(reply(verdict(1, reply_text, 1, quote)), REQUEST, selection(2))
 
     assert (finding.verdict, finding.evidence) == (None, ())
     assert "stand in no passage" in finding.reason
 
 
 @pytest.mark.parametrize(
-    ("said", "verdicts"),
+    ("reply_text", "verdicts"),
     [
         (reply(verdict(1, "unsupported")), [Verdict.UNSUPPORTED, None]),
         (reply(verdict(1, "unsupported"), verdict(1, "supported", 1, "The desk opens at nine")), [None, None]),
@@ -156,16 +158,16 @@ def test_a_judge_that_lies_about_its_quote_is_not_believed(said: str, quote: str
         ('{"verdicts": 3}', [None, None]),
     ],
 )  # fmt: skip
-def test_what_a_judge_leaves_out_or_garbles_has_no_verdict(said: str, verdicts: list[Verdict | None]) -> None:
-    findings = read_verdicts(said, REQUEST, asked(0, 2))
+def test_what_a_judge_leaves_out_or_garbles_has_no_verdict(reply_text: str, verdicts: list[Verdict | None]) -> None:
+    findings = read_verdicts(reply_text, REQUEST, selection(0, 2))
 
     assert [finding.verdict for finding in findings] == verdicts
     assert all(finding.reason for finding in findings)
 
 
 @given(st.text(max_size=200))
-def test_no_reply_breaks_the_reading(said: str) -> None:
-    assert len(read_verdicts(said, REQUEST, asked(0, 1, 2, 3))) == 4
+def test_no_reply_breaks_the_reading(reply_text: str) -> None:
+    assert len(read_verdicts(reply_text, REQUEST, selection(0, 1, 2, 3))) == 4
 
 
 # ---- weighing --------------------------------------------------------------------------------------------------
@@ -176,8 +178,8 @@ verdicts = st.sampled_from([Verdict.SUPPORTED, Verdict.UNSUPPORTED, Verdict.CONT
 
 
 @given(chances, chances, verdicts)
-def test_more_words_never_weigh_less(one: float, other: float, judged: Verdict) -> None:
-    low, high = weigh(min(one, other), judged), weigh(max(one, other), judged)
+def test_more_words_never_weigh_less(lower: float, other: float, judged: Verdict) -> None:
+    low, high = weigh(min(lower, other), judged), weigh(max(lower, other), judged)
     assert low is not None
     assert high is not None
     assert low <= high

@@ -1,4 +1,4 @@
-"""What a judge decides of an answer, and what stays unchecked when it misbehaves."""
+"""Verdicts of a judge on an answer, and unchecked claims when the judge misbehaves."""
 
 from decimal import Decimal
 
@@ -96,7 +96,7 @@ def test_the_weights_of_a_judge_that_was_fitted_are_used(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("act", "told"),
+    ("act", "message"),
     [
         (verdicts_reply(verdict(1, "supported", "these words stand nowhere")), "stand in no passage"),
         (verdicts_reply(), "could not be read"),
@@ -110,13 +110,13 @@ def test_the_weights_of_a_judge_that_was_fitted_are_used(monkeypatch: pytest.Mon
         (raises(ZeroDivisionError("a defect")), "a defect"),
     ],
 )
-def test_without_a_verdict_that_counts_a_claim_is_unchecked_and_the_job_completes(act: Act, told: str) -> None:
+def test_without_a_verdict_that_counts_a_claim_is_unchecked_and_the_job_completes(act: Act, message: str) -> None:
     _, view = check_answer(supplied_answer(PARAPHRASE), act)
 
     (claim,) = claims_of(view)
     assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
     assert (claim.verdict, claim.checker, claim.score) == (Verdict.UNCHECKED, None, None)
-    assert told in claim.reason
+    assert message in claim.reason
     assert grounding_of(view).confidence is None
 
 
@@ -134,6 +134,6 @@ def test_without_a_judge_the_record_says_so(judge: str | None) -> None:
     )
 
     assert harness.judge.calls == []
-    told = grounding_of(view).failed_checkers["judge"]
-    assert told.startswith("no provider 'nobody'" if judge else "no judge is configured")
+    reason = grounding_of(view).failed_checkers["judge"]
+    assert reason.startswith("no provider 'nobody'" if judge else "no judge is configured")
     assert view.outcome is Outcome.PARTIAL

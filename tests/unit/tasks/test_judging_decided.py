@@ -1,4 +1,4 @@
-"""What becomes of an answer whose judge gives probabilities, from the question to the record."""
+"""An answer whose judge returns probabilities, from the question to the record."""
 
 import asyncio
 from dataclasses import replace
@@ -34,8 +34,10 @@ from worker.operations.result_lines import judged_rows
 
 def gives(*probabilities: float | str | None) -> Act:
     """A probability for each claim in turn; None: it is left out."""
-    said = [{"question": at, "probability": one} for at, one in enumerate(probabilities, 1) if one is not None]
-    return answers(orjson.dumps({"answers": said}).decode())
+    entries = [
+        {"question": at, "probability": chance} for at, chance in enumerate(probabilities, 1) if chance is not None
+    ]
+    return answers(orjson.dumps({"answers": entries}).decode())
 
 
 def judge_harness(*acts: Act) -> JudgeHarness:
@@ -59,11 +61,11 @@ def test_a_question_for_each_open_claim_and_the_record_says_what_was_heard() -> 
     assert (plain.checker, plain.judge) == ("lexical", None)
     assert (paraphrase.verdict, paraphrase.checker) == (Verdict.SUPPORTED, "judge")
     assert paraphrase.reason.startswith("the judge gives it a probability of 0.90 and quotes nothing")
-    heard = paraphrase.judge
-    assert heard is not None
-    assert (heard.verdict, heard.probability) == (Verdict.SUPPORTED, 0.9)
-    assert heard.before is not None
-    assert heard.before < 0.5 < (paraphrase.score or 0) < 0.9
+    judge_record = paraphrase.judge
+    assert judge_record is not None
+    assert (judge_record.verdict, judge_record.probability) == (Verdict.SUPPORTED, 0.9)
+    assert judge_record.before is not None
+    assert judge_record.before < 0.5 < (paraphrase.score or 0) < 0.9
     place = paraphrase.evidence[0]
     assert "lorries carry it" in SOURCE[place.start : place.end]
     assert grounding_of(view).checkers["judge"] == "scripted:scripted-1 by _decide@1"
@@ -75,7 +77,7 @@ def test_a_question_for_each_open_claim_and_the_record_says_what_was_heard() -> 
     assert call.prompt.snapshot.proves([SOURCE])
     # What it said can be learned from.
     (row,) = judged_rows(view)
-    assert (row["judge_verdict"], row["judge_probability"], row["before"]) == ("supported", 0.9, heard.before)
+    assert (row["judge_verdict"], row["judge_probability"], row["before"]) == ("supported", 0.9, judge_record.before)
 
 
 def test_one_that_says_no_decides_and_shows_no_passage_of_its_own() -> None:
@@ -97,11 +99,11 @@ def test_the_words_may_outweigh_a_faint_probability() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "act",
     [gives(0.9, None), answers('{"answers": [{"question": 1, "probability": 0.9}, {"question": 2, "refused": true}]}')],
 )
-def test_a_claim_without_a_probability_is_unchecked(said: Act) -> None:  # fmt: skip
-    _, view = check_answer(supplied_answer(PARAPHRASE, WRONG), said)
+def test_a_claim_without_a_probability_is_unchecked(act: Act) -> None:  # fmt: skip
+    _, view = check_answer(supplied_answer(PARAPHRASE, WRONG), act)
 
     first, second = claims_of(view)
     assert (first.verdict, second.verdict) == (Verdict.SUPPORTED, Verdict.UNCHECKED)
@@ -111,7 +113,7 @@ def test_a_claim_without_a_probability_is_unchecked(said: Act) -> None:  # fmt: 
 
 
 @pytest.mark.parametrize(
-    ("act", "told", "spent"),
+    ("act", "message", "spent"),
     [
         (gives(90.0, 0.1), "probabilities from 0 to 1", 1),
         (gives("likely"), "probabilities from 0 to 1", 1),
@@ -121,11 +123,11 @@ def test_a_claim_without_a_probability_is_unchecked(said: Act) -> None:  # fmt: 
         (raises(ProviderError(FailureKind.BAD_ANSWER, "is no JSON")), "is no JSON", 4),
     ],
 )
-def test_a_reply_off_the_scale_is_a_failed_judge_and_no_failed_job(act: Act, told: str, spent: int) -> None:
+def test_a_reply_off_the_scale_is_a_failed_judge_and_no_failed_job(act: Act, message: str, spent: int) -> None:
     harness, view = check_answer(supplied_answer(PARAPHRASE, WRONG), act)
 
     assert [claim.verdict for claim in claims_of(view)] == [Verdict.UNCHECKED] * 2
-    assert told in grounding_of(view).failed_checkers["judge"]
+    assert message in grounding_of(view).failed_checkers["judge"]
     assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
     assert len(harness.judge.calls) == spent
 

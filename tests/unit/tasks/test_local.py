@@ -75,8 +75,13 @@ def test_its_yes_lifts_a_claim_that_the_words_hold_for_unsupported() -> None:
 
 
 def test_a_model_without_an_opinion_changes_no_verdict() -> None:
-    for said in (SWAPPED, HALF, "Boris paid Alice in gold coins for the boat [1].", "It carries 200 passengers [1]."):
-        assert only(said, (PEOPLE, NORTH), Silent()).verdict is lexical(said, (PEOPLE, NORTH)).verdict
+    for sentence in (
+        SWAPPED,
+        HALF,
+        "Boris paid Alice in gold coins for the boat [1].",
+        "It carries 200 passengers [1].",
+    ):
+        assert only(sentence, (PEOPLE, NORTH), Silent()).verdict is lexical(sentence, (PEOPLE, NORTH)).verdict
 
 
 def test_claims_of_which_the_words_are_sure_are_not_read() -> None:
@@ -97,11 +102,11 @@ def test_all_pairs_of_an_answer_go_to_the_model_at_once_cited_passages_first() -
     scorer = SaysWho()
     check(HALF.replace("[1]", "[2]") + " " + SWAPPED.replace("[1]", "[2]"), (PEOPLE, long), scorer, checkers=("local",))
     (pairs,) = scorer.calls
-    for said in ("Alice", "Boris"):
-        mine = [evidence for evidence, claim in pairs if claim.startswith(said)]
-        assert len(mine) == PASSAGES
-        assert all(evidence in long and evidence != PEOPLE for evidence in mine[:OF_CITED])
-        assert len(set(mine)) == PASSAGES
+    for name in ("Alice", "Boris"):
+        evidence_of_name = [evidence for evidence, claim in pairs if claim.startswith(name)]
+        assert len(evidence_of_name) == PASSAGES
+        assert all(evidence in long and evidence != PEOPLE for evidence in evidence_of_name[:OF_CITED])
+        assert len(set(evidence_of_name)) == PASSAGES
     assert all(len(evidence) <= 1_000 for evidence, _ in pairs)
 
 
@@ -137,8 +142,8 @@ def test_without_a_model_the_record_says_what_to_set() -> None:
 
 
 def test_a_calibration_for_another_model_is_refused() -> None:
-    mine = LocalWeights(source="says-who-3", labels=50, slope=0.1)
-    assert check(HALF, (PEOPLE,), SaysWho(), mine).checkers["local"].startswith("says-who-3+")
+    weights = LocalWeights(source="says-who-3", labels=50, slope=0.1)
+    assert check(HALF, (PEOPLE,), SaysWho(), weights).checkers["local"].startswith("says-who-3+")
     with pytest.raises(ConfigurationError, match="made for the local model other-1"):
         check(HALF, (PEOPLE,), SaysWho(), LocalWeights(source="other-1", labels=50))
 
@@ -171,9 +176,9 @@ BLENDS = st.builds(
 
 @given(BLENDS, PROBABILITIES, PROBABILITIES, LOGITS, LOGITS)
 def test_more_of_either_never_lowers_the_probability(
-    blend: LocalWeights, one: float, other: float, logit: float, another: float
+    blend: LocalWeights, first: float, other: float, logit: float, another: float
 ) -> None:
-    low, high = sorted((one, other))
+    low, high = sorted((first, other))
     less, more = sorted((logit, another))
     assert blend.floor <= blend.probability(low, less) <= blend.probability(high, more) <= blend.ceiling
     assert blend.probability(None, less) <= blend.probability(None, more)

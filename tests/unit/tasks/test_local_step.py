@@ -73,7 +73,7 @@ def test_a_job_that_waits_for_its_judge_comes_back_to_the_model() -> None:
 
 
 def test_the_step_changes_nothing_about_the_verdicts() -> None:
-    """What a worker with the model says of a job of ``check`` is what it says of the same job of ``local``."""
+    """A worker with the model gives a job of ``check`` and the same job of ``local`` the same record."""
 
     async def checked(step: Step) -> str:
         reply = verdicts_reply(verdict(1, "supported", QUOTE), verdict(2, "unsupported"))

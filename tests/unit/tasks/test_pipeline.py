@@ -22,13 +22,13 @@ class Keys:
     """A keeper that only remembers."""
 
     def __init__(self) -> None:
-        self.held: dict[LeaseKey, Callable[[], None]] = {}
+        self.releases: dict[LeaseKey, Callable[[], None]] = {}
 
     def hold(self, key: LeaseKey, lost: Callable[[], None]) -> None:
-        self.held[key] = lost
+        self.releases[key] = lost
 
     def release(self, key: LeaseKey) -> None:
-        del self.held[key]
+        del self.releases[key]
 
 
 class Works:
@@ -46,7 +46,7 @@ class Works:
         self.keys = Keys()
         self.ran: list[UUID] = []
         self.gate = asyncio.Event()
-        self.cut: list[UUID] = []
+        self.interrupted_ids: list[UUID] = []
         self.started = asyncio.Condition()
         self.leases: list[tuple[int, Sequence[UUID] | None]] = []
         if free:
@@ -71,7 +71,7 @@ class Works:
         try:
             await self.gate.wait()
         except asyncio.CancelledError:
-            self.cut.append(job.job_id)
+            self.interrupted_ids.append(job.job_id)
             raise
 
     async def submit(self, count: int, **request: Any) -> list[UUID]:
@@ -158,7 +158,7 @@ def test_jobs_that_nobody_hinted_are_claimed_when_idle() -> None:
         await works.feed.drain(timedelta(seconds=1))
 
         assert sorted(works.ran) == sorted(ids)
-        assert works.keys.held == {}
+        assert works.keys.releases == {}
 
     run(scenario())
 
@@ -206,11 +206,11 @@ def test_a_lost_lease_cuts_its_job_off() -> None:
         (job_id,) = await works.submit(1)
         works.feed.start()
         await works.until_ran(1)
-        (lost,) = works.keys.held.values()
+        (lost,) = works.keys.releases.values()
         lost()
         await works.feed.drain(timedelta(seconds=1))
 
-        assert works.cut == [job_id]
+        assert works.interrupted_ids == [job_id]
 
     run(scenario())
 
@@ -224,11 +224,11 @@ def test_a_stopping_feed_leaves_what_waits_and_cuts_off_what_is_too_slow() -> No
         await works.until_ran(2)
         works.feed.stop_admitting()
         await asyncio.wait_for(waiting, 5)
-        cut = await works.feed.drain(timedelta(milliseconds=10))
+        interrupted = await works.feed.drain(timedelta(milliseconds=10))
 
-        assert (cut, sorted(works.cut)) == (2, sorted(works.ran))
-        left = [view.state for view in await works.ledger.reading.views(ids)]
-        assert left.count(JobState.AVAILABLE) == 5, "those that waited, and those that were cut off before a call"
+        assert (interrupted, sorted(works.interrupted_ids)) == (2, sorted(works.ran))
+        states = [view.state for view in await works.ledger.reading.views(ids)]
+        assert states.count(JobState.AVAILABLE) == 5, "those that waited, and those that were cut off before a call"
         await asyncio.wait_for(works.feed.admit(ids, urgent=False), 5)
 
     run(scenario())
@@ -247,18 +247,18 @@ def test_few_slots_still_run_bulk_jobs(slots: int) -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize(("slots", "kept"), [(1, 0), (2, 1), (3, 1), (8, 1), (39, 1), (40, 2), (50, 2), (1_000, 50)])
-def test_a_slot_at_least_is_kept_for_urgent_jobs_but_not_the_only_one(slots: int, kept: int) -> None:
+@pytest.mark.parametrize(("slots", "reserve"), [(1, 0), (2, 1), (3, 1), (8, 1), (39, 1), (40, 2), (50, 2), (1_000, 50)])
+def test_a_slot_at_least_is_kept_for_urgent_jobs_but_not_the_only_one(slots: int, reserve: int) -> None:
     async def scenario() -> None:
         works = Works(slots=slots, free=False)
         bulk = await works.submit(slots + 1)
         works.feed.start()
         waiting = asyncio.create_task(works.feed.admit(bulk, urgent=False))
-        await works.until_ran(slots - kept)
-        urgent = await works.submit(kept, priority=1)
+        await works.until_ran(slots - reserve)
+        urgent = await works.submit(reserve, priority=1)
         await asyncio.wait_for(works.feed.admit(urgent, urgent=True), 5)
         await works.until_ran(slots)
-        assert set(works.ran[slots - kept :]) == set(urgent)
+        assert set(works.ran[slots - reserve :]) == set(urgent)
         works.gate.set()
         await asyncio.wait_for(waiting, 5)
         await works.feed.drain(timedelta(seconds=1))

@@ -1,4 +1,4 @@
-"""What follows a failure, case by case."""
+"""The reaction to each kind of failure."""
 
 from datetime import timedelta
 
@@ -26,7 +26,7 @@ POLICY = RetryPolicy()
 
 
 def after(kind: FailureKind, **changes: object) -> Decision:
-    given = {
+    defaults = {
         "spent": 0,
         "snoozes": 0,
         "max_attempts": 4,
@@ -35,7 +35,7 @@ def after(kind: FailureKind, **changes: object) -> Decision:
         "jitter": 0.5,
     }
     failure = Failure(kind=kind, message="m", retry_after_s=changes.pop("retry_after_s", None))  # type: ignore[arg-type]
-    return decide(failure, **{**given, **changes})  # type: ignore[arg-type]
+    return decide(failure, **{**defaults, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", sorted(SNOOZED))

@@ -130,11 +130,11 @@ def test_the_model_is_told_which_claims_are_unsupported_and_its_second_answer_wi
         assert record.answer == GOOD
         assert record.messages_snapshot is not None
         assert record.messages_snapshot.proves([SOURCE])
-        *before, previous, told = record.messages_snapshot.texts([SOURCE])
+        *before, previous, correction = record.messages_snapshot.texts([SOURCE])
         assert [role for role, _ in before] == [Role.SYSTEM, Role.USER]
         assert previous == (Role.ASSISTANT, f"{GOOD} {BAD}")
-        assert '- "The editor eats forty pancakes with syrup each Sunday."' in told[1]
-        assert "nine in the evening" not in told[1]
+        assert '- "The editor eats forty pancakes with syrup each Sunday."' in correction[1]
+        assert "nine in the evening" not in correction[1]
         # Both calls were paid for; the tokens are the winning call's.
         assert view.cost_usd == Decimal("0.004")
         assert record.usage is not None
@@ -149,13 +149,13 @@ def test_an_audit_proves_the_messages_of_both_rounds_and_sees_when_they_were_cha
         view = await desk.answer(asking(on_ungrounded="retry"))
         detail = await desk.ledger.reading.job_detail(view.job_id)
         audit = audit_of(detail, result_of(view))
-        assert [(one.call, one.proven) for one in audit.proofs] == [("1.0 generate", True), ("1.1 correct", True)]
+        assert [(proof.call, proof.proven) for proof in audit.proofs] == [("1.0 generate", True), ("1.1 correct", True)]
         assert audit.messages is not None
         assert audit.messages.sha256 == audit.proofs[1].sha256 != audit.proofs[0].sha256
 
         first = detail.completions[0]["prompt"]
         first["snapshot"]["messages"][1]["parts"][0]["text"] += " forged"
-        assert [one.proven for one in audit_of(detail, result_of(view)).proofs] == [False, True]
+        assert [proof.proven for proof in audit_of(detail, result_of(view)).proofs] == [False, True]
 
     run(scenario())
 
@@ -325,9 +325,9 @@ def test_an_object_that_still_breaks_its_schema_is_partial_and_says_where() -> N
         record = record_of(view)
         assert (view.outcome, record.output_structured) == (Outcome.PARTIAL, {"hour": "nine"})
         assert len(desk.provider.calls) == 2
-        told = "the object does not satisfy output_schema at $.hour"
-        assert any(told in warning for warning in record.quality.warnings)
-        assert told in record.quality.reasoning.replace("The object", "the object")
+        fault = "the object does not satisfy output_schema at $.hour"
+        assert any(fault in warning for warning in record.quality.warnings)
+        assert fault in record.quality.reasoning.replace("The object", "the object")
 
     run(scenario())
 

@@ -1,4 +1,4 @@
-"""Whose calls share an answer, what makes two calls identical, and what a job does with an answer that is there."""
+"""Sharing of answers: the calls that may share, the identity of two calls, and the use of a stored answer."""
 
 import asyncio
 from collections.abc import Callable
@@ -99,7 +99,7 @@ def test_a_stream_shares_nothing() -> None:
 
 def test_a_later_run_only_gives_and_an_urgent_job_does_not_wait() -> None:
     job = asyncio.run(leased())
-    later, urgent = (DESK.terms(replace(job, **one), call_of(job)) for one in ({"run": 2}, {"priority": 1}))
+    later, urgent = (DESK.terms(replace(job, **change), call_of(job)) for change in ({"run": 2}, {"priority": 1}))
 
     assert later is not None
     assert (later.within, later.wait) == (timedelta(0), timedelta(0))
@@ -108,10 +108,10 @@ def test_a_later_run_only_gives_and_an_urgent_job_does_not_wait() -> None:
 
 
 def test_two_calls_are_identical_whatever_their_jobs() -> None:
-    one, other = (call_of(asyncio.run(leased(make_request(custom_id=name, priority=3)))) for name in "ab")
+    first, other = (call_of(asyncio.run(leased(make_request(custom_id=name, priority=3)))) for name in "ab")
     call = call_of(asyncio.run(leased()))
 
-    assert share_key("desk", one) == share_key("desk", other) == share_key("desk", call)
+    assert share_key("desk", first) == share_key("desk", other) == share_key("desk", call)
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_what_a_job_waited_for_is_told_apart(
     job = asyncio.run(leased(waited_ms=waited_ms, age_ms=age_ms, started_ago_ms=1_000.0))
     timing = {"queue": waited_ms, "prompt": 1.0, "llm": 3.0, "retry_wait": retry_wait}
 
-    told = cache_lookup(job, call_of(job), make_attempt(job), fallback_from=(), timing_ms=timing).timing_ms
+    timings = cache_lookup(job, call_of(job), make_attempt(job), fallback_from=(), timing_ms=timing).timing_ms
 
-    assert told == {**timing, "llm": 0.0, "queue": queue, "share_wait": share_wait}
+    assert timings == {**timing, "llm": 0.0, "queue": queue, "share_wait": share_wait}
 
 
 # ---- the step --------------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_the_second_of_two_identical_jobs_costs_nothing_and_its_record_says_so()
 
         assert len(provider.calls) == 1
         assert (view.state, view.step, view.cost_usd) == (JobState.AVAILABLE, Step.CHECK, Decimal(0))
-        assert [told.job_id for told in desk.checks] == [first.job_id, second.job_id]
+        assert [job.job_id for job in desk.checks] == [first.job_id, second.job_id]
         records = {}
         for job in await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
             final = examine(job, 0.0)
@@ -252,7 +252,7 @@ def test_sources_in_another_order_are_cited_in_that_order() -> None:
         cited = []
         for job in sorted(await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 2), key=lambda job: job.job_id):
             final = examine(job, 0.0)
-            cited.append([one.source_index for one in final.record.citations])  # type: ignore[union-attr]
+            cited.append([citation.source_index for citation in final.record.citations])  # type: ignore[union-attr]
             assert "desk opens" in final.record.citations[0].quoted_text  # type: ignore[union-attr]
         assert cited == [[0], [1]]
 
@@ -268,9 +268,11 @@ def test_what_the_job_itself_knows_better_is_its_own() -> None:
         job, view = await again(desk, make_request(config=make_config(fallbacks=("second",))))
 
         assert view.step is Step.CHECK
-        assert [len(one.calls) for one in (first, second)] == [1, 1]
+        assert [len(provider.calls) for provider in (first, second)] == [1, 1]
         stored = next(
-            one.stored for one in await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 9) if one.job_id == job.job_id
+            lease.stored
+            for lease in await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)
+            if lease.job_id == job.job_id
         )
         assert stored is not None
         assert stored.completion.snapshot.fallback_from == ("first: not_found",)
@@ -371,7 +373,7 @@ def test_a_run_that_a_person_asked_for_makes_its_own_call() -> None:
         # What it got others may take, as the newest.
         job, _ = await again(desk)
         assert len(provider.calls) == 2
-        checking = {one.job_id: one for one in await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)}
+        checking = {lease.job_id: lease for lease in await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)}
         stored = checking[job.job_id].stored
         assert stored is not None
         assert stored.completion.text == "Two. [1]"

@@ -46,7 +46,7 @@ def test_unknown_keys_of_a_source_go_to_its_metadata() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "field", "told"),
+    ("raw", "field", "message"),
     [
         ([1], None, "must be a JSON object, this is a list"),
         ({"context": ["x"]}, None, "'query' is missing or empty"),
@@ -68,11 +68,11 @@ def test_unknown_keys_of_a_source_go_to_its_metadata() -> None:
         ({"query": "q", "context": ["x"] * 2_001}, "context", "at most 2000 items"),
     ],
 )
-def test_bad_input_names_its_field(raw: Any, field: str | None, told: str) -> None:
+def test_bad_input_names_its_field(raw: Any, field: str | None, message: str) -> None:
     error = refused(raw)
 
     assert error.field == field
-    assert told in str(error)
+    assert message in str(error)
     if field is not None:
         assert str(error).startswith(field)
 
@@ -114,8 +114,8 @@ def test_a_job_with_an_answer_begins_at_its_check() -> None:
     assert new_job(request, position=0, tenant="t").step is Step.CHECK
     read, _ = parse_request({**request.model_dump(), "config": {"checkers": ["local"]}})
     assert new_job(read, position=0, tenant="t").step is Step.LOCAL
-    asked, _ = parse_request({**GOOD, "config": {"checkers": ["local"]}})
-    assert new_job(asked, position=0, tenant="t").step is Step.GENERATE
+    question, _ = parse_request({**GOOD, "config": {"checkers": ["local"]}})
+    assert new_job(question, position=0, tenant="t").step is Step.GENERATE
 
 
 def test_good_jobs_are_accepted_and_bad_ones_named() -> None:
@@ -157,7 +157,7 @@ def test_an_own_id_can_be_submitted_again_but_not_for_something_else() -> None:
         await submit(ledger.submission, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
         return await submit(ledger.submission, [{**second, "job_id": job_id}], batch=new_batch(None, tenant="t"))
 
-    assert [str(known) for known in asyncio.run(twice(GOOD)).job_ids] == [job_id]
+    assert [str(job_key) for job_key in asyncio.run(twice(GOOD)).job_ids] == [job_id]
     other = asyncio.run(twice({**GOOD, "query": "Where?"}))
     (refused,) = other.refused
     assert (refused.position, refused.field) == (0, "job_id"), "the field that was sent"
@@ -175,9 +175,9 @@ def test_one_job_in_conflict_refuses_no_other() -> None:
         return mixed, await submit(ledger.submission, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
 
     mixed, again = asyncio.run(scenario())
-    assert [(one.position, one.field) for one in mixed.refused] == [(40, "job_id")]
-    assert [position for position, known in enumerate(mixed.job_ids) if known is None] == [40]
-    assert [str(known) for known in again.job_ids] == [job_id]
+    assert [(problem.position, problem.field) for problem in mixed.refused] == [(40, "job_id")]
+    assert [position for position, job_key in enumerate(mixed.job_ids) if job_key is None] == [40]
+    assert [str(job_key) for job_key in again.job_ids] == [job_id]
     assert not again.to_json()["created"]
     assert "nothing is new" in again.warnings[0]
 
