@@ -81,7 +81,7 @@ async def checking(ledger: Ledger, batch: NewBatch | None = None) -> Leased:
     return await take_one(ledger, leased.job_id, Step.CHECK)
 
 
-async def heard(ledger: Ledger, leased: Leased, *words: str, reply: str = "verdicts") -> NewAttempt:
+async def store_judge_reply(ledger: Ledger, leased: Leased, *words: str, reply: str = "verdicts") -> NewAttempt:
     """Have a judge reply to a job in its check, and note one word after the other under these keys."""
     attempt = await open_one(ledger, leased)
     await ledger.attempts.close_attempts([closed_ok(leased, attempt, reply)])
@@ -110,8 +110,8 @@ async def finished(ledger: Ledger, request: JobRequest | None = None, batch: New
 
 async def view(ledger: Ledger, job_id: UUID) -> JobView:
     """The view of a job that must exist."""
-    (found,) = await ledger.reading.views([job_id])
-    return found
+    (job_view,) = await ledger.reading.views([job_id])
+    return job_view
 
 
 async def state(ledger: Ledger, job_id: UUID) -> JobState:
@@ -121,9 +121,9 @@ async def state(ledger: Ledger, job_id: UUID) -> JobState:
 
 async def states(ledger: Ledger, job_ids: Sequence[UUID]) -> list[JobState]:
     """The states of jobs that must exist, in order."""
-    found = await ledger.reading.views(job_ids)
-    assert [one.job_id for one in found] == list(job_ids)
-    return [one.state for one in found]
+    job_views = await ledger.reading.views(job_ids)
+    assert [job_view.job_id for job_view in job_views] == list(job_ids)
+    return [job_view.state for job_view in job_views]
 
 
 async def answered(ledger: Ledger, leased: Leased | None = None, **answer: Any) -> tuple[Leased, NewAttempt]:
@@ -131,18 +131,18 @@ async def answered(ledger: Ledger, leased: Leased | None = None, **answer: Any) 
     leased = leased or await submit_and_take(ledger)
     own = {"within_s": 0, "wait_s": 0} if leased.run > 1 else {}
     attempt = await open_one(ledger, leased, share=make_terms(**own), request_hash=SHARED_REQUEST)
-    given = make_answer("It is ready.", **answer)
-    await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=given, then=to_check(leased))])
+    paid_answer = make_answer("It is ready.", **answer)
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=paid_answer, then=to_check(leased))])
     return leased, attempt
 
 
 async def look(ledger: Ledger, leased: Leased, **terms: Any) -> CacheStatus:
     """Look for the answer of an identical call."""
-    (found,) = await ledger.cache.share([make_wanted(leased, make_terms(**terms))])
-    return found.status
+    (reply,) = await ledger.cache.share([make_wanted(leased, make_terms(**terms))])
+    return reply.status
 
 
 async def sound(ledger: Ledger) -> None:
-    """What must hold of every ledger holds."""
+    """The check that every invariant of the ledger holds."""
     if isinstance(ledger, PostgresLedger):
         assert await ledger.inspection.violations() == []

@@ -70,7 +70,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.batches: list[UUID] = []
         self.leases: dict[str, list[Leased]] = {worker: [] for worker in WORKERS}
         self.calls: list[Call] = []
-        self.seen: dict[UUID, JobState] = {}
+        self.last_states: dict[UUID, JobState] = {}
         self.touched: set[UUID] = set()
         self.verbs: frozenset[str] = frozenset()
         # Of this story alone, for the ledger may be that of others before it.
@@ -108,11 +108,11 @@ class LedgerMachine(RuleBasedStateMachine):
     def _submit(self, number: int, ceiling: str | None, delay: int, deadline: int | None, *, checks: bool) -> None:
         now, requests = self.clock.now(), []
         for index in range(number):
-            given = "It is ready." if checks and index == 0 else None
+            answer = "It is ready." if checks and index == 0 else None
             requests.append(
                 make_request(
                     f"Question {index}?",
-                    response=given,
+                    response=answer,
                     scheduled_at=now + delay * SECOND if delay else None,
                     deadline=None if deadline is None else now + deadline * SECOND,
                 )
@@ -147,7 +147,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for step in Step:
             free = self.model.free(step) & set(ids)
             leased = self.do(self.ledger.queue.lease(step, worker, LEASE, ALL, ids=ids), "lease")
-            assert {one.job_id for one in leased} == free
+            assert {job.job_id for job in leased} == free
             self._lease(worker, leased)
 
     @precondition(lambda self: self.free())
@@ -157,24 +157,24 @@ class LedgerMachine(RuleBasedStateMachine):
             free = len(self.model.free(step))
             leased = self.do(self.ledger.queue.lease(step, worker, LEASE, limit), "lease")
             assert len(leased) == min(limit, free)
-            assert {one.step for one in leased} <= {step}
+            assert {job.step for job in leased} <= {step}
             self._lease(worker, leased)
 
     def _lease(self, worker: str, leased: Sequence[Leased]) -> None:
-        tokens = {one.token for one in self.held()}
-        for one in leased:
-            assert one.job_id in self.model.free(one.step)
-            assert one.token not in tokens
-            job = self.model.jobs[one.job_id]
-            assert (one.step, one.run, one.round) == (job.step, job.run, job.round)
-            assert one.correction == job.correction
-            self._compare_history(one, job)
-            self.model.lease(one, LEASE)
-            self.leases[worker].append(one)
-            self.touched.add(one.job_id)
+        tokens = {job.token for job in self.held()}
+        for lease in leased:
+            assert lease.job_id in self.model.free(lease.step)
+            assert lease.token not in tokens
+            job = self.model.jobs[lease.job_id]
+            assert (lease.step, lease.run, lease.round) == (job.step, job.run, job.round)
+            assert lease.correction == job.correction
+            self._compare_history(lease, job)
+            self.model.lease(lease, LEASE)
+            self.leases[worker].append(lease)
+            self.touched.add(lease.job_id)
 
     def _compare_history(self, leased: Leased, job: Job) -> None:
-        """What the holder is told of earlier attempts."""
+        """The attempt history that the holder gets."""
         of_step = [
             call
             for call in job.calls
@@ -221,10 +221,10 @@ class LedgerMachine(RuleBasedStateMachine):
         leased = self._lease_at(pick, stale=stale, step=Step.GENERATE)
         if leased.step is Step.GENERATE:
             new = make_attempt(leased, share=self.terms, number=1 + len(self.model.jobs[leased.job_id].calls))
-            (found,) = self.do(
+            (reply,) = self.do(
                 self.ledger.cache.share([make_wanted(leased, attempt=new)]), "share", touched=[leased.job_id]
             )
-            assert found.status is self.model.share(leased, new)
+            assert reply.status is self.model.share(leased, new)
 
     @precondition(lambda self: self.calls)
     @rule(pick=picks, again=seldom, how=st.sampled_from(HOW), usd=PRICES)
@@ -254,8 +254,8 @@ class LedgerMachine(RuleBasedStateMachine):
         leased = self._lease_at(pick, stale=stale, step=Step.CHECK)
         job = self.model.holder(leased)
         final = make_failed(leased) if fails else make_final(leased)
-        written = self.do(self.ledger.queue.finish([final]), "finish", touched=[leased.job_id])
-        assert written == (set() if job is None else {leased.job_id})
+        finished_ids = self.do(self.ledger.queue.finish([final]), "finish", touched=[leased.job_id])
+        assert finished_ids == (set() if job is None else {leased.job_id})
         if job is not None:
             job.goes(final.state)
             job.outcome = None if fails else Outcome.ANSWERED
@@ -266,7 +266,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """A worker keeps its leases, gives one back, or dies: forgets them all; or a person cancels a job."""
         worker, leased = WORKERS[pick % 2], self._lease_at(pick, stale=stale)
         if what == "renew":
-            self._renew({one.job_id: one for one in self.leases[worker]})
+            self._renew({job.job_id: job for job in self.leases[worker]})
         elif what == "crash":
             self.leases[worker].clear()
         elif what == "cancel":
@@ -295,7 +295,7 @@ class LedgerMachine(RuleBasedStateMachine):
         return later(leased, delay=30 * SECOND, held_reason=reason, event="hold")
 
     def _renew(self, leases: dict[UUID, Leased]) -> None:
-        lost = self.do(self.ledger.queue.renew([lease_key(one) for one in leases.values()], LEASE))
+        lost = self.do(self.ledger.queue.renew([lease_key(job) for job in leases.values()], LEASE))
         kept = {job_id for job_id, one in leases.items() if self.model.holder(one)}
         assert lost == leases.keys() - kept
         for job_id in kept:
@@ -304,8 +304,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def _lease_at(self, pick: int, *, stale: bool, step: Step | None = None) -> Leased:
         """One of the leases that hold (in this step, if there is one), or one that is lost."""
         held = self.held()
-        fitting = [one for one in held if (self.model.holder(one) is None) is stale] or held
-        of_step = [one for one in fitting if one.step is step] or fitting
+        fitting = [job for job in held if (self.model.holder(job) is None) is stale] or held
+        of_step = [job for job in fitting if job.step is step] or fitting
         return of_step[-1 - pick % len(of_step)]
 
     def _idle(self, leased: Leased) -> Job | None:
@@ -401,7 +401,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert [view.job_id for view in views] == self.order, "no job is lost"
         for view in views:
             job = self.model.jobs[view.job_id]
-            before = self.seen.get(view.job_id, view.state)
+            before = self.last_states.get(view.job_id, view.state)
             if before is not view.state:
                 assert TRANSITIONS[before, view.state] & self.verbs, f"{before} to {view.state} by {self.verbs}"
             assert (view.state, view.step, view.run, view.round) == (job.state, job.step, job.run, job.round)
@@ -409,7 +409,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert (view.published_at is not None) == job.published
             assert (view.finished_at is None, view.record is None) == (job.active, job.active)
             assert view.cost_usd == job.shown_usd
-            self.seen[view.job_id] = view.state
+            self.last_states[view.job_id] = view.state
             job.ended_at = None if job.active else self.model.now if job.ended_at is None else job.ended_at
 
     @invariant()
@@ -444,7 +444,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert [record.run for record in detail.records] == sorted(job.finals), "one final per run"
 
     def teardown(self) -> None:
-        """Whatever happened, every job can still be brought to its end."""
+        """Every job can be brought to its end after any sequence of steps."""
         self.runner.run(self._end_all())
         for view in self.runner.run(self.ledger.reading.views(self.order)):
             assert view.record is not None, "no job is lost"
@@ -469,4 +469,4 @@ class LedgerMachine(RuleBasedStateMachine):
         await self.ledger.duties.promote(ALL)
         for step in Step:
             leased = await self.ledger.queue.lease(step, "last", timedelta(hours=1), ALL)
-            assert await self.ledger.queue.finish([make_final(one) for one in leased]) == {one.job_id for one in leased}
+            assert await self.ledger.queue.finish([make_final(job) for job in leased]) == {job.job_id for job in leased}

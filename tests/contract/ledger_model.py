@@ -35,12 +35,12 @@ class Call:
 
     @property
     def key(self) -> Key:
-        """What the call is made for."""
+        """The purpose of the call."""
         return self.attempt.run, self.attempt.round, self.attempt.purpose
 
     @property
     def open(self) -> bool:
-        """Whether nobody closed it yet."""
+        """True while the call is open."""
         return self.outcome is None
 
 
@@ -75,13 +75,13 @@ class Job:
 
     @property
     def answer(self) -> UUID | None:
-        """What is checked: the answer of this run and round, in a recheck that of the latest run which has one."""
+        """The answer to check: of this run and round, in a recheck of the latest run that has an answer."""
         runs = range(self.run, 0, -1) if self.rechecks else [self.run]
         return next((won for run in runs if (won := self.winners.get((run, self.round, Purpose.GENERATE)))), None)
 
     @property
     def active(self) -> bool:
-        """Whether it must still reach a final state."""
+        """True while the job is not final."""
         return self.state in ACTIVE_STATES
 
     @property
@@ -91,7 +91,7 @@ class Job:
 
     @property
     def shown_usd(self) -> Decimal | None:
-        """What is told of the cost: nothing where the price of a call is unknown."""
+        """The cost in reports: nothing where the price of a call is unknown."""
         unpriced = any(call.outcome is not None and call.cost_usd is None for call in self.calls)
         return None if unpriced else self.cost_usd
 
@@ -125,7 +125,7 @@ class Model:
         return [job for job in self.jobs.values() if job.batch_id == batch_id]
 
     def late(self, job: Job) -> bool:
-        """Whether its deadline has passed."""
+        """True if its deadline has passed."""
         return job.deadline is not None and job.deadline < self.now
 
     def free(self, step: Step) -> set[UUID]:
@@ -142,12 +142,12 @@ class Model:
         return job if job.state is JobState.RUNNING and job.token == leased.token else None
 
     def reserved_usd(self, batch_id: UUID) -> Decimal:
-        """What the open attempts of a batch reserve."""
+        """The reserved cost of the open attempts of a batch."""
         calls = [call for job in self.of_batch(batch_id) for call in job.calls]
         return totals([call.attempt.reserved_usd or Decimal(0) for call in calls if call.open])
 
     def spent_usd(self, batch_id: UUID) -> Decimal:
-        """What the closed attempts of a batch cost."""
+        """The cost of the closed attempts of a batch."""
         return totals([job.cost_usd for job in self.of_batch(batch_id)])
 
     # ---- verbs -------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Model:
         job.token, job.lease_until = leased.token, self.now + lease_for.total_seconds()
 
     def open(self, leased: Leased, new: NewAttempt) -> tuple[Opened, Call]:
-        """What must become of an attempt; remembers it when it is opened."""
+        """The expected state of an attempt; remembers it when it is opened."""
         call = Call(leased, new)
         job, ceiling = self.holder(leased), self.ceilings[new.batch_id]
         if job is None or job.lease_until is None or job.lease_until <= self.now:
@@ -170,7 +170,7 @@ class Model:
             return Opened.DUPLICATE, call
         total = self.reserved_usd(job.batch_id) + self.spent_usd(job.batch_id) + (new.reserved_usd or Decimal(0))
         if ceiling is not None and new.reserved_usd and total > ceiling:
-            if any(one.open and one.attempt.token == job.token for one in job.calls):
+            if any(call.open and call.attempt.token == job.token for call in job.calls):
                 return Opened.OVER_BUDGET, call
             self._wait(job, new.reserved_usd)
             return Opened.ON_HOLD, call
@@ -249,11 +249,11 @@ class Model:
         return [(job, call) for job in self.jobs.values() for call in job.calls if call.attempt.share is not None]
 
     def shareable(self) -> bool:
-        """Whether one of them has an answer that may be taken."""
+        """True if a call has an answer that other jobs may use."""
         return any(job.winners.get(call.key) == call.attempt.id for job, call in self._sharing())
 
     def under_way(self, job: Job) -> bool:
-        """Whether the job may wait for one; those with a deadline never do, for the wait has no end here."""
+        """True if the job may wait for a call; jobs with a deadline never wait, for a wait has no end here."""
         others = [call for other, call in self._sharing() if other is not job]
         failed = sum(call.spent or call.outcome == "unknown" for call in others)
         answered = any(call.outcome == "ok" for call in others)
@@ -261,7 +261,7 @@ class Model:
         return waits and any(call.open for call in others)
 
     def share(self, leased: Leased, new: NewAttempt) -> CacheStatus:
-        """What must become of a look for an answer; takes it if there is one."""
+        """The expected reply to a look for an answer; uses the answer if there is one."""
         job = self.holder(leased)
         if job is None or job.step is not Step.GENERATE:
             return CacheStatus.LOST

@@ -31,7 +31,7 @@ from tests.stub.faults import Act, openai_error, raw, status
 from tests.stub.judge import JUDGE
 from tests.stub.server import Stub, running_stub
 
-SAID = (OPENS, "The desk closes at noon.", "Mars has two moons.")
+STATEMENTS = (OPENS, "The desk closes at noon.", "Mars has two moons.")
 
 
 @pytest.fixture(scope="module")
@@ -48,32 +48,32 @@ def stub(running: Stub, monkeypatch: pytest.MonkeyPatch) -> Stub:
     return running
 
 
-def posed(request: JobRequest, *said: str) -> tuple[Selection, Prompt]:
-    claims = [CheckedClaim(text, Span(0, len(text))) for text in said]
+def posed(request: JobRequest, *statements: str) -> tuple[Selection, Prompt]:
+    claims = [CheckedClaim(text, Span(0, len(text))) for text in statements]
     place = SourcePart(source_index=0, start=0, end=len(OPENS))
-    asked = ask(request, claims, range(len(said)), [[place]] * len(said), PROBABILITIES)
-    return asked, render_decision(request, asked)
+    selection = ask(request, claims, range(len(statements)), [[place]] * len(statements), PROBABILITIES)
+    return selection, render_decision(request, selection)
 
 
 def decide(
-    stub: Stub, *said: str, request: JobRequest | None = None, **target: Any
+    stub: Stub, *statements: str, request: JobRequest | None = None, **target: Any
 ) -> tuple[Call, Answered, list[float | None]]:
     """Plan and call once; the call, its answer, and the probability of each claim as the judge's layer reads it."""
     request = request or question()
-    asked, prompt = posed(request, *(said or SAID))
+    selection, prompt = posed(request, *(statements or STATEMENTS))
 
     async def work(provider: Provider) -> tuple[Call, Answered]:
         call = provider.plan(request, prompt)
         return call, await provider.call(call)
 
     call, answered = using(DECISIONS.at(stub, **target), work)
-    found = read_probabilities(answered.completion.text, request, asked)
-    return call, answered, [one.score for one in found]
+    scores = read_probabilities(answered.completion.text, request, selection)
+    return call, answered, [score.score for score in scores]
 
 
-def fails(stub: Stub, *said: str, request: JobRequest | None = None, **target: Any) -> ProviderError:
+def fails(stub: Stub, *statements: str, request: JobRequest | None = None, **target: Any) -> ProviderError:
     with pytest.raises(ProviderError) as raised:
-        decide(stub, *said, request=request, **target)
+        decide(stub, *statements, request=request, **target)
     return raised.value
 
 
@@ -84,24 +84,24 @@ def test_the_body_is_the_one_that_the_sdks_own_method_sends(stub: Stub) -> None:
     call, _, _ = decide(stub)
     texts = call.prompt.snapshot.texts([source.content for source in call.request.context])
 
-    async def theirs() -> None:
+    async def send_by_sdk() -> None:
         async with openai.AsyncOpenAI(api_key=KEY, base_url=f"{stub.url}/v1", max_retries=0) as client:
-            spoken: list[Any] = [{"type": "message", "role": role.value, "content": text} for role, text in texts]
+            messages: list[Any] = [{"type": "message", "role": role.value, "content": text} for role, text in texts]
             await client.decisions.create(
                 model="gpt-6-luna",
-                input=spoken,
+                input=messages,
                 questions=[
                     {"type": "predicate", "name": str(number), "instructions": text}
                     for number, text in enumerate(call.prompt.snapshot.questions, start=1)
                 ],
             )
 
-    asyncio.run(theirs())
-    mine, other = stub.requests
-    assert (mine.path, mine.json) == ("/v1/decisions", other.json)
-    assert mine.headers["authorization"] == f"Bearer {KEY}"
-    assert call.request_hash == hashlib.sha256(mine.body).digest()
-    assert [message["role"] for message in mine.json["input"]] == ["system", "user"]
+    asyncio.run(send_by_sdk())
+    first_request, other = stub.requests
+    assert (first_request.path, first_request.json) == ("/v1/decisions", other.json)
+    assert first_request.headers["authorization"] == f"Bearer {KEY}"
+    assert call.request_hash == hashlib.sha256(first_request.body).digest()
+    assert [message["role"] for message in first_request.json["input"]] == ["system", "user"]
 
 
 def test_nothing_is_sent_that_it_does_not_know(stub: Stub) -> None:
@@ -119,7 +119,7 @@ def test_it_answers_no_question_of_a_job(stub: Stub) -> None:
     with pytest.raises(ProviderError, match="writes no answers: name it as a judge") as raised:
         provider.protocol(question().config)
     assert raised.value.kind is K.CONFIGURATION
-    without = posed(question(), *SAID)[1]
+    without = posed(question(), *STATEMENTS)[1]
     without = without.model_copy(update={"snapshot": without.snapshot.model_copy(update={"questions": ()})})
     with pytest.raises(ProviderError, match="writes no answers"):
         provider.plan(question(), without)
@@ -128,7 +128,7 @@ def test_it_answers_no_question_of_a_job(stub: Stub) -> None:
 
 def test_no_more_questions_go_into_a_call_than_it_takes(stub: Stub) -> None:
     request = question()
-    _, prompt = posed(request, *SAID)
+    _, prompt = posed(request, *STATEMENTS)
     snapshot = prompt.snapshot.model_copy(update={"questions": ("Is it?",) * 401})
     provider = DECISIONS.at(stub)
     with pytest.raises(ProviderError, match="takes 400 questions a call, not 401"):
@@ -143,10 +143,10 @@ def test_no_more_questions_go_into_a_call_than_it_takes(stub: Stub) -> None:
 
 
 def test_a_probability_for_each_claim_and_what_it_cost(stub: Stub) -> None:
-    call, answered, found = decide(stub)
+    call, answered, scores = decide(stub)
 
     completion = answered.completion
-    assert found == [0.9, 0.1, 0.1]
+    assert scores == [0.9, 0.1, 0.1]
     assert completion.finish_reason is FinishReason.STOP
     assert completion.usage == Usage(
         input_tokens=1200, output_tokens=3, cached_input_tokens=200, cache_write_tokens=100
@@ -179,7 +179,7 @@ def predicate(name: object, probability: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("answers", "found"),
+    ("answers", "scores"),
     [
         ([predicate("3", 0.3), predicate("1", 0.1), predicate("2", 0.2)], [0.1, 0.2, 0.3]),
         ([predicate("1", 0.1), predicate("3", 0.3)], [0.1, None, 0.3]),
@@ -197,12 +197,12 @@ def predicate(name: object, probability: object) -> dict[str, object]:
     ],
 )
 def test_answers_find_their_claims_by_name_or_by_place(
-    answers: list[Any], found: list[float | None], stub: Stub
+    answers: list[Any], scores: list[float | None], stub: Stub
 ) -> None:
     stub.then(answering(*answers))
     _, answered, read = decide(stub)
 
-    assert read == found
+    assert read == scores
     # Read or not, it was paid for and is kept.
     assert answered.completion.cost_usd == Decimal("0.00012")
 
@@ -254,13 +254,13 @@ def test_every_failure_has_its_kind(act: Act, expected: K, stub: Stub) -> None:
 def test_one_that_takes_too_long_may_have_been_billed_and_one_not_reached_was_not(stub: Stub) -> None:
     stub.then(faults.slow(5))
     assert fails(stub, request=question(timeout_s=0.3)).kind is K.UNKNOWN_OUTCOME
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        assert fails(stub, base_url=f"http://127.0.0.1:{nobody.getsockname()[1]}/v1").kind is K.UNAVAILABLE
+    with socket.socket() as closed_port:
+        closed_port.bind(("127.0.0.1", 0))
+        assert fails(stub, base_url=f"http://127.0.0.1:{closed_port.getsockname()[1]}/v1").kind is K.UNAVAILABLE
 
 
 def test_no_key_in_any_message_or_log(stub: Stub, caplog: pytest.LogCaptureFixture) -> None:
     stub.then(faults.echo_key, raw(orjson.dumps({"you sent": KEY})), openai_error(500, "server_error", KEY * 40))
     with caplog.at_level(logging.INFO):
-        told = [str(fails(stub)) for _ in range(3)]
-    assert not leaks("\n".join([*told, caplog.text]))
+        messages = [str(fails(stub)) for _ in range(3)]
+    assert not leaks("\n".join([*messages, caplog.text]))

@@ -59,12 +59,12 @@ async def test_an_attempt_is_on_record_before_its_call(ledger: Ledger) -> None:
 
 async def test_no_attempt_without_a_lease(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 4)
-    held, cancelled, given_back, done = await take(ledger, receipt.job_ids)
+    held_job, cancelled, given_back, done = await take(ledger, receipt.job_ids)
     await ledger.actions.cancel([cancelled.job_id], ACTOR)
     await ledger.queue.hand_back([lease_key(given_back)])
     await finish(ledger, done)
-    attempts = [make_attempt(one) for one in (cancelled, held, given_back, done)]
-    attempts.append(make_attempt(held, token=new_id()))
+    attempts = [make_attempt(job) for job in (cancelled, held_job, given_back, done)]
+    attempts.append(make_attempt(held_job, token=new_id()))
 
     assert await ledger.attempts.open_attempts(attempts) == [
         Opened.LOST,
@@ -73,8 +73,8 @@ async def test_no_attempt_without_a_lease(ledger: Ledger) -> None:
         Opened.LOST,
         Opened.LOST,
     ]
-    for one in (cancelled, given_back, done):
-        assert (await ledger.reading.job_detail(one.job_id)).attempts == ()
+    for job in (cancelled, given_back, done):
+        assert (await ledger.reading.job_detail(job.job_id)).attempts == ()
     assert await ledger.attempts.open_attempts([]) == []
 
 
@@ -174,15 +174,15 @@ async def test_a_closing_can_hold_the_job(ledger: Ledger) -> None:
 
     await ledger.attempts.close_attempts([closed_error(leased, attempt, FailureKind.QUOTA, spent=False, then=then)])
 
-    held = await view(ledger, leased.job_id)
-    assert (held.state, held.held_reason) == (JobState.SCHEDULED, HeldReason.LANE_PAUSED)
+    held_view = await view(ledger, leased.job_id)
+    assert (held_view.state, held_view.held_reason) == (JobState.SCHEDULED, HeldReason.LANE_PAUSED)
     assert await ledger.duties.promote(10) == 0
 
 
 async def test_many_closings_each_go_their_own_way(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 3)
     leased = await take(ledger, receipt.job_ids)
-    attempts = [make_attempt(one) for one in leased]
+    attempts = [make_attempt(job) for job in leased]
     assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED] * 3
     closings = [
         closed_ok(leased[0], attempts[0], then=to_check(leased[0])),
@@ -192,8 +192,8 @@ async def test_many_closings_each_go_their_own_way(ledger: Ledger) -> None:
 
     assert await ledger.attempts.close_attempts(closings) == {leased[0].job_id, leased[1].job_id}
 
-    found = {one.job_id: one.state for one in await ledger.reading.views(receipt.job_ids)}
-    assert [found[one.job_id] for one in leased] == [JobState.AVAILABLE, JobState.SCHEDULED, JobState.RUNNING]
+    states_by_job = {view.job_id: view.state for view in await ledger.reading.views(receipt.job_ids)}
+    assert [states_by_job[job.job_id] for job in leased] == [JobState.AVAILABLE, JobState.SCHEDULED, JobState.RUNNING]
     assert await ledger.attempts.close_attempts([]) == set()
 
 
@@ -201,11 +201,11 @@ async def test_two_attempts_of_a_job_close_together(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
-    one = await open_one(ledger, checking)
+    first_attempt = await open_one(ledger, checking)
     two = await open_one(ledger, checking, round=1)
     back = Advance(state=JobState.AVAILABLE, step=Step.GENERATE, round=1)
 
-    closings = [closed_ok(checking, one), closed_ok(checking, two, then=back)]
+    closings = [closed_ok(checking, first_attempt), closed_ok(checking, two, then=back)]
     assert await ledger.attempts.close_attempts(closings) == {leased.job_id}
 
     detail = await ledger.reading.job_detail(leased.job_id)
@@ -363,7 +363,7 @@ async def test_an_answer_in_bytes_that_are_no_text_is_kept(ledger: Ledger) -> No
 
 
 def part(text: str = "It has the co") -> StoredAnswer:
-    """What a stream brought before it broke."""
+    """The part of a stream before it broke."""
     return make_answer(text, finish_reason=FinishReason.INTERRUPTED, usage=None, cost_usd=None)
 
 
@@ -378,8 +378,8 @@ async def test_what_a_broken_stream_left_is_kept_and_never_wins(ledger: Ledger, 
     leased = await submit_and_take(ledger)
     broken = await open_one(ledger, leased)
     await ledger.attempts.close_attempts([close(leased, broken, answer=part(), then=later(leased, event="retry"))])
-    kept = (str(broken.id), False, "interrupted", "It has the co")
-    assert await completions(ledger, leased) == [kept]
+    partial_completion = (str(broken.id), False, "interrupted", "It has the co")
+    assert await completions(ledger, leased) == [partial_completion]
 
     await ledger.duties.promote(10)
     again = await take_one(ledger, leased.job_id)
@@ -387,7 +387,7 @@ async def test_what_a_broken_stream_left_is_kept_and_never_wins(ledger: Ledger, 
     whole = await open_one(ledger, again)
     await ledger.attempts.close_attempts([closed_ok(again, whole, then=to_check(again))])
 
-    assert await completions(ledger, leased) == [kept, (str(whole.id), True, "stop", ANSWER)]
+    assert await completions(ledger, leased) == [partial_completion, (str(whole.id), True, "stop", ANSWER)]
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
     assert checking.stored is not None
     assert checking.stored.attempt_id == whole.id
@@ -471,10 +471,10 @@ async def test_no_other_closing_releases_a_held_job(ledger: Ledger, clock: Clock
     elif how == "other_reason":
         await ledger.actions.release(None, HeldReason.UNKNOWN_OUTCOME, ACTOR)
         await ledger.actions.pause_batch(leased.batch_id, ACTOR, paused=True)
-    held = (await view(ledger, leased.job_id)).held_reason
+    hold_reason = (await view(ledger, leased.job_id)).held_reason
 
     close = closed_unknown if how == "unknown" else closed_ok
     await ledger.attempts.close_attempts([close(leased, attempt, then=to_check(leased))])
 
     after = await view(ledger, leased.job_id)
-    assert (after.state, after.held_reason) == (JobState.SCHEDULED, held)
+    assert (after.state, after.held_reason) == (JobState.SCHEDULED, hold_reason)

@@ -49,8 +49,8 @@ async def test_a_lease_brings_no_more_bytes_than_there_is_room_for(ledger: Ledge
     two = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, ids=ids, room=LeaseRoom(2 * size + 10))
     rest = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, ids=ids, room=LeaseRoom(10 * size))
 
-    assert [one.job_id for one in two] == list(receipt.job_ids[1:3])
-    assert [one.job_id for one in rest] == list(receipt.job_ids[3:])
+    assert [job.job_id for job in two] == list(receipt.job_ids[1:3])
+    assert [job.job_id for job in rest] == list(receipt.job_ids[3:])
     assert size == len(requests[0].model_dump_json())
 
 
@@ -69,7 +69,7 @@ async def test_tenants_take_turns_however_few_bytes_fit(ledger: Ledger) -> None:
         await submit_many(ledger, 3, make_batch(tenant), context=["x" * 4_000])
 
     tenants = [
-        [one.tenant for one in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, room=LeaseRoom(14_000))]
+        [job.tenant for job in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, room=LeaseRoom(14_000))]
         for _ in range(3)
     ]
 
@@ -94,7 +94,7 @@ async def test_suspects_come_in_ever_smaller_groups(ledger: Ledger, clock: Clock
     for _ in range(5):
         leased = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 100, ids=ids, room=EASY)
         groups.append(len(leased))
-        await ledger.queue.hand_back([lease_key(one) for one in leased])
+        await ledger.queue.hand_back([lease_key(job) for job in leased])
         await lose(ledger, clock)
 
     assert groups == [80, 64, 16, 4, 1]
@@ -108,9 +108,9 @@ async def test_suspects_do_not_keep_others_back(ledger: Ledger, clock: Clock) ->
     without = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 1, room=LeaseRoom(1_000_000, risk=0.5))
     both = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, room=EASY)
 
-    assert [one.job_id for one in without] == [fresh.job_ids[0]]
-    assert {one.job_id for one in both} == {suspects.job_ids[0], fresh.job_ids[1]}
-    assert {one.rescues for one in both} == {0, 4}
+    assert [job.job_id for job in without] == [fresh.job_ids[0]]
+    assert {job.job_id for job in both} == {suspects.job_ids[0], fresh.job_ids[1]}
+    assert {job.rescues for job in both} == {0, 4}
 
 
 # ---- an end to rescues -----------------------------------------------------------------------------------------
@@ -214,4 +214,4 @@ async def test_a_job_that_waits_keeps_its_count(ledger: Ledger, clock: Clock) ->
     await clock.advance(LEASE)
     await ledger.duties.promote(10)
 
-    assert [one.rescues for one in await take(ledger, [job_id])] == [2]
+    assert [job.rescues for job in await take(ledger, [job_id])] == [2]

@@ -68,8 +68,8 @@ async def test_a_paused_batch_is_not_promoted(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 2)
     leased = await take(ledger, receipt.job_ids)
     await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=True)
-    for one in leased:
-        await ledger.queue.defer(lease_key(one), later(one))
+    for job in leased:
+        await ledger.queue.defer(lease_key(job), later(job))
 
     assert await ledger.duties.promote(10) == 0
 
@@ -93,8 +93,8 @@ async def test_late_jobs_expire_wherever_they_are(ledger: Ledger, clock: Clock) 
         make_request("in time?", deadline=clock.now() + 3 * HOUR),
         batch=batch,
     )
-    running, held = await take(ledger, receipt.job_ids[:2])
-    await ledger.queue.defer(lease_key(held), later(held, held_reason=HeldReason.BUDGET))
+    running, held_job = await take(ledger, receipt.job_ids[:2])
+    await ledger.queue.defer(lease_key(held_job), later(held_job, held_reason=HeldReason.BUDGET))
     assert await ledger.duties.expire(10) == []
     await clock.advance(HOUR + 5 * SECOND)
 
@@ -366,8 +366,8 @@ async def test_by_policy_an_unknown_outcome_holds_the_job(ledger: Ledger, clock:
 
     assert set(await ledger.duties.rescue(10, HeldReason.UNKNOWN_OUTCOME)) == {calling.job_id, idle.job_id}
 
-    held = await view(ledger, calling.job_id)
-    assert (held.state, held.held_reason) == (JobState.SCHEDULED, HeldReason.UNKNOWN_OUTCOME)
+    held_view = await view(ledger, calling.job_id)
+    assert (held_view.state, held_view.held_reason) == (JobState.SCHEDULED, HeldReason.UNKNOWN_OUTCOME)
     assert await state(ledger, idle.job_id) is JobState.AVAILABLE
     if released:
         await ledger.actions.release(None, HeldReason.UNKNOWN_OUTCOME, ACTOR)

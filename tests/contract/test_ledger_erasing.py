@@ -1,4 +1,4 @@
-"""What is erased is gone for good, whatever comes late; what accounting needs stays."""
+"""Erased content stays gone, also when an answer comes late; the accounting stays."""
 
 import asyncio
 from datetime import timedelta
@@ -90,15 +90,15 @@ async def telling_job(ledger: PostgresLedger, **changes: Any) -> Leased:
     batch = make_batch(key=f"{CANARY} batch", name=CANARY, defaults={"role": CANARY}, **changes)
     leased = await submit_and_take(ledger, telling_request(), batch)
     first = await open_one(ledger, leased)
-    told = Failure(kind=FailureKind.OVERLOADED, message=f"the provider repeats {CANARY}")
+    failure = Failure(kind=FailureKind.OVERLOADED, message=f"the provider repeats {CANARY}")
     again = Advance(JobState.AVAILABLE, Step.GENERATE, 0, event="retry")
-    await ledger.attempts.close_attempts([closed_error(leased, first, failure=told, then=again)])
+    await ledger.attempts.close_attempts([closed_error(leased, first, failure=failure, then=again)])
     leased = await take_one(ledger, leased.job_id)
     await generate(ledger, leased, answer=make_answer(f"{CANARY} answer"))
     check = await take_one(ledger, leased.job_id, Step.CHECK)
     record = make_record(
         check,
-        answer=CANARY, output_raw=CANARY, output_structured={CANARY: CANARY}, error_message=CANARY, failure=told,
+        answer=CANARY, output_raw=CANARY, output_structured={CANARY: CANARY}, error_message=CANARY, failure=failure,
         retrieval_record_id=CANARY, trace_id=CANARY, request_id=CANARY,
         quality=Quality(reasoning=CANARY, warnings=(CANARY,)),
         provider_snapshot=ProviderSnapshot(
@@ -130,16 +130,18 @@ async def test_what_accounting_needs_is_kept(ledger: PostgresLedger) -> None:
 
     after = await ledger.reading.job_detail(job.job_id)
     changed = {"custom_id", "request", "record", "erased_at"}
-    kept = [name for name in JobView.__dataclass_fields__ if name not in changed]
-    assert [getattr(after.view, name) for name in kept] == [getattr(before.view, name) for name in kept]
+    unchanged_fields = [name for name in JobView.__dataclass_fields__ if name not in changed]
+    assert [getattr(after.view, name) for name in unchanged_fields] == [
+        getattr(before.view, name) for name in unchanged_fields
+    ]
     paid = (
         "id", "run", "round", "purpose", "number", "provider", "model", "outcome", "spent", "usage", "cost_usd",
         "opened_at", "closed_at", "provider_request_id", "timing_ms",
     )  # fmt: skip
-    assert [{name: one[name] for name in paid} for one in after.attempts] == [
-        {name: one[name] for name in paid} for one in before.attempts
+    assert [{name: attempt[name] for name in paid} for attempt in after.attempts] == [
+        {name: attempt[name] for name in paid} for attempt in before.attempts
     ]
-    assert [one["failure"] and one["failure"]["kind"] for one in after.attempts] == ["overloaded", None]
+    assert [attempt["failure"] and attempt["failure"]["kind"] for attempt in after.attempts] == ["overloaded", None]
     assert after.completions == ()
     (record,) = after.records
     assert (record.model_name, record.status, record.usage) == ("fake-1", before.records[0].status, None)
@@ -147,9 +149,9 @@ async def test_what_accounting_needs_is_kept(ledger: PostgresLedger) -> None:
     assert record.provider_snapshot.request_id == "req_1"
     assert [event["kind"] for event in after.events] == ["retry", "erased"]
     assert after.events[-1]["actor"] == ACTOR
-    said = {"key", "name", "erased_at"}
+    batch_fields = {"key", "name", "erased_at"}
     batch_after = await ledger.reading.batch_status(job.batch_id)
-    assert batch_after.model_dump(exclude=said) == batch_before.model_dump(exclude=said)
+    assert batch_after.model_dump(exclude=batch_fields) == batch_before.model_dump(exclude=batch_fields)
     assert batch_after.spent_usd == Decimal("0.002")
 
 
@@ -171,14 +173,14 @@ async def test_the_result_of_an_erased_job_says_so(ledger: PostgresLedger) -> No
     job = await telling_job(ledger)
     await ledger.erasure.erase([job.job_id], ACTOR)
 
-    found = await view(ledger, job.job_id)
-    result = result_of(found)
+    job_view = await view(ledger, job.job_id)
+    result = result_of(job_view)
 
-    assert found.request == TOMBSTONE
-    assert found.erased_at is not None
+    assert job_view.request == TOMBSTONE
+    assert job_view.erased_at is not None
     assert (result.state, result.query, result.response, result.citations) == (JobState.COMPLETED, "", "", ())
-    assert result.warnings == (f"erased on {found.erased_at:%Y-%m-%d %H:%M} UTC",)
-    assert [one.job_id async for one in ledger.reading.batch_views(job.batch_id)] == [job.job_id]
+    assert result.warnings == (f"erased on {job_view.erased_at:%Y-%m-%d %H:%M} UTC",)
+    assert [view.job_id async for view in ledger.reading.batch_views(job.batch_id)] == [job.job_id]
 
 
 async def test_what_is_not_final_is_not_erased(ledger: PostgresLedger) -> None:
@@ -199,8 +201,8 @@ async def test_an_answer_that_comes_late_is_paid_and_not_kept(
     await ledger.actions.cancel([leased.job_id], ACTOR)
     await ledger.erasure.erase([leased.job_id], ACTOR)
 
-    told = Failure(kind=FailureKind.BAD_ANSWER, message=f"could not read {CANARY}")
-    late = closed_ok(leased, attempt, answer=make_answer(CANARY), failure=told, then=to_check(leased))
+    failure = Failure(kind=FailureKind.BAD_ANSWER, message=f"could not read {CANARY}")
+    late = closed_ok(leased, attempt, answer=make_answer(CANARY), failure=failure, then=to_check(leased))
     assert await ledger.attempts.close_attempts([late]) == set()
 
     detail = await ledger.reading.job_detail(leased.job_id)
@@ -211,9 +213,9 @@ async def test_an_answer_that_comes_late_is_paid_and_not_kept(
 
 
 async def spooled(leased: Leased, attempt: NewAttempt, home: Path) -> Path:
-    """What the worker of a machine that lost the ledger left on its disk when it died."""
-    told = Failure(kind=FailureKind.BAD_ANSWER, message=f"the answer repeats {CANARY}")
-    answer = closed_ok(leased, attempt, answer=make_answer(CANARY), failure=told, then=to_check(leased))
+    """A spooled answer on the disk of a worker that lost the ledger and died."""
+    failure = Failure(kind=FailureKind.BAD_ANSWER, message=f"the answer repeats {CANARY}")
+    answer = closed_ok(leased, attempt, answer=make_answer(CANARY), failure=failure, then=to_check(leased))
     folder = spool_folder(home, "postgresql://ledger.internal/nightdesk")
     spool = Spool(folder)
     await spool.keep([answer])
@@ -387,12 +389,12 @@ async def test_a_result_on_its_way_while_its_job_is_erased_is_taken_back(ledger:
 # ---- age -------------------------------------------------------------------------------------------------------
 
 
-async def kept(ledger: PostgresLedger, batch: UUID, age: timedelta) -> list[StoredJob]:
+async def prunable_jobs(ledger: PostgresLedger, batch: UUID, age: timedelta) -> list[StoredJob]:
     return [one async for page in ledger.erasure.job_pages(batch, age) for one in page]
 
 
 async def batches(ledger: PostgresLedger, tenant: str | None, age: timedelta, *, rows: bool = False) -> list[UUID]:
-    return [one async for one in ledger.erasure.old_batches(tenant, age, rows=rows)]
+    return [batch async for batch in ledger.erasure.old_batches(tenant, age, rows=rows)]
 
 
 async def test_age_counts_from_the_end_of_the_job(ledger: PostgresLedger, clock: Clock) -> None:
@@ -401,11 +403,11 @@ async def test_age_counts_from_the_end_of_the_job(ledger: PostgresLedger, clock:
     await clock.advance(HOUR)
     await ledger.actions.cancel(receipt.job_ids[1:2], ACTOR)
 
-    old = await kept(ledger, receipt.batch_id, HOUR)
+    old = await prunable_jobs(ledger, receipt.batch_id, HOUR)
 
     assert [one.job_id for one in old] == list(receipt.job_ids)
     assert [one.due for one in old] == [True, False, False]
-    assert [one.due for one in await kept(ledger, receipt.batch_id, timedelta(0))] == [True, True, False]
+    assert [one.due for one in await prunable_jobs(ledger, receipt.batch_id, timedelta(0))] == [True, True, False]
 
 
 async def test_batches_come_oldest_first_by_tenant_until_nothing_is_left(
@@ -436,10 +438,10 @@ async def test_batches_come_oldest_first_by_tenant_until_nothing_is_left(
 async def test_deleting_leaves_the_batch_with_its_cost(ledger: PostgresLedger, postgres_database_url: str) -> None:
     job = await telling_job(ledger)
 
-    gone = await ledger.erasure.delete([job.job_id])
+    deletion = await ledger.erasure.delete([job.job_id])
 
-    assert (gone.runs, gone.attempts, gone.cost_usd) == ({job.job_id: 1}, 2, Decimal("0.002"))
-    assert (gone.input_tokens, gone.output_tokens) == (100, 10)
+    assert (deletion.runs, deletion.attempts, deletion.cost_usd) == ({job.job_id: 1}, 2, Decimal("0.002"))
+    assert (deletion.input_tokens, deletion.output_tokens) == (100, 10)
     assert await ledger.erasure.seal(job.batch_id) is Sealed.NOW
     status: BatchStatus = await ledger.reading.batch_status(job.batch_id)
     assert (status.jobs, status.spent_usd) == (0, Decimal("0.002"))
@@ -450,9 +452,9 @@ async def test_deleting_leaves_the_batch_with_its_cost(ledger: PostgresLedger, p
     assert (await ledger.erasure.delete([job.job_id])).runs == {}
 
 
-@pytest.mark.parametrize("gone", [(0,), (1,), (2,), (1, 2), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("deleted", [(0,), (1,), (2,), (1, 2), (0, 1, 2)], ids=str)
 async def test_money_adds_up_whichever_jobs_are_deleted(
-    ledger: PostgresLedger, postgres_database_url: str, gone: tuple[int, ...]
+    ledger: PostgresLedger, postgres_database_url: str, deleted: tuple[int, ...]
 ) -> None:
     receipt = await submit_many(ledger, 3)
     for job_id in receipt.job_ids:
@@ -461,7 +463,7 @@ async def test_money_adds_up_whichever_jobs_are_deleted(
         check = await take_one(ledger, job_id, Step.CHECK)
         assert await ledger.queue.finish([make_final(check)]) == {job_id}
 
-    await ledger.erasure.delete([receipt.job_ids[at] for at in gone])
+    await ledger.erasure.delete([receipt.job_ids[at] for at in deleted])
     assert await ledger.inspection.violations() == []
     assert (await ledger.reading.batch_status(receipt.batch_id)).spent_usd == Decimal("0.006")
 
@@ -469,7 +471,7 @@ async def test_money_adds_up_whichever_jobs_are_deleted(
     for wrong in ("+ 0.001", "- 0.001"):
         with psycopg.connect(postgres_database_url, autocommit=True) as connection:
             connection.execute(f"UPDATE batch SET spent_usd = 0.006 {wrong}".encode())
-        assert [found.name for found in await ledger.inspection.violations()] == ["batch_spent_is_the_sum"]
+        assert [violation.name for violation in await ledger.inspection.violations()] == ["batch_spent_is_the_sum"]
 
 
 async def test_a_job_whose_call_is_open_is_not_deleted(ledger: PostgresLedger) -> None:

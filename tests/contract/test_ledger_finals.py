@@ -76,8 +76,8 @@ async def test_the_record_is_kept_as_written(ledger: Ledger) -> None:
 
     await finish(ledger, leased, record=record)
 
-    (kept,) = (await ledger.reading.job_detail(leased.job_id)).records
-    assert kept.model_copy(update={"created_at": None}) == record
+    (stored_record,) = (await ledger.reading.job_detail(leased.job_id)).records
+    assert stored_record.model_copy(update={"created_at": None}) == record
 
 
 async def test_a_failed_job_keeps_its_failure(ledger: Ledger) -> None:
@@ -115,17 +115,17 @@ async def test_only_one_final_per_run(ledger: Ledger) -> None:
 
 async def test_finals_of_lost_leases_are_left_out(ledger: Ledger, clock: Clock) -> None:
     receipt = await submit_many(ledger, 4)
-    kept, cancelled, rescued, given_back = await take(ledger, receipt.job_ids)
+    valid_job, cancelled, rescued, given_back = await take(ledger, receipt.job_ids)
     await ledger.actions.cancel([cancelled.job_id], ACTOR)
     await ledger.queue.hand_back([lease_key(given_back)])
     await clock.advance(40 * SECOND)
-    await ledger.queue.renew([lease_key(kept)], LEASE)
+    await ledger.queue.renew([lease_key(valid_job)], LEASE)
     await clock.advance(40 * SECOND)
     assert await ledger.duties.rescue(10, None) == [rescued.job_id]
 
-    written = await ledger.queue.finish([make_final(one) for one in (kept, cancelled, rescued, given_back)])
+    finished_ids = await ledger.queue.finish([make_final(one) for one in (valid_job, cancelled, rescued, given_back)])
 
-    assert written == {kept.job_id}
+    assert finished_ids == {valid_job.job_id}
     assert await state(ledger, cancelled.job_id) is JobState.CANCELLED
     assert await state(ledger, rescued.job_id) is JobState.AVAILABLE
     assert (await view(ledger, rescued.job_id)).record is None
@@ -157,9 +157,9 @@ async def test_finals_are_unpublished_until_marked_oldest_first(ledger: Ledger, 
 
     assert await ledger.outbox.mark_published([(job_id, 1) for job_id in ids[:2]]) == []
 
-    (left,) = await ledger.outbox.unpublished(10, 0 * SECOND)
-    assert left.job_id == ids[2]
-    assert left.record is not None
+    (unpublished,) = await ledger.outbox.unpublished(10, 0 * SECOND)
+    assert unpublished.job_id == ids[2]
+    assert unpublished.record is not None
     assert (await view(ledger, ids[0])).published_at is not None
     assert (await view(ledger, ids[2])).published_at is None
 
@@ -232,7 +232,7 @@ async def republished(ledger: Ledger, rows: int) -> list[list[UUID]]:
         if page.through is None:
             assert page.published == sum(len(ids) for ids in pages)
             break
-        pages.append([one.job_id for one in page.views])
+        pages.append([view.job_id for view in page.views])
         await ledger.outbox.note_republished(page)
     return pages
 

@@ -1,4 +1,4 @@
-"""What was handed in with a batch and is no job of it stands beside its jobs, once, until the batch is erased."""
+"""Refused and repeated lines of a batch are stored beside its jobs, once, until the batch is erased."""
 
 from dataclasses import replace
 
@@ -51,10 +51,10 @@ async def test_lines_that_are_refused_while_the_jobs_are_read_are_written(ledger
 async def test_jobs_that_the_ledger_refuses_or_knows_stand_there_with_their_place(ledger: Ledger) -> None:
     old = await submit(ledger, make_request("A?", idempotency_key="a"), make_request("B?", idempotency_key="b"))
     batch = make_batch()
-    known, conflict, new = make_jobs(
+    known_job, conflict, new = make_jobs(
         make_request("A?", idempotency_key="a"), make_request("other", idempotency_key="b"), make_request("C?")
     )
-    jobs = [at(known, 4), replace(at(conflict, 5), place="in.jsonl, line 6"), at(new, 6)]
+    jobs = [at(known_job, 4), replace(at(conflict, 5), place="in.jsonl, line 6"), at(new, 6)]
 
     receipt = await ledger.submission.submit(batch, [jobs], refused=[BAD])
 
@@ -89,10 +89,10 @@ async def test_a_batch_handed_in_again_does_not_double_its_lines(ledger: Ledger)
 
 async def test_nothing_is_kept_where_no_batch_is_written(ledger: Ledger) -> None:
     await submit(ledger, make_request("A?", idempotency_key="a"))
-    known, conflict = make_jobs(make_request("A?", idempotency_key="a"), make_request("B?", idempotency_key="a"))
+    known_job, conflict = make_jobs(make_request("A?", idempotency_key="a"), make_request("B?", idempotency_key="a"))
     nothing_new, all_refused = make_batch(), make_batch()
 
-    await ledger.submission.submit(nothing_new, [[at(known, 0)]], refused=[BAD])
+    await ledger.submission.submit(nothing_new, [[at(known_job, 0)]], refused=[BAD])
     with pytest.raises(JobsRefused):
         await ledger.submission.submit(all_refused, [[at(conflict, 0)]], refused=[BAD])
 

@@ -1,4 +1,4 @@
-"""Who leads the duties, and what a worker learns of them: one at a time, taken over when it is gone."""
+"""The leader of the duties and the knowledge of the other workers: one leader at a time, replaced when it is gone."""
 
 from datetime import timedelta
 from decimal import Decimal

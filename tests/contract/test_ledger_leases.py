@@ -81,7 +81,7 @@ async def test_ids_of_other_states_steps_or_nobody_are_skipped(ledger: Ledger, c
 
     leased = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, ids=[*receipt.job_ids, new_id()])
 
-    assert [one.job_id for one in leased] == [receipt.job_ids[0]]
+    assert [job.job_id for job in leased] == [receipt.job_ids[0]]
     assert await state(ledger, receipt.job_ids[4]) is JobState.AVAILABLE
 
 
@@ -91,7 +91,7 @@ async def test_no_more_than_the_limit(ledger: Ledger, *, idle: bool) -> None:
 
     leased = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 2, ids=None if idle else receipt.job_ids)
 
-    assert len({one.job_id for one in leased}) == 2
+    assert len({job.job_id for job in leased}) == 2
     assert await ledger.duties.backlog(Step.GENERATE, 10) == 3
 
 
@@ -101,9 +101,11 @@ async def test_an_idle_worker_gets_the_highest_priority(ledger: Ledger, clock: C
     await submit(ledger, make_request("late?", priority=50, deadline=clock.now() + SECOND))
     await clock.advance(2 * SECOND)
 
-    taken = [[one.priority for one in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, n)] for n in (1, 2, 10)]
+    leased_priorities = [
+        [job.priority for job in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, n)] for n in (1, 2, 10)
+    ]
 
-    assert [sorted(some) for some in taken] == [[9], [5, 5], [-3, 0]]
+    assert [sorted(some) for some in leased_priorities] == [[9], [5, 5], [-3, 0]]
 
 
 async def test_slots_kept_for_high_priority_take_nothing_else(ledger: Ledger) -> None:
@@ -111,7 +113,7 @@ async def test_slots_kept_for_high_priority_take_nothing_else(ledger: Ledger) ->
 
     leased = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, min_priority=10)
 
-    assert sorted(one.priority for one in leased) == [10, 11]
+    assert sorted(job.priority for job in leased) == [10, 11]
 
 
 async def test_an_idle_worker_gets_jobs_of_its_step_only(ledger: Ledger) -> None:
@@ -147,16 +149,18 @@ async def test_a_lease_that_ran_out_can_be_renewed_until_someone_takes_it(ledger
 
 async def test_renewal_tells_which_leases_are_lost(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 3)
-    kept, cancelled, given_back = await take(ledger, receipt.job_ids)
+    valid_job, cancelled, given_back = await take(ledger, receipt.job_ids)
     await ledger.actions.cancel([cancelled.job_id], ACTOR)
     await ledger.queue.hand_back([lease_key(given_back)])
-    nobody = LeaseKey(new_id(), new_id())
-    stranger = LeaseKey(kept.job_id, new_id())
+    unknown_lease = LeaseKey(new_id(), new_id())
+    stranger = LeaseKey(valid_job.job_id, new_id())
 
-    lost = await ledger.queue.renew([lease_key(one) for one in (kept, cancelled, given_back)] + [nobody], LEASE)
+    lost = await ledger.queue.renew(
+        [lease_key(one) for one in (valid_job, cancelled, given_back)] + [unknown_lease], LEASE
+    )
 
-    assert lost == {cancelled.job_id, given_back.job_id, nobody.job_id}
-    assert await ledger.queue.renew([stranger], LEASE) == {kept.job_id}
+    assert lost == {cancelled.job_id, given_back.job_id, unknown_lease.job_id}
+    assert await ledger.queue.renew([stranger], LEASE) == {valid_job.job_id}
     assert await ledger.queue.renew([], LEASE) == set()
 
 
@@ -223,8 +227,8 @@ async def test_a_job_deferred_with_a_reason_is_held(ledger: Ledger, clock: Clock
 
     await clock.advance(HOUR)
     assert await ledger.duties.promote(10) == 0
-    held = await view(ledger, leased.job_id)
-    assert (held.state, held.held_reason) == (JobState.SCHEDULED, HeldReason.BUDGET)
+    held_view = await view(ledger, leased.job_id)
+    assert (held_view.state, held_view.held_reason) == (JobState.SCHEDULED, HeldReason.BUDGET)
 
 
 # ---- what the holder is told -----------------------------------------------------------------------------------

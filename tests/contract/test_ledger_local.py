@@ -27,14 +27,14 @@ READ = (*WORDS, CheckerName.LOCAL)
 AGAIN = timedelta(seconds=60)
 
 
-def given(number: int, *checkers: CheckerName) -> JobRequest:
+def check_request(number: int, *checkers: CheckerName) -> JobRequest:
     """An answer to be checked."""
     return make_request(f"{number}?", response="It is ready.", config=make_config(checkers=checkers))
 
 
 async def both(ledger: Ledger) -> tuple[UUID, UUID]:
     """Two jobs that wait for their check: by words alone, and by the model."""
-    plain, read = (await submit(ledger, given(0, *WORDS), given(1, *READ))).job_ids
+    plain, read = (await submit(ledger, check_request(0, *WORDS), check_request(1, *READ))).job_ids
     return plain, read
 
 
@@ -58,10 +58,10 @@ async def test_each_of_two_workers_gets_only_the_jobs_of_its_step(ledger: Ledger
 
 async def test_jobs_that_wait_for_the_model_count_towards_the_tenants_cap(ledger: Ledger) -> None:
     batch = make_batch(tenant="a", max_queued=2)
-    await submit(ledger, given(0, *READ), given(1, *WORDS), batch=batch)
+    await submit(ledger, check_request(0, *READ), check_request(1, *WORDS), batch=batch)
 
     with pytest.raises(QueueFull, match="has 2 already"):
-        await submit(ledger, given(2, *WORDS), batch=make_batch(tenant="a", max_queued=2))
+        await submit(ledger, check_request(2, *WORDS), batch=make_batch(tenant="a", max_queued=2))
 
 
 async def test_a_judges_answer_is_found_in_the_step_of_the_model_too(ledger: Ledger) -> None:
@@ -106,7 +106,7 @@ async def test_a_rescue_leaves_a_job_to_other_workers_with_the_model(ledger: Led
 async def test_a_recheck_goes_where_the_layers_it_asks_for_are(
     ledger: Ledger, of_job: tuple[CheckerName, ...], of_recheck: tuple[CheckerName, ...] | None, step: Step
 ) -> None:
-    (job_id,) = (await submit(ledger, given(0, *of_job))).job_ids
+    (job_id,) = (await submit(ledger, check_request(0, *of_job))).job_ids
     first = await take_one(ledger, job_id, Step.LOCAL if CheckerName.LOCAL in of_job else Step.CHECK)
     await ledger.queue.finish([make_final(first)])
 
@@ -128,9 +128,9 @@ async def test_a_retry_begins_with_a_new_answer_where_none_was_given(ledger: Led
 
 
 async def test_jobs_that_nobody_serves_are_left_to_another_step_with_a_note(ledger: Ledger) -> None:
-    ids = (await submit(ledger, *(given(n, *READ) for n in range(3)), given(3, *WORDS))).job_ids
+    ids = (await submit(ledger, *(check_request(n, *READ) for n in range(3)), check_request(3, *WORDS))).job_ids
     await ledger.duties.take_hints(Step.LOCAL, 9, 9, AGAIN)
-    held = await take_one(ledger, ids[0], Step.LOCAL)
+    waiting_job = await take_one(ledger, ids[0], Step.LOCAL)
 
     first = await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 1)
     rest = await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 9)
@@ -142,7 +142,7 @@ async def test_jobs_that_nobody_serves_are_left_to_another_step_with_a_note(ledg
     (event,) = (await ledger.reading.job_detail(ids[1])).events
     assert (event["kind"], event["actor"]) == ("unserved", "dispatch")
     assert {"step": "local", "to": "check"}.items() <= event["detail"].items()
-    assert await ledger.queue.finish([make_final(held)]) == {ids[0]}, "whoever has it keeps it"
+    assert await ledger.queue.finish([make_final(waiting_job)]) == {ids[0]}, "whoever has it keeps it"
     (checked,) = await take(ledger, ids[1:2], Step.CHECK)
     assert checked.request.config.checkers == READ
     await ledger.queue.finish([make_final(checked)])

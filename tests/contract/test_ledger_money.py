@@ -41,7 +41,7 @@ async def leased_under(ledger: Ledger, ceiling: str | None, number: int = 1) -> 
 
 
 async def money(ledger: Ledger, leased: Leased) -> tuple[Decimal, Decimal | None]:
-    """What the leased job's batch has reserved and spent."""
+    """The reserved and spent money of the leased job's batch."""
     status = await ledger.reading.batch_status(leased.batch_id)
     return status.reserved_usd, status.spent_usd
 
@@ -75,12 +75,12 @@ async def test_the_ceiling_is_kept_in_order_within_a_call(ledger: Ledger) -> Non
 
 
 async def test_what_was_spent_counts_against_the_ceiling(ledger: Ledger) -> None:
-    one, two = await leased_under(ledger, "1", number=2)
-    attempt = await open_one(ledger, one, reserved_usd=Decimal("0.9"))
+    first, two = await leased_under(ledger, "1", number=2)
+    attempt = await open_one(ledger, first, reserved_usd=Decimal("0.9"))
     refused = make_attempt(two, reserved_usd=Decimal("0.9"))
     assert await ledger.attempts.open_attempts([refused]) == [Opened.ON_HOLD]
 
-    await ledger.attempts.close_attempts([closed_ok(one, attempt, answer=make_answer(cost_usd=Decimal("0.2")))])
+    await ledger.attempts.close_attempts([closed_ok(first, attempt, answer=make_answer(cost_usd=Decimal("0.2")))])
 
     assert (await view(ledger, two.job_id)).held_reason == HeldReason.BUDGET
     await ledger.actions.set_budget(two.batch_id, Decimal("1.1"), ACTOR)
@@ -130,12 +130,12 @@ async def test_a_failure_can_cost_money(ledger: Ledger) -> None:
 
 
 async def test_more_than_was_reserved_is_recorded_as_it_is(ledger: Ledger) -> None:
-    one, two = await leased_under(ledger, "1", number=2)
-    attempt = await open_one(ledger, one, reserved_usd=Decimal("0.5"))
+    first, two = await leased_under(ledger, "1", number=2)
+    attempt = await open_one(ledger, first, reserved_usd=Decimal("0.5"))
 
-    await ledger.attempts.close_attempts([closed_ok(one, attempt, answer=make_answer(cost_usd=Decimal("1.5")))])
+    await ledger.attempts.close_attempts([closed_ok(first, attempt, answer=make_answer(cost_usd=Decimal("1.5")))])
 
-    assert await money(ledger, one) == (0, Decimal("1.5"))
+    assert await money(ledger, first) == (0, Decimal("1.5"))
     assert await ledger.attempts.open_attempts([make_attempt(two, reserved_usd=Decimal("0.01"))]) == [Opened.ON_HOLD]
 
 
@@ -182,7 +182,7 @@ async def test_a_rescue_charges_what_was_open(ledger: Ledger, clock: Clock) -> N
     assert set(await ledger.duties.rescue(10, None)) == {calling.job_id, idle.job_id}
 
     assert await money(ledger, calling) == (0, Decimal("0.7"))
-    costs = {one.job_id: one.cost_usd for one in await ledger.reading.views([calling.job_id, idle.job_id])}
+    costs = {view.job_id: view.cost_usd for view in await ledger.reading.views([calling.job_id, idle.job_id])}
     assert costs[calling.job_id] == Decimal("0.7")
     assert not costs[idle.job_id]
 
@@ -243,15 +243,15 @@ async def test_a_jobs_cost_is_the_sum_of_its_attempts(ledger: Ledger) -> None:
 
 async def test_a_higher_ceiling_releases_what_waited_for_it(ledger: Ledger) -> None:
     leased = await leased_under(ledger, "1", number=3)
-    for one, reason in zip(leased, (HeldReason.BUDGET, HeldReason.BUDGET, HeldReason.LANE_PAUSED), strict=True):
-        await ledger.queue.defer(lease_key(one), later(one, held_reason=reason))
+    for job, reason in zip(leased, (HeldReason.BUDGET, HeldReason.BUDGET, HeldReason.LANE_PAUSED), strict=True):
+        await ledger.queue.defer(lease_key(job), later(job, held_reason=reason))
 
     await ledger.actions.set_budget(leased[0].batch_id, Decimal(5), ACTOR)
     await ledger.duties.promote(10)
 
     assert (await ledger.reading.batch_status(leased[0].batch_id)).max_cost_usd == Decimal(5)
-    for one in leased[:2]:
-        again = await take_one(ledger, one.job_id)
+    for job in leased[:2]:
+        again = await take_one(ledger, job.job_id)
         await open_one(ledger, again, reserved_usd=Decimal(2))
     assert (await view(ledger, leased[2].job_id)).held_reason == HeldReason.LANE_PAUSED
 
@@ -280,17 +280,17 @@ async def test_a_lease_says_what_the_job_cost_so_far(ledger: Ledger) -> None:
 
 async def test_a_cost_whose_price_is_unknown_is_never_nought(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 2)
-    before = [one.cost_usd for one in await ledger.reading.views(receipt.job_ids)]
+    before = [view.cost_usd for view in await ledger.reading.views(receipt.job_ids)]
     assert before == [Decimal(0)] * 2
     free, unpriced = await take(ledger, receipt.job_ids)
     for leased, cost_usd in ((free, Decimal(0)), (unpriced, None)):
         attempt = await open_one(ledger, leased)
         await ledger.attempts.close_attempts([closed_ok(leased, attempt, cost_usd=cost_usd, then=to_check(leased))])
 
-    costs = {one.job_id: one.cost_usd for one in await ledger.reading.views(receipt.job_ids)}
+    costs = {view.job_id: view.cost_usd for view in await ledger.reading.views(receipt.job_ids)}
     assert costs == {free.job_id: Decimal(0), unpriced.job_id: None}
     assert (await ledger.reading.batch_status(receipt.batch_id)).spent_usd is None
-    checked = {one.job_id: one.cost_usd for one in await take(ledger, receipt.job_ids, Step.CHECK)}
+    checked = {job.job_id: job.cost_usd for job in await take(ledger, receipt.job_ids, Step.CHECK)}
     assert checked == costs
 
 
@@ -312,29 +312,31 @@ async def test_a_lost_call_without_a_price_costs_an_unknown_amount_until_its_ans
 # ---- jobs that wait for money --------------------------------------------------------------------------------------
 
 
-async def held(ledger: Ledger, jobs: Sequence[Leased]) -> list[bool]:
+async def job_holds(ledger: Ledger, jobs: Sequence[Leased]) -> list[bool]:
     """Which of the jobs wait for money."""
-    return [one.held_reason == HeldReason.BUDGET for one in await ledger.reading.views([job.job_id for job in jobs])]
+    return [
+        lease.held_reason == HeldReason.BUDGET for lease in await ledger.reading.views([job.job_id for job in jobs])
+    ]
 
 
 async def test_money_that_comes_back_lets_as_many_go_on_as_it_is_enough_for(ledger: Ledger) -> None:
     leased = await leased_under(ledger, "1", number=5)
-    attempts = [make_attempt(one, reserved_usd=Decimal("0.4")) for one in leased]
+    attempts = [make_attempt(job, reserved_usd=Decimal("0.4")) for job in leased]
     assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, *[Opened.ON_HOLD] * 3]
 
     await ledger.attempts.close_attempts(
         [closed_ok(leased[0], attempts[0], cost_usd=Decimal("0.1"), then=to_check(leased[0]))]
     )
-    assert await held(ledger, leased[2:]) == [True, True, True]
+    assert await job_holds(ledger, leased[2:]) == [True, True, True]
     assert await ledger.duties.settle_budgets(100) == 1
 
-    assert await held(ledger, leased) == [False, False, False, True, True]
+    assert await job_holds(ledger, leased) == [False, False, False, True, True]
     # What was promised to the one is not promised again.
     assert await ledger.duties.settle_budgets(100) == 0
     again = await take_one(ledger, leased[2].job_id)
     await open_one(ledger, again, reserved_usd=Decimal("0.4"))
     assert await ledger.duties.settle_budgets(100) == 0
-    assert await held(ledger, leased[3:]) == [True, True]
+    assert await job_holds(ledger, leased[3:]) == [True, True]
 
 
 async def test_the_last_call_s_money_lets_others_go_on_at_once(ledger: Ledger) -> None:
@@ -343,10 +345,10 @@ async def test_the_last_call_s_money_lets_others_go_on_at_once(ledger: Ledger) -
     assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, Opened.ON_HOLD]
 
     await ledger.attempts.close_attempts([closed_ok(calling, attempts[0], cost_usd=Decimal(0), then=to_check(calling))])
-    assert await held(ledger, [waiting]) == [True]
+    assert await job_holds(ledger, [waiting]) == [True]
     await ledger.attempts.close_attempts([closed_ok(other, attempts[1], cost_usd=Decimal("0.5"), then=to_check(other))])
 
-    assert await held(ledger, [waiting]) == [False]
+    assert await job_holds(ledger, [waiting]) == [False]
 
 
 async def test_money_for_many_calls_lets_them_go_on_at_once(ledger: Ledger) -> None:
@@ -358,7 +360,7 @@ async def test_money_for_many_calls_lets_them_go_on_at_once(ledger: Ledger) -> N
 
     await ledger.attempts.close_attempts([closed_ok(big, attempts[0], cost_usd=Decimal(0), then=to_check(big))])
 
-    assert sorted(await held(ledger, rest)) == [*[False] * 30, *[True] * 8]
+    assert sorted(await job_holds(ledger, rest)) == [*[False] * 30, *[True] * 8]
 
 
 async def test_a_smaller_job_goes_on_before_a_bigger_one_that_does_not_fit(ledger: Ledger) -> None:
@@ -369,7 +371,7 @@ async def test_a_smaller_job_goes_on_before_a_bigger_one_that_does_not_fit(ledge
 
     await ledger.attempts.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.6"), then=to_check(calling))])
 
-    assert await held(ledger, [big, small]) == [True, False]
+    assert await job_holds(ledger, [big, small]) == [True, False]
 
 
 async def test_jobs_that_did_not_begin_are_held_with_the_first_that_is_refused(ledger: Ledger) -> None:
@@ -409,16 +411,16 @@ async def test_a_second_round_does_not_wait_for_money(ledger: Ledger) -> None:
 
 
 async def test_a_promise_that_nobody_takes_is_taken_back(ledger: Ledger) -> None:
-    calling, one, two = await leased_under(ledger, "1", number=3)
+    calling, first, two = await leased_under(ledger, "1", number=3)
     attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
-    await ledger.attempts.open_attempts([make_attempt(job, reserved_usd=Decimal("0.5")) for job in (one, two)])
+    await ledger.attempts.open_attempts([make_attempt(job, reserved_usd=Decimal("0.5")) for job in (first, two)])
     await ledger.attempts.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.2"), then=to_check(calling))])
-    assert await held(ledger, [one, two]) == [False, True]
+    assert await job_holds(ledger, [first, two]) == [False, True]
 
-    await ledger.actions.cancel([one.job_id], ACTOR)
+    await ledger.actions.cancel([first.job_id], ACTOR)
 
     assert await ledger.duties.settle_budgets(100) == 1
-    assert await held(ledger, [two]) == [False]
+    assert await job_holds(ledger, [two]) == [False]
 
 
 async def test_a_paused_batch_lets_nothing_go_on_for_money(ledger: Ledger) -> None:
@@ -427,9 +429,9 @@ async def test_a_paused_batch_lets_nothing_go_on_for_money(ledger: Ledger) -> No
     await ledger.attempts.open_attempts([make_attempt(waiting, reserved_usd=Decimal("0.5"))])
     await ledger.actions.pause_batch(calling.batch_id, ACTOR, paused=True)
     await ledger.attempts.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.1"), then=to_check(calling))])
-    assert await held(ledger, [waiting]) == [True]
+    assert await job_holds(ledger, [waiting]) == [True]
 
     await ledger.actions.pause_batch(calling.batch_id, ACTOR, paused=False)
 
     assert await ledger.duties.settle_budgets(100) == 1
-    assert await held(ledger, [waiting]) == [False]
+    assert await job_holds(ledger, [waiting]) == [False]

@@ -58,7 +58,7 @@ async def hold(ledger: Ledger, reason: HeldReason, **changes: Any) -> Any:
 
 async def test_whatever_is_not_final_can_be_cancelled(ledger: Ledger, clock: Clock) -> None:
     done = await finished(ledger)
-    held = await hold(ledger, HeldReason.BUDGET)
+    held_id = await hold(ledger, HeldReason.BUDGET)
     receipt = await submit(
         ledger,
         make_request("running?"),
@@ -66,13 +66,13 @@ async def test_whatever_is_not_final_can_be_cancelled(ledger: Ledger, clock: Clo
         make_request("scheduled?", scheduled_at=clock.now() + HOUR),
     )
     await take_one(ledger, receipt.job_ids[0])
-    active = [held.job_id, *receipt.job_ids]
+    active = [held_id.job_id, *receipt.job_ids]
 
     assert set(await ledger.actions.cancel([done, *active, new_id()], ACTOR)) == set(active)
 
     assert await states(ledger, [done, *active]) == [JobState.COMPLETED] + [JobState.CANCELLED] * 4
     assert await ledger.actions.cancel(active, ACTOR) == []
-    assert (await view(ledger, held.job_id)).held_reason is None
+    assert (await view(ledger, held_id.job_id)).held_reason is None
 
 
 async def test_a_cancelled_job_has_a_record_that_says_by_whom(ledger: Ledger) -> None:
@@ -122,7 +122,7 @@ async def test_a_batch_is_cancelled_as_a_whole(ledger: Ledger, clock: Clock) -> 
 
 
 class Killed(Exception):
-    """What ends a verb between two pages."""
+    """An error that ends a verb between two pages."""
 
 
 def kill(page: Page) -> None:
@@ -157,16 +157,16 @@ async def test_no_job_of_a_batch_is_leased_while_it_is_cancelled(ledger: Ledger)
     stranger = await submit(ledger)
     with pytest.raises(Killed):
         await ledger.actions.cancel_batch(receipt.batch_id, ACTOR, kill)
-    left = [one.job_id for one in await ledger.reading.views(receipt.job_ids) if one.state is JobState.AVAILABLE]
-    assert len(left) == 100
+    leasable = [view.job_id for view in await ledger.reading.views(receipt.job_ids) if view.state is JobState.AVAILABLE]
+    assert len(leasable) == 100
 
-    assert await take(ledger, left[:10]) == []
+    assert await take(ledger, leasable[:10]) == []
     leased = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 50)
 
     # The lease finished the cancel: what stood in its way held nobody else up.
-    assert [one.job_id for one in leased] == list(stranger.job_ids)
+    assert [job.job_id for job in leased] == list(stranger.job_ids)
     assert set(await states(ledger, receipt.job_ids)) == {JobState.CANCELLED}
-    events = (await ledger.reading.job_detail(left[0])).events
+    events = (await ledger.reading.job_detail(leasable[0])).events
     assert [(event["kind"], event["actor"]) for event in events] == [("cancel", ACTOR)]
 
 
@@ -257,9 +257,9 @@ async def test_a_new_run_starts_in_its_first_round(ledger: Ledger) -> None:
 
 async def test_many_jobs_are_retried_at_once(ledger: Ledger) -> None:
     leased = await take(ledger, (await submit_many(ledger, 3)).job_ids)
-    await ledger.queue.finish([make_failed(one) for one in leased])
+    await ledger.queue.finish([make_failed(job) for job in leased])
 
-    assert set(await ledger.actions.retry([one.job_id for one in leased], ACTOR)) == {one.job_id for one in leased}
+    assert set(await ledger.actions.retry([job.job_id for job in leased], ACTOR)) == {job.job_id for job in leased}
 
 
 async def test_more_jobs_than_a_page_are_retried(ledger: Ledger) -> None:
@@ -290,7 +290,7 @@ async def test_a_job_that_is_not_final_is_not_retried(ledger: Ledger, clock: Clo
     assert await ledger.actions.retry(ids, ACTOR) == []
 
     assert await states(ledger, ids) == [JobState.AVAILABLE, JobState.SCHEDULED, JobState.RUNNING]
-    assert [one.run for one in await ledger.reading.views(ids)] == [leased.run] * 3
+    assert [view.run for view in await ledger.reading.views(ids)] == [leased.run] * 3
 
 
 # ---- hold and release ------------------------------------------------------------------------------------------
@@ -331,13 +331,13 @@ async def test_more_jobs_than_a_page_are_held_and_released(ledger: Ledger, every
 
 
 async def test_a_release_can_be_for_one_batch(ledger: Ledger) -> None:
-    mine = await hold(ledger, HeldReason.LANE_PAUSED)
-    theirs = await hold(ledger, HeldReason.LANE_PAUSED)
+    own_hold = await hold(ledger, HeldReason.LANE_PAUSED)
+    other_hold = await hold(ledger, HeldReason.LANE_PAUSED)
 
-    assert await ledger.actions.release(mine.batch_id, HeldReason.LANE_PAUSED, ACTOR) == 1
+    assert await ledger.actions.release(own_hold.batch_id, HeldReason.LANE_PAUSED, ACTOR) == 1
     await ledger.duties.promote(10)
 
-    assert await states(ledger, [mine.job_id, theirs.job_id]) == [JobState.AVAILABLE, JobState.SCHEDULED]
+    assert await states(ledger, [own_hold.job_id, other_hold.job_id]) == [JobState.AVAILABLE, JobState.SCHEDULED]
 
 
 async def test_a_pause_holds_what_waits_and_lets_running_jobs_go_on(ledger: Ledger, clock: Clock) -> None:
@@ -373,7 +373,7 @@ async def test_a_resumed_batch_goes_on_when_due(ledger: Ledger, clock: Clock) ->
 
     assert not (await ledger.reading.batch_status(receipt.batch_id)).paused
     assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE, JobState.SCHEDULED]
-    assert [one.held_reason for one in await ledger.reading.views(receipt.job_ids)] == [None, None]
+    assert [view.held_reason for view in await ledger.reading.views(receipt.job_ids)] == [None, None]
     await clock.advance(HOUR)
     assert await ledger.duties.promote(10) == 1
 

@@ -248,14 +248,14 @@ async def test_a_job_that_cannot_be_leased_keeps_no_other_from_it(
     poison(postgres_database_url, ids[:1])
 
     if way == "by ids":
-        taken = [one.job_id for one in await take(ledger, ids)]
+        leased_ids = [job.job_id for job in await take(ledger, ids)]
     elif way == "by priority":
         # One at a time, so that the bad one stands alone at the head.
-        taken = [one.job_id for _ in range(6) for one in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 1)]
+        leased_ids = [job.job_id for _ in range(6) for job in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 1)]
     else:
-        taken = [job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 10, 10, LEASE)]
+        leased_ids = [job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 10, 10, LEASE)]
 
-    assert set(taken) == {*ids} - {ids[0]}
+    assert set(leased_ids) == {*ids} - {ids[0]}
     assert quarantined(postgres_database_url) == {ids[0]: ("lease", 1)}
 
 
@@ -269,4 +269,4 @@ async def test_a_job_whose_lease_failed_is_leased_when_its_row_is_mended(
 
     await clock.advance(HOUR)
 
-    assert [one.job_id for one in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 1)] == [job_id]
+    assert [job.job_id for job in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 1)] == [job_id]

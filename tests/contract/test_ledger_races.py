@@ -40,11 +40,11 @@ async def test_no_job_is_leased_twice(ledger: Ledger) -> None:
         ledger.queue.lease(Step.GENERATE, f"w{n}", LEASE, 15, ids=receipt.job_ids if n % 2 else None) for n in range(6)
     ]
 
-    taken = Counter(one.job_id for some in await asyncio.gather(*workers) for one in some)
+    lease_counts = Counter(leased_job.job_id for some in await asyncio.gather(*workers) for leased_job in some)
 
-    assert set(taken.values()) <= {1}
+    assert set(lease_counts.values()) <= {1}
     rest = await take(ledger, receipt.job_ids)
-    assert set(taken) | {one.job_id for one in rest} == set(receipt.job_ids)
+    assert set(lease_counts) | {job.job_id for job in rest} == set(receipt.job_ids)
 
 
 async def test_a_batch_submitted_at_the_same_time_is_one_batch(ledger: Ledger) -> None:
@@ -52,8 +52,8 @@ async def test_a_batch_submitted_at_the_same_time_is_one_batch(ledger: Ledger) -
 
     receipts = await asyncio.gather(*(submit(ledger, *requests, batch=make_batch(key="same")) for _ in range(4)))
 
-    assert sorted(one.created for one in receipts) == [False, False, False, True]
-    assert len({one.job_ids for one in receipts}) == 1
+    assert sorted(receipt.created for receipt in receipts) == [False, False, False, True]
+    assert len({receipt.job_ids for receipt in receipts}) == 1
     assert len(await ledger.reading.batches(10)) == 1
 
 
@@ -62,14 +62,14 @@ async def test_a_job_submitted_at_the_same_time_is_one_job(ledger: Ledger) -> No
 
     receipts = await asyncio.gather(*(submit(ledger, request) for _ in range(3)))
 
-    assert len({one.job_ids for one in receipts}) == 1
-    assert sum(len(one.existing) for one in receipts) == 2
+    assert len({receipt.job_ids for receipt in receipts}) == 1
+    assert sum(len(receipt.existing) for receipt in receipts) == 2
 
 
 async def test_the_ceiling_holds_for_calls_at_the_same_time(ledger: Ledger) -> None:
     batch = make_batch(max_cost_usd=Decimal(1))
     leased = await take(ledger, (await submit_many(ledger, 12, batch=batch)).job_ids)
-    attempts = [make_attempt(one, reserved_usd=Decimal("0.25")) for one in leased]
+    attempts = [make_attempt(job, reserved_usd=Decimal("0.25")) for job in leased]
 
     opened = await asyncio.gather(*(ledger.attempts.open_attempts(attempts[n : n + 3]) for n in range(0, 12, 3)))
 
@@ -81,7 +81,7 @@ async def test_the_ceiling_holds_for_calls_at_the_same_time(ledger: Ledger) -> N
 async def test_two_answers_at_the_same_time_have_one_winner(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempts = [await open_one(ledger, leased, number=n) for n in (1, 2, 3)]
-    closings = [closed_ok(leased, one, f"answer {one.number}", then=to_check(leased)) for one in attempts]
+    closings = [closed_ok(leased, attempt, f"answer {attempt.number}", then=to_check(leased)) for attempt in attempts]
 
     advanced = await asyncio.gather(*(ledger.attempts.close_attempts([one]) for one in closings))
 
@@ -91,7 +91,7 @@ async def test_two_answers_at_the_same_time_have_one_winner(ledger: Ledger) -> N
     assert detail.view.cost_usd == 3 * Decimal("0.002")
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
     assert checking.stored is not None
-    assert checking.stored.attempt_id in {one.id for one in attempts}
+    assert checking.stored.attempt_id in {attempt.id for attempt in attempts}
 
 
 async def test_one_attempt_closed_at_the_same_time_is_paid_once(ledger: Ledger) -> None:
@@ -112,16 +112,16 @@ async def test_a_job_ends_once_when_everyone_wants_to_end_it(ledger: Ledger, clo
     leased = await take(ledger, receipt.job_ids)
     await clock.advance(40 * SECOND)
 
-    written, cancelled, expired, given_back = await asyncio.gather(
-        ledger.queue.finish([make_final(one) for one in leased]),
+    finished, cancelled, expired, given_back = await asyncio.gather(
+        ledger.queue.finish([make_final(job) for job in leased]),
         ledger.actions.cancel(receipt.job_ids, ACTOR),
         ledger.duties.expire(20),
-        ledger.queue.hand_back([lease_key(one) for one in leased]),
+        ledger.queue.hand_back([lease_key(job) for job in leased]),
     )
 
-    ended = Counter([*written, *cancelled, *expired])
+    ended = Counter([*finished, *cancelled, *expired])
     assert set(ended.values()) <= {1}
-    assert not written & given_back
+    assert not finished & given_back
     final = {
         job_id
         for job_id, state in zip(receipt.job_ids, await states(ledger, receipt.job_ids), strict=True)
@@ -132,7 +132,7 @@ async def test_a_job_ends_once_when_everyone_wants_to_end_it(ledger: Ledger, clo
 
 async def test_rescue_and_the_holder_agree_on_who_has_the_job(ledger: Ledger, clock: Clock) -> None:
     leased = await take(ledger, (await submit_many(ledger, 10)).job_ids)
-    attempts = [make_attempt(one, reserved_usd=Decimal("0.5")) for one in leased]
+    attempts = [make_attempt(job, reserved_usd=Decimal("0.5")) for job in leased]
     await ledger.attempts.open_attempts(attempts)
     await clock.advance(2 * LEASE)
     closings = [closed_ok(one, attempt, then=to_check(one)) for one, attempt in zip(leased, attempts, strict=True)]
@@ -143,12 +143,12 @@ async def test_rescue_and_the_holder_agree_on_who_has_the_job(ledger: Ledger, cl
 
     assert not set(rescued) & advanced
     assert not set(rescued) & set(also_rescued)
-    assert {*rescued, *also_rescued} | advanced == {one.job_id for one in leased}
+    assert {*rescued, *also_rescued} | advanced == {job.job_id for job in leased}
     status = await ledger.reading.batch_status(leased[0].batch_id)
     assert (status.reserved_usd, status.spent_usd) == (0, 10 * Decimal("0.002"))
-    for one in await ledger.reading.views(sorted({*rescued, *also_rescued})):
-        assert (one.state, one.step) == (JobState.AVAILABLE, Step.GENERATE)
-        again = await take_one(ledger, one.job_id, worker="w2")
+    for job_view in await ledger.reading.views(sorted({*rescued, *also_rescued})):
+        assert (job_view.state, job_view.step) == (JobState.AVAILABLE, Step.GENERATE)
+        again = await take_one(ledger, job_view.job_id, worker="w2")
         assert again.stored is not None
 
 
@@ -156,7 +156,7 @@ async def test_jobs_of_a_batch_close_in_any_order_at_once(ledger: Ledger) -> Non
     batch = make_batch(max_cost_usd=Decimal(100))
     leased = await take(ledger, (await submit_many(ledger, 20, batch=batch)).job_ids)
 
-    await asyncio.gather(*(generate(ledger, one) for one in reversed(leased)))
+    await asyncio.gather(*(generate(ledger, job) for job in reversed(leased)))
 
     status = await ledger.reading.batch_status(batch.id)
     assert (status.reserved_usd, status.spent_usd) == (0, 20 * Decimal("0.002"))

@@ -41,28 +41,28 @@ from tests.contract.driving import (
 
 async def test_views_come_in_the_order_asked_for(ledger: Ledger) -> None:
     ids = list((await submit_many(ledger, 4)).job_ids)
-    asked = [ids[2], new_id(), ids[0], ids[3]]
+    requested_ids = [ids[2], new_id(), ids[0], ids[3]]
 
-    assert [one.job_id for one in await ledger.reading.views(asked)] == [ids[2], ids[0], ids[3]]
+    assert [view.job_id for view in await ledger.reading.views(requested_ids)] == [ids[2], ids[0], ids[3]]
     assert await ledger.reading.views([]) == []
 
 
 async def test_a_batch_is_read_by_position(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 30)
     await submit_many(ledger, 3)
-    for one in await take(ledger, receipt.job_ids[10:20]):
-        await finish(ledger, one)
+    for job in await take(ledger, receipt.job_ids[10:20]):
+        await finish(ledger, job)
 
-    found = [one async for one in ledger.reading.batch_views(receipt.batch_id)]
+    batch_views = [view async for view in ledger.reading.batch_views(receipt.batch_id)]
 
-    assert [one.job_id for one in found] == list(receipt.job_ids)
-    assert [one.position for one in found] == list(range(30))
-    assert [one.record is not None for one in found] == [10 <= n < 20 for n in range(30)]
-    assert found == await ledger.reading.views(receipt.job_ids)
+    assert [batch_view.job_id for batch_view in batch_views] == list(receipt.job_ids)
+    assert [batch_view.position for batch_view in batch_views] == list(range(30))
+    assert [batch_view.record is not None for batch_view in batch_views] == [10 <= n < 20 for n in range(30)]
+    assert batch_views == await ledger.reading.views(receipt.job_ids)
 
 
 async def test_a_batch_nobody_knows_has_no_jobs(ledger: Ledger) -> None:
-    assert [one async for one in ledger.reading.batch_views(new_id())] == []
+    assert [view async for view in ledger.reading.batch_views(new_id())] == []
     with pytest.raises(NotFound):
         await ledger.reading.batch_status(new_id())
     with pytest.raises(NotFound):
@@ -123,9 +123,9 @@ async def test_a_batch_counts_its_jobs(ledger: Ledger, clock: Clock) -> None:
 async def test_a_call_made_again_after_an_unknown_one_is_shown(ledger: Ledger) -> None:
     batch = make_batch()
     again, alone, plain = await take(ledger, (await submit_many(ledger, 3, batch=batch)).job_ids)
-    for one in (again, alone):
-        attempt = await open_one(ledger, one)
-        await ledger.attempts.close_attempts([closed_unknown(one, attempt)])
+    for detail_of in (again, alone):
+        attempt = await open_one(ledger, detail_of)
+        await ledger.attempts.close_attempts([closed_unknown(detail_of, attempt)])
     attempt = await open_one(ledger, plain)
     await ledger.attempts.close_attempts([closed_error(plain, attempt)])
     await generate(ledger, plain)
@@ -159,9 +159,9 @@ async def test_the_newest_batches_come_first(ledger: Ledger, clock: Clock) -> No
 
     newest = await ledger.reading.batches(3)
 
-    assert [one.batch_id for one in newest] == [empty.id, ids[2], ids[1]]
+    assert [batch.batch_id for batch in newest] == [empty.id, ids[2], ids[1]]
     assert newest[1] == await ledger.reading.batch_status(ids[2])
-    assert [one.jobs for one in newest] == [0, 2, 2]
+    assert [batch.jobs for batch in newest] == [0, 2, 2]
 
 
 async def test_a_detail_is_the_whole_story_as_json(ledger: Ledger, clock: Clock) -> None:

@@ -160,13 +160,13 @@ async def test_a_recheck_checks_the_answer_of_the_run_before_in_a_run_of_its_own
 
     await ledger.actions.retry([leased.job_id], ACTOR)
     await ledger.duties.promote(10)
-    anew = await take_one(ledger, leased.job_id)
-    assert (anew.run, anew.recheck, anew.stored) == (4, None, None)
+    recheck_job = await take_one(ledger, leased.job_id)
+    assert (recheck_job.run, recheck_job.recheck, recheck_job.stored) == (4, None, None)
 
 
 async def test_only_what_has_an_answer_is_checked_again(ledger: Ledger) -> None:
-    given = await submit(ledger, make_request(response="It is ready."))
-    checking = await take_one(ledger, given.job_ids[0], Step.CHECK)
+    supplied = await submit(ledger, make_request(response="It is ready."))
+    checking = await take_one(ledger, supplied.job_ids[0], Step.CHECK)
     await ledger.queue.finish([make_failed(checking)])
     bare = await submit_and_take(ledger)
     await ledger.queue.finish([make_failed(bare)])
@@ -174,8 +174,8 @@ async def test_only_what_has_an_answer_is_checked_again(ledger: Ledger) -> None:
     await generate(ledger, cancelled)
     await ledger.actions.cancel([cancelled.job_id], ACTOR)
 
-    ids = [*given.job_ids, bare.job_id, cancelled.job_id]
-    assert await ledger.actions.recheck(ids, Recheck(), ACTOR) == list(given.job_ids)
+    ids = [*supplied.job_ids, bare.job_id, cancelled.job_id]
+    assert await ledger.actions.recheck(ids, Recheck(), ACTOR) == list(supplied.job_ids)
 
 
 async def test_the_second_rounds_answer_is_the_one_that_is_checked_again(ledger: Ledger) -> None:

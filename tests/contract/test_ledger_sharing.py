@@ -40,7 +40,7 @@ from tests.contract.driving import (
 )
 from worker.ledger.postgres import PostgresLedger
 
-NONE, LOST, TAKEN = CacheStatus.NONE, CacheStatus.LOST, CacheStatus.REUSED
+NONE, LOST, REUSED = CacheStatus.NONE, CacheStatus.LOST, CacheStatus.REUSED
 
 
 # ---- what is taken ---------------------------------------------------------------------------------------------
@@ -52,19 +52,19 @@ async def test_the_answer_of_an_identical_call_is_taken_at_no_cost(ledger: Ledge
     )
     first, paid = await answered(ledger, snapshot=snapshot)
     second = await submit_and_take(ledger)
-    wanted = make_wanted(second)
+    lookup = make_wanted(second)
 
-    assert await ledger.cache.share([wanted]) == [CacheResult(TAKEN)]
+    assert await ledger.cache.share([lookup]) == [CacheResult(REUSED)]
 
     moved = await view(ledger, second.job_id)
     assert (moved.state, moved.step, moved.cost_usd) == (JobState.AVAILABLE, Step.CHECK, 0)
     detail = await ledger.reading.job_detail(second.job_id)
     (row,) = detail.attempts
-    assert (str(row["id"]), row["outcome"], row["purpose"]) == (str(wanted.attempt.id), "ok", "generate")
+    assert (str(row["id"]), row["outcome"], row["purpose"]) == (str(lookup.attempt.id), "ok", "generate")
     assert (row["usage"], Decimal(str(row["cost_usd"])), Decimal(str(row["reserved_usd"]))) == (None, 0, 0)
     assert str(row["shared_from"]) == str(paid.id)
-    assert row["timing_ms"] == wanted.timing_ms
-    (raw,) = [one["raw"] for one in detail.completions]
+    assert row["timing_ms"] == lookup.timing_ms
+    (raw,) = [completion["raw"] for completion in detail.completions]
     assert raw == (await ledger.reading.job_detail(first.job_id)).completions[0]["raw"]
 
     checking = await take_one(ledger, second.job_id, Step.CHECK)
@@ -72,14 +72,14 @@ async def test_the_answer_of_an_identical_call_is_taken_at_no_cost(ledger: Ledge
     completion = checking.stored.completion
     assert completion.text == "It is ready."
     assert (completion.cost_usd, completion.usage) == (0, Usage())
-    assert checking.stored.prompt == wanted.prompt
-    assert checking.stored.timing_ms == wanted.timing_ms
-    told = completion.snapshot
-    assert (told.model_returned, told.request_id, told.rate_limits) == ("fake-1b", "req_1", {})
-    assert told.parameters_sent == {"max_tokens": 7}
-    assert told.shared_from is not None
-    assert (told.shared_from.job_id, told.shared_from.attempt_id) == (first.job_id, paid.id)
-    assert told.shared_from.answered_at == await closed_at(ledger, first)
+    assert checking.stored.prompt == lookup.prompt
+    assert checking.stored.timing_ms == lookup.timing_ms
+    snapshot = completion.snapshot
+    assert (snapshot.model_returned, snapshot.request_id, snapshot.rate_limits) == ("fake-1b", "req_1", {})
+    assert snapshot.parameters_sent == {"max_tokens": 7}
+    assert snapshot.shared_from is not None
+    assert (snapshot.shared_from.job_id, snapshot.shared_from.attempt_id) == (first.job_id, paid.id)
+    assert snapshot.shared_from.answered_at == await closed_at(ledger, first)
     await finish(ledger, checking)
     await sound(ledger)
 
@@ -95,7 +95,7 @@ async def test_a_budget_that_is_used_up_does_not_stand_in_the_way(ledger: Ledger
     first, second = await take(ledger, receipt.job_ids)
     await answered(ledger, first)
 
-    assert await look(ledger, second) is TAKEN
+    assert await look(ledger, second) is REUSED
 
     status = await ledger.reading.batch_status(batch.id)
     assert (status.spent_usd, status.reserved_usd) == (Decimal("0.002"), 0)
@@ -105,7 +105,7 @@ async def test_what_is_taken_goes_to_the_step_that_has_the_checkers(ledger: Ledg
     await answered(ledger)
     second = await submit_and_take(ledger, make_request(config={"checkers": ["lexical", "local"]}))
 
-    assert await ledger.cache.share([make_wanted(second)]) == [CacheResult(TAKEN)]
+    assert await ledger.cache.share([make_wanted(second)]) == [CacheResult(REUSED)]
 
     assert (await view(ledger, second.job_id)).step is Step.LOCAL
 
@@ -117,7 +117,7 @@ async def test_the_newest_answer_is_taken_and_never_a_copy_of_one(ledger: Ledger
     await clock.advance(10 * SECOND)
     for _ in range(2):
         leased = await submit_and_take(ledger)
-        assert await look(ledger, leased) is TAKEN
+        assert await look(ledger, leased) is REUSED
         (row,) = (await ledger.reading.job_detail(leased.job_id)).attempts
         assert str(row["shared_from"]) == str(newest.id)
         await clock.advance(10 * SECOND)
@@ -185,7 +185,7 @@ async def test_an_answer_that_came_late_is_as_good_as_any(ledger: Ledger) -> Non
     await ledger.actions.cancel([first.job_id], ACTOR)
     await ledger.attempts.close_attempts([closed_ok(first, attempt)])
 
-    assert await look(ledger, await submit_and_take(ledger)) is TAKEN
+    assert await look(ledger, await submit_and_take(ledger)) is REUSED
 
 
 async def test_a_late_answer_beside_the_winner_is_not_shared(ledger: Ledger) -> None:
@@ -207,7 +207,7 @@ async def test_without_the_lease_nothing_is_taken(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     stale = make_wanted(leased, attempt=make_attempt(leased, share=make_terms(), token=new_id()))
 
-    assert [one.status for one in await ledger.cache.share([stale])] == [LOST]
+    assert [reply.status for reply in await ledger.cache.share([stale])] == [LOST]
     await ledger.actions.cancel([leased.job_id], ACTOR)
     assert await look(ledger, leased) is LOST
 
@@ -217,11 +217,11 @@ async def test_without_the_lease_nothing_is_taken(ledger: Ledger) -> None:
 async def test_said_again_after_a_commit_that_was_not_heard_of_it_changes_nothing(ledger: Ledger) -> None:
     await answered(ledger)
     leased = await submit_and_take(ledger)
-    wanted = make_wanted(leased)
-    await ledger.cache.share([wanted])
+    lookup = make_wanted(leased)
+    await ledger.cache.share([lookup])
     before = await ledger.reading.job_detail(leased.job_id)
 
-    assert await ledger.cache.share([wanted]) == [CacheResult(TAKEN)]
+    assert await ledger.cache.share([lookup]) == [CacheResult(REUSED)]
 
     assert await ledger.reading.job_detail(leased.job_id) == before
 
@@ -241,12 +241,12 @@ async def test_many_look_at_once_and_each_gets_its_own_word(ledger: Ledger) -> N
     first, _ = await answered(ledger)
     second, third, fourth = await take(ledger, (await submit_many(ledger, 3)).job_ids)
     terms = [make_terms(), make_terms("something else"), make_terms()]
-    wanted = [make_wanted(one, share) for one, share in zip((second, third, fourth), terms, strict=True)]
-    wanted.insert(1, make_wanted(first))
+    lookups = [make_wanted(one, share) for one, share in zip((second, third, fourth), terms, strict=True)]
+    lookups.insert(1, make_wanted(first))
 
-    found = [one.status for one in await ledger.cache.share(wanted)]
+    statuses = [reply.status for reply in await ledger.cache.share(lookups)]
 
-    assert found == [TAKEN, LOST, NONE, TAKEN]
+    assert statuses == [REUSED, LOST, NONE, REUSED]
     assert await ledger.cache.share([]) == []
 
 
@@ -259,7 +259,7 @@ async def test_an_answer_taken_after_an_unknown_call_is_no_second_call(ledger: L
     await ledger.attempts.close_attempts([closed_unknown(leased, unknown)])
     await answered(ledger)
 
-    assert await look(ledger, leased) is TAKEN
+    assert await look(ledger, leased) is REUSED
 
     assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.1")
     assert (await ledger.reading.batch_status(leased.batch_id)).possibly_billed_twice == 0
@@ -268,7 +268,7 @@ async def test_an_answer_taken_after_an_unknown_call_is_no_second_call(ledger: L
 async def test_a_new_run_does_not_find_the_answer_it_took(ledger: Ledger) -> None:
     await answered(ledger)
     leased = await submit_and_take(ledger)
-    assert await look(ledger, leased) is TAKEN
+    assert await look(ledger, leased) is REUSED
     await finish(ledger, await take_one(ledger, leased.job_id, Step.CHECK))
     await ledger.actions.retry([leased.job_id], ACTOR)
     await ledger.duties.promote(10)
@@ -293,12 +293,12 @@ async def test_erased_answers_are_not_shared_and_copies_stay_their_jobs_own(ledg
     first, _ = await answered(ledger)
     await finish(ledger, await take_one(ledger, first.job_id, Step.CHECK))
     second, third = await take(ledger, (await submit_many(ledger, 2)).job_ids)
-    assert await look(ledger, second) is TAKEN
+    assert await look(ledger, second) is REUSED
     await ledger.erasure.erase([first.job_id], ACTOR)
 
     assert await look(ledger, third) is NONE
-    kept = (await ledger.reading.job_detail(second.job_id)).completions
-    assert [Completion.model_validate(one["parsed"]).text for one in kept] == ["It is ready."]
+    copies = (await ledger.reading.job_detail(second.job_id)).completions
+    assert [Completion.model_validate(completion["parsed"]).text for completion in copies] == ["It is ready."]
     await finish(ledger, await take_one(ledger, second.job_id, Step.CHECK))
     await sound(ledger)
     await ledger.erasure.erase([second.job_id], ACTOR)

@@ -28,7 +28,7 @@ async def test_ids_are_by_position_over_all_chunks(ledger: Ledger) -> None:
     assert receipt.existing == frozenset()
     assert set(receipt.available) == set(receipt.job_ids)
     views = await ledger.reading.views(receipt.job_ids)
-    assert [(one.position, one.request.query) for one in views] == [(n, f"Question {n}?") for n in range(5)]
+    assert [(view.position, view.request.query) for view in views] == [(n, f"Question {n}?") for n in range(5)]
 
 
 async def test_a_new_job_is_available_in_its_first_round(ledger: Ledger) -> None:
@@ -104,7 +104,7 @@ async def test_the_batch_gives_its_deadline_to_jobs_without_one(ledger: Ledger, 
 
     leased = await take(ledger, receipt.job_ids)
 
-    assert {one.position: one.deadline for one in leased} == {0: late, 1: early}
+    assert {job.position: job.deadline for job in leased} == {0: late, 1: early}
 
 
 # ---- the batch's key -------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ async def test_a_known_batch_key_returns_the_same_jobs(ledger: Ledger) -> None:
 
     assert not again.created
     assert (again.batch_id, again.job_ids) == (first.batch_id, first.job_ids)
-    assert [one.batch_id for one in await ledger.reading.batches(10)] == [first.batch_id]
+    assert [batch.batch_id for batch in await ledger.reading.batches(10)] == [first.batch_id]
 
 
 async def test_a_known_batch_key_returns_jobs_that_are_final_too(ledger: Ledger) -> None:
@@ -143,11 +143,11 @@ async def test_a_known_batch_key_with_other_jobs_is_refused(ledger: Ledger, quer
 
 
 async def test_a_batch_key_belongs_to_its_tenant(ledger: Ledger) -> None:
-    mine = await submit(ledger, make_request("A?"), batch=make_batch("desk", key="tuesday"))
-    theirs = await submit(ledger, make_request("B?"), batch=make_batch("other", key="tuesday"))
+    first_batch = await submit(ledger, make_request("A?"), batch=make_batch("desk", key="tuesday"))
+    other_batch = await submit(ledger, make_request("B?"), batch=make_batch("other", key="tuesday"))
 
-    assert theirs.created
-    assert theirs.batch_id != mine.batch_id
+    assert other_batch.created
+    assert other_batch.batch_id != first_batch.batch_id
 
 
 async def test_batches_without_a_key_are_never_the_same(ledger: Ledger) -> None:
@@ -212,7 +212,7 @@ async def test_all_or_none_writes_nothing_where_one_job_is_refused(ledger: Ledge
     with pytest.raises(JobsRefused) as refused:
         await ledger.submission.submit(batch, [jobs[:1], jobs[1:]], strict=True)
 
-    assert [one.position for one in refused.value.refused] == [1]
+    assert [problem.position for problem in refused.value.refused] == [1]
     assert refused.value.field == "idempotency_key"
     assert await ledger.reading.views([job.id for job in jobs]) == []
     with pytest.raises(NotFound):
@@ -239,7 +239,7 @@ async def test_where_every_job_is_known_there_is_no_empty_batch(ledger: Ledger) 
     assert receipt.job_ids == (*first.job_ids, *second.job_ids)
     assert receipt.holders == {first.batch_id: 3, second.batch_id: 1}
     assert receipt.batch_id == first.batch_id
-    assert {one.batch_id for one in await ledger.reading.batches(9)} == {first.batch_id, second.batch_id}
+    assert {batch.batch_id for batch in await ledger.reading.batches(9)} == {first.batch_id, second.batch_id}
 
 
 async def test_a_batch_handed_in_again_says_when_it_was_first(ledger: Ledger) -> None:
@@ -272,15 +272,15 @@ async def test_an_own_id_that_another_job_has_is_named_as_such(ledger: Ledger, c
 
     receipt = await ledger.submission.submit(make_batch(), [jobs] if chunks == 1 else [jobs[:2], jobs[2:]])
 
-    assert [(one.position, one.field) for one in receipt.refused] == [(1, "job_id"), (2, "job_id")]
+    assert [(problem.position, problem.field) for problem in receipt.refused] == [(1, "job_id"), (2, "job_id")]
     assert receipt.job_ids == (jobs[0].id,)
 
 
 async def test_an_idempotency_key_belongs_to_its_tenant(ledger: Ledger) -> None:
     await submit(ledger, make_request("A?", idempotency_key="a"), batch=make_batch("desk"))
-    theirs = await submit(ledger, make_request("B?", idempotency_key="a"), batch=make_batch("other"))
+    other_batch = await submit(ledger, make_request("B?", idempotency_key="a"), batch=make_batch("other"))
 
-    assert theirs.existing == frozenset()
+    assert other_batch.existing == frozenset()
 
 
 async def test_an_idempotency_key_still_counts_when_its_job_is_final(ledger: Ledger) -> None:
@@ -327,7 +327,7 @@ async def test_a_message_id_twice_in_a_tenant_is_refused(ledger: Ledger) -> None
 
     receipt = await ledger.submission.submit(make_batch(), [jobs])
 
-    assert [(one.position, one.field) for one in receipt.refused] == [(1, "message_id")]
+    assert [(problem.position, problem.field) for problem in receipt.refused] == [(1, "message_id")]
     assert receipt.job_ids == (jobs[0].id,)
     assert (await submit(ledger, make_request("C?", message_id="m-1"), batch=make_batch("other"))).created
 
@@ -337,7 +337,7 @@ async def test_a_message_id_that_is_the_id_of_another_job_is_refused(ledger: Led
     job = make_job(make_request("A?"))
     message = make_job(make_request("B?", message_id=str(job.id)), position=1)
     order = [message, job] if first == "message" else [job, message]
-    chunks = [order] if first == "neither" else [[one] for one in order]
+    chunks = [order] if first == "neither" else [[new_job] for new_job in order]
     if first != "neither":
         await ledger.submission.submit(make_batch(), [chunks.pop(0)])
 
@@ -358,7 +358,7 @@ async def test_a_job_with_a_message_id_leaves_its_own_id_free(ledger: Ledger, cl
     await clock.advance(HOUR)
 
     assert set(await ledger.duties.expire(10)) == {job.id, same.id}
-    records = [one.record for one in await ledger.reading.views([job.id, same.id])]
+    records = [view.record for view in await ledger.reading.views([job.id, same.id])]
     assert [record and record.message_id for record in records] == ["m", str(job.id)]
 
 

@@ -33,7 +33,7 @@ from tests.contract.driving import (
     take,
 )
 
-NONE, TAKEN, UNDER_WAY = CacheStatus.NONE, CacheStatus.REUSED, CacheStatus.UNDER_WAY
+NONE, REUSED, UNDER_WAY = CacheStatus.NONE, CacheStatus.REUSED, CacheStatus.UNDER_WAY
 
 
 async def test_a_call_under_way_is_waited_for_and_then_taken_from(ledger: Ledger, clock: Clock) -> None:
@@ -41,15 +41,15 @@ async def test_a_call_under_way_is_waited_for_and_then_taken_from(ledger: Ledger
     attempt = await open_one(ledger, first, share=make_terms(), request_hash=SHARED_REQUEST)
     await clock.advance(2 * SECOND)
 
-    (found,) = await ledger.cache.share([make_wanted(second)])
-    assert found.status is UNDER_WAY
-    assert 2 * SECOND <= found.open_for < 12 * SECOND
+    (reply,) = await ledger.cache.share([make_wanted(second)])
+    assert reply.status is UNDER_WAY
+    assert 2 * SECOND <= reply.open_for < 12 * SECOND
     assert await ledger.attempts.open_attempts([make_attempt(second, share=make_terms())]) == [Opened.DUPLICATE]
     await ledger.attempts.close_attempts([closed_ok(first, attempt, then=to_check(first))])
     # Answered between the look and the call: looked for again, not called.
     assert await ledger.attempts.open_attempts([make_attempt(second, share=make_terms())]) == [Opened.DUPLICATE]
 
-    assert await look(ledger, second) is TAKEN
+    assert await look(ledger, second) is REUSED
     await sound(ledger)
 
 
@@ -81,7 +81,7 @@ async def test_of_identical_calls_of_many_processes_one_is_opened(ledger: Ledger
         orders = [terms, terms[::-1], [terms[1], terms[0], terms[2]]]
         statuses = await asyncio.gather(*map(opened, groups, orders))
 
-        assert sorted(one for group in statuses for one in group) == [Opened.DUPLICATE] * 6 + [Opened.OPENED] * 3
+        assert sorted(status for group in statuses for status in group) == [Opened.DUPLICATE] * 6 + [Opened.OPENED] * 3
 
 
 @pytest.mark.parametrize("how", [closed_error, closed_unknown])

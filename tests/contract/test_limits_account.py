@@ -53,7 +53,7 @@ class Account:
         held: tuple[Acquire, ...] = (),
         **notice: Any,
     ) -> ExchangeReply:
-        return self._exchange(Exchange(terms, asks, settle, Feedback(**notice), tuple(one.id for one in held)))
+        return self._exchange(Exchange(terms, asks, settle, Feedback(**notice), tuple(job.id for job in held)))
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -97,7 +97,7 @@ def drain(
     for _ in range(round(seconds / step)):
         asks = [make() for _ in range(5)]
         reply = account.order(rules, *asks)
-        granted += [(account.now, max(one.weights)) for one in asks[: reply.granted]]
+        granted += [(account.now, max(request.weights)) for request in asks[: reply.granted]]
         account.later(step)
     return granted
 
@@ -212,13 +212,13 @@ def test_a_refusal_cuts_the_limit_once_and_it_grows_back_slowest_where_it_was_re
     rules = terms(requests=600)
     assert account.order(rules, rate_limited=True).limits[0] == pytest.approx(600 * CUT_FACTOR)
     assert account.order(rules, rate_limited=True).limits[0] == pytest.approx(600 * CUT_FACTOR)
-    seen = []
+    refusal_times = []
     for _ in range(10):
         account.later(4.1)
-        seen.append(account.order(rules).limits[0])
-    gains = [later - earlier for earlier, later in pairwise([600 * CUT_FACTOR, *seen])]
+        refusal_times.append(account.order(rules).limits[0])
+    gains = [later - earlier for earlier, later in pairwise([600 * CUT_FACTOR, *refusal_times])]
     assert gains == sorted(gains, reverse=True)
-    assert seen[-1] == pytest.approx(600, rel=0.001)
+    assert refusal_times[-1] == pytest.approx(600, rel=0.001)
     # Never more than was allowed, however long nobody refuses.
     for _ in range(20):
         account.later(60)
@@ -239,19 +239,19 @@ def test_a_limit_that_was_cut_again_and_again_is_whole_soon_after_the_last_refus
 
 
 def test_where_the_provider_takes_half_few_calls_are_refused_and_most_of_it_is_used(account: Account) -> None:
-    taken: list[float] = []
+    call_times: list[float] = []
     refused, cut = 0, False
     for _ in range(1_200):
         reply = account.order(terms(requests=600), *(ask() for _ in range(12)), rate_limited=cut)
         cut = False
         for _ in range(reply.granted):
-            if sum(at > account.now - 60 for at in taken[-300:]) < 300:
-                taken.append(account.now)
+            if sum(at > account.now - 60 for at in call_times[-300:]) < 300:
+                call_times.append(account.now)
             else:
                 refused, cut = refused + 1, True
         account.later(0.5)
-    assert len(taken) >= 0.8 * 300 * 10
-    assert refused <= 0.04 * len(taken)
+    assert len(call_times) >= 0.8 * 300 * 10
+    assert refused <= 0.04 * len(call_times)
 
 
 def test_without_a_limit_a_refusal_makes_one_of_what_just_went_through(account: Account) -> None:

@@ -42,8 +42,8 @@ def stub(running: Stub) -> Stub:
 
 def preset(name: str, stub: Stub, **more: Any) -> Provider:
     """A preset as it is, but for its address (and a key for that address)."""
-    given = {"preset": name, "base_url": f"{stub.url}/v1", "model": "m", "api_key_env": "MINE", **more}
-    return ConfiguredProviders(Settings(providers={name: given}), {"MINE": KEY}).get(name)  # type: ignore[dict-item]
+    settings = {"preset": name, "base_url": f"{stub.url}/v1", "model": "m", "api_key_env": "MINE", **more}
+    return ConfiguredProviders(Settings(providers={name: settings}), {"MINE": KEY}).get(name)  # type: ignore[dict-item]
 
 
 # ---- presets ---------------------------------------------------------------------------------------------------
@@ -72,8 +72,8 @@ def test_geminis_key_is_named_when_it_is_missing() -> None:
 
 
 def test_geminis_key_is_not_sent_elsewhere() -> None:
-    given: Any = {"mine": {"preset": "gemini", "base_url": "http://127.0.0.1:9/v1"}}
-    provider: Any = ConfiguredProviders(Settings(providers=given), {"GEMINI_API_KEY": KEY}).get("mine")
+    settings: Any = {"mine": {"preset": "gemini", "base_url": "http://127.0.0.1:9/v1"}}
+    provider: Any = ConfiguredProviders(Settings(providers=settings), {"GEMINI_API_KEY": KEY}).get("mine")
 
     assert provider.target.api_key is None
 
@@ -85,26 +85,35 @@ def test_geminis_prices_are_known_and_a_server_of_ones_own_has_none(stub: Stub) 
     assert plan(preset("vllm", stub), question()).reserve_usd is None
 
 
-SENT = {"max_tokens", "messages", "model", "reasoning_effort", "response_format", "stop", "temperature", "top_p"}
+SENT_PARAMETERS = {
+    "max_tokens",
+    "messages",
+    "model",
+    "reasoning_effort",
+    "response_format",
+    "stop",
+    "temperature",
+    "top_p",
+}
 
 
 @pytest.mark.parametrize(
-    ("name", "sent", "dropped"),
+    ("name", "parameters", "dropped"),
     [
-        ("ollama", SENT | {"seed"}, {"top_k"}),
-        ("vllm", SENT | {"seed", "top_k"}, set()),
-        ("llamacpp", SENT | {"seed", "top_k"}, set()),
-        ("gemini", SENT, {"seed", "top_k"}),
+        ("ollama", SENT_PARAMETERS | {"seed"}, {"top_k"}),
+        ("vllm", SENT_PARAMETERS | {"seed", "top_k"}, set()),
+        ("llamacpp", SENT_PARAMETERS | {"seed", "top_k"}, set()),
+        ("gemini", SENT_PARAMETERS, {"seed", "top_k"}),
     ],
 )
-def test_a_preset_sends_what_its_server_knows(name: str, sent: set[str], dropped: set[str], stub: Stub) -> None:
+def test_a_preset_sends_what_its_server_knows(name: str, parameters: set[str], dropped: set[str], stub: Stub) -> None:
     request = question(**EVERYTHING)
     call, answered = ask(preset(name, stub), request)
 
-    (asked,) = stub.requests
-    assert set(asked.json) == sent
-    assert asked.json["response_format"]["json_schema"]["strict"] is True
-    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    (sent_request,) = stub.requests
+    assert set(sent_request.json) == parameters
+    assert sent_request.json["response_format"]["json_schema"]["strict"] is True
+    assert sent_request.headers["authorization"] == f"Bearer {KEY}"
     snapshot = answered.completion.snapshot
     assert set(snapshot.parameters_dropped) == dropped
     assert snapshot.protocol is SEGMENTS
@@ -116,10 +125,10 @@ def test_every_value_of_a_preset_can_be_overridden(stub: Stub) -> None:
     provider = preset("gemini", stub, drops=("reasoning_effort",), json_schema=False, answer_protocol="markers")
     ask(provider, question(**EVERYTHING))
 
-    (asked,) = stub.requests
-    assert "reasoning_effort" not in asked.json
-    assert "response_format" not in asked.json
-    assert asked.json["seed"] == 7
+    (request,) = stub.requests
+    assert "reasoning_effort" not in request.json
+    assert "response_format" not in request.json
+    assert request.json["seed"] == 7
 
 
 @pytest.mark.parametrize("name", [None, *PRESETS])
@@ -140,7 +149,7 @@ def test_a_preset_that_there_is_not_is_named_with_those_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "asked", "served"),
+    ("kind", "requested_protocol", "served"),
     [
         (OPENAI, None, SEGMENTS),
         (OPENAI, MARKERS, MARKERS),
@@ -157,10 +166,10 @@ def test_a_preset_that_there_is_not_is_named_with_those_there_are() -> None:
 )
 @pytest.mark.parametrize("by", ["job", "settings"])
 def test_the_protocol_asked_for_is_used_and_recorded(
-    kind: Kind, asked: AnswerProtocol | None, served: AnswerProtocol, by: str, stub: Stub
+    kind: Kind, requested_protocol: AnswerProtocol | None, served: AnswerProtocol, by: str, stub: Stub
 ) -> None:
-    request = question(**({"answer_protocol": asked} if by == "job" else {}))
-    provider = kind.at(stub, answer_protocol=asked if by == "settings" else None)
+    request = question(**({"answer_protocol": requested_protocol} if by == "job" else {}))
+    provider = kind.at(stub, answer_protocol=requested_protocol if by == "settings" else None)
     call, answered = ask(provider, request)
 
     assert answered.completion.snapshot.protocol is call.protocol is served
@@ -184,7 +193,7 @@ def test_a_job_with_a_schema_gets_its_object_whatever_the_settings_prefer(stub: 
 
 
 @pytest.mark.parametrize(
-    ("kind", "config", "told"),
+    ("kind", "config", "message"),
     [
         (OPENAI, {"answer_protocol": NATIVE}, "no answer protocol 'native'; it has 'segments', 'markers'"),
         (CHAT, {"answer_protocol": NATIVE}, "no answer protocol 'native'; it has 'segments', 'markers'"),
@@ -194,12 +203,12 @@ def test_a_job_with_a_schema_gets_its_object_whatever_the_settings_prefer(stub: 
     ids=str,
 )
 def test_a_protocol_that_cannot_be_served_is_refused_before_the_call(
-    kind: Kind, config: dict[str, Any], told: str, stub: Stub
+    kind: Kind, config: dict[str, Any], message: str, stub: Stub
 ) -> None:
     error = fails(kind.at(stub), question(**config))
 
     assert error.kind is FailureKind.CONFIGURATION
-    assert told in str(error)
+    assert message in str(error)
     assert not stub.requests
 
 
@@ -243,8 +252,8 @@ def test_a_parameter_that_a_server_does_not_know_is_named(
 
 
 def test_geminis_word_for_a_wrong_key(stub: Stub) -> None:
-    told = "API key not valid. Please pass a valid API key."
-    stub.then(faults.status(400, [{"error": {"code": 400, "message": told, "status": "INVALID_ARGUMENT"}}]))
+    message = "API key not valid. Please pass a valid API key."
+    stub.then(faults.status(400, [{"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}}]))
 
     assert fails(preset("gemini", stub)).kind is FailureKind.AUTHENTICATION
 

@@ -83,9 +83,9 @@ def test_an_answer_that_takes_too_long_may_have_been_billed(kind: Kind, act: Act
 
 @over_http
 def test_a_refused_connection_was_never_billed(kind: Kind, stub: Stub) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        base_url = f"http://127.0.0.1:{nobody.getsockname()[1]}{kind.base}"
+    with socket.socket() as closed_port:
+        closed_port.bind(("127.0.0.1", 0))
+        base_url = f"http://127.0.0.1:{closed_port.getsockname()[1]}{kind.base}"
         assert fails(kind.at(stub, base_url=base_url)).kind is K.UNAVAILABLE
 
 
@@ -217,14 +217,14 @@ def test_no_key_in_any_message_or_log(kind: Kind, stub: Stub, caplog: pytest.Log
         openai_error(500, "server_error", KEY * 40),
     ]
     provider = kind.at(stub)
-    told = [repr(provider), repr(getattr(provider, "target", "")), repr(getattr(provider, "failures", ""))]
+    messages = [repr(provider), repr(getattr(provider, "target", "")), repr(getattr(provider, "failures", ""))]
     with caplog.at_level(logging.INFO):
         for act in acts:
             stub.then(act)
             error = fails(kind.at(stub))
-            told.append(str(error))
+            messages.append(str(error))
             assert error.__cause__ is None
             assert error.__suppress_context__
     assert len(stub.requests) == len(acts)
-    assert not leaks("\n".join([*told, caplog.text]))
-    assert "Incorrect API key provided: [masked]" in told[3]
+    assert not leaks("\n".join([*messages, caplog.text]))
+    assert "Incorrect API key provided: [masked]" in messages[3]

@@ -67,16 +67,16 @@ def whole(kind: Kind, stub: Stub, **config: Any) -> Completion:
 
 def facts(completion: Completion) -> dict[str, Any]:
     """All of a completion but what differs between two calls, or says that one was streamed."""
-    told = completion.model_dump(mode="json")
+    facts_of_completion = completion.model_dump(mode="json")
     for name in ("request_id", "parameters_sent", "parameters_dropped"):
-        told["snapshot"].pop(name)
-    return told
+        facts_of_completion["snapshot"].pop(name)
+    return facts_of_completion
 
 
 def heard_whole(kind: Kind, stub: Stub, **config: Any) -> tuple[list[str], Answered]:
-    heard, answered, _ = hear(kind.at(stub), question(stream=True, **config))
+    pieces, answered, _ = hear(kind.at(stub), question(stream=True, **config))
     assert isinstance(answered, Answered), answered
-    return heard, answered
+    return pieces, answered
 
 
 # ---- whole answers ---------------------------------------------------------------------------------------------
@@ -85,35 +85,35 @@ def heard_whole(kind: Kind, stub: Stub, **config: Any) -> tuple[list[str], Answe
 @every
 def test_a_streamed_answer_is_the_one_fetched_whole(kind: Kind, stub: Stub) -> None:
     expected = whole(kind, stub)
-    heard, answered = heard_whole(kind, stub)
+    pieces, answered = heard_whole(kind, stub)
     assert facts(answered.completion) == facts(expected)
     assert answered.completion.snapshot.request_id
     assert answered.completion.snapshot.parameters_sent["stream"] is True
-    assert len(heard) > 3
+    assert len(pieces) > 3
     if kind is EXTRACTIVE:
-        assert "".join(heard) == "The night desk opens at nine in the evening. [1]"
+        assert "".join(pieces) == "The night desk opens at nine in the evening. [1]"
     else:
-        assert "".join(heard) == answered.completion.text
+        assert "".join(pieces) == answered.completion.text
 
 
 @over_http
 def test_an_object_by_schema_is_streamed_too(kind: Kind, stub: Stub) -> None:
     expected = whole(kind, stub, output_schema=SCHEMA)
-    heard, answered = heard_whole(kind, stub, output_schema=SCHEMA)
+    pieces, answered = heard_whole(kind, stub, output_schema=SCHEMA)
     assert answered.completion.protocol is AnswerProtocol.SEGMENTS
     assert facts(answered.completion) == facts(expected)
-    assert orjson.loads("".join(heard))["data"] == {"hour": "x"}
+    assert orjson.loads("".join(pieces))["data"] == {"hour": "x"}
 
 
 @over_http
 def test_what_came_is_kept_as_it_came(kind: Kind, stub: Stub) -> None:
     call, answered = ask(kind.at(stub), question(stream=True))
-    (asked,) = stub.requests
-    assert asked.body == call.body
+    (request,) = stub.requests
+    assert request.body == call.body
     assert call.stream
-    assert asked.json["stream"] is True
-    assert ("stream_options" in asked.json) is (kind is CHAT)
-    assert asked.headers["accept-encoding"] == "identity"
+    assert request.json["stream"] is True
+    assert ("stream_options" in request.json) is (kind is CHAT)
+    assert request.headers["accept-encoding"] == "identity"
     lines = answered.raw.splitlines()
     assert all(line.startswith((b"data: ", b"event: ")) or not line for line in lines)
     assert answered.raw.endswith(b"\n\n")
@@ -154,20 +154,20 @@ def test_what_is_odd_in_an_answer_is_odd_in_a_stream(kind: Kind, change: Any, st
     stub.then(faults.changed(change))
     expected = whole(kind, stub)
     stub.then(faults.changed(change))
-    heard, answered = heard_whole(kind, stub)
-    told, fetched = facts(answered.completion), facts(expected)
-    told["snapshot"].pop("rate_limits")
+    pieces, answered = heard_whole(kind, stub)
+    streamed_facts, fetched = facts(answered.completion), facts(expected)
+    streamed_facts["snapshot"].pop("rate_limits")
     fetched["snapshot"].pop("rate_limits")
-    assert told == fetched
-    assert "\0" not in "".join(heard)
+    assert streamed_facts == fetched
+    assert "\0" not in "".join(pieces)
 
 
 @over_http
 def test_a_server_that_knows_no_streams_is_understood(kind: Kind, stub: Stub) -> None:
     stub.then(not_streamed())
-    heard, answered = heard_whole(kind, stub)
+    pieces, answered = heard_whole(kind, stub)
     assert answered.completion.text.startswith(OPENS)
-    assert "".join(heard) == answered.completion.text
+    assert "".join(pieces) == answered.completion.text
     assert answered.raw.startswith(b"{")
 
 
@@ -190,30 +190,30 @@ KINDS = {"disconnect": K.UNKNOWN_OUTCOME, "truncate": K.UNKNOWN_OUTCOME, "malfor
 """What each break is taken for; an error event says itself."""
 
 
-def assert_kept(heard: list[str], listener: Listener) -> Completion:
-    left = listener.so_far()
-    assert left is not None
-    assert left.completion.finish_reason is FinishReason.INTERRUPTED
-    assert left.completion.text == "".join(heard)
-    assert left.completion.cost_usd is None
-    assert left.raw.startswith((b"data: ", b"event: "))
-    assert KEY not in left.completion.model_dump_json()
-    return left.completion
+def assert_kept(pieces: list[str], listener: Listener) -> Completion:
+    partial = listener.so_far()
+    assert partial is not None
+    assert partial.completion.finish_reason is FinishReason.INTERRUPTED
+    assert partial.completion.text == "".join(pieces)
+    assert partial.completion.cost_usd is None
+    assert partial.raw.startswith((b"data: ", b"event: "))
+    assert KEY not in partial.completion.model_dump_json()
+    return partial.completion
 
 
 @over_http
 @pytest.mark.parametrize("how", [*KINDS, "error"])
 def test_a_broken_stream_is_an_error_and_what_came_is_kept(kind: Kind, how: str, stub: Stub) -> None:
     stub.then(broken(how, after=7))
-    heard, error, listener = hear(kind.at(stub), question(stream=True))
+    pieces, error, listener = hear(kind.at(stub), question(stream=True))
     assert isinstance(error, ProviderError)
     expected = KINDS.get(how) or (K.OVERLOADED if kind is ANTHROPIC else K.UNKNOWN_OUTCOME)
     assert error.kind is expected
     assert error.provider_request_id == "req_broken"
     assert error.__cause__ is None
-    assert "".join(heard)
-    assert OPENS.startswith("".join(heard).strip())
-    assert assert_kept(heard, listener).snapshot.request_id == "req_broken"
+    assert "".join(pieces)
+    assert OPENS.startswith("".join(pieces).strip())
+    assert assert_kept(pieces, listener).snapshot.request_id == "req_broken"
     if how == "error":
         assert "fell over" in str(error)
 
@@ -221,20 +221,20 @@ def test_a_broken_stream_is_an_error_and_what_came_is_kept(kind: Kind, how: str,
 @over_http
 def test_a_stall_ends_with_the_time_allowed(kind: Kind, stub: Stub) -> None:
     stub.then(broken("stall", after=7))
-    heard, error, listener = hear(kind.at(stub), question(stream=True, timeout_s=0.3))
+    pieces, error, listener = hear(kind.at(stub), question(stream=True, timeout_s=0.3))
     assert isinstance(error, ProviderError)
     assert error.kind is K.UNKNOWN_OUTCOME
-    assert_kept(heard, listener)
+    assert_kept(pieces, listener)
 
 
 @over_http
 def test_a_call_that_is_cut_off_has_kept_what_came(kind: Kind, stub: Stub) -> None:
     stub.then(broken("stall", after=7))
     came = asyncio.Event()
-    heard: list[str] = []
+    pieces: list[str] = []
 
     def on_text(piece: str) -> None:
-        heard.append(piece)
+        pieces.append(piece)
         came.set()
 
     listener = Listener(on_text)
@@ -247,7 +247,7 @@ def test_a_call_that_is_cut_off_has_kept_what_came(kind: Kind, stub: Stub) -> No
             await call
 
     using(kind.at(stub), cut_off)
-    assert_kept(heard, listener)
+    assert_kept(pieces, listener)
 
 
 @over_http
@@ -255,19 +255,19 @@ def test_a_call_that_is_cut_off_has_kept_what_came(kind: Kind, stub: Stub) -> No
 def test_an_answer_that_came_whole_is_not_lost_with_its_connection(kind: Kind, how: str, stub: Stub) -> None:
     expected = whole(kind, stub)
     stub.then(broken(how, after=1_000))
-    heard, answered, _ = hear(kind.at(stub), question(stream=True, timeout_s=0.5))
+    pieces, answered, _ = hear(kind.at(stub), question(stream=True, timeout_s=0.5))
     assert isinstance(answered, Answered), answered
-    assert answered.completion.text == expected.text == "".join(heard)
+    assert answered.completion.text == expected.text == "".join(pieces)
     assert answered.completion.usage == expected.usage
 
 
 @over_http
 def test_nothing_came_of_a_refused_call(kind: Kind, stub: Stub) -> None:
     stub.then(faults.anthropic_error(529, "overloaded_error"))
-    heard, error, listener = hear(kind.at(stub), question(stream=True))
+    pieces, error, listener = hear(kind.at(stub), question(stream=True))
     assert isinstance(error, ProviderError)
     assert error.kind is K.OVERLOADED
-    assert (heard, listener.so_far()) == ([], None)
+    assert (pieces, listener.so_far()) == ([], None)
 
 
 # ---- against a simulator nobody here wrote ---------------------------------------------------------------------
@@ -287,9 +287,9 @@ def at_llmock(kind: Kind, llmock: Llmock) -> Provider:
 @over_http
 def test_a_foreign_stream_is_read(kind: Kind, llmock: Llmock) -> None:
     llmock.script({"type": "reply", "text": "The desk opens at nine [1]."})
-    heard, answered, _ = hear(at_llmock(kind, llmock), question(stream=True))
+    pieces, answered, _ = hear(at_llmock(kind, llmock), question(stream=True))
     assert isinstance(answered, Answered), answered
-    assert answered.completion.text == "".join(heard) == "The desk opens at nine [1]."
+    assert answered.completion.text == "".join(pieces) == "The desk opens at nine [1]."
     assert answered.completion.finish_reason is FinishReason.STOP
     assert answered.completion.usage is not None
 
@@ -301,9 +301,9 @@ def test_a_foreign_stream_that_breaks(kind: Kind, how: str, llmock: Llmock) -> N
         {"type": "reply", "text": "The desk opens at nine in the evening, as it always did [1]."},
         {"type": "stream_fault", "kind": how, "after_chunks": 5},
     )
-    heard, error, listener = hear(at_llmock(kind, llmock), question(stream=True))
+    pieces, error, listener = hear(at_llmock(kind, llmock), question(stream=True))
     assert isinstance(error, ProviderError), error
     assert error.kind is KINDS[how]
     assert listener.so_far() is not None
     if kind is not OPENAI:
-        assert_kept(heard, listener)
+        assert_kept(pieces, listener)

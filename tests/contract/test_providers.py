@@ -1,4 +1,4 @@
-"""What every provider promises, whoever makes it: the offline one, and those over HTTP through their real SDKs."""
+"""The promises of every provider: the offline provider, and those over HTTP through their real SDKs."""
 
 import asyncio
 import hashlib
@@ -130,10 +130,12 @@ def test_a_lane_it_cannot_serve_is_refused_or_not_claimed(kind: Kind, stub: Stub
 def test_what_is_not_sent_is_said(kind: Kind, stub: Stub) -> None:
     config = question(temperature=0.3, sampling=Sampling(top_p=0.9, top_k=5, seed=7, stop=("END",)), stream=True).config
     call, answered = ask(kind.at(stub), question(**config.model_dump()))
-    sent, dropped = call.parameters_sent, call.parameters_dropped
+    parameters, dropped = call.parameters_sent, call.parameters_dropped
     names = {"stop_sequences": "stop"}
-    assert {"temperature", "top_p", "top_k", "seed", "stop", "stream"} <= {names.get(n, n) for n in sent} | set(dropped)
-    assert not {names.get(name, name) for name in sent} & set(dropped)
+    assert {"temperature", "top_p", "top_k", "seed", "stop", "stream"} <= {names.get(n, n) for n in parameters} | set(
+        dropped
+    )
+    assert not {names.get(name, name) for name in parameters} & set(dropped)
     assert all(dropped.values())
     assert answered.completion.snapshot.parameters_dropped == dropped
 
@@ -144,10 +146,10 @@ def test_what_is_not_sent_is_said(kind: Kind, stub: Stub) -> None:
 @over_http
 def test_one_call_is_one_request_with_the_planned_body(kind: Kind, stub: Stub) -> None:
     call, answered = ask(kind.at(stub), question())
-    (asked,) = stub.requests
-    assert asked.body == call.body
-    assert asked.headers["authorization"] == f"Bearer {KEY}"
-    assert asked.headers["content-type"] == "application/json"
+    (request,) = stub.requests
+    assert request.body == call.body
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.headers["content-type"] == "application/json"
     assert stub.calls == {call.request_hash.hex(): 1}
     assert answered.raw.startswith(b"{")
     assert orjson.loads(answered.raw)["id"]
@@ -340,9 +342,12 @@ def test_anthropic_cites_sources_by_their_numbers_and_places(stub: Stub) -> None
     assert ["".join(piece["text"] for piece in block["content"]) for block in blocks] == contents
     text = answered.completion.text
     assert text == f"{OPENS} {CLOSES}"
-    cited = [(text[one.start : one.end], one.source_number) for one in answered.completion.native_citations]
+    cited = [
+        (text[citation.start : citation.end], citation.source_number)
+        for citation in answered.completion.native_citations
+    ]
     assert cited == [(OPENS, 1), (CLOSES, 2)]
-    assert [one.quote.strip() for one in answered.completion.native_citations] == [OPENS, CLOSES]
+    assert [citation.quote.strip() for citation in answered.completion.native_citations] == [OPENS, CLOSES]
 
 
 def call_content(body: bytes) -> list[dict[str, Any]]:
@@ -352,12 +357,12 @@ def call_content(body: bytes) -> list[dict[str, Any]]:
 
 def test_anthropic_shows_every_word_of_the_prompt_in_order(stub: Stub) -> None:
     call, _ = ask(ANTHROPIC.at(stub), question())
-    shown = "".join(
+    prompt_text = "".join(
         block["text"] if block["type"] == "text" else "".join(piece["text"] for piece in block["content"])
         for block in call_content(call.body)
     )
     texts = call.prompt.snapshot.texts([source.content for source in call.request.context])
-    assert "".join(shown.split()) == "".join(texts[-1][1].split())
+    assert "".join(prompt_text.split()) == "".join(texts[-1][1].split())
 
 
 def test_openai_keeps_nothing_and_samples_only_without_reasoning(stub: Stub) -> None:
@@ -374,10 +379,10 @@ def test_the_organisation_of_the_environment_goes_to_openai_alone(stub: Stub, mo
     monkeypatch.setenv("OPENAI_ADMIN_KEY", "sk-admin")
     ask(CHAT.at(stub), question())
     ask(OPENAI.at(stub, official=True), question())
-    mine, theirs = stub.requests
-    assert "openai-organization" not in mine.headers
-    assert theirs.headers["openai-organization"] == "org-secret"
-    assert "sk-admin" not in str([mine.headers, theirs.headers])
+    own_request, other_request = stub.requests
+    assert "openai-organization" not in own_request.headers
+    assert other_request.headers["openai-organization"] == "org-secret"
+    assert "sk-admin" not in str([own_request.headers, other_request.headers])
 
 
 def test_a_tier_is_sent_and_priced(stub: Stub) -> None:

@@ -60,7 +60,7 @@ async def test_content_goes_after_its_time_and_rows_after_theirs(ledger: Postgre
 
     await clock.advance(95 * DAY)
     assert await pruning.prune() == (2, 3)
-    assert {one.job_id for one in await ledger.reading.views([*old, *young, *waiting])} == {*young, *waiting}
+    assert {view.job_id for view in await ledger.reading.views([*old, *young, *waiting])} == {*young, *waiting}
 
 
 @pytest.mark.parametrize(("content", "rows"), [(DAY, None), (None, DAY)])

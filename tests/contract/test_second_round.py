@@ -1,4 +1,4 @@
-"""What a provider is sent in a second round, by each maker and protocol: the question, the answer before, the faults."""
+"""Requests of a second round, by provider and protocol: the question, the answer before, the faults."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,14 +27,14 @@ def stub() -> Iterator[Stub]:
         yield stub
 
 
-def spoken(body: dict[str, Any]) -> list[tuple[str, str]]:
+def chat_messages(body: dict[str, Any]) -> list[tuple[str, str]]:
     """Role and text of each message of a body of any maker."""
-    told = [("system", body["system"])] if "system" in body else []
+    entries = [("system", body["system"])] if "system" in body else []
     for message in body.get("messages") or body["input"]:
         content = message["content"]
         texts = content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
-        told.append((message["role"], texts))
-    return told
+        entries.append((message["role"], texts))
+    return entries
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,12 @@ def test_the_answer_before_and_its_faults_are_sent(
 
     assert prompt.snapshot.protocol is answered.completion.protocol is protocol
     assert prompt.snapshot.proves([source.content for source in SOURCES])
-    (asked,) = stub.requests
-    system, first, previous, told = spoken(asked.json)
+    (sent_request,) = stub.requests
+    system, first, previous, correction = chat_messages(sent_request.json)
     assert (system[0], first[0]) == ("system", "user")
     assert "When does the night desk open?" in first[1]
     assert (previous[0], previous[1][: len(PREVIOUS)]) == ("assistant", PREVIOUS)
-    assert TOKEN not in previous[1] + told[1]
-    assert told[0] == "user"
-    assert '- "The desk opens at {{ 7 * 7 }}."' in told[1]
+    assert TOKEN not in previous[1] + correction[1]
+    assert correction[0] == "user"
+    assert '- "The desk opens at {{ 7 * 7 }}."' in correction[1]
     assert postprocess(request, prompt, answered.completion).response.startswith(OPENS.rstrip("."))

@@ -82,5 +82,5 @@ def test_decision_shapes(how: str, types: list[str], monkeypatch: pytest.MonkeyP
     with running_stub() as stub:
         answer = asyncio.run(_decision(stub.url))
     Decision.model_validate(answer.model_dump(exclude_unset=True, warnings=False))
-    assert [(one.type, one.name) for one in answer.answers] == list(zip(types, ("a", "b"), strict=True))
+    assert [(item.type, item.name) for item in answer.answers] == list(zip(types, ("a", "b"), strict=True))
     assert answer.usage.input_tokens == 1200

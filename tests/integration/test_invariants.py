@@ -17,8 +17,8 @@ from tests.contract.driving import (
     finish,
     finished,
     generate,
-    heard,
     open_one,
+    store_judge_reply,
     submit,
     submit_and_take,
     take_one,
@@ -75,7 +75,7 @@ async def every_state(ledger: Ledger) -> None:
     await ledger.actions.retry([again], ACTOR)
     await share(ledger)
     judged = await checking(ledger)
-    await heard(ledger, judged, "key")
+    await store_judge_reply(ledger, judged, "key")
     await finish(ledger, judged)
     cancelled = await submit_and_take(ledger)
     await open_one(ledger, cancelled)
