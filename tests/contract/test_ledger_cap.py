@@ -33,8 +33,8 @@ async def test_every_state_that_is_not_final_counts(ledger: Ledger, clock: Clock
     await submit(ledger, make_request("waits?"), make_request("later?", scheduled_at=clock.now() + HOUR), batch=batch)
     await submit(ledger, make_request("checked?", response="An answer."), batch=make_batch(tenant="a"))
     await submit_and_take(ledger, make_request("runs?"), make_batch(tenant="a"))
-    held = await submit_and_take(ledger, make_request("held?"), make_batch(tenant="a"))
-    assert await ledger.queue.defer(lease_key(held), later(held, held_reason=HeldReason.BUDGET))
+    held_job = await submit_and_take(ledger, make_request("held?"), make_batch(tenant="a"))
+    assert await ledger.queue.defer(lease_key(held_job), later(held_job, held_reason=HeldReason.BUDGET))
 
     with pytest.raises(QueueFull, match="has 5 already"):
         await submit_many(ledger, 1, make_batch(tenant="a", max_queued=5))
@@ -64,10 +64,10 @@ async def test_two_submissions_at_once_do_not_pass_the_cap_together(
 ) -> None:
     async with make_postgres_ledger(postgres_database_url) as other:
         tries = [
-            submit_many(one, 3, make_batch(tenant="a", max_queued=7))
-            for one in (subject.ledger, other, subject.ledger, other)
+            submit_many(store, 3, make_batch(tenant="a", max_queued=7))
+            for store in (subject.ledger, other, subject.ledger, other)
         ]
         done = await asyncio.gather(*tries, return_exceptions=True)
 
-    assert sorted(isinstance(one, QueueFull) for one in done) == [False, False, True, True]
+    assert sorted(isinstance(outcome, QueueFull) for outcome in done) == [False, False, True, True]
     assert sum(status.jobs for status in await subject.ledger.reading.batches(10)) == 6

@@ -212,7 +212,7 @@ async def test_tenants_take_turns(ledger: Ledger) -> None:
 
     hinted = {job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 6, 6, AGAIN)}
 
-    assert [len(hinted & set(one.job_ids)) for one in (big, small, other)] == [2, 2, 2]
+    assert [len(hinted & set(receipt.job_ids)) for receipt in (big, small, other)] == [2, 2, 2]
 
 
 async def test_priority_goes_before_fairness(ledger: Ledger) -> None:

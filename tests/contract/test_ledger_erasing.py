@@ -390,7 +390,7 @@ async def test_a_result_on_its_way_while_its_job_is_erased_is_taken_back(ledger:
 
 
 async def prunable_jobs(ledger: PostgresLedger, batch: UUID, age: timedelta) -> list[StoredJob]:
-    return [one async for page in ledger.erasure.job_pages(batch, age) for one in page]
+    return [stored_job async for page in ledger.erasure.job_pages(batch, age) for stored_job in page]
 
 
 async def batches(ledger: PostgresLedger, tenant: str | None, age: timedelta, *, rows: bool = False) -> list[UUID]:
@@ -405,9 +405,13 @@ async def test_age_counts_from_the_end_of_the_job(ledger: PostgresLedger, clock:
 
     old = await prunable_jobs(ledger, receipt.batch_id, HOUR)
 
-    assert [one.job_id for one in old] == list(receipt.job_ids)
-    assert [one.due for one in old] == [True, False, False]
-    assert [one.due for one in await prunable_jobs(ledger, receipt.batch_id, timedelta(0))] == [True, True, False]
+    assert [stored_job.job_id for stored_job in old] == list(receipt.job_ids)
+    assert [stored_job.due for stored_job in old] == [True, False, False]
+    assert [stored_job.due for stored_job in await prunable_jobs(ledger, receipt.batch_id, timedelta(0))] == [
+        True,
+        True,
+        False,
+    ]
 
 
 async def test_batches_come_oldest_first_by_tenant_until_nothing_is_left(

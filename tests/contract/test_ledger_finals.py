@@ -123,7 +123,7 @@ async def test_finals_of_lost_leases_are_left_out(ledger: Ledger, clock: Clock) 
     await clock.advance(40 * SECOND)
     assert await ledger.duties.rescue(10, None) == [rescued.job_id]
 
-    finished_ids = await ledger.queue.finish([make_final(one) for one in (valid_job, cancelled, rescued, given_back)])
+    finished_ids = await ledger.queue.finish([make_final(job) for job in (valid_job, cancelled, rescued, given_back)])
 
     assert finished_ids == {valid_job.job_id}
     assert await state(ledger, cancelled.job_id) is JobState.CANCELLED
@@ -151,9 +151,9 @@ async def test_finals_are_unpublished_until_marked_oldest_first(ledger: Ledger, 
         await clock.advance(10 * SECOND)
     await submit_and_take(ledger)
 
-    assert [one.job_id for one in await ledger.outbox.unpublished(10, 0 * SECOND)] == ids
-    assert [one.job_id for one in await ledger.outbox.unpublished(2, 0 * SECOND)] == ids[:2]
-    assert [one.job_id for one in await ledger.outbox.unpublished(10, 15 * SECOND)] == ids[:2]
+    assert [unpublished.job_id for unpublished in await ledger.outbox.unpublished(10, 0 * SECOND)] == ids
+    assert [unpublished.job_id for unpublished in await ledger.outbox.unpublished(2, 0 * SECOND)] == ids[:2]
+    assert [unpublished.job_id for unpublished in await ledger.outbox.unpublished(10, 15 * SECOND)] == ids[:2]
 
     assert await ledger.outbox.mark_published([(job_id, 1) for job_id in ids[:2]]) == []
 
@@ -172,7 +172,7 @@ async def test_every_final_state_is_to_be_published(ledger: Ledger, clock: Clock
     await clock.advance(10 * SECOND)
     await ledger.duties.expire(10)
 
-    due = {one.job_id: one.state for one in await ledger.outbox.unpublished(10, 0 * SECOND)}
+    due = {unpublished.job_id: unpublished.state for unpublished in await ledger.outbox.unpublished(10, 0 * SECOND)}
 
     assert due == {
         failing.job_id: JobState.FAILED,
@@ -187,7 +187,7 @@ async def test_a_job_that_is_not_final_is_not_published(ledger: Ledger) -> None:
 
     await finish(ledger, leased)
 
-    assert [one.job_id for one in await ledger.outbox.unpublished(10, 0 * SECOND)] == [leased.job_id]
+    assert [unpublished.job_id for unpublished in await ledger.outbox.unpublished(10, 0 * SECOND)] == [leased.job_id]
 
 
 async def test_the_result_of_an_earlier_run_is_not_taken_for_that_of_the_latest(ledger: Ledger) -> None:
@@ -220,9 +220,9 @@ async def test_a_result_set_aside_keeps_no_other_back_and_is_tried_again(ledger:
 
     await ledger.outbox.set_aside(first, ValueError("broken"))
 
-    assert [one.job_id for one in await ledger.outbox.unpublished(1, 0 * SECOND)] == [second]
+    assert [unpublished.job_id for unpublished in await ledger.outbox.unpublished(1, 0 * SECOND)] == [second]
     await clock.advance(HOUR)
-    assert {one.job_id for one in await ledger.outbox.unpublished(9, 0 * SECOND)} == {first, second}
+    assert {unpublished.job_id for unpublished in await ledger.outbox.unpublished(9, 0 * SECOND)} == {first, second}
 
 
 async def republished(ledger: Ledger, rows: int) -> list[list[UUID]]:
@@ -289,7 +289,7 @@ async def test_what_waits_in_the_outbox_is_not_published_from_the_walk_as_well(l
     await ledger.outbox.begin_republishing(HOUR)
 
     assert await republished(ledger, 9) == [[published]]
-    assert [one.job_id for one in await ledger.outbox.unpublished(9, 0 * SECOND)] == [waiting]
+    assert [unpublished.job_id for unpublished in await ledger.outbox.unpublished(9, 0 * SECOND)] == [waiting]
 
 
 async def test_hints_are_forgotten_when_redis_lost_them(ledger: Ledger) -> None:

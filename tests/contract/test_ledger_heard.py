@@ -46,7 +46,7 @@ async def test_the_first_word_of_a_key_stays_and_saying_it_again_changes_nothing
 
     (verdicts,) = await ledger.cache.find_verdicts([VerdictQuery(first.batch_id, (key("a"), key("b")))])
 
-    assert {one: before.number for one, before in verdicts.items()} == {key("a"): 1, key("b"): 3}
+    assert {cache_key: before.number for cache_key, before in verdicts.items()} == {key("a"): 1, key("b"): 3}
 
 
 async def test_an_attempt_without_a_judges_answer_has_said_nothing(ledger: Ledger) -> None:
@@ -56,7 +56,9 @@ async def test_an_attempt_without_a_judges_answer_has_said_nothing(ledger: Ledge
     lost = await open_one(ledger, waiting)
     await ledger.attempts.close_attempts([closed_unknown(waiting, lost)])
 
-    await ledger.cache.store_verdicts([NewVerdicts(one, ((key("a"), 1),)) for one in (generated.id, lost.id, new_id())])
+    await ledger.cache.store_verdicts(
+        [NewVerdicts(attempt_id, ((key("a"), 1),)) for attempt_id in (generated.id, lost.id, new_id())]
+    )
 
     queries = [VerdictQuery(batch_id, (key("a"),)) for batch_id in (leased.batch_id, waiting.batch_id)]
     assert await ledger.cache.find_verdicts(queries) == [{}, {}]

@@ -62,8 +62,8 @@ async def test_a_job_that_is_held_is_not_given_again(ledger: Ledger) -> None:
 
     second = await take(ledger, receipt.job_ids, worker="w2")
 
-    assert {one.job_id for one in first} == set(receipt.job_ids[:2])
-    assert {one.job_id for one in second} == {receipt.job_ids[2]}
+    assert {job.job_id for job in first} == set(receipt.job_ids[:2])
+    assert {job.job_id for job in second} == {receipt.job_ids[2]}
     assert await take(ledger, receipt.job_ids, worker="w1") == []
 
 
@@ -156,7 +156,7 @@ async def test_renewal_tells_which_leases_are_lost(ledger: Ledger) -> None:
     stranger = LeaseKey(valid_job.job_id, new_id())
 
     lost = await ledger.queue.renew(
-        [lease_key(one) for one in (valid_job, cancelled, given_back)] + [unknown_lease], LEASE
+        [lease_key(job) for job in (valid_job, cancelled, given_back)] + [unknown_lease], LEASE
     )
 
     assert lost == {cancelled.job_id, given_back.job_id, unknown_lease.job_id}

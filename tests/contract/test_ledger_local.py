@@ -52,8 +52,8 @@ async def test_each_of_two_workers_gets_only_the_jobs_of_its_step(ledger: Ledger
     assert await ledger.duties.take_hints(Step.LOCAL, 9, 9, AGAIN) == [(read, 0)]
     by_words = await ledger.queue.lease(Step.CHECK, "w1", LEASE, 9)
     by_model = await ledger.queue.lease(Step.LOCAL, "w2", LEASE, 9)
-    assert [(one.job_id, one.step) for one in (*by_words, *by_model)] == [(plain, Step.CHECK), (read, Step.LOCAL)]
-    assert await ledger.queue.finish([make_final(one) for one in (*by_words, *by_model)]) == {plain, read}
+    assert [(job.job_id, job.step) for job in (*by_words, *by_model)] == [(plain, Step.CHECK), (read, Step.LOCAL)]
+    assert await ledger.queue.finish([make_final(job) for job in (*by_words, *by_model)]) == {plain, read}
 
 
 async def test_jobs_that_wait_for_the_model_count_towards_the_tenants_cap(ledger: Ledger) -> None:

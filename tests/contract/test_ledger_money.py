@@ -63,7 +63,7 @@ async def test_a_call_reserves_then_spends(ledger: Ledger) -> None:
 async def test_the_ceiling_is_kept_in_order_within_a_call(ledger: Ledger) -> None:
     leased = await leased_under(ledger, "1", number=4)
     reservations = ["0.6", "0.5", "0.4", "0.1"]
-    attempts = [make_attempt(one, reserved_usd=Decimal(usd)) for one, usd in zip(leased, reservations, strict=True)]
+    attempts = [make_attempt(job, reserved_usd=Decimal(usd)) for job, usd in zip(leased, reservations, strict=True)]
 
     opened = await ledger.attempts.open_attempts(attempts)
 
@@ -104,7 +104,7 @@ async def test_without_a_ceiling_there_is_always_room(ledger: Ledger) -> None:
 async def test_a_batch_does_not_pay_for_another(ledger: Ledger) -> None:
     (poor,) = await leased_under(ledger, "0.1")
     (rich,) = await leased_under(ledger, "10")
-    attempts = [make_attempt(one, reserved_usd=Decimal(1)) for one in (poor, rich)]
+    attempts = [make_attempt(job, reserved_usd=Decimal(1)) for job in (poor, rich)]
 
     assert await ledger.attempts.open_attempts(attempts) == [Opened.ON_HOLD, Opened.OPENED]
 

@@ -83,7 +83,7 @@ async def test_two_answers_at_the_same_time_have_one_winner(ledger: Ledger) -> N
     attempts = [await open_one(ledger, leased, number=n) for n in (1, 2, 3)]
     closings = [closed_ok(leased, attempt, f"answer {attempt.number}", then=to_check(leased)) for attempt in attempts]
 
-    advanced = await asyncio.gather(*(ledger.attempts.close_attempts([one]) for one in closings))
+    advanced = await asyncio.gather(*(ledger.attempts.close_attempts([closing]) for closing in closings))
 
     assert sorted(len(ids) for ids in advanced) == [0, 0, 1]
     detail = await ledger.reading.job_detail(leased.job_id)
@@ -135,7 +135,7 @@ async def test_rescue_and_the_holder_agree_on_who_has_the_job(ledger: Ledger, cl
     attempts = [make_attempt(job, reserved_usd=Decimal("0.5")) for job in leased]
     await ledger.attempts.open_attempts(attempts)
     await clock.advance(2 * LEASE)
-    closings = [closed_ok(one, attempt, then=to_check(one)) for one, attempt in zip(leased, attempts, strict=True)]
+    closings = [closed_ok(job, attempt, then=to_check(job)) for job, attempt in zip(leased, attempts, strict=True)]
 
     rescued, advanced, also_rescued = await asyncio.gather(
         ledger.duties.rescue(20, None), ledger.attempts.close_attempts(closings), ledger.duties.rescue(20, None)

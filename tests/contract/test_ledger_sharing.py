@@ -241,7 +241,7 @@ async def test_many_look_at_once_and_each_gets_its_own_word(ledger: Ledger) -> N
     first, _ = await answered(ledger)
     second, third, fourth = await take(ledger, (await submit_many(ledger, 3)).job_ids)
     terms = [make_terms(), make_terms("something else"), make_terms()]
-    lookups = [make_wanted(one, share) for one, share in zip((second, third, fourth), terms, strict=True)]
+    lookups = [make_wanted(job, share) for job, share in zip((second, third, fourth), terms, strict=True)]
     lookups.insert(1, make_wanted(first))
 
     statuses = [reply.status for reply in await ledger.cache.share(lookups)]

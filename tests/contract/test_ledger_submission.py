@@ -34,13 +34,13 @@ async def test_ids_are_by_position_over_all_chunks(ledger: Ledger) -> None:
 async def test_a_new_job_is_available_in_its_first_round(ledger: Ledger) -> None:
     receipt = await submit(ledger, make_request(custom_id="q-1"))
 
-    one = await view(ledger, receipt.job_ids[0])
+    job_view = await view(ledger, receipt.job_ids[0])
 
-    assert (one.state, one.step, one.round) == (JobState.AVAILABLE, Step.GENERATE, 0)
-    assert (one.batch_id, one.tenant, one.custom_id) == (receipt.batch_id, "desk", "q-1")
-    assert (one.outcome, one.held_reason, one.record) == (None, None, None)
-    assert (one.started_at, one.finished_at, one.published_at) == (None, None, None)
-    assert not one.cost_usd
+    assert (job_view.state, job_view.step, job_view.round) == (JobState.AVAILABLE, Step.GENERATE, 0)
+    assert (job_view.batch_id, job_view.tenant, job_view.custom_id) == (receipt.batch_id, "desk", "q-1")
+    assert (job_view.outcome, job_view.held_reason, job_view.record) == (None, None, None)
+    assert (job_view.started_at, job_view.finished_at, job_view.published_at) == (None, None, None)
+    assert not job_view.cost_usd
 
 
 async def test_the_request_comes_back_as_it_was_handed_in(ledger: Ledger) -> None:

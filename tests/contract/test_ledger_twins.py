@@ -56,7 +56,7 @@ async def test_a_call_under_way_is_waited_for_and_then_taken_from(ledger: Ledger
 async def test_of_identical_calls_that_come_together_one_is_opened(ledger: Ledger) -> None:
     leased = await take(ledger, (await submit_many(ledger, 4)).job_ids)
     terms = [make_terms("a"), make_terms("b"), make_terms("a"), make_terms("a", wait_s=0)]
-    attempts = [make_attempt(one, share=share) for one, share in zip(leased, terms, strict=True)]
+    attempts = [make_attempt(job, share=share) for job, share in zip(leased, terms, strict=True)]
 
     assert await ledger.attempts.open_attempts(attempts) == [
         Opened.OPENED,
@@ -74,7 +74,7 @@ async def test_of_identical_calls_of_many_processes_one_is_opened(ledger: Ledger
         terms = [make_terms(f"{turn} {name}") for name in "abc"]
 
         async def opened(group: list[Leased], shares: Any) -> list[Opened]:
-            attempts = [make_attempt(one, share=share) for one, share in zip(group, shares, strict=True)]
+            attempts = [make_attempt(job, share=share) for job, share in zip(group, shares, strict=True)]
             return await ledger.attempts.open_attempts(attempts)
 
         # In another order each: whoever takes the locks of a group takes them in the same.
