@@ -26,10 +26,9 @@ from tasks.grounding.findings import CheckedClaim, Checker, CheckInput, ClaimFin
 from tasks.grounding.fusion import attributions, fuse, summed_up
 from tasks.grounding.judge.request import JudgeRequest, plan_request
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply, verdicts
-from tasks.grounding.lexical import Lexical
+from tasks.grounding.lexical import Lexical, Structure
 from tasks.grounding.local import Local, open_claims, without_judge
 from tasks.grounding.model import Calibration, shipped
-from tasks.grounding.structure import Structure
 from tasks.grounding.weights import JudgeWeights
 from tasks.ports.scorer import ClaimScorer
 from tasks.text.sentences import Span

@@ -1,12 +1,11 @@
-"""Lexical check: a fitted model turns the features of a claim into the probability that the sources support it."""
+"""The two layers that always run: the lexical check, by a fitted model of a claim's features, and the form of citations."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from schemas.grounding import Evidence, Verdict
-from tasks.grounding.attribution import Attribution, attribution
 from tasks.grounding.features import ClaimText, Measurement, measure, read_claim
-from tasks.grounding.findings import CheckedClaim, CheckInput, ClaimFinding
+from tasks.grounding.findings import Attribution, CheckedClaim, CheckInput, ClaimFinding, attribution
 from tasks.grounding.model import LexicalModel, shipped
 from tasks.text.evidence import SourceSearch, stems_of
 from tasks.text.sentences import words
@@ -167,3 +166,42 @@ def _units(tokens: Sequence[str]) -> dict[str, set[str]]:
         if word[0] <= _DIGIT_END and stem and stem[0] > _DIGIT_END:
             units.setdefault(word, set()).add(stem)
     return units
+
+
+# ---- form of citations --------------------------------------------------------------------------------------------------
+
+
+class Structure:
+    """Finds claims unsupported whose citations are all broken; never supported, as it reads no meaning."""
+
+    name = "structure"
+    version = "1"
+
+    def check(self, answer: CheckInput) -> list[ClaimFinding]:
+        """Checks all claims: one finding each, in order."""
+        config = answer.request.config
+        total = sum(len(claim.citations) for claim in answer.claims)
+        wants_more = config.include_citations and total < config.min_citations
+        return [
+            _finding(
+                claim,
+                wants_citation=config.include_citations and config.min_citations > 0,
+                missing=config.min_citations - total if wants_more else 0,
+            )
+            for claim in answer.claims
+        ]
+
+
+def _finding(claim: CheckedClaim, *, wants_citation: bool, missing: int) -> ClaimFinding:
+    remarks = []
+    if claim.unknown:
+        remarks.append(f"cites source(s) that do not exist: {', '.join(map(str, claim.unknown))}")
+    unlocated = sum(not citation.verified for citation in claim.citations)
+    if unlocated:
+        remarks.append(f"{unlocated} of its citations could not be located in the source cited")
+    if wants_citation and not claim.citations and not claim.unknown:
+        remarks.append("carries no citation")
+        if missing:
+            remarks.append(f"the answer has {missing} citation(s) too few")
+    broken = (claim.citations or claim.unknown) and unlocated == len(claim.citations)
+    return ClaimFinding(verdict=Verdict.UNSUPPORTED if broken else None, reason="; ".join(remarks))

@@ -34,7 +34,7 @@ from tasks.grounding.fitting import (
     fit_local,
     fold_of,
 )
-from tasks.grounding.joint import Answer, fit_dependence, joint_probability
+from tasks.grounding.fusion import Answer, fit_dependence, joint_probability
 from tasks.grounding.lexical import Lexical
 from tasks.grounding.local import Local, identity_of, is_sure
 from tasks.grounding.model import Calibration, LexicalModel, shipped

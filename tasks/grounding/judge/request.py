@@ -1,16 +1,74 @@
-"""Plans the request about the open claims of an answer, without the claims that have a cached verdict."""
+"""Plans the request about the open claims of an answer with their evidence, without claims that have a cached verdict."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from uuid import UUID
 
 from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
 from tasks.grounding.findings import CheckedClaim, ClaimFinding
-from tasks.grounding.judge.cache_key import ClaimPair, pair_of
-from tasks.grounding.judge.judge_prompt import render_decision, render_judge
-from tasks.grounding.judge.plan import PROBABILITIES, WRITTEN_VERDICTS, Selection, ask, text_of, widened
+from tasks.grounding.judge.judge_prompt import render_decision, render_judge, title_of
+from tasks.grounding.judge.plan import PROBABILITIES, WRITTEN_VERDICTS, Selection, ask, text_before, text_of, widened
 from tasks.grounding.judge.reply import probabilities_at, read_alone
-from tasks.grounding.judge.windows import windows_for
+from tasks.text.evidence import SourceSearch, content_words
+from tasks.text.sentences import words
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPair:
+    """An open claim with its evidence in a judge's prompt.
+
+    Attributes:
+        sha256: in hex, over the claim's words, those of the claim before where it needs them, and the title and words of
+            each part of ``parts``, in order. Offsets do not count: moved evidence is the same evidence.
+        places: windows of the sources about the claim, best first.
+        parts: the same with their neighbours, for a judge that quotes; all passages, for one that does not: its
+            verdict may rest on any of them.
+    """
+
+    sha256: str
+    places: tuple[SourcePart, ...]
+    parts: tuple[SourcePart, ...]
+
+
+def pair_of(
+    request: JobRequest,
+    claims: Sequence[CheckedClaim],
+    position: int,
+    places: Sequence[SourcePart],
+    parts: Sequence[SourcePart],
+) -> ClaimPair:
+    """Pairs the claim at a position with its evidence."""
+    words = [text_of(claims[position]), text_before(claims, position)]
+    for part in parts:
+        words += [
+            title_of(request, part.source_index),
+            request.context[part.source_index].content[part.start : part.end],
+        ]
+    return ClaimPair(_digest(words).hex(), tuple(places), tuple(parts))
+
+
+def key_of(pair: str, judge: str, prompt: Prompt, recheck: UUID | None) -> bytes:
+    """Cache key (32 bytes) of a verdict within a batch.
+
+    Args:
+        pair: ``ClaimPair.sha256``.
+        judge: ``provider:model``.
+        prompt: of the request: another template or version asks something else.
+        recheck: the command that checks the answer again; None for a first check.
+    """
+    return _digest([pair, judge, prompt.name, prompt.version, prompt.template_sha256, str(recheck or "")])
+
+
+def _digest(words: Sequence[str]) -> bytes:
+    digest = hashlib.sha256()
+    for word in words:
+        encoded = word.encode(errors="surrogatepass")
+        # The length before each word keeps two different lists from giving the same bytes.
+        digest.update(len(encoded).to_bytes(8, "big"))
+        digest.update(encoded)
+    return digest.digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +197,49 @@ def _request(
     prompt = (render_decision if decides else render_judge)(request, selection)
     prompt = prompt.model_copy(update={"pairs": tuple(pairs[position].sha256 for position in selection.claims)})
     return JudgeRequest(request, claims, open_, pairs, selection, prompt)
+
+
+# ---- windows of a claim -------------------------------------------------------------------------------------------------
+
+WINDOWS = 3
+"""Windows of a claim at most."""
+
+HEAD_CHARACTERS = 1_500
+"""Beginning of a source, shown where no word of a claim stands in any source: it may be in another language."""
+
+
+def windows_for(
+    request: JobRequest, claims: Sequence[CheckedClaim], positions: Sequence[int]
+) -> list[list[SourcePart]]:
+    """Windows of each position, best first: the claim's own quotes, then the best lexical windows."""
+    content = {position: content_words(words(claims[position].text)) for position in positions}
+    search = SourceSearch(request.context, frozenset[str]().union(*content.values()))
+    return [
+        [*_quotes(claims[at]), *_best_windows(search, request, content[at])][:WINDOWS] or _heads(request)
+        for at in positions
+    ]
+
+
+def _quotes(claim: CheckedClaim) -> list[SourcePart]:
+    return [
+        SourcePart(source_index=citation.source_index, start=citation.source_start, end=citation.source_end)
+        for citation in claim.citations
+        if citation.verified and citation.source_start is not None and citation.source_end is not None
+    ]
+
+
+def _best_windows(search: SourceSearch, request: JobRequest, content: frozenset[str]) -> list[SourcePart]:
+    matches = [match for at in range(len(request.context)) if (match := search.best(content, at)) is not None]
+    matches.sort(key=lambda match: (-match.score, match.source_index))
+    parts = []
+    for match in matches[:WINDOWS]:
+        span = search.span(match, content)
+        parts.append(SourcePart(source_index=match.source_index, start=span.start, end=span.end))
+    return parts
+
+
+def _heads(request: JobRequest) -> list[SourcePart]:
+    return [
+        SourcePart(source_index=at, start=0, end=min(len(source.content), HEAD_CHARACTERS))
+        for at, source in enumerate(request.context[:WINDOWS])
+    ]

@@ -10,8 +10,7 @@ from uuid import UUID
 
 from schemas.grounding import ReusedFrom
 from tasks.errors import LedgerError
-from tasks.grounding.judge.cache_key import key_of
-from tasks.grounding.judge.request import JudgeRequest, cacheable_claims, read_pairs, without_cached
+from tasks.grounding.judge.request import JudgeRequest, cacheable_claims, key_of, read_pairs, without_cached
 from tasks.grounding.judge.verdicts import JudgeReply
 from tasks.ports import CachedVerdict, Journal, Leased, NewVerdicts, VerdictQuery
 from tasks.scheduling.batching import CpuBatcher

@@ -22,8 +22,8 @@ from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.errors import LedgerError, ProviderError, Unstorable
 from tasks.grounding import WEIGHTS
-from tasks.grounding.judge.cache_key import key_of
 from tasks.grounding.judge.call import Judge
+from tasks.grounding.judge.request import key_of
 from tasks.grounding.weights import JudgeWeights
 from tasks.ports import Advance, Answered, CachedVerdict, Call, JobView, Leased, NewBatch, Purpose, VerdictQuery
 from tests.builders import closed_ok, make_attempt, make_batch, make_jobs, make_prompt, new_id

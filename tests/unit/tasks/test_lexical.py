@@ -16,10 +16,9 @@ from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
 from tasks.grounding import CHECKERS, ground, use_calibration
-from tasks.grounding.attribution import Attribution, attribution, citation_scores
 from tasks.grounding.features import WEIGHED, Features, measure, read_claim
-from tasks.grounding.fusion import summed_up
-from tasks.grounding.joint import joint_probability
+from tasks.grounding.findings import Attribution, attribution, citation_scores
+from tasks.grounding.fusion import joint_probability, summed_up
 from tasks.grounding.lexical import Lexical
 from tasks.grounding.model import VERBATIM, Calibration, LexicalModel, shipped
 from tasks.text.evidence import SourceSearch, content_words, forget, index_sentences, index_source
