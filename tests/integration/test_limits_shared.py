@@ -12,7 +12,7 @@ from tasks.ports import Permit
 from tests.deadlines import load_per_core
 from tests.servers import Servers
 from tests.unit.worker.limits.test_rate_limiter import PausedLanes, completion, make_call, make_leased
-from worker.limits import failover as accounts_module
+from worker.limits import redis_bucket as accounts_module
 from worker.limits.bucket import Exchange, ExchangeReply
 from worker.limits.lanes import Lanes
 from worker.limits.rate_limiter import RateLimiter

@@ -8,7 +8,6 @@ from schemas.batch import BatchStatus
 from schemas.states import HeldReason
 from worker.cli.progress import counts_of, duration
 from worker.cli.terminal import tell, write_json
-from worker.limits.remedies import event, remedy
 from worker.operations import overview
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def held_lines(status: BatchStatus, lanes: "Sequence[LaneNotice]" = ()) -> list[
     """Reasons for which jobs are held, each with its remedy."""
     lines = []
     if HeldReason.LANE_PAUSED in status.held:
-        lines += [f"{event(lane)}. To mend it: {remedy(lane)}" for lane in lanes if lane.paused]
+        lines += [f"{lane.event}. To mend it: {lane.remedy}" for lane in lanes if lane.paused]
     for reason, count in status.held.items():
         how = _RELEASES.get(HeldReason(reason), "release it with: nightdesk release {batch}")
         lines.append(f"{count} held ({reason}): {how.format(batch=status.batch_id)}")

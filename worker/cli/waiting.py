@@ -13,7 +13,6 @@ from tasks.errors import LedgerUnavailable
 from worker.cli.progress import Reporter
 from worker.cli.session import Session
 from worker.ledger.postgres import PostgresLedger
-from worker.limits.remedies import event, remedy
 from worker.local import LocalServerError
 from worker.supervise.workers import WorkerFailed, WorkerSpec
 
@@ -142,7 +141,7 @@ class Watch:
             key = (lane.provider, lane.lane, lane.model, lane.paused)
             if key not in self._lanes_noted:
                 self._lanes_noted.add(key)
-                self.reporter.note(f"{event(lane)}. {_CONSEQUENCE[lane.paused]}. To mend it: {remedy(lane)}")
+                self.reporter.note(f"{lane.event}. {_CONSEQUENCE[lane.paused]}. To mend it: {lane.remedy}")
 
     async def _still_moving(self, ids: list[UUID]) -> list[UUID]:
         """The jobs that can still move; looks only as far as the first few that can."""

@@ -18,7 +18,6 @@ from worker.ledger.inspection import BILLED_WITHIN, OPENED_WITHIN, LedgerHealth
 from worker.ledger.invariants import Violation
 from worker.limits.bucket import grown
 from worker.limits.rates import PERIOD_S
-from worker.limits.remedies import event, remedy
 
 LOWERED = 0.9
 """Share of a limit; a finding tells of a lower one."""
@@ -197,10 +196,10 @@ def check_lanes(lanes: Sequence[LaneNotice]) -> Iterator[Finding]:
     for notice in lanes:
         if notice.paused:
             release = "then 'nightdesk release BATCH --reason lane_paused' for any batch held"
-            yield warning("lane_paused", event(notice), f"{remedy(notice)}, {release}")
+            yield warning("lane_paused", notice.event, f"{notice.remedy}, {release}")
         else:
             yield warning(
                 "unreachable",
-                event(notice),
-                f"{remedy(notice)}; its jobs wait, and go on by themselves once it answers",
+                notice.event,
+                f"{notice.remedy}; its jobs wait, and go on by themselves once it answers",
             )

@@ -27,6 +27,18 @@ class Present:
     longest_pause: timedelta = timedelta(0)
 
 
+_REMEDIES = {
+    FailureKind.QUOTA: "raise the quota or spend limit at the provider",
+    FailureKind.AUTHENTICATION: "put a key that is accepted in the environment of the workers and restart them",
+    FailureKind.PERMISSION: "let the key use this model at the provider",
+    FailureKind.NOT_FOUND: "set a model that exists (NIGHTDESK_MODEL, or 'model' in NIGHTDESK_PROVIDERS) and restart the "
+    "workers; cancel jobs that name the model themselves and hand them in again with another",
+    FailureKind.UNAVAILABLE: "start the server, or correct its address and restart the workers",
+    FailureKind.CONFIGURATION: "correct the settings of the workers and restart them",
+}
+"""The remedy of an operator before jobs are released, by the cause of the pause."""
+
+
 @dataclass(frozen=True, slots=True)
 class LaneNotice:
     """A lane that is paused, or whose provider a worker can't reach now (``paused`` is False)."""
@@ -39,6 +51,20 @@ class LaneNotice:
     kind: FailureKind
     why: str
     paused: bool
+
+    @property
+    def event(self) -> str:
+        """The event, its time, and the provider's words, the same for every command."""
+        since = f"{self.since:%Y-%m-%d %H:%M} UTC"
+        if not self.paused:
+            return f"{self.provider} can't be reached since {since}: {self.why}"
+        target = f"{self.provider} with the model {self.model}" if self.model else self.provider
+        return f"no calls are made to {target} in the lane {self.lane} since {since}: {self.why}"
+
+    @property
+    def remedy(self) -> str:
+        """The remedy for the cause."""
+        return _REMEDIES.get(self.kind, "mend what the failure says")
 
 
 # Workers that are long gone leave no rows behind.
@@ -146,19 +172,14 @@ class Fleet:
 
     async def lane_notices(self) -> list[LaneNotice]:
         """The lanes in which no calls are made, and the providers that the workers can't reach; the oldest first."""
-        return await lane_notices(self._db)
-
-
-async def lane_notices(db: Database) -> list[LaneNotice]:
-    """The lanes in which no calls are made, and the providers that the workers can't reach; the oldest first."""
-    parameters = {"unavailable": FailureKind.UNAVAILABLE.value, "present_for": PRESENT_FOR}
-    rows = await db.rows(_LANE_NOTICES, parameters)
-    return [
-        LaneNotice(
-            row.provider, row.lane, row.model, row.since.astimezone(UTC), known_kind(row.kind), row.why, row.paused
-        )
-        for row in rows
-    ]
+        parameters = {"unavailable": FailureKind.UNAVAILABLE.value, "present_for": PRESENT_FOR}
+        rows = await self._db.rows(_LANE_NOTICES, parameters)
+        return [
+            LaneNotice(
+                row.provider, row.lane, row.model, row.since.astimezone(UTC), known_kind(row.kind), row.why, row.paused
+            )
+            for row in rows
+        ]
 
 
 def known_kind(name: str) -> FailureKind:

@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 
 from schemas.states import HeldReason, Step
 from worker.ledger.database import Database
-from worker.ledger.fleet import PRESENT_FOR, LaneNotice, known_steps, lane_notices
+from worker.ledger.fleet import PRESENT_FOR, Fleet, LaneNotice, known_steps
 from worker.ledger.invariants import Violation, find_violations
 from worker.ledger.schema_version import Standing, standing
 
@@ -211,7 +211,7 @@ class Inspection:
             holds=[
                 HeldJobs(row.batch_id, HeldReason(row.held_reason), row.jobs) for row in await self._db.rows(_HOLDS)
             ],
-            lanes=await lane_notices(self._db),
+            lanes=await Fleet(self._db).lane_notices(),
         )
 
     async def _count(self, statement: str, parameters: dict[str, Any]) -> int:

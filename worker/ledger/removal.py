@@ -163,6 +163,10 @@ class Sealed(Enum):
     BEFORE = "before"
 
 
+JobPage = tuple[UUID, list[StoredJob]]
+"""A batch, and some of its jobs."""
+
+
 class Erasure:
     """Removal of content and of jobs, and pages of those that are old enough."""
 
@@ -216,6 +220,16 @@ class Erasure:
             if len(rows) < PAGE_ROWS:
                 return
             after = rows[-1].position
+
+    async def due_pages(
+        self, batches: AsyncIterator[UUID], older_than: timedelta, *, rows: bool
+    ) -> AsyncIterator[JobPage]:
+        """The jobs old enough to erase (or, with ``rows``, to delete), in pages; a batch ends with an empty page."""
+        async for batch_id in batches:
+            async for jobs in self.job_pages(batch_id, older_than):
+                if page := [job for job in jobs if job.due and (rows or not job.erased)]:
+                    yield batch_id, page
+            yield batch_id, []
 
     async def old_batches(self, tenant: str | None, older_than: timedelta, *, rows: bool) -> AsyncIterator[UUID]:
         """Batches at least so old, oldest first, that hold content (or, with ``rows``, jobs)."""

@@ -2,13 +2,10 @@
 
 rate_limiter     ``tasks.ports.Limits``: puts the parts together
 permit_queue     the jobs of this process that wait for permits of one provider and model, and the size of their calls
-failover         the choice of the bucket: the shared one, or the worker's share while Redis is away
-redis_bucket     the bucket in Redis, for all workers; ``exchange.lua`` is its algorithm
+redis_bucket     the bucket in Redis, for all workers (``exchange.lua`` is its algorithm), or the worker's share of it
 bucket           the same bucket in memory: pace, sliding window, slots, learned limits
-rates            the limits of the settings for each provider and model
-headers          the limits in a provider's rate-limit headers
+rates            the limits of a provider and model: of the settings, and of its rate-limit headers
 provider_health  the causes to pause a lane, and the unreachable providers
 lanes            the paused lanes; in the ledger
 heartbeat        the number of workers that make calls
-remedies         the words about a paused lane and its remedy
 """

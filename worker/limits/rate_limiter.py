@@ -13,14 +13,12 @@ from schemas.failure import Failure, FailureKind
 from tasks.ports import Call, Denied, DenyReason, Leased, Limits, Permit, Room
 from worker.cancellation import cancel
 from worker.limits.bucket import Acquire, Bucket, Release
-from worker.limits.failover import LATEST_S, FailoverBuckets
-from worker.limits.headers import LONGEST_PAUSE_S, read
 from worker.limits.heartbeat import EVERY_S
 from worker.limits.lanes import Lane, Lanes
 from worker.limits.permit_queue import SLOT_RENEWAL_S, PermitQueue, QueueEntry
 from worker.limits.provider_health import REFUSALS, LaneHealth, SlowStart, Unreachable
-from worker.limits.rates import DIMENSIONS, INPUT, OUTPUT, PERIOD_S, REQUESTS, TOKENS, rates_of
-from worker.limits.redis_bucket import RedisBuckets
+from worker.limits.rates import DIMENSIONS, INPUT, LONGEST_PAUSE_S, OUTPUT, PERIOD_S, REQUESTS, TOKENS, rates_of, read
+from worker.limits.redis_bucket import LATEST_S, FailoverBuckets, RedisBuckets
 from worker.settings import ProviderKind, Settings
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,15 @@
-"""The limits of the settings for each provider and model."""
+"""The limits of a provider and model: those of the settings, and those in the headers of its replies.
 
+OpenAI and most who imitate it: ``x-ratelimit-{limit,remaining,reset}-{requests,tokens}``, the reset as a duration
+("1m30s", "12ms"). Anthropic: ``anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{limit,remaining,reset}``,
+the reset as an RFC 3339 moment. Source: both makers' pages on rate limits (2026-11).
+"""
+
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from worker.settings import LimitSettings, ProviderSettings, Settings
 
@@ -49,3 +58,60 @@ def rates_of(settings: Settings, provider: str, model: str, period_s: float = PE
         0.0,
     )
     return Rates(most, int(merged.get("max_concurrency", 0)), period_s)
+
+
+_OF_NAME = {"requests": 0, "input-tokens": 1, "output-tokens": 2, "tokens": 3}
+
+_OPENAI = re.compile(r"x-ratelimit-(limit|remaining|reset)-(requests|tokens)")
+_ANTHROPIC = re.compile(r"anthropic-ratelimit-(requests|input-tokens|output-tokens|tokens)-(limit|remaining|reset)")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+LONGEST_PAUSE_S = 60.0
+"""Longest pause of one reply: after a longer reset another call asks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """The provider's limits a minute, 0 where it named none, and the pause it needs."""
+
+    limits: tuple[float, ...]
+    pause_s: float
+
+
+def read(headers: Mapping[str, str], now: datetime | None = None) -> RateLimits:
+    """Reads the headers of an answer; a malformed one counts as absent."""
+    values: dict[tuple[int, str], str] = {}
+    for name, value in headers.items():
+        if match := _OPENAI.fullmatch(name.lower()):
+            values[_OF_NAME[match[2]], match[1]] = value
+        elif match := _ANTHROPIC.fullmatch(name.lower()):
+            values[_OF_NAME[match[1]], match[2]] = value
+    limits, pause_s = [0.0] * len(DIMENSIONS), 0.0
+    for at in range(len(DIMENSIONS)):
+        limits[at] = _number(values.get((at, "limit"))) or 0.0
+        if _number(values.get((at, "remaining"))) == 0:
+            pause_s = max(pause_s, _reset_s(values.get((at, "reset"), ""), now or datetime.now(UTC)))
+    return RateLimits(tuple(limits), min(pause_s, LONGEST_PAUSE_S))
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text) if text is not None else math.nan
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def _reset_s(text: str, now: datetime) -> float:
+    """The seconds until a reset: a number, a duration, or a moment."""
+    if (seconds := _number(text)) is not None:
+        return seconds
+    parts = _DURATION.findall(text)
+    if parts and "".join(number + unit for number, unit in parts) == text:
+        return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return 0.0
+    return max(0.0, ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds())

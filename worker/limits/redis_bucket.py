@@ -1,7 +1,12 @@
-"""The bucket of one provider and model in Redis, for all workers: one script call an exchange."""
+"""The bucket of a provider and model that all workers share in Redis, or the worker's own share while Redis is away."""
 
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from time import monotonic
 from urllib.parse import quote
 
 import orjson
@@ -9,11 +14,21 @@ from redis import asyncio as redis
 from redis.exceptions import RedisError
 
 from tasks.errors import BrokerUnavailable
+from worker.cancellation import cancel
 from worker.limits import bucket
-from worker.limits.bucket import Exchange, ExchangeReply
+from worker.limits.bucket import Exchange, ExchangeReply, Release
+from worker.limits.permit_queue import PermitQueue
+
+log = logging.getLogger(__name__)
 
 PATIENCE_S = 1.0
 """Seconds that an exchange may take before the local share decides instead."""
+LATEST_S = 0.5
+"""Longest time between two exchanges of a queue with waiting jobs."""
+RETURN_S = 10.0
+"""Seconds after a return of Redis in which its bucket and the local share must agree: other workers may not know yet."""
+RECONNECT_S = 1.0
+"""Seconds between two tries to reach Redis."""
 
 RULES = {
     "slices": bucket.SLICES,
@@ -37,7 +52,7 @@ def _script() -> str:
 
 
 class RedisBuckets:
-    """The buckets in one Redis; belongs to the event loop it is used on."""
+    """The buckets in one Redis, one script call an exchange; belongs to the event loop it is used on."""
 
     def __init__(self, redis_url: str, key_prefix: str = "") -> None:
         # No retries of the client's own: a second try would be counted twice.
@@ -93,3 +108,98 @@ def _request(request: Exchange) -> bytes:
             "acquires": [{"id": call.id, "urgent": call.urgent, "weights": call.weights} for call in request.acquires],
         }
     )
+
+
+class FailoverBuckets:
+    """The shared bucket and the worker's own share of each queue; belongs to one event loop.
+
+    Args:
+        buckets: the shared ones.
+        workers: number of processes that make calls now.
+        settle_s: seconds until all workers know of this one.
+    """
+
+    def __init__(self, buckets: RedisBuckets, workers: Callable[[], int], settle_s: float) -> None:
+        self._buckets = buckets
+        self._workers = workers
+        self._settle_s = settle_s
+        self._began = monotonic()
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._agree_until = 0.0
+
+    async def close(self) -> None:
+        """Stops the tries to reach Redis."""
+        if self._reconnecting is not None:
+            await cancel(self._reconnecting)
+
+    async def exchange(
+        self, queue: PermitQueue, request: Exchange, releases: tuple[Release, ...]
+    ) -> tuple[ExchangeReply, bool]:
+        """Sends a request to the bucket that counts now; returns its reply, and True for a reply of the shared bucket.
+
+        The local bucket learns of everything, so that it can go on alone at any time.
+        """
+        share = replace(request, releases=releases, workers=self._workers())
+        if self._reconnecting is not None:
+            return self._alone(queue, share), False
+        agreed = len(request.acquires)
+        if monotonic() < self._agree_until:
+            local = queue.bucket.exchange(share)
+            if local.granted < agreed:
+                agreed = local.granted
+                if not agreed:
+                    # The calls that ended still count there.
+                    await self._exchange_shared(queue, replace(request, acquires=()))
+                    return local, True
+            shared = await self._exchange_shared(queue, replace(request, acquires=request.acquires[:agreed]))
+            if shared is None:
+                return local, False
+            back = tuple(
+                Release(acquire.id, local.at_s, tuple(-weight for weight in acquire.weights))
+                for acquire in request.acquires[shared.granted : agreed]
+            )
+            if back:
+                queue.bucket.exchange(replace(share, acquires=(), releases=back))
+            elif local.why:
+                shared = replace(shared, wait_s=max(shared.wait_s, local.wait_s), why=shared.why or local.why)
+            return shared, True
+        shared = await self._exchange_shared(queue, request)
+        if shared is None:
+            return self._alone(queue, share), False
+        queue.bucket.exchange(replace(share, acquires=()))
+        queue.bucket.note(share, request.acquires[: shared.granted])
+        return shared, True
+
+    def _alone(self, queue: PermitQueue, share: Exchange) -> ExchangeReply:
+        """The local bucket's reply; it grants nothing until all workers have counted this one."""
+        if monotonic() - self._began < self._settle_s:
+            return replace(queue.bucket.exchange(replace(share, acquires=())), wait_s=LATEST_S, why="limit")
+        return queue.bucket.exchange(share)
+
+    async def _exchange_shared(self, queue: PermitQueue, request: Exchange) -> ExchangeReply | None:
+        """The shared bucket's reply; None when Redis went away, which starts the tries to reach it."""
+        try:
+            return await self._buckets.exchange(queue.provider, queue.model, request)
+        except BrokerUnavailable as error:
+            if self._reconnecting is None:
+                log.warning("each worker keeps to its own share of the limits (%d workers): %s", self._workers(), error)
+                self._reconnecting = asyncio.get_running_loop().create_task(
+                    self._reconnect(queue), name="reconnect to Redis"
+                )
+            return None
+
+    async def _reconnect(self, queue: PermitQueue) -> None:
+        """Returns to the shared bucket when Redis answers."""
+        while True:
+            await asyncio.sleep(RECONNECT_S)
+            try:
+                await self._buckets.exchange(queue.provider, queue.model, Exchange(queue.rates))
+            except BrokerUnavailable:
+                continue
+            except Exception:
+                log.exception("a try to reach Redis broke")
+                continue
+            log.warning("the limits are shared over Redis again")
+            self._agree_until = monotonic() + RETURN_S
+            self._reconnecting = None
+            return

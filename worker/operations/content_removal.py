@@ -10,15 +10,12 @@ from uuid import UUID
 from schemas.states import FINAL_STATES
 from tasks.errors import InputError, NotFound
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.removal import Sealed, StoredJob
+from worker.ledger.removal import JobPage, Sealed, StoredJob
 from worker.operations.operator import JobPages, Operator, PublishedResults, published_results
 from worker.process.spool import Spool, replay, spool_folder
 
 NAMED_JOBS = 5
 """Jobs that are not final, named one by one."""
-
-JobPage = tuple[UUID, list[StoredJob]]
-"""A batch, and some of its jobs."""
 
 _ANY_AGE = timedelta(0)
 
@@ -60,13 +57,10 @@ class PruneScope:
     rows: bool = False
     """Delete the jobs with all their rows, also those whose content is erased; else erase the content."""
 
-    async def pages(self, ledger: PostgresLedger) -> AsyncIterator[JobPage]:
+    def pages(self, ledger: PostgresLedger) -> AsyncIterator[JobPage]:
         """The jobs in pages, each with its batch; a batch ends with an empty page."""
-        async for batch_id in _batches(ledger, self.batch, self.tenant, self.older_than, rows=self.rows):
-            async for jobs in ledger.erasure.job_pages(batch_id, self.older_than):
-                if page := [job for job in jobs if job.due and (self.rows or not job.erased)]:
-                    yield batch_id, page
-            yield batch_id, []
+        batches = _batches(ledger, self.batch, self.tenant, self.older_than, rows=self.rows)
+        return ledger.erasure.due_pages(batches, self.older_than, rows=self.rows)
 
 
 async def _batches(

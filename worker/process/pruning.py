@@ -66,17 +66,14 @@ class Pruning:
 
     async def _remove(self, age: timedelta, *, rows: bool) -> int:
         jobs = 0
-        async for batch_id in self.ledger.erasure.old_batches(None, age, rows=rows):
-            async for page in self.ledger.erasure.job_pages(batch_id, age):
-                due = [job for job in page if job.due and (rows or not job.erased)]
-                if due:
-                    # Redis first: after the ledger, no later round would visit these jobs.
-                    await self.forget({job.job_id: job.run for job in due})
-                    ids = [job.job_id for job in due]
-                    if rows:
-                        jobs += len((await self.ledger.erasure.delete(ids)).runs)
-                    else:
-                        jobs += len(await self.ledger.erasure.erase(ids, ACTOR))
-                    await asyncio.sleep(self.page_pause.total_seconds())
-            await self.ledger.erasure.seal(batch_id)
+        erasure = self.ledger.erasure
+        async for batch_id, due in erasure.due_pages(erasure.old_batches(None, age, rows=rows), age, rows=rows):
+            if not due:
+                await erasure.seal(batch_id)
+                continue
+            # Redis first: after the ledger, no later round would visit these jobs.
+            await self.forget({job.job_id: job.run for job in due})
+            ids = [job.job_id for job in due]
+            jobs += len((await erasure.delete(ids)).runs if rows else await erasure.erase(ids, ACTOR))
+            await asyncio.sleep(self.page_pause.total_seconds())
         return jobs

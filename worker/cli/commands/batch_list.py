@@ -17,7 +17,6 @@ from worker.cli.session import Session, session
 from worker.cli.summary import held_lines, money
 from worker.cli.terminal import write_json
 from worker.ledger.fleet import LaneNotice
-from worker.limits.remedies import event, remedy
 from worker.operations.overview import Overview, batch_overview, overview, status_document
 from worker.settings import load_settings
 
@@ -73,7 +72,7 @@ def _show_batches(present: Overview, *, workers: int) -> None:
     else:
         out.print("no batches yet")
     for lane in present.lanes:
-        out.print(f"{event(lane)}. To mend it: {remedy(lane)}", markup=False)
+        out.print(f"{lane.event}. To mend it: {lane.remedy}", markup=False)
     out.print(f"{workers} workers of this home run" if workers else "no worker of this home runs")
 
 
@@ -90,7 +89,7 @@ def _show_batch(status: BatchStatus, lanes: Sequence[LaneNotice]) -> None:
         out.print(line, markup=False)
     for lane in lanes:
         if not lane.paused and status.final < status.jobs:
-            out.print(f"{event(lane)}. To mend it: {remedy(lane)}", markup=False)
+            out.print(f"{lane.event}. To mend it: {lane.remedy}", markup=False)
 
 
 def _facts(status: BatchStatus) -> dict[str, str]:

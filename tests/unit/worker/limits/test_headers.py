@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from worker.limits.headers import LONGEST_PAUSE_S, read
+from worker.limits.rates import LONGEST_PAUSE_S, read
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 

@@ -17,10 +17,10 @@ from tasks.ports import Call, Denied, DenyReason, Leased, Permit, Room
 from tests.builders import make_batch, make_jobs, make_prompt, make_request
 from tests.fakes.ledger import MemoryLedger
 from worker.limits import bucket as bucket_module
-from worker.limits import failover as failover_module
 from worker.limits import permit_queue as queue_module
 from worker.limits import provider_health as health_module
 from worker.limits import rate_limiter as rate_limiter_module
+from worker.limits import redis_bucket as failover_module
 from worker.limits.bucket import Bucket, Exchange, ExchangeReply
 from worker.limits.lanes import Lanes
 from worker.limits.permit_queue import TRIP_AFTER
