@@ -20,7 +20,7 @@ from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import JobRequest, SourceContext
 from schemas.prompt import SourcePart
 from tasks.prompting.messages import render
-from tasks.prompting.sources.token_count import ESTIMATED, exact_counter
+from tasks.prompting.sources.pack import ESTIMATED, exact_counter
 from tasks.submit import parse_request
 
 AIM_FIXED, AIM_PER_SOURCE, AIM_MS = 120, 12, 0.5

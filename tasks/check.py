@@ -38,7 +38,7 @@ from tasks.policy.redact import amend, with_appendix, with_warnings, without_det
 from tasks.policy.scores import quality_of
 from tasks.poll import job_ids as read_ids
 from tasks.ports import MAX_RESCUES, Advance, FinalJob, Journal, Leased, LeaseKey, Queue, wired
-from tasks.prompting.correction import give_up
+from tasks.prompting.messages import give_up
 from tasks.results import Findings, completed, failed, total_ms
 from tasks.scheduling.batching import CpuBatcher
 from tasks.scheduling.rescue import worker_lost

@@ -16,7 +16,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.record import Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.answers.texts import fallback
-from tasks.calls.fallback_chain import FallbackChain
+from tasks.calls.fallback_chain import FallbackChain, Variants
 from tasks.calls.paid_call import MAX_UNKNOWN, BrokenCall, OpenCall, PaidCalls, PlannedCall, finish_first, new_attempt
 from tasks.calls.response_cache import NO_SHARING, SharePolicy, cache_lookup, wait_for_duplicate
 from tasks.calls.retry import Fail, Fallback, Hold, advance_of
@@ -48,8 +48,7 @@ from tasks.ports import (
     ShareTerms,
     wired,
 )
-from tasks.prompting.correction import give_up
-from tasks.prompting.experiments import Variants
+from tasks.prompting.messages import give_up
 from tasks.results import Findings, completed, failed, total_ms
 from tasks.scheduling.rescue import worker_lost
 

@@ -13,7 +13,7 @@ from tasks.answers.rendered import strip_markers
 from tasks.grounding.features import Features, measure, read_claim
 from tasks.text.evidence import SourceSearch
 from tasks.text.sentences import words
-from tasks.text.statements import why_not_checkable
+from tasks.text.wording import why_not_checkable
 
 
 @dataclass

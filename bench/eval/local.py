@@ -8,7 +8,7 @@ from bench.eval.fitting import HeldOut, Table, fit
 from tasks.grounding.fitting import LocalScore, fit_local
 from tasks.grounding.local import Local, identity_of, is_sure
 from tasks.grounding.recalibration import claims_of
-from tasks.ports.scorer import ClaimScorer
+from tasks.ports.provider import ClaimScorer
 
 
 def weakest_logits(table: Table, scorer: ClaimScorer) -> list[float]:

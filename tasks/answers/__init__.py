@@ -5,10 +5,9 @@ segments     parses the JSON form: strictly first, then by salvage
 markers      finds citation markers in running text
 formats      chooses the output format, and validates a rendered answer against it
 render       renders the canonical form in the requested style and format
-  flow       joins the segments into one text with the positions of the markers
   items      splits that text into the items of a list
   styles     formats source names, markers and reference lines
-  rendered   the rendered text with its positions, and the writer that records them
+  rendered   joins the segments into one text, and records the positions of its markers and segments
 citations    locates citations in the answer and in the source
 objects      validates ``output_schema``, and the object of an answer against it
 restyle      renders a recorded answer in another style or format

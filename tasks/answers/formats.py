@@ -11,7 +11,7 @@ from markdown_it.token import Token
 
 from schemas.generation import GenerationMode, OutputFormat
 from schemas.job import JobRequest
-from tasks.answers.flow import fenced_blocks
+from tasks.answers.rendered import fenced_blocks
 from tasks.text.language import SUPPORTED, language_tables
 
 # ---- choosing --------------------------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from tasks.answers.flow import Flow
-from tasks.answers.rendered import Edit
+from tasks.answers.rendered import Edit, Flow
 
 
 class Kind(Enum):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from schemas.answer import Segment, SegmentCitation
-from tasks.answers.flow import fenced_blocks
+from tasks.answers.rendered import fenced_blocks
 from tasks.text.sentences import Span, sentence_spans
 
 

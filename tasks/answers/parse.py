@@ -13,8 +13,7 @@ from tasks.answers.markers import Marker, cut_segments, find_markers, own_bracke
 from tasks.answers.rendered import Mark, Piece, Rendered
 from tasks.answers.segments import parse_segments
 from tasks.text.sentences import sentence_spans
-from tasks.text.statements import why_not_checkable
-from tasks.text.wording import is_denial, is_next_step
+from tasks.text.wording import is_denial, is_next_step, why_not_checkable
 
 _NONE = re.compile(r"\s*\[none\][:.]?\s*", re.IGNORECASE)
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

@@ -20,7 +20,7 @@ from tasks.answers.render import Extras, render
 from tasks.answers.rendered import Rendered, strip_markers
 from tasks.answers.styles import label, name_of
 from tasks.text.sentences import Span, sentence_spans, words
-from tasks.text.statements import Statement
+from tasks.text.wording import Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from schemas.answer import CanonicalAnswer
 from schemas.generation import CitationStyle, OutputFormat
-from tasks.answers.flow import Flow, fenced_blocks, flow_of
 from tasks.answers.formats import format_problem, table_lines
 from tasks.answers.items import Item, Kind, as_cell, as_item, cut_items
-from tasks.answers.rendered import Edit, Rendered, Writer
+from tasks.answers.rendered import Edit, Flow, Rendered, Writer, fenced_blocks, flow_of
 from tasks.answers.styles import Label
 
 _LISTED = {CitationStyle.FOOTNOTE, CitationStyle.ENDNOTE}

@@ -1,16 +1,14 @@
 """Gives each claim of an answer a verdict with its evidence: the entry point of the hallucination check.
 
-findings       input and output of a checker
-structure      checks the form of citations: they exist, their quotes are real, every claim has one
-lexical        compares a claim's words with the sources: ``features`` measures, ``model`` turns that into a probability
+findings       input and output of a checker, with the attribution of a claim
+lexical        compares a claim's words with the sources: ``features`` measures, ``model`` turns that into a probability;
+               and checks the form of citations: they exist, their quotes are real, every claim has one
 local          reads the claims that the lexical check leaves open with a model of the operator's own
 judge          asks a model about the claims that all these leave open; the check step makes the call
 fusion         combines the findings into one verdict per claim, and computes the scores of the answer
-attribution    scores the citations of a claim
-joint          joint probability that no claim of an answer is unsupported
 weights        weigh a local model or a judge against the lexical score
 calibration    curves from scores to probabilities, thresholds and metrics
-fitting        fits weights to labels (``regression``); ``recalibration`` fits all to an operator's labels
+fitting        fits weights to labels; ``recalibration`` fits all to an operator's labels
 """
 
 import hashlib
@@ -30,10 +28,10 @@ from tasks.grounding.lexical import Lexical, Structure
 from tasks.grounding.local import Local, open_claims, without_judge
 from tasks.grounding.model import Calibration, shipped
 from tasks.grounding.weights import JudgeWeights
-from tasks.ports.scorer import ClaimScorer
+from tasks.ports.provider import ClaimScorer
 from tasks.text.sentences import Span
-from tasks.text.statements import Statement
 from tasks.text.time_limit import OutOfTime, ensure_time
+from tasks.text.wording import Statement
 
 __all__ = [
     "LayerFindings",

@@ -11,7 +11,7 @@ from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed
 from tasks.answers.rendered import strip_markers
 from tasks.text.sentences import Span
-from tasks.text.statements import why_not_checkable
+from tasks.text.wording import why_not_checkable
 
 
 @dataclass(frozen=True, slots=True)

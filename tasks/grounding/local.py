@@ -13,7 +13,7 @@ from tasks.errors import ConfigurationError
 from tasks.grounding.findings import CheckedClaim, CheckInput, ClaimFinding
 from tasks.grounding.model import Calibration, LexicalModel, shipped
 from tasks.grounding.weights import LocalWeights
-from tasks.ports.scorer import ClaimScorer
+from tasks.ports.provider import ClaimScorer
 from tasks.text.evidence import SourceSearch, content_words
 from tasks.text.sentences import Span, words
 from tasks.text.time_limit import ensure_time

@@ -39,7 +39,7 @@ from tasks.grounding.lexical import Lexical
 from tasks.grounding.local import Local, identity_of, is_sure
 from tasks.grounding.model import Calibration, LexicalModel, shipped
 from tasks.grounding.weights import JudgeWeights, LocalWeights
-from tasks.ports.scorer import ClaimScorer
+from tasks.ports.provider import ClaimScorer
 
 LEAST_LABELS = 20
 MANY_LABELS = 600

@@ -16,7 +16,7 @@ from tasks.answers.parse import UNSTORABLE
 from tasks.answers.postprocess import Processed
 from tasks.answers.rendered import strip_markers
 from tasks.ports import Leased
-from tasks.prompting.correction import MAX_PREVIOUS_CHARACTERS
+from tasks.prompting.messages import MAX_PREVIOUS_CHARACTERS
 
 UNGROUNDED = frozenset({Verdict.UNSUPPORTED, Verdict.CONTRADICTED, Verdict.UNCHECKED})
 

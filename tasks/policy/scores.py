@@ -17,8 +17,7 @@ from tasks.answers.postprocess import Processed
 from tasks.answers.rendered import strip_markers
 from tasks.text.evidence import content_words
 from tasks.text.sentences import words
-from tasks.text.statements import DENIAL
-from tasks.text.wording import figures, hedging, is_factual
+from tasks.text.wording import DENIAL, figures, hedging, is_factual
 
 DEFAULTS = QualityConstants()
 

@@ -22,7 +22,18 @@ from tasks.ports.attempt_rows import (
 )
 from tasks.ports.limits import Denied, DenyReason, Limits, Permit, Room, Unlimited
 from tasks.ports.process import Doorbell, Runtime, TokenSink, Unheard, wired
-from tasks.ports.provider import Answered, Call, Catalog, Everything, Listener, Objection, Provider, Providers, Turn
+from tasks.ports.provider import (
+    Answered,
+    Call,
+    Catalog,
+    ClaimScorer,
+    Everything,
+    Listener,
+    Objection,
+    Provider,
+    Providers,
+    Turn,
+)
 from tasks.ports.rows import (
     ANY_RESCUES,
     FinalJob,
@@ -45,7 +56,6 @@ from tasks.ports.rows import (
     no_page,
     risk_of,
 )
-from tasks.ports.scorer import ClaimScorer
 from tasks.ports.stores import (
     LAST_RESCUES,
     MAX_RESCUES,

@@ -1,4 +1,4 @@
-"""Model providers, and the catalog of those that an installation has."""
+"""Model providers, the catalog of those that an installation has, and the model of the local check."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -155,3 +155,18 @@ class Everything(Catalog):
     def objections(self, config: GenerationConfig, *, generates: bool, priced: bool) -> Sequence[Objection]:  # noqa: ARG002 - the port's
         """Find nothing."""
         return ()
+
+
+class ClaimScorer(Protocol):
+    """A local model of the check. ``name`` and ``version`` are what a record names; the version changes with its scores."""
+
+    name: str
+    version: str
+    max_tokens: int
+    """Tokens that it reads of a passage and a claim together; a longer passage is cut by it, never the claim."""
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> Sequence[float]:
+        """The log-odds of support for each (evidence, claim), in order: above 0 it rather is supported.
+
+        Called from one thread at a time, with all pairs of an answer. May raise, which leaves its verdicts out.
+        """

@@ -1,22 +1,25 @@
-"""Renders a request into the messages of a prompt, which refer to the sources instead of repeating them."""
+"""Renders a request into the messages of a prompt and of its second round; they refer to sources and repeat none."""
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import SHOWN_METADATA, JobRequest, SourceContext
 from schemas.prompt import Correction, Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
+from schemas.states import JobState
 from schemas.structured import requested_schema
 from tasks.answers.formats import resolve_format
 from tasks.answers.objects import embed_schema
 from tasks.errors import InputError
-from tasks.prompting.correction import with_correction
+from tasks.ports import Advance, Leased
 from tasks.prompting.sources.injection import WORD_JOINER, attribute, chat_tokens, defuse, flags, unused_tag
-from tasks.prompting.sources.pack import pack, sub_queries
-from tasks.prompting.templates import PromptTemplate, Slots, as_message, fill, load
+from tasks.prompting.sources.pack import pack, quarter_tokens, sub_queries
+from tasks.prompting.templates import PromptTemplate, Slots, as_message, fill, load, load_part
 
 _DEFUSES_SINCE = 2
 """First major version of the templates that disables chat tokens; prompts of older versions can be rendered again."""
@@ -283,3 +286,80 @@ def _attributes(source: SourceContext) -> str:
         # A path gets slashes: ``attribute`` replaces ">" by a bracket, which has another meaning.
         about += f' {key}="{attribute(text.replace(" > ", " / "))}"'
     return about
+
+
+# ---- the cacheable front ----------------------------------------------------------------------------------------------
+
+LEAST_CACHED = 1_024
+"""Tokens; no provider caches a shorter prefix (OpenAI's prompt caching guide, and Anthropic's for its smallest limit;
+Anthropic's newer models want 2,048 or 4,096 and ignore the mark below that, without a fee)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The stable front of a prompt: a key that is equal for equal fronts, and its estimated tokens."""
+
+    key: str
+    tokens: int
+
+    @property
+    def pays(self) -> bool:
+        """True if the prefix is long enough for a provider's cache."""
+        return self.tokens >= LEAST_CACHED
+
+
+def stable_prefix(prompt: Prompt) -> Prefix:
+    """The system message, which is identical for all jobs with the same configuration and instructions.
+
+    The key depends on no tenant, question or source; the instructions enter it only as a hash.
+    """
+    texts = [
+        part.text
+        for message in prompt.snapshot.messages
+        if message.role is Role.SYSTEM
+        for part in message.parts
+        if isinstance(part, TextPart)
+    ]
+    text = "".join(texts)
+    digest = hashlib.sha256(f"{prompt.template_sha256}\n{text}".encode(errors="surrogatepass"))
+    return Prefix(f"nightdesk-{digest.hexdigest()[:32]}", quarter_tokens(text) // 4)
+
+
+# ---- the second round -------------------------------------------------------------------------------------------------
+
+MAX_PREVIOUS_CHARACTERS = 20_000
+"""Most characters of the first answer in the second prompt; about 5,000 tokens."""
+
+
+def give_up(job: Leased, why: str) -> Advance:
+    """Returns the job to the check of the first answer, which is paid for, with the reason for giving up."""
+    before = job.correction or Correction(purpose="reask")
+    correction = before.model_copy(update={"given_up": why, "previous": "", "problems": ()})
+    return Advance(
+        JobState.SCHEDULED, job.request.config.check_step, job.round - 1, event="given_up", correction=correction
+    )
+
+
+def with_correction(prompt: Prompt, request: JobRequest, correction: Correction | None) -> Prompt:
+    """The prompt of a second round; without a correction the prompt itself.
+
+    The first answer is the model's own text and the problems quote it. Neither passes through the template engine, and
+    chat tokens in them (copied from a source, for example) are disabled like those of a source. The snapshot contains
+    the added messages too, and its hash covers all of them.
+    """
+    if correction is None:
+        return prompt
+    slots = Slots(defuse)
+    variables = {
+        "purpose": correction.purpose,
+        "problems": [slots.add(problem) for problem in correction.problems],
+    }
+    added = [as_message(role, pieces) for role, pieces in fill(load_part("_correction", "1"), slots, variables)]
+    # Providers refuse a message without text.
+    if previous := defuse(correction.previous[:MAX_PREVIOUS_CHARACTERS]).strip():
+        added.insert(0, as_message(Role.ASSISTANT, [previous]))
+    messages = (*prompt.snapshot.messages, *added)
+    contents = [source.content for source in request.context]
+    proof = hash_messages([(message.role, message.text(contents)) for message in messages])
+    snapshot = prompt.snapshot.model_copy(update={"messages": messages, "sha256": proof})
+    return prompt.model_copy(update={"snapshot": snapshot})

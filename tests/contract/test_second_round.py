@@ -9,8 +9,7 @@ from schemas.generation import AnswerProtocol
 from schemas.prompt import Correction, Prompt
 from tasks.answers.postprocess import postprocess
 from tasks.ports import Answered, Provider
-from tasks.prompting.correction import with_correction
-from tasks.prompting.messages import render
+from tasks.prompting.messages import render, with_correction
 from tests.providers import ANTHROPIC, CHAT, OPENAI, OPENS, SOURCES, Kind, question, using
 from tests.stub.server import Stub, running_stub
 

@@ -11,7 +11,7 @@ from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Message, Prompt, Role, SourcePart
-from tasks.prompting.sources.cache_prefix import stable_prefix
+from tasks.prompting.messages import stable_prefix
 from worker.providers.adapter import (
     MOST_CONNECTIONS,
     NO_KEY,

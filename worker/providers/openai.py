@@ -5,7 +5,7 @@ from typing import Any
 from schemas.completion import FinishReason, Usage
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
-from tasks.prompting.sources.cache_prefix import stable_prefix
+from tasks.prompting.messages import stable_prefix
 from worker.providers.adapter import Draft, Reading, Received, Target, messages_of
 from worker.providers.openai_sdk import OpenAIAdapter, add_sampling, build_client, is_strict
 from worker.providers.streaming import Collector

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from tasks.errors import ConfigurationError
-from tasks.ports.scorer import ClaimScorer
+from tasks.ports.provider import ClaimScorer
 from worker.settings import Settings
 
 __all__ = ["scorer_of"]

@@ -1,10 +1,8 @@
 """The judge: a model asked, in one call per answer, about the claims that the other layers leave open.
 
-windows       finds the windows of the sources about each open claim
 plan          chooses the claims of a request, and its passages
-cache_key     identifies a claim with its evidence, so that it is asked about once
 judge_prompt  renders the prompt: numbered claims, or a question per claim for a judge that gives probabilities
-request       the request about an answer: open claims, those to ask about, cached verdicts
+request       the request about an answer: open claims with their windows of the sources, those to ask about, cached verdicts
 reply         parses a reply into findings, and locates its quotes
 verdicts      combines verdicts and lexical scores into one finding per claim
 call          makes the call; ``verdict_cache`` shares verdicts between the jobs of a batch

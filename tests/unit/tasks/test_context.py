@@ -11,7 +11,7 @@ from schemas.prompt import LeftOut, LeftOutReason, MessagesSnapshot, SourcePart
 from tasks.answers.formats import resolve_format
 from tasks.answers.postprocess import postprocess
 from tasks.prompting.messages import render
-from tasks.prompting.sources.token_count import ESTIMATE, estimate, exact_counter
+from tasks.prompting.sources.pack import ESTIMATE, estimate, exact_counter
 from tests.builders import make_completion
 
 LEASE = (

@@ -16,6 +16,7 @@ from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.calls import fallback_chain as turns
+from tasks.calls.fallback_chain import Variants
 from tasks.calls.paid_call import MAX_UNKNOWN, PaidCalls
 from tasks.calls.response_cache import NO_SHARING, SharePolicy
 from tasks.calls.retry import RetryPolicy
@@ -35,8 +36,7 @@ from tasks.ports import (
     Unheard,
     Unlimited,
 )
-from tasks.prompting.experiments import Variants
-from tasks.prompting.sources.token_count import ESTIMATE, exact_counter
+from tasks.prompting.sources.pack import ESTIMATE, exact_counter
 from tests.builders import make_batch, make_completion, make_jobs, make_prompt, make_request, new_id
 from tests.fakes.ledger import MemoryLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises

@@ -16,8 +16,8 @@ from schemas.prompt import Flag, SourceFlag
 from tasks.prompting.messages import render, rerender
 from tasks.prompting.sources import injection as hostile
 from tasks.prompting.sources.duplicates import ShownSources, search_text
-from tasks.prompting.sources.token_count import quarter_tokens
-from tasks.text.word_search import WordSearch
+from tasks.prompting.sources.pack import quarter_tokens
+from tasks.text.wording import WordSearch
 
 _RANGES = (
     (0x20, 0x7E), (0x20, 0x7E), (0xA0, 0x24F), (0x391, 0x3A1), (0x410, 0x44F), (0x627, 0x64A), (0x4E00, 0x4EFF),

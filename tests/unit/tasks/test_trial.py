@@ -7,8 +7,8 @@ import pytest
 
 from schemas.generation import GenerationConfig
 from schemas.job import JobRequest
+from tasks.calls.fallback_chain import draw_version, with_variant
 from tasks.errors import ConfigurationError
-from tasks.prompting.experiments import draw_version, with_variant
 from worker.settings import load_settings
 
 IDS = [uuid5(UUID(int=0), str(number)) for number in range(2000)]

@@ -4,8 +4,16 @@
 import pytest
 
 from tasks.text.language import SUPPORTED, language_tables
-from tasks.text.statements import DENIAL, why_not_checkable
-from tasks.text.wording import figures, hedging, is_courtesy, is_denial, is_factual, is_next_step
+from tasks.text.wording import (
+    DENIAL,
+    figures,
+    hedging,
+    is_courtesy,
+    is_denial,
+    is_factual,
+    is_next_step,
+    why_not_checkable,
+)
 
 DENIALS = {
     "en": (
