@@ -1,7 +1,7 @@
 """Takes a batch from its files to its results: submit, wait, write; each command does the steps that it is for."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -29,7 +29,9 @@ from worker.operations.result_lines import Tally, write_results
 from worker.settings import Settings
 
 MOST_WARNINGS = 20
-"""Refused lines named one by one; the output lists them all."""
+"""Faults of refused lines that are warned of; the output lists them all."""
+MOST_PLACES = 5
+"""Lines named of those with the same fault."""
 
 
 @dataclass(slots=True)
@@ -44,7 +46,12 @@ class BatchRun:
 
     async def submit(self, submission: Submission) -> Accepted:
         """Writes the files into the ledger."""
-        accepted = await submission.write(self.watch.ledger, self.watch.reporter.submitting)
+        refused = submission.intake.refused
+        before = len(refused)
+        try:
+            accepted = await submission.write(self.watch.ledger, self.watch.reporter.submitting)
+        finally:
+            warn_of(refused[before:])
         self.batch_id, self.lines = accepted.batch_id, accepted.input_lines
         return accepted
 
@@ -78,18 +85,25 @@ class BatchRun:
 
 
 def new_submission(files: list[str], batch: dict[str, Any], settings: Settings, **options: bool) -> Submission:
-    """Files that are to be submitted, with a warning for each of the first refused lines."""
-    count = 0
+    """Files that are to be submitted, with warnings of the lines refused so far."""
+    refused: list[Refused] = []
+    try:
+        return Submission(files, batch, settings, on_refused=refused.append, warn=warn, **options)
+    finally:
+        warn_of(refused)
 
-    def on_refused(line: Refused) -> None:
-        nonlocal count
-        count += 1
-        if count <= MOST_WARNINGS:
-            warn(str(line))
-        elif count == MOST_WARNINGS + 1:
-            warn("more lines are not valid; they are no longer told one by one")
 
-    return Submission(files, batch, settings, on_refused=on_refused, warn=warn, **options)
+def warn_of(refused: Iterable[Refused]) -> None:
+    """Warns of each fault once, with the number of lines that have it and the first of these."""
+    faults: dict[tuple[str, str], list[Refused]] = {}
+    for line in refused:
+        faults.setdefault(((line.place or "").rpartition(" ")[0], line.message), []).append(line)
+    for (file, message), lines in list(faults.items())[:MOST_WARNINGS]:
+        numbers = ", ".join((line.place or "").rpartition(" ")[2] for line in lines[:MOST_PLACES])
+        more = ", ..." if len(lines) > MOST_PLACES else ""
+        warn(f"{file}s {numbers}{more} ({len(lines):,} lines): {message}" if len(lines) > 1 else str(lines[0]))
+    if len(faults) > MOST_WARNINGS:
+        warn("more lines are not valid, for other reasons")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,18 @@
 """Refusals of requests that the installation does not serve, by line and field, and warnings."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from schemas.failure import FailureKind
 from schemas.generation import GenerationConfig
 from tasks.errors import InputError
 from tasks.submit import check_served, parse_request
 from worker.cli.batch_run import new_submission
+from worker.ledger.fleet import LaneNotice
 from worker.providers.installation import Installation
 from worker.settings import ProviderSettings, Settings
 
@@ -93,3 +96,20 @@ def test_a_file_names_the_line_and_the_field(tmp_path: Path, capsys: pytest.Capt
     assert (bad.position, bad.place) == (1, f"{path}, line 2")
     assert "config.provider: no provider 'opanai' is configured; there is anthropic, extractive" in bad.message
     assert bad.message in capsys.readouterr().err
+
+
+def test_a_fault_that_every_line_has_is_warned_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"query": "A?", "config": {"prompt_name": "poem"}}\n' * 30 + "no JSON\n")
+    submission = new_submission([str(path)], {}, Settings(provider="extractive"), strict=False)
+    assert submission.empty
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"warning: {path}, lines 1, 2, 3, 4, 5, ... (30 lines): config.prompt_name: ")
+    assert second.startswith(f"warning: {path}, line 31: not valid JSON")
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_the_words_of_a_provider_bring_no_full_stop_of_their_own(*, paused: bool) -> None:
+    why = "check your plan and billing details."
+    lane = LaneNotice("openai", "standard", "", datetime(2026, 11, 2, tzinfo=UTC), FailureKind.QUOTA, why, paused)
+    assert lane.event.endswith("billing details")

@@ -40,7 +40,7 @@ def up(
 
     Calling it again starts what is missing or has ended. One worker makes the provider calls, the others check;
     where NIGHTDESK_LOCAL_MODEL is set, NIGHTDESK_LOCAL_MODEL_PROCESSES more run the model.
-    'nightopened down' stops everything.
+    'nightdesk down' stops everything.
     """
     settings = load_settings()
     specs = worker_specs(workers, local=local_model_processes(settings))
@@ -63,7 +63,7 @@ def up(
 def _report(opened: Session, started: set[str], ended: set[str], *, as_json: bool) -> None:
     running = opened.supervisor.running()
     if any(worker_process.settings != opened.supervisor.fingerprint for worker_process in running.values()):
-        warn("some workers run with earlier settings; 'nightopened down' and 'up' apply the present ones")
+        warn("some workers run with earlier settings; 'nightdesk down' and 'up' apply the present ones")
     rows: list[dict[str, Any]] = [
         {
             "name": name,
