@@ -47,4 +47,6 @@ class Citation(Contract):
     page: str | int | None = None
     article: str | int | None = None
     section: str | None = None
-    verified: bool = Field(description="True: the source contains the quoted words")
+    verified: bool = Field(
+        description="True: located in the source: the quoted words, or the passage that fits an unquoted marker's sentence best"
+    )

@@ -207,7 +207,7 @@ class Generate:
         return True
 
     async def _leave(self, job: Leased, status: Opened) -> None:
-        """Leaves a job whose attempt was not opened. LOST: another worker has it; HELD: it waits for money."""
+        """Leaves a job whose attempt was not opened. LOST: another worker has it; ON_HOLD: it waits for money."""
         if status is Opened.ANSWERED:
             await self._to_stored_answer(job)
         elif status is Opened.DUPLICATE:

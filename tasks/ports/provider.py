@@ -15,7 +15,7 @@ from schemas.prompt import Prompt
 class Call:
     """A provider call ready to be made: everything pure is done, so its hash is known before it is sent.
 
-    ``body`` is what goes on the wire (without credentials); ``dropped`` says why a parameter asked for is not in it.
+    ``body`` is what goes on the wire (without credentials); ``parameters_dropped`` says why a parameter asked for is not in it.
     """
 
     provider: str

@@ -201,7 +201,7 @@ class Dispatch:
             self._expire,
             self._rescue,
             self._stand_in,
-            self._heal_redis,
+            self._republish_lost,
             self._hint,
             self._publish,
         ):
@@ -244,7 +244,7 @@ class Dispatch:
             log.info("%d jobs that want the local model are left to the plain check", len(reassigned))
         return False
 
-    async def _heal_redis(self, _outlook: Outlook) -> bool:
+    async def _republish_lost(self, _outlook: Outlook) -> bool:
         if await self.doorbell.lost_its_data():
             # In this order: a crash in between publishes once more, never once too little.
             await self.ledger.outbox.begin_republishing(self.pace.results_kept)

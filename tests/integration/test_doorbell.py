@@ -14,8 +14,8 @@ from tasks.errors import BrokerUnavailable
 from tests.deadlines import scale_to_load
 from tests.faults.proxy import running_proxy
 from tests.servers import Servers
-from worker.process import notifier as module
-from worker.process.notifier import CeleryDoorbell, ring
+from worker.process import doorbell as module
+from worker.process.doorbell import CeleryDoorbell, ring
 from worker.settings import Settings
 
 

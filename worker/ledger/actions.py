@@ -103,7 +103,7 @@ WITH short_batch AS (
 UPDATE batch b SET hold_from = 0 FROM short_batch s WHERE b.id = s.id AND b.least_needed_usd IS NOT NULL
 """
 
-_HOLD = f"""
+_PAUSE_JOBS = f"""
 WITH locked_job AS (
     SELECT id, batch_id FROM job
     WHERE id = ANY(%(ids)b::uuid[]) AND held_reason IS NULL AND state IN ('available', 'scheduled')
@@ -192,7 +192,9 @@ class PostgresActions(Actions):
         await self._change_batch(_PAUSE, {"batch_id": batch_id, "paused": paused})
         if not paused:
             return await self.release(batch_id, HeldReason.BATCH_PAUSED, actor, on_page)
-        return len(await change_pages(self._active(batch_id), change_by(self._db, _HOLD, {"actor": actor}), on_page))
+        return len(
+            await change_pages(self._active(batch_id), change_by(self._db, _PAUSE_JOBS, {"actor": actor}), on_page)
+        )
 
     async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:
         await self._change_batch(_SET_BUDGET, {"batch_id": batch_id, "max_cost_usd": max_cost_usd})

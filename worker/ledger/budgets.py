@@ -1,4 +1,6 @@
-"""Shares the money of a batch among the jobs that wait for it: held when there is none, let go when some comes back.
+"""Shares a batch's money among the jobs that wait for it: held when there is none, released when some comes back.
+
+The ceiling itself is enforced where attempts are opened (``attempts``).
 
 A job whose reservation was refused is held, and ``needs_usd`` says how much it wants. The batch keeps the least that any of
 its waiting jobs needs: whoever brings money back sees by that one number whether a job can go on. A job that was let go
@@ -79,7 +81,7 @@ WITH short_batch AS (
 SELECT count(*) AS jobs FROM funded_job
 """
 
-_HOLD = f"""
+_HOLD_WAITING = f"""
 WITH short_batch AS (
     SELECT b.id, b.hold_from, b.least_needed_usd FROM batch b
     WHERE b.id = ANY(%(ids)b::uuid[]) AND b.hold_from IS NOT NULL AND {_ROOM} < b.least_needed_usd
@@ -123,7 +125,7 @@ async def _hold(db: Database, batch_id: UUID, rows: int) -> int:
     """Hold the jobs of a batch without money that did not begin; returns how many."""
     jobs = 0
     for _ in range(HOLD_PAGES):
-        (page,) = await db.rows(_HOLD, {"ids": [batch_id], "rows": rows}, first=(_LOCK, {"ids": [batch_id]}))
+        (page,) = await db.rows(_HOLD_WAITING, {"ids": [batch_id], "rows": rows}, first=(_LOCK, {"ids": [batch_id]}))
         jobs += int(page.jobs)
         if not page.more:
             break

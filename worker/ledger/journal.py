@@ -76,11 +76,11 @@ class LedgerJournal:
         self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close)
         self._finals = Batcher[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT)
         # A check goes on without these. Somebody waits for them: what comes in the same turn of the loop goes together, and nothing waits for more.
-        self._asks = Batcher[VerdictQuery, Mapping[bytes, CachedVerdict]](
-            "questions of what was heard", ledger.cache.find_verdicts, on_error=OnError.WAIT, wait=timedelta(0)
+        self._verdict_queries = Batcher[VerdictQuery, Mapping[bytes, CachedVerdict]](
+            "lookups of cached verdicts", ledger.cache.find_verdicts, on_error=OnError.WAIT, wait=timedelta(0)
         )
-        self._notes = Batcher[NewVerdicts, None](
-            "heard verdicts", ledger.cache.store_verdicts, on_error=OnError.WAIT, wait=timedelta(0)
+        self._new_verdicts = Batcher[NewVerdicts, None](
+            "new verdicts", ledger.cache.store_verdicts, on_error=OnError.WAIT, wait=timedelta(0)
         )
         self._unwritten: dict[UUID, tuple[float, ClosedAttempt]] = {}
         """Since when, oldest first."""
@@ -116,11 +116,11 @@ class LedgerJournal:
 
     async def find_verdicts(self, query: VerdictQuery) -> Mapping[bytes, CachedVerdict]:
         """Verdicts of judges on these keys."""
-        return await self._asks.send(query)
+        return await self._verdict_queries.send(query)
 
     async def store_verdicts(self, verdicts: NewVerdicts) -> None:
-        """Let the batch remember what was heard."""
-        await self._notes.send(verdicts)
+        """Keeps verdicts for later claims of the batch."""
+        await self._new_verdicts.send(verdicts)
 
     async def _close(self, rows: Sequence[ClosedAttempt]) -> list[bool]:
         try:
@@ -201,7 +201,14 @@ class LedgerJournal:
     async def close(self) -> None:
         """Commit what waits. Cut off before the end, what is not in the ledger is on disk and stays there."""
         try:
-            for batches in (self._opens, self._shares, self._closes, self._finals, self._asks, self._notes):
+            for batches in (
+                self._opens,
+                self._shares,
+                self._closes,
+                self._finals,
+                self._verdict_queries,
+                self._new_verdicts,
+            ):
                 await batches.close()
         finally:
             if self._keeping is not None:

@@ -9,7 +9,7 @@ from tasks.errors import BrokerUnavailable
 from tasks.ports import Page
 from worker.ledger.postgres import PostgresLedger
 from worker.local import Endpoints
-from worker.process.notifier import CeleryDoorbell, ring
+from worker.process.doorbell import CeleryDoorbell, ring
 from worker.settings import Settings
 from worker.token_streams import forget
 

@@ -41,8 +41,8 @@ from worker.limits.heartbeat import LEAVE_S, Heartbeat
 from worker.limits.lanes import Lanes
 from worker.limits.rate_limiter import RateLimiter
 from worker.limits.redis_bucket import RedisBuckets
+from worker.process.doorbell import CeleryDoorbell
 from worker.process.lease_renewer import LeaseRenewer
-from worker.process.notifier import CeleryDoorbell
 from worker.process.pruning import Pruning
 from worker.process.spool import Spool, replay, spool_folder
 from worker.process.submit_gate import SubmitGate

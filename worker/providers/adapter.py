@@ -21,7 +21,7 @@ from tasks.answers.parse import storable
 from tasks.errors import ProviderError
 from tasks.ports import Answered, Call, Listener
 from worker.providers.failures import Failures, request_id
-from worker.providers.prices import Prices, Vendor
+from worker.providers.prices import PriceList, Prices
 
 CONNECT_S = 10.0
 """Seconds to wait for a connection; the SDKs' own is 5, too little for a burst of hundreds of new TLS connections."""
@@ -132,7 +132,7 @@ class Adapter(ABC):
     sdk_error: ClassVar[type[Exception]]
     """The base of its exceptions."""
 
-    def __init__(self, target: Target, client: SdkClient, vendor: Vendor | None) -> None:
+    def __init__(self, target: Target, client: SdkClient, vendor: PriceList | None) -> None:
         self.name = target.name
         self.target = target
         self.failures = Failures(target.name, target.secrets)

@@ -21,7 +21,7 @@ _STEP = 512
 _UNPRICED_TIERS = frozenset({None, "default", "standard", "auto"})
 
 
-Vendor = Literal["openai", "openai-decisions", "anthropic"]
+PriceList = Literal["openai", "openai-decisions", "anthropic"]
 
 
 class Prices:
@@ -33,7 +33,7 @@ class Prices:
         base_url: the endpoint.
     """
 
-    def __init__(self, vendor: Vendor | None, base_url: str) -> None:
+    def __init__(self, vendor: PriceList | None, base_url: str) -> None:
         self._vendor = vendor
         # Without a user's credentials: this goes into a cache's key.
         parts = urlsplit(base_url)

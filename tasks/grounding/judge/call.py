@@ -139,7 +139,7 @@ class Judge:
             if paid is Opened.ANSWERED:
                 # An earlier call's answer came after all: the next lease brings it.
                 await self._move(job, Advance(JobState.SCHEDULED, job.step, job.round))
-            # LOST: another worker has the job now. HELD: it waits for money.
+            # LOST: another worker has the job now. ON_HOLD: it waits for money.
             return None
         answer = await self.calls.make(paid)
         timing_ms = {"judge": round(paid.ms, 3)}

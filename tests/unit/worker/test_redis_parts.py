@@ -21,9 +21,9 @@ from worker.limits import redis_bucket as shared
 from worker.limits.bucket import Acquire, Exchange, Release
 from worker.limits.rates import Rates
 from worker.limits.redis_bucket import RedisBuckets
-from worker.process import notifier as doorbell
+from worker.process import doorbell
 from worker.process.celery_app import make_app
-from worker.process.notifier import CeleryDoorbell
+from worker.process.doorbell import CeleryDoorbell
 from worker.settings import Settings
 from worker.token_streams import RedisTokens, TokenReader, forget, key_of
 
