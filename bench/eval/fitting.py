@@ -7,7 +7,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from bench.eval.data import Row
-from tasks.grounding.calibration import Knots, LabelledScore, best_threshold, isotonic, probability
+from bench.eval.thresholds import best_threshold
+from tasks.grounding.calibration import Knots, LabelledScore, isotonic, probability
 from tasks.grounding.features import WEIGHED, Features
 from tasks.grounding.model import VERBATIM
 

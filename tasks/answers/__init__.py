@@ -1,7 +1,6 @@
 """Turns a model's output into an answer; ``tasks.answers.postprocess`` is the entry point.
 
-parse        parses a completion or a supplied answer into the canonical form
-segments     parses the JSON form: strictly first, then by salvage
+parse        parses a completion or a supplied answer into the canonical form; JSON strictly first, then by salvage
 markers      finds citation markers in running text
 formats      chooses the output format, and validates a rendered answer against it
 render       renders the canonical form in the requested style and format

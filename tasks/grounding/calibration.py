@@ -148,27 +148,6 @@ def platt_scale(knots: Knots, rows: Sequence[LabelledScore]) -> Knots:
     return tuple(knot for index, knot in enumerate(moved) if index == 0 or knot[1] >= moved[index - 1][1])
 
 
-def best_threshold(rows: Sequence[LabelledScore]) -> float:
-    """Chooses the score from which rows count as supported, for the best balanced accuracy by the rows' weights.
-
-    Returns the middle of the scores within half a point of the best, because the best point alone is chance.
-    """
-    ordered = sorted(rows)
-    positive, negative = _label_weights(ordered)
-    hits, correct = positive, 0.0
-    candidates: list[tuple[float, float, float]] = []
-    below = ordered[0].score - 1.0
-    for row in ordered:
-        if row.score > below:
-            candidates.append(((hits / positive + correct / negative) / 2, below, row.score))
-        hits -= row.weight * row.supported
-        correct += row.weight * (not row.supported)
-        below = row.score
-    best = max(accuracy for accuracy, _, _ in candidates)
-    near = [(low, high) for accuracy, low, high in candidates if accuracy >= best - 0.005]
-    return (max(near[0][0], ordered[0].score) + near[-1][1]) / 2
-
-
 _SMOOTH = 0.6
 """Log-odds over which a row near the threshold counts for both sides."""
 _PULL = 4.0
@@ -181,7 +160,7 @@ _STEPS = 40
 
 def shift_threshold(rows: Sequence[LabelledScore], start: float) -> float:
     """Shifts a threshold from ``start`` towards the best (smoothed) balanced accuracy of a few own labels."""
-    positive, negative = _label_weights(rows)
+    positive, negative = label_weights(rows)
     pull = _PULL / len(rows)
 
     def worth(move: float) -> float:
@@ -197,7 +176,8 @@ def shift_threshold(rows: Sequence[LabelledScore], start: float) -> float:
     return start + max(moves, key=lambda move: (worth(move), -abs(move)))
 
 
-def _label_weights(rows: Sequence[LabelledScore]) -> tuple[float, float]:
+def label_weights(rows: Sequence[LabelledScore]) -> tuple[float, float]:
+    """Total weights of the supported and the unsupported rows; raises ``ValueError`` without one of these."""
     positive = math.fsum(row.weight for row in rows if row.supported)
     negative = math.fsum(row.weight for row in rows if not row.supported)
     if not positive or not negative:

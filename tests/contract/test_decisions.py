@@ -19,8 +19,7 @@ from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
 from tasks.errors import ProviderError
 from tasks.grounding.findings import CheckedClaim
-from tasks.grounding.judge.judge_prompt import render_decision
-from tasks.grounding.judge.plan import PROBABILITIES, Selection, ask
+from tasks.grounding.judge.plan import PROBABILITIES, Selection, ask, render_decision
 from tasks.grounding.judge.reply import read_probabilities
 from tasks.ports import Answered, Call, Provider
 from tasks.text.sentences import Span

@@ -10,8 +10,7 @@ from tasks.grounding.fitting import JudgedClaim, LabelledVerdict
 from tasks.grounding.judge.reply import EVEN
 from tasks.grounding.model import Calibration, shipped
 from tasks.grounding.recalibration import AnswerVerdict, LabelledAnswer
-from tasks.submission.supplied import as_check_only
-from tasks.submit import parse_request
+from tasks.submit import as_check_only, parse_request
 from worker.operations.json_lines import display_name, parse_line, read_lines
 
 SUPPORTED = frozenset({1, "1", "true", "yes", "supported", "entailment"})

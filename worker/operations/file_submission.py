@@ -10,8 +10,7 @@ from uuid import UUID
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, InputError, JobsRefused
 from tasks.ports import Catalog, Everything, InputLine, Ledger, NewBatch, NewJob, Receipt, Refused, Repeated
-from tasks.submission.supplied import as_check_only
-from tasks.submit import check_served, chunked, new_batch, new_job, parse_request
+from tasks.submit import as_check_only, check_served, chunked, new_batch, new_job, parse_request
 from worker.local import Endpoints
 from worker.operations.json_lines import check_files, display_name, parse_line, read_lines
 from worker.process.doorbell import ring

@@ -8,8 +8,18 @@ from uuid import UUID
 from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
 from tasks.grounding.findings import CheckedClaim, ClaimFinding
-from tasks.grounding.judge.judge_prompt import render_decision, render_judge, title_of
-from tasks.grounding.judge.plan import PROBABILITIES, WRITTEN_VERDICTS, Selection, ask, text_before, text_of, widened
+from tasks.grounding.judge.plan import (
+    PROBABILITIES,
+    WRITTEN_VERDICTS,
+    Selection,
+    ask,
+    render_decision,
+    render_judge,
+    text_before,
+    text_of,
+    title_of,
+    widened,
+)
 from tasks.grounding.judge.reply import probabilities_at, read_alone
 from tasks.text.evidence import SourceSearch, content_words
 from tasks.text.sentences import words

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.eval.thresholds import best_threshold
 from tasks.grounding.calibration import (
     LabelledScore,
-    best_threshold,
     isotonic,
     platt_scale,
     probability,

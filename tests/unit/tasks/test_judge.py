@@ -11,8 +11,7 @@ from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.grounding.findings import CheckedClaim
 from tasks.grounding.fitting import LabelledVerdict, fit_judge
-from tasks.grounding.judge.judge_prompt import render_judge
-from tasks.grounding.judge.plan import MOST_PASSAGE_CHARACTERS, Selection, ask
+from tasks.grounding.judge.plan import MOST_PASSAGE_CHARACTERS, Selection, ask, render_judge
 from tasks.grounding.judge.reply import read_verdicts
 from tasks.grounding.weights import JudgeWeights, weigh
 from tasks.text.sentences import Span

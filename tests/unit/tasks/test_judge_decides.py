@@ -13,8 +13,7 @@ from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.grounding.findings import CheckedClaim
 from tasks.grounding.fitting import LabelledVerdict, fit_judge
-from tasks.grounding.judge.judge_prompt import render_decision
-from tasks.grounding.judge.plan import MOST_CLAIMS, MOST_DECIDED, PROBABILITIES, Bounds, Selection, ask
+from tasks.grounding.judge.plan import MOST_CLAIMS, MOST_DECIDED, PROBABILITIES, Bounds, Selection, ask, render_decision
 from tasks.grounding.judge.reply import read_probabilities
 from tasks.grounding.weights import DEFAULT, JudgeWeights, weigh
 from tasks.text.sentences import Span

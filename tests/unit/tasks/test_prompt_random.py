@@ -15,8 +15,7 @@ from schemas.job import JobRequest
 from schemas.prompt import Flag, SourceFlag
 from tasks.prompting.messages import render, rerender
 from tasks.prompting.sources import injection as hostile
-from tasks.prompting.sources.duplicates import ShownSources, search_text
-from tasks.prompting.sources.pack import quarter_tokens
+from tasks.prompting.sources.pack import ShownSources, quarter_tokens, search_text
 from tasks.text.wording import WordSearch
 
 _RANGES = (
