@@ -13,9 +13,8 @@ from tests.stub.server import Stub
 from worker.providers.adapter import Target
 from worker.providers.anthropic import Anthropic
 from worker.providers.extractive import Extractive
-from worker.providers.openai import OpenAI
+from worker.providers.openai import OpenAI, OpenAIDecisions
 from worker.providers.openai_chat import OpenAIChat
-from worker.providers.openai_decisions import OpenAIDecisions
 
 KEY = "sk-canary-0123456789abcdefghijklmnopqrstuvwxyz"
 

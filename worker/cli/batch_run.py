@@ -12,8 +12,7 @@ from schemas.states import HeldReason
 from tasks.errors import ServiceUnavailable
 from tasks.ports import InputLine, JobView, Refused, Repeated
 from tasks.results import result_of
-from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
-from worker.cli.interrupts import run_interruptible
+from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.outfile import check_output, is_replaced, writing
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session

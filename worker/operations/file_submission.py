@@ -14,7 +14,7 @@ from tasks.submit import as_check_only, check_served, chunked, new_batch, new_jo
 from worker.local import Endpoints
 from worker.operations.json_lines import check_files, display_name, parse_line, read_lines
 from worker.process.doorbell import ring
-from worker.providers.installation import Installation
+from worker.providers.registry import Installation
 from worker.settings import Settings
 from worker.wiring import embedded
 

@@ -46,7 +46,7 @@ from worker.process.lease_renewer import LeaseRenewer
 from worker.process.pruning import Pruning
 from worker.process.spool import Spool, replay, spool_folder
 from worker.process.submit_gate import SubmitGate
-from worker.providers.installation import Installation
+from worker.providers.registry import Installation
 from worker.settings import Settings, worker_name
 from worker.token_streams import RedisTokens, forget
 

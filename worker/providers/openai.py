@@ -1,14 +1,105 @@
-"""Calls OpenAI by its Responses API, with the answer's JSON schema enforced."""
+"""Calls OpenAI: answers by its Responses API, probabilities by its Decisions API, and the common part of its chat API."""
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
 
-from schemas.completion import FinishReason, Usage
+import httpx2
+import openai
+import orjson
+
+from schemas.completion import Completion, FinishReason, Usage
+from schemas.failure import FailureKind
+from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
+from tasks.errors import ProviderError
 from tasks.prompting.messages import stable_prefix
-from worker.providers.adapter import Draft, Reading, Received, Target, messages_of
-from worker.providers.openai_sdk import OpenAIAdapter, add_sampling, build_client, is_strict
-from worker.providers.streaming import Collector
+from worker.providers.adapter import (
+    MOST_CONNECTIONS,
+    NO_KEY,
+    Adapter,
+    Draft,
+    Reading,
+    Received,
+    SdkClient,
+    Target,
+    messages_of,
+    sampling_of,
+)
+from worker.providers.presets import why_no_sampling
+from worker.providers.streaming import Collector, StreamingAdapter
+
+
+def build_client(target: Target) -> SdkClient:
+    """Builds a client that never retries, over aiohttp: the default transport's pool slows down with the calls in flight."""
+    # Organisation and project of the environment are for OpenAI itself, not for other servers.
+    elsewhere: dict[str, Any] = {"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()}
+    client: SdkClient = openai.AsyncOpenAI(
+        api_key=target.api_key or NO_KEY,
+        base_url=target.base_url,
+        max_retries=0,
+        default_headers=None if target.official else elsewhere,
+        http_client=openai.DefaultAioHttpClient(limits=httpx2.Limits(max_connections=MOST_CONNECTIONS)),
+    )
+    return client
+
+
+class OpenAIAdapter(StreamingAdapter):
+    """Common part of OpenAI's two APIs that write answers: in segments, or in running text with markers.
+
+    Running text is for jobs that stream, and for servers without a JSON schema; a job with an ``output_schema`` is
+    always asked for the JSON object.
+    """
+
+    sdk: ClassVar[Any] = openai
+    sdk_error: ClassVar[type[Exception]] = openai.OpenAIError
+    stream_class = openai.AsyncStream[object]
+
+    def protocol(self, config: GenerationConfig) -> AnswerProtocol:
+        """See ``tasks.ports.Provider``."""
+        running_text = config.output_schema is None and (config.stream or not self.target.json_schema)
+        best = AnswerProtocol.MARKERS if running_text else AnswerProtocol.SEGMENTS
+        return self.chosen(config, best, (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS))
+
+
+def add_sampling(draft: Draft, config: GenerationConfig, model: str, problem_of: Callable[[str], str | None]) -> None:
+    """Adds the sampling parameters of a job to a draft, or drops them with the reason.
+
+    Args:
+        draft: the request so far.
+        config: the job's.
+        model: decides about temperature and top_p.
+        problem_of: the reason against one of the other parameters; None for one that the API has.
+    """
+    for name, value in sampling_of(config).items():
+        decided_by_model = name in {"temperature", "top_p"}
+        problem = why_no_sampling(model, config.reasoning_effort) if decided_by_model else problem_of(name)
+        if problem:
+            draft.dropped[name] = problem
+        else:
+            draft.parameters[name] = value
+
+
+def is_strict(schema: Any) -> bool:
+    """True if a schema fits OpenAI's strict mode: every object closed, and all its properties required.
+
+    Source: OpenAI's guide to structured outputs, "supported schemas" (2026-11).
+    """
+    if isinstance(schema, list):
+        return all(map(is_strict, schema))
+    if not isinstance(schema, dict):
+        return True
+    if schema.get("type") == "object" or "properties" in schema:
+        properties = schema.get("properties")
+        if not isinstance(properties, dict) or schema.get("additionalProperties") is not False:
+            return False
+        if set(schema.get("required", ())) != set(properties):
+            return False
+        rest = {name: value for name, value in schema.items() if name != "properties"}
+        return all(map(is_strict, properties.values())) and all(map(is_strict, rest.values()))
+    return all(map(is_strict, schema.values()))
+
 
 _INCOMPLETE = {
     "max_output_tokens": FinishReason.LENGTH,
@@ -118,3 +209,103 @@ def usage_of(fields: dict[str, Any] | None) -> Usage | None:
         cache_write_tokens=details.get("cache_write_tokens") or 0,
         reasoning_tokens=(fields.get("output_tokens_details") or {}).get("reasoning_tokens") or 0,
     )
+
+
+MOST_QUESTIONS = 400
+"""In one call (openai 3.54, ``decisions.create``)."""
+
+_HAS_NOT = "the Decisions API has no such parameter"
+
+
+class OpenAIDecisions(Adapter):
+    """Asked as a judge alone, one ``predicate`` a question. It writes nothing: there is no output to limit or to pay for."""
+
+    path = "/decisions"
+    sdk: ClassVar[Any] = openai
+    sdk_error: ClassVar[type[Exception]] = openai.OpenAIError
+
+    def __init__(self, target: Target) -> None:
+        self._tier = target.service_tier
+        super().__init__(replace(target, service_tier=None), build_client(target), "openai-decisions")
+
+    def protocol(self, config: GenerationConfig) -> AnswerProtocol:  # noqa: ARG002 - the port's signature
+        """Always raises: no question of a job can be put to it."""
+        raise self._only_judges()
+
+    def _only_judges(self) -> ProviderError:
+        problem = (
+            "gives probabilities and writes no answers: name it as a judge (NIGHTDESK_JUDGE), and another provider here"
+        )
+        return self.failures.error(FailureKind.CONFIGURATION, problem)
+
+    def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
+        """A body of ``decisions.create``; questions are named by their number, so that answers find them."""
+        questions = prompt.snapshot.questions
+        if not questions:
+            raise self._only_judges()
+        if len(questions) > MOST_QUESTIONS:
+            problem = f"takes {MOST_QUESTIONS} questions a call, not {len(questions)}"
+            raise self.failures.error(FailureKind.CONFIGURATION, problem)
+        predicates = [
+            {"type": "predicate", "name": str(number), "instructions": text}
+            for number, text in enumerate(questions, start=1)
+        ]
+        messages = [{"type": "message", **message} for message in messages_of(request, prompt)]
+        not_sent: dict[str, Any] = {
+            **sampling_of(request.config),
+            "reasoning_effort": request.config.reasoning_effort,
+            "service_tier": self._tier,
+        }
+        return Draft(
+            content={"input": messages, "questions": predicates},
+            parameters={"model": model},
+            dropped={name: _HAS_NOT for name, value in not_sent.items() if value is not None},
+            notes={"questions": f"{len(questions)}, of the type predicate"},
+        )
+
+    def read(self, received: Received) -> Reading:
+        """Converts the answers to the form of the port; a call with every question declined is a refusal."""
+        value = received.value
+        if value.get("error"):
+            raise self.failures.in_answer(received.response, value)
+        answers = value["answers"]
+        if not isinstance(answers, list):
+            raise TypeError("answers is no list")
+        count = len(received.call.prompt.snapshot.questions)
+        entries = [
+            read
+            for at, answer in enumerate(answers)
+            if (number := _number(answer.get("name"), at, whole=len(answers) == count)) is not None
+            and (read := _answer(number, answer)) is not None
+        ]
+        refused = bool(entries) and all("refused" in entry for entry in entries)
+        return Reading(
+            text=orjson.dumps({"answers": entries}).decode(),
+            finish_reason=FinishReason.REFUSAL if refused else FinishReason.STOP,
+            model=value.get("model"),
+            usage=usage_of(value.get("usage")),
+            refusal="declined every question" if refused else None,
+        )
+
+    def completion(self, received: Received, reading: Reading) -> Completion:
+        """See ``Adapter.completion``; none of the forms of an answer was asked for."""
+        completion = super().completion(received, reading)
+        return completion.model_copy(update={"snapshot": completion.snapshot.model_copy(update={"protocol": None})})
+
+
+def _number(name: object, at: int, *, whole: bool) -> int | None:
+    """Question number of an answer: by its name, else by its position if every question has an answer."""
+    if name is None:
+        return at + 1 if whole else None
+    return int(name) if isinstance(name, str) and name.isascii() and name.isdigit() else None
+
+
+def _answer(number: int, answer: dict[str, Any]) -> dict[str, Any] | None:
+    """Converts an answer to the form of the port; the reader checks that its figure is a probability."""
+    match answer.get("type"):
+        case "predicate":
+            return {"question": number, "probability": answer.get("probability")}
+        case "refusal":
+            return {"question": number, "refused": True}
+        case _:
+            return None

@@ -8,7 +8,7 @@ from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from tasks.prompting.messages import stable_prefix
 from worker.providers.adapter import Draft, Reading, Received, Target, messages_of
-from worker.providers.openai_sdk import OpenAIAdapter, add_sampling, build_client, is_strict
+from worker.providers.openai import OpenAIAdapter, add_sampling, build_client, is_strict
 from worker.providers.streaming import Collector
 
 _FINISH = {

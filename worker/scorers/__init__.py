@@ -1,8 +1,4 @@
-"""Loads the local model of the check that the settings name.
-
-onnx  runs any cross-encoder in ONNX form from a directory
-card  parses the directory's description of its model
-"""
+"""Loads the local model of the check that the settings name: by ``onnx`` from a directory, or by a path of your own."""
 
 from importlib import import_module
 from pathlib import Path

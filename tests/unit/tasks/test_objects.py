@@ -13,7 +13,7 @@ from tasks.answers.objects import MAX_SCHEMA_BYTES, check_schema, complete_objec
 from tasks.errors import InputError
 from tasks.prompting.messages import answer_schema
 from tasks.submit import new_batch, parse_request
-from worker.providers.openai_sdk import is_strict
+from worker.providers.openai import is_strict
 
 PRICE: dict[str, Any] = {
     "type": "object",

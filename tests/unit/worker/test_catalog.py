@@ -13,7 +13,7 @@ from tasks.errors import InputError
 from tasks.submit import check_served, parse_request
 from worker.cli.batch_run import new_submission
 from worker.ledger.fleet import LaneNotice
-from worker.providers.installation import Installation
+from worker.providers.registry import Installation
 from worker.settings import ProviderSettings, Settings
 
 LOCAL = {"local": ProviderSettings.model_validate({"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1"})}

@@ -21,10 +21,10 @@ from tasks.errors import (
     SchemaMismatch,
 )
 from worker import cli
-from worker.cli.answer_view import show_answer
 from worker.cli.commands import COMMANDS
 from worker.cli.commands.contract import MODELS, json_schema
 from worker.cli.exits import exit_code_of
+from worker.cli.job_view import show_answer
 from worker.cli.terminal import tell
 from worker.local import StartError
 from worker.settings import Settings

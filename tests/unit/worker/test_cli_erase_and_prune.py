@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tasks.errors import InputError
-from worker.cli.commands.removal_commands import age, erase, prune
+from worker.cli.commands.job_commands import age, erase, prune
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from schemas.completion import Usage
 from tasks.prompting.messages import ANSWER_SCHEMA
 from worker.providers.anthropic import pieces
 from worker.providers.failures import mask, retry_after_s
-from worker.providers.openai_sdk import is_strict
+from worker.providers.openai import is_strict
 from worker.providers.presets import DEFAULT_MODELS, why_no_sampling
 from worker.providers.prices import Prices
 

@@ -10,8 +10,7 @@ from rich.text import Text
 from schemas.batch import BatchStatus
 from worker.cli import options
 from worker.cli.console import console, moment
-from worker.cli.exits import OK
-from worker.cli.interrupts import run_interruptible
+from worker.cli.exits import OK, run_interruptible
 from worker.cli.progress import counts_of
 from worker.cli.session import Session, session
 from worker.cli.summary import held_lines, money

@@ -8,8 +8,7 @@ from rich.text import Text
 
 from worker.cli import options
 from worker.cli.console import console, safe
-from worker.cli.exits import INCOMPLETE, OK, UNREACHABLE
-from worker.cli.interrupts import run_interruptible
+from worker.cli.exits import INCOMPLETE, OK, UNREACHABLE, run_interruptible
 from worker.cli.terminal import write_json
 from worker.doctor import Report, Severity, answers_here, examine
 from worker.settings import load_settings

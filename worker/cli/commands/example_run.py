@@ -19,9 +19,9 @@ from tasks.errors import InputError
 from tasks.ports import JobView
 from tasks.results import result_of
 from worker.cli import options
-from worker.cli.answer_view import show_answer
 from worker.cli.batch_run import RunRequest, run_batch
 from worker.cli.console import console, safe
+from worker.cli.job_view import show_answer
 from worker.cli.session import state_of
 from worker.cli.summary import run_lines
 from worker.cli.terminal import tell

@@ -16,8 +16,7 @@ from tasks.errors import BrokerUnavailable, NotFound
 from tasks.ports import InputLine, JobView, Ledger, Refused
 from worker.cli import options
 from worker.cli.batch_run import BatchRun
-from worker.cli.exits import INCOMPLETE, OK
-from worker.cli.interrupts import run_interruptible
+from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import Reporter, counts_of, reporting
 from worker.cli.session import Session, session
 from worker.cli.summary import held_lines, money

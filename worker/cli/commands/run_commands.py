@@ -7,8 +7,7 @@ import typer
 from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.batch_run import BatchRun, RunRequest, new_submission, run_batch
-from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
-from worker.cli.interrupts import run_interruptible
+from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import Reporter
 from worker.cli.session import Session, session
 from worker.cli.summary import describe, refused_document, sum_up

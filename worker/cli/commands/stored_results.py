@@ -15,8 +15,7 @@ from tasks.ports import JobDetail, JobView
 from tasks.results import result_of
 from worker.cli import options
 from worker.cli.batch_run import BatchRun
-from worker.cli.exits import INCOMPLETE, OK
-from worker.cli.interrupts import run_interruptible
+from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.job_view import show_job
 from worker.cli.outfile import check_output, writing
 from worker.cli.progress import Reporter, reporting
