@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 
 class Severity(StrEnum):
@@ -23,29 +24,15 @@ class Finding:
 
     check: str
     """Name of the check that found it, stable for programs."""
-    severity: Severity
     what: str
     remedy: str
+    severity: Severity
 
 
-def note(check: str, what: str, remedy: str) -> Finding:
-    """A finding that nothing is wrong with."""
-    return Finding(check, Severity.NOTE, what, remedy)
-
-
-def warning(check: str, what: str, remedy: str) -> Finding:
-    """A finding that waits for a person, or that lets things work less well."""
-    return Finding(check, Severity.WARNING, what, remedy)
-
-
-def problem(check: str, what: str, remedy: str) -> Finding:
-    """A finding that keeps something from working."""
-    return Finding(check, Severity.PROBLEM, what, remedy)
-
-
-def unreachable(check: str, what: str, remedy: str) -> Finding:
-    """A finding that a service can't be reached."""
-    return Finding(check, Severity.UNREACHABLE, what, remedy)
+note = partial(Finding, severity=Severity.NOTE)
+warning = partial(Finding, severity=Severity.WARNING)
+problem = partial(Finding, severity=Severity.PROBLEM)
+unreachable = partial(Finding, severity=Severity.UNREACHABLE)
 
 
 @dataclass(slots=True)

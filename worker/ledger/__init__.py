@@ -6,11 +6,11 @@ queue        leases and final states                 (fairness: their order)
 attempts     paid calls, before and after            (budgets: money; answer_cache: calls that need not be made)
 duties       the leader's statements                 (rescuing: jobs of lost workers; closing: jobs without a worker)
 publishing   the outbox of results
-actions      an operator's changes, in pages         (pages: one bad row stops no other)
+actions      an operator's changes, in pages         (pages: one bad row stops no other, and the order of locks)
 removal      erased and deleted content
 views        jobs, batches and audits
 fleet        presence of workers, paused lanes
 inspection   the doctor's counts                     (invariants: rows that must not exist)
 journal      group commit of the hot methods
-database     connections and errors; locking fixes the order of locks; schema_version and upgrade bring the schema up
+database     connections and errors; schema_version and upgrade bring the schema up
 """

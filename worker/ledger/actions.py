@@ -11,8 +11,7 @@ from tasks.errors import NotFound
 from tasks.ports import Actions, OnPage, Page, no_page
 from worker.ledger.closing import cancel_pages
 from worker.ledger.database import Database
-from worker.ledger.locking import lock_batches
-from worker.ledger.pages import change_by, change_pages, each_page, walk
+from worker.ledger.pages import change_by, change_pages, each_page, lock_batches, walk
 
 # From here on a lease that meets a job of the batch cancels it: nothing of it is called any more.
 _BEGIN_CANCEL = """

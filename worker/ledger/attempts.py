@@ -14,7 +14,7 @@ from tasks.ports import Attempts, ClosedAttempt, NewAttempt, Opened
 from worker.ledger.answer_cache import SHAREABLE, UNDER_WAY, attempt_columns, first_of_each, locks_of
 from worker.ledger.budgets import HAS_ROOM_NOW, fund
 from worker.ledger.database import Database
-from worker.ledger.locking import lock_batches
+from worker.ledger.pages import lock_batches
 
 log = logging.getLogger(__name__)
 

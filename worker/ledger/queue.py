@@ -29,8 +29,7 @@ from tasks.ports import (
 from worker.ledger.closing import cancel_pages
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER
-from worker.ledger.locking import LOCK_LEASED
-from worker.ledger.pages import LEASING, each_page, quarantine_bad, row_at_fault
+from worker.ledger.pages import LEASING, LOCK_LEASED, each_page, quarantine_bad, row_at_fault
 from worker.ledger.views import RECORD_COLUMNS
 
 PURPOSES = {

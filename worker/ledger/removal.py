@@ -12,8 +12,7 @@ from schemas.states import JobState
 from tasks.ports import OnPage, no_page
 from tasks.submission.identity import TOMBSTONE_HASH, TOMBSTONE_JSON
 from worker.ledger.database import Database
-from worker.ledger.locking import lock_batches
-from worker.ledger.pages import PAGE_ROWS, change_pages, each_page
+from worker.ledger.pages import change_pages, each_page, lock_batches, walk
 
 # A closing that has such a lock may have stored an answer that a statement begun before its commit doesn't see.
 _LOCK = "SELECT FROM job WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
@@ -107,7 +106,7 @@ SELECT EXISTS (SELECT FROM sealed_batch) AS now,
 _PAGE = """
 SELECT j.id, j.position, j.run, j.state, j.erased_at IS NOT NULL AS erased,
        j.finished_at <= nightdesk_now() - %(older_than)s AS due
-FROM job j WHERE j.batch_id = %(batch_id)s AND j.position > %(after)s ORDER BY j.position LIMIT %(page)s
+FROM job j WHERE j.batch_id = %(batch_id)s AND j.position > %(after_position)s ORDER BY j.position LIMIT %(page)s
 """
 
 _BATCHES = """
@@ -115,7 +114,7 @@ SELECT b.id, b.created_at FROM batch b
 -- A job can't have ended before its batch was there.
 WHERE b.created_at <= nightdesk_now() - %(older_than)s
   AND (%(tenant)s::text IS NULL OR b.tenant = %(tenant)s)
-  AND (%(after)s::timestamptz IS NULL OR (b.created_at, b.id) > (%(after)s, %(after_id)s::uuid))
+  AND (%(after_created_at)s::timestamptz IS NULL OR (b.created_at, b.id) > (%(after_created_at)s, %(after_id)s::uuid))
   AND CASE WHEN %(rows)s THEN EXISTS (SELECT FROM job j WHERE j.batch_id = b.id) ELSE b.erased_at IS NULL END
 ORDER BY b.created_at, b.id LIMIT %(page)s
 """
@@ -211,15 +210,9 @@ class Erasure:
 
     async def job_pages(self, batch_id: UUID, older_than: timedelta) -> AsyncIterator[list[StoredJob]]:
         """All jobs of a batch, page by page in the order of their positions."""
-        after = -1
-        while True:
-            parameters = {"batch_id": batch_id, "after": after, "older_than": older_than, "page": PAGE_ROWS}
-            rows = await self._db.rows(_PAGE, parameters)
-            if rows:
-                yield [StoredJob(row.id, row.run, JobState(row.state), bool(row.due), row.erased) for row in rows]
-            if len(rows) < PAGE_ROWS:
-                return
-            after = rows[-1].position
+        parameters = {"batch_id": batch_id, "older_than": older_than}
+        async for rows in walk(self._db, _PAGE, parameters, {"position": -1}):
+            yield [StoredJob(row.id, row.run, JobState(row.state), bool(row.due), row.erased) for row in rows]
 
     async def due_pages(
         self, batches: AsyncIterator[UUID], older_than: timedelta, *, rows: bool
@@ -233,15 +226,7 @@ class Erasure:
 
     async def old_batches(self, tenant: str | None, older_than: timedelta, *, rows: bool) -> AsyncIterator[UUID]:
         """Batches at least so old, oldest first, that hold content (or, with ``rows``, jobs)."""
-        after, after_id = None, None
-        while True:
-            batches = await self._db.rows(
-                _BATCHES,
-                {"tenant": tenant, "older_than": older_than, "rows": rows, "page": PAGE_ROWS, "after": after,
-                 "after_id": after_id},
-            )  # fmt: skip
+        parameters = {"tenant": tenant, "older_than": older_than, "rows": rows}
+        async for batches in walk(self._db, _BATCHES, parameters, {"created_at": None, "id": None}):
             for row in batches:
                 yield row.id
-            if len(batches) < PAGE_ROWS:
-                return
-            after, after_id = batches[-1].created_at, batches[-1].id

@@ -10,8 +10,7 @@ from tasks.ports import LAST_RESCUES
 from tasks.scheduling.rescue import ABANDONED_AFTER
 from worker.ledger.closing import closing_statement
 from worker.ledger.database import Database
-from worker.ledger.locking import lock_batches
-from worker.ledger.pages import NOT_IN_QUARANTINE, isolate, paged, quarantine_for
+from worker.ledger.pages import NOT_IN_QUARANTINE, isolate, lock_batches, paged, quarantine_for
 
 # An answer that was paid for is not thrown away: the worker that takes such a job next ends it with the answer. One that dies
 # of that, too, is given up in the end.

@@ -6,6 +6,5 @@ redis_bucket     the bucket in Redis, for all workers (``exchange.lua`` is its a
 bucket           the same bucket in memory: pace, sliding window, slots, learned limits
 rates            the limits of a provider and model: of the settings, and of its rate-limit headers
 provider_health  the causes to pause a lane, and the unreachable providers
-lanes            the paused lanes; in the ledger
-heartbeat        the number of workers that make calls
+presence         the number of workers that make calls, and the paused lanes; in the ledger
 """

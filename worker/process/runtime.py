@@ -37,15 +37,14 @@ from worker.cancellation import cancel
 from worker.ledger.database import HOT_S
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.postgres import PostgresLedger
-from worker.limits.heartbeat import LEAVE_S, Heartbeat
-from worker.limits.lanes import Lanes
+from worker.limits.presence import LEAVE_S, Heartbeat, Lanes
 from worker.limits.rate_limiter import RateLimiter
 from worker.limits.redis_bucket import RedisBuckets
+from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import CeleryDoorbell
 from worker.process.lease_renewer import LeaseRenewer
 from worker.process.pruning import Pruning
 from worker.process.spool import Spool, replay, spool_folder
-from worker.process.submit_gate import SubmitGate
 from worker.providers.registry import Installation
 from worker.settings import Settings, worker_name
 from worker.token_streams import RedisTokens, forget

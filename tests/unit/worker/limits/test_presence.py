@@ -11,9 +11,8 @@ from schemas.states import Step
 from tasks.errors import LedgerUnavailable
 from tests.unit.worker.limits.test_rate_limiter import LimiterHarness, PausedLanes
 from worker.ledger.fleet import Present
-from worker.limits import heartbeat as presence_module
-from worker.limits.heartbeat import Heartbeat
-from worker.limits.lanes import Lanes
+from worker.limits import presence as presence_module
+from worker.limits.presence import Heartbeat, Lanes
 from worker.limits.provider_health import Unreachable
 
 

@@ -22,8 +22,8 @@ from worker.limits import provider_health as health_module
 from worker.limits import rate_limiter as rate_limiter_module
 from worker.limits import redis_bucket as failover_module
 from worker.limits.bucket import Bucket, Exchange, ExchangeReply
-from worker.limits.lanes import Lanes
 from worker.limits.permit_queue import TRIP_AFTER
+from worker.limits.presence import Lanes
 from worker.limits.rate_limiter import RateLimiter
 from worker.settings import LimitSettings, ProviderKind, ProviderSettings, Settings
 

@@ -1,17 +1,25 @@
-"""Caches the paused lanes of the ledger, and pauses lanes there."""
+"""Exchanges messages with the other workers through the ledger: presence, their steps, and the paused lanes."""
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from time import monotonic
 from typing import NamedTuple
 
 from schemas.failure import FailureKind
+from schemas.states import Step
 from tasks.errors import NightdeskError
+from worker.cancellation import cancel
 from worker.ledger.fleet import Fleet
+from worker.limits.provider_health import Unreachable
 
 log = logging.getLogger(__name__)
+
+EVERY_S = 5.0
+LEAVE_S = 1.0
+"""Seconds for a stopping worker to leave, because the ledger may be away."""
 
 
 class Lane(NamedTuple):
@@ -98,3 +106,71 @@ class Lanes:
 def _covering(provider: str, lane: str, model: str) -> tuple[Lane, ...]:
     """The lanes that a call belongs to: of its model, and of all models."""
     return (Lane(provider, lane), Lane(provider, lane, model)) if model else (Lane(provider, lane),)
+
+
+class Heartbeat:
+    """The number of workers and the steps they serve; the last values stay while the ledger is away.
+
+    Args:
+        fleet: counts the workers, in the ledger.
+        name: of this worker.
+        steps: of this worker.
+        lanes: get the paused lanes of each reply.
+        lane_retry: age of a pause after which its lane is tried again; zero: never.
+        unreachable: gives the unreachable providers.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        name: str,
+        steps: frozenset[Step],
+        lanes: Lanes,
+        lane_retry: timedelta,
+        *,
+        unreachable: Callable[[], Sequence[Unreachable]] = tuple,
+    ) -> None:
+        self.workers = 1
+        self.steps = self._own = steps
+        self._fleet = fleet
+        self._name = name
+        self._lanes = lanes
+        self._lane_retry = lane_retry
+        self._unreachable = unreachable
+        self._beating: asyncio.Task[None] | None = None
+
+    async def start(self, try_lane: Callable[[str], None]) -> None:
+        """Beats once, and goes on in the background; ``try_lane`` gets each provider whose lane is resumed."""
+        await self._beat(try_lane)
+        self._beating = asyncio.get_running_loop().create_task(self._run(try_lane), name="heartbeat")
+
+    async def stop(self) -> None:
+        """Leaves, so that the other workers may use our share at once."""
+        if self._beating is not None:
+            await cancel(self._beating)
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._fleet.leave(self._name)
+        except (NightdeskError, TimeoutError) as error:
+            log.warning("the other workers learn only later that this worker stopped: %s", error)
+
+    async def _run(self, try_lane: Callable[[str], None]) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            try:
+                await self._beat(try_lane)
+            except NightdeskError as error:
+                log.warning("workers can't be counted: %s", error)
+            except Exception:
+                log.exception("counting workers broke")
+
+    async def _beat(self, try_lane: Callable[[str], None]) -> None:
+        away = [asdict(provider) for provider in self._unreachable()]
+        began = monotonic()
+        present = await self._fleet.beat(self._name, self._own, away)
+        self.workers, self.steps = present.workers, present.steps
+        self._lanes.note(present.paused, since=began)
+        if self._lane_retry and present.longest_pause > self._lane_retry:
+            for lane in await self._lanes.retry(self._lane_retry):
+                try_lane(lane.provider)
+            await self._lanes.refresh()
