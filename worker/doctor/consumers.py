@@ -84,9 +84,9 @@ def check_consumers(consumers: Consumers, health: LedgerHealth | None) -> Iterat
         what = f"no worker listens to the queue {queue}"
         yield Finding(
             f"queue_{queue}",
+            Severity.PROBLEM if waiting else Severity.WARNING,
             f"{what}; {count(waiting)} jobs wait for it" if waiting else what,
             f"start one: 'nightdesk worker --queues {queue}', or 'nightdesk up'",
-            Severity.PROBLEM if waiting else Severity.WARNING,
         )
 
 
@@ -103,7 +103,7 @@ def check_local(health: LedgerHealth, settings: Settings) -> Iterator[Finding]:
     remedy = f"start one: 'nightdesk worker --queues {queue}', or 'nightdesk up'"
     if settings.local_model is None:
         remedy = f"set NIGHTDESK_LOCAL_MODEL and {remedy}, or leave 'local' out of the jobs' checkers"
-    yield Finding(f"queue_{queue}", what, remedy, Severity.PROBLEM if waiting else Severity.WARNING)
+    yield Finding(f"queue_{queue}", Severity.PROBLEM if waiting else Severity.WARNING, what, remedy)
 
 
 def _no_worker(health: LedgerHealth | None) -> Finding:
@@ -117,9 +117,9 @@ def _no_worker(health: LedgerHealth | None) -> Finding:
     waiting = sum(health.available.values()) if health else 0
     return Finding(
         "workers",
+        Severity.PROBLEM if waiting else Severity.WARNING,
         f"no worker is alive; {count(waiting)} jobs wait" if waiting else "no worker is alive",
         "start them: 'nightdesk up', or 'nightdesk worker'",
-        Severity.PROBLEM if waiting else Severity.WARNING,
     )
 
 

@@ -1,8 +1,8 @@
 """A finding of the doctor with its remedy, and the report of an examination."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 
 
 class Severity(StrEnum):
@@ -24,15 +24,20 @@ class Finding:
 
     check: str
     """Name of the check that found it, stable for programs."""
+    severity: Severity
     what: str
     remedy: str
-    severity: Severity
 
 
-note = partial(Finding, severity=Severity.NOTE)
-warning = partial(Finding, severity=Severity.WARNING)
-problem = partial(Finding, severity=Severity.PROBLEM)
-unreachable = partial(Finding, severity=Severity.UNREACHABLE)
+def _maker(severity: Severity) -> Callable[[str, str, str], Finding]:
+    """Makes findings of one severity from the name of the check, the finding itself and its remedy."""
+    return lambda check, what, remedy: Finding(check, severity, what, remedy)
+
+
+note = _maker(Severity.NOTE)
+warning = _maker(Severity.WARNING)
+problem = _maker(Severity.PROBLEM)
+unreachable = _maker(Severity.UNREACHABLE)
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """Opens attempts before their calls and closes them after: where money, answers and progress are written."""
 
 import logging
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -213,22 +213,17 @@ class PostgresAttempts(Attempts):
 
     async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
         first = first_of_each(attempts)
-        opened = dict(zip(first, await self._open([attempts[at] for at in first]), strict=True))
-        return [opened.get(at, Opened.DUPLICATE) for at in range(len(attempts))]
-
-    async def _open(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
-        if not attempts:
+        if not first:
             return []
-        rows = await self._db.rows(
-            _OPEN,
-            {
-                **attempt_columns(attempts),
-                "batch_id": [a.batch_id for a in attempts],
-                "reserve": [a.reserved_usd for a in attempts],
-            },
-            first=locks_of(attempts),
-        )
-        return [Opened(row.status) for row in rows]
+        chosen = [attempts[at] for at in first]
+        parameters = {
+            **attempt_columns(chosen),
+            "batch_id": [a.batch_id for a in chosen],
+            "reserve": [a.reserved_usd for a in chosen],
+        }
+        rows = await self._db.rows(_OPEN, parameters, first=locks_of(chosen))
+        opened = {at: Opened(row.status) for at, row in zip(first, rows, strict=True)}
+        return [opened.get(at, Opened.DUPLICATE) for at in range(len(attempts))]
 
     async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
         advanced: set[UUID] = set()
@@ -248,17 +243,14 @@ class PostgresAttempts(Attempts):
             log.warning("jobs of %d batches that wait for money are left to dispatch: %s", len(batch_ids), error)
 
 
-def _one_per_job(closed: Sequence[ClosedAttempt]) -> Iterator[list[ClosedAttempt]]:
+def _one_per_job(closed: Sequence[ClosedAttempt]) -> Collection[list[ClosedAttempt]]:
     """Split so that no job stands twice in a statement: one UPDATE changes a row only once."""
-    waves: list[list[ClosedAttempt]] = []
+    waves: defaultdict[int, list[ClosedAttempt]] = defaultdict(list)
     closings_of: Counter[UUID] = Counter()
     for item in closed:
-        wave = closings_of[item.job_id]
+        waves[closings_of[item.job_id]].append(item)
         closings_of[item.job_id] += 1
-        if wave == len(waves):
-            waves.append([])
-        waves[wave].append(item)
-    yield from waves
+    return waves.values()
 
 
 def _closing_columns(closed: Sequence[ClosedAttempt]) -> dict[str, list[Any]]:
@@ -277,7 +269,7 @@ def _closing_columns(closed: Sequence[ClosedAttempt]) -> dict[str, list[Any]]:
             for a in answers
         ],
         "cost": [c.cost_usd for c in closed],
-        "timing": [_json(c.timing_ms) for c in closed],
+        "timing": [orjson.dumps(c.timing_ms).decode() if c.timing_ms else None for c in closed],
         "failure": [c.failure.model_dump_json() if c.failure else None for c in closed],
         "raw": [a.raw if a else None for a in answers],
         "finish": [a.completion.finish_reason.value if a else None for a in answers],
@@ -295,7 +287,3 @@ def _closing_columns(closed: Sequence[ClosedAttempt]) -> dict[str, list[Any]]:
 def _request_id(closed: ClosedAttempt) -> str | None:
     request_id = closed.answer.completion.snapshot.request_id if closed.answer is not None else None
     return request_id or (closed.failure.provider_request_id if closed.failure else None)
-
-
-def _json(value: dict[str, float]) -> str | None:
-    return orjson.dumps(value).decode() if value else None

@@ -6,8 +6,8 @@ from uuid import UUID
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, Step
 from tasks.ports import MAX_RESCUES, Duties, Outlook
+from worker.ledger.actions import closing_statement
 from worker.ledger.budgets import HAS_ROOM, settle_budgets
-from worker.ledger.closing import closing_statement
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER
 from worker.ledger.fleet import PRESENT_FOR, known_steps

@@ -26,7 +26,7 @@ from tasks.ports import (
     StoredCompletion,
     no_page,
 )
-from worker.ledger.closing import cancel_pages
+from worker.ledger.actions import cancel_pages
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER
 from worker.ledger.pages import LEASING, LOCK_LEASED, each_page, quarantine_bad, row_at_fault

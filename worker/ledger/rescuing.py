@@ -8,7 +8,7 @@ from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState
 from tasks.ports import LAST_RESCUES
 from tasks.scheduling.rescue import ABANDONED_AFTER
-from worker.ledger.closing import closing_statement
+from worker.ledger.actions import closing_statement
 from worker.ledger.database import Database
 from worker.ledger.pages import NOT_IN_QUARANTINE, isolate, lock_batches, paged, quarantine_for
 

@@ -48,9 +48,6 @@ RECORD_COLUMNS = {
 }
 """Columns of the table of audit records with the types of their arrays in SQL; a test compares them with the table."""
 
-STREAM_PAGE = 500
-"""Rows fetched at a time when a batch is streamed."""
-
 VIEW_COLUMNS = """
     j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.state, j.step, j.run, j.round, j.outcome, j.held_reason,
     j.created_at, j.scheduled_at, j.started_at, j.finished_at, j.result_published_at, j.erased_at,
@@ -87,7 +84,7 @@ ORDER BY d.ord
 
 _BATCH_VIEWS = f"""
 SELECT {VIEW_COLUMNS} FROM job j {_VIEW_JOINS}
-WHERE j.batch_id = %(batch_id)s AND j.position > %(after)s ORDER BY j.position LIMIT %(page)s
+WHERE j.batch_id = %(batch_id)s AND j.position > %(after_position)s ORDER BY j.position LIMIT %(page)s
 """
 
 _STATUS = """
@@ -164,14 +161,9 @@ class PostgresReading(Reading):
 
     async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
         # Pages by position: no cursor or transaction stays open.
-        after = -1
-        while True:
-            rows = await self._db.rows(_BATCH_VIEWS, {"batch_id": batch_id, "after": after, "page": STREAM_PAGE})
+        async for rows in walk(self._db, _BATCH_VIEWS, {"batch_id": batch_id}, {"position": -1}):
             for row in rows:
                 yield view_of(row)
-            if len(rows) < STREAM_PAGE:
-                return
-            after = rows[-1].position
 
     async def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
         async for rows in walk(self._db, _INPUT_LINES, {"batch_id": batch_id}, {"position": -1}):
@@ -185,10 +177,10 @@ class PostgresReading(Reading):
         rows = await self._db.rows(_BATCH_STATUS, {"batch_id": batch_id})
         if not rows:
             raise NotFound(f"no batch {batch_id}")
-        return _status_of(rows[0])
+        return BatchStatus(**rows[0]._asdict())
 
     async def batches(self, limit: int) -> list[BatchStatus]:
-        return [_status_of(row) for row in await self._db.rows(_BATCHES, {"limit": limit})]
+        return [BatchStatus(**row._asdict()) for row in await self._db.rows(_BATCHES, {"limit": limit})]
 
     async def job_detail(self, job_id: UUID) -> JobDetail:
         views = await self.views([job_id])
@@ -240,10 +232,6 @@ def view_of(row: Any) -> JobView:
         record=record,
         erased_at=row.erased_at,
     )
-
-
-def _status_of(row: Any) -> BatchStatus:
-    return BatchStatus(**row._asdict())
 
 
 def _readable(row: Any) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 ``start(home)`` returns their URLs, ``stop(home)`` ends them, ``status(home)`` inspects them, ``remove(home)`` deletes
 them. The modules, from the outside in: ``servers`` (these four functions), ``postgres_server`` and ``valkey_server``
-(configuration and health of each), ``home`` (paths, ports, passwords, lock), ``binaries`` and ``account`` (the programs
-and their account). ``worker.supervise`` starts and recognises their processes.
+(configuration and health of each), ``home`` (paths, ports, passwords, lock), ``programs`` (the programs and their
+account). ``worker.supervise`` starts and recognises their processes.
 """
 
 from dataclasses import dataclass, field

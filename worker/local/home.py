@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.local import HomeError, LocalOptions
-from worker.local.account import Account, choose_account
+from worker.local.programs import Account, choose_account
 from worker.supervise.files import make_directory, write_atomically
 from worker.supervise.processes import ProcessError, exclusive_lock
 

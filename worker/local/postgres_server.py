@@ -12,8 +12,8 @@ import psycopg
 from psycopg import sql
 
 from worker.local import StartError
-from worker.local.account import Account
 from worker.local.home import LOOPBACK
+from worker.local.programs import Account
 from worker.supervise.files import make_directory, sync_directory, write_atomically
 from worker.supervise.processes import Identity, is_alive
 

@@ -19,10 +19,9 @@ from worker.local import (
     StartTimeoutError,
     StopError,
 )
-from worker.local.account import Account
-from worker.local.binaries import find_binaries
 from worker.local.home import LOOPBACK, Home, Passwords, is_free
 from worker.local.postgres_server import DATABASE, ROLE, SUPERUSER, PostgresServer
+from worker.local.programs import Account, find_binaries
 from worker.local.valkey_server import ValkeyServer
 from worker.supervise.files import tail
 from worker.supervise.processes import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.local import StartError
-from worker.local.account import Account
 from worker.local.home import LOOPBACK
+from worker.local.programs import Account
 from worker.supervise.files import write_atomically
 from worker.supervise.processes import Identity
 
