@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 EDGE = 1e-4
@@ -42,7 +43,7 @@ class LabelledScore(NamedTuple):
 
 def probability(knots: Knots, score: float) -> float:
     """Calibrated probability of a score, in [0, 1]."""
-    position = bisect_right(knots, score, key=_first)
+    position = bisect_right(knots, score, key=itemgetter(0))
     if position == 0:
         return knots[0][1]
     if position == len(knots):
@@ -59,10 +60,6 @@ def score_at(knots: Knots, target: float) -> float:
         if high >= target:
             return before + (after - before) * (target - low) / (high - low)
     return math.inf
-
-
-def _first(knot: tuple[float, float]) -> float:
-    return knot[0]
 
 
 def isotonic(rows: Sequence[LabelledScore], bins: int = BINS) -> Knots:

@@ -272,7 +272,9 @@ def _fit_one(judge: str, rows: Sequence[JudgedClaim], current: JudgeWeights) -> 
     folds = [fold_of(row.group) for row in rows]
     after: list[Prediction] = []
     for fold in range(FOLDS):
-        training = [_by_held_out(row) for row, of in zip(rows, folds, strict=True) if of != fold]
+        training = [
+            row.verdict._replace(lexical=row.held_out) for row, of in zip(rows, folds, strict=True) if of != fold
+        ]
         try:
             fold_weights = fit_judge(judge, training, least=LEAST_LABELS // 2)
         except ValueError:
@@ -289,10 +291,6 @@ def _fit_one(judge: str, rows: Sequence[JudgedClaim], current: JudgeWeights) -> 
         after=metrics_of(after),
         without_judge=metrics_of(lexical) if len(lexical) == len(rows) else None,
     )
-
-
-def _by_held_out(row: JudgedClaim) -> LabelledVerdict:
-    return row.verdict._replace(lexical=row.held_out)
 
 
 def _predict(row: JudgedClaim, weights: JudgeWeights) -> Prediction:

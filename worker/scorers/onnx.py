@@ -171,7 +171,9 @@ class OnnxScorer:
             "token_type_ids": _pad([encoding.type_ids for encoding in encoded], width, 0),
             "decoder_input_ids": np.full((len(encoded), 1), self._card.decoder_start, dtype=np.int64),
         }
-        inputs = {name: tensors[name].astype(_dtype(kind)) for name, kind in self._inputs.items()}
+        inputs = {
+            name: tensors[name].astype(np.int32 if "int32" in kind else np.int64) for name, kind in self._inputs.items()
+        }
         output = np.asarray(self._session.run(None, inputs)[0], dtype=np.float64)
         if self._card.output is Output.LABELS:
             rows = output.reshape(len(encoded), -1)
@@ -214,10 +216,6 @@ def _around_claim(rest: str) -> tuple[str, str | None]:
 
 def _pad(rows: Sequence[Sequence[int]], width: int, padding: int) -> Any:
     return np.array([[*row, *[padding] * (width - len(row))] for row in rows], dtype=np.int64)
-
-
-def _dtype(kind: str) -> Any:
-    return np.int32 if "int32" in kind else np.int64
 
 
 def _digest(directory: Path) -> str:
