@@ -417,7 +417,7 @@ async def test_age_counts_from_the_end_of_the_job(ledger: PostgresLedger, clock:
 async def test_batches_come_oldest_first_by_tenant_until_nothing_is_left(
     ledger: PostgresLedger, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.ledger.removal.PAGE_ROWS", 1)
+    monkeypatch.setattr("worker.ledger.pages.PAGE_ROWS", 1)
     first = await submit_many(ledger, 2, make_batch(tenant="a"))
     await clock.advance(HOUR)
     other, second = (
