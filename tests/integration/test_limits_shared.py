@@ -9,7 +9,6 @@ import redis
 
 from tasks.errors import BrokerUnavailable
 from tasks.ports import Permit
-from tests.deadlines import load_per_core
 from tests.servers import Servers
 from tests.unit.worker.limits.test_rate_limiter import PausedLanes, completion, make_call, make_leased
 from worker.limits import redis_bucket as accounts_module
@@ -102,4 +101,4 @@ def test_no_window_over_all_workers_holds_more_than_the_limit(
     assert worst <= 1.02 * limit
     whole = sum(weigh(tokens) for at, tokens in calls)
     # The first estimates are too high, and the machine may be busy: less than measured by bench/limits.py.
-    assert whole >= 0.6 * limit * 4.5 / PERIOD_S / load_per_core()
+    assert whole >= 0.6 * limit * 4.5 / PERIOD_S
