@@ -21,7 +21,7 @@ import orjson
 from schemas.job import JobRequest
 from tasks.ports import Listener
 from tests.builders import make_attempt, new_id
-from tests.integration.test_tokens import leased
+from tests.integration.test_token_streams import leased
 from tests.providers import CHAT, OPENAI, OVER_HTTP, Kind, plan
 from tests.servers import running_servers
 from tests.stub.server import Stub

@@ -36,7 +36,7 @@ from tasks.policy.outcome import (
 )
 from tasks.policy.redact import amend, with_appendix, with_warnings, without_details
 from tasks.policy.scores import quality_of
-from tasks.poll import job_ids as read_ids
+from tasks.poll import parse_job_ids
 from tasks.ports import MAX_RESCUES, Advance, FinalJob, Journal, Leased, LeaseKey, Queue, wired
 from tasks.prompting.messages import give_up
 from tasks.results import Findings, completed, failed, total_ms
@@ -312,10 +312,10 @@ def _safely(job: Leased, leased_at: float, work: Callable[[], Result | ToJudge],
 @shared_task(name="nightdesk.check", ignore_result=True, acks_late=False)
 def check_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
     """Admits the jobs of a hint whose answers are to be checked."""
-    wired().admit(Step.CHECK, read_ids(job_ids), urgent=urgent)
+    wired().admit(Step.CHECK, parse_job_ids(job_ids), urgent=urgent)
 
 
 @shared_task(name="nightdesk.local", ignore_result=True, acks_late=False)
 def local_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
     """Admits the jobs of a hint whose answers the local model is to read, too."""
-    wired().admit(Step.LOCAL, read_ids(job_ids), urgent=urgent)
+    wired().admit(Step.LOCAL, parse_job_ids(job_ids), urgent=urgent)

@@ -29,7 +29,7 @@ from tasks.errors import (
     Unstorable,
     failure_of,
 )
-from tasks.poll import job_ids as read_ids
+from tasks.poll import parse_job_ids
 from tasks.ports import (
     MAX_RESCUES,
     Advance,
@@ -293,4 +293,4 @@ def _wait_for_permit(job: Leased, denied: Denied, *, called: bool) -> Advance:
 @shared_task(name="nightdesk.generate", ignore_result=True, acks_late=False)
 def generate_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
     """Admits the jobs of a hint to the process's loop; returns when they are admitted, not when they are done."""
-    wired().admit(Step.GENERATE, read_ids(job_ids), urgent=urgent)
+    wired().admit(Step.GENERATE, parse_job_ids(job_ids), urgent=urgent)

@@ -15,7 +15,7 @@ MOST_IDS = 1_000
 """Ids a call may ask for at once."""
 
 
-def job_ids(raw: Sequence[Any]) -> list[UUID]:
+def parse_job_ids(raw: Sequence[Any]) -> list[UUID]:
     """Reads job ids; raises ``InputError`` naming the one that is not a UUID."""
     if len(raw) > MOST_IDS:
         raise InputError(f"{len(raw)} ids asked for, at most {MOST_IDS} at once", field="job_ids")

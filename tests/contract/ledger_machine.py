@@ -36,8 +36,8 @@ from tests.builders import (
     new_id,
 )
 from tests.contract.conftest import Subject
-from tests.contract.driving import ACTOR, LEASE, SECOND
 from tests.contract.ledger_model import Call, Job, Model, ending
+from tests.contract.situations import ACTOR, LEASE, SECOND
 
 T = TypeVar("T")
 ALL = 1_000

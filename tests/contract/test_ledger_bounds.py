@@ -9,7 +9,7 @@ from schemas.states import HeldReason, JobState, Step
 from tasks.ports import ANY_RESCUES, LAST_RESCUES, LeaseRoom, Ledger, risk_of
 from tests.builders import closed_ok, later, lease_key, make_batch, make_request, to_check
 from tests.contract.conftest import Clock
-from tests.contract.driving import (
+from tests.contract.situations import (
     ACTOR,
     LEASE,
     checking,

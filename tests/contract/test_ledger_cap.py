@@ -9,7 +9,7 @@ from tasks.errors import QueueFull
 from tasks.ports import Ledger
 from tests.builders import later, lease_key, make_batch, make_request
 from tests.contract.conftest import Clock, Subject
-from tests.contract.driving import ACTOR, HOUR, submit, submit_and_take, submit_many
+from tests.contract.situations import ACTOR, HOUR, submit, submit_and_take, submit_many
 from tests.postgres import make_postgres_ledger
 
 

@@ -13,7 +13,7 @@ from tasks.ports import Ledger
 from tasks.scheduling.rescue import ABANDONED_AFTER
 from tests.builders import later, lease_key, make_batch, make_request
 from tests.contract.conftest import Clock
-from tests.contract.driving import (
+from tests.contract.situations import (
     ACTOR,
     HOUR,
     LEASE,

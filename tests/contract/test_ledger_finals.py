@@ -16,7 +16,7 @@ from tasks.ports import Ledger
 from tasks.results import compact, result_of
 from tests.builders import lease_key, make_failed, make_final, make_prompt, make_record, make_request, new_id
 from tests.contract.conftest import Clock
-from tests.contract.driving import (
+from tests.contract.situations import (
     ACTOR,
     HOUR,
     LEASE,

@@ -9,7 +9,7 @@ from tasks.ports import InputLine, Ledger, NewBatch, NewJob, Refused, Repeated
 from tasks.submit import submit as submit_message
 from tests.builders import make_batch, make_jobs, make_request
 from tests.contract.conftest import Subject
-from tests.contract.driving import ACTOR, submit
+from tests.contract.situations import ACTOR, submit
 from tests.postgres import everything_in
 from worker.ledger.pages import PAGE_ROWS
 from worker.ledger.postgres import PostgresLedger

@@ -20,7 +20,7 @@ from tests.builders import (
     make_request,
 )
 from tests.contract.conftest import Clock
-from tests.contract.driving import ACTOR, LEASE, SECOND, submit, submit_and_take, take, take_one, view
+from tests.contract.situations import ACTOR, LEASE, SECOND, submit, submit_and_take, take, take_one, view
 
 WORDS = (CheckerName.STRUCTURE, CheckerName.LEXICAL)
 READ = (*WORDS, CheckerName.LOCAL)

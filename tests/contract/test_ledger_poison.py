@@ -13,7 +13,7 @@ from schemas.states import JobState, Step
 from tasks.ports import Page
 from tests.builders import make_request
 from tests.contract.conftest import Clock, Subject
-from tests.contract.driving import ACTOR, HOUR, LEASE, SECOND, finished, states, submit_many, take
+from tests.contract.situations import ACTOR, HOUR, LEASE, SECOND, finished, states, submit_many, take
 from worker.ledger.postgres import PostgresLedger
 
 pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)

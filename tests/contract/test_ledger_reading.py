@@ -22,7 +22,7 @@ from tests.builders import (
     new_id,
 )
 from tests.contract.conftest import Clock
-from tests.contract.driving import (
+from tests.contract.situations import (
     ACTOR,
     HOUR,
     LEASE,

@@ -15,7 +15,7 @@ from tests.builders import (
     make_request,
     new_id,
 )
-from tests.contract.driving import ACTOR, generate, submit, submit_and_take, take_one
+from tests.contract.situations import ACTOR, generate, submit, submit_and_take, take_one
 
 
 def _again(correction: Correction, number: int, step: Step = Step.GENERATE) -> Advance:

@@ -12,7 +12,7 @@ from tasks.errors import IdempotencyConflict, JobsRefused, NotFound
 from tasks.ports import Ledger, NewJob
 from tests.builders import make_batch, make_config, make_job, make_jobs, make_request
 from tests.contract.conftest import Clock, Subject
-from tests.contract.driving import HOUR, SECOND, finished, states, submit, submit_many, take, take_one, view
+from tests.contract.situations import HOUR, SECOND, finished, states, submit, submit_many, take, take_one, view
 from tests.postgres import make_postgres_ledger
 
 

@@ -10,7 +10,7 @@ import pytest
 from tasks.errors import BrokerUnavailable
 from tests.builders import make_batch
 from tests.contract.conftest import Clock, Subject
-from tests.contract.driving import finish, submit_many, take, view
+from tests.contract.situations import finish, submit_many, take, view
 from worker.ledger.postgres import PostgresLedger
 from worker.process.pruning import Pruning
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from schemas.job import JobRequest
-from tasks.calls import fallback_chain as turns
+from tasks.calls import fallback_chain
 from tasks.grounding.findings import CheckInput
 from tasks.grounding.lexical import Lexical
 from worker.cli import main
@@ -26,13 +26,13 @@ def end_if_poisoned(request: JobRequest) -> None:
 
 def poison_prompts() -> None:
     """Let each poisoned job end its worker before its first attempt."""
-    render: Callable[..., Any] = turns.render  # type: ignore[attr-defined]
+    render: Callable[..., Any] = fallback_chain.render  # type: ignore[attr-defined]
 
     def poisoned(request: JobRequest, *arguments: Any) -> Any:
         end_if_poisoned(request)
         return render(request, *arguments)
 
-    turns.render = poisoned  # type: ignore[attr-defined]
+    fallback_chain.render = poisoned  # type: ignore[attr-defined]
 
 
 def poison_checks() -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from tests.contract.driving import submit_and_take
+from tests.contract.situations import submit_and_take
 from tests.databases import Pool
 from tests.servers import Servers, advance_clock
 from worker.ledger.postgres import PostgresLedger

@@ -15,16 +15,7 @@ import redis
 from schemas.states import HeldReason, Step
 from tasks.ports import Ledger
 from tests.builders import closed_unknown, later, make_attempt, make_batch, make_request
-from tests.contract.driving import (
-    ACTOR,
-    finished,
-    open_one,
-    submit,
-    submit_and_take,
-    submit_many,
-    take,
-    take_one,
-)
+from tests.contract.situations import ACTOR, finished, open_one, submit, submit_and_take, submit_many, take, take_one
 from tests.servers import Servers, advance_clock
 from worker.doctor import Finding, Severity, examine
 from worker.doctor.consumers import count_listeners

@@ -14,7 +14,7 @@ from tasks.errors import BrokerUnavailable
 from tests.deadlines import scale_to_load
 from tests.faults.proxy import running_proxy
 from tests.servers import Servers
-from worker.process import doorbell as module
+from worker.process import doorbell as doorbell_module
 from worker.process.doorbell import CeleryDoorbell, ring
 from worker.settings import Settings
 
@@ -108,7 +108,7 @@ def test_an_emptied_redis_is_noticed_until_it_is_remembered_again(redis_url: str
 
 
 def test_a_redis_that_is_away_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REST_S", 0.0)
+    monkeypatch.setattr(doorbell_module, "REST_S", 0.0)
 
     async def work(doorbell: CeleryDoorbell) -> None:
         for actions in (
@@ -129,7 +129,7 @@ def test_nothing_waits_long_for_a_redis_that_is_silent(redis_url: str) -> None:
         proxy.stall()
         hints: list[Awaitable[object]] = [doorbell.hint(Step.CHECK, [uuid4()]) for _ in range(1000)]
         hints += [doorbell.publish([(uuid4(), 1, b"{}")]), doorbell.waiting(Step.CHECK)]
-        async with asyncio.timeout(3 * module.ANSWER_S):
+        async with asyncio.timeout(3 * doorbell_module.ANSWER_S):
             refused = await asyncio.gather(*hints, return_exceptions=True)
         assert {type(error) for error in refused} == {BrokerUnavailable}
 

@@ -11,7 +11,7 @@ from psycopg.rows import namedtuple_row
 from schemas.states import Step
 from tasks.ports import CacheStatus, Ledger
 from tests.builders import closed_ok, make_attempt, make_request, make_terms, make_wanted, to_check
-from tests.contract.driving import (
+from tests.contract.situations import (
     ACTOR,
     checking,
     finish,

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.states import HeldReason, JobState
 from tasks.errors import InputError, NotFound
-from tests.contract.driving import submit_many
+from tests.contract.situations import submit_many
 from tests.servers import Servers, advance_clock
 from worker.ledger.pages import PAGE_ROWS
 from worker.ledger.postgres import PostgresLedger

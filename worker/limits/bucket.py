@@ -4,7 +4,7 @@ Two rules guard each dimension. *Pace*: calls are spread evenly, with at most ``
 leaky bucket as a meter: ITU-T I.371). *Window*: the use of the last period, counted in ``SLICES`` slices, never exceeds
 the limit; so not even heavy calls add up to more in any window.
 
-``exchange.lua`` is the same algorithm in Redis; ``tests/contract/test_limits_account.py`` runs over both.
+``exchange.lua`` is the same algorithm in Redis; ``tests/contract/test_limits_bucket.py`` runs over both.
 """
 
 from collections.abc import Callable

@@ -22,8 +22,7 @@ from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check
 from tasks.errors import LedgerUnavailable, NightdeskError
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge, JudgeOptions
-from tasks.poll import job_ids as read_ids
-from tasks.poll import poll
+from tasks.poll import parse_job_ids, poll
 from tasks.ports import FinalJob, Leased, Providers
 from tasks.results import compact, result_of, view_of_final
 from tasks.scheduling.batching import Batcher, OnError
@@ -166,7 +165,7 @@ class WorkerRuntime:
 
     def poll(self, raw_ids: Sequence[Any]) -> list[dict[str, Any] | None]:
         """See ``tasks.ports.Runtime``."""
-        results = self._call(poll(self._ledger.reading, read_ids(raw_ids)))
+        results = self._call(poll(self._ledger.reading, parse_job_ids(raw_ids)))
         return [None if result is None else result.model_dump(mode="json") for result in results]
 
     # ---- on the loop ----

@@ -12,11 +12,10 @@ import pytest
 
 from schemas.record import JobResult
 from schemas.states import JobState, Step
-from tasks import results as finish
+from tasks import results
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
 from tasks.ports import JobView, Outlook
-from tasks.scheduling import dispatch as standin
-from tasks.scheduling import outbox, rescue
+from tasks.scheduling import dispatch, outbox, rescue
 from tasks.scheduling.dispatch import ENOUGH, IDLE_TICKS, MESSAGE_IDS, Dispatch, ModelFallback, Pace
 from tasks.scheduling.outbox import publish
 from tasks.scheduling.rescue import Rescue
@@ -230,7 +229,7 @@ def test_the_plain_check_stands_in_once_nobody_had_the_local_model_for_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(standin, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(dispatch, "monotonic", lambda: clock[0])
 
     async def scenario() -> None:
         hall = Hall()
@@ -540,7 +539,7 @@ def test_a_result_that_cannot_be_published_keeps_no_other_back(fault: str, monke
         def result_of(view: JobView) -> JobResult:
             if view.job_id == first and fault == "renders":
                 raise ValueError("broken")
-            return finish.result_of(view)
+            return results.result_of(view)
 
         monkeypatch.setattr(outbox, "result_of", result_of)
         if fault == "refuses":

@@ -14,7 +14,7 @@ from schemas.generation import AnswerProtocol, GenerationConfig, GenerationMode
 from schemas.job import JobRequest
 from schemas.prompt import Flag, SourceFlag
 from tasks.prompting.messages import render, rerender
-from tasks.prompting.sources import injection as hostile
+from tasks.prompting.sources import injection
 from tasks.prompting.sources.pack import ShownSources, quarter_tokens, search_text
 from tasks.text.wording import WordSearch
 
@@ -116,16 +116,16 @@ def test_prompts_of_random_texts_stay_byte_for_byte(seed: int) -> None:
 def test_the_quick_look_at_all_sources_misses_nothing(contents: list[str]) -> None:
     expected = []
     for index, text in enumerate(contents):
-        read = "".join(character for character in text if character not in hostile._ALL_INVISIBLE)
+        read = "".join(character for character in text if character not in injection._ALL_INVISIBLE)
         if any(wide in read for wide in "ａｅｉｏＡＥＩＯ"):
             read += "\n" + unicodedata.normalize("NFKC", read)
         read = read.lower()
-        kinds = [kind for kind, _, check in hostile._CHECKS if check(read)]
-        if any(mark in text for mark in hostile._HIDING) or re.search("[\U000e0000-\U000e0fff]", text):
+        kinds = [kind for kind, _, check in injection._CHECKS if check(read)]
+        if any(mark in text for mark in injection._HIDING) or re.search("[\U000e0000-\U000e0fff]", text):
             kinds.append(Flag.HIDDEN)
         expected += [SourceFlag(source_index=index, kind=kind) for kind in kinds]
     by_index = dict(enumerate(contents))
-    flags = hostile.flags(by_index, {index: search_text(text) for index, text in by_index.items()})
+    flags = injection.flags(by_index, {index: search_text(text) for index, text in by_index.items()})
     assert list(flags) == expected
 
 

@@ -8,7 +8,7 @@ import pytest
 from schemas.states import Step
 from tasks.ports import JobView
 from tests.builders import ANSWER, make_batch, make_final, make_jobs, make_request
-from tests.contract.driving import LEASE
+from tests.contract.situations import LEASE
 from tests.fakes.ledger import MemoryLedger
 from worker.cli.commands.live_view import AnswerPrinter, _printing
 from worker.token_streams import Kind, Token

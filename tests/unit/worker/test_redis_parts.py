@@ -14,10 +14,10 @@ from schemas.states import Step
 from tasks.errors import BrokerUnavailable
 from tasks.ports import Leased
 from tests.builders import make_attempt, make_batch, make_final, make_jobs, make_request, new_id
-from tests.contract.driving import LEASE
+from tests.contract.situations import LEASE
 from tests.fakes.ledger import MemoryLedger
-from worker import token_streams as tokens
-from worker.limits import redis_bucket as shared
+from worker import token_streams
+from worker.limits import redis_bucket
 from worker.limits.bucket import Acquire, Exchange, Release
 from worker.limits.rates import Rates
 from worker.limits.redis_bucket import RedisBuckets
@@ -39,7 +39,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> fakeredis.FakeServer:
         return fakeredis.FakeAsyncRedis(server=server, decode_responses=decode_responses)
 
     clients = SimpleNamespace(Redis=SimpleNamespace(from_url=from_url))
-    for module in (doorbell, shared, tokens):
+    for module in (doorbell, redis_bucket, token_streams):
         monkeypatch.setattr(module, "redis", clients)
     return server
 
@@ -142,7 +142,7 @@ async def flushed(sink: RedisTokens) -> None:
 def test_a_stream_during_an_outage_of_redis_is_sent_again_from_its_start(
     server: fakeredis.FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens, "AWAY_S", 0.01)
+    monkeypatch.setattr(token_streams, "AWAY_S", 0.01)
 
     async def work(sink: RedisTokens, job: Leased) -> None:
         noticed, lost = asyncio.Event(), sink._lost

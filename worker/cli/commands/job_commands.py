@@ -13,7 +13,7 @@ import typer
 
 from schemas.states import HeldReason
 from tasks.errors import InputError, LedgerError, ServiceUnavailable
-from tasks.poll import job_ids
+from tasks.poll import parse_job_ids
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import Reporter, reporting
@@ -145,7 +145,7 @@ def retry(
 
     Goes through them in pages; ended midway, the same command takes the rest.
     """
-    ids = job_ids(batch_or_jobs)
+    ids = parse_job_ids(batch_or_jobs)
     names = f"{' '.join(map(str, ids[:MOST_SHOWN]))}{' ...' if len(ids) > MOST_SHOWN else ''}"
     retried, pages = operate(
         "retried",
@@ -184,7 +184,9 @@ def erase(
     """
     if sum(scope is not None for scope in (job or None, batch, tenant)) != 1:
         raise InputError("give one of --job, --batch and --tenant")
-    scope = ErasureScope(tuple(dict.fromkeys(job_ids(job or []))), options.batch_id(batch) if batch else None, tenant)
+    scope = ErasureScope(
+        tuple(dict.fromkeys(parse_job_ids(job or []))), options.batch_id(batch) if batch else None, tenant
+    )
     with session(load_settings(), writes=False) as opened:
         count = run_interruptible(_survey(opened, scope, cancel=cancel))
         _confirm(count, yes=yes)

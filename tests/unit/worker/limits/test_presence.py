@@ -11,7 +11,7 @@ from schemas.states import Step
 from tasks.errors import LedgerUnavailable
 from tests.unit.worker.limits.test_rate_limiter import LimiterHarness, PausedLanes
 from worker.ledger.fleet import Present
-from worker.limits import presence as presence_module
+from worker.limits import presence
 from worker.limits.presence import Heartbeat, Lanes
 from worker.limits.provider_health import Unreachable
 
@@ -46,7 +46,7 @@ def present(presence_ledger: PresenceLedger, lane_retry_s: float = 0.0) -> Heart
 
 
 def test_the_last_known_presence_stays_while_the_ledger_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence_module, "EVERY_S", 0.001)
+    monkeypatch.setattr(presence, "EVERY_S", 0.001)
 
     async def scenario() -> None:
         presence_ledger = PresenceLedger(3, None, None, 5)
@@ -66,7 +66,7 @@ def test_the_last_known_presence_stays_while_the_ledger_is_away(monkeypatch: pyt
 
 
 def test_a_worker_does_not_wait_for_the_ledger_to_say_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence_module, "LEAVE_S", 0.01)
+    monkeypatch.setattr(presence, "LEAVE_S", 0.01)
 
     class Silent(PresenceLedger):
         async def leave(self, worker: str) -> None:

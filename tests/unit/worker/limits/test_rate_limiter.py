@@ -17,10 +17,7 @@ from tasks.ports import Call, Denied, DenyReason, Leased, Permit, Room
 from tests.builders import make_batch, make_jobs, make_prompt, make_request
 from tests.fakes.ledger import MemoryLedger
 from worker.limits import bucket as bucket_module
-from worker.limits import permit_queue as queue_module
-from worker.limits import provider_health as health_module
-from worker.limits import rate_limiter as rate_limiter_module
-from worker.limits import redis_bucket as failover_module
+from worker.limits import permit_queue, provider_health, rate_limiter, redis_bucket
 from worker.limits.bucket import Bucket, Exchange, ExchangeReply
 from worker.limits.permit_queue import TRIP_AFTER
 from worker.limits.presence import Lanes
@@ -161,7 +158,7 @@ def test_the_offline_provider_needs_no_permit() -> None:
 def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
     async def scenario() -> None:
         harness = LimiterHarness(requests_per_minute=60)
-        assert harness.limiter.room() == Room(100, rate_limiter_module.FIRST_LEASES)
+        assert harness.limiter.room() == Room(100, rate_limiter.FIRST_LEASES)
         assert isinstance(await harness.permit(), Permit)
         waiting = [asyncio.create_task(harness.permit()) for _ in range(2)]
         await asyncio.sleep(0.05)
@@ -180,7 +177,7 @@ def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
 
 
 def test_jobs_that_would_wait_too_long_are_denied_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_module, "FIRST_CALLS", 100)
+    monkeypatch.setattr(provider_health, "FIRST_CALLS", 100)
 
     async def scenario() -> None:
         harness = LimiterHarness(requests_per_minute=6)
@@ -236,8 +233,8 @@ def test_slots_come_back_with_answers_failures_and_unmade_calls() -> None:
 
 def test_a_long_call_keeps_its_slot_and_a_dead_workers_slots_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bucket_module, "SLOT_KEPT_S", 0.4)
-    monkeypatch.setattr(rate_limiter_module, "SLOT_RENEWAL_S", 0.05)
-    monkeypatch.setattr(queue_module, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(rate_limiter, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(permit_queue, "SLOT_RENEWAL_S", 0.05)
 
     async def scenario() -> None:
         dead, living = LimiterHarness(max_concurrency=2), LimiterHarness(max_concurrency=2)
@@ -261,8 +258,8 @@ def test_a_long_call_keeps_its_slot_and_a_dead_workers_slots_come_back(monkeypat
 
 
 def test_calls_under_way_are_counted_again_after_redis_lost_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limiter_module, "SLOT_RENEWAL_S", 0.05)
-    monkeypatch.setattr(queue_module, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(rate_limiter, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(permit_queue, "SLOT_RENEWAL_S", 0.05)
 
     async def scenario() -> None:
         harness, other = LimiterHarness(max_concurrency=1), LimiterHarness(max_concurrency=1)
@@ -284,10 +281,10 @@ def test_calls_under_way_are_counted_again_after_redis_lost_them(monkeypatch: py
 
 
 def test_a_call_granted_without_redis_is_counted_there_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limiter_module, "SLOT_RENEWAL_S", 0.05)
-    monkeypatch.setattr(queue_module, "SLOT_RENEWAL_S", 0.05)
-    monkeypatch.setattr(failover_module, "RECONNECT_S", 0.05)
-    monkeypatch.setattr(failover_module, "RETURN_S", 0.0)
+    monkeypatch.setattr(rate_limiter, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(permit_queue, "SLOT_RENEWAL_S", 0.05)
+    monkeypatch.setattr(redis_bucket, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(redis_bucket, "RETURN_S", 0.0)
 
     async def scenario() -> None:
         harness = LimiterHarness(max_concurrency=1)
@@ -340,7 +337,7 @@ def test_a_429_lowers_the_rate_and_its_retry_after_stops_all_calls() -> None:
             order.feedback.rate_limited for order in harness.buckets.orders
         )
         # Nothing but a look now and then is leased for it.
-        assert harness.limiter.room() == Room(50, rate_limiter_module.PEEK)
+        assert harness.limiter.room() == Room(50, rate_limiter.PEEK)
         assert harness.limiter.room() == Room(50, 0)
         await harness.limiter.close()
 
@@ -363,7 +360,7 @@ def test_headers_make_limits_where_none_are_set() -> None:
 
 
 def test_many_failures_in_a_row_open_the_breaker_and_an_answer_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_module, "MIXED_PATIENCE_S", 0.05)
+    monkeypatch.setattr(permit_queue, "MIXED_PATIENCE_S", 0.05)
 
     async def scenario() -> None:
         harness = LimiterHarness(period_s=1.0)
@@ -443,7 +440,7 @@ def test_many_jobs_share_one_read_of_the_paused_lanes() -> None:
 
 
 def test_without_redis_each_worker_keeps_within_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failover_module, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(redis_bucket, "RECONNECT_S", 0.05)
 
     async def scenario() -> None:
         harness = LimiterHarness(workers=4, requests_per_minute=240, period_s=1.2)
@@ -487,8 +484,8 @@ def test_without_redis_a_new_worker_waits_until_the_others_count_it() -> None:
 
 
 def test_buckets_of_unused_models_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limiter_module, "MOST_QUEUES", 5)
-    monkeypatch.setattr(rate_limiter_module, "IDLE_S", 0.0)
+    monkeypatch.setattr(rate_limiter, "MOST_QUEUES", 5)
+    monkeypatch.setattr(rate_limiter, "IDLE_S", 0.0)
 
     async def scenario() -> None:
         harness = LimiterHarness()

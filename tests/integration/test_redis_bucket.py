@@ -11,7 +11,7 @@ from tasks.errors import BrokerUnavailable
 from tasks.ports import Permit
 from tests.servers import Servers
 from tests.unit.worker.limits.test_rate_limiter import PausedLanes, completion, make_call, make_leased
-from worker.limits import redis_bucket as accounts_module
+from worker.limits import redis_bucket
 from worker.limits.bucket import Exchange, ExchangeReply
 from worker.limits.presence import Lanes
 from worker.limits.rate_limiter import RateLimiter
@@ -95,7 +95,7 @@ def test_no_window_over_all_workers_holds_more_than_the_limit(
     weigh: Callable[[int], int],
     limit: int,
 ) -> None:
-    monkeypatch.setattr(accounts_module, "RECONNECT_S", 60.0)
+    monkeypatch.setattr(redis_bucket, "RECONNECT_S", 60.0)
     calls = asyncio.run(work(redis_url, settings, 4.5, cycle(sizes), cut_at_s=2.5))
     worst = max(sum(weigh(tokens) for other, tokens in calls if at <= other < at + PERIOD_S) for at, _ in calls)
     assert worst <= 1.02 * limit

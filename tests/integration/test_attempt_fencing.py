@@ -9,7 +9,7 @@ import pytest
 from schemas.states import HeldReason
 from tasks.ports import Leased, Opened
 from tests.builders import make_attempt
-from tests.contract.driving import LEASE, submit_and_take
+from tests.contract.situations import LEASE, submit_and_take
 from tests.servers import Servers, advance_clock
 from worker.ledger.postgres import PostgresLedger
 

@@ -23,15 +23,7 @@ from tests.builders import (
     to_check,
 )
 from tests.contract.conftest import Clock
-from tests.contract.driving import (
-    SECOND,
-    look,
-    open_one,
-    sound,
-    submit_and_take,
-    submit_many,
-    take,
-)
+from tests.contract.situations import SECOND, look, open_one, sound, submit_and_take, submit_many, take
 
 NONE, REUSED, UNDER_WAY = CacheStatus.NONE, CacheStatus.REUSED, CacheStatus.UNDER_WAY
 

@@ -2,11 +2,11 @@ import asyncio
 
 import pytest
 
-from worker import cancellation as stopping
+from worker import cancellation
 
 
 def test_a_task_that_swallows_a_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "CANCEL_AGAIN_S", 0.01)
+    monkeypatch.setattr(cancellation, "CANCEL_AGAIN_S", 0.01)
     swallowed = []
 
     async def stubborn() -> None:
@@ -20,7 +20,7 @@ def test_a_task_that_swallows_a_cancellation_is_cancelled_again(monkeypatch: pyt
     async def main() -> asyncio.Task[None]:
         task = asyncio.create_task(stubborn())
         await asyncio.sleep(0)
-        await asyncio.wait_for(stopping.cancel(task), 10)
+        await asyncio.wait_for(cancellation.cancel(task), 10)
         return task
 
     assert asyncio.run(main()).cancelled()
@@ -34,7 +34,7 @@ def test_a_broken_task_logs_its_error() -> None:
     async def main() -> None:
         task = asyncio.create_task(broken())
         await asyncio.sleep(0)
-        await stopping.cancel(task)
+        await cancellation.cancel(task)
 
     with pytest.raises(ValueError, match="its own"):
         asyncio.run(main())

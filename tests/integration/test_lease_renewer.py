@@ -15,7 +15,7 @@ from tasks.ports import LeaseKey
 from tests.builders import make_batch, make_jobs, make_request
 from tests.deadlines import scale_to_load, until
 from worker.ledger.postgres import PostgresLedger
-from worker.process import lease_renewer as module
+from worker.process import lease_renewer
 from worker.process.lease_renewer import LeaseRenewer
 
 LEASE = timedelta(seconds=scale_to_load(0.8))
@@ -118,7 +118,7 @@ def test_a_released_lease_is_not_renewed(database_url: str, loop: Loop) -> None:
 def test_a_loop_that_is_dead_does_not_keep_its_leases(
     database_url: str, loop: Loop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "STALLED_LEASES", 1)
+    monkeypatch.setattr(lease_renewer, "STALLED_LEASES", 1)
     dead = threading.Event()
     keeper, key = started(database_url, loop, dead=dead.set), leased(database_url)
     keeper.hold(key, lambda: None)

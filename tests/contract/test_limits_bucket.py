@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from tests.servers import Servers
-from worker.limits import redis_bucket as shared_module
+from worker.limits import redis_bucket
 from worker.limits.bucket import (
     BURST,
     COOL,
@@ -64,9 +64,9 @@ def account(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         yield Account(bucket.exchange, lambda at: clock.__setitem__(0, at))
         return
     servers: Servers = request.getfixturevalue("servers")
-    script = shared_module._script().replace("redis.call('TIME')", "{redis.call('GET', 'test:clock'), '0'}")
+    script = redis_bucket._script().replace("redis.call('TIME')", "{redis.call('GET', 'test:clock'), '0'}")
     assert "test:clock" in script
-    monkeypatch.setattr(shared_module, "_script", lambda: script)
+    monkeypatch.setattr(redis_bucket, "_script", lambda: script)
     with redis.Redis.from_url(servers.redis_url) as client, asyncio.Runner() as runner:
         client.flushall()
 

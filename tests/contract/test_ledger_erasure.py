@@ -34,7 +34,7 @@ from tests.builders import (
     to_check,
 )
 from tests.contract.conftest import Clock, Subject
-from tests.contract.driving import (
+from tests.contract.situations import (
     ACTOR,
     HOUR,
     finish,

@@ -9,7 +9,16 @@ import pytest
 from tasks.ports import CachedVerdict, Ledger, NewVerdicts, VerdictQuery
 from tests.builders import closed_unknown, make_batch, new_id
 from tests.contract.conftest import Subject
-from tests.contract.driving import ACTOR, checking, finish, generate, key, open_one, store_judge_reply, submit_and_take
+from tests.contract.situations import (
+    ACTOR,
+    checking,
+    finish,
+    generate,
+    key,
+    open_one,
+    store_judge_reply,
+    submit_and_take,
+)
 from worker.ledger.postgres import PostgresLedger
 
 

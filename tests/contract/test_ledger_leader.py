@@ -8,7 +8,7 @@ from schemas.states import HeldReason, Step
 from tasks.ports import Ledger, Outlook
 from tests.builders import later, lease_key, make_attempt, make_batch, make_config, make_request
 from tests.contract.conftest import Clock
-from tests.contract.driving import (
+from tests.contract.situations import (
     ACTOR,
     HOUR,
     LEASE,

@@ -22,7 +22,7 @@ from tests.builders import (
     to_check,
 )
 from tests.contract.conftest import Clock
-from tests.contract.driving import (
+from tests.contract.situations import (
     ACTOR,
     HOUR,
     SECOND,

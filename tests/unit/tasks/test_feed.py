@@ -12,7 +12,7 @@ import pytest
 from schemas.states import JobState, Step
 from tasks.errors import LedgerError
 from tasks.ports import Leased, LeaseKey, LeaseRoom, Room
-from tasks.scheduling import feed as pipeline
+from tasks.scheduling import feed
 from tasks.scheduling.feed import Feed, Load, Suspicion
 from tests.builders import make_batch, make_jobs, make_request
 from tests.fakes.ledger import MemoryLedger
@@ -89,10 +89,10 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "IDLE_CLAIM", timedelta(milliseconds=20))
-    monkeypatch.setattr(pipeline, "IDLE_LOOK", timedelta(milliseconds=20))
-    monkeypatch.setattr(pipeline, "GATHER_WAIT", timedelta(milliseconds=1))
-    monkeypatch.setattr(pipeline, "URGENT_LOOK", timedelta(milliseconds=10))
+    monkeypatch.setattr(feed, "IDLE_CLAIM", timedelta(milliseconds=20))
+    monkeypatch.setattr(feed, "IDLE_LOOK", timedelta(milliseconds=20))
+    monkeypatch.setattr(feed, "GATHER_WAIT", timedelta(milliseconds=1))
+    monkeypatch.setattr(feed, "URGENT_LOOK", timedelta(milliseconds=10))
 
 
 def test_hints_that_wait_together_are_leased_together() -> None:
@@ -167,7 +167,7 @@ def test_jobs_that_nobody_hinted_are_claimed_when_idle() -> None:
 def test_an_idle_feed_asks_the_ledger_when_it_hears_of_jobs_that_wait(
     monkeypatch: pytest.MonkeyPatch, room: Room | None
 ) -> None:
-    monkeypatch.setattr(pipeline, "IDLE_LOOK", timedelta(seconds=60))
+    monkeypatch.setattr(feed, "IDLE_LOOK", timedelta(seconds=60))
 
     async def scenario() -> None:
         works = Works(permitted=lambda: room)
@@ -269,7 +269,7 @@ def test_a_slot_at_least_is_kept_for_urgent_jobs_but_not_the_only_one(slots: int
 def test_a_full_worker_that_was_told_nothing_finds_an_urgent_job_whose_hint_waits_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pipeline, "IDLE_CLAIM", timedelta(seconds=60))
+    monkeypatch.setattr(feed, "IDLE_CLAIM", timedelta(seconds=60))
 
     async def scenario() -> None:
         works = Works(slots=8, free=False)
@@ -289,8 +289,8 @@ def test_a_full_worker_that_was_told_nothing_finds_an_urgent_job_whose_hint_wait
 def test_a_message_waits_for_slots_only_so_long_and_its_jobs_run_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pipeline, "HINT_PATIENCE", timedelta(milliseconds=50))
-    monkeypatch.setattr(pipeline, "IDLE_CLAIM", timedelta(seconds=60))
+    monkeypatch.setattr(feed, "HINT_PATIENCE", timedelta(milliseconds=50))
+    monkeypatch.setattr(feed, "IDLE_CLAIM", timedelta(seconds=60))
 
     async def scenario() -> None:
         works = Works(slots=8, free=False)
@@ -444,7 +444,7 @@ def leased_of() -> Leased:
 
 def test_a_slot_that_is_freed_during_a_look_for_urgent_jobs_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("IDLE_CLAIM", "URGENT_LOOK", "HINT_PATIENCE"):
-        monkeypatch.setattr(pipeline, name, timedelta(seconds=60))
+        monkeypatch.setattr(feed, name, timedelta(seconds=60))
 
     async def scenario() -> None:
         works = Works(slots=40, free=False)
@@ -471,8 +471,8 @@ def test_a_slot_that_is_freed_during_a_look_for_urgent_jobs_is_used_at_once(monk
 
 
 def test_a_backlog_that_was_not_hinted_is_taken_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "IDLE_CLAIM", timedelta(seconds=60))
-    monkeypatch.setattr(pipeline, "LEASE_ROWS", 10)
+    monkeypatch.setattr(feed, "IDLE_CLAIM", timedelta(seconds=60))
+    monkeypatch.setattr(feed, "LEASE_ROWS", 10)
 
     async def scenario() -> None:
         works = Works(slots=40, free=False)

@@ -13,11 +13,11 @@ from schemas.states import JobState, Step
 from tasks.errors import BrokerUnavailable
 from tasks.ports import Leased, NewAttempt
 from tests.builders import make_attempt, make_batch, make_final, make_jobs, make_request, new_id
-from tests.contract.driving import LEASE
+from tests.contract.situations import LEASE
 from tests.deadlines import scale_to_load
 from tests.fakes.ledger import MemoryLedger
 from tests.servers import Servers
-from worker import token_streams as tokens
+from worker import token_streams
 from worker.token_streams import Kind, RedisTokens, Token, TokenReader, key_of
 
 
@@ -128,8 +128,8 @@ def test_another_run_begins_with_nothing(redis_url: str) -> None:
 
 
 def test_a_job_that_ends_without_a_worker_lets_its_readers_go(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "BLOCK_S", 0.1)
-    monkeypatch.setattr(tokens, "GRACE_S", 0.1)
+    monkeypatch.setattr(token_streams, "BLOCK_S", 0.1)
+    monkeypatch.setattr(token_streams, "GRACE_S", 0.1)
 
     async def work(sink: RedisTokens, job: Leased) -> None:
         attempt, cancelled = make_attempt(job), asyncio.Event()
@@ -182,7 +182,7 @@ def test_redis_emptied_is_told_the_whole_text_anew(redis_url: str) -> None:
 def test_without_redis_nothing_waits_and_nothing_fails(
     redis_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tokens, "AWAY_S", 0.05)
+    monkeypatch.setattr(token_streams, "AWAY_S", 0.05)
     nowhere = "redis://127.0.0.1:1/0"
 
     async def back(sink: RedisTokens, job: Leased, attempt: NewAttempt) -> None:

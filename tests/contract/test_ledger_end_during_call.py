@@ -17,7 +17,7 @@ from tests.builders import (
     to_check,
 )
 from tests.contract.conftest import Clock
-from tests.contract.driving import ACTOR, HOUR, LEASE, generate, open_one, state, submit_and_take, take_one, view
+from tests.contract.situations import ACTOR, HOUR, LEASE, generate, open_one, state, submit_and_take, take_one, view
 
 
 @pytest.mark.parametrize("verb", ["cancel", "cancel_batch", "expire"])
