@@ -252,6 +252,19 @@ class LeaseKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Renewal:
+    """Leases that a renewal left as they were, by job id.
+
+    Attributes:
+        lost: taken away; their work is in vain.
+        locked: in the midst of another transaction; to be tried again at once.
+    """
+
+    lost: frozenset[UUID] = frozenset()
+    locked: frozenset[UUID] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class FinalJob:
     """The final write of a job: fenced by token and step; ``state`` is COMPLETED or FAILED."""
 

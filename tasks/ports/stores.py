@@ -35,6 +35,7 @@ from tasks.ports.rows import (
     Outlook,
     Receipt,
     Refused,
+    Renewal,
     RepublishPage,
     no_page,
 )
@@ -90,8 +91,8 @@ class Queue(Protocol):
         Skips jobs that others hold, that are not available, or are past their deadline; takes no more than ``room`` allows.
         """
 
-    async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
-        """Renew leases; returns the job ids whose lease is lost."""
+    async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> Renewal:
+        """Renew leases, without a wait for a job that another transaction has locked."""
 
     async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
         """Make running jobs without an open attempt available again at once; returns the ids changed."""

@@ -298,7 +298,7 @@ class LedgerMachine(RuleBasedStateMachine):
         return later(leased, delay=30 * SECOND, held_reason=reason, event="hold")
 
     def _renew(self, leases: dict[UUID, Leased]) -> None:
-        lost = self.do(self.ledger.queue.renew([lease_key(job) for job in leases.values()], LEASE))
+        lost = self.do(self.ledger.queue.renew([lease_key(job) for job in leases.values()], LEASE)).lost
         kept = {job_id for job_id, one in leases.items() if self.model.holder(one)}
         assert lost == leases.keys() - kept
         for job_id in kept:

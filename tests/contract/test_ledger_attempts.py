@@ -143,7 +143,7 @@ async def test_without_a_next_place_the_job_stays(ledger: Ledger) -> None:
     assert await ledger.attempts.close_attempts([closed_ok(leased, attempt)]) == set()
 
     assert await state(ledger, leased.job_id) is JobState.RUNNING
-    assert await ledger.queue.renew([lease_key(leased)], LEASE) == set()
+    assert (await ledger.queue.renew([lease_key(leased)], LEASE)).lost == set()
 
 
 @pytest.mark.parametrize("spent", [True, False])

@@ -101,7 +101,7 @@ async def test_late_jobs_expire_wherever_they_are(ledger: Ledger, clock: Clock) 
     assert set(await ledger.duties.expire(10)) == set(receipt.job_ids[:4])
 
     assert await states(ledger, receipt.job_ids) == [JobState.EXPIRED] * 4 + [JobState.AVAILABLE]
-    assert await ledger.queue.renew([lease_key(running)], LEASE) == {running.job_id}
+    assert (await ledger.queue.renew([lease_key(running)], LEASE)).lost == {running.job_id}
     assert await ledger.duties.expire(10) == []
 
 

@@ -46,7 +46,7 @@ async def test_ending_a_job_in_flight_keeps_its_money_and_drops_its_work(
 
     ended = JobState.EXPIRED if verb == "expire" else JobState.CANCELLED
     assert await state(ledger, leased.job_id) is ended
-    assert await ledger.queue.renew([lease_key(leased)], LEASE) == {leased.job_id}
+    assert (await ledger.queue.renew([lease_key(leased)], LEASE)).lost == {leased.job_id}
     assert await ledger.attempts.open_attempts([make_attempt(leased, purpose=purpose)]) == [Opened.LOST]
     assert await ledger.queue.finish([make_final(leased)]) == set()
     # What was reserved stays so until it is known what the call cost.

@@ -132,7 +132,7 @@ async def test_a_renewed_lease_is_not_rescued(ledger: Ledger, clock: Clock) -> N
     leased = await submit_and_take(ledger)
     for _ in range(3):
         await clock.advance(45 * SECOND)
-        assert await ledger.queue.renew([lease_key(leased)], LEASE) == set()
+        assert (await ledger.queue.renew([lease_key(leased)], LEASE)).lost == set()
     await clock.advance(45 * SECOND)
 
     assert await ledger.duties.rescue(10, None) == []
@@ -143,7 +143,7 @@ async def test_a_lease_that_ran_out_can_be_renewed_until_someone_takes_it(ledger
     leased = await submit_and_take(ledger)
     await clock.advance(2 * LEASE)
 
-    assert await ledger.queue.renew([lease_key(leased)], LEASE) == set()
+    assert (await ledger.queue.renew([lease_key(leased)], LEASE)).lost == set()
     assert await ledger.duties.rescue(10, None) == []
 
 
@@ -155,13 +155,13 @@ async def test_renewal_tells_which_leases_are_lost(ledger: Ledger) -> None:
     unknown_lease = LeaseKey(new_id(), new_id())
     stranger = LeaseKey(valid_job.job_id, new_id())
 
-    lost = await ledger.queue.renew(
+    renewal = await ledger.queue.renew(
         [lease_key(job) for job in (valid_job, cancelled, given_back)] + [unknown_lease], LEASE
     )
 
-    assert lost == {cancelled.job_id, given_back.job_id, unknown_lease.job_id}
-    assert await ledger.queue.renew([stranger], LEASE) == {valid_job.job_id}
-    assert await ledger.queue.renew([], LEASE) == set()
+    assert renewal.lost == {cancelled.job_id, given_back.job_id, unknown_lease.job_id}
+    assert (await ledger.queue.renew([stranger], LEASE)).lost == {valid_job.job_id}
+    assert (await ledger.queue.renew([], LEASE)).lost == set()
 
 
 async def test_a_lost_token_can_do_nothing(ledger: Ledger, clock: Clock) -> None:
@@ -171,12 +171,12 @@ async def test_a_lost_token_can_do_nothing(ledger: Ledger, clock: Clock) -> None
     new = await take_one(ledger, old.job_id, worker="w2")
 
     assert new.token != old.token
-    assert await ledger.queue.renew([lease_key(old)], LEASE) == {old.job_id}
+    assert (await ledger.queue.renew([lease_key(old)], LEASE)).lost == {old.job_id}
     assert await ledger.queue.hand_back([lease_key(old)]) == set()
     assert not await ledger.queue.defer(lease_key(old), later(old))
     assert await ledger.attempts.open_attempts([make_attempt(old)]) == [Opened.LOST]
     assert await ledger.queue.finish([make_final(old)]) == set()
-    assert await ledger.queue.renew([lease_key(new)], LEASE) == set()
+    assert (await ledger.queue.renew([lease_key(new)], LEASE)).lost == set()
     assert (await ledger.reading.job_detail(old.job_id)).attempts == ()
 
 
@@ -389,4 +389,4 @@ async def test_a_final_job_cannot_be_leased(ledger: Ledger) -> None:
     await finish(ledger, leased)
 
     assert await take(ledger, [leased.job_id]) == []
-    assert await ledger.queue.renew([lease_key(leased)], LEASE) == {leased.job_id}
+    assert (await ledger.queue.renew([lease_key(leased)], LEASE)).lost == {leased.job_id}

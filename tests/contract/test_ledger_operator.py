@@ -99,7 +99,7 @@ async def test_cancelling_takes_the_job_from_its_worker(ledger: Ledger) -> None:
 
     await ledger.actions.cancel([leased.job_id], ACTOR)
 
-    assert await ledger.queue.renew([lease_key(leased)], LEASE) == {leased.job_id}
+    assert (await ledger.queue.renew([lease_key(leased)], LEASE)).lost == {leased.job_id}
     assert await ledger.attempts.open_attempts([make_attempt(leased)]) == [Opened.LOST]
     assert await ledger.queue.finish([make_final(leased)]) == set()
     assert await ledger.duties.rescue(10, None) == []

@@ -164,6 +164,21 @@ def deadlocks(lab: Lab) -> Report:
     return lab.report(JOBS)
 
 
+@experiment("rows of six running jobs locked for three lease times", jobs=40, quick=True, latency_s=10.0)
+def rows_locked(lab: Lab) -> Report:
+    lab.work(lease_s=4)
+    lab.until_calling(10)
+    with psycopg.connect(lab.database_url) as stranger:
+        stranger.execute(
+            "SELECT FROM job WHERE id IN (SELECT job_id FROM attempt WHERE closed_at IS NULL ORDER BY job_id LIMIT 6) FOR UPDATE"
+        )
+        lab.pause(12)
+    lab.start_recovery()
+    report = lab.report(40)
+    assert (report.calls, report.unknown) == (40, 0), "a lock costs no other job its lease"
+    return report
+
+
 @experiment("the database's clock jumps an hour on, and back")
 def clock_jumps(lab: Lab) -> Report:
     lab.work()

@@ -90,6 +90,20 @@ def test_whoever_holds_a_lease_that_is_gone_is_told(database_url: str, loop: Loo
     asyncio.run(keeper.stop())
 
 
+def test_a_row_that_another_transaction_has_locked_holds_up_no_other_lease(database_url: str, loop: Loop) -> None:
+    locked_lease, free_lease = leased(database_url), leased(database_url)
+    keeper = started(database_url, loop)
+    with psycopg.connect(database_url) as stranger:
+        stranger.execute("SELECT FROM job WHERE id = %s FOR UPDATE", [locked_lease.job_id])
+        for key in (locked_lease, free_lease):
+            keeper.hold(key, lambda: None)
+        assert until(lambda: seconds_left(database_url, locked_lease.job_id) <= 0, 10)
+        assert seconds_left(database_url, free_lease.job_id) > 0
+        assert not keeper.surely_held(locked_lease, time.monotonic() - LEASE.total_seconds())
+    eventually(lambda: seconds_left(database_url, locked_lease.job_id) > 0)
+    asyncio.run(keeper.stop())
+
+
 def test_a_lease_is_surely_held_while_it_was_confirmed_or_renewed_lately(database_url: str, loop: Loop) -> None:
     keeper, key = started(database_url, loop), leased(database_url)
     long_ago = time.monotonic() - LEASE.total_seconds()

@@ -23,6 +23,7 @@ from tasks.ports import (
     LeaseRoom,
     Purpose,
     Queue,
+    Renewal,
     StoredCompletion,
     no_page,
 )
@@ -113,11 +114,14 @@ candidate AS (
     + _TAKE
 )
 
+# One lock that a stranger keeps must not cost the process all its leases, so it waits for none.
 _RENEW = f"""
-WITH valid_lease AS ({LOCK_LEASED})
-UPDATE job j SET lease_until = nightdesk_now() + %(lease_for)s
-FROM valid_lease h WHERE j.id = h.id
-RETURNING j.id
+WITH valid_lease AS ({LOCK_LEASED} SKIP LOCKED), renewed_job AS (
+    UPDATE job j SET lease_until = nightdesk_now() + %(lease_for)s FROM valid_lease h WHERE j.id = h.id RETURNING j.id
+)
+SELECT d.id, EXISTS (SELECT FROM job j WHERE j.id = d.id AND j.lease_token = d.token AND j.state = 'running') AS is_locked
+FROM unnest(%(ids)b::uuid[], %(tokens)b::uuid[]) AS d(id, token)
+WHERE d.id NOT IN (SELECT id FROM renewed_job)
 """
 
 _HAND_BACK = f"""
@@ -259,11 +263,12 @@ class PostgresQueue(Queue):
             await cancel_pages(self._db, each_page(ids), actor, no_page)
         return [row for row in rows if row.cancelling_by is None]
 
-    async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
+    async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> Renewal:
         if not leases:
-            return set()
-        renewed = await self._db.rows(_RENEW, {**_keys(leases), "lease_for": lease_for})
-        return {lease.job_id for lease in leases} - {row.id for row in renewed}
+            return Renewal()
+        rows = await self._db.rows(_RENEW, {**_keys(leases), "lease_for": lease_for})
+        locked = frozenset(row.id for row in rows if row.is_locked)
+        return Renewal(lost=frozenset(row.id for row in rows) - locked, locked=locked)
 
     async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
         if not leases:

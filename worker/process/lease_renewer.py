@@ -25,7 +25,7 @@ LEAST_PATIENCE_S = 1.0
 """A busy server may take so long."""
 
 RETRY_S = 0.5
-"""Seconds between a failed renewal and the next try."""
+"""Seconds between a failed renewal, or a job that another transaction had locked, and the next try."""
 
 CONNECTIONS = 2
 """Renewals alternate between them: when one is silent, the other one is open and was used a moment ago."""
@@ -56,6 +56,7 @@ class LeaseRenewer:
         self._dead = dead
         self._silences = 0
         self._leases: dict[LeaseKey, Callable[[], None]] = {}
+        self._locked: set[LeaseKey] = set()
         self._lock = threading.Lock()
         self._every_s = lease_for.total_seconds() / RENEWALS_PER_LEASE
         self._stopping = False
@@ -90,7 +91,8 @@ class LeaseRenewer:
     def surely_held(self, key: LeaseKey, confirmed_at: float) -> bool:
         """Tells whether a lease that the ledger confirmed at that time (monotonic), or renewed since, can't have run out."""
         with self._lock:
-            latest = max(confirmed_at, self._renewed_at) if key in self._leases else confirmed_at
+            is_renewed = key in self._leases and key not in self._locked
+            latest = max(confirmed_at, self._renewed_at) if is_renewed else confirmed_at
         # The ledger may have renewed it a quarter of its time before it confirmed it.
         return monotonic() - latest < self._lease_for.total_seconds() / 2
 
@@ -107,20 +109,25 @@ class LeaseRenewer:
 
     async def _renew_until_stop(self) -> None:
         ledger: PostgresLedger | None = None
+        retry_s = min(RETRY_S, self._every_s)
+        due = monotonic() + self._every_s
         pause_s = self._every_s
         while not await self._is_stopped_within(pause_s):
-            pause_s = self._every_s
             try:
-                if self._loop_lives():
+                lives = self._loop_lives()
+                if lives:
                     ledger = ledger or await self._connect()
-                    await self._renew(ledger)
+                    await self._renew(ledger, only_locked=monotonic() < due)
+                if monotonic() >= due:
+                    due = monotonic() + self._every_s
+                pause_s = retry_s if lives and self._locked else max(0.0, due - monotonic())
             except NightdeskError as error:
                 log.warning("leases could not be renewed: %s", error)
-                pause_s = min(RETRY_S, self._every_s)
+                pause_s = retry_s
             except Exception:
                 # The leases of the whole process depend on this thread: it goes on after any error.
                 log.exception("renewing leases broke")
-                pause_s = min(RETRY_S, self._every_s)
+                pause_s = retry_s
         if ledger is not None:
             await ledger.close()
 
@@ -147,16 +154,19 @@ class LeaseRenewer:
             self._dead()
         return False
 
-    async def _renew(self, ledger: PostgresLedger) -> None:
+    async def _renew(self, ledger: PostgresLedger, *, only_locked: bool) -> None:
         with self._lock:
-            keys = list(self._leases)
+            keys = [key for key in self._leases if not only_locked or key in self._locked]
         requested_at = monotonic()
-        lost = await ledger.queue.renew(keys, self._lease_for)
+        renewal = await ledger.queue.renew(keys, self._lease_for)
         for key in keys:
-            if key.job_id in lost:
+            if key.job_id in renewal.lost:
                 self._report_loss(key)
-        # Only now, without the lost leases.
-        self._renewed_at = requested_at
+        with self._lock:
+            self._locked = {key for key in keys if key.job_id in renewal.locked}
+            # Only now, without the lost leases.
+            if not only_locked:
+                self._renewed_at = requested_at
 
     def _report_loss(self, key: LeaseKey) -> None:
         with self._lock:

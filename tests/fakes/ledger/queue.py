@@ -6,7 +6,18 @@ from uuid import UUID, uuid4
 
 from schemas.job import JobRequest
 from schemas.states import JobState, Step
-from tasks.ports import Advance, FinalJob, Leased, LeaseKey, LeaseRoom, Purpose, Queue, StoredCompletion, risk_of
+from tasks.ports import (
+    Advance,
+    FinalJob,
+    Leased,
+    LeaseKey,
+    LeaseRoom,
+    Purpose,
+    Queue,
+    Renewal,
+    StoredCompletion,
+    risk_of,
+)
 from tests.fakes.ledger.rules import (
     cancel,
     held_job,
@@ -101,7 +112,7 @@ class MemoryQueue(Queue):
             request_bytes=len(job.new.request),
         )
 
-    async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> set[UUID]:
+    async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> Renewal:
         lost = set()
         for lease in leases:
             job = held_job(self._tables, lease)
@@ -109,7 +120,7 @@ class MemoryQueue(Queue):
                 lost.add(lease.job_id)
             else:
                 job.lease_until = self._tables.now() + lease_for
-        return lost
+        return Renewal(lost=frozenset(lost))
 
     async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
         changed = set()
