@@ -230,7 +230,7 @@ async def protocols(desk: Desk) -> str:
         ]
         if protocol == "native":
             cited = result.citations[0].quoted_text
-            parts += [f"The citation came beside the text, and points at the source's words: “{cited}”"]
+            parts += [f"The citation came apart from the text and points at the source's words: “{cited}”"]
     return "\n\n".join(parts)
 
 
@@ -257,7 +257,7 @@ async def objects(desk: Desk) -> str:
         desk.stub.then(writes(TENANT, LANDLORD, data=data))
         result, _ = await desk.answer(config={"provider": "mine", "output_schema": name})
         parts += [
-            f"`{name}`, as it stands in `structured` of the result ({result.outcome}):",
+            f"`{name}`, as in `structured` of the result ({result.outcome}):",
             as_json(result.structured),
         ]
     return "\n\n".join(parts)

@@ -33,7 +33,7 @@ class LaneStatus(Contract):
     kind: FailureKind
     why: str
     paused: bool = Field(description="false: workers can't reach the provider now, and its jobs wait")
-    mend: str = Field(description="how it goes on")
+    remedy: str = Field(description="what to do")
 
 
 class BatchStatus(Contract):

@@ -311,11 +311,11 @@ def _safely(job: Leased, leased_at: float, work: Callable[[], Result | ToJudge],
 
 @shared_task(name="nightdesk.check", ignore_result=True, acks_late=False)
 def check_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
-    """Admits the jobs of a hint whose answers are to be checked."""
+    """Admits the jobs of a hint to their check."""
     wired().admit(Step.CHECK, parse_job_ids(job_ids), urgent=urgent)
 
 
 @shared_task(name="nightdesk.local", ignore_result=True, acks_late=False)
 def local_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
-    """Admits the jobs of a hint whose answers the local model is to read, too."""
+    """Admits the jobs of a hint to their check with the local model."""
     wired().admit(Step.LOCAL, parse_job_ids(job_ids), urgent=urgent)

@@ -1,7 +1,7 @@
 """The one tree of Nightdesk's errors.
 
 NightdeskError
-├── InputError                 a request is refused at the door; names the field and what to do
+├── InputError                 a request is refused at submission; names the field and what to do
 │   ├── IdempotencyConflict    same key, different request
 │   ├── MessageTaken           another job has this message id
 │   ├── JobsRefused            nothing of a submission is accepted; names each job at fault
@@ -32,7 +32,7 @@ class NightdeskError(Exception):
 
 
 class InputError(NightdeskError):
-    """A request is refused at the door.
+    """A request is refused at submission.
 
     Attributes:
         field: dotted path of the field at fault, or None for the request as a whole.

@@ -116,7 +116,7 @@ class Generate:
     calls: PaidCalls
     providers: Providers
     to_check: Callable[[Leased], None]
-    """Gets each job whose answer is committed: its check can be hinted."""
+    """Gets each job with a committed answer, to hint its check."""
     final: Callable[[Leased, FinalJob], None]
     """Gets each job that became final here: its result can be published."""
     variants: Variants = field(default_factory=dict)
@@ -282,7 +282,7 @@ def _wait_for_permit(job: Leased, denied: Denied, *, called: bool) -> Advance:
     """
     held_reason = HeldReason.LANE_PAUSED if denied.why is DenyReason.LANE_PAUSED else None
     if held_reason and job.round:
-        # There is an answer already: no person has to mend a lane for a second one.
+        # There is an answer already: no operator has to repair a lane for a second one.
         return give_up(job, "no calls were made to the provider: its lane is paused")
     # Sent away by a limit, thousands of jobs come and go: that is the straight path, not an event of each.
     event = None if denied.why is DenyReason.LIMIT else "hold" if held_reason else denied.why.value

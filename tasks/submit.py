@@ -357,8 +357,8 @@ def as_check_only(raw: Any) -> Any:
     for key, value in fields.items():
         name = SPELLINGS.get(key, key)
         if name != key and name in raw:
-            raise InputError(f"stands for {name!r}, which is given too; keep one of them", field=key)
+            raise InputError(f"is another name of {name!r}, which is given too: keep one of them", field=key)
         job[name] = value
     if job.get("response") is None:
-        raise InputError("is missing: a line to check holds its answer there, or under 'answer'", field="response")
+        raise InputError("is missing: put the answer to check there, or under 'answer'", field="response")
     return job

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 
-class SaysWho:
+class NamedScorer:
     """Checks the actor: a passage supports a claim if it contains the claim's first two words in a row.
 
     The lexical layer ignores word order, so that the verdicts of the two differ where they should.
@@ -27,7 +27,7 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-class Silent(SaysWho):
+class Silent(NamedScorer):
     """Has no opinion."""
 
     name = "silent"
@@ -37,7 +37,7 @@ class Silent(SaysWho):
         return [0.0 for _ in super().score(pairs)]
 
 
-class Contrary(SaysWho):
+class Contrary(NamedScorer):
     """Inverts every score."""
 
     name = "contrary"
@@ -47,7 +47,7 @@ class Contrary(SaysWho):
         return [-score for score in super().score(pairs)]
 
 
-class Short(SaysWho):
+class Short(NamedScorer):
     """Returns one score too few."""
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -60,6 +60,6 @@ def nameless() -> object:
     return object()
 
 
-def broken() -> SaysWho:
+def broken() -> NamedScorer:
     """A factory that fails."""
     raise FileNotFoundError("no weights")

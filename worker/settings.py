@@ -166,7 +166,7 @@ class Settings(BaseSettings):
     )
     judge: str | None = Field(
         default=None,
-        description="who judges claims for jobs with `judge` among their `checkers`: provider, or provider:model; best "
+        description="judge of jobs with `judge` among their `checkers`: provider, or provider:model; best "
         "another model than the one that answers; `openai_decisions` gives probabilities. Unset: such checks end as partial",
     )
     judge_max_tokens: Annotated[int, Field(ge=256, le=1_000_000)] = Field(
@@ -199,7 +199,8 @@ class Settings(BaseSettings):
         description="weights of tenants whose jobs wait together, as JSON; 1 for those not named: equal turns",
     )
     lane_retry_s: Annotated[float, Field(ge=0)] = Field(
-        default=3_600.0, description="after so long a paused lane is tried with one call; 0: only by a person"
+        default=3_600.0,
+        description="seconds after which a paused lane is tried with one call; 0: only an operator resumes it",
     )
     unreachable_s: Seconds = Field(
         default=3_600.0,
@@ -214,22 +215,20 @@ class Settings(BaseSettings):
     )
     max_queued_jobs: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="most jobs that are not final a tenant may have; what would be more is refused at the door",
+        description="most jobs that are not final a tenant may have; a submission beyond it is refused",
     )
     tenant_limits: dict[str, TenantLimits] = Field(
         default_factory=dict,
-        description='the same by tenant, before it, as JSON: `{"acme": {"max_queued_jobs": 5000}}`; null: no cap',
+        description='the same by tenant, as JSON; goes before it: `{"acme": {"max_queued_jobs": 5000}}`; null: no cap',
     )
     share_answers: tuple[str, ...] = Field(
         default=(),
         description='tenants whose identical requests share one paid answer, as JSON: `["acme"]`, or `["*"]` for each '
         "tenant within itself; see docs/share-answers.md. Unset: every job has a call of its own",
     )
-    share_within_s: Seconds = Field(
-        default=86_400.0, description="how old an answer may be that is taken, counted from its call"
-    )
+    share_within_s: Seconds = Field(default=86_400.0, description="age limit of a shared answer, counted from its call")
     share_wait_s: Annotated[float, Field(ge=0)] = Field(
-        default=300.0, description="how long a job waits for an identical call that is under way; 0: not at all"
+        default=300.0, description="longest wait of a job for an identical call that is under way; 0: not at all"
     )
     max_bytes_in_flight: Annotated[int, Field(ge=1_000_000)] = Field(
         default=MAX_BYTES_IN_FLIGHT,
@@ -243,7 +242,7 @@ class Settings(BaseSettings):
     )
     max_rescues: Annotated[int, Field(ge=1, le=1_000)] = Field(
         default=MAX_RESCUES,
-        description="how often a job is taken up again whose worker died or stopped renewing, in the same step; then it fails "
+        description="rescues of a job in one step, after its worker died or stopped renewing; then the job fails "
         "as `worker_lost`, or ends with its answer unchecked if it has one",
     )
     lease_s: Seconds = Field(default=60.0, description="how long a lease lasts; renewed at a quarter of it")

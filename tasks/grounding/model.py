@@ -44,7 +44,7 @@ class Calibration(Contract):
     metrics: dict[str, Any] = Field(default_factory=dict)
     local: LocalWeights | None = Field(default=None, description="weights of a local model")
     dependence: float | None = Field(
-        default=None, ge=0, le=1, description="how alike the claims of an answer fare; none: as the model says"
+        default=None, ge=0, le=1, description="dependence between the claims of an answer; none: the model's"
     )
 
     _rising = field_validator("knots")(_rises)
@@ -73,7 +73,7 @@ class LexicalModel(Contract):
     spread: tuple[float, ...]
     knots: Knots
     supported_at: float = Field(ge=0, le=1)
-    dependence: float = Field(ge=0, le=1, description="how alike the claims of an answer fare: see ``together``")
+    dependence: float = Field(ge=0, le=1, description="dependence between the claims of an answer: see ``together``")
     trained_on: dict[str, str] = Field(description="file: SHA-256 of its bytes")
     trained_at: str
     recipe: str

@@ -22,7 +22,7 @@ BATCH_WAIT = timedelta(milliseconds=10)
 """Longest time that the first row of a batch waits for others."""
 
 IN_FLIGHT = 2
-"""Sends under way at once; while all are busy rows gather by themselves."""
+"""Sends under way at once; while all are busy, rows collect."""
 
 RETRY_PAUSE = timedelta(seconds=1)
 """Pause of a send that failed before its rows are sent again."""

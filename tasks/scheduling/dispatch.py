@@ -241,7 +241,7 @@ class Dispatch:
 
     async def _stand_in(self, outlook: Outlook) -> bool:
         if Step.LOCAL in outlook.available and (reassigned := await self.stand_in.run()):
-            log.info("%d jobs that want the local model are left to the plain check", len(reassigned))
+            log.info("%d jobs that want the local model are checked without it", len(reassigned))
         return False
 
     async def _republish_lost(self, _outlook: Outlook) -> bool:

@@ -38,7 +38,7 @@ IDLE_CLAIM = timedelta(seconds=2)
 """A step with free slots that was given nothing for so long asks the ledger itself: the second way of waking."""
 
 IDLE_LOOK = timedelta(seconds=20)
-"""The same without anything running: then ``claim`` tells of jobs that nobody hinted."""
+"""The same while nothing runs: then a claim finds the jobs without a hint."""
 
 URGENT_LOOK = timedelta(milliseconds=500)
 """While bulk jobs have no slots or wait for limits, urgent ones are looked for in the ledger this often."""
@@ -119,7 +119,7 @@ class Feed:
     """Feeds one step of a process.
 
     ``run`` takes one job, whose slot is free when it returns; every job has its own task, so the slowest of a lease
-    holds back nobody.
+    delays no other.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class Feed:
             await asyncio.wait_for(self._wake.wait(), within.total_seconds())
 
     async def _gather(self) -> None:
-        """Give freed slots a moment to gather, so that a lease is worth its round trip."""
+        """Give freed slots a moment to gather, so that one lease serves several."""
         _, room = self._room()
         if (self._bulk or self._unhinted) and not self._urgent and 0 < room < min(GATHER, self.slots // 4):
             await self._sleep(GATHER_WAIT)

@@ -97,7 +97,7 @@ async def publish_results(
     refused = await doorbell.publish(results)
     for job_id, error in refused.items():
         await outbox.set_aside(job_id, error)
-    # Erased or begun anew between the reading and the writing: whoever did that forgot the result before it was there.
+    # Erased or run again between the reading and the writing: that action withdrew the result before it was published.
     stale = await outbox.mark_published([(job_id, run) for job_id, run, _ in results if job_id not in refused])
     await doorbell.withdraw([(job_id, run) for job_id, run in stale if job_id not in erased])
 

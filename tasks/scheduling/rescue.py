@@ -35,7 +35,7 @@ class Rescue:
     """Rescues expired leases once the ledger was reachable for one lease time without a break.
 
     A ledger that just came back finds every lease expired; its holders are alive and renew within a lease time. A gap
-    counts as a break although nothing failed: whoever waited for a connection meanwhile could not renew either.
+    counts as a break although nothing failed: a worker that waited for a connection could not renew either.
     """
 
     duties: Duties
@@ -69,5 +69,5 @@ class Rescue:
         return await self.duties.rescue(ROWS, reason, self.max_rescues)
 
     def broken(self) -> None:
-        """Note that the ledger could not be reached: the time counts anew."""
+        """Notes that the ledger could not be reached: the time starts again."""
         self._reachable_since = None

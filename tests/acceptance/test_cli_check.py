@@ -58,7 +58,7 @@ def test_each_answer_gets_its_verdict_in_order(home: Home, tmp_path: Path) -> No
 
     assert done.code == 1, done.err
     assert f"line {ROWS + 1}: response: is missing: a line to check holds its answer there" in done.err
-    assert f"line {ROWS + 2}: sources: stands for 'context', which is given too" in done.err
+    assert f"line {ROWS + 2}: sources: is another name of 'context', which is given too" in done.err
     results = read_lines(out)
     assert [result["position"] for result in results] == list(range(ROWS + 2))
     assert [result["custom_id"] for result in results[:ROWS]] == [row["custom_id"] for row in rows]
@@ -84,7 +84,7 @@ READ = {"Boris sold": ("unsupported", "local"), "Alice sold": ("supported", "loc
 """What becomes of claims that the words leave open, when a model reads them."""
 
 
-@pytest.mark.parametrize("model", [None, "tests.scorers:SaysWho"])
+@pytest.mark.parametrize("model", [None, "tests.scorers:NamedScorer"])
 def test_the_local_model_decides_claims_that_the_lexical_check_leaves_open(
     home: Home, tmp_path: Path, model: str | None
 ) -> None:

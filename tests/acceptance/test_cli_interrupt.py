@@ -150,7 +150,7 @@ def test_two_runs_share_a_home_and_the_last_to_end_stops_the_servers(home: Home,
     assert not home.servers_run()
 
 
-def test_a_run_whose_jobs_are_held_ends_and_says_how_to_go_on(
+def test_a_run_with_held_jobs_ends_with_the_command_that_continues(
     servers: Servers, database_url: str, tmp_path: Path
 ) -> None:
     input_path = write_lines(tmp_path / "questions.jsonl", [question(0), question(1)])

@@ -64,7 +64,7 @@ def test_bad_lines_appear_in_the_output_at_their_position(home: Home, tmp_path: 
     assert {result["failure"]["kind"] for result in refused} == {"invalid_request"}
     assert "line 3: not valid JSON" in refused[0]["failure"]["message"]
     assert "line 4: config.moode" in refused[1]["failure"]["message"]
-    assert "line 5: custom_id: 'q0' stands already in" in refused[2]["failure"]["message"]
+    assert "line 5: custom_id: 'q0' is already in" in refused[2]["failure"]["message"]
     assert all(result["failure"]["message"] in done.err for result in refused)
 
     later = home.run("results", results[0]["batch_id"])

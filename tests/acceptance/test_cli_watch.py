@@ -87,5 +87,5 @@ def test_watch_shows_a_streamed_answer_also_after_the_end(home: Home, tmp_path: 
     for _ in range(2):
         done = home.run("watch", f"{batch}:q0")
         assert (done.code, done.out) == (0, answer), done.err
-    assert "starts anew" not in done.err
+    assert "starts again" not in done.err
     assert json.loads(home.run("watch", f"{batch}:q0", "--json").out)["outcome"] == "answered"

@@ -118,7 +118,7 @@ def test_the_workers_together_answer_questions(where: str, system: System) -> No
 def test_the_local_model_profile_checks_jobs_that_ask_for_the_model(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "tests.scorers:SaysWho")
+    monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "tests.scorers:NamedScorer")
     system.submit([{**question, "config": {"checkers": ["lexical", "local"]}} for question in questions(3)])
     for name in ("compose generate", OPTIONAL):
         start(PROCESSES[name], system)

@@ -214,7 +214,7 @@ def plain_text(block: dict[str, Any]) -> str:
 
 
 def assert_restyled_over_the_command_line(system: System, batch_id: str, views: list[JobView]) -> None:
-    """``results`` in another style is what the library makes of the records, and calls nobody."""
+    """``results`` in another style is what the library makes of the records, and makes no call."""
     calls = system.scalar("SELECT count(*) FROM attempt")
     arguments = ["results", batch_id, "--quiet", "--citation-style", "endnote", "--output-format", "table"]
     results = run_here([*arguments, "--with-sources"], system.environment())

@@ -11,7 +11,7 @@ SOLD = "Alice sold the red house near the harbour to Boris in spring. Boris paid
 TURNED = "Boris sold the house near the harbour to Alice for silver [1]."
 """Supported as far as words tell; the model knows who sold it."""
 READ = ("structure", "lexical", "local")
-MODEL, BROKEN = "tests.scorers:SaysWho", "tests.scorers:broken"
+MODEL, BROKEN = "tests.scorers:NamedScorer", "tests.scorers:broken"
 
 
 def job(*checkers: str) -> dict[str, Any]:

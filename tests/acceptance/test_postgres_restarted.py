@@ -75,7 +75,7 @@ def _count(system: HomeSystem) -> int:
         return 0
 
 
-def test_a_worker_told_to_stop_while_the_database_is_away_ends_in_time(system: HomeSystem) -> None:
+def test_a_worker_stopped_while_the_database_is_away_ends_in_time(system: HomeSystem) -> None:
     system.submit(questions(10))
     worker = system.start_worker(slots=20, extractive_latency_s=0.5, drain_s=2)
     system.until(lambda: system.scalar("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="calls")

@@ -116,7 +116,7 @@ def test_a_broken_stream_is_an_attempt_and_readers_see_the_next_start(system: Sy
 
     assert done.code == 0, done.err
     assert done.out.endswith("\nDesk number 0 opens at 1 in the morning.\n")
-    assert "the answer starts anew (round 0, attempt 2)" in done.err
+    assert "the answer starts again (round 0, attempt 2)" in done.err
     assert system.rows("SELECT outcome FROM attempt ORDER BY number") == [("unknown",), ("ok",)]
     completions_sql = "SELECT c.won, c.finish_reason, c.parsed ->> 'text' FROM completion c JOIN attempt a ON a.id = c.attempt_id ORDER BY a.number"
     (part, whole) = system.rows(completions_sql)

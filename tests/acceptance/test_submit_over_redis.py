@@ -83,7 +83,7 @@ def test_an_invalid_message_is_answered_with_its_error(system: System, producer:
     assert send(producer, [JOB]).get(timeout=scale_to_load(60))["errors"] == []
 
 
-def test_a_submission_whose_worker_was_killed_is_taken_by_another(system: System, producer: Celery) -> None:
+def test_another_worker_takes_the_submission_of_a_killed_one(system: System, producer: Celery) -> None:
     first = system.start_worker(visibility_timeout_s=2)
     with psycopg.connect(system.database_url) as connection:
         # The first worker waits here, with the message not acknowledged.

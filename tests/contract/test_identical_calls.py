@@ -25,7 +25,7 @@ def keys(provider: Provider, *requests: JobRequest) -> list[bytes]:
 
 
 @every
-def test_who_asks_and_when_makes_no_difference(kind: Kind) -> None:
+def test_ids_and_times_make_no_difference(kind: Kind) -> None:
     producers_own: dict[str, Any] = {
         "custom_id": "c",
         "message_id": "m",
@@ -45,7 +45,7 @@ def test_who_asks_and_when_makes_no_difference(kind: Kind) -> None:
 
 
 @every
-def test_what_only_the_check_and_the_rendering_read_makes_no_difference(kind: Kind) -> None:
+def test_options_of_check_and_rendering_make_no_difference(kind: Kind) -> None:
     elsewise = question(citation_style="footnote", checkers=("structure",), on_ungrounded="reject", timeout_s=9.0)
 
     first, second = keys(kind.at(NOWHERE), question(), elsewise)
@@ -66,7 +66,7 @@ def test_what_only_the_check_and_the_rendering_read_makes_no_difference(kind: Ki
     ],
     ids=["query", "sources", "instructions", "conversation", "format", "version of the prompt"],
 )
-def test_what_the_model_is_told_makes_one(kind: Kind, changed: dict[str, Any]) -> None:
+def test_content_for_the_model_makes_a_difference(kind: Kind, changed: dict[str, Any]) -> None:
     first, second = keys(kind.at(NOWHERE), question(), question().model_copy(update=changed))
 
     assert first != second

@@ -101,7 +101,7 @@ async def test_a_budget_that_is_used_up_does_not_stand_in_the_way(ledger: Ledger
     assert (status.spent_usd, status.reserved_usd) == (Decimal("0.002"), 0)
 
 
-async def test_what_is_taken_goes_to_the_step_that_has_the_checkers(ledger: Ledger) -> None:
+async def test_a_job_with_a_shared_answer_goes_to_the_step_of_its_checkers(ledger: Ledger) -> None:
     await answered(ledger)
     second = await submit_and_take(ledger, make_request(config={"checkers": ["lexical", "local"]}))
 
@@ -136,7 +136,7 @@ async def again_run(ledger: Ledger) -> Leased:
     [{"what": "something else"}, {"within_s": 50}, {"within_s": 0}],
     ids=["another request", "too old", "a person wants a new one"],
 )
-async def test_what_is_not_fit_is_not_taken(ledger: Ledger, clock: Clock, changed: dict[str, Any]) -> None:
+async def test_unfit_answers_are_not_shared(ledger: Ledger, clock: Clock, changed: dict[str, Any]) -> None:
     await answered(ledger)
     await clock.advance(60 * SECOND)
     leased = await submit_and_take(ledger)
@@ -166,7 +166,7 @@ async def test_nothing_is_taken_from_calls_that_share_nothing(ledger: Ledger) ->
 
 
 @pytest.mark.parametrize("reason", [FinishReason.REFUSAL, FinishReason.LENGTH, FinishReason.CONTENT_FILTER])
-async def test_what_was_refused_or_cut_off_is_neither_taken_nor_waited_for(
+async def test_refused_and_interrupted_answers_are_neither_shared_nor_awaited(
     ledger: Ledger, reason: FinishReason
 ) -> None:
     await answered(ledger, finish_reason=reason)
@@ -214,7 +214,7 @@ async def test_without_the_lease_nothing_is_taken(ledger: Ledger) -> None:
     assert (await ledger.reading.job_detail(leased.job_id)).attempts == ()
 
 
-async def test_said_again_after_a_commit_that_was_not_heard_of_it_changes_nothing(ledger: Ledger) -> None:
+async def test_sharing_again_after_an_unconfirmed_commit_changes_nothing(ledger: Ledger) -> None:
     await answered(ledger)
     leased = await submit_and_take(ledger)
     lookup = make_wanted(leased)
@@ -278,7 +278,7 @@ async def test_a_new_run_does_not_find_the_answer_it_took(ledger: Ledger) -> Non
     assert (again.stored, again.attempts) == (None, 0)
 
 
-async def test_how_long_a_run_has_been_started_is_told(ledger: Ledger, clock: Clock) -> None:
+async def test_the_age_of_a_run_is_reported(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     assert leased.started_ago_ms < 10_000
     await ledger.queue.hand_back([lease_key(leased)])

@@ -86,7 +86,7 @@ async def test_no_attempt_under_a_lease_that_ran_out(ledger: Ledger, clock: Cloc
     assert (await ledger.reading.job_detail(leased.job_id)).attempts == ()
 
 
-async def test_an_attempt_whose_commit_was_not_heard_of_is_stale_once_the_lease_ran_out(
+async def test_an_attempt_with_an_unconfirmed_commit_is_stale_once_the_lease_ran_out(
     ledger: Ledger, clock: Clock
 ) -> None:
     leased = await submit_and_take(ledger)
@@ -374,7 +374,7 @@ async def completions(ledger: Ledger, leased: Leased) -> list[tuple[str, bool, s
 
 
 @pytest.mark.parametrize("close", [closed_unknown, closed_error])
-async def test_what_a_broken_stream_left_is_kept_and_never_wins(ledger: Ledger, close: Closing) -> None:
+async def test_the_text_of_a_broken_stream_is_stored_and_never_wins(ledger: Ledger, close: Closing) -> None:
     leased = await submit_and_take(ledger)
     broken = await open_one(ledger, leased)
     await ledger.attempts.close_attempts([close(leased, broken, answer=part(), then=later(leased, event="retry"))])

@@ -133,7 +133,7 @@ async def test_a_job_that_loses_its_worker_again_and_again_fails_with_its_histor
     assert await ledger.outbox.unpublished(10, timedelta(0)) != []
 
 
-async def test_what_it_left_open_is_closed_and_paid_for(ledger: Ledger, clock: Clock) -> None:
+async def test_its_open_attempts_are_closed_and_charged(ledger: Ledger, clock: Clock) -> None:
     (job_id,) = (await submit(ledger)).job_ids
     await lose(ledger, clock, 1, most=1)
     await open_one(ledger, await take_one(ledger, job_id))
@@ -148,7 +148,7 @@ async def test_what_it_left_open_is_closed_and_paid_for(ledger: Ledger, clock: C
     assert [row["outcome"] for row in detail.attempts] == ["unknown"]
 
 
-async def test_by_policy_a_job_whose_call_is_unknown_is_held_however_often(ledger: Ledger, clock: Clock) -> None:
+async def test_by_policy_a_job_with_an_unknown_call_is_held_at_any_count(ledger: Ledger, clock: Clock) -> None:
     (job_id,) = (await submit(ledger)).job_ids
     await lose(ledger, clock, 2, most=2)
     await open_one(ledger, await take_one(ledger, job_id))
@@ -185,7 +185,7 @@ async def test_a_late_answer_is_not_given_up_with_its_job(ledger: Ledger, clock:
 
 
 @pytest.mark.parametrize("how", ["step", "round", "run"])
-async def test_rescues_are_counted_anew(ledger: Ledger, clock: Clock, how: str) -> None:
+async def test_the_count_of_rescues_starts_again(ledger: Ledger, clock: Clock, how: str) -> None:
     (job_id,) = (await submit(ledger)).job_ids
     await lose(ledger, clock, 2)
     leased = await take_one(ledger, job_id)

@@ -40,7 +40,7 @@ async def test_every_state_that_is_not_final_counts(ledger: Ledger, clock: Clock
         await submit_many(ledger, 1, make_batch(tenant="a", max_queued=5))
 
 
-async def test_what_is_final_or_of_others_does_not_count(ledger: Ledger) -> None:
+async def test_final_jobs_and_other_tenants_jobs_do_not_count(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 3, make_batch(tenant="a", max_queued=3))
     await submit_many(ledger, 3, make_batch(tenant="b"))
     await ledger.actions.cancel(receipt.job_ids[:2], ACTOR)
@@ -48,7 +48,7 @@ async def test_what_is_final_or_of_others_does_not_count(ledger: Ledger) -> None
     assert (await submit_many(ledger, 2, make_batch(tenant="a", max_queued=3))).created
 
 
-async def test_what_was_accepted_before_is_found_however_full_it_is(ledger: Ledger) -> None:
+async def test_accepted_jobs_are_returned_even_at_the_cap(ledger: Ledger) -> None:
     first = await submit_many(ledger, 2, make_batch(tenant="a", key="k", max_queued=2))
 
     assert (await submit_many(ledger, 2, make_batch(tenant="a", key="k", max_queued=2))).job_ids == first.job_ids

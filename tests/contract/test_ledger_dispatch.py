@@ -299,7 +299,7 @@ async def test_rescue_has_a_limit(ledger: Ledger, clock: Clock) -> None:
     assert [len(await ledger.duties.rescue(2, None)) for _ in range(4)] == [2, 2, 1, 0]
 
 
-async def test_a_rescue_shows_the_call_nobody_knows_of(ledger: Ledger, clock: Clock) -> None:
+async def test_a_rescue_shows_the_call_with_an_unknown_outcome(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await clock.advance(2 * LEASE)
@@ -341,7 +341,7 @@ async def test_a_rescue_ends_the_calls_of_its_own_lease_only(ledger: Ledger, clo
     assert [(row["run"] - old.run, row["outcome"]) for row in detail.attempts] == [(0, None), (1, "unknown")]
 
 
-async def test_what_a_dead_worker_left_open_of_a_cancelled_job_is_closed(ledger: Ledger, clock: Clock) -> None:
+async def test_a_dead_workers_open_attempt_of_a_cancelled_job_is_closed(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.25"))
     await ledger.actions.cancel([leased.job_id], ACTOR)

@@ -113,7 +113,7 @@ async def test_a_refusal_for_the_rate_is_no_reason_not_to_wait(ledger: Ledger) -
     [({"wait_s": 0}, {}), ({"wait_s": 50}, {}), ({"what": "something else"}, {}), ({}, {"deadline": True})],
     ids=["does not wait", "under way for too long", "another request", "the deadline is too near"],
 )
-async def test_who_does_not_wait_makes_its_own_call(
+async def test_a_job_that_does_not_wait_makes_its_own_call(
     ledger: Ledger, clock: Clock, terms: dict[str, Any], request_: dict[str, Any]
 ) -> None:
     await open_one(ledger, await submit_and_take(ledger), share=make_terms())
@@ -125,7 +125,7 @@ async def test_who_does_not_wait_makes_its_own_call(
     await open_one(ledger, leased, share=make_terms(**terms))
 
 
-async def test_nobody_waits_for_another_tenant(ledger: Ledger) -> None:
+async def test_no_job_waits_for_another_tenant(ledger: Ledger) -> None:
     await open_one(ledger, await submit_and_take(ledger), share=make_terms())
     leased = await submit_and_take(ledger, batch=make_batch(tenant="another"))
 
@@ -133,7 +133,7 @@ async def test_nobody_waits_for_another_tenant(ledger: Ledger) -> None:
     await open_one(ledger, leased, share=make_terms())
 
 
-async def test_whose_worker_died_is_waited_for_until_its_rescue(ledger: Ledger, clock: Clock) -> None:
+async def test_the_call_of_a_dead_worker_is_awaited_until_its_rescue(ledger: Ledger, clock: Clock) -> None:
     first = await submit_and_take(ledger)
     await open_one(ledger, first, share=make_terms())
     await clock.advance(70 * SECOND)
@@ -148,7 +148,7 @@ async def test_whose_worker_died_is_waited_for_until_its_rescue(ledger: Ledger, 
 
 @pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 @pytest.mark.parametrize("wrong", [{"model": "a\x00b"}, {"number": 70_000}], ids=["by the driver", "by the server"])
-async def test_what_cannot_be_stored_is_named_under_locks_too(ledger: Ledger, wrong: dict[str, Any]) -> None:
+async def test_an_unstorable_value_is_named_under_locks_too(ledger: Ledger, wrong: dict[str, Any]) -> None:
     leased = await submit_and_take(ledger)
 
     with pytest.raises(Unstorable):

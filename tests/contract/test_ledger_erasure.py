@@ -121,7 +121,7 @@ async def test_nothing_of_the_content_is_left_in_any_table(ledger: PostgresLedge
     assert await ledger.erasure.erase([job.job_id], ACTOR) == {}
 
 
-async def test_what_accounting_needs_is_kept(ledger: PostgresLedger) -> None:
+async def test_the_accounting_rows_remain(ledger: PostgresLedger) -> None:
     job = await telling_job(ledger)
     before, batch_before = await ledger.reading.job_detail(job.job_id), await ledger.reading.batch_status(job.batch_id)
 
@@ -183,7 +183,7 @@ async def test_the_result_of_an_erased_job_says_so(ledger: PostgresLedger) -> No
     assert [view.job_id async for view in ledger.reading.batch_views(job.batch_id)] == [job.job_id]
 
 
-async def test_what_is_not_final_is_not_erased(ledger: PostgresLedger) -> None:
+async def test_jobs_that_are_not_final_are_not_erased(ledger: PostgresLedger) -> None:
     receipt = await submit(ledger, make_request("A?"), make_request("B?"))
     running = await take_one(ledger, receipt.job_ids[0])
 
@@ -317,7 +317,7 @@ async def test_an_erased_job_is_not_run_again(ledger: PostgresLedger, postgres_d
 
 
 @pytest.mark.parametrize("verb", ["erase", "delete"])
-async def test_what_an_error_quoted_goes_with_its_job(
+async def test_content_quoted_in_an_error_is_erased_with_its_job(
     ledger: PostgresLedger, postgres_database_url: str, verb: str
 ) -> None:
     job_id = await finished(ledger)
@@ -478,7 +478,7 @@ async def test_money_adds_up_whichever_jobs_are_deleted(
         assert [violation.name for violation in await ledger.inspection.violations()] == ["batch_spent_is_the_sum"]
 
 
-async def test_a_job_whose_call_is_open_is_not_deleted(ledger: PostgresLedger) -> None:
+async def test_a_job_with_an_open_call_is_not_deleted(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await ledger.actions.cancel([leased.job_id], ACTOR)

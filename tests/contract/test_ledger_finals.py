@@ -268,7 +268,7 @@ async def test_results_that_ended_together_are_republished_each_once(ledger: Led
     assert {job_id for page in pages for job_id in page} == set(ids)
 
 
-async def test_a_walk_that_began_anew_is_not_led_on_by_the_one_before(ledger: Ledger, clock: Clock) -> None:
+async def test_a_walk_that_started_again_ignores_the_position_of_the_former(ledger: Ledger, clock: Clock) -> None:
     ids = [await finished(ledger) for _ in range(3)]
     await ledger.outbox.mark_published([(job_id, 1) for job_id in ids])
     await ledger.outbox.begin_republishing(HOUR)
@@ -282,7 +282,7 @@ async def test_a_walk_that_began_anew_is_not_led_on_by_the_one_before(ledger: Le
     assert [len(page) for page in await republished(ledger, 2)] == [2, 1]
 
 
-async def test_what_waits_in_the_outbox_is_not_published_from_the_walk_as_well(ledger: Ledger) -> None:
+async def test_results_in_the_outbox_are_not_published_by_the_walk_too(ledger: Ledger) -> None:
     published, waiting = [await finished(ledger) for _ in range(2)]
     await ledger.outbox.mark_published([(published, 1)])
 

@@ -27,7 +27,7 @@ def at(job: NewJob, position: int) -> NewJob:
     return replace(job, position=position)
 
 
-async def test_refused_lines_are_read_by_position_with_all_that_is_said_of_them(ledger: Ledger) -> None:
+async def test_refused_lines_are_read_by_position_with_their_reasons(ledger: Ledger) -> None:
     batch = make_batch()
     (job,) = make_jobs(make_request("A?"))
     bare = Refused(2, "no")
@@ -66,7 +66,7 @@ async def test_jobs_that_the_ledger_refuses_or_knows_stand_there_with_their_plac
     assert "was used before" in str(last)
 
 
-async def test_what_is_refused_of_a_message_stands_with_its_batch(ledger: Ledger) -> None:
+async def test_refused_jobs_of_a_message_are_stored_with_its_batch(ledger: Ledger) -> None:
     batch = make_batch()
     answer = await submit_message(
         ledger.submission, [{"query": "A?"}, {"query": "B?", "config": {"mode": "no"}}], batch=batch

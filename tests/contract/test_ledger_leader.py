@@ -44,7 +44,7 @@ async def test_the_first_leads_until_it_is_gone_for_a_while(ledger: Ledger, cloc
     assert [await leads(ledger, name) for name in ("b", "a")] == [True, False]
 
 
-async def test_who_resigns_lets_another_lead_at_once(ledger: Ledger) -> None:
+async def test_a_leader_that_resigns_is_replaced_at_once(ledger: Ledger) -> None:
     assert await leads(ledger, "a")
     await ledger.duties.resign("b")
     assert not await leads(ledger, "b"), "it did not lead"

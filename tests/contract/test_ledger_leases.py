@@ -67,7 +67,7 @@ async def test_a_job_that_is_held_is_not_given_again(ledger: Ledger) -> None:
     assert await take(ledger, receipt.job_ids, worker="w1") == []
 
 
-async def test_ids_of_other_states_steps_or_nobody_are_skipped(ledger: Ledger, clock: Clock) -> None:
+async def test_ids_of_other_states_and_steps_and_unknown_ids_are_skipped(ledger: Ledger, clock: Clock) -> None:
     receipt = await submit(
         ledger,
         make_request("A?"),
@@ -242,7 +242,7 @@ async def test_a_first_lease_has_no_history(ledger: Ledger) -> None:
     assert leased.stored is None
 
 
-async def test_the_holder_is_told_how_the_attempts_went(ledger: Ledger, clock: Clock) -> None:
+async def test_the_lease_includes_the_outcomes_of_earlier_attempts(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     closings = [
         (closed_error, {"spent": True}),

@@ -127,7 +127,7 @@ async def test_a_retry_begins_with_a_new_answer_where_none_was_given(ledger: Led
     assert await step_of(ledger, leased.job_id) is Step.GENERATE
 
 
-async def test_jobs_that_nobody_serves_are_left_to_another_step_with_a_note(ledger: Ledger) -> None:
+async def test_jobs_of_an_unserved_step_move_to_another_step_with_a_note(ledger: Ledger) -> None:
     ids = (await submit(ledger, *(check_request(n, *READ) for n in range(3)), check_request(3, *WORDS))).job_ids
     await ledger.duties.take_hints(Step.LOCAL, 9, 9, AGAIN)
     waiting_job = await take_one(ledger, ids[0], Step.LOCAL)

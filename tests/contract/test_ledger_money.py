@@ -74,7 +74,7 @@ async def test_the_ceiling_is_kept_in_order_within_a_call(ledger: Ledger) -> Non
     assert (waiting.state, waiting.held_reason) == (JobState.SCHEDULED, HeldReason.BUDGET)
 
 
-async def test_what_was_spent_counts_against_the_ceiling(ledger: Ledger) -> None:
+async def test_spent_money_counts_against_the_ceiling(ledger: Ledger) -> None:
     first, two = await leased_under(ledger, "1", number=2)
     attempt = await open_one(ledger, first, reserved_usd=Decimal("0.9"))
     refused = make_attempt(two, reserved_usd=Decimal("0.9"))
@@ -203,7 +203,7 @@ async def test_the_late_answer_corrects_the_charge(ledger: Ledger, clock: Clock)
     assert again.unknown == 0
 
 
-async def test_what_is_heard_late_of_a_call_that_failed_corrects_the_charge(ledger: Ledger, clock: Clock) -> None:
+async def test_late_news_of_a_failed_call_corrects_the_charge(ledger: Ledger, clock: Clock) -> None:
     (leased,) = await leased_under(ledger, "1")
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
     await clock.advance(2 * LEASE)
@@ -278,7 +278,7 @@ async def test_a_lease_says_what_the_job_cost_so_far(ledger: Ledger) -> None:
     assert checked.cost_usd == Decimal("0.3")
 
 
-async def test_a_cost_whose_price_is_unknown_is_never_nought(ledger: Ledger) -> None:
+async def test_a_cost_with_an_unknown_price_is_never_zero(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 2)
     before = [view.cost_usd for view in await ledger.reading.views(receipt.job_ids)]
     assert before == [Decimal(0)] * 2
@@ -410,7 +410,7 @@ async def test_a_second_round_does_not_wait_for_money(ledger: Ledger) -> None:
     assert await state(ledger, leased.job_id) is JobState.RUNNING
 
 
-async def test_a_promise_that_nobody_takes_is_taken_back(ledger: Ledger) -> None:
+async def test_an_unused_promise_is_withdrawn(ledger: Ledger) -> None:
     calling, first, two = await leased_under(ledger, "1", number=3)
     attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
     await ledger.attempts.open_attempts([make_attempt(job, reserved_usd=Decimal("0.5")) for job in (first, two)])

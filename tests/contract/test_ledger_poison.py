@@ -259,7 +259,7 @@ async def test_a_job_that_cannot_be_leased_keeps_no_other_from_it(
     assert quarantined(postgres_database_url) == {ids[0]: ("lease", 1)}
 
 
-async def test_a_job_whose_lease_failed_is_leased_when_its_row_is_mended(
+async def test_a_job_whose_lease_failed_is_leased_when_its_row_is_repaired(
     ledger: PostgresLedger, clock: Clock, postgres_database_url: str
 ) -> None:
     (job_id,) = (await submit_many(ledger, 1)).job_ids

@@ -61,7 +61,7 @@ async def test_a_batch_is_read_by_position(ledger: Ledger) -> None:
     assert batch_views == await ledger.reading.views(receipt.job_ids)
 
 
-async def test_a_batch_nobody_knows_has_no_jobs(ledger: Ledger) -> None:
+async def test_an_unknown_batch_has_no_jobs(ledger: Ledger) -> None:
     assert [view async for view in ledger.reading.batch_views(new_id())] == []
     with pytest.raises(NotFound):
         await ledger.reading.batch_status(new_id())

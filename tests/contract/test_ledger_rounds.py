@@ -22,7 +22,7 @@ def _again(correction: Correction, number: int, step: Step = Step.GENERATE) -> A
     return Advance(JobState.SCHEDULED, step, number, event="regenerate", correction=correction)
 
 
-async def test_a_new_round_is_told_why_it_was_begun(ledger: Ledger) -> None:
+async def test_a_new_round_has_the_reason_for_its_start(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
@@ -83,7 +83,7 @@ async def test_a_job_that_goes_back_has_its_earlier_answer_again(ledger: Ledger)
     assert (back.round, back.correction, back.stored.attempt_id) == (0, given_up, checking.stored.attempt_id)
 
 
-async def test_a_judges_answer_is_kept_for_its_round_and_only_told_to_the_check(ledger: Ledger) -> None:
+async def test_a_judges_answer_belongs_to_its_round_and_is_read_by_the_check_only(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
@@ -109,7 +109,7 @@ async def test_a_judges_answer_is_kept_for_its_round_and_only_told_to_the_check(
     assert (await take_one(ledger, leased.job_id, Step.CHECK)).judged is None
 
 
-async def test_what_became_of_a_judge_counts_for_the_check_alone(ledger: Ledger) -> None:
+async def test_outcomes_of_judge_calls_count_for_the_check_alone(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     first = make_attempt(leased)
     await ledger.attempts.open_attempts([first])

@@ -187,7 +187,7 @@ async def test_a_known_idempotency_key_returns_the_old_job(ledger: Ledger) -> No
 
 
 @pytest.mark.parametrize("chunks", [1, 3])
-async def test_one_job_whose_key_is_taken_is_named_and_the_others_are_written(ledger: Ledger, chunks: int) -> None:
+async def test_a_job_with_a_used_key_is_named_and_the_others_are_written(ledger: Ledger, chunks: int) -> None:
     old = await submit(ledger, make_request("A?", idempotency_key="a"))
     batch = make_batch()
     jobs = make_jobs(
@@ -219,7 +219,7 @@ async def test_all_or_none_writes_nothing_where_one_job_is_refused(ledger: Ledge
         await ledger.reading.batch_status(batch.id)
 
 
-async def test_where_every_job_is_refused_nothing_is_written(ledger: Ledger) -> None:
+async def test_a_submission_of_refused_jobs_alone_writes_nothing(ledger: Ledger) -> None:
     await submit(ledger, make_request("A?", idempotency_key="a"))
     batch = make_batch()
     with pytest.raises(JobsRefused):
@@ -228,7 +228,7 @@ async def test_where_every_job_is_refused_nothing_is_written(ledger: Ledger) -> 
         await ledger.reading.batch_status(batch.id)
 
 
-async def test_where_every_job_is_known_there_is_no_empty_batch(ledger: Ledger) -> None:
+async def test_a_submission_of_known_jobs_alone_makes_no_batch(ledger: Ledger) -> None:
     first = await submit(ledger, *(make_request(f"{n}?", idempotency_key=str(n)) for n in range(3)))
     second = await submit(ledger, make_request("3?", idempotency_key="3"))
     batch = make_batch(key="again")
@@ -249,7 +249,7 @@ async def test_a_batch_handed_in_again_says_when_it_was_first(ledger: Ledger) ->
     assert again.submitted_at == (await ledger.reading.batch_status(first.batch_id)).created_at
 
 
-async def test_what_a_batch_refused_it_refuses_again_when_it_is_handed_in_again(ledger: Ledger) -> None:
+async def test_a_batch_submitted_again_refuses_the_same_jobs(ledger: Ledger) -> None:
     await submit(ledger, make_request("A?", idempotency_key="a"))
     requests = (make_request("B?"), make_request("changed", idempotency_key="a"), make_request("C?"))
     first = await submit(ledger, *requests, batch=make_batch(key="k"))

@@ -22,7 +22,7 @@ from tests.contract.situations import (
 from worker.ledger.postgres import PostgresLedger
 
 
-async def test_what_was_heard_is_found_by_its_batch_and_key(ledger: Ledger) -> None:
+async def test_a_cached_verdict_is_found_by_its_batch_and_key(ledger: Ledger) -> None:
     first, second = await checking(ledger), await checking(ledger)
     judge_attempt = await store_judge_reply(ledger, first, "a", "b", reply="one")
     other = await store_judge_reply(ledger, second, "b", "c", reply="two")
@@ -58,7 +58,7 @@ async def test_the_first_word_of_a_key_stays_and_saying_it_again_changes_nothing
     assert {cache_key: before.number for cache_key, before in verdicts.items()} == {key("a"): 1, key("b"): 3}
 
 
-async def test_an_attempt_without_a_judges_answer_has_said_nothing(ledger: Ledger) -> None:
+async def test_an_attempt_without_a_judges_answer_caches_nothing(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     generated = await generate(ledger, leased)
     waiting = await checking(ledger)
@@ -75,7 +75,7 @@ async def test_an_attempt_without_a_judges_answer_has_said_nothing(ledger: Ledge
 
 @pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 @pytest.mark.parametrize("verb", ["erase", "delete"])
-async def test_what_was_heard_is_gone_with_the_job_it_was_said_to(
+async def test_cached_verdicts_are_erased_with_the_job_of_the_call(
     subject: Subject, postgres_database_url: str, verb: str
 ) -> None:
     ledger = subject.ledger
@@ -92,7 +92,7 @@ async def test_what_was_heard_is_gone_with_the_job_it_was_said_to(
 
 
 @pytest.mark.parametrize("subject", ["postgres"], indirect=True)
-async def test_what_is_noted_while_its_job_is_erased_is_not_left_behind(
+async def test_verdicts_cached_during_an_erasure_do_not_stay_behind(
     subject: Subject, postgres_database_url: str
 ) -> None:
     ledger = subject.ledger

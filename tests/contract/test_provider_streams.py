@@ -106,7 +106,7 @@ def test_an_object_by_schema_is_streamed_too(kind: Kind, stub: Stub) -> None:
 
 
 @over_http
-def test_what_came_is_kept_as_it_came(kind: Kind, stub: Stub) -> None:
+def test_received_bytes_are_stored_unchanged(kind: Kind, stub: Stub) -> None:
     call, answered = ask(kind.at(stub), question(stream=True))
     (request,) = stub.requests
     assert request.body == call.body
@@ -150,7 +150,7 @@ def _unstorable(answer: dict[str, Any]) -> None:
 
 @over_http
 @pytest.mark.parametrize("change", [_refused, _too_long, _unstorable])
-def test_what_is_odd_in_an_answer_is_odd_in_a_stream(kind: Kind, change: Any, stub: Stub) -> None:
+def test_an_odd_answer_is_as_odd_in_a_stream(kind: Kind, change: Any, stub: Stub) -> None:
     stub.then(faults.changed(change))
     expected = whole(kind, stub)
     stub.then(faults.changed(change))
@@ -172,7 +172,7 @@ def test_a_server_that_knows_no_streams_is_understood(kind: Kind, stub: Stub) ->
 
 
 @over_http
-def test_nobody_has_to_listen(kind: Kind, stub: Stub) -> None:
+def test_a_stream_without_readers_works(kind: Kind, stub: Stub) -> None:
     _, answered = ask(kind.at(stub), question(stream=True))
     assert answered.completion.text.startswith(OPENS)
 

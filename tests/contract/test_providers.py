@@ -127,7 +127,7 @@ def test_a_lane_it_cannot_serve_is_refused_or_not_claimed(kind: Kind, stub: Stub
 
 
 @every
-def test_what_is_not_sent_is_said(kind: Kind, stub: Stub) -> None:
+def test_unsent_parameters_are_recorded(kind: Kind, stub: Stub) -> None:
     config = question(temperature=0.3, sampling=Sampling(top_p=0.9, top_k=5, seed=7, stop=("END",)), stream=True).config
     call, answered = ask(kind.at(stub), question(**config.model_dump()))
     parameters, dropped = call.parameters_sent, call.parameters_dropped
@@ -276,7 +276,7 @@ def _with_text(kind: Kind, text: str) -> faults.Act:
 
 
 @over_http
-def test_what_cannot_be_stored_is_replaced_one_for_one(kind: Kind, stub: Stub) -> None:
+def test_unstorable_characters_are_replaced_one_for_one(kind: Kind, stub: Stub) -> None:
     stub.then(_with_text(kind, "nul \0 and half a pair \ud800 end"))
     _, answered = ask(kind.at(stub), question())
     assert answered.completion.text.startswith("nul \ufffd and half a pair \ufffd end")

@@ -18,7 +18,7 @@ NO_ROOM_BYTES = 10_000
 """No file grows beyond it: less than PostgreSQL's log and Redis's have written by then."""
 
 
-@experiment("half-open connections to Redis: nothing comes, nothing ends")
+@experiment("half-open connections to Redis, without data or end")
 def redis_half_open(lab: Lab) -> Report:
     with running_proxy(lab.redis_url) as proxy:
         lab.work(redis_url=proxy.url)
@@ -30,7 +30,7 @@ def redis_half_open(lab: Lab) -> Report:
         return lab.report(JOBS)
 
 
-@experiment("half-open connections to PostgreSQL: nothing comes, nothing ends")
+@experiment("half-open connections to PostgreSQL, without data or end")
 def postgres_half_open(lab: Lab) -> Report:
     with running_proxy(lab.database_url) as proxy:
         lab.work(database_url=proxy.url)

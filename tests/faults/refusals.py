@@ -45,7 +45,7 @@ def unknown_model(lab: Lab) -> Report:
     return _held_then_released(lab, 404, "error:not_found")
 
 
-@experiment("a server that is not there: few calls, told of soon, held in the end, then released", latency_s=0.05)
+@experiment("an unreachable server: few calls, reported soon, held in the end, then released", latency_s=0.05)
 def server_away(lab: Lab) -> Report:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

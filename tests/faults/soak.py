@@ -177,7 +177,7 @@ class Soak:
         self.workers = [self._worker(), self._worker()]
 
     def a_worker_frozen(self) -> None:
-        """For longer than its leases, and then thawed: it finds that its jobs are another's."""
+        """Freezes a worker for longer than its leases, then resumes it; its jobs belong to another worker by then."""
         thaw = self.lab.freeze_worker(self.chance.choice(self.workers))
         try:
             self.lab.pause(self.chance.uniform(self.lease_s, 2 * self.lease_s))

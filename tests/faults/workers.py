@@ -51,7 +51,7 @@ def killed_with_every_slot(lab: Lab) -> Report:
     return lab.report(JOBS)
 
 
-@experiment("worker told to stop: calls end, the rest goes back")
+@experiment("worker stopped: calls end, the rest goes back")
 def told_to_stop(lab: Lab) -> Report:
     worker = lab.work()
     lab.until_calling(5)
@@ -107,7 +107,7 @@ def checker_killed(lab: Lab) -> Report:
     return lab.report(JOBS)
 
 
-@experiment("worker frozen for longer than its leases, then thawed", latency_s=1.0)
+@experiment("worker frozen for longer than its leases, then resumed", latency_s=1.0)
 def frozen(lab: Lab) -> Report:
     worker = lab.work()
     lab.until_calling(10)
@@ -121,7 +121,7 @@ def frozen(lab: Lab) -> Report:
     return report
 
 
-@experiment("worker frozen until its calls were made again, then thawed", latency_s=1.0)
+@experiment("worker frozen until its calls were made again, then resumed", latency_s=1.0)
 def frozen_for_longer(lab: Lab) -> Report:
     worker = lab.work("generate")
     lab.until_called(10)
@@ -176,7 +176,7 @@ def leader_caught(lab: Lab) -> Iterator[subprocess.Popen[bytes]]:
         connection.rollback()
 
 
-@experiment("the worker that rescues killed in the midst of it", latency_s=1.0)
+@experiment("the rescuing worker killed during the rescue", latency_s=1.0)
 def leader_killed(lab: Lab) -> Report:
     with leader_caught(lab) as leader:
         lab.kill(leader)
@@ -184,7 +184,7 @@ def leader_killed(lab: Lab) -> Report:
     return lab.report(JOBS)
 
 
-@experiment("the worker that rescues frozen in the midst of it, then thawed", latency_s=1.0)
+@experiment("the rescuing worker frozen during the rescue, then resumed", latency_s=1.0)
 def leader_frozen(lab: Lab) -> Report:
     with leader_caught(lab) as leader:
         thaw = lab.freeze_worker(leader)
@@ -235,7 +235,7 @@ def _leader(lab: Lab, previous_leaders: Container[str]) -> str:
     return lab.until(leader, what="another leader")
 
 
-@experiment("three workers lead at once: the locks of the duties let everybody in")
+@experiment("three workers lead at once, without the locks of the duties")
 def all_lead(lab: Lab) -> Report:
     for kind in ("integer", "bigint"):
         lab.execute(

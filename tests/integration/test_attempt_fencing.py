@@ -25,7 +25,7 @@ def url(servers: Servers) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("taken_by", [_CANCEL, _RESCUE], ids=["cancel", "rescue"])
-def test_what_took_the_job_first_is_seen_by_the_opening_that_waited_for_it(url: str, taken_by: str) -> None:
+def test_an_opening_sees_the_change_that_it_waited_for(url: str, taken_by: str) -> None:
     async def scenario(ledger: PostgresLedger, leased: Leased) -> None:
         async with await psycopg.AsyncConnection.connect(url) as other:
             await other.execute(taken_by.encode())
@@ -39,7 +39,7 @@ def test_what_took_the_job_first_is_seen_by_the_opening_that_waited_for_it(url: 
     asyncio.run(_over(url, scenario))
 
 
-def test_a_rescue_passes_over_a_job_whose_attempt_is_being_opened(url: str) -> None:
+def test_a_rescue_passes_over_a_job_during_the_opening_of_its_attempt(url: str) -> None:
     async def scenario(ledger: PostgresLedger, leased: Leased) -> None:
         async with await psycopg.AsyncConnection.connect(url) as other:
             await other.execute("SELECT FROM job FOR NO KEY UPDATE")

@@ -27,7 +27,7 @@ from worker.limits.rates import Rates
 from worker.limits.redis_bucket import RedisBuckets
 
 
-class Patient:
+class Installation:
     """Servers named in the environment, without workers of their own."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, servers: Servers, database_url: str) -> None:
@@ -48,8 +48,8 @@ class Patient:
         assert list(findings_by_check) == [check]
         return findings_by_check[check]
 
-    def do(self, work: Callable[[Ledger], Awaitable[object]]) -> None:
-        """Do something with the ledger."""
+    def use(self, work: Callable[[Ledger], Awaitable[object]]) -> None:
+        """Runs an action on the ledger."""
 
         async def opened() -> None:
             async with PostgresLedger(self.database_url, connections=1) as ledger:
@@ -57,8 +57,8 @@ class Patient:
 
         asyncio.run(opened())
 
-    def say(self, statement: str) -> None:
-        """Change the database behind everybody's back."""
+    def execute(self, statement: str) -> None:
+        """Changes the database behind the ledger's back."""
         with psycopg.connect(self.database_url, autocommit=True) as connection:
             connection.execute(statement.encode())
 
@@ -70,99 +70,99 @@ class Patient:
         }
         for table, columns in tables.items():
             changes = ", ".join(f"{name} = {name} - interval '{by.total_seconds()} s'" for name in columns.split())
-            self.say(f"UPDATE {table} SET {changes}")
+            self.execute(f"UPDATE {table} SET {changes}")
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch, servers: Servers, database_url: str) -> Patient:
-    # Nothing that an earlier story left there: a breaker, a limit that was cut.
+def installation(monkeypatch: pytest.MonkeyPatch, servers: Servers, database_url: str) -> Installation:
+    # Nothing that an earlier test left there: a breaker, a limit that was cut.
     with redis.Redis.from_url(servers.redis_url) as client:
         client.flushall()
-    return Patient(monkeypatch, servers, database_url)
+    return Installation(monkeypatch, servers, database_url)
 
 
 # ---- servers ---------------------------------------------------------------------------------------------------
 
 
-def test_a_new_database_has_nothing_wrong_but_no_workers(patient: Patient) -> None:
+def test_a_new_database_has_nothing_wrong_but_no_workers(installation: Installation) -> None:
     report = asyncio.run(examine())
 
     assert [(finding.check, finding.severity) for finding in report.findings] == [("workers", Severity.WARNING)]
     assert report.checked == ["settings", "spool", "PostgreSQL", "Redis", "workers", "limits", "jobs"]
 
 
-def test_a_wrong_password(patient: Patient) -> None:
-    parts = urlsplit(patient.database_url)
+def test_a_wrong_password(installation: Installation) -> None:
+    parts = urlsplit(installation.database_url)
     wrong = urlunsplit(parts._replace(netloc=f"{parts.username}:wr0ng-canary@{parts.hostname}:{parts.port}"))
-    patient.monkeypatch.setenv("NIGHTDESK_DATABASE_URL", wrong)
+    installation.monkeypatch.setenv("NIGHTDESK_DATABASE_URL", wrong)
 
-    finding = patient.finding("postgres_password")
+    finding = installation.finding("postgres_password")
 
     assert finding.severity is Severity.UNREACHABLE
-    assert "does not let us in" in finding.what
+    assert "refuses the login" in finding.what
     assert "wr0ng-canary" not in finding.what + finding.remedy
 
 
-def test_a_missing_database_is_created_and_migrated(patient: Patient) -> None:
-    url = patient.servers.url("nightdesk_not_there")
-    patient.monkeypatch.setenv("NIGHTDESK_DATABASE_URL", url)
-    finding = patient.finding("postgres_database")
+def test_a_missing_database_is_created_and_migrated(installation: Installation) -> None:
+    url = installation.servers.url("nightdesk_not_there")
+    installation.monkeypatch.setenv("NIGHTDESK_DATABASE_URL", url)
+    finding = installation.finding("postgres_database")
     assert finding.severity is Severity.UNREACHABLE
     assert "createdb" in finding.remedy
 
-    patient.say("CREATE DATABASE nightdesk_not_there")
+    installation.execute("CREATE DATABASE nightdesk_not_there")
     try:
-        assert "nightdesk migrate" in patient.finding("migration").remedy
+        assert "nightdesk migrate" in installation.finding("migration").remedy
         migrate(url)
-        assert patient.findings() == {}
+        assert installation.findings() == {}
     finally:
-        patient.say("DROP DATABASE nightdesk_not_there WITH (FORCE)")
+        installation.execute("DROP DATABASE nightdesk_not_there WITH (FORCE)")
 
 
-def test_a_server_that_is_not_there(patient: Patient) -> None:
-    patient.monkeypatch.setenv("NIGHTDESK_DATABASE_URL", "postgresql://someone@127.0.0.1:1/nightdesk")
-    patient.monkeypatch.setenv("NIGHTDESK_REDIS_URL", "redis://127.0.0.1:1/0")
+def test_a_server_that_is_not_there(installation: Installation) -> None:
+    installation.monkeypatch.setenv("NIGHTDESK_DATABASE_URL", "postgresql://someone@127.0.0.1:1/nightdesk")
+    installation.monkeypatch.setenv("NIGHTDESK_REDIS_URL", "redis://127.0.0.1:1/0")
 
-    findings_by_check = patient.findings()
+    findings_by_check = installation.findings()
 
     assert list(findings_by_check) == ["postgres", "redis"]
     assert {finding.severity for finding in findings_by_check.values()} == {Severity.UNREACHABLE}
     assert "127.0.0.1:1/nightdesk can't be reached (Connection refused)" in findings_by_check["postgres"].what
 
 
-def test_a_newer_schema(patient: Patient) -> None:
-    patient.say("UPDATE alembic_version SET version_num = '9999'")
-    assert "upgrade nightdesk" in patient.finding("migration").remedy
+def test_a_newer_schema(installation: Installation) -> None:
+    installation.execute("UPDATE alembic_version SET version_num = '9999'")
+    assert "upgrade nightdesk" in installation.finding("migration").remedy
 
-    patient.say(f"UPDATE alembic_version SET version_num = '{head_revision()}'")
-    assert patient.findings() == {}
+    installation.execute(f"UPDATE alembic_version SET version_num = '{head_revision()}'")
+    assert installation.findings() == {}
 
 
-def test_a_moved_clock(patient: Patient) -> None:
-    advance_clock(patient.database_url, timedelta(hours=1))
-    finding = patient.finding("clock")
+def test_a_moved_clock(installation: Installation) -> None:
+    advance_clock(installation.database_url, timedelta(hours=1))
+    finding = installation.finding("clock")
     assert "+3,600 s" in finding.what
     assert RESET_CLOCK in finding.remedy
 
-    patient.say(RESET_CLOCK)
-    assert patient.findings() == {}
+    installation.execute(RESET_CLOCK)
+    assert installation.findings() == {}
 
 
-def test_a_wrong_redis_password(patient: Patient) -> None:
-    parts = urlsplit(patient.servers.redis_url)
+def test_a_wrong_redis_password(installation: Installation) -> None:
+    parts = urlsplit(installation.servers.redis_url)
     wrong = urlunsplit(parts._replace(netloc=f":wr0ng-canary@{parts.hostname}:{parts.port}"))
-    patient.monkeypatch.setenv("NIGHTDESK_REDIS_URL", wrong)
+    installation.monkeypatch.setenv("NIGHTDESK_REDIS_URL", wrong)
 
-    finding = patient.finding("redis_password")
+    finding = installation.finding("redis_password")
 
     assert finding.severity is Severity.UNREACHABLE
     assert "wr0ng-canary" not in finding.what + finding.remedy
 
 
 @contextmanager
-def configured(patient: Patient, name: str, value: str) -> Iterator[None]:
+def configured(installation: Installation, name: str, value: str) -> Iterator[None]:
     """Redis with another configuration."""
-    with redis.Redis.from_url(patient.servers.redis_url) as client:
+    with redis.Redis.from_url(installation.servers.redis_url) as client:
         before = client.config_get(name)[name]
         client.config_set(name, value)
         try:
@@ -178,75 +178,75 @@ def configured(patient: Patient, name: str, value: str) -> Iterator[None]:
         ("redis_durability", "appendonly", "no", "appendonly yes"),
     ],
 )
-def test_a_redis_unfit_for_a_queue(patient: Patient, check: str, name: str, value: str, remedy: str) -> None:
-    with configured(patient, name, value):
-        finding = patient.finding(check)
+def test_a_redis_unfit_for_a_queue(installation: Installation, check: str, name: str, value: str, remedy: str) -> None:
+    with configured(installation, name, value):
+        finding = installation.finding(check)
         assert finding.severity is Severity.WARNING
         assert remedy in finding.remedy
 
-    assert patient.findings() == {}
+    assert installation.findings() == {}
 
 
-def test_a_redis_that_is_nearly_full(patient: Patient) -> None:
-    with redis.Redis.from_url(patient.servers.redis_url) as client:
+def test_a_redis_that_is_nearly_full(installation: Installation) -> None:
+    with redis.Redis.from_url(installation.servers.redis_url) as client:
         used = int(client.info("memory")["used_memory"])
-    with configured(patient, "maxmemory", str(int(used * 1.2))):
-        assert "raise maxmemory" in patient.finding("redis_memory").remedy
+    with configured(installation, "maxmemory", str(int(used * 1.2))):
+        assert "raise maxmemory" in installation.finding("redis_memory").remedy
 
 
-def test_a_redis_that_is_full_takes_no_question_to_workers(patient: Patient) -> None:
-    with silent_worker(patient), configured(patient, "maxmemory", "1mb"):
+def test_a_redis_that_is_full_takes_no_question_to_workers(installation: Installation) -> None:
+    with silent_worker(installation), configured(installation, "maxmemory", "1mb"):
         findings_by_check = {finding.check: finding for finding in asyncio.run(examine()).findings}
     assert list(findings_by_check) == ["redis_memory", "workers"]
     assert "can't be asked over Redis" in findings_by_check["workers"].what
 
 
 @contextmanager
-def silent_worker(patient: Patient) -> Iterator[None]:
+def silent_worker(installation: Installation) -> Iterator[None]:
     """A connection that listens where workers are asked, and never answers."""
-    with redis.Redis.from_url(patient.servers.redis_url) as client, client.pubsub() as listener:
+    with redis.Redis.from_url(installation.servers.redis_url) as client, client.pubsub() as listener:
         listener.psubscribe("/0.celery.pidbox")
         assert listener.get_message(timeout=10)
         yield
 
 
-def test_only_workers_that_listen_are_waited_for(patient: Patient) -> None:
-    assert count_listeners(patient.servers.redis_url) == 0
-    with silent_worker(patient):
-        assert count_listeners(patient.servers.redis_url) == 1
-        assert list(answers(patient)) == ["workers"]
+def test_only_workers_that_listen_are_waited_for(installation: Installation) -> None:
+    assert count_listeners(installation.servers.redis_url) == 0
+    with silent_worker(installation):
+        assert count_listeners(installation.servers.redis_url) == 1
+        assert list(answers(installation)) == ["workers"]
 
 
-def test_a_redis_that_hides_its_clients_still_takes_the_question(patient: Patient) -> None:
-    parts = urlsplit(patient.servers.redis_url)
+def test_a_redis_that_hides_its_clients_still_takes_the_question(installation: Installation) -> None:
+    parts = urlsplit(installation.servers.redis_url)
     limited = urlunsplit(parts._replace(netloc=f"guest:s3cret@{parts.hostname}:{parts.port}"))
-    with redis.Redis.from_url(patient.servers.redis_url) as client:
+    with redis.Redis.from_url(installation.servers.redis_url) as client:
         client.acl_setuser(
             "guest", enabled=True, passwords=["+s3cret"], keys="*", channels="*", commands=["+@all", "-client|list"]
         )
-        patient.monkeypatch.setenv("NIGHTDESK_REDIS_URL", limited)
+        installation.monkeypatch.setenv("NIGHTDESK_REDIS_URL", limited)
         try:
             assert count_listeners(limited) is None
-            assert list(answers(patient)) == ["workers"]
+            assert list(answers(installation)) == ["workers"]
         finally:
             client.acl_deluser("guest")
 
 
-def answers(patient: Patient) -> dict[str, str]:
+def answers(installation: Installation) -> dict[str, str]:
     """Findings of one examination, workers included."""
     return {finding.check: finding.what for finding in asyncio.run(examine()).findings}
 
 
-def test_one_url_without_the_other(patient: Patient) -> None:
-    patient.monkeypatch.delenv("NIGHTDESK_REDIS_URL")
-    finding = patient.finding("settings")
+def test_one_url_without_the_other(installation: Installation) -> None:
+    installation.monkeypatch.delenv("NIGHTDESK_REDIS_URL")
+    finding = installation.finding("settings")
     assert "NIGHTDESK_REDIS_URL is not set" in finding.what
 
 
-def test_embedded_servers_that_do_not_run(patient: Patient, tmp_path: Path) -> None:
-    patient.monkeypatch.delenv("NIGHTDESK_REDIS_URL")
-    patient.monkeypatch.delenv("NIGHTDESK_DATABASE_URL")
-    patient.monkeypatch.setenv("NIGHTDESK_HOME", str(tmp_path / "home"))
+def test_embedded_servers_that_do_not_run(installation: Installation, tmp_path: Path) -> None:
+    installation.monkeypatch.delenv("NIGHTDESK_REDIS_URL")
+    installation.monkeypatch.delenv("NIGHTDESK_DATABASE_URL")
+    installation.monkeypatch.setenv("NIGHTDESK_HOME", str(tmp_path / "home"))
 
     report = asyncio.run(examine())
 
@@ -259,9 +259,9 @@ def test_embedded_servers_that_do_not_run(patient: Patient, tmp_path: Path) -> N
 # ---- jobs ------------------------------------------------------------------------------------------------------
 
 
-def test_jobs_that_nobody_works_on_are_a_problem(patient: Patient) -> None:
-    patient.do(lambda ledger: submit_many(ledger, 3))
-    patient.do(lambda ledger: ledger.duties.promote(10))
+def test_jobs_without_a_worker_are_a_problem(installation: Installation) -> None:
+    installation.use(lambda ledger: submit_many(ledger, 3))
+    installation.use(lambda ledger: ledger.duties.promote(10))
 
     (finding,) = asyncio.run(examine()).findings
 
@@ -269,8 +269,8 @@ def test_jobs_that_nobody_works_on_are_a_problem(patient: Patient) -> None:
     assert finding.what == "no worker is alive; 3 jobs wait"
 
 
-def test_leases_show_that_a_worker_lives(patient: Patient) -> None:
-    patient.do(submit_and_take)
+def test_leases_show_that_a_worker_lives(installation: Installation) -> None:
+    installation.use(submit_and_take)
 
     (finding,) = asyncio.run(examine()).findings
 
@@ -278,58 +278,58 @@ def test_leases_show_that_a_worker_lives(patient: Patient) -> None:
     assert "1 hold leases" in finding.what
 
 
-def test_stuck_leases(patient: Patient) -> None:
-    patient.do(submit_and_take)
+def test_stuck_leases(installation: Installation) -> None:
+    installation.use(submit_and_take)
     # A lease of 60 s that ran out just under two lease times ago may still be rescued in time.
-    patient.pass_time(timedelta(seconds=60 + 100))
-    assert patient.findings() == {}
-    patient.pass_time(timedelta(seconds=60))
-    assert patient.finding("stuck_leases").severity is Severity.PROBLEM
+    installation.pass_time(timedelta(seconds=60 + 100))
+    assert installation.findings() == {}
+    installation.pass_time(timedelta(seconds=60))
+    assert installation.finding("stuck_leases").severity is Severity.PROBLEM
 
-    patient.do(lambda ledger: ledger.duties.rescue(10, None))
-    assert patient.findings() == {}
+    installation.use(lambda ledger: ledger.duties.rescue(10, None))
+    assert installation.findings() == {}
 
 
-def test_jobs_that_cannot_be_changed(patient: Patient) -> None:
+def test_jobs_that_cannot_be_changed(installation: Installation) -> None:
     soon = datetime.now(UTC) + timedelta(minutes=1)
-    patient.do(lambda ledger: submit_many(ledger, 2, deadline=soon))
-    patient.say("UPDATE job SET deadline = nightdesk_now()")
-    patient.say(
+    installation.use(lambda ledger: submit_many(ledger, 2, deadline=soon))
+    installation.execute("UPDATE job SET deadline = nightdesk_now()")
+    installation.execute(
         "CREATE FUNCTION raise_poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'poison'; END $$"
     )
-    patient.say(
+    installation.execute(
         "CREATE TRIGGER poison BEFORE UPDATE ON job FOR EACH ROW WHEN (OLD.position = 0) EXECUTE FUNCTION raise_poison()"
     )
-    patient.do(lambda ledger: ledger.duties.expire(10))
+    installation.use(lambda ledger: ledger.duties.expire(10))
 
-    finding = patient.findings()["quarantine"]
+    finding = installation.findings()["quarantine"]
 
     assert finding.severity is Severity.PROBLEM
     assert finding.what.startswith("1 jobs can't be changed")
     assert "(expire: poison)" in finding.what
-    patient.say("DROP TRIGGER poison ON job")
-    patient.say("UPDATE quarantine SET until = nightdesk_now()")
-    patient.do(lambda ledger: ledger.duties.expire(10))
-    assert "quarantine" not in patient.findings()
+    installation.execute("DROP TRIGGER poison ON job")
+    installation.execute("UPDATE quarantine SET until = nightdesk_now()")
+    installation.use(lambda ledger: ledger.duties.expire(10))
+    assert "quarantine" not in installation.findings()
 
 
-def test_overdue_jobs(patient: Patient) -> None:
+def test_overdue_jobs(installation: Installation) -> None:
     in_future = datetime.now(UTC) + timedelta(minutes=5)
-    patient.do(lambda ledger: submit(ledger, make_request(scheduled_at=in_future)))
-    patient.pass_time(timedelta(minutes=5, seconds=30))
-    assert patient.findings() == {}
-    patient.pass_time(timedelta(minutes=1))
-    assert "1 scheduled jobs" in patient.finding("overdue").what
+    installation.use(lambda ledger: submit(ledger, make_request(scheduled_at=in_future)))
+    installation.pass_time(timedelta(minutes=5, seconds=30))
+    assert installation.findings() == {}
+    installation.pass_time(timedelta(minutes=1))
+    assert "1 scheduled jobs" in installation.finding("overdue").what
 
-    patient.do(lambda ledger: ledger.duties.promote(10))
-    assert patient.findings() == {}
+    installation.use(lambda ledger: ledger.duties.promote(10))
+    assert installation.findings() == {}
 
 
-def test_unpublished_results(patient: Patient) -> None:
-    patient.do(finished)
-    assert patient.findings() == {}
-    patient.pass_time(timedelta(minutes=2))
-    finding = patient.finding("unpublished")
+def test_unpublished_results(installation: Installation) -> None:
+    installation.use(finished)
+    assert installation.findings() == {}
+    installation.pass_time(timedelta(minutes=2))
+    finding = installation.finding("unpublished")
     assert "1 final jobs" in finding.what
 
     async def publish(ledger: Ledger) -> None:
@@ -337,12 +337,12 @@ def test_unpublished_results(patient: Patient) -> None:
             [(view.job_id, view.run) for view in await ledger.outbox.unpublished(10, timedelta(0))]
         )
 
-    patient.do(publish)
-    assert patient.findings() == {}
+    installation.use(publish)
+    assert installation.findings() == {}
 
 
 @pytest.mark.parametrize("reason", HeldReason)
-def test_held_jobs_are_named_with_how_to_release_them(patient: Patient, reason: HeldReason) -> None:
+def test_held_jobs_are_named_with_how_to_release_them(installation: Installation, reason: HeldReason) -> None:
     batch = make_batch()
 
     async def hold(ledger: Ledger) -> None:
@@ -352,32 +352,32 @@ def test_held_jobs_are_named_with_how_to_release_them(patient: Patient, reason: 
             )
             await ledger.attempts.close_attempts([closed])
 
-    patient.do(hold)
-    finding = patient.finding(f"held_{reason.value}")
+    installation.use(hold)
+    finding = installation.finding(f"held_{reason.value}")
     assert finding.what.startswith("2 jobs are held: ")
     assert f"nightdesk release {batch.id} --reason {reason.value}" in finding.remedy
 
-    patient.do(lambda ledger: ledger.actions.release(batch.id, reason, ACTOR))
-    assert patient.findings() == {}
+    installation.use(lambda ledger: ledger.actions.release(batch.id, reason, ACTOR))
+    assert installation.findings() == {}
 
 
-def test_possibly_billed_twice(patient: Patient) -> None:
+def test_possibly_billed_twice(installation: Installation) -> None:
     async def call_again(ledger: Ledger) -> None:
         leased = await submit_and_take(ledger)
         attempt = await open_one(ledger, leased)
         await ledger.attempts.close_attempts([closed_unknown(leased, attempt)])
         await open_one(ledger, leased)
 
-    patient.do(call_again)
-    finding = patient.finding("billed_twice")
+    installation.use(call_again)
+    finding = installation.finding("billed_twice")
     assert finding.severity is Severity.NOTE
     assert finding.what.startswith("possibly billed twice: 1 ")
 
-    patient.pass_time(timedelta(days=8))
-    assert "billed_twice" not in patient.findings()
+    installation.pass_time(timedelta(days=8))
+    assert "billed_twice" not in installation.findings()
 
 
-def test_attempts_left_open_on_final_jobs(patient: Patient) -> None:
+def test_attempts_left_open_on_final_jobs(installation: Installation) -> None:
     batch = make_batch(max_cost_usd=Decimal(1))
 
     async def cancel_during_call(ledger: Ledger) -> None:
@@ -386,13 +386,13 @@ def test_attempts_left_open_on_final_jobs(patient: Patient) -> None:
         await ledger.actions.cancel([leased.job_id], ACTOR)
         await ledger.outbox.mark_published([(leased.job_id, leased.run)])
 
-    patient.do(cancel_during_call)
-    assert patient.findings() == {}  # its worker still may write down what became of it
-    patient.pass_time(timedelta(seconds=60 + 61))
-    assert "1 calls" in patient.finding("attempts_left_open").what
+    installation.use(cancel_during_call)
+    assert installation.findings() == {}  # its worker still may write down what became of it
+    installation.pass_time(timedelta(seconds=60 + 61))
+    assert "1 calls" in installation.finding("attempts_left_open").what
 
 
-def test_health_stays_on_the_indexes(patient: Patient) -> None:
+def test_health_stays_on_the_indexes(installation: Installation) -> None:
     """No count may read through the tables that grow."""
 
     async def fill(ledger: Ledger) -> None:
@@ -402,12 +402,12 @@ def test_health_stays_on_the_indexes(patient: Patient) -> None:
         await open_one(ledger, leased)
         await ledger.duties.backlog(Step.CHECK, 1)
 
-    patient.do(fill)
-    with psycopg.connect(patient.database_url, autocommit=True) as connection:
+    installation.use(fill)
+    with psycopg.connect(installation.database_url, autocommit=True) as connection:
         reads = "SELECT relname, seq_scan FROM pg_stat_user_tables WHERE relname IN ('job', 'attempt')"
         connection.execute("SELECT pg_stat_force_next_flush()")
         before: dict[str, int] = dict(connection.execute(reads).fetchall())
-        patient.findings()
+        installation.findings()
         connection.execute("SELECT pg_stat_clear_snapshot()")
         assert dict(connection.execute(reads).fetchall()) == before
 
@@ -415,36 +415,36 @@ def test_health_stays_on_the_indexes(patient: Patient) -> None:
 # ---- invariants ------------------------------------------------------------------------------------------------
 
 
-def test_money_that_does_not_add_up_is_found_when_asked_for(patient: Patient) -> None:
-    patient.do(finished)
-    patient.say("UPDATE batch SET spent_usd = spent_usd + 1")
-    assert patient.findings() == {}
+def test_money_that_does_not_add_up_is_found_when_asked_for(installation: Installation) -> None:
+    installation.use(finished)
+    installation.execute("UPDATE batch SET spent_usd = spent_usd + 1")
+    assert installation.findings() == {}
 
     report = asyncio.run(examine(invariants=True))
 
     (finding,) = (finding for finding in report.findings if finding.check.startswith("invariant_"))
     assert (finding.check, finding.severity) == ("invariant_batch_spent_is_the_sum", Severity.PROBLEM)
     assert "1 times" in finding.what
-    patient.say("UPDATE batch SET spent_usd = spent_usd - 1")
+    installation.execute("UPDATE batch SET spent_usd = spent_usd - 1")
     assert not any(finding.check.startswith("invariant_") for finding in asyncio.run(examine(invariants=True)).findings)
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------
 
 
-def test_a_broken_provider_and_a_lowered_limit_are_found_in_redis(patient: Patient) -> None:
+def test_a_broken_provider_and_a_lowered_limit_are_found_in_redis(installation: Installation) -> None:
     async def happen() -> None:
-        buckets = RedisBuckets(patient.servers.redis_url)
+        buckets = RedisBuckets(installation.servers.redis_url)
         limited = Rates((100.0, 0.0, 0.0, 0.0))
         await buckets.exchange("my/own", "m {1}", Exchange(limited, feedback=Feedback(trip=True)))
         await buckets.exchange("openai", "gpt", Exchange(limited, feedback=Feedback(rate_limited=True, pause_s=60.0)))
         await buckets.exchange("fine", "", Exchange(limited))
         await buckets.close()
 
-    with redis.Redis.from_url(patient.servers.redis_url) as client:
+    with redis.Redis.from_url(installation.servers.redis_url) as client:
         client.flushall()
         asyncio.run(happen())
-        findings_by_check = patient.findings()
+        findings_by_check = installation.findings()
         client.flushall()
     assert findings_by_check.keys() == {"breaker", "limit_paused", "limit_lowered"}
     assert findings_by_check["breaker"].what.startswith("my/own m {1} failed many times in a row")

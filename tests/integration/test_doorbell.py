@@ -107,7 +107,7 @@ def test_an_emptied_redis_is_noticed_until_it_is_remembered_again(redis_url: str
     ringing(redis_url, work)
 
 
-def test_a_redis_that_is_away_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_redis_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doorbell_module, "REST_S", 0.0)
 
     async def work(doorbell: CeleryDoorbell) -> None:

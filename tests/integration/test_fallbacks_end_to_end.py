@@ -18,7 +18,7 @@ FAILING = {401: "authentication", 400: "invalid_request", 500: "unknown_outcome"
 """By status: what the failure is called."""
 
 
-def test_the_fallback_answers_for_each_and_a_broken_one_harms_nobody(
+def test_the_fallback_answers_for_each_and_a_broken_one_does_no_harm(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ExitStack() as stack:

@@ -145,7 +145,7 @@ def test_every_invariant_is_broken_here() -> None:
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_what_is_broken_is_named(populated: str, name: str) -> None:
+def test_a_broken_invariant_is_named(populated: str, name: str) -> None:
     changed, violations = asyncio.run(broken(populated, BREAKS[name]))
 
     assert changed > 0, "nothing was there to be broken"

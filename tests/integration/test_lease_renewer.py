@@ -79,7 +79,7 @@ def test_a_held_lease_outlives_itself(database_url: str, loop: Loop) -> None:
     asyncio.run(keeper.stop())
 
 
-def test_whoever_holds_a_lease_that_is_gone_is_told(database_url: str, loop: Loop) -> None:
+def test_the_holder_of_a_lost_lease_is_notified(database_url: str, loop: Loop) -> None:
     keeper, key = started(database_url, loop), leased(database_url)
     loss = threading.Event()
     with psycopg.connect(database_url, autocommit=True) as connection:

@@ -51,7 +51,7 @@ def test_workers_tell_each_other_which_steps_they_serve(database_url: str) -> No
     over(database_url, scenario)
 
 
-def test_jobs_are_left_to_another_step_only_while_nobody_serves_theirs(database_url: str) -> None:
+def test_jobs_move_to_another_step_only_while_no_worker_serves_theirs(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         request = make_request(response="It is ready.", config=make_config(checkers=("local",)))
         receipt = await ledger.submission.submit(make_batch(), [make_jobs(request)])
@@ -107,7 +107,7 @@ def test_lanes_are_tried_again_after_their_time_and_not_before(database_url: str
     over(database_url, scenario)
 
 
-def test_lanes_without_calls_and_servers_out_of_reach_are_told_of(database_url: str) -> None:
+def test_paused_lanes_and_unreachable_servers_are_reported(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         away = {"provider": "local", "since_s": 1_000.0, "why": "local can't be reached: refused"}
         await ledger.fleet.beat("w1", [Step.GENERATE], [away])

@@ -85,7 +85,7 @@ def test_against_the_stub(composed: System, provider: str, monkeypatch: pytest.M
     ("openai", "OPENAI_BASE_URL", "/v1"),
     ("anthropic", "ANTHROPIC_BASE_URL", "/anthropic"),
 ])  # fmt: skip
-def test_against_a_simulator_nobody_here_wrote(
+def test_against_an_independent_simulator(
     composed: System, provider: str, variable: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates = [option for code, share in RATES.items() for option in ("--error-rate", f"{code}={share}")]

@@ -161,7 +161,7 @@ def test_the_end_of_an_answer_is_waited_for_when_its_check_was_quicker(redis_url
     telling(redis_url, work)
 
 
-def test_redis_emptied_is_told_the_whole_text_anew(redis_url: str) -> None:
+def test_an_emptied_redis_gets_the_whole_text_again(redis_url: str) -> None:
     async def work(sink: RedisTokens, job: Leased) -> None:
         attempt = make_attempt(job)
         sink.start(job, attempt)

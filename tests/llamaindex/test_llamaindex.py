@@ -35,7 +35,7 @@ def provider(llm: str = MOCK, **settings: Any) -> Provider:
     return ConfiguredProviders(Settings(providers=providers), {"MINE": KEY}).get("mine")
 
 
-def test_the_test_llm_hears_the_prompt_and_its_answer_is_read_and_put_on_record() -> None:
+def test_the_test_llm_gets_the_prompt_and_its_answer_is_recorded() -> None:
     """Without a limit it says again what it was told: the sources come back, so the whole prompt was heard."""
     request = question()
     call, answered = ask(provider(), request)
@@ -94,7 +94,7 @@ def test_segments_are_asked_for_in_words_where_the_settings_say_so() -> None:
         assert "asked for in words" in call.parameters_dropped["response_format"]
 
 
-def test_what_a_call_cannot_say_is_recorded_as_dropped() -> None:
+def test_unsupported_parameters_are_recorded_as_dropped() -> None:
     call = plan(provider(), question(temperature=0.5, sampling={"seed": 7}, reasoning_effort="low", stream=True))
 
     assert set(call.parameters_dropped) == {"max_tokens", "temperature", "seed", "reasoning_effort", "stream"}
@@ -107,7 +107,7 @@ def test_characters_that_cannot_be_stored_are_replaced_and_kept_raw() -> None:
     assert json.loads(answered.raw)["text"] == "a\ud800b\x00"
 
 
-def test_what_goes_wrong_is_told_apart() -> None:
+def test_failures_have_their_own_kinds() -> None:
     http_request = httpx2.Request("POST", "http://127.0.0.1:9/v1")
     limited = httpx2.Response(429, request=http_request, headers={"retry-after": "7"})
     refused = openai.APIConnectionError(request=http_request)
@@ -162,7 +162,7 @@ def test_an_llm_with_calls_of_its_own_is_awaited() -> None:
         ({"options": {"no_such": 1}}, "can't build"),
     ],
 )
-def test_what_is_wrong_with_its_settings_is_named(settings: dict[str, Any], message: str) -> None:
+def test_an_error_in_its_settings_is_named(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         provider(**{"llm": MOCK, **settings})
 
@@ -176,7 +176,7 @@ def test_a_key_is_handed_over_from_its_variable_and_never_told() -> None:
 @pytest.mark.parametrize(
     "config", [{"lane": "provider_batch"}, {"model": "another"}, {"answer_protocol": "native"}], ids=str
 )
-def test_what_it_cannot_serve_is_refused_before_the_call(config: dict[str, Any]) -> None:
+def test_unsupported_requests_are_refused_before_the_call(config: dict[str, Any]) -> None:
     with pytest.raises(ProviderError) as raised:
         plan(provider(), question(**config))
     assert raised.value.kind is FailureKind.CONFIGURATION

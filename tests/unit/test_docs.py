@@ -31,7 +31,7 @@ NEW_FILES = {
     "tasks/grounding/quoted.py",
     "worker/providers/NAME.py",
 }
-"""Files that a reader of extend.md is to write."""
+"""Files that a reader of extend.md writes."""
 PAGES = (REPOSITORY / "README.md", *DOCS.glob("*.md"))
 
 

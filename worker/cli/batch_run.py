@@ -39,7 +39,7 @@ class BatchRun:
 
     watch: Watch
     batch_id: UUID | None = None
-    """None: every job stands in another batch."""
+    """None: every job is in another batch."""
     lines: Sequence[InputLine] | None = None
     """Those of the input that are no jobs of the batch; None: as the ledger has them."""
 

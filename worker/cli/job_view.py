@@ -149,7 +149,7 @@ def show_job(audit: Audit) -> None:
             "failure": f"{result.failure.kind.value}: {result.failure.message}" if result.failure else None,
         },
     )
-    _facts(out, "Heard of the judge before, and not asked again", _reused_verdicts(result.claims))
+    _facts(out, "Judge verdicts reused, without a call", _reused_verdicts(result.claims))
     _attempts(out, detail.attempts, detail.completions)
     _events(out, detail.events)
     if result.timing_ms is not None:

@@ -8,7 +8,7 @@ import typer
 from tasks.errors import InputError
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary; errors are still told.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary; errors are still shown.")]
 Files = Annotated[
     list[str], typer.Argument(metavar="FILE", help="JSON lines, one job a line; .gz is read; - is standard input.")
 ]
@@ -16,7 +16,7 @@ Output = Annotated[
     str,
     typer.Option("--output", "-o", metavar="OUT", help="Where the results go, as JSON lines; - is standard output."),
 ]
-BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, as 'submit' and 'status' tell it.")]
+BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, as 'submit' and 'status' print it.")]
 Name = Annotated[str | None, typer.Option(help="A name for the batch, for people.")]
 Key = Annotated[
     str | None, typer.Option(help="Submitting the same files with the same key again finds the same batch.")

@@ -32,7 +32,7 @@ def check_output(name: str, inputs: Sequence[str] = ()) -> None:
 
 
 def is_replaced(name: str) -> bool:
-    """Tells a file, which takes its name only when it is whole, from an output whose reader sees each line at once."""
+    """Tells a file, renamed when complete, from an output that is read line by line."""
     path = Path(name)
     return name != STDOUT and (path.is_file() or not path.exists())
 

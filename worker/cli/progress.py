@@ -53,7 +53,7 @@ class Rate:
 
 
 def counts_of(status: BatchStatus) -> str:
-    """Counts by outcome and state, without those that are nought."""
+    """Counts by outcome and state, without the zeros."""
     counts = [(outcome.value, count) for outcome, count in status.outcomes.items()]
     counts += [(state.value, count) for state, count in status.states.items() if state is not JobState.COMPLETED]
     on_hold = sum(status.held.values())

@@ -103,7 +103,7 @@ def session(settings: Settings, *, writes: bool = True, staffs: bool = False, st
         if local_servers and stays:
             state.mark_servers(ephemeral=False)
         elif where.started == {"postgres", "valkey"}:
-            # One server alone that was started again belongs to whoever has the other running.
+            # A server that was started again alone belongs to the command that runs the other.
             state.mark_servers(ephemeral=True)
         migrated = migrate(where.database_url) if writes or where.started else None
         opened = Session(settings, state, where, supervisor_of(settings, state), migrated)

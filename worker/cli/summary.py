@@ -22,7 +22,7 @@ _RELEASES = {
         "the batch's ceiling on cost is reached; raise it with: nightdesk release {batch} --max-cost-usd USD"
     ),
     HeldReason.BATCH_PAUSED: "the batch is paused; let it go on with: nightdesk release {batch}",
-    HeldReason.LANE_PAUSED: "no calls are made to the provider; once that is mended: nightdesk release {batch}",
+    HeldReason.LANE_PAUSED: "no calls are made to the provider; once that is fixed: nightdesk release {batch}",
     HeldReason.UNKNOWN_OUTCOME: (
         "a call was sent and its answer never came, so it may have been billed; to call again: nightdesk release {batch}"
     ),
@@ -45,7 +45,7 @@ def held_lines(status: BatchStatus, lanes: "Sequence[LaneNotice]" = ()) -> list[
     """Reasons for which jobs are held, each with its remedy."""
     lines = []
     if HeldReason.LANE_PAUSED in status.held:
-        lines += [f"{lane.event}. To mend it: {lane.remedy}" for lane in lanes if lane.paused]
+        lines += [f"{lane.event}. To fix it: {lane.remedy}" for lane in lanes if lane.paused]
     for reason, count in status.held.items():
         how = _RELEASES.get(HeldReason(reason), "release it with: nightdesk release {batch}")
         lines.append(f"{count} held ({reason}): {how.format(batch=status.batch_id)}")
@@ -92,7 +92,7 @@ def run_lines(report: "Report", output: str) -> list[str]:
         if holds:
             lines.append(f"then go on with: nightdesk run --resume {status.batch_id} -o {output}")
     if refused := report.refused:
-        lines.append(f"{len(refused)} of {report.tally.lines} lines were not valid; they stand in the output as failed")
+        lines.append(f"{len(refused)} of {report.tally.lines} lines were not valid; they are in the output as failed")
     lines.append(f"{report.tally.lines} results written to {'standard output' if output == '-' else output}")
     return lines
 

@@ -141,7 +141,7 @@ class Watch:
             key = (lane.provider, lane.lane, lane.model, lane.paused)
             if key not in self._lanes_noted:
                 self._lanes_noted.add(key)
-                self.reporter.note(f"{lane.event}. {_CONSEQUENCE[lane.paused]}. To mend it: {lane.remedy}")
+                self.reporter.note(f"{lane.event}. {_CONSEQUENCE[lane.paused]}. To fix it: {lane.remedy}")
 
     async def _still_moving(self, ids: list[UUID]) -> list[UUID]:
         """The jobs that can still move; looks only as far as the first few that can."""

@@ -31,10 +31,10 @@ RELEASES = {
     ),
     HeldReason.LANE_PAUSED: (
         "no calls are made to their provider (see the paused lanes)",
-        "mend what the paused lane says, then 'nightdesk release {batch} --reason lane_paused'",
+        "fix what the paused lane reports, then 'nightdesk release {batch} --reason lane_paused'",
     ),
     HeldReason.BATCH_PAUSED: (
-        "somebody paused the batch",
+        "an operator paused the batch",
         "'nightdesk release {batch} --reason batch_paused' lets it go on",
     ),
     HeldReason.UNKNOWN_OUTCOME: (
@@ -50,13 +50,13 @@ def check_moving(health: LedgerHealth) -> Iterator[Finding]:
     if health.stuck:
         yield problem(
             "stuck_leases",
-            f"{count(health.stuck)} jobs run on leases that ran out more than two lease times ago; nobody rescues them",
+            f"{count(health.stuck)} jobs run on leases that ran out more than two lease times ago; no worker rescues them",
             "start a worker: it rescues them once it has reached the ledger for one lease time",
         )
     if health.overdue:
         yield problem(
             "overdue",
-            f"{count(health.overdue)} scheduled jobs were due more than a minute ago; nobody promotes them",
+            f"{count(health.overdue)} scheduled jobs were due more than a minute ago; no worker promotes them",
             "start a worker, of any queue; if some run, look for 'dispatch waits' or 'broke' in their logs",
         )
     if health.quarantined:
@@ -65,7 +65,7 @@ def check_moving(health: LedgerHealth) -> Iterator[Finding]:
             "quarantine",
             f"{count(len(health.quarantined))} jobs can't be changed by what the workers do in turn, the first of them job "
             f"{first.job_id} ({first.duty}: {first.reason})",
-            "mend what the reason and PostgreSQL's log say (a damaged row, or a trigger of yours); workers try again within "
+            "fix the cause that the reason and PostgreSQL's log name (a damaged row, or a trigger of yours); workers try again within "
             "an hour",
         )
     if health.unpublished:
@@ -116,8 +116,8 @@ def check_invariants(violations: Sequence[Violation]) -> Iterator[Finding]:
         more = ", ..." if violation.count > len(violation.samples) else ""
         yield problem(
             f"invariant_{violation.name}",
-            f"it does not hold that {violation.holds}: {violation.count:,} times ({', '.join(violation.samples)}{more})",
-            "unless rows were changed by hand this is a defect of ours: keep a backup as it is, and report it with what "
+            f"broken invariant: {violation.holds}: {violation.count:,} times ({', '.join(violation.samples)}{more})",
+            "unless rows were changed by hand this is a defect of Nightdesk: keep a backup as it is, and report it with what "
             "'nightdesk show JOB' says of one of them",
         )
 
@@ -174,7 +174,7 @@ def check_buckets(buckets: Sequence[BucketState]) -> Iterator[Finding]:
         if bucket.breaker_open:
             yield warning(
                 "breaker",
-                f"{whom} failed many times in a row and is left alone; one call at a time looks whether it is back",
+                f"{whom} failed many times in a row; until it answers it gets one call at a time",
                 "nothing if the provider is down: it goes on by itself; else see the failures with 'nightdesk show JOB'",
             )
         if bucket.paused_s:
@@ -186,7 +186,7 @@ def check_buckets(buckets: Sequence[BucketState]) -> Iterator[Finding]:
         if bucket.factor < LOWERED:
             yield note(
                 "limit_lowered",
-                f"{whom} refused calls for their rate: {bucket.factor:.0%} of its limit is used, and more by and by",
+                f"{whom} refused calls for their rate: {bucket.factor:.0%} of its limit is used now, and the share grows again",
                 "set its limits in NIGHTDESK_PROVIDERS to those of your account",
             )
 

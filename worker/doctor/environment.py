@@ -111,7 +111,7 @@ def check_connection(refused: Refused, database_url: str) -> Finding:
     if refused.why is Refusal.PASSWORD:
         return unreachable(
             "postgres_password",
-            f"PostgreSQL at {where} does not let us in ({refused.detail})",
+            f"PostgreSQL at {where} refuses the login ({refused.detail})",
             "correct user and password in NIGHTDESK_DATABASE_URL",
         )
     if refused.why is Refusal.DATABASE:
@@ -169,7 +169,7 @@ def redis_info(redis_url: str) -> dict[str, Any] | Finding:
     except (AuthenticationError, AuthorizationError) as error:
         return unreachable(
             "redis_password",
-            f"Redis at {where} does not let us in ({error})",
+            f"Redis at {where} refuses the login ({error})",
             "correct user and password in NIGHTDESK_REDIS_URL",
         )
     except (RedisError, OSError) as error:
@@ -206,6 +206,6 @@ def check_redis(info: Mapping[str, Any]) -> Iterator[Finding]:
     if most and used >= FULL_AT * most:
         yield warning(
             "redis_memory",
-            f"Redis uses {used / most:.0%} of its maxmemory ({used >> 20} of {most >> 20} MiB); full, it takes nothing",
+            f"Redis uses {used / most:.0%} of its maxmemory ({used >> 20} of {most >> 20} MiB); when it is full, it refuses writes",
             "raise maxmemory, or lower NIGHTDESK_RESULTS_KEPT_S so that results go sooner",
         )

@@ -96,7 +96,7 @@ class Intake:
         job = new_job(request, position=position, tenant=self.batch.tenant, place=place)
         for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):
             if value is not None and (earlier := self._places.setdefault((name, value), place)) != place:
-                raise InputError(f"{value!r} stands already in {earlier}", field=name)
+                raise InputError(f"{value!r} is already in {earlier}", field=name)
         self.warnings.update(warnings)
         return job
 

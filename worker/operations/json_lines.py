@@ -71,7 +71,7 @@ def read_lines(name: str) -> Iterator[tuple[int, bytes | None]]:
 def parse_line(line: bytes | None) -> Any:
     """The JSON of a line as ``read_lines`` gives it; raises ``InputError``."""
     if line is None:
-        raise InputError(f"the line is longer than {MAX_LINE_BYTES:,} bytes; each job must stand on a line of its own")
+        raise InputError(f"the line is longer than {MAX_LINE_BYTES:,} bytes; put each job on a line of its own")
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError as error:

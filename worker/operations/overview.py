@@ -30,5 +30,5 @@ async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
 
 def status_document(status: BatchStatus, lanes: Sequence[LaneNotice]) -> dict[str, Any]:
     """The status of a batch with the lanes without calls, for programs."""
-    paused = tuple(LaneStatus(**asdict(lane), mend=lane.remedy) for lane in lanes)
+    paused = tuple(LaneStatus(**asdict(lane), remedy=lane.remedy) for lane in lanes)
     return status.model_copy(update={"lanes": paused}).model_dump(mode="json")

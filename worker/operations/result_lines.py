@@ -142,13 +142,12 @@ class _Results:
 def judged_rows(view: JobView) -> Iterator[dict[str, Any]]:
     """A row for each claim of a final job that a judge decided: claim, evidence, verdict, probability, judge.
 
-    ``reused_from`` is the attempt of the call where the judge was not asked again for this job; None: it was asked.
+    ``reused_from`` is the attempt of a cached verdict; None: the judge was called for this job.
 
-    The claim stands as it does in the response, the evidence in the words of the sources, best first; none where
-    neither the judge nor the words found any place. Verdict and probability are those of all layers together; what the
-    judge itself said stands under ``judge_verdict`` and ``judge_probability``, what it was weighed against under
-    ``before``, and the versions of the layers that this came from under ``lexical`` and ``local``. With a ``label``
-    added to it, a row is one of those that ``nightdesk calibrate`` takes.
+    The claim is quoted from the response, the evidence from the sources, best first; none where neither the judge nor
+    the lexical layer found a place. Verdict and probability are those of all layers; the judge's own are in
+    ``judge_verdict`` and ``judge_probability``, the probability without it in ``before``, and the versions of the other
+    layers in ``lexical`` and ``local``. With a ``label`` added, ``nightdesk calibrate`` takes a row.
     """
     grounding = view.record.grounding if view.record is not None else None
     if grounding is None:

@@ -40,7 +40,7 @@ class MemoryActions(Actions):
         for job in final:
             self._tables.move(job, JobState.SCHEDULED, "retry")
             job.round, job.step, job.recheck = 0, job.new.step, None
-            self._begin_anew(job)
+            self._begin_again(job)
             self._tables.note(job, "retry", actor)
         return [job.new.id for job in final]
 
@@ -59,11 +59,11 @@ class MemoryActions(Actions):
         for job in chosen:
             self._tables.move(job, JobState.SCHEDULED, "recheck")
             job.step, job.recheck = recheck.apply(job.request.config).check_step, recheck
-            self._begin_anew(job)
+            self._begin_again(job)
             self._tables.note(job, "recheck", actor, **recheck.model_dump(mode="json"))
         return [job.new.id for job in chosen]
 
-    def _begin_anew(self, job: JobRow) -> None:
+    def _begin_again(self, job: JobRow) -> None:
         now = self._tables.now()
         job.run, job.correction, job.limited_ms, job.rescues, job.needs_usd = job.run + 1, None, 0.0, 0, None
         job.due_at = job.scheduled_at = now

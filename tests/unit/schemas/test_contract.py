@@ -68,7 +68,7 @@ def test_different_message_lists_have_different_hashes(texts: list[tuple[Role, s
     assert (hash_messages(texts) == hash_messages(other)) == (texts == other)
 
 
-def test_where_one_message_ends_and_the_next_begins_is_part_of_the_hash() -> None:
+def test_boundaries_between_messages_are_part_of_the_hash() -> None:
     assert hash_messages([(Role.USER, "ab"), (Role.USER, "c")]) != hash_messages([(Role.USER, "a"), (Role.USER, "bc")])
 
 

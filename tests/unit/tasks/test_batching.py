@@ -131,7 +131,7 @@ def test_a_defect_in_one_row_reaches_its_caller_alone() -> None:
     assert results == ["60", "30", "20"]
 
 
-def test_rows_whose_errors_are_raised_are_sent_once_and_not_for_a_caller_that_is_gone() -> None:
+def test_rows_that_raise_errors_are_sent_once_and_not_for_a_cancelled_caller() -> None:
     async def scenario() -> tuple[Table, list[int | BaseException]]:
         table = Table(away=1)
         batcher = Batcher("rows", table.send, on_error=OnError.RAISE, in_flight=1)
@@ -193,7 +193,7 @@ def test_rows_left_to_the_sweep_are_forgotten_and_the_next_still_arrive(
     assert "2 numbers" in caplog.text
 
 
-def test_what_waits_for_a_receiver_that_hangs_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_queue_of_a_hanging_receiver_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> list[int]:
         arrived: list[int] = []
         gate = asyncio.Event()

@@ -12,7 +12,7 @@ from tasks.errors import Unstorable
 from tasks.ports import Answered, Call, ClosedAttempt, NewAttempt, Opened
 from tests.builders import make_request
 from tests.scripted_provider import Registry, ScriptedProvider, answers
-from tests.unit.tasks.test_generate import Desk, run
+from tests.unit.tasks.test_generate import GenerateHarness, run
 
 Move = Callable[[], object]
 
@@ -27,9 +27,9 @@ def test_an_answer_that_comes_with_the_cancellation_is_kept(*, answer_first: boo
             return await answers()(call)
 
         provider = ScriptedProvider(waits)
-        desk = Desk(Registry(provider))
-        job = await desk.lease(make_request())
-        work = asyncio.create_task(desk.generate(job))
+        harness = GenerateHarness(Registry(provider))
+        job = await harness.lease(make_request())
+        work = asyncio.create_task(harness.generate(job))
         await provider.called.wait()
         await asyncio.sleep(0)
         moves: list[Move] = [ready.set, work.cancel]
@@ -37,8 +37,8 @@ def test_an_answer_that_comes_with_the_cancellation_is_kept(*, answer_first: boo
             move()
 
         assert (await work).step is Step.CHECK
-        assert await desk.attempts(job) == [("ok", False)]
-        assert [job.job_id for job in desk.checks] == [job.job_id]
+        assert await harness.attempts(job) == [("ok", False)]
+        assert [job.job_id for job in harness.checks] == [job.job_id]
 
     run(scenario())
 
@@ -63,10 +63,10 @@ def test_an_answer_that_comes_as_its_time_ends_is_kept() -> None:
 
 def test_a_cancellation_while_the_answer_is_written_waits_for_what_becomes_of_it() -> None:
     async def scenario() -> None:
-        desk = Desk(Registry(ScriptedProvider(answers())))
-        job = await desk.lease(make_request())
+        harness = GenerateHarness(Registry(ScriptedProvider(answers())))
+        job = await harness.lease(make_request())
         writing, go_on = asyncio.Event(), asyncio.Event()
-        close = desk.ledger.attempts.close_attempts
+        close = harness.ledger.attempts.close_attempts
 
         async def refuses_the_answer(closed: Sequence[ClosedAttempt]) -> set[Any]:
             if closed[0].answer is None:
@@ -75,8 +75,8 @@ def test_a_cancellation_while_the_answer_is_written_waits_for_what_becomes_of_it
             await go_on.wait()
             raise Unstorable("too large")
 
-        desk.ledger.attempts.close_attempts = refuses_the_answer  # type: ignore[method-assign]
-        work = asyncio.create_task(desk.generate(job))
+        harness.ledger.attempts.close_attempts = refuses_the_answer  # type: ignore[method-assign]
+        work = asyncio.create_task(harness.generate(job))
         await writing.wait()
         work.cancel()
         await asyncio.sleep(0)
@@ -84,8 +84,8 @@ def test_a_cancellation_while_the_answer_is_written_waits_for_what_becomes_of_it
         with pytest.raises(asyncio.CancelledError):
             await work
 
-        assert await desk.attempts(job) == [("error:unstorable", True)]
-        assert (await desk.view(job)).state is JobState.FAILED
+        assert await harness.attempts(job) == [("error:unstorable", True)]
+        assert (await harness.view(job)).state is JobState.FAILED
 
     run(scenario())
 
@@ -93,18 +93,18 @@ def test_a_cancellation_while_the_answer_is_written_waits_for_what_becomes_of_it
 def test_a_second_cancellation_while_the_attempt_is_opened_leaves_nothing_open() -> None:
     async def scenario() -> None:
         provider = ScriptedProvider(answers())
-        desk = Desk(Registry(provider))
-        job = await desk.lease(make_request())
+        harness = GenerateHarness(Registry(provider))
+        job = await harness.lease(make_request())
         opening, go_on = asyncio.Event(), asyncio.Event()
-        opens = desk.ledger.attempts.open_attempts
+        opens = harness.ledger.attempts.open_attempts
 
         async def slowly(attempts: Sequence[NewAttempt]) -> list[Opened]:
             opening.set()
             await go_on.wait()
             return await opens(attempts)
 
-        desk.ledger.attempts.open_attempts = slowly  # type: ignore[method-assign]
-        work = asyncio.create_task(desk.generate(job))
+        harness.ledger.attempts.open_attempts = slowly  # type: ignore[method-assign]
+        work = asyncio.create_task(harness.generate(job))
         await opening.wait()
         for _ in range(2):
             work.cancel()
@@ -114,7 +114,7 @@ def test_a_second_cancellation_while_the_attempt_is_opened_leaves_nothing_open()
             await work
 
         assert provider.calls == []
-        assert await desk.attempts(job) == [("error:cancelled", False)]
-        assert (await desk.view(job)).state is JobState.AVAILABLE
+        assert await harness.attempts(job) == [("error:cancelled", False)]
+        assert (await harness.view(job)).state is JobState.AVAILABLE
 
     run(scenario())

@@ -34,19 +34,22 @@ def test_the_question_may_be_left_out() -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ({"sources": [SOURCE]}, "response: is missing: a line to check holds its answer there, or under 'answer'"),
+        ({"sources": [SOURCE]}, "response: is missing: put the answer to check there, or under 'answer'"),
         ({"sources": [SOURCE], "response": None}, "response: is missing"),
-        ({"context": [SOURCE], "sources": [], "answer": ANSWER}, "sources: stands for 'context', which is given too"),
-        ({"context": [SOURCE], "answer": ANSWER, "response": ANSWER}, "answer: stands for 'response'"),
+        (
+            {"context": [SOURCE], "sources": [], "answer": ANSWER},
+            "sources: is another name of 'context', which is given too",
+        ),
+        ({"context": [SOURCE], "answer": ANSWER, "response": ANSWER}, "answer: is another name of 'response'"),
     ],
 )
-def test_what_can_not_be_checked_is_refused(raw: dict[str, Any], message: str) -> None:
+def test_a_line_that_can_not_be_checked_is_refused(raw: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         as_check_only(raw)
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("raw", [[1], "text", None, 7])
-def test_what_is_no_object_is_left_to_be_refused_as_such(raw: Any) -> None:
+def test_a_line_that_is_no_object_is_returned_unchanged(raw: Any) -> None:
     with pytest.raises(InputError, match="a job must be a JSON object"):
         parse_request(as_check_only(raw))

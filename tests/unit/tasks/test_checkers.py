@@ -127,7 +127,7 @@ def test_metadata_that_the_model_is_shown_counts() -> None:
         ("- Dogs need consent.", None),
     ],
 )
-def test_what_can_be_checked(text: str, reason: str | None) -> None:
+def test_checkable_and_uncheckable_statements(text: str, reason: str | None) -> None:
     assert why_not_checkable(text) == reason
 
 

@@ -26,7 +26,7 @@ LEASE = timedelta(seconds=60)
 READ = make_config(checkers=("structure", "lexical", "local"))
 
 
-class Bell:
+class RecordingDoorbell:
     """Remembers what it was told; away, it raises."""
 
     def __init__(self) -> None:
@@ -77,12 +77,12 @@ class Bell:
         self.remembered += 1
 
 
-class Hall:
-    """A ledger, a bell and the dispatch between them."""
+class DispatchHarness:
+    """A ledger, a recording doorbell and the dispatch between them."""
 
     def __init__(self) -> None:
         self.ledger = MemoryLedger()
-        self.bell = Bell()
+        self.doorbell = RecordingDoorbell()
         self.claims: list[Step] = []
         self.generate = SimpleNamespace(throttled=False, in_use=0, claim=lambda: self.claims.append(Step.GENERATE))
         pace = Pace(publish_older_than=timedelta(0), check_backlog=3)
@@ -95,7 +95,7 @@ class Hall:
     def worker(self, name: str) -> Dispatch:
         """The dispatch of one more worker."""
         return Dispatch(
-            self.ledger, self.bell, Rescue(self.ledger.duties, LEASE), self.stand_in, self.feeds, name, self.pace
+            self.ledger, self.doorbell, Rescue(self.ledger.duties, LEASE), self.stand_in, self.feeds, name, self.pace
         )
 
     async def tick(self) -> None:
@@ -118,13 +118,13 @@ class Hall:
 
 def test_hints_go_out_in_messages_of_a_size_urgent_ones_apart() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        await hall.submit(MESSAGE_IDS * 2 + 5)
-        await hall.submit(3, priority=5)
-        await hall.tick()
-        await hall.tick()
+        harness = DispatchHarness()
+        await harness.submit(MESSAGE_IDS * 2 + 5)
+        await harness.submit(3, priority=5)
+        await harness.tick()
+        await harness.tick()
 
-        assert [(len(ids), urgent) for _, ids, urgent in hall.bell.hints] == [
+        assert [(len(ids), urgent) for _, ids, urgent in harness.doorbell.hints] == [
             (3, True),
             (50, False),
             (50, False),
@@ -134,132 +134,132 @@ def test_hints_go_out_in_messages_of_a_size_urgent_ones_apart() -> None:
     asyncio.run(scenario())
 
 
-def test_messages_that_nobody_takes_are_not_piled_up() -> None:
+def test_messages_without_a_receiver_do_not_pile_up() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        await hall.submit(3)
-        hall.bell.unread = 1_000
-        await hall.tick()
-        assert hall.bell.hints == []
-        hall.bell.unread = 10
-        await hall.tick()
-        assert len(hall.bell.hints) == 1
+        harness = DispatchHarness()
+        await harness.submit(3)
+        harness.doorbell.unread = 1_000
+        await harness.tick()
+        assert harness.doorbell.hints == []
+        harness.doorbell.unread = 10
+        await harness.tick()
+        assert len(harness.doorbell.hints) == 1
 
     asyncio.run(scenario())
 
 
 def test_results_are_published_once_and_again_when_redis_lost_them() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        job_ids = await hall.finish(5)
-        await hall.tick()
-        assert set(hall.bell.published) == set(job_ids)
+        harness = DispatchHarness()
+        job_ids = await harness.finish(5)
+        await harness.tick()
+        assert set(harness.doorbell.published) == set(job_ids)
 
-        hall.bell.published.clear()
-        await hall.tick()
-        assert hall.bell.published == {}
+        harness.doorbell.published.clear()
+        await harness.tick()
+        assert harness.doorbell.published == {}
 
-        hall.bell.lost = True
-        await hall.tick()
-        assert set(hall.bell.published) == set(job_ids)
-        assert hall.bell.remembered == 1
+        harness.doorbell.lost = True
+        await harness.tick()
+        assert set(harness.doorbell.published) == set(job_ids)
+        assert harness.doorbell.remembered == 1
 
     asyncio.run(scenario())
 
 
 def test_while_redis_is_away_the_ledgers_duties_go_on_and_nothing_is_lost(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        hall = Hall()
-        hall.bell.away = True
-        job_ids = await hall.finish(2)
-        late = await hall.submit(1, deadline=datetime.now(UTC) + timedelta(seconds=5))
-        hall.ledger.advance(timedelta(seconds=10))
-        await hall.tick()
-        await hall.tick()
-        (view,) = await hall.ledger.reading.views(late)
+        harness = DispatchHarness()
+        harness.doorbell.away = True
+        job_ids = await harness.finish(2)
+        late = await harness.submit(1, deadline=datetime.now(UTC) + timedelta(seconds=5))
+        harness.ledger.advance(timedelta(seconds=10))
+        await harness.tick()
+        await harness.tick()
+        (view,) = await harness.ledger.reading.views(late)
         assert view.state is JobState.EXPIRED
         assert sum("Redis can't be reached" in record.message for record in caplog.records) == 1
 
-        hall.bell.away = False
-        await hall.tick()
-        assert set(hall.bell.published) == {*job_ids, *late}
+        harness.doorbell.away = False
+        await harness.tick()
+        assert set(harness.doorbell.published) == {*job_ids, *late}
 
     asyncio.run(scenario())
 
 
 def test_generation_is_throttled_while_the_check_is_behind() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        await hall.submit(4, response="An answer.")
-        await hall.submit(2)
-        await hall.tick()
+        harness = DispatchHarness()
+        await harness.submit(4, response="An answer.")
+        await harness.submit(2)
+        await harness.tick()
 
-        assert hall.generate.throttled
-        assert {step for step, _, _ in hall.bell.hints} == {Step.CHECK}
+        assert harness.generate.throttled
+        assert {step for step, _, _ in harness.doorbell.hints} == {Step.CHECK}
 
-        await hall.ledger.queue.lease(Step.CHECK, "w", LEASE, 4)
-        await hall.submit(4, response="An answer.", config=READ)
-        await hall.tick()
-        assert hall.generate.throttled, "the checks of the local model count, too"
+        await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 4)
+        await harness.submit(4, response="An answer.", config=READ)
+        await harness.tick()
+        assert harness.generate.throttled, "the checks of the local model count, too"
 
-        await hall.ledger.queue.lease(Step.LOCAL, "w", LEASE, 4)
-        await hall.tick()
-        assert not hall.generate.throttled
-        assert {step for step, _, _ in hall.bell.hints} == set(Step)
+        await harness.ledger.queue.lease(Step.LOCAL, "w", LEASE, 4)
+        await harness.tick()
+        assert not harness.generate.throttled
+        assert {step for step, _, _ in harness.doorbell.hints} == set(Step)
 
     asyncio.run(scenario())
 
 
 def test_jobs_for_the_local_model_are_hinted_to_those_who_have_it() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        hall.local_served = False
-        job_ids = await hall.submit(2, response="An answer.", config=READ)
-        await hall.tick()
-        assert hall.bell.hints == [], "a message that nobody takes would lie in Redis for ever"
+        harness = DispatchHarness()
+        harness.local_served = False
+        job_ids = await harness.submit(2, response="An answer.", config=READ)
+        await harness.tick()
+        assert harness.doorbell.hints == [], "a message that nobody takes would lie in Redis for ever"
 
-        hall.local_served = True
-        await hall.tick()
-        assert hall.bell.hints == [(Step.LOCAL, list(job_ids), False)]
+        harness.local_served = True
+        await harness.tick()
+        assert harness.doorbell.hints == [(Step.LOCAL, list(job_ids), False)]
 
     asyncio.run(scenario())
 
 
-def test_the_plain_check_stands_in_once_nobody_had_the_local_model_for_a_while(
+def test_jobs_are_checked_without_the_local_model_after_a_while_without_its_workers(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = [1000.0]
     monkeypatch.setattr(dispatch, "monotonic", lambda: clock[0])
 
     async def scenario() -> None:
-        hall = Hall()
-        hall.local_served = False
-        duty = hall.dispatch.stand_in
-        job_ids = await hall.submit(2, response="An answer.", config=READ)
-        await hall.tick()
+        harness = DispatchHarness()
+        harness.local_served = False
+        duty = harness.dispatch.stand_in
+        job_ids = await harness.submit(2, response="An answer.", config=READ)
+        await harness.tick()
         clock[0] += 29
         assert await duty.run() == []
-        hall.local_served = True
+        harness.local_served = True
         assert await duty.run() == []
-        hall.local_served = False
+        harness.local_served = False
         assert await duty.run() == [], "a worker was there: the time counts anew"
         clock[0] += 29
         assert await duty.run() == []
         assert [record.message.count("after 30 s") for record in caplog.records] == [1, 1]
 
         clock[0] += 1
-        await hall.tick()
+        await harness.tick()
 
-        assert hall.bell.hints == [(Step.CHECK, list(job_ids), False)]
+        assert harness.doorbell.hints == [(Step.CHECK, list(job_ids), False)]
         assert sum("without it and end as partial" in record.message for record in caplog.records) == 1
-        await hall.submit(1, response="Another.", config=READ)
+        await harness.submit(1, response="Another.", config=READ)
         assert len(await duty.run()) == 1, "those that come later need not wait"
         assert len(caplog.records) == 3, "told once"
 
     asyncio.run(scenario())
 
 
-def test_where_there_is_no_local_model_nothing_waits_for_one() -> None:
+def test_without_a_local_model_no_job_waits_for_one() -> None:
     async def scenario() -> None:
         ledger = MemoryLedger()
         duty = ModelFallback(ledger, lambda: False, timedelta(0))
@@ -275,18 +275,18 @@ def test_where_there_is_no_local_model_nothing_waits_for_one() -> None:
 
 def test_a_duty_that_breaks_does_not_keep_the_others_from_their_turn(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        hall = Hall()
-        job_ids = await hall.finish(1)
-        await hall.submit(1, scheduled_at=datetime.now(UTC) + timedelta(seconds=5))
-        hall.ledger.advance(timedelta(seconds=10))
+        harness = DispatchHarness()
+        job_ids = await harness.finish(1)
+        await harness.submit(1, scheduled_at=datetime.now(UTC) + timedelta(seconds=5))
+        harness.ledger.advance(timedelta(seconds=10))
 
         async def breaks(limit: int) -> int:
             raise ZeroDivisionError
 
-        hall.ledger.duties.promote = breaks  # type: ignore[method-assign]
-        await hall.tick()
+        harness.ledger.duties.promote = breaks  # type: ignore[method-assign]
+        await harness.tick()
 
-        assert set(hall.bell.published) == set(job_ids)
+        assert set(harness.doorbell.published) == set(job_ids)
         assert "the duty _promote broke" in caplog.text
 
     asyncio.run(scenario())
@@ -297,12 +297,12 @@ def test_a_rescue_waits_until_the_ledger_was_reachable_for_a_lease(monkeypatch: 
     monkeypatch.setattr(rescue, "monotonic", lambda: clock[0])
 
     async def scenario() -> None:
-        hall = Hall()
-        hall.ledger.advance(timedelta(hours=1))
-        await hall.submit(1)
-        (job,) = await hall.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
-        hall.ledger.advance(LEASE * 2)
-        duty = Rescue(hall.ledger.duties, LEASE)
+        harness = DispatchHarness()
+        harness.ledger.advance(timedelta(hours=1))
+        await harness.submit(1)
+        (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+        harness.ledger.advance(LEASE * 2)
+        duty = Rescue(harness.ledger.duties, LEASE)
 
         async def rescued(seconds: int = 0) -> list[UUID]:
             for _ in range(seconds):
@@ -322,19 +322,19 @@ def test_a_rescue_waits_until_the_ledger_was_reachable_for_a_lease(monkeypatch: 
     asyncio.run(scenario())
 
 
-def test_an_outage_of_the_ledger_starts_the_wait_for_rescues_anew() -> None:
+def test_an_outage_of_the_ledger_starts_the_wait_for_rescues_again() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        await hall.tick()
+        harness = DispatchHarness()
+        await harness.tick()
 
         async def away(*_: object, **__: object) -> Outlook:
             raise LedgerUnavailable("away")
 
-        hall.ledger.duties.attend = away  # type: ignore[method-assign]
-        hall.dispatch.rescue._reachable_since = 1.0
-        await hall.tick()
+        harness.ledger.duties.attend = away  # type: ignore[method-assign]
+        harness.dispatch.rescue._reachable_since = 1.0
+        await harness.tick()
 
-        assert hall.dispatch.rescue._reachable_since is None
+        assert harness.dispatch.rescue._reachable_since is None
 
     asyncio.run(scenario())
 
@@ -344,106 +344,106 @@ def test_an_outage_of_the_ledger_starts_the_wait_for_rescues_anew() -> None:
 
 def test_one_worker_does_the_duties_and_another_takes_over_when_it_stops_or_dies() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        second = hall.worker("second")
-        await hall.submit(1)
-        assert await hall.dispatch.tick() == hall.pace.tick
-        hinted = len(hall.bell.hints)
+        harness = DispatchHarness()
+        second = harness.worker("second")
+        await harness.submit(1)
+        assert await harness.dispatch.tick() == harness.pace.tick
+        hinted = len(harness.doorbell.hints)
         await second.tick()
-        assert (hinted, len(hall.bell.hints)) == (1, 1), "the second looked, and did nothing"
+        assert (hinted, len(harness.doorbell.hints)) == (1, 1), "the second looked, and did nothing"
 
-        await hall.dispatch.resign()
-        await hall.submit(1)
+        await harness.dispatch.resign()
+        await harness.submit(1)
         await second.tick()
-        assert len(hall.bell.hints) == 2, "the first resigned"
+        assert len(harness.doorbell.hints) == 2, "the first resigned"
 
-        await hall.submit(1)
-        await hall.dispatch.tick()
-        assert len(hall.bell.hints) == 2
-        hall.ledger.advance(hall.pace.lead_for + timedelta(seconds=1))
-        await hall.dispatch.tick()
-        assert len(hall.bell.hints) == 3, "the second was not seen for as long as it may lead"
+        await harness.submit(1)
+        await harness.dispatch.tick()
+        assert len(harness.doorbell.hints) == 2
+        harness.ledger.advance(harness.pace.lead_for + timedelta(seconds=1))
+        await harness.dispatch.tick()
+        assert len(harness.doorbell.hints) == 3, "the second was not seen for as long as it may lead"
 
     asyncio.run(scenario())
 
 
 def test_a_worker_that_reaches_redis_takes_over_from_one_that_does_not() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        second = hall.worker("second")
-        await hall.finish(1)
-        hall.bell.away = True
-        await hall.dispatch.tick()
-        await hall.dispatch.tick()
-        assert [(await second.tick(), second._leads) for _ in range(2)] == [(3 * hall.pace.tick, False)] * 2
+        harness = DispatchHarness()
+        second = harness.worker("second")
+        await harness.finish(1)
+        harness.doorbell.away = True
+        await harness.dispatch.tick()
+        await harness.dispatch.tick()
+        assert [(await second.tick(), second._leads) for _ in range(2)] == [(3 * harness.pace.tick, False)] * 2
 
-        hall.bell.away = False
-        hall.dispatch.doorbell = Bell()
-        hall.dispatch.doorbell.away = True
+        harness.doorbell.away = False
+        harness.dispatch.doorbell = RecordingDoorbell()
+        harness.dispatch.doorbell.away = True
         assert [(await second.tick(), second._leads) for _ in range(2)] == [
-            (hall.pace.tick, False),
-            (hall.pace.tick, True),
+            (harness.pace.tick, False),
+            (harness.pace.tick, True),
         ]
-        await hall.dispatch.tick()
-        assert not hall.dispatch._leads
+        await harness.dispatch.tick()
+        assert not harness.dispatch._leads
 
     asyncio.run(scenario())
 
 
 def test_a_worker_that_does_not_lead_looks_less_often_while_nothing_happens() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        second = hall.worker("second")
-        await hall.tick()
-        assert await second.tick() == hall.pace.tick * IDLE_TICKS
-        hall.generate.in_use = 1
-        assert await second.tick() == hall.pace.tick
-        hall.generate.in_use = 0
-        await hall.submit(1)
-        assert await second.tick() == hall.pace.tick
+        harness = DispatchHarness()
+        second = harness.worker("second")
+        await harness.tick()
+        assert await second.tick() == harness.pace.tick * IDLE_TICKS
+        harness.generate.in_use = 1
+        assert await second.tick() == harness.pace.tick
+        harness.generate.in_use = 0
+        await harness.submit(1)
+        assert await second.tick() == harness.pace.tick
 
     asyncio.run(scenario())
 
 
-def test_what_waits_for_a_second_look_is_claimed_without_a_hint() -> None:
+def test_a_job_awaiting_its_second_look_is_claimed_without_a_hint() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        hall.bell.away = True
-        await hall.submit(1)
-        await hall.tick()
-        assert hall.claims == [], "a hint goes first"
-        await hall.tick()
-        assert hall.claims == [Step.GENERATE]
-        await hall.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
-        await hall.tick()
-        assert hall.claims == [Step.GENERATE]
+        harness = DispatchHarness()
+        harness.doorbell.away = True
+        await harness.submit(1)
+        await harness.tick()
+        assert harness.claims == [], "a hint goes first"
+        await harness.tick()
+        assert harness.claims == [Step.GENERATE]
+        await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+        await harness.tick()
+        assert harness.claims == [Step.GENERATE]
 
     asyncio.run(scenario())
 
 
 def test_a_duty_with_more_than_a_page_of_work_lets_the_others_have_their_turn() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        hall.dispatch.pace = replace(hall.pace, promote_rows=2)
-        await hall.submit(5, scheduled_at=datetime.now(UTC) + timedelta(seconds=5))
-        hall.ledger.advance(timedelta(seconds=10))
+        harness = DispatchHarness()
+        harness.dispatch.pace = replace(harness.pace, promote_rows=2)
+        await harness.submit(5, scheduled_at=datetime.now(UTC) + timedelta(seconds=5))
+        harness.ledger.advance(timedelta(seconds=10))
 
-        pauses = [await hall.dispatch.tick() for _ in range(3)]
+        pauses = [await harness.dispatch.tick() for _ in range(3)]
 
-        assert pauses == [timedelta(0), timedelta(0), hall.pace.tick]
-        assert [len(ids) for _, ids, _ in hall.bell.hints] == [2, 2, 1]
+        assert pauses == [timedelta(0), timedelta(0), harness.pace.tick]
+        assert [len(ids) for _, ids, _ in harness.doorbell.hints] == [2, 2, 1]
 
     asyncio.run(scenario())
 
 
 def test_urgent_jobs_are_hinted_though_the_queue_is_full_enough_for_others() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        await hall.submit(2)
-        urgent = await hall.submit(1, priority=3)
-        hall.bell.unread = int(hall.pace.hint_depth * ENOUGH / MESSAGE_IDS) + 1
-        await hall.tick()
-        assert hall.bell.hints == [(Step.GENERATE, list(urgent), True)]
+        harness = DispatchHarness()
+        await harness.submit(2)
+        urgent = await harness.submit(1, priority=3)
+        harness.doorbell.unread = int(harness.pace.hint_depth * ENOUGH / MESSAGE_IDS) + 1
+        await harness.tick()
+        assert harness.doorbell.hints == [(Step.GENERATE, list(urgent), True)]
 
     asyncio.run(scenario())
 
@@ -453,78 +453,78 @@ def test_urgent_jobs_are_hinted_though_the_queue_is_full_enough_for_others() -> 
 
 def test_duties_go_on_at_every_tick_while_results_are_published_again() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        hall.dispatch.outbox.rows = 2
-        done = await hall.finish(7)
-        await hall.tick()
-        hall.bell.published.clear()
-        hall.bell.lost = True
+        harness = DispatchHarness()
+        harness.dispatch.outbox.rows = 2
+        done = await harness.finish(7)
+        await harness.tick()
+        harness.doorbell.published.clear()
+        harness.doorbell.lost = True
         steps = 0
-        await hall.dispatch.tick()
-        while await hall.dispatch.outbox.step():
+        await harness.dispatch.tick()
+        while await harness.dispatch.outbox.step():
             steps += 1
-            await hall.submit(1)
-            await hall.dispatch.tick()
-            assert len(hall.bell.hints) == steps, "between two pages a tick hints what came in"
+            await harness.submit(1)
+            await harness.dispatch.tick()
+            assert len(harness.doorbell.hints) == steps, "between two pages a tick hints what came in"
 
         assert steps == 4
-        assert set(hall.bell.published) == set(done)
+        assert set(harness.doorbell.published) == set(done)
 
     asyncio.run(scenario())
 
 
 def test_the_next_leader_goes_on_where_the_last_one_ended() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        hall.dispatch.outbox.rows = 2
-        done = await hall.finish(6)
-        await hall.tick()
-        hall.bell.published.clear()
-        hall.bell.lost = True
-        await hall.dispatch.tick()
-        await hall.dispatch.outbox.step()
-        await hall.dispatch.resign()
-        first = set(hall.bell.published)
-        hall.bell.published.clear()
+        harness = DispatchHarness()
+        harness.dispatch.outbox.rows = 2
+        done = await harness.finish(6)
+        await harness.tick()
+        harness.doorbell.published.clear()
+        harness.doorbell.lost = True
+        await harness.dispatch.tick()
+        await harness.dispatch.outbox.step()
+        await harness.dispatch.resign()
+        first = set(harness.doorbell.published)
+        harness.doorbell.published.clear()
 
-        hall.dispatch = hall.worker("second")
-        await hall.tick()
+        harness.dispatch = harness.worker("second")
+        await harness.tick()
 
         assert len(first) == 2
-        assert set(hall.bell.published) == set(done) - first
+        assert set(harness.doorbell.published) == set(done) - first
 
     asyncio.run(scenario())
 
 
 def test_a_slow_sweep_does_not_put_the_result_of_an_earlier_run_over_a_later_one() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        (job_id,) = await hall.finish(1)
-        slow = await hall.ledger.outbox.unpublished(9, timedelta(0))
-        await hall.ledger.actions.retry([job_id], "ada")
-        await hall.ledger.duties.promote(9)
-        (leased,) = await hall.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
-        await hall.ledger.queue.finish([make_final(leased)])
-        await publish(hall.ledger.outbox, hall.bell, await hall.ledger.outbox.unpublished(9, timedelta(0)))
+        harness = DispatchHarness()
+        (job_id,) = await harness.finish(1)
+        slow = await harness.ledger.outbox.unpublished(9, timedelta(0))
+        await harness.ledger.actions.retry([job_id], "ada")
+        await harness.ledger.duties.promote(9)
+        (leased,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+        await harness.ledger.queue.finish([make_final(leased)])
+        await publish(harness.ledger.outbox, harness.doorbell, await harness.ledger.outbox.unpublished(9, timedelta(0)))
 
-        await publish(hall.ledger.outbox, hall.bell, slow)
+        await publish(harness.ledger.outbox, harness.doorbell, slow)
 
-        assert hall.bell.runs == {job_id: 2}
+        assert harness.doorbell.runs == {job_id: 2}
 
     asyncio.run(scenario())
 
 
 def test_a_slow_sweep_takes_back_the_result_of_a_run_that_a_person_ended() -> None:
     async def scenario() -> None:
-        hall = Hall()
-        (job_id,) = await hall.finish(1)
-        slow = await hall.ledger.outbox.unpublished(9, timedelta(0))
-        await hall.ledger.actions.retry([job_id], "ada")
+        harness = DispatchHarness()
+        (job_id,) = await harness.finish(1)
+        slow = await harness.ledger.outbox.unpublished(9, timedelta(0))
+        await harness.ledger.actions.retry([job_id], "ada")
 
-        await publish(hall.ledger.outbox, hall.bell, slow)
+        await publish(harness.ledger.outbox, harness.doorbell, slow)
 
-        assert hall.bell.published == {}
-        assert (await hall.ledger.reading.views([job_id]))[0].published_at is None
+        assert harness.doorbell.published == {}
+        assert (await harness.ledger.reading.views([job_id]))[0].published_at is None
 
     asyncio.run(scenario())
 
@@ -532,9 +532,9 @@ def test_a_slow_sweep_takes_back_the_result_of_a_run_that_a_person_ended() -> No
 @pytest.mark.parametrize("fault", ["renders", "refuses"])
 def test_a_result_that_cannot_be_published_keeps_no_other_back(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        hall = Hall()
-        hall.dispatch.outbox.rows = 2
-        first, *later_jobs = await hall.finish(6)
+        harness = DispatchHarness()
+        harness.dispatch.outbox.rows = 2
+        first, *later_jobs = await harness.finish(6)
 
         def result_of(view: JobView) -> JobResult:
             if view.job_id == first and fault == "renders":
@@ -543,15 +543,15 @@ def test_a_result_that_cannot_be_published_keeps_no_other_back(fault: str, monke
 
         monkeypatch.setattr(outbox, "result_of", result_of)
         if fault == "refuses":
-            hall.bell.refused = {first}
+            harness.doorbell.refused = {first}
         for _ in range(4):
-            await hall.tick()
-        assert set(hall.bell.published) == set(later_jobs)
+            await harness.tick()
+        assert set(harness.doorbell.published) == set(later_jobs)
 
-        hall.bell.refused = set()
+        harness.doorbell.refused = set()
         monkeypatch.undo()
-        hall.ledger.advance(timedelta(hours=1))
-        await hall.tick()
-        assert set(hall.bell.published) == {first, *later_jobs}, "it is tried again later"
+        harness.ledger.advance(timedelta(hours=1))
+        await harness.tick()
+        assert set(harness.doorbell.published) == {first, *later_jobs}, "it is tried again later"
 
     asyncio.run(scenario())

@@ -51,7 +51,7 @@ def test_only_a_job_that_names_no_version_takes_part() -> None:
         ({"grounded": {"1": 0}}, "greater than 0"),
     ],
 )
-def test_what_can_not_be_tried_is_refused_at_start(prompts: dict[str, dict[str, float]], problem: str) -> None:
+def test_an_impossible_experiment_is_refused_at_start(prompts: dict[str, dict[str, float]], problem: str) -> None:
     with pytest.raises(ConfigurationError, match="NIGHTDESK_PROMPTS") as caught:
         load_settings(prompts=prompts)
     assert problem in str(caught.value)

@@ -17,7 +17,7 @@ from tasks.errors import ProviderError
 from tasks.ports import Call, JobView, Leased
 from tests.builders import make_request
 from tests.scripted_provider import Registry, ScriptedProvider, answers
-from tests.unit.tasks.test_generate import LEASE, Desk, failing, run
+from tests.unit.tasks.test_generate import LEASE, GenerateHarness, failing, run
 
 SOON = RetryPolicy(max_snoozes=5, snoozes_before_fallback=2)
 
@@ -37,27 +37,27 @@ class Unplannable(ScriptedProvider):
         raise ProviderError(FailureKind.CONFIGURATION, f"{self.name} has no such lane")
 
 
-async def to_its_end(desk: Desk, **config: Any) -> tuple[Leased, JobView]:
+async def to_its_end(harness: GenerateHarness, **config: Any) -> tuple[Leased, JobView]:
     """Run a job until it has its answer, fails or is held, however often it has to wait."""
-    job = await desk.lease(make_request(config=config))
-    view = await desk.generate(job)
+    job = await harness.lease(make_request(config=config))
+    view = await harness.generate(job)
     for _ in range(50):
         if view.state is not JobState.SCHEDULED or view.held_reason is not None:
             return job, view
-        desk.ledger.advance(timedelta(hours=2))
-        await desk.ledger.duties.promote(1)
-        view = await desk.generate(await desk.lease_again())
+        harness.ledger.advance(timedelta(hours=2))
+        await harness.ledger.duties.promote(1)
+        view = await harness.generate(await harness.lease_again())
     raise AssertionError("never ended")
 
 
-async def outcomes(desk: Desk, job: Leased) -> list[tuple[str, str]]:
-    detail = await desk.ledger.reading.job_detail(job.job_id)
+async def outcomes(harness: GenerateHarness, job: Leased) -> list[tuple[str, str]]:
+    detail = await harness.ledger.reading.job_detail(job.job_id)
     return [(attempt["provider"], attempt["outcome"]) for attempt in detail.attempts]
 
 
-async def credit(desk: Desk) -> Sequence[str]:
+async def credit(harness: GenerateHarness) -> Sequence[str]:
     """The note in the stored answer about the provider that it replaces."""
-    (checked,) = await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
+    (checked,) = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
     assert checked.stored is not None
     return checked.stored.completion.snapshot.fallback_from
 
@@ -65,13 +65,13 @@ async def credit(desk: Desk) -> Sequence[str]:
 @pytest.mark.parametrize("kind", [*sorted(TERMINAL - {FailureKind.ATTEMPTS_SPENT}), FailureKind.QUOTA])
 def test_a_terminal_failure_asks_the_next_at_once(kind: FailureKind) -> None:
     async def scenario() -> None:
-        desk = Desk(Registry(first(kind), second(), fallbacks=("second",)))
-        job = await desk.lease(make_request())
-        view = await desk.generate(job)
+        harness = GenerateHarness(Registry(first(kind), second(), fallbacks=("second",)))
+        job = await harness.lease(make_request())
+        view = await harness.generate(job)
 
         assert view.step is Step.CHECK
-        assert [provider for provider, _ in await outcomes(desk, job)] == ["first", "second"]
-        assert await credit(desk) == (f"first: {kind.value}",)
+        assert [provider for provider, _ in await outcomes(harness, job)] == ["first", "second"]
+        assert await credit(harness) == (f"first: {kind.value}",)
 
     run(scenario())
 
@@ -79,11 +79,11 @@ def test_a_terminal_failure_asks_the_next_at_once(kind: FailureKind) -> None:
 @pytest.mark.parametrize("kind", [FailureKind.UNKNOWN_OUTCOME, FailureKind.BAD_ANSWER])
 def test_a_repeated_failure_asks_the_next_after_the_last_attempt(kind: FailureKind) -> None:
     async def scenario() -> None:
-        desk = Desk(Registry(first(kind), second()))
-        job, view = await to_its_end(desk, max_attempts=3, fallbacks=["second"])
+        harness = GenerateHarness(Registry(first(kind), second()))
+        job, view = await to_its_end(harness, max_attempts=3, fallbacks=["second"])
 
         assert view.step is Step.CHECK
-        assert [provider for provider, _ in await outcomes(desk, job)] == ["first"] * 3 + ["second"]
+        assert [provider for provider, _ in await outcomes(harness, job)] == ["first"] * 3 + ["second"]
 
     run(scenario())
 
@@ -91,11 +91,11 @@ def test_a_repeated_failure_asks_the_next_after_the_last_attempt(kind: FailureKi
 @pytest.mark.parametrize("kind", [FailureKind.RATE_LIMITED, FailureKind.OVERLOADED, FailureKind.UNAVAILABLE])
 def test_a_provider_that_stays_busy_is_left_after_some_snoozes(kind: FailureKind) -> None:
     async def scenario() -> None:
-        desk = Desk(Registry(first(kind), second()), SOON)
-        job, view = await to_its_end(desk, fallbacks=["second"])
+        harness = GenerateHarness(Registry(first(kind), second()), SOON)
+        job, view = await to_its_end(harness, fallbacks=["second"])
 
         assert view.step is Step.CHECK
-        assert [provider for provider, _ in await outcomes(desk, job)] == ["first"] * 3 + ["second"]
+        assert [provider for provider, _ in await outcomes(harness, job)] == ["first"] * 3 + ["second"]
 
     run(scenario())
 
@@ -103,11 +103,11 @@ def test_a_provider_that_stays_busy_is_left_after_some_snoozes(kind: FailureKind
 def test_a_fallback_that_is_busy_is_waited_for_though_the_first_spent_all_attempts() -> None:
     async def scenario() -> None:
         busy = second(*[FailureKind.RATE_LIMITED] * 3)
-        desk = Desk(Registry(first(FailureKind.BAD_ANSWER), busy), SOON)
-        job, view = await to_its_end(desk, max_attempts=2, fallbacks=["second"])
+        harness = GenerateHarness(Registry(first(FailureKind.BAD_ANSWER), busy), SOON)
+        job, view = await to_its_end(harness, max_attempts=2, fallbacks=["second"])
 
         assert view.step is Step.CHECK
-        providers = [provider for provider, _ in await outcomes(desk, job)]
+        providers = [provider for provider, _ in await outcomes(harness, job)]
         assert providers == ["first"] * 2 + ["second"] * 4
 
     run(scenario())
@@ -117,14 +117,14 @@ def test_when_all_fail_for_ever_the_job_fails_and_names_the_last() -> None:
     async def scenario() -> None:
         third = ScriptedProvider(failing(FailureKind.BAD_ANSWER), name="third")
         busy = ScriptedProvider(failing(FailureKind.OVERLOADED), name="second")
-        desk = Desk(Registry(first(FailureKind.AUTHENTICATION), busy, third), SOON)
-        job, view = await to_its_end(desk, max_attempts=2, fallbacks=["second", "third"])
+        harness = GenerateHarness(Registry(first(FailureKind.AUTHENTICATION), busy, third), SOON)
+        job, view = await to_its_end(harness, max_attempts=2, fallbacks=["second", "third"])
 
         assert view.state is JobState.FAILED
         assert view.record is not None
         assert view.record.failure is not None
         assert view.record.failure.kind is FailureKind.BAD_ANSWER
-        assert {provider for provider, _ in await outcomes(desk, job)} == {"first", "second", "third"}
+        assert {provider for provider, _ in await outcomes(harness, job)} == {"first", "second", "third"}
 
     run(scenario())
 
@@ -132,11 +132,11 @@ def test_when_all_fail_for_ever_the_job_fails_and_names_the_last() -> None:
 def test_the_jobs_own_fallbacks_go_before_those_of_the_settings() -> None:
     async def scenario() -> None:
         own_provider = ScriptedProvider(answers(), name="mine")
-        desk = Desk(Registry(first(FailureKind.REFUSED), second(), own_provider, fallbacks=("second",)))
-        job = await desk.lease(make_request(config={"fallbacks": ["mine:m-2"]}))
-        await desk.generate(job)
+        harness = GenerateHarness(Registry(first(FailureKind.REFUSED), second(), own_provider, fallbacks=("second",)))
+        job = await harness.lease(make_request(config={"fallbacks": ["mine:m-2"]}))
+        await harness.generate(job)
 
-        assert [provider for provider, _ in await outcomes(desk, job)] == ["first", "mine"]
+        assert [provider for provider, _ in await outcomes(harness, job)] == ["first", "mine"]
         assert own_provider.calls[0].model == "m-2"
 
     run(scenario())
@@ -146,24 +146,24 @@ def test_the_jobs_own_fallbacks_go_before_those_of_the_settings() -> None:
 def test_a_fallback_that_cannot_be_called_is_passed_over(broken: ScriptedProvider | None) -> None:
     async def scenario() -> None:
         providers = [first(FailureKind.REFUSED), second(), *([broken] if broken else [])]
-        desk = Desk(Registry(*providers, fallbacks=("broken", "second")))
-        job = await desk.lease(make_request())
-        view = await desk.generate(job)
+        harness = GenerateHarness(Registry(*providers, fallbacks=("broken", "second")))
+        job = await harness.lease(make_request())
+        view = await harness.generate(job)
 
         assert view.step is Step.CHECK
-        assert [provider for provider, _ in await outcomes(desk, job)] == ["first", "second"]
-        assert await credit(desk) == ("first: refused", "broken: configuration")
+        assert [provider for provider, _ in await outcomes(harness, job)] == ["first", "second"]
+        assert await credit(harness) == ("first: refused", "broken: configuration")
 
     run(scenario())
 
 
 def test_a_first_provider_that_cannot_be_called_leaves_it_to_its_fallback() -> None:
     async def scenario() -> None:
-        desk = Desk(Registry(Unplannable(name="first"), second(), fallbacks=("second",)))
-        view = await desk.generate(await desk.lease(make_request()))
+        harness = GenerateHarness(Registry(Unplannable(name="first"), second(), fallbacks=("second",)))
+        view = await harness.generate(await harness.lease(make_request()))
 
         assert view.step is Step.CHECK
-        assert await credit(desk) == ("first: configuration",)
+        assert await credit(harness) == ("first: configuration",)
 
     run(scenario())
 
@@ -172,8 +172,8 @@ def test_a_broken_fallback_changes_nothing_for_a_job_that_would_wait() -> None:
     """With a quota used up the job is held, as it is without the fallback that can't be called."""
 
     async def scenario() -> None:
-        desk = Desk(Registry(first(FailureKind.QUOTA), fallbacks=("broken",)))
-        _, view = await to_its_end(desk)
+        harness = GenerateHarness(Registry(first(FailureKind.QUOTA), fallbacks=("broken",)))
+        _, view = await to_its_end(harness)
 
         assert (view.state, view.held_reason) == (JobState.SCHEDULED, HeldReason.LANE_PAUSED)
 
@@ -182,8 +182,10 @@ def test_a_broken_fallback_changes_nothing_for_a_job_that_would_wait() -> None:
 
 def test_a_job_that_fails_names_the_fallbacks_that_could_not_be_called() -> None:
     async def scenario() -> None:
-        desk = Desk(Registry(first(FailureKind.REFUSED), Unplannable(name="broken"), fallbacks=("broken", "nobody")))
-        _, view = await to_its_end(desk)
+        harness = GenerateHarness(
+            Registry(first(FailureKind.REFUSED), Unplannable(name="broken"), fallbacks=("broken", "nobody"))
+        )
+        _, view = await to_its_end(harness)
 
         assert view.record is not None
         assert view.record.failure is not None
@@ -195,15 +197,15 @@ def test_a_job_that_fails_names_the_fallbacks_that_could_not_be_called() -> None
 
 def test_when_none_can_be_called_all_reasons_are_told() -> None:
     async def scenario() -> None:
-        desk = Desk(Registry(Unplannable(name="first"), fallbacks=("nobody",)))
-        job, view = await to_its_end(desk)
+        harness = GenerateHarness(Registry(Unplannable(name="first"), fallbacks=("nobody",)))
+        job, view = await to_its_end(harness)
 
         assert view.state is JobState.FAILED
         assert view.record is not None
         assert view.record.failure is not None
         assert view.record.failure.kind is FailureKind.CONFIGURATION
         assert view.record.failure.message == "first has no such lane; no provider 'nobody' is configured"
-        assert await outcomes(desk, job) == []
+        assert await outcomes(harness, job) == []
 
     run(scenario())
 
@@ -211,21 +213,21 @@ def test_when_none_can_be_called_all_reasons_are_told() -> None:
 def test_under_a_ceiling_a_provider_without_a_price_is_passed_over() -> None:
     async def scenario() -> None:
         unpriced = ScriptedProvider(answers(), name="first", reserve_usd=None)
-        desk = Desk(Registry(unpriced, second(), fallbacks=("second",)))
-        job = await desk.lease(make_request(), max_cost_usd=Decimal(1))
-        await desk.generate(job)
+        harness = GenerateHarness(Registry(unpriced, second(), fallbacks=("second",)))
+        job = await harness.lease(make_request(), max_cost_usd=Decimal(1))
+        await harness.generate(job)
 
         assert unpriced.calls == []
-        assert await credit(desk) == ("first: budget",)
+        assert await credit(harness) == ("first: budget",)
 
     run(scenario())
 
 
-def test_people_are_told_who_answered_in_whose_place() -> None:
+def test_the_record_names_the_fallback_and_the_provider_it_replaced() -> None:
     async def scenario() -> None:
-        desk = Desk(Registry(first(FailureKind.REFUSED), second(), fallbacks=("second",)))
-        await desk.generate(await desk.lease(make_request()))
-        (checked,) = await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
+        harness = GenerateHarness(Registry(first(FailureKind.REFUSED), second(), fallbacks=("second",)))
+        await harness.generate(await harness.lease(make_request()))
+        (checked,) = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
         assert checked.stored is not None
 
         warnings = postprocess(checked.request, checked.stored.prompt, checked.stored.completion).warnings

@@ -149,7 +149,7 @@ def test_ids_that_others_have_are_passed_over() -> None:
     run(scenario())
 
 
-def test_jobs_that_nobody_hinted_are_claimed_when_idle() -> None:
+def test_jobs_without_a_hint_are_claimed_when_idle() -> None:
     async def scenario() -> None:
         works = Works()
         ids = await works.submit(5)
@@ -164,7 +164,7 @@ def test_jobs_that_nobody_hinted_are_claimed_when_idle() -> None:
 
 
 @pytest.mark.parametrize("room", [None, Room(10, 10)])
-def test_an_idle_feed_asks_the_ledger_when_it_hears_of_jobs_that_wait(
+def test_an_idle_feed_asks_the_ledger_on_notice_of_waiting_jobs(
     monkeypatch: pytest.MonkeyPatch, room: Room | None
 ) -> None:
     monkeypatch.setattr(feed, "IDLE_LOOK", timedelta(seconds=60))
@@ -266,7 +266,7 @@ def test_a_slot_at_least_is_kept_for_urgent_jobs_but_not_the_only_one(slots: int
     run(scenario())
 
 
-def test_a_full_worker_that_was_told_nothing_finds_an_urgent_job_whose_hint_waits_elsewhere(
+def test_a_full_worker_finds_an_urgent_job_without_its_hint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(feed, "IDLE_CLAIM", timedelta(seconds=60))

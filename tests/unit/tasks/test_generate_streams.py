@@ -16,7 +16,7 @@ from tasks.ports import Answered, Call, ClosedAttempt, FinalJob, Leased, NewAtte
 from tests.builders import make_completion, make_request
 from tests.fakes.ledger import MemoryAttempts, MemoryLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
-from tests.unit.tasks.test_generate import Desk
+from tests.unit.tasks.test_generate import GenerateHarness
 
 LONG = timedelta(hours=1)
 STREAMED = make_request(config={"stream": True})
@@ -64,8 +64,8 @@ def hangs_at(reached: asyncio.Event) -> Act:
     return act
 
 
-async def incomplete_answers(desk: Desk, job: Leased) -> list[tuple[bool, str, str]]:
-    rows = (await desk.ledger.reading.job_detail(job.job_id)).completions
+async def incomplete_answers(harness: GenerateHarness, job: Leased) -> list[tuple[bool, str, str]]:
+    rows = (await harness.ledger.reading.job_detail(job.job_id)).completions
     return [(row["won"], row["finish_reason"], row["raw"]) for row in rows]
 
 
@@ -73,20 +73,20 @@ PART = (False, "interrupted", "data: The desk ")
 
 
 @pytest.mark.parametrize("kind", [FailureKind.UNKNOWN_OUTCOME, FailureKind.BAD_ANSWER])
-def test_a_broken_stream_is_an_attempt_with_its_part_and_the_next_one_starts_anew(kind: FailureKind) -> None:
+def test_a_broken_stream_is_an_attempt_with_partial_text_and_the_next_starts_again(kind: FailureKind) -> None:
     async def scenario() -> None:
         sink = RecordingSink()
-        desk = Desk(Registry(Streamed(raises(ProviderError(kind, "broke off")), answers())), tokens=sink)
-        job = await desk.lease(STREAMED)
-        view = await desk.generate(job)
+        harness = GenerateHarness(Registry(Streamed(raises(ProviderError(kind, "broke off")), answers())), tokens=sink)
+        job = await harness.lease(STREAMED)
+        view = await harness.generate(job)
         assert view.state is JobState.SCHEDULED
-        assert await incomplete_answers(desk, job) == [PART]
+        assert await incomplete_answers(harness, job) == [PART]
 
-        desk.ledger.advance(LONG)
-        await desk.ledger.duties.promote(1)
-        view = await desk.generate(await desk.lease_again())
+        harness.ledger.advance(LONG)
+        await harness.ledger.duties.promote(1)
+        view = await harness.generate(await harness.lease_again())
         assert (view.state, view.step) == (JobState.AVAILABLE, Step.CHECK)
-        assert [won for won, *_ in await incomplete_answers(desk, job)] == [False, True]
+        assert [won for won, *_ in await incomplete_answers(harness, job)] == [False, True]
         assert sink.pieces == ["start 1", "The ", "desk ", "broken", "start 2", "The ", "desk ", "end"]
 
     asyncio.run(scenario())
@@ -96,15 +96,15 @@ def test_the_part_of_a_call_that_is_cut_off_is_kept() -> None:
     async def scenario() -> None:
         sink, hanging = RecordingSink(), asyncio.Event()
         provider = Streamed(hangs_at(hanging))
-        desk = Desk(Registry(provider), tokens=sink)
-        job = await desk.lease(STREAMED)
-        generating = asyncio.create_task(desk.generate(job))
+        harness = GenerateHarness(Registry(provider), tokens=sink)
+        job = await harness.lease(STREAMED)
+        generating = asyncio.create_task(harness.generate(job))
         await asyncio.wait_for(hanging.wait(), 5)
         generating.cancel()
         with pytest.raises(asyncio.CancelledError):
             await generating
-        assert await desk.attempts(job) == [("unknown", False)]
-        assert await incomplete_answers(desk, job) == [PART]
+        assert await harness.attempts(job) == [("unknown", False)]
+        assert await incomplete_answers(harness, job) == [PART]
         assert sink.pieces == ["start 1", "The ", "desk ", "broken"]
 
     asyncio.run(scenario())
@@ -112,10 +112,10 @@ def test_the_part_of_a_call_that_is_cut_off_is_kept() -> None:
 
 def test_the_part_of_a_call_that_took_too_long_is_kept() -> None:
     async def scenario() -> None:
-        desk = Desk(Registry(Streamed(hangs_at(asyncio.Event()))))
-        job = await desk.lease(make_request(config={"stream": True, "timeout_s": 0.05}))
-        await desk.generate(job)
-        assert await incomplete_answers(desk, job) == [PART]
+        harness = GenerateHarness(Registry(Streamed(hangs_at(asyncio.Event()))))
+        job = await harness.lease(make_request(config={"stream": True, "timeout_s": 0.05}))
+        await harness.generate(job)
+        assert await incomplete_answers(harness, job) == [PART]
 
     asyncio.run(scenario())
 
@@ -135,21 +135,21 @@ class Narrow(MemoryAttempts):
 def test_a_part_that_can_not_be_kept_fails_nothing() -> None:
     async def scenario() -> None:
         failing = Streamed(raises(ProviderError(FailureKind.UNKNOWN_OUTCOME, "broke off")))
-        desk = Desk(Registry(failing), ledger=MemoryLedger(attempts=Narrow))
-        job = await desk.lease(STREAMED)
-        view = await desk.generate(job)
+        harness = GenerateHarness(Registry(failing), ledger=MemoryLedger(attempts=Narrow))
+        job = await harness.lease(STREAMED)
+        view = await harness.generate(job)
         assert view.state is JobState.SCHEDULED
-        assert await incomplete_answers(desk, job) == []
-        assert [outcome for outcome, _ in await desk.attempts(job)] == ["unknown"]
+        assert await incomplete_answers(harness, job) == []
+        assert [outcome for outcome, _ in await harness.attempts(job)] == ["unknown"]
 
     asyncio.run(scenario())
 
 
-def test_a_job_that_does_not_stream_tells_nobody() -> None:
+def test_a_job_that_does_not_stream_publishes_no_tokens() -> None:
     async def scenario() -> None:
         sink = RecordingSink()
-        desk = Desk(Registry(Streamed(answers())), tokens=sink)
-        await desk.generate(await desk.lease(make_request()))
+        harness = GenerateHarness(Registry(Streamed(answers())), tokens=sink)
+        await harness.generate(await harness.lease(make_request()))
         assert sink.pieces == []
 
     asyncio.run(scenario())

@@ -60,7 +60,7 @@ def drawn(alike: float, count: int = 800) -> list[Answer]:
 
 
 @pytest.mark.parametrize(("alike", "low", "high"), [(0.0, 0.0, 0.1), (0.5, 0.35, 0.7), (1.0, 0.85, 1.0)])
-def test_how_alike_claims_fare_is_found_again(alike: float, low: float, high: float) -> None:
+def test_the_dependence_between_claims_is_recovered(alike: float, low: float, high: float) -> None:
     estimate = fit_dependence(drawn(alike))
     assert estimate is not None
     assert low <= estimate <= high

@@ -157,7 +157,7 @@ def test_a_judge_that_lies_about_its_quote_is_not_believed(reply_text: str, quot
         ('{"verdicts": 3}', [None, None]),
     ],
 )  # fmt: skip
-def test_what_a_judge_leaves_out_or_garbles_has_no_verdict(reply_text: str, verdicts: list[Verdict | None]) -> None:
+def test_claims_that_a_judge_omits_or_garbles_have_no_verdict(reply_text: str, verdicts: list[Verdict | None]) -> None:
     findings = read_verdicts(reply_text, REQUEST, selection(0, 2))
 
     assert [finding.verdict for finding in findings] == verdicts

@@ -222,7 +222,7 @@ def test_the_same_question_of_a_batch_is_judged_once() -> None:
     run(scenario())
 
 
-def test_jobs_that_wait_for_their_judge_hold_up_nobody() -> None:
+def test_jobs_that_wait_for_their_judge_delay_no_others() -> None:
     async def scenario() -> None:
         harness = judge_harness(hangs)
         plain = supplied_answer(PLAIN, checkers=["lexical"])
@@ -246,7 +246,7 @@ def test_jobs_that_wait_for_their_judge_hold_up_nobody() -> None:
 # ---- checking again --------------------------------------------------------------------------------------------
 
 
-def test_a_recheck_asks_the_judge_anew_and_never_generates() -> None:
+def test_a_recheck_calls_the_judge_again_and_never_generates() -> None:
     async def scenario() -> None:
         harness = judge_harness(
             verdicts_reply(verdict(1, "supported", QUOTE)), verdicts_reply(verdict(1, "unsupported"))

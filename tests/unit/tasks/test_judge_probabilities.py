@@ -99,7 +99,7 @@ def test_more_claims_are_asked_about_than_of_a_judge_that_writes() -> None:
     assert len(ask(REQUEST, claims(*texts), range(500), windows, PROBABILITIES).claims) == MOST_DECIDED == 400
 
 
-def test_a_claim_whose_place_is_not_shown_is_not_asked_about() -> None:
+def test_a_claim_without_a_shown_passage_is_not_judged() -> None:
     content = " ".join(f"Sentence number {number} says very little of anything at all." for number in range(40))
     request = JobRequest(query="q", context=[content])  # type: ignore[list-item]
     places = [SourcePart(source_index=0, start=at, end=at + 30) for at in (0, 1_000, 500)]
@@ -129,7 +129,7 @@ def test_a_probability_is_its_own_verdict_and_quotes_nothing() -> None:
     assert (third.evidence, third.reason) == ((), "the judge gives it a probability of 0.04 and quotes nothing")
 
 
-def test_where_no_word_of_a_claim_stands_there_is_no_evidence() -> None:
+def test_a_claim_without_a_word_in_the_sources_has_no_evidence() -> None:
     (finding,) = read_probabilities(reply(gives(1, 0.8)), REQUEST, selection(3))
 
     assert (finding.verdict, finding.evidence) == (Verdict.SUPPORTED, ())
@@ -155,7 +155,7 @@ def test_where_no_word_of_a_claim_stands_there_is_no_evidence() -> None:
         ("", ["could not be read"] * 2),
     ],
 )
-def test_what_is_left_out_or_off_the_scale_has_no_verdict(reply_text: str, whys: list[str | None]) -> None:
+def test_omitted_and_out_of_range_probabilities_give_no_verdict(reply_text: str, whys: list[str | None]) -> None:
     findings = read_probabilities(reply_text, REQUEST, selection(0, 2))
 
     for finding, why in zip(findings, whys, strict=True):

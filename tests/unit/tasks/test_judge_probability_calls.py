@@ -54,7 +54,7 @@ def check_answer(request: JobRequest, *acts: Act) -> tuple[JudgeHarness, JobView
     return harness, asyncio.run(scenario())
 
 
-def test_a_question_for_each_open_claim_and_the_record_says_what_was_heard() -> None:
+def test_a_question_for_each_open_claim_and_a_record_of_each_reply() -> None:
     harness, view = check_answer(supplied_answer(PARAPHRASE, PLAIN), gives(0.9))
 
     paraphrase, plain = claims_of(view)
@@ -164,7 +164,7 @@ async def _dies(_: object) -> set[Any]:
     raise _Killed
 
 
-def test_a_stored_answer_is_read_in_the_form_it_was_asked_in_whoever_judges_now() -> None:
+def test_a_stored_reply_is_read_in_the_form_of_its_request_under_any_judge() -> None:
     async def scenario() -> None:
         harness = judge_harness(gives(0.9))
         await harness.submit(supplied_answer(PARAPHRASE))

@@ -50,7 +50,7 @@ def test_only_what_the_words_leave_open_is_asked_and_the_quote_is_the_evidence()
     assert [job.cost_usd for job in harness.finals] == [Decimal("0.002")]
 
 
-def test_a_contradiction_is_told_with_the_words_that_say_otherwise() -> None:
+def test_a_contradiction_quotes_the_contradicting_words() -> None:
     _, view = check_answer(
         supplied_answer(WRONG), verdicts_reply(verdict(1, "contradicted", "The editor in chief is Ann Lee"))
     )

@@ -25,7 +25,7 @@ from tasks.grounding.local import (
 from tasks.grounding.model import Calibration, shipped
 from tasks.grounding.weights import LocalWeights
 from tasks.text.sentences import Span
-from tests.scorers import SaysWho, Short, Silent
+from tests.scorers import NamedScorer, Short, Silent
 
 NORTH = "The Northwind is a ferry of the northern line. It carries 36 cars and 200 passengers across the strait."
 SOUTH = "Southwind is smaller. Southwind carries goods across the strait, and no cars of passengers at all."
@@ -35,15 +35,17 @@ HALF = "Alice sold the big villa near the lake to a stranger for silver [1]."
 LAYERS = ("structure", "lexical", "local")
 
 
-def check(response: str, context: Any, scorer: SaysWho, blend: LocalWeights | None = None, **config: Any) -> Grounding:
+def check(
+    response: str, context: Any, scorer: NamedScorer, blend: LocalWeights | None = None, **config: Any
+) -> Grounding:
     request = JobRequest(response=response, context=context, config=GenerationConfig(**{"checkers": LAYERS, **config}))
     calibration = Calibration(model=shipped().identity, knots=((0, 0.4),), supported_at=0.4, labels=1, local=blend)
     checkers = {**CHECKERS, CheckerName.LOCAL: Local(scorer, calibration=calibration if blend else None)}
     return ground(request, postprocess(request, None, None), checkers)
 
 
-def only(response: str, context: Any, scorer: SaysWho | None = None, **config: Any) -> Claim:
-    (claim,) = check(response, context, scorer or SaysWho(), **config).claims
+def only(response: str, context: Any, scorer: NamedScorer | None = None, **config: Any) -> Claim:
+    (claim,) = check(response, context, scorer or NamedScorer(), **config).claims
     return claim
 
 
@@ -66,7 +68,7 @@ def test_it_sees_who_did_it_where_the_words_do_not() -> None:
 
 def test_its_yes_lifts_a_claim_that_the_words_hold_for_unsupported() -> None:
     assert lexical(HALF, (PEOPLE,)).verdict is Verdict.UNSUPPORTED
-    grounding = check(HALF, (PEOPLE,), SaysWho())
+    grounding = check(HALF, (PEOPLE,), NamedScorer())
     (claim,) = grounding.claims
     assert (claim.verdict, claim.miscited) == (Verdict.SUPPORTED, False)
     assert "villa" in claim.reason, "the remarks of the words stay"
@@ -85,13 +87,13 @@ def test_a_model_without_an_opinion_changes_no_verdict() -> None:
 
 
 def test_claims_of_which_the_words_are_sure_are_not_read() -> None:
-    scorer = SaysWho()
+    scorer = NamedScorer()
     sure = "Boris paid for it in gold coins [1]. Parrots adore classical concerts by Mozart in 1850 [1]."
     grounding = check(f"{sure} {HALF}", (PEOPLE,), scorer)
     ((pair,),) = scorer.calls
     assert pair == (PEOPLE, HALF.replace(" [1]", ""))
     assert [claim.checker for claim in grounding.claims] == ["lexical", "lexical", "local"]
-    alone = SaysWho()
+    alone = NamedScorer()
     assert check(sure, (PEOPLE,), alone, checkers=("local",)).checkers == {"local": "says-who-3"}
     assert len(alone.calls[0]) == 2, "without the words every claim is open"
 
@@ -99,7 +101,7 @@ def test_claims_of_which_the_words_are_sure_are_not_read() -> None:
 def test_all_pairs_of_an_answer_go_to_the_model_at_once_cited_passages_first() -> None:
     filler = " ".join(f"Nothing is said of matter {number} in this sentence here." for number in range(40))
     long = f"{PEOPLE} {filler} The harbour sold a house near it. {filler} A stranger sold the villa."
-    scorer = SaysWho()
+    scorer = NamedScorer()
     check(HALF.replace("[1]", "[2]") + " " + SWAPPED.replace("[1]", "[2]"), (PEOPLE, long), scorer, checkers=("local",))
     (pairs,) = scorer.calls
     for name in ("Alice", "Boris"):
@@ -119,7 +121,7 @@ def test_support_by_an_uncited_source_alone_is_miscited() -> None:
 
 
 def test_a_claim_in_other_words_or_another_language_is_read_beside_the_beginnings() -> None:
-    scorer = SaysWho()
+    scorer = NamedScorer()
     claim = only("Hunde dulden Vermieter ungern [2].", (NORTH, PEOPLE), scorer, checkers=("local",))
     assert [evidence for evidence, _ in scorer.calls[0]] == [PEOPLE]
     assert claim.verdict is Verdict.UNSUPPORTED
@@ -143,9 +145,9 @@ def test_without_a_model_the_record_says_what_to_set() -> None:
 
 def test_a_calibration_for_another_model_is_refused() -> None:
     weights = LocalWeights(source="says-who-3", labels=50, slope=0.1)
-    assert check(HALF, (PEOPLE,), SaysWho(), weights).checkers["local"].startswith("says-who-3+")
+    assert check(HALF, (PEOPLE,), NamedScorer(), weights).checkers["local"].startswith("says-who-3+")
     with pytest.raises(ConfigurationError, match="made for the local model other-1"):
-        check(HALF, (PEOPLE,), SaysWho(), LocalWeights(source="other-1", labels=50))
+        check(HALF, (PEOPLE,), NamedScorer(), LocalWeights(source="other-1", labels=50))
 
 
 def test_the_process_uses_it_with_its_calibration() -> None:
@@ -153,7 +155,7 @@ def test_the_process_uses_it_with_its_calibration() -> None:
     calibration = Calibration(model=shipped().identity, knots=((0, 0.4),), supported_at=0.4, labels=50, local=blend)
     try:
         use_calibration(calibration)
-        use_local_model(SaysWho(), calibration)
+        use_local_model(NamedScorer(), calibration)
         request = JobRequest(response=HALF, context=(PEOPLE,), config=GenerationConfig(checkers=LAYERS))
         (claim,) = ground(request, postprocess(request, None, None)).claims
         assert (claim.checker, claim.verdict) == ("local", Verdict.SUPPORTED), "at the threshold, by the words alone"

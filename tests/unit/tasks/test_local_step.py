@@ -20,16 +20,16 @@ from tests.judge_harness import (
     verdict,
     verdicts_reply,
 )
-from tests.scorers import SaysWho
+from tests.scorers import NamedScorer
 from tests.scripted_provider import ScriptedProvider, answers, raises
-from tests.unit.tasks.test_rounds import BAD, GOOD, Desk, asking, record_of
+from tests.unit.tasks.test_rounds import BAD, GOOD, RoundsHarness, record_of, requesting
 
 READ = ["structure", "lexical", "local"]
 
 
 @pytest.fixture(autouse=True)
 def model() -> Iterator[None]:
-    use_local_model(SaysWho())
+    use_local_model(NamedScorer())
     yield
     use_local_model(None)
 
@@ -43,11 +43,11 @@ def test_the_layers_say_where_a_job_is_checked() -> None:
 
 def test_both_rounds_and_the_way_back_are_checked_by_the_model() -> None:
     async def scenario() -> None:
-        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(" ")), checked_in=Step.LOCAL)
-        view = await desk.answer(asking(on_ungrounded="retry", checkers=READ))
+        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(" ")), checked_in=Step.LOCAL)
+        view = await harness.answer(requesting(on_ungrounded="retry", checkers=READ))
 
         assert (view.state, view.step, view.outcome) == (JobState.COMPLETED, Step.LOCAL, Outcome.PARTIAL)
-        assert [purpose for _, purpose, _ in await desk.purposes(view)] == ["generate", "correct"]
+        assert [purpose for _, purpose, _ in await harness.purposes(view)] == ["generate", "correct"]
         grounding = record_of(view).grounding
         assert grounding is not None
         assert grounding.checkers["local"] == "says-who-3"

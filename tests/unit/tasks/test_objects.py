@@ -108,7 +108,7 @@ def test_many_violations_are_counted() -> None:
     assert problems[-1].endswith("; and 45 more")
 
 
-def test_what_can_not_be_stored_is_replaced_or_refused() -> None:
+def test_unstorable_characters_are_replaced_or_refused() -> None:
     free = config({"type": "object"})
     nested: dict[str, Any] = {}
     for _ in range(5000):

@@ -119,7 +119,7 @@ def test_the_same_words_are_shown_once(other: str) -> None:
         LEASE[68:],
     ],
 )
-def test_what_adds_nothing_is_shown_once(other: str) -> None:
+def test_a_repeated_source_is_shown_once(other: str) -> None:
     packed = snapshot([LEASE, other])
     assert packed.left_out == omitted((1, "near_duplicate", 0))
 
@@ -137,7 +137,7 @@ def test_what_adds_nothing_is_shown_once(other: str) -> None:
     ],
     ids=["figure", "digits", "negation", "name", "more", "other"],
 )
-def test_what_differs_in_what_matters_is_shown(other: str) -> None:
+def test_a_source_with_a_material_difference_is_shown(other: str) -> None:
     packed = snapshot([LEASE, other])
     assert packed.shown == (0, 1)
     assert packed.left_out == ()
@@ -179,7 +179,7 @@ def test_the_more_relevant_of_two_is_kept_and_citations_point_at_it() -> None:
 # ---- the budget ------------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_is_named_and_the_last_is_cut_at_a_sentence_end() -> None:
+def test_omitted_sources_are_named_and_the_last_is_trimmed_at_a_sentence_end() -> None:
     context = [f"{'ABCD'[n]} is said in a sentence here, number {n}. " * 12 for n in range(4)]
     packed = snapshot(context, max_context_tokens=200)
     parts = [part for part in packed.messages[-1].parts if isinstance(part, SourcePart)]

@@ -142,7 +142,7 @@ def test_it_does_not_matter_how_sources_would_be_chosen_now() -> None:
     assert render(request, AnswerProtocol.SEGMENTS).snapshot.shown == (1, 0)
 
 
-def test_what_is_not_the_same_is_not_taken_for_it() -> None:
+def test_a_different_prompt_does_not_pass_for_the_recorded_one() -> None:
     request = make()
     prompt = render(request, AnswerProtocol.SEGMENTS)
     with pytest.raises(InputError, match="makes"):

@@ -157,7 +157,7 @@ def test_relevance_is_of_the_used_sources_else_of_all_sources_else_unknown() -> 
     assert measured(pets, sources(0.1, 7.5)).relevance == 1.0
 
 
-def test_a_citation_whose_place_was_not_found_covers_nothing() -> None:
+def test_a_citation_without_a_location_covers_nothing() -> None:
     assert measured(f"{GOOD} Elephants are blue [1].", sources()).coverage == pytest.approx(2 / 3)
     assert measured(f"{GOOD} Hello!", sources()).coverage == 1.0
     assert measured("Hello!", sources()).coverage is None

@@ -150,7 +150,7 @@ def test_a_first_sentence_that_is_too_long_is_cut_at_a_word() -> None:
     assert_offsets_hold(shorter)
 
 
-def test_what_can_not_be_cut_stays_whole_and_says_so() -> None:
+def test_an_answer_that_can_not_be_cut_stays_whole_with_a_warning() -> None:
     unchanged, amendments = amend(checked(GOOD, max_response_length=3))
 
     assert unchanged.processed.response == GOOD

@@ -376,5 +376,5 @@ def test_a_comparison_is_a_table_unless_the_query_names_a_form() -> None:
         ({"section_hierarchy": []}, "source 9"),
     ],
 )  # fmt: skip
-def test_what_a_source_is_called(metadata: dict[str, Any], expected: str) -> None:
+def test_names_of_sources(metadata: dict[str, Any], expected: str) -> None:
     assert str(label(SourceContext(content="x", metadata=metadata), 9)) == expected

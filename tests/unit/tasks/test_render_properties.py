@@ -126,7 +126,7 @@ def test_every_word_is_kept_in_its_order_and_found_again(answer: CanonicalAnswer
 
 @settings(max_examples=100, deadline=None)
 @given(ANSWERS, st.sampled_from(CitationStyle))
-def test_what_is_made_of_segments_is_always_valid(answer: CanonicalAnswer, style: CitationStyle) -> None:
+def test_an_answer_from_segments_is_always_valid(answer: CanonicalAnswer, style: CitationStyle) -> None:
     words = bool(letters("".join(segment.text for segment in answer.segments)))
     parsed = json.loads(render(answer, style, OutputFormat.JSON, LABELS).text)
     assert all(set(entry) == {"text", "citations"} for entry in parsed["answer"])

@@ -29,20 +29,20 @@ from tasks.results import result_of
 from tests.builders import make_attempt, make_batch, make_config, make_jobs, make_request
 from tests.scripted_provider import Registry, ScriptedProvider, answers, hangs
 from tests.unit.tasks.test_check import examine
-from tests.unit.tasks.test_generate import LEASE, Desk, failing, run
+from tests.unit.tasks.test_generate import LEASE, GenerateHarness, failing, run
 
 DESK = SharePolicy(frozenset({"desk"}))
 
 
-def shared_desk(*providers: ScriptedProvider, **changes: Any) -> Desk:
+def shared_desk(*providers: ScriptedProvider, **changes: Any) -> GenerateHarness:
     """A desk whose tenant shares answers."""
-    return Desk(Registry(*providers), **{"sharing": DESK, **changes})
+    return GenerateHarness(Registry(*providers), **{"sharing": DESK, **changes})
 
 
-async def again(desk: Desk, request: JobRequest | None = None, **batch: Any) -> tuple[Leased, JobView]:
+async def again(harness: GenerateHarness, request: JobRequest | None = None, **batch: Any) -> tuple[Leased, JobView]:
     """One more job with the same request, taken through the step."""
-    job = await desk.lease(request or make_request(), **batch)
-    return job, await desk.generate(job)
+    job = await harness.lease(request or make_request(), **batch)
+    return job, await harness.generate(job)
 
 
 def call_of(job: Leased, **changes: Any) -> Call:
@@ -51,7 +51,7 @@ def call_of(job: Leased, **changes: Any) -> Call:
 
 
 async def leased(request: JobRequest | None = None, **changes: Any) -> Leased:
-    job = await Desk(Registry(ScriptedProvider(answers()))).lease(request or make_request())
+    job = await GenerateHarness(Registry(ScriptedProvider(answers()))).lease(request or make_request())
     return replace(job, **changes)
 
 
@@ -59,7 +59,7 @@ async def leased(request: JobRequest | None = None, **changes: Any) -> Leased:
 
 
 @pytest.mark.parametrize(("tenants", "shares"), [((), False), (("desk",), True), (("another",), False), (("*",), True)])
-def test_only_a_tenant_who_said_so_shares(tenants: tuple[str, ...], *, shares: bool) -> None:
+def test_only_configured_tenants_share(tenants: tuple[str, ...], *, shares: bool) -> None:
     job = asyncio.run(leased())
 
     assert (SharePolicy(frozenset(tenants)).terms(job, call_of(job)) is not None) is shares
@@ -163,7 +163,7 @@ def test_the_longer_a_call_takes_the_longer_the_pause(open_s: float, pause: time
     ],
     ids=["looked before", "called before", "the first lease"],
 )
-def test_what_a_job_waited_for_is_told_apart(
+def test_kinds_of_waiting_are_recorded_apart(
     waited_ms: float, age_ms: float, retry_wait: float, queue: float, share_wait: float
 ) -> None:
     job = asyncio.run(leased(waited_ms=waited_ms, age_ms=age_ms, started_ago_ms=1_000.0))
@@ -180,18 +180,18 @@ def test_what_a_job_waited_for_is_told_apart(
 def test_the_second_of_two_identical_jobs_costs_nothing_and_its_record_says_so() -> None:
     async def scenario() -> None:
         provider = ScriptedProvider(answers())
-        desk = shared_desk(provider)
-        first, _ = await again(desk)
-        second, view = await again(desk)
+        harness = shared_desk(provider)
+        first, _ = await again(harness)
+        second, view = await again(harness)
 
         assert len(provider.calls) == 1
         assert (view.state, view.step, view.cost_usd) == (JobState.AVAILABLE, Step.CHECK, Decimal(0))
-        assert [job.job_id for job in desk.checks] == [first.job_id, second.job_id]
+        assert [job.job_id for job in harness.checks] == [first.job_id, second.job_id]
         records = {}
-        for job in await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
+        for job in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
             final = examine(job, 0.0)
-            await desk.ledger.queue.finish([final])  # type: ignore[list-item]
-            records[job.job_id] = (await desk.ledger.reading.views([job.job_id]))[0]
+            await harness.ledger.queue.finish([final])  # type: ignore[list-item]
+            records[job.job_id] = (await harness.ledger.reading.views([job.job_id]))[0]
         paid, shared = (result_of(records[job.job_id]) for job in (first, second))
         assert shared.response == paid.response
         assert (paid.outcome, paid.claims, paid.citations) == (shared.outcome, shared.claims, shared.citations)
@@ -211,9 +211,9 @@ def test_the_second_of_two_identical_jobs_costs_nothing_and_its_record_says_so()
 def test_without_the_setting_each_job_makes_its_own_call() -> None:
     async def scenario() -> None:
         provider = ScriptedProvider(answers())
-        desk = Desk(Registry(provider))
+        harness = GenerateHarness(Registry(provider))
         for _ in range(2):
-            await again(desk)
+            await again(harness)
         assert len(provider.calls) == 2
 
     run(scenario())
@@ -228,10 +228,10 @@ class Closed(Unlimited):
 
 def test_an_answer_that_is_stored_needs_no_permit() -> None:
     async def scenario() -> None:
-        desk = shared_desk(ScriptedProvider(answers()))
-        await again(desk)
-        desk.limits = Closed()
-        _, view = await again(desk)
+        harness = shared_desk(ScriptedProvider(answers()))
+        await again(harness)
+        harness.limits = Closed()
+        _, view = await again(harness)
         assert view.step is Step.CHECK
 
     run(scenario())
@@ -244,13 +244,13 @@ def test_sources_in_another_order_are_cited_in_that_order() -> None:
             {"content": "Tea is at ten.", "relevance_score": 0.8},
         )
         provider = ScriptedProvider(answers())
-        desk = shared_desk(provider)
-        await again(desk, make_request(context=texts))
-        await again(desk, make_request(context=texts[::-1]))
+        harness = shared_desk(provider)
+        await again(harness, make_request(context=texts))
+        await again(harness, make_request(context=texts[::-1]))
 
         assert len(provider.calls) == 1
         cited = []
-        for job in sorted(await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 2), key=lambda job: job.job_id):
+        for job in sorted(await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2), key=lambda job: job.job_id):
             final = examine(job, 0.0)
             cited.append([citation.source_index for citation in final.record.citations])  # type: ignore[union-attr]
             assert "desk opens" in final.record.citations[0].quoted_text  # type: ignore[union-attr]
@@ -259,19 +259,19 @@ def test_sources_in_another_order_are_cited_in_that_order() -> None:
     run(scenario())
 
 
-def test_what_the_job_itself_knows_better_is_its_own() -> None:
+def test_fields_of_the_job_itself_are_not_copied() -> None:
     async def scenario() -> None:
         first = ScriptedProvider(failing(FailureKind.NOT_FOUND), name="first")
         second = ScriptedProvider(answers(), name="second")
-        desk = shared_desk(first, second)
-        await again(desk, make_request(config=make_config(provider="second")))
-        job, view = await again(desk, make_request(config=make_config(fallbacks=("second",))))
+        harness = shared_desk(first, second)
+        await again(harness, make_request(config=make_config(provider="second")))
+        job, view = await again(harness, make_request(config=make_config(fallbacks=("second",))))
 
         assert view.step is Step.CHECK
         assert [len(provider.calls) for provider in (first, second)] == [1, 1]
         stored = next(
             lease.stored
-            for lease in await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)
+            for lease in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)
             if lease.job_id == job.job_id
         )
         assert stored is not None
@@ -280,9 +280,9 @@ def test_what_the_job_itself_knows_better_is_its_own() -> None:
     run(scenario())
 
 
-async def while_calling(desk: Desk, provider: ScriptedProvider, then: Callable[[], Any]) -> None:
+async def while_calling(harness: GenerateHarness, provider: ScriptedProvider, then: Callable[[], Any]) -> None:
     """Do something while the first of two identical jobs waits for its answer."""
-    calling = asyncio.ensure_future(desk.generate(await desk.lease(make_request())))
+    calling = asyncio.ensure_future(harness.generate(await harness.lease(make_request())))
     await provider.called.wait()
     await then()
     calling.cancel()
@@ -292,21 +292,21 @@ async def while_calling(desk: Desk, provider: ScriptedProvider, then: Callable[[
 def test_a_call_under_way_is_waited_for_without_spending_anything() -> None:
     async def scenario() -> None:
         provider = ScriptedProvider(hangs, answers())
-        desk = shared_desk(provider)
+        harness = shared_desk(provider)
 
         async def second() -> None:
-            job, view = await again(desk)
+            job, view = await again(harness)
             assert (view.state, view.held_reason, view.step) == (JobState.SCHEDULED, None, Step.GENERATE)
-            assert await desk.attempts(job) == []
+            assert await harness.attempts(job) == []
 
-        await while_calling(desk, provider, second)
+        await while_calling(harness, provider, second)
         # The first was cut off: whoever comes next makes the call, and the other one takes what it brings.
-        desk.ledger.advance(timedelta(seconds=20))
-        await desk.ledger.duties.promote(10)
+        harness.ledger.advance(timedelta(seconds=20))
+        await harness.ledger.duties.promote(10)
         for _ in range(2):
-            await desk.generate(await desk.lease_again())
+            await harness.generate(await harness.lease_again())
         assert len(provider.calls) == 2
-        assert len(await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)) == 2
+        assert len(await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)) == 2
 
     run(scenario())
 
@@ -314,13 +314,13 @@ def test_a_call_under_way_is_waited_for_without_spending_anything() -> None:
 def test_an_urgent_job_calls_at_once() -> None:
     async def scenario() -> None:
         provider = ScriptedProvider(hangs, answers())
-        desk = shared_desk(provider)
+        harness = shared_desk(provider)
 
         async def second() -> None:
-            _, view = await again(desk, make_request(priority=5))
+            _, view = await again(harness, make_request(priority=5))
             assert view.step is Step.CHECK
 
-        await while_calling(desk, provider, second)
+        await while_calling(harness, provider, second)
         assert len(provider.calls) == 2
 
     run(scenario())
@@ -344,18 +344,18 @@ class Slow(Unlimited):
 def test_a_call_that_began_meanwhile_is_not_made_twice_and_its_permit_given_back() -> None:
     async def scenario() -> None:
         provider = ScriptedProvider(answers())
-        desk = shared_desk(provider)
-        other = await desk.lease(make_request())
+        harness = shared_desk(provider)
+        other = await harness.lease(make_request())
 
         async def begin() -> None:
             terms = DESK.terms(other, call_of(other))
-            await desk.ledger.attempts.open_attempts([make_attempt(other, share=terms)])
+            await harness.ledger.attempts.open_attempts([make_attempt(other, share=terms)])
 
         limits = Slow(begin)
-        desk.limits = limits
-        job, view = await again(desk)
+        harness.limits = limits
+        job, view = await again(harness)
         assert (view.state, limits.given_back, provider.calls) == (JobState.SCHEDULED, 1, [])
-        assert await desk.attempts(job) == []
+        assert await harness.attempts(job) == []
 
     run(scenario())
 
@@ -363,17 +363,17 @@ def test_a_call_that_began_meanwhile_is_not_made_twice_and_its_permit_given_back
 def test_a_run_that_a_person_asked_for_makes_its_own_call() -> None:
     async def scenario() -> None:
         provider = ScriptedProvider(answers("One. [1]"), answers("Two. [1]"))
-        desk = shared_desk(provider)
-        job, _ = await again(desk)
-        await desk.ledger.actions.cancel([job.job_id], "ada")
-        await desk.ledger.actions.retry([job.job_id], "ada")
-        await desk.ledger.duties.promote(10)
-        await desk.generate(await desk.lease_again())
+        harness = shared_desk(provider)
+        job, _ = await again(harness)
+        await harness.ledger.actions.cancel([job.job_id], "ada")
+        await harness.ledger.actions.retry([job.job_id], "ada")
+        await harness.ledger.duties.promote(10)
+        await harness.generate(await harness.lease_again())
         assert len(provider.calls) == 2
         # What it got others may take, as the newest.
-        job, _ = await again(desk)
+        job, _ = await again(harness)
         assert len(provider.calls) == 2
-        checking = {lease.job_id: lease for lease in await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)}
+        checking = {lease.job_id: lease for lease in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)}
         stored = checking[job.job_id].stored
         assert stored is not None
         assert stored.completion.text == "Two. [1]"
@@ -384,16 +384,16 @@ def test_a_run_that_a_person_asked_for_makes_its_own_call() -> None:
 def test_of_many_identical_jobs_run_together_one_calls() -> None:
     async def scenario() -> None:
         provider = ScriptedProvider(answers())
-        desk = shared_desk(provider)
-        await desk.ledger.submission.submit(
+        harness = shared_desk(provider)
+        await harness.ledger.submission.submit(
             make_batch(), [make_jobs(*[make_request(f"Question {n % 4}?") for n in range(40)])]
         )
         for _ in range(20):
-            jobs = await desk.ledger.queue.lease(Step.GENERATE, "w", LEASE, 40)
-            await asyncio.gather(*map(desk.generate, jobs))
-            desk.ledger.advance(timedelta(seconds=20))
-            await desk.ledger.duties.promote(100)
-        assert len(await desk.ledger.queue.lease(Step.CHECK, "w", LEASE, 99)) == 40
+            jobs = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 40)
+            await asyncio.gather(*map(harness.generate, jobs))
+            harness.ledger.advance(timedelta(seconds=20))
+            await harness.ledger.duties.promote(100)
+        assert len(await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 99)) == 40
         assert len(provider.calls) == 4
 
     run(scenario())

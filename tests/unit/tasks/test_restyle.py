@@ -156,7 +156,7 @@ def _fields(job_view: JobView) -> dict[str, Any]:
     return {name: getattr(job_view, name) for name in JobView.__dataclass_fields__}
 
 
-def test_what_was_not_rendered_comes_back_as_it_is() -> None:
+def test_an_answer_that_was_not_rendered_is_returned_unchanged() -> None:
     abstained = view(json.dumps({"sufficient": False, "segments": []}))
     assert abstained.outcome is Outcome.ABSTAINED
     assert restyle(abstained, CitationStyle.INLINE, OutputFormat.JSON) == result_of(abstained)

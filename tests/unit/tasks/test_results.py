@@ -47,7 +47,7 @@ def test_a_job_that_is_not_final_has_a_result_that_says_where_it_is() -> None:
     assert result.sources_provided == 1
 
 
-def test_what_the_worker_publishes_is_what_the_ledger_answers_later() -> None:
+def test_the_published_result_equals_the_ledgers_later_result() -> None:
     ledger, job = leased(metadata={"ticket": 7})
     final = make_final(job)
 

@@ -39,7 +39,7 @@ def after(kind: FailureKind, **changes: object) -> Decision:
 
 
 @pytest.mark.parametrize("kind", sorted(SNOOZED))
-def test_what_did_no_work_is_snoozed_without_spending(kind: FailureKind) -> None:
+def test_a_refusal_without_work_is_snoozed_without_spending(kind: FailureKind) -> None:
     assert after(kind, spent=3) == Snooze(timedelta(seconds=1))
 
 
@@ -54,7 +54,7 @@ def test_a_provider_that_asks_for_too_long_is_asked_again_within_the_hour() -> N
 
 
 @pytest.mark.parametrize("kind", sorted(TERMINAL))
-def test_what_would_fail_again_fails_now_or_elsewhere(kind: FailureKind) -> None:
+def test_a_permanent_failure_ends_the_job_or_uses_the_fallback(kind: FailureKind) -> None:
     assert isinstance(after(kind), Fail)
     assert after(kind, more_providers=True) == Fallback()
 
@@ -64,7 +64,7 @@ def test_a_used_up_quota_holds_the_lane() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(FailureKind))
-def test_what_pauses_the_lane_holds_the_job_or_asks_another(kind: FailureKind) -> None:
+def test_a_failure_that_pauses_the_lane_holds_the_job_or_uses_the_fallback(kind: FailureKind) -> None:
     assert after(kind, lane_paused=True, spent=3, snoozes=1_000, max_attempts=1) == Hold(HeldReason.LANE_PAUSED)
     assert after(kind, lane_paused=True, more_providers=True) == Fallback()
 
@@ -80,7 +80,7 @@ def test_an_access_refused_again_and_again_is_the_jobs_own_failure() -> None:
 
 
 @pytest.mark.parametrize("kind", [FailureKind.AUTHENTICATION, FailureKind.NOT_FOUND, FailureKind.UNAVAILABLE])
-def test_no_job_fails_for_a_provider_that_serves_nobody(kind: FailureKind) -> None:
+def test_no_job_fails_for_a_provider_without_service(kind: FailureKind) -> None:
     assert after(kind, snoozes=POLICY.max_snoozes, max_attempts=1) == Hold(HeldReason.LANE_PAUSED)
 
 
@@ -102,7 +102,7 @@ def test_snoozes_end_some_time() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(SNOOZED))
-def test_where_another_can_be_asked_snoozes_end_sooner(kind: FailureKind) -> None:
+def test_snoozes_end_sooner_with_a_fallback(kind: FailureKind) -> None:
     last = POLICY.snoozes_before_fallback
 
     assert isinstance(after(kind, snoozes=last - 1, more_providers=True), Snooze)

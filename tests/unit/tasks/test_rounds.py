@@ -41,7 +41,7 @@ WORSE = "Mars has purple oceans of warm lemonade [1]."
 SEGMENTS = AnswerProtocol.SEGMENTS
 
 
-def asking(**config: Any) -> JobRequest:
+def requesting(**config: Any) -> JobRequest:
     return JobRequest(query="When does the desk open?", context=({"content": SOURCE},), config=config)
 
 
@@ -56,7 +56,7 @@ def failing(kind: FailureKind) -> Act:
 
 
 @dataclass
-class Desk:
+class RoundsHarness:
     """One job, taken from step to step until it is final."""
 
     provider: ScriptedProvider
@@ -119,13 +119,13 @@ def record_of(view: JobView) -> GenerationRecord:
     return view.record
 
 
-def test_the_model_is_told_which_claims_are_unsupported_and_its_second_answer_wins() -> None:
+def test_the_second_prompt_lists_the_unsupported_claims_and_its_answer_wins() -> None:
     async def scenario() -> None:
-        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
-        view = await desk.answer(asking(on_ungrounded="retry"))
+        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+        view = await harness.answer(requesting(on_ungrounded="retry"))
 
         assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.ANSWERED, 1)
-        assert await desk.purposes(view) == [(0, "generate", "ok"), (1, "correct", "ok")]
+        assert await harness.purposes(view) == [(0, "generate", "ok"), (1, "correct", "ok")]
         record = record_of(view)
         assert record.answer == GOOD
         assert record.messages_snapshot is not None
@@ -145,9 +145,9 @@ def test_the_model_is_told_which_claims_are_unsupported_and_its_second_answer_wi
 
 def test_an_audit_proves_the_messages_of_both_rounds_and_sees_when_they_were_changed() -> None:
     async def scenario() -> None:
-        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
-        view = await desk.answer(asking(on_ungrounded="retry"))
-        detail = await desk.ledger.reading.job_detail(view.job_id)
+        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+        view = await harness.answer(requesting(on_ungrounded="retry"))
+        detail = await harness.ledger.reading.job_detail(view.job_id)
         audit = audit_of(detail, result_of(view))
         assert [(proof.call, proof.proven) for proof in audit.proofs] == [("1.0 generate", True), ("1.1 correct", True)]
         assert audit.messages is not None
@@ -162,11 +162,11 @@ def test_an_audit_proves_the_messages_of_both_rounds_and_sees_when_they_were_cha
 
 def test_a_second_answer_without_support_is_the_last_and_is_flagged() -> None:
     async def scenario() -> None:
-        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(f"{GOOD} {WORSE}")))
-        view = await desk.answer(asking(on_ungrounded="retry"))
+        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(f"{GOOD} {WORSE}")))
+        view = await harness.answer(requesting(on_ungrounded="retry"))
 
         assert view.outcome is Outcome.PARTIAL
-        assert len(desk.provider.calls) == 2
+        assert len(harness.provider.calls) == 2
         assert "lemonade" in record_of(view).answer
 
     run(scenario())
@@ -190,8 +190,8 @@ def test_a_second_answer_without_support_is_the_last_and_is_flagged() -> None:
 )
 def test_the_first_answer_is_kept_when_the_second_is_no_better(second: Act, why: str) -> None:
     async def scenario() -> None:
-        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), second))
-        view = await desk.answer(asking(on_ungrounded="retry", max_attempts=2))
+        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), second))
+        view = await harness.answer(requesting(on_ungrounded="retry", max_attempts=2))
 
         assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
         record = record_of(view)
@@ -200,15 +200,17 @@ def test_the_first_answer_is_kept_when_the_second_is_no_better(second: Act, why:
         assert any(why in warning for warning in record.quality.warnings)
         assert record.messages_snapshot is not None
         assert len(record.messages_snapshot.messages) == 2
-        assert [purpose for _, purpose, _ in await desk.purposes(view)][:2] == ["generate", "correct"]
+        assert [purpose for _, purpose, _ in await harness.purposes(view)][:2] == ["generate", "correct"]
 
     run(scenario())
 
 
 def test_a_second_answer_that_would_fail_the_job_gives_way_to_the_first() -> None:
     async def scenario() -> None:
-        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers("The night desk opens at nine in the evening.")))
-        view = await desk.answer(asking(on_ungrounded="retry", missing_citations="failed"))
+        harness = RoundsHarness(
+            ScriptedProvider(answers(f"{GOOD} {BAD}"), answers("The night desk opens at nine in the evening."))
+        )
+        view = await harness.answer(requesting(on_ungrounded="retry", missing_citations="failed"))
 
         assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
         assert "would fail: the answer has 0 citations" in record_of(view).quality.reasoning
@@ -216,7 +218,7 @@ def test_a_second_answer_that_would_fail_the_job_gives_way_to_the_first() -> Non
     run(scenario())
 
 
-def test_a_second_answer_whose_check_breaks_gives_way_to_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_answer_wins_if_the_check_of_the_second_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     real = check.postprocess
 
     def breaks(request: JobRequest, prompt: Any, completion: Any) -> Any:
@@ -227,8 +229,8 @@ def test_a_second_answer_whose_check_breaks_gives_way_to_the_first(monkeypatch: 
     monkeypatch.setattr(check, "postprocess", breaks)
 
     async def scenario() -> None:
-        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
-        view = await desk.answer(asking(on_ungrounded="retry"))
+        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+        view = await harness.answer(requesting(on_ungrounded="retry"))
 
         assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
         assert "ZeroDivisionError: oops" in record_of(view).quality.reasoning
@@ -238,16 +240,16 @@ def test_a_second_answer_whose_check_breaks_gives_way_to_the_first(monkeypatch: 
 
 def test_a_second_answer_that_can_not_be_stored_gives_way_to_the_first() -> None:
     async def scenario() -> None:
-        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
-        finish = desk.ledger.queue.finish
+        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+        finish = harness.ledger.queue.finish
 
         async def keeps_the_first_only(finals: Any) -> Any:
             if any(final.record.answer == GOOD for final in finals):
                 raise Unstorable("too large")
             return await finish(finals)
 
-        desk.ledger.queue.finish = keeps_the_first_only  # type: ignore[method-assign]
-        view = await desk.answer(asking(on_ungrounded="retry"))
+        harness.ledger.queue.finish = keeps_the_first_only  # type: ignore[method-assign]
+        view = await harness.answer(requesting(on_ungrounded="retry"))
 
         assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
         assert "can't be stored: too large" in record_of(view).quality.reasoning
@@ -257,12 +259,12 @@ def test_a_second_answer_that_can_not_be_stored_gives_way_to_the_first() -> None
 
 def test_a_second_round_is_given_up_when_the_budget_is_used_up() -> None:
     async def scenario() -> None:
-        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}")))
-        view = await desk.answer(asking(on_ungrounded="retry"), max_cost_usd=Decimal("0.011"))
+        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}")))
+        view = await harness.answer(requesting(on_ungrounded="retry"), max_cost_usd=Decimal("0.011"))
 
         assert (view.state, view.held_reason, view.outcome) == (JobState.COMPLETED, None, Outcome.PARTIAL)
         assert "budget was used up" in record_of(view).quality.reasoning
-        assert await desk.purposes(view) == [(0, "generate", "ok")]
+        assert await harness.purposes(view) == [(0, "generate", "ok")]
 
     run(scenario())
 
@@ -270,33 +272,37 @@ def test_a_second_round_is_given_up_when_the_budget_is_used_up() -> None:
 def test_a_call_of_the_second_round_that_ends_unknown_is_not_held_for_a_person() -> None:
     async def scenario() -> None:
         policy = RetryPolicy(hold_unknown=True)
-        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), failing(FailureKind.UNKNOWN_OUTCOME)), policy=policy)
-        view = await desk.answer(asking(on_ungrounded="retry"))
+        harness = RoundsHarness(
+            ScriptedProvider(answers(f"{GOOD} {BAD}"), failing(FailureKind.UNKNOWN_OUTCOME)), policy=policy
+        )
+        view = await harness.answer(requesting(on_ungrounded="retry"))
 
         assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
-        assert await desk.purposes(view) == [(0, "generate", "ok"), (1, "correct", "unknown")]
+        assert await harness.purposes(view) == [(0, "generate", "ok"), (1, "correct", "unknown")]
 
     run(scenario())
 
 
-def test_what_is_no_json_is_asked_for_once_more() -> None:
+def test_an_answer_that_is_no_json_is_requested_once_more() -> None:
     async def scenario() -> None:
-        desk = Desk(ScriptedProvider(answers(GOOD, protocol=SEGMENTS), as_object("The night desk opens at nine.")))
-        view = await desk.answer(asking())
+        harness = RoundsHarness(
+            ScriptedProvider(answers(GOOD, protocol=SEGMENTS), as_object("The night desk opens at nine."))
+        )
+        view = await harness.answer(requesting())
 
         assert view.outcome is Outcome.ANSWERED
-        assert await desk.purposes(view) == [(0, "generate", "ok"), (1, "reask", "ok")]
-        assert "not wholly in the form" in desk.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
+        assert await harness.purposes(view) == [(0, "generate", "ok"), (1, "reask", "ok")]
+        assert "not wholly in the form" in harness.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
 
     run(scenario())
 
 
-def test_what_stays_unreadable_is_asked_for_once_only() -> None:
+def test_an_answer_that_stays_unreadable_is_requested_once_more_only() -> None:
     async def scenario() -> None:
-        desk = Desk(ScriptedProvider(answers(GOOD, protocol=SEGMENTS)))
-        view = await desk.answer(asking())
+        harness = RoundsHarness(ScriptedProvider(answers(GOOD, protocol=SEGMENTS)))
+        view = await harness.answer(requesting())
 
-        assert (view.outcome, len(desk.provider.calls)) == (Outcome.PARTIAL, 2)
+        assert (view.outcome, len(harness.provider.calls)) == (Outcome.PARTIAL, 2)
         assert "not in the required form" in record_of(view).quality.reasoning
 
     run(scenario())
@@ -308,23 +314,27 @@ SCHEMA = {"type": "object", "required": ["hour"], "properties": {"hour": {"type"
 def test_an_object_that_breaks_its_schema_is_asked_for_again_by_the_path_of_its_fault() -> None:
     async def scenario() -> None:
         text = "The night desk opens at nine in the evening."
-        desk = Desk(ScriptedProvider(as_object(text, data={"hour": "nine"}), as_object(text, data={"hour": 21})))
-        view = await desk.answer(asking(output_schema=SCHEMA))
+        harness = RoundsHarness(
+            ScriptedProvider(as_object(text, data={"hour": "nine"}), as_object(text, data={"hour": 21}))
+        )
+        view = await harness.answer(requesting(output_schema=SCHEMA))
 
         assert (view.outcome, record_of(view).output_structured) == (Outcome.ANSWERED, {"hour": 21})
-        assert "at $.hour" in desk.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
+        assert "at $.hour" in harness.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
 
     run(scenario())
 
 
 def test_an_object_that_still_breaks_its_schema_is_partial_and_says_where() -> None:
     async def scenario() -> None:
-        desk = Desk(ScriptedProvider(as_object("The night desk opens at nine in the evening.", data={"hour": "nine"})))
-        view = await desk.answer(asking(output_schema=SCHEMA))
+        harness = RoundsHarness(
+            ScriptedProvider(as_object("The night desk opens at nine in the evening.", data={"hour": "nine"}))
+        )
+        view = await harness.answer(requesting(output_schema=SCHEMA))
 
         record = record_of(view)
         assert (view.outcome, record.output_structured) == (Outcome.PARTIAL, {"hour": "nine"})
-        assert len(desk.provider.calls) == 2
+        assert len(harness.provider.calls) == 2
         fault = "the object does not satisfy output_schema at $.hour"
         assert any(fault in warning for warning in record.quality.warnings)
         assert fault in record.quality.reasoning.replace("The object", "the object")
@@ -335,11 +345,11 @@ def test_an_object_that_still_breaks_its_schema_is_partial_and_says_where() -> N
 def test_an_answer_that_is_too_long_is_asked_for_once_more_and_then_cut() -> None:
     async def scenario() -> None:
         second = "The morning edition is printed in Port Lune at four [1]."
-        desk = Desk(ScriptedProvider(answers(f"{GOOD} {second}")))
-        view = await desk.answer(asking(max_response_length=60))
+        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {second}")))
+        view = await harness.answer(requesting(max_response_length=60))
 
-        assert [purpose for _, purpose, _ in await desk.purposes(view)] == ["generate", "reask"]
-        assert "at most 60 are allowed" in desk.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
+        assert [purpose for _, purpose, _ in await harness.purposes(view)] == ["generate", "reask"]
+        assert "at most 60 are allowed" in harness.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
         record = record_of(view)
         assert (view.outcome, record.answer) == (Outcome.PARTIAL, GOOD)
         assert any("cut at a sentence end" in warning for warning in record.quality.warnings)
@@ -351,33 +361,33 @@ def test_an_answer_that_is_too_long_is_asked_for_once_more_and_then_cut() -> Non
 
 def test_a_worker_that_dies_in_the_second_round_costs_neither_answer() -> None:
     async def scenario() -> None:
-        desk = Desk(ScriptedProvider(answers(f"{GOOD} {BAD}"), hangs, answers(GOOD)))
-        await desk.submit(asking(on_ungrounded="retry"))
-        first = await desk.lease(Step.GENERATE)
+        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), hangs, answers(GOOD)))
+        await harness.submit(requesting(on_ungrounded="retry"))
+        first = await harness.lease(Step.GENERATE)
         assert first is not None
-        await desk.generate(first)
+        await harness.generate(first)
         # Dies with the check's decision unwritten: the same is decided again.
-        assert await desk.lease(Step.CHECK) is not None
-        desk.ledger.advance(LEASE * 2)
-        await desk.ledger.duties.rescue(10, None)
-        checking = await desk.lease(Step.CHECK)
+        assert await harness.lease(Step.CHECK) is not None
+        harness.ledger.advance(LEASE * 2)
+        await harness.ledger.duties.rescue(10, None)
+        checking = await harness.lease(Step.CHECK)
         assert checking is not None
-        await desk.check(checking)
+        await harness.check(checking)
         # Dies with the second call under way.
-        second = await desk.lease(Step.GENERATE)
+        second = await harness.lease(Step.GENERATE)
         assert second is not None
-        desk.provider.called.clear()
-        dying = asyncio.create_task(desk.generate(second))
-        await desk.provider.called.wait()
-        desk.ledger.advance(LEASE * 2)
-        await desk.ledger.duties.rescue(10, None)
+        harness.provider.called.clear()
+        dying = asyncio.create_task(harness.generate(second))
+        await harness.provider.called.wait()
+        harness.ledger.advance(LEASE * 2)
+        await harness.ledger.duties.rescue(10, None)
         dying.cancel()
         await asyncio.wait([dying])
 
-        view = await desk.finish()
+        view = await harness.finish()
 
         assert (view.outcome, view.round) == (Outcome.ANSWERED, 1)
-        assert await desk.purposes(view) == [
+        assert await harness.purposes(view) == [
             (0, "generate", "ok"), (1, "correct", "unknown"), (1, "correct", "ok")
         ]  # fmt: skip
 
@@ -387,14 +397,14 @@ def test_a_worker_that_dies_in_the_second_round_costs_neither_answer() -> None:
 def test_the_time_of_the_other_round_is_waiting_and_the_parts_make_the_total() -> None:
     async def scenario() -> None:
         for acts in ((answers(f"{GOOD} {BAD}"), answers(GOOD)), (answers(f"{GOOD} {BAD}"), answers(" "))):
-            desk = Desk(ScriptedProvider(*acts))
-            await desk.submit(asking(on_ungrounded="retry"))
+            harness = RoundsHarness(ScriptedProvider(*acts))
+            await harness.submit(requesting(on_ungrounded="retry"))
             for step in (Step.GENERATE, Step.CHECK, Step.GENERATE):
-                desk.ledger.advance(timedelta(seconds=10))
-                job = await desk.lease(step)
+                harness.ledger.advance(timedelta(seconds=10))
+                job = await harness.lease(step)
                 assert job is not None
-                await (desk.generate if step is Step.GENERATE else desk.check)(job)
-            timing = record_of(await desk.finish()).timing_ms
+                await (harness.generate if step is Step.GENERATE else harness.check)(job)
+            timing = record_of(await harness.finish()).timing_ms
 
             assert timing.retry_wait == pytest.approx(20_000, abs=2_000)
             parts = timing.model_dump(exclude={"total"})

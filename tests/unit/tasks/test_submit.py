@@ -77,7 +77,7 @@ def test_bad_input_names_its_field(raw: Any, field: str | None, message: str) ->
         assert str(error).startswith(field)
 
 
-def test_several_problems_are_told_together() -> None:
+def test_several_problems_are_reported_together() -> None:
     error = refused({"query": 5, "context": [{"content": 7}], "priority": "high"})
 
     assert all(field in str(error) for field in ("query", "context.0.content", "priority"))

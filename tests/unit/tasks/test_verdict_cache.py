@@ -111,7 +111,7 @@ def test_equal_claims_with_equal_evidence_are_one_call_and_the_record_says_whose
     run(scenario())
 
 
-def test_what_overlaps_in_part_is_asked_about_in_part() -> None:
+def test_a_partial_overlap_requests_only_the_missing_claims() -> None:
     async def scenario() -> None:
         # The second answer begins with what is new: its number in the question is another than in the first one.
         harness = judge_harness(
@@ -176,7 +176,7 @@ def test_a_claim_that_stands_twice_in_an_answer_is_asked_about_once() -> None:
     run(scenario())
 
 
-def test_what_is_known_counts_where_the_call_about_the_rest_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_verdicts_count_if_the_call_for_the_rest_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     fitted = JudgeWeights(
         source="scripted:scripted-1", lexical=0.0, supported=3.0, not_supported=0.0, floor=0.0, ceiling=1.0
     )
@@ -216,7 +216,7 @@ def decider(*call_probabilities: Sequence[float]) -> JudgeHarness:
     )
 
 
-def test_a_probability_is_heard_again_with_the_same_passages_and_only_the_rest_is_asked() -> None:
+def test_a_cached_probability_keeps_its_passages_and_only_the_rest_is_requested() -> None:
     async def scenario() -> None:
         harness = decider([0.9], [0.2])
         first, same, more, last = await judged(
@@ -295,7 +295,7 @@ def test_whatever_a_judge_would_read_otherwise_is_asked(second: JobRequest) -> N
     run(scenario())
 
 
-def test_neither_batches_nor_tenants_hear_of_each_other() -> None:
+def test_batches_and_tenants_do_not_share_verdicts() -> None:
     async def scenario() -> None:
         harness = judge_harness(verdicts_reply(YES))
         for batch in (make_batch(), make_batch(), make_batch("other tenant")):
@@ -319,7 +319,7 @@ def test_neither_batches_nor_tenants_hear_of_each_other() -> None:
     ],
     ids=["nothing", "left out", "lie", "twice", "garbled", "refused", "failed"],
 )
-def test_what_does_not_count_is_not_remembered(act: Act) -> None:
+def test_verdicts_that_do_not_count_are_not_cached(act: Act) -> None:
     async def scenario() -> None:
         harness = judge_harness(act, verdicts_reply(YES), NEVER)
         views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 3)
@@ -359,7 +359,7 @@ def test_a_quote_from_what_another_claim_brought_along_counts_there_alone() -> N
 @pytest.mark.parametrize(
     ("verb", "error"), [("find_verdicts", LedgerError("no right to read")), ("store_verdicts", Unstorable("not this"))]
 )
-def test_a_ledger_that_can_t_tell_is_as_if_nothing_was_heard(
+def test_an_unreadable_ledger_counts_as_an_empty_cache(
     monkeypatch: pytest.MonkeyPatch, verb: str, error: LedgerError
 ) -> None:
     async def fails(*_: object) -> None:
@@ -409,7 +409,7 @@ def slowly(act: Act) -> Act:
     return slow
 
 
-def test_who_asks_at_the_same_time_in_one_process_waits_for_the_first() -> None:
+def test_a_simultaneous_request_in_one_process_waits_for_the_first() -> None:
     async def scenario() -> None:
         harness = judge_harness(slowly(verdicts_reply(YES)), NEVER)
         views = await at_once(harness, *[supplied_answer(PARAPHRASE)] * 20)
@@ -421,7 +421,7 @@ def test_who_asks_at_the_same_time_in_one_process_waits_for_the_first() -> None:
     run(scenario())
 
 
-def test_those_who_waited_for_one_claim_wait_for_the_first_who_asks_about_the_next() -> None:
+def test_jobs_that_waited_for_one_claim_wait_for_the_first_request_of_the_next() -> None:
     async def scenario() -> None:
         harness = judge_harness(slowly(verdicts_reply(YES)), slowly(verdicts_reply(YES)), NEVER)
         views = await at_once(harness, *[supplied_answer(PARAPHRASE)] * 3, *[supplied_answer(PARAPHRASE, LATE)] * 10)
@@ -432,7 +432,7 @@ def test_those_who_waited_for_one_claim_wait_for_the_first_who_asks_about_the_ne
     run(scenario())
 
 
-def test_nobody_waits_twice_for_a_word_that_does_not_come() -> None:
+def test_no_job_waits_twice_for_a_verdict_that_does_not_come() -> None:
     async def scenario() -> None:
         harness = judge_harness(slowly(verdicts_reply()), verdicts_reply(YES))
         views = await at_once(harness, *[supplied_answer(PARAPHRASE)] * 5)
@@ -519,7 +519,7 @@ def test_after_a_crash_the_answer_to_a_narrowed_question_is_read_as_it_was_put(v
     run(scenario())
 
 
-def test_what_was_known_and_is_erased_before_the_end_stays_unchecked_and_is_not_asked_for(
+def test_a_cached_verdict_erased_before_the_end_leaves_the_claim_unchecked_without_a_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def nothing(queries: Sequence[VerdictQuery]) -> list[dict[bytes, CachedVerdict]]:
@@ -552,7 +552,7 @@ async def lease(harness: JudgeHarness) -> Leased:
 # ---- rounds and rechecks ---------------------------------------------------------------------------------------
 
 
-def test_a_recheck_asks_anew_and_shares_what_it_hears() -> None:
+def test_a_recheck_calls_the_judge_again_and_shares_its_verdicts() -> None:
     async def scenario() -> None:
         harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), verdicts_reply(YES), NEVER)
         views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 2)
@@ -567,7 +567,7 @@ def test_a_recheck_asks_anew_and_shares_what_it_hears() -> None:
     run(scenario())
 
 
-def test_what_a_second_round_leaves_as_it_was_is_not_asked_about_again() -> None:
+def test_claims_unchanged_by_a_second_round_are_not_judged_again() -> None:
     async def scenario() -> None:
         harness = judge_harness(verdicts_reply(YES, verdict(2, "unsupported")), verdicts_reply(YES), NEVER)
         config = {"on_ungrounded": "retry", "checkers": ["lexical", "judge"], "judge": "scripted"}

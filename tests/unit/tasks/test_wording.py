@@ -129,7 +129,7 @@ def test_courtesies(text: str) -> None:
     "text",
     ["Natürlich dürfen Sie zwei Hunde halten.", "Claro que el alquiler sube cada año.", "当然可以养两只狗。", "如有损坏由租客赔偿。"],
 )  # fmt: skip
-def test_what_opens_politely_and_states_something_is_checked(text: str) -> None:
+def test_a_polite_opening_with_a_statement_is_checked(text: str) -> None:
     assert why_not_checkable(text) is None
 
 

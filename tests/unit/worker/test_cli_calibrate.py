@@ -14,7 +14,7 @@ from tasks.errors import InputError
 from tasks.grounding import CHECKERS, ground, use_calibration, use_local_model
 from tasks.grounding.model import Calibration, shipped
 from tasks.grounding.recalibration import LabelledAnswer, claims_of, recalibrate
-from tests.scorers import SaysWho
+from tests.scorers import NamedScorer
 from worker import cli
 
 WORDS = (
@@ -145,7 +145,7 @@ def test_a_calibration_with_a_local_model_weighs_its_scores(
     input_path = tmp_path / "labels.jsonl"
     input_path.write_bytes(b"".join(orjson.dumps(swapped(number)) + b"\n" for number in range(90)))
     out = tmp_path / "mine.json"
-    monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "tests.scorers:SaysWho")
+    monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "tests.scorers:NamedScorer")
     assert cli.run(["calibrate", str(input_path), "-o", str(out)]) == 0
     assert "with local model" in capsys.readouterr().err
     calibration = Calibration.load(out)
@@ -156,7 +156,7 @@ def test_a_calibration_with_a_local_model_weighs_its_scores(
     assert calibration.local.source == "says-who-3"
     assert 30 <= calibration.local.labels <= 90
     use_calibration(calibration)
-    use_local_model(SaysWho(), calibration)
+    use_local_model(NamedScorer(), calibration)
     config = {"checkers": ["lexical", "local"]}
     for number in range(6):
         request = JobRequest(response=swapped(number)["response"], context=swapped(number)["sources"], config=config)

@@ -85,7 +85,7 @@ def test_a_judge_probability_in_a_labelled_line_is_weighed(tmp_path: Path, capsy
     assert run(input_path, "-o", str(out)) == 0
 
     stderr = capsys.readouterr().err
-    assert f"judge {WRITER}: 200 labelled claims left open by the words" in stderr
+    assert f"judge {WRITER}: 200 labelled claims left open by the lexical check" in stderr
     assert "words alone  before  after" in stderr
     calibration = Calibration.load(out)
     (weights,) = calibration.judges
@@ -158,7 +158,7 @@ def test_a_fit_of_one_judge_keeps_other_judges_and_the_curve(
     # Refitting the curve makes the weights void, and says so.
     plain = write_rows(tmp_path / "plain.jsonl", [line(number) for number in range(60)])
     assert run(plain, "-o", str(tmp_path / "third.json"), "-q") == 0
-    assert f"judges that these lines don't fit anew ({WRITER})" in " ".join(capsys.readouterr().err.split())
+    assert f"judges that these lines do not fit again ({WRITER})" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_judge_with_too_few_labels_keeps_its_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,7 +43,7 @@ END, BROKEN = Token("1-0", Kind.END), Token("1-0", Kind.BROKEN)
         (
             [start(1), text("The co"), BROKEN, start(2), text("It is."), END],
             "The co\nIt is.\n",
-            ["the answer starts anew (round 0, attempt 2)"],
+            ["the answer starts again (round 0, attempt 2)"],
         ),
         ([start(1), BROKEN, start(2), text("It is."), END], "It is.\n", []),
         ([start(1), text("\x1b[2Jred\x07"), END], "\ufffd[2Jred\ufffd\n", []),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import ConfigurationError
-from tests.scorers import SaysWho
+from tests.scorers import NamedScorer
 from worker.scorers import scorer_of
 from worker.settings import Settings
 
@@ -15,7 +15,7 @@ def test_no_model_is_loaded_unless_the_settings_name_it() -> None:
 
 
 def test_a_model_is_loaded_by_its_import_path() -> None:
-    assert isinstance(scorer_of(Settings(local_model="tests.scorers:SaysWho")), SaysWho)
+    assert isinstance(scorer_of(Settings(local_model="tests.scorers:NamedScorer")), NamedScorer)
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_a_damaged_or_stale_record_is_no_worker(state: StateDirectory, content: 
     assert Supervisor(state).exited() == set()
 
 
-def test_workers_for_other_servers_are_told_apart(state: StateDirectory) -> None:
+def test_workers_for_other_servers_are_recognised(state: StateDirectory) -> None:
     embedded = supervisor_of(Settings(), state)
     first = supervisor_of(Settings(database_url="postgresql://u:p@one/d", redis_url="redis://one"), state)
     two = supervisor_of(Settings(database_url="postgresql://u:p@two/d", redis_url="redis://one"), state)

@@ -41,12 +41,12 @@ def test_wrong_settings_are_reported_before_the_first_lease(
 
 def test_a_worker_without_queue_options_serves_every_possible_queue() -> None:
     assert _all(Settings()) == ["generate", "check", "submit"]
-    assert _all(Settings(local_model="tests.scorers:SaysWho")) == ["generate", "check", "local", "submit"]
+    assert _all(Settings(local_model="tests.scorers:NamedScorer")) == ["generate", "check", "local", "submit"]
 
 
 def test_only_workers_of_the_local_queue_load_the_model() -> None:
     assert _prepare_check(Settings(local_model="tests.scorers:broken"), ["generate", "check", "submit"]) == ""
     assert CheckerName.LOCAL not in CHECKERS
-    loaded = _prepare_check(Settings(local_model="tests.scorers:SaysWho"), ["check", "local"])
+    loaded = _prepare_check(Settings(local_model="tests.scorers:NamedScorer"), ["check", "local"])
     assert loaded.startswith("the local model says-who-3 is loaded; it takes ")
     assert CHECKERS[CheckerName.LOCAL].version == "says-who-3"

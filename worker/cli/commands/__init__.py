@@ -10,7 +10,7 @@ import typer
 COMMANDS = {
     "run": ("run_commands", "answer the questions of files, from start to finish"),
     "check": ("run_commands", "check answers that already exist against their sources"),
-    "demo": ("example_run", "answer the example questions and show what comes out"),
+    "demo": ("example_run", "answer the example questions and show the results"),
     "up": ("services", "start the embedded servers and the workers in the background"),
     "down": ("services", "stop the workers and the embedded servers"),
     "worker": ("worker_process", "run one worker process in the foreground"),
@@ -19,7 +19,7 @@ COMMANDS = {
     "watch": ("live_view", "follow a batch or a job until it is final"),
     "results": ("stored_results", "the results of a batch, as JSON lines"),
     "show": ("stored_results", "everything known of one job"),
-    "release": ("job_commands", "let held jobs of a batch go on"),
+    "release": ("job_commands", "release held jobs of a batch"),
     "cancel": ("job_commands", "cancel a batch or a job"),
     "retry": ("job_commands", "run final jobs again"),
     "recheck": ("second_check", "check stored answers again, without paying for their generation"),
@@ -28,7 +28,7 @@ COMMANDS = {
     "calibrate": ("calibration_fit", "fit the check to your own labels"),
     "doctor": ("diagnosis", "what is wrong, and what to do about it"),
     "migrate": ("services", "bring the database to this version's schema"),
-    "schema": ("contract", "the JSON Schemas of what goes in and comes out"),
+    "schema": ("contract", "the JSON Schemas of jobs and results"),
 }
 """Module and purpose of every command, in the order of the help."""
 

@@ -21,11 +21,13 @@ from worker.settings import load_settings
 
 
 def status(
-    batch: Annotated[str | None, typer.Argument(metavar="[BATCH]", help="A batch's id; without, the newest.")] = None,
+    batch: Annotated[
+        str | None, typer.Argument(metavar="[BATCH]", help="A batch's id; default: the newest batches.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many batches to list.")] = 20,
     as_json: options.Json = False,
 ) -> int:
-    """Show how a batch stands: jobs by state and outcome, what is held and why, cost. Without BATCH, list the newest."""
+    """Show the state of a batch: jobs by state and outcome, what is held and why, cost. Without BATCH, list the newest."""
     batch_id = None if batch is None else options.batch_id(batch)
 
     async def read(opened: Session) -> Overview:
@@ -71,7 +73,7 @@ def _show_batches(present: Overview, *, workers: int) -> None:
     else:
         out.print("no batches yet")
     for lane in present.lanes:
-        out.print(f"{lane.event}. To mend it: {lane.remedy}", markup=False)
+        out.print(f"{lane.event}. To fix it: {lane.remedy}", markup=False)
     out.print(f"{workers} workers of this home run" if workers else "no worker of this home runs")
 
 
@@ -88,7 +90,7 @@ def _show_batch(status: BatchStatus, lanes: Sequence[LaneNotice]) -> None:
         out.print(line, markup=False)
     for lane in lanes:
         if not lane.paused and status.final < status.jobs:
-            out.print(f"{lane.event}. To mend it: {lane.remedy}", markup=False)
+            out.print(f"{lane.event}. To fix it: {lane.remedy}", markup=False)
 
 
 def _facts(status: BatchStatus) -> dict[str, str]:

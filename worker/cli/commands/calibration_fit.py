@@ -66,7 +66,7 @@ def calibrate(
         if dropped:
             consequence = "their weights belong to the former lexical probabilities and are dropped"
             warn(
-                f"{settings.calibration} has judges that these lines don't fit anew ({', '.join(sorted(dropped))}): {consequence}"
+                f"{settings.calibration} has judges that these lines do not fit again ({', '.join(sorted(dropped))}): {consequence}"
             )
     for judge, reason in result.problems.items():
         warn(f"the judge {judge} is not fitted: {reason}")
@@ -87,7 +87,7 @@ def _report(result: Recalibrated, output: str) -> None:
     for judge in result.judges:
         weights = judge.weights
         tell(
-            f"judge {weights.source}: {weights.labels} labelled claims left open by the words; 'after' is measured in folds"
+            f"judge {weights.source}: {weights.labels} labelled claims left open by the lexical check; 'after' is measured in folds"
         )
         _table([("words alone", judge.without_judge), ("before", judge.before), ("after", judge.after)])
         threshold = f"supported from a probability of {weights.supported_at:.2f}"
@@ -221,7 +221,7 @@ def _exported(
 ) -> _Exported:
     if verdict is None:
         raise InputError(
-            "holds no verdict of the judge itself: check the batch again, and write its judged claims anew"
+            "holds no verdict of the judge itself: check the batch again, and export its judged claims again"
         )
     model = shipped().calibrated(base) if base else shipped()
     lexical, before = raw.get("lexical"), raw.get("before")

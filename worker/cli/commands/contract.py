@@ -1,4 +1,4 @@
-"""``nightdesk schema``: the wire contract as JSON Schemas, as the doors really accept and give it."""
+"""``nightdesk schema``: the wire contract as JSON Schemas of accepted input and returned output."""
 
 from typing import Annotated, Any
 

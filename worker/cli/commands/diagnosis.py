@@ -35,7 +35,7 @@ def doctor(
         bool,
         typer.Option(
             "--invariants",
-            help="Also prove by SQL over the whole ledger what must always hold: one record per run, one answer taken, "
+            help="Also check the invariants by SQL over the whole ledger: one record per run, one answer taken, "
             "every sum of money. Reads all rows.",
         ),
     ] = False,
@@ -57,7 +57,7 @@ def doctor(
 
 
 def exit_code(report: Report) -> int:
-    """The exit code that says how bad it is."""
+    """The exit code for the worst finding."""
     if report.worst is Severity.UNREACHABLE:
         return UNREACHABLE
     return OK if report.worst in {None, Severity.NOTE} else INCOMPLETE
@@ -69,7 +69,7 @@ def show_report(report: Report) -> None:
     if report.findings:
         table = Table(box=None, pad_edge=False, show_header=False)
         table.add_column()
-        # What to do stands below what was found: beside it, commands to copy would be broken into pieces.
+        # The remedy is below the finding: in a column of its own, commands to copy would be broken into pieces.
         table.add_column(overflow="fold")
         order = list(Severity)
         for finding in sorted(report.findings, key=lambda finding: -order.index(finding.severity)):

@@ -115,7 +115,7 @@ class _Sums:
 
 
 def _show_kinds(out: Console, results: Iterable[Mapping[str, Any]]) -> None:
-    """A line per ``metadata.kind`` and one for all; what no column counts stands in the last one."""
+    """A line per ``metadata.kind`` and one for all; what no column counts is in the last one."""
     kinds: dict[str, _Sums] = defaultdict(_Sums)
     everything = _Sums()
     for result in results:

@@ -174,7 +174,7 @@ def erase(
     job: Annotated[list[str] | None, typer.Option(metavar="ID", help="A job; may be given more than once.")] = None,
     batch: Annotated[str | None, typer.Option(metavar="ID", help="All jobs of a batch.")] = None,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="All jobs of a tenant.")] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel first what is not final yet.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="First cancel the jobs that are not final.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: options.Json = False,
 ) -> int:
@@ -234,16 +234,18 @@ def _sum_up_erased(done: Removal, count: int) -> None:
 
 def prune(
     *,
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="Of jobs final for longer: 90d, 12w, 36h.")],
+    older_than: Annotated[
+        str, typer.Option(metavar="AGE", help="Only jobs final for longer than this: 90d, 12w, 36h.")
+    ],
     batch: Annotated[str | None, typer.Option(metavar="ID", help="Only of this batch.")] = None,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this tenant.")] = None,
     rows: Annotated[
-        bool, typer.Option("--rows", help="Delete the jobs with all their rows, not their content.")
+        bool, typer.Option("--rows", help="Delete the jobs with all their rows, not only their content.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
     as_json: options.Json = False,
 ) -> int:
-    """Remove the content of jobs that ended long ago, or the jobs altogether; for a nightly timer.
+    """Remove the content of jobs that ended long ago, or delete the jobs; for a nightly timer.
 
     Works in chunks: ended with Ctrl-C it goes on the next time. A batch keeps its line with what it cost.
     """
@@ -268,7 +270,7 @@ def prune(
         tell(f"{done.jobs} jobs of {len(done.batches)} batches {'would be ' if dry_run else ''}{verb}")
         if rows and not dry_run:
             tell(
-                f"in their rows stood {done.attempts} attempts, {done.input_tokens} input and {done.output_tokens} "
+                f"their rows held {done.attempts} attempts, {done.input_tokens} input and {done.output_tokens} "
                 f"output tokens, {'an unknown cost' if cost is None else f'{cost} USD'}; each batch keeps what it cost"
             )
     return INCOMPLETE if done.redis_unreachable or pages.refused else OK

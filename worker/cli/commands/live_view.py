@@ -45,7 +45,7 @@ def watch(
     first_id, name = options.job_target(target, "a batch's or a job's")
     with session(load_settings(), writes=False) as opened, reporting(quiet=quiet) as reporter:
         if not opened.supervisor.running() and not quiet:
-            tell("no worker of this home runs; watching what others do on this ledger")
+            tell("no worker of this home runs; watching the other workers of this ledger")
         try:
             end, lines = run_interruptible(_watch(opened, first_id, name, reporter, quiet=quiet, text=not as_json))
         except KeyboardInterrupt:
@@ -163,14 +163,14 @@ class AnswerPrinter:
     """Some text is written."""
     whole: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
-    """The ledger says that the job is final."""
+    """The ledger reports that the job is final."""
 
     def add(self, token: Token) -> None:
-        """Writes the text of an entry; an attempt that begins again is reported beside the text."""
+        """Writes the text of an entry; reports an attempt that begins again on standard error."""
         if token.kind is Kind.START:
             if self.begins:
                 self._write("\n")
-                self.tell(f"the answer starts anew (round {token.round}, attempt {token.number})")
+                self.tell(f"the answer starts again (round {token.round}, attempt {token.number})")
             self.begins = self.whole = False
         elif token.kind is Kind.TEXT:
             self.begins = True

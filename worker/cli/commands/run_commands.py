@@ -106,7 +106,7 @@ def submit(
     if submission.empty:
         warn(f"none of {submission.intake.lines} lines holds a valid job; nothing was submitted")
         return BAD_INPUT
-    # A server's schema is changed by 'migrate' and 'up' only; an embedded one has nobody else to do it.
+    # Only 'migrate' and 'up' change a server's schema; an embedded one is migrated here.
     with session(settings, writes=embedded(settings)) as opened:
         accepted = run_interruptible(_submit(opened, submission))
         works = bool(opened.supervisor.running())

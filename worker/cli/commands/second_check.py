@@ -72,7 +72,7 @@ class Comparison:
 
     @property
     def changed(self) -> int:
-        """Jobs whose outcome is another one now."""
+        """Jobs with a new outcome."""
         return sum(before.outcome != after.outcome for before, after in self.pairs)
 
     @property
@@ -118,10 +118,11 @@ def recheck(
     batch: options.BatchId,
     *,
     checkers: Annotated[
-        str | None, typer.Option(metavar="LAYERS", help="structure,lexical,judge; what each job asks for unless given.")
+        str | None, typer.Option(metavar="LAYERS", help="Layers, as structure,lexical,judge; default: the job's own.")
     ] = None,
     judge: Annotated[
-        str | None, typer.Option(metavar="PROVIDER[:MODEL]", help="Who judges; the job's own, or NIGHTDESK_JUDGE.")
+        str | None,
+        typer.Option(metavar="PROVIDER[:MODEL]", help="The judge; default: the job's own, or NIGHTDESK_JUDGE."),
     ] = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="OUT", help="Where the new results go, as JSON lines.")
@@ -139,7 +140,7 @@ def recheck(
     if output is not None:
         check_output(output)
     again = (
-        f"What was begun goes on with the workers: 'nightdesk watch {batch_id}'. 'nightdesk recheck {batch_id}' takes all "
+        f"The workers finish the rechecks that have started: 'nightdesk watch {batch_id}'. 'nightdesk recheck {batch_id}' takes all "
         "jobs that are final by then, those that were rechecked meanwhile too"
     )
     with (

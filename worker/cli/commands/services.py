@@ -13,12 +13,12 @@ from worker.settings import load_settings
 from worker.supervise.workers import Supervisor, WorkerSpec, local_model_processes, supervisors_in, worker_specs
 
 READY_S = 30.0
-"""Seconds a worker may take until it listens; slower is told, not a failure."""
+"""Seconds a worker may take until it listens; a slower one is reported, not a failure."""
 
 LOOK_EVERY_S = 1.0
 FIRST_BACKOFF_S = 1.0
 LONGEST_BACKOFF_S = 60.0
-"""Pause before a worker that ended is started again; doubles each time, and begins anew once it has lived as long."""
+"""Pause before a worker that ended is started again; doubles each time, and is short again once the worker has run as long."""
 
 
 def up(
@@ -32,7 +32,8 @@ def up(
         ),
     ] = None,
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay, start again what ends, and stop everything on SIGTERM.")
+        bool,
+        typer.Option("--foreground", help="Stay in the foreground, restart workers that end, stop all on SIGTERM."),
     ] = False,
     as_json: options.Json = False,
 ) -> int:

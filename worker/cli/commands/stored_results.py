@@ -28,11 +28,11 @@ from worker.settings import load_settings
 
 Style = Annotated[
     CitationStyle | None,
-    typer.Option("--citation-style", help="Render the citations in this style; calls nobody."),
+    typer.Option("--citation-style", help="Render the citations in this style; makes no provider call."),
 ]
 Format = Annotated[
     OutputFormat | None,
-    typer.Option("--output-format", help="Render the answers in this format; calls nobody."),
+    typer.Option("--output-format", help="Render the answers in this format; makes no provider call."),
 ]
 WithSources = Annotated[
     bool, typer.Option("--with-sources", help="Close each answer with the list of the sources it cites.")
@@ -84,7 +84,7 @@ def results(
 ) -> int:
     """Write the results of a batch as JSON lines, in the order of its input.
 
-    Without --wait, jobs that are not final stand there with their present state. Answers are rendered anew from the
+    Without --wait, jobs that are not final are there with their present state. Answers are rendered again from the
     record when a style, a format or a closing line is asked for: no call is made, and the ledger keeps what it has.
     """
     styling = Styling(citation_style, output_format, with_sources, with_confidence)
@@ -94,7 +94,7 @@ def results(
         check_output(judged, [output])
     with session(load_settings(), writes=False) as opened, reporting(quiet=quiet) as reporter:
         if wait and not opened.supervisor.running() and not quiet:
-            tell("no worker of this home runs; waiting for whoever else works on this ledger")
+            tell("no worker of this home runs; waiting for the other workers of this ledger")
         tally = run_interruptible(_write(opened, batch_id, output, reporter, styling, wait=wait))
         rows = run_interruptible(_write_judged(opened, batch_id, judged)) if judged is not None else 0
     if not quiet:
@@ -138,7 +138,7 @@ def show(
 ) -> int:
     """Show everything known of a job: the answer with its claims and evidence, every attempt, the messages sent.
 
-    The answer is rendered anew when a style, a format or a closing line is asked for; the records stay as they are.
+    The answer is rendered again when a style, a format or a closing line is asked for; the records stay as they are.
     """
     styling = Styling(citation_style, output_format, with_sources, with_confidence)
     first_id, name = options.job_target(job, "a job's id")

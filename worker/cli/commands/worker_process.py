@@ -17,7 +17,7 @@ def worker(
     queues: Annotated[
         str | None,
         typer.Option(
-            help="What to work on, separated by commas: generate, check, local, submit; default: all, but local only "
+            help="Queues to serve, separated by commas: generate, check, local, submit; default: all, but local only "
             "where NIGHTDESK_LOCAL_MODEL is set."
         ),
     ] = None,
