@@ -37,13 +37,12 @@ from tasks.policy.outcome import (
 from tasks.policy.redact import amend, with_appendix, with_warnings, without_details
 from tasks.policy.scores import quality_of
 from tasks.poll import parse_job_ids
-from tasks.ports import MAX_RESCUES, Advance, FinalJob, Journal, Leased, LeaseKey, Queue, wired
+from tasks.ports import CHECK_TIMEOUT_S, MAX_RESCUES, Advance, FinalJob, Journal, Leased, LeaseKey, Queue, wired
 from tasks.prompting.messages import give_up
 from tasks.results import Findings, completed, failed, total_ms
 from tasks.scheduling.batching import CpuBatcher
 from tasks.scheduling.rescue import worker_lost
-from tasks.text.evidence import shared_indexes
-from tasks.text.time_limit import TimeLimit, within
+from tasks.text.evidence import TimeLimit, shared_indexes, within
 
 log = logging.getLogger(__name__)
 
@@ -218,7 +217,7 @@ class Check:
     """None: there is no judge in this process, as if none was configured."""
     bundle: int = CHECK_BUNDLE
     """Most jobs of one hop to the CPU thread."""
-    limit: TimeLimit = field(default_factory=TimeLimit)
+    limit: TimeLimit = field(default_factory=lambda: TimeLimit(CHECK_TIMEOUT_S))
     """The time limit of each part of a check on the CPU thread."""
     max_rescues: int = MAX_RESCUES
     """Lost workers after which an answer is not checked any more."""

@@ -22,9 +22,8 @@ from pydantic_settings import (
 from schemas.generation import AnswerProtocol
 from tasks.calls.response_cache import SharePolicy
 from tasks.errors import ConfigurationError, InputError
-from tasks.ports import MAX_RESCUES
+from tasks.ports import CHECK_TIMEOUT_S, MAX_RESCUES
 from tasks.scheduling.feed import MAX_BYTES_IN_FLIGHT
-from tasks.text.time_limit import CHECK_TIMEOUT_S
 from worker.providers.presets import with_preset
 
 Seconds = Annotated[float, Field(gt=0)]

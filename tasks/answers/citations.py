@@ -7,10 +7,10 @@ from schemas.job import JobRequest, SourceContext
 from tasks.answers.parse import storable
 from tasks.answers.rendered import Mark, Rendered, strip_markers
 from tasks.answers.styles import scalar, section_path
-from tasks.text.evidence import SourceSearch, content_words
+from tasks.text.evidence import OutOfTime, SourceSearch, ensure_time
 from tasks.text.quotes import locate
 from tasks.text.sentences import Span, words
-from tasks.text.time_limit import OutOfTime, ensure_time
+from tasks.text.wording import content_words
 
 SNIPPET_CHARACTERS = 150
 DECENT_MATCH = 0.35

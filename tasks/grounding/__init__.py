@@ -29,8 +29,8 @@ from tasks.grounding.local import Local, open_claims, without_judge
 from tasks.grounding.model import Calibration, shipped
 from tasks.grounding.weights import JudgeWeights
 from tasks.ports.provider import ClaimScorer
+from tasks.text.evidence import OutOfTime, ensure_time
 from tasks.text.sentences import Span
-from tasks.text.time_limit import OutOfTime, ensure_time
 from tasks.text.wording import Statement
 
 __all__ = [

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tasks.text.evidence import NEGATION, Match, SourceSearch, content_words, stems_of
-from tasks.text.numerals import readings
+from tasks.text.evidence import Match, SourceSearch
 from tasks.text.sentences import words
+from tasks.text.wording import NEGATION, content_words, readings, stems_of
 
 _CAPITALISED = r"[A-ZÀ-ÖØ-Þ][\w'-]+"
 _NAME = re.compile(rf"(?:(?<=[^\W\d_] )|(?<=[^\W\d_][,;] )){_CAPITALISED}|\b{_CAPITALISED}(?: {_CAPITALISED})+")

@@ -7,8 +7,9 @@ from schemas.grounding import Evidence, Verdict
 from tasks.grounding.features import ClaimText, Measurement, measure, read_claim
 from tasks.grounding.findings import Attribution, CheckedClaim, CheckInput, ClaimFinding, attribution
 from tasks.grounding.model import LexicalModel, shipped
-from tasks.text.evidence import SourceSearch, stems_of
+from tasks.text.evidence import SourceSearch
 from tasks.text.sentences import words
+from tasks.text.wording import stems_of
 
 _SHOWN_WORDS = 6
 _LOW_RECALL = 0.75

@@ -15,9 +15,8 @@ from schemas.record import Quality
 from schemas.states import Outcome
 from tasks.answers.postprocess import Processed
 from tasks.answers.rendered import strip_markers
-from tasks.text.evidence import content_words
 from tasks.text.sentences import words
-from tasks.text.wording import DENIAL, figures, hedging, is_factual
+from tasks.text.wording import DENIAL, content_words, figures, hedging, is_factual
 
 DEFAULTS = QualityConstants()
 

@@ -58,6 +58,7 @@ from tasks.ports.rows import (
     risk_of,
 )
 from tasks.ports.stores import (
+    CHECK_TIMEOUT_S,
     LAST_RESCUES,
     MAX_RESCUES,
     Actions,
@@ -74,6 +75,7 @@ from tasks.ports.stores import (
 
 __all__ = [
     "ANY_RESCUES",
+    "CHECK_TIMEOUT_S",
     "LAST_RESCUES",
     "MAX_RESCUES",
     "Actions",

@@ -1,101 +1,74 @@
-"""Finds the evidence for a statement: the window of a source with the greatest weight of its words.
+"""Finds the evidence for a statement in bounded time: the window of a source with the greatest weight of its words.
 
 Sources are indexed once per answer. A statement is compared with windows of up to three neighbouring passages, never
 with a whole source, because a whole source contains the words of almost any statement.
 """
 
 import math
-import sys
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from time import monotonic
 from typing import Any
 
 from schemas.job import SHOWN_METADATA, SourceContext
-from tasks.text.language import word_set
-from tasks.text.numerals import contains_number, number_word, numbers_in
-from tasks.text.passages import passage_spans
-from tasks.text.sentences import BREAK, Span, number, sentence_spans, words, words_of_spans
-from tasks.text.time_limit import ensure_time
+from tasks.text.sentences import BREAK, Span, passage_spans, sentence_spans, words, words_of_spans
+from tasks.text.wording import NEGATION, contains_number, content_words, numbers_in, stems_of
+
+# ---- the time of a check ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """Time limit of a check, and the reason in its record when it took longer; 0 s: nothing is searched."""
+
+    seconds: float
+    reason: str = ""
+
+    @property
+    def message(self) -> str:
+        """The reason, which names the setting unless there is another one."""
+        return self.reason or (
+            f"it took longer than {self.seconds:g} s (NIGHTDESK_CHECK_TIMEOUT_S); give fewer or shorter sources,"
+            " or raise it and recheck"
+        )
+
+
+class OutOfTime(Exception):
+    """The check took longer than it may."""
+
+
+_END: ContextVar[tuple[float, str] | None] = ContextVar("end of the check", default=None)
+
+
+@contextmanager
+def within(limit: TimeLimit) -> Iterator[None]:
+    """Bound what is done in the block; the block ends by itself, nothing cuts it off."""
+    token = _END.set((monotonic() + limit.seconds, limit.message))
+    try:
+        yield
+    finally:
+        _END.reset(token)
+
+
+def ensure_time() -> None:
+    """Raise ``OutOfTime`` if the time of the block is up; without a limit there is always time."""
+    end = _END.get()
+    if end is not None and monotonic() >= end[0]:
+        raise OutOfTime(end[1])
+
+
+# ---- the index of one source -----------------------------------------------------------------------------------------
+
 
 WINDOW = 3
 """Passages per window: a statement often combines a sentence with the previous sentence, which names the subject."""
 
 _CACHED_CHARACTERS = 8_000
 """Longest content whose index is cached for the next job; bounds the memory of the cache."""
-
-_STEM = 5
-"""Characters of a stem; this removes endings in any language. On six labelled sets, as the only feature: 67.1 %
-balanced accuracy; with 7 characters 66.3, with whole words 65.8, with suffix rules 66.3."""
-
-NEGATION = "\xac"
-"""The stem of every negation; no word of a text equals it."""
-
-
-class _Stems(dict[str, str]):
-    """Cache of the stem of each word, per process.
-
-    The stem of a stopword (a function word: it is in every text and supports nothing) is empty, of a negation
-    ``NEGATION``, of a number word its digits.
-    """
-
-    def __missing__(self, word: str) -> str:
-        if len(self) >= _MOST_STEMS:
-            self.clear()
-        stem = self[word] = _stem(word)
-        return stem
-
-
-_MOST_STEMS = 200_000
-"""Most words in the cache, some 20 MB."""
-
-
-def _stem(word: str) -> str:
-    if word == BREAK:
-        return BREAK
-    # French and Italian negations with other functions too are not in the tables; ``t`` ends ``don't``.
-    if word in word_set("negations"):
-        return NEGATION
-    if word in word_set("stopwords"):
-        return ""
-    if (digits := number_word(word)) is not None:
-        return digits
-    if word[0] <= "9":
-        return number(word)
-    return sys.intern(_singular(word)[:_STEM])
-
-
-def _singular(word: str) -> str:
-    """The word without the s of a plural, and with i for a final y, so that short words with endings compare equal."""
-    if len(word) > _SHORT and word[-1] == "s" and word[-2] not in "siu":
-        word = word[:-3] + "i" if word.endswith("ies") else word[:-1]
-    return word[:-1] + "i" if len(word) > _SHORT and word[-1] == "y" else word
-
-
-_SHORT = 3
-"""Letters; a word up to this length stays unchanged."""
-
-
-_STEMS = _Stems()
-
-
-def stems_of(tokens: Iterable[str]) -> list[str]:
-    """The stem of each word: empty for a function word, ``NEGATION`` for a negation."""
-    return list(map(_STEMS.__getitem__, tokens))
-
-
-def content_words(tokens: Iterable[str]) -> frozenset[str]:
-    """The stems of the words that carry content; numbers stay whole."""
-    return frozenset(map(_STEMS.__getitem__, tokens)) - _NOTHING
-
-
-_NOTHING = frozenset({"", NEGATION})
-
-
-# ---- the index of one source -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +126,9 @@ def _index_sentences(content: str) -> SourceIndex:
 def _index_spans(content: str, spans: tuple[Span, ...]) -> SourceIndex:
     tokens, numbers = words_of_spans(content, spans)
     return SourceIndex(
-        spans, tuple(map(_STEMS.__getitem__, tokens)), tuple([(piece, _STEMS[number]) for piece, number in numbers])
+        spans,
+        tuple(stems_of(tokens)),
+        tuple(zip([piece for piece, _ in numbers], stems_of([raw for _, raw in numbers]), strict=True)),
     )
 
 

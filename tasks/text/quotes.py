@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
+from tasks.text.evidence import ensure_time
 from tasks.text.sentences import Span
-from tasks.text.time_limit import ensure_time
 
 _ALIKE = str.maketrans(
     {

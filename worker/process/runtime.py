@@ -31,7 +31,7 @@ from tasks.scheduling.feed import Feed, Load, Suspicion
 from tasks.scheduling.outbox import Rendered, publish_results
 from tasks.scheduling.rescue import Rescue
 from tasks.submit import new_batch, submit
-from tasks.text.time_limit import TimeLimit
+from tasks.text.evidence import TimeLimit
 from worker.cancellation import cancel
 from worker.ledger.database import HOT_S
 from worker.ledger.journal import LedgerJournal

@@ -17,9 +17,10 @@ from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
 from tasks.ports import Answered, Call, Listener
-from tasks.text.evidence import content_words, index_sentences, metadata_words
+from tasks.text.evidence import index_sentences, metadata_words
 from tasks.text.language import language_tables
 from tasks.text.sentences import Span, words
+from tasks.text.wording import content_words
 
 MODEL = "extractive-2"
 """Version of the rules; changes whenever an answer could."""

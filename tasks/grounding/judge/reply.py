@@ -11,9 +11,9 @@ from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.grounding.findings import ClaimFinding
 from tasks.grounding.judge.plan import Passage, Selection
-from tasks.text.evidence import content_words
 from tasks.text.quotes import locate
 from tasks.text.sentences import words
+from tasks.text.wording import content_words
 
 LEAST_QUOTED_WORDS = 2
 """Content words in a quote that carries a verdict: one alone stands anywhere."""

@@ -21,8 +21,9 @@ from tasks.grounding.judge.plan import (
     widened,
 )
 from tasks.grounding.judge.reply import probabilities_at, read_alone
-from tasks.text.evidence import SourceSearch, content_words
+from tasks.text.evidence import SourceSearch
 from tasks.text.sentences import words
+from tasks.text.wording import content_words
 
 
 @dataclass(frozen=True, slots=True)

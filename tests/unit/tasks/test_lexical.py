@@ -21,8 +21,9 @@ from tasks.grounding.findings import Attribution, attribution, citation_scores
 from tasks.grounding.fusion import joint_probability, summed_up
 from tasks.grounding.lexical import Lexical
 from tasks.grounding.model import VERBATIM, Calibration, LexicalModel, shipped
-from tasks.text.evidence import SourceSearch, content_words, forget, index_sentences, index_source
-from tasks.text.passages import LONGEST, passage_spans
+from tasks.text.evidence import SourceSearch, forget, index_sentences, index_source
+from tasks.text.sentences import LONGEST, passage_spans
+from tasks.text.wording import content_words
 from tests.unit.tasks.claims import CASES, FERRY, LOAN, MUSEUM, REPORT, Case
 
 

@@ -13,7 +13,7 @@ from schemas.job import JobRequest
 from schemas.states import JobState, Outcome
 from tasks.check import Check, run_checkers
 from tasks.ports import FinalJob, JobView
-from tasks.text.time_limit import OutOfTime, TimeLimit, ensure_time, within
+from tasks.text.evidence import OutOfTime, TimeLimit, ensure_time, within
 from tests.fakes.ledger import MemoryLedger
 from tests.faults.bounds import long_text
 from tests.unit.tasks.test_check import GOOD, leased_for_check, request_with
