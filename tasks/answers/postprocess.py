@@ -17,8 +17,7 @@ from tasks.answers.markers import Marker
 from tasks.answers.objects import complete_object, violations
 from tasks.answers.parse import UNSTORABLE, ParsedAnswer, parse_completion, parse_supplied
 from tasks.answers.render import Extras, render
-from tasks.answers.rendered import Rendered, strip_markers
-from tasks.answers.styles import label, name_of
+from tasks.answers.rendered import Rendered, label, name_of, strip_markers
 from tasks.text.sentences import Span, sentence_spans, words
 from tasks.text.wording import Statement
 

@@ -1,15 +1,16 @@
-"""The rendered answer: the joined segments as one text with the positions of markers, statements and segments."""
+"""The rendered answer: the labels and markers of its sources, and one text with the positions of its parts."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from schemas.answer import CanonicalAnswer, Segment
 from schemas.generation import CitationStyle
-from tasks.answers.styles import Label, marker, reference
+from schemas.job import SourceContext
 from tasks.text.sentences import Span
 
 _TAIL = re.compile(r"[ \t]*(?:[.!?:;,…。！？，；]+|\|)[ \t]*\Z")
@@ -191,144 +192,112 @@ class Edit:
     text: str
 
 
-class Writer:
-    """Text under construction, with the positions of its parts.
+# ---- labels and markers of sources -----------------------------------------------------------------------------------
 
-    Args:
-        flow: the text to write, in order; parts may be omitted, markers never are.
-        style: the style of the markers.
-        labels: the label of each source, by number - 1.
-        show_markers: if False, every mark is empty.
-        markdown: if True, the text is Markdown.
-    """
 
-    def __init__(
-        self, flow: Flow, style: CitationStyle, labels: Sequence[Label], *, show_markers: bool, markdown: bool
-    ) -> None:
-        self.flow = flow
-        self.style = style
-        self.labels = labels
-        self.show_markers = show_markers
-        self.markdown = markdown
-        self.position = 0
-        self.ranks: dict[int, int] = {}
-        self._parts: list[str] = []
-        self._marks: list[Mark] = []
-        self._pieces: list[Piece] = []
-        self._runs: list[Run] = []
-        self._pending = list(reversed(flow.inserts))
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?\w+;)")
+"""Characters that Markdown can parse as mark-up in a title: all but an underscore inside a word."""
 
-    def write(self, text: str) -> None:
-        """Writes text that is not part of the segments."""
-        if text:
-            self._parts.append(text)
-            self.position += len(text)
 
-    def copy(self, start: int, end: int, edits: Iterable[Edit] = (), *, marks: bool = True) -> None:
-        """Writes ``[start, end)`` of the joined segments with the edits applied and the markers up to its end."""
-        position = start
-        for edit in edits:
-            self._words(position, edit.start, marks=marks)
-            if marks:
-                self.marks_until(edit.start)
-            self._run(edit.start, edit.end, edit.text)
-            position = edit.end
-        self._words(position, end, marks=marks)
-        if marks:
-            self.marks_until(end)
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The name of a source in the answer, and its place in the document as far as the metadata has it."""
 
-    def _words(self, start: int, end: int, *, marks: bool) -> None:
-        while marks and self._pending and self._pending[-1].position < end:
-            stop = max(start, self._pending[-1].position)
-            self._run(start, stop, self.flow.text[start:stop])
-            self._mark(self._pending.pop())
-            start = stop
-        self._run(start, end, self.flow.text[start:end])
+    name: str
+    section: str | None = None
+    article: str | int | None = None
+    page: str | int | None = None
 
-    def _run(self, start: int, end: int, text: str) -> None:
-        if self.markdown and text and self._would_link(text):
-            self.write(" ")
-        at = self.position
-        self.write(text)
-        if start < end:
-            self._runs.append(Run(start, end, at, self.position))
+    def __str__(self) -> str:
+        parts = [self.name if self.section is None else f"{self.name} - {self.section}"]
+        if self.article is not None:
+            numbered = isinstance(self.article, int) or self.article[:1].isdigit()
+            parts.append(f"art. {self.article}" if numbered else str(self.article))
+        if self.page is not None:
+            parts.append(f"p. {self.page}")
+        return ", ".join(parts)
 
-    def _would_link(self, text: str) -> bool:
-        """Tells whether Markdown would parse the last marker and this text as a link or a link definition."""
-        if text[0] not in "(:" or not self._parts or not self._parts[-1].endswith("]") or not self.after_mark:
-            return False
-        return text[0] == "(" or self._at_line_start(self._marks[-1].start)
+    def json_entry(self) -> dict[str, str | int]:
+        """Entry of the list of sources in JSON."""
+        facts = {"title": self.name, "section": self.section, "article": self.article, "page": self.page}
+        return {key: value for key, value in facts.items() if value is not None}
 
-    def _at_line_start(self, position: int) -> bool:
-        return "".join(self._parts)[:position].rpartition("\n")[2].strip() == ""
 
-    @property
-    def after_mark(self) -> bool:
-        """True if the text ends with a marker."""
-        return bool(self._marks) and self._marks[-1].end == self.position and self._marks[-1].start < self.position
+def name_of(source: SourceContext) -> str:
+    """Name of a source: its title, else product and kind of document, else its path; empty without any."""
+    about = source.metadata
+    names = (about.get("title"), _product(about), about.get("source_path"))
+    return next((name for value in names if (name := one_line(value))), "")
 
-    def marks_until(self, position: int, shape: str | None = None, separator: str | None = None) -> None:
-        """Writes the pending markers up to a position of the joined segments."""
-        while self._pending and self._pending[-1].position <= position:
-            self._mark(self._pending.pop(), shape, separator)
 
-    def has_pending(self, position: int) -> bool:
-        """Tells whether a marker up to this position is pending."""
-        return bool(self._pending) and self._pending[-1].position <= position
+def label(source: SourceContext, number: int) -> Label:
+    """The label of a source; its number replaces a missing name."""
+    about = source.metadata
+    if not about:
+        return Label(f"source {number}")
+    article = scalar(about.get("article"))
+    page = scalar(about.get("page"))
+    return Label(
+        name=name_of(source) or f"source {number}",
+        section=one_line(section_path(about)) or None,
+        article=article if isinstance(article, int) else one_line(article) or None,
+        page=page if isinstance(page, int) else one_line(page) or None,
+    )
 
-    def postpone(self, blocks: Iterable[tuple[int, int]]) -> None:
-        """Moves the markers inside these blocks to the end of their block."""
-        for start, end in blocks:
-            self._pending = [
-                Insert(end, insert.segment, insert.source) if start < insert.position <= end else insert
-                for insert in self._pending
-            ]
 
-    def _mark(self, insert: Insert, shape: str | None = None, separator: str | None = None) -> None:
-        rank = self.ranks.setdefault(insert.source, len(self.ranks) + 1)
-        if self.show_markers:
-            self.write(self._separator() if separator is None else (separator if self.after_mark else ""))
-        start = self.position
-        if self.show_markers:
-            name = self.labels[insert.source - 1]
-            self.write(shape.format(rank=rank) if shape else marker(self.style, rank, name, markdown=self.markdown))
-        self._marks.append(Mark(insert.segment, insert.source, rank, start, self.position))
+def _product(about: Mapping[str, Any]) -> str:
+    return " ".join(str(about[key]) for key in ("product_name", "document_type") if about.get(key))
 
-    def _separator(self) -> str:
-        if self.style is CitationStyle.FOOTNOTE:
-            return "," if self.after_mark else ""
-        if not self._parts or self._parts[-1][-1].isspace():
-            return ""
-        return "" if self.after_mark and self.style is not CitationStyle.INLINE else " "
 
-    def piece(self, start: int, end: int | None = None, *, reach: int | None = None) -> None:
-        """Records the text since ``start`` as a statement; its markers go up to ``reach``, by default up to here."""
-        if end is None:
-            end = self.position
-        if start < end:
-            self._pieces.append(Piece(start, end, self.position if reach is None else reach))
+def one_line(value: Any) -> str:
+    """A value as text without line breaks, runs of white space and control characters; empty for None."""
+    if value is None:
+        return ""
+    text = str(value)
+    if not text.isprintable():
+        text = "".join(character if character.isprintable() else " " for character in text)
+    return " ".join(text.split())
 
-    def sources(self) -> None:
-        """Writes the list of the cited sources."""
-        if not self.ranks:
-            return
-        lines = [
-            reference(self.style, rank, self.labels[source - 1], markdown=self.markdown)
-            for source, rank in self.ranks.items()
-        ]
-        if self.style is CitationStyle.FOOTNOTE:
-            self.write("\n\n" + ("  \n" if self.markdown else "\n").join(lines))
-        elif self.markdown:
-            self.write("\n\n**Sources:**\n\n" + "\n".join(f"- {line}" for line in lines))
-        else:
-            self.write("\n\nSources:\n" + "\n".join(lines))
 
-    def finish(self, body: int) -> Rendered:
-        """The rendered answer; ``body`` is the end of the answer itself."""
-        rendered = Rendered("".join(self._parts), tuple(self._marks), tuple(self._pieces), runs=tuple(self._runs))
-        places = tuple(self._place(rendered, start, end) for start, end in self.flow.bounds)
-        return Rendered(rendered.text, rendered.marks, rendered.pieces, places, rendered.runs, body)
+def scalar(value: Any) -> str | int | None:
+    """A page or article as a number or text; the entries of a list are joined."""
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
-    def _place(self, rendered: Rendered, start: int, end: int) -> Span:
-        text = self.flow.text[start:end]
-        return rendered.place_of(start + len(text) - len(text.lstrip()), end - (len(text) - len(text.rstrip())))
+
+def section_path(about: Mapping[str, Any]) -> str | None:
+    """The section of a source from its metadata, as a path from the widest to the narrowest; None without one."""
+    for key in ("section", "section_hierarchy"):
+        value = about.get(key)
+        if isinstance(value, list | tuple):
+            value = " > ".join(str(part) for part in value if part not in (None, ""))
+        if value not in (None, ""):
+            return str(value)
+    return None
+
+
+def marker(style: CitationStyle, rank: int, source: Label, *, markdown: bool) -> str:
+    """The marker of a source in running text; for Markdown the title is escaped."""
+    match style:
+        case CitationStyle.SOURCE:
+            return f"[Source {rank}]"
+        case CitationStyle.INLINE:
+            return f"(Source: {escape_markdown(str(source)) if markdown else source})"
+        case CitationStyle.FOOTNOTE:
+            return str(rank).translate(SUPERSCRIPTS)
+        case _:
+            return f"[{rank}]"
+
+
+def reference(style: CitationStyle, rank: int, source: Label, *, markdown: bool) -> str:
+    """The line of a source in the list of sources; it begins with the marker."""
+    named = escape_markdown(str(source)) if markdown else str(source)
+    lead = f"[{rank}]" if style is CitationStyle.INLINE else marker(style, rank, source, markdown=markdown)
+    return f"{lead} {named}"
+
+
+def escape_markdown(text: str) -> str:
+    """Markdown that displays exactly this text."""
+    return _MARKUP.sub(lambda match: f"\\{match.group()}", text)

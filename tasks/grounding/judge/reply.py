@@ -9,9 +9,9 @@ import orjson
 from schemas.grounding import Evidence, Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
+from tasks.answers.citations import locate
 from tasks.grounding.findings import ClaimFinding
 from tasks.grounding.judge.plan import Passage, Selection
-from tasks.text.quotes import locate
 from tasks.text.sentences import words
 from tasks.text.wording import content_words
 

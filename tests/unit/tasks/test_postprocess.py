@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from schemas.completion import Completion, FinishReason, NativeCitation, ProviderSnapshot
 from schemas.generation import AnswerProtocol, GenerationConfig, OutputFormat
 from schemas.job import JobRequest
+from tasks.answers.citations import comparison_form, locate
 from tasks.answers.postprocess import Processed, postprocess, redact
 from tasks.prompting.messages import render
-from tasks.text.quotes import comparison_form, locate
 
 RENT = "Rent may rise once a year, by 4% at most. The landlord shall give notice 60 days before."
 PETS = "Small pets — hamsters, “birds” and fish — are allowed.\nDogs need the\nlandlord's consent."

@@ -6,7 +6,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.text.quotes import _key, comparison_form, locate
+from tasks.answers.citations import _key, comparison_form, locate
 from tasks.text.sentences import Span
 
 _TEXT = st.one_of(

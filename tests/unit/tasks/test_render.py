@@ -14,7 +14,7 @@ from schemas.generation import CitationStyle, GenerationConfig, GenerationMode, 
 from schemas.job import JobRequest, SourceContext
 from tasks.answers.formats import format_problem, resolve_format
 from tasks.answers.render import render
-from tasks.answers.styles import Label, label
+from tasks.answers.rendered import Label, label
 
 LABELS = [Label(f"Title {number}") for number in range(1, 13)]
 

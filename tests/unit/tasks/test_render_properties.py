@@ -13,8 +13,7 @@ from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
 from schemas.generation import CitationStyle, OutputFormat
 from tasks.answers.formats import format_problem
 from tasks.answers.render import render
-from tasks.answers.rendered import Rendered, strip_markers
-from tasks.answers.styles import Label
+from tasks.answers.rendered import Label, Rendered, strip_markers
 from tasks.text.sentences import Span
 
 FORMATS = [format_ for format_ in OutputFormat if format_ is not OutputFormat.AUTO]
