@@ -7,7 +7,7 @@ from uuid import NAMESPACE_URL, uuid5
 from pydantic import AfterValidator, AwareDatetime, Field, field_validator, model_validator
 
 from schemas.base import Contract
-from schemas.generation import GenerationConfig
+from schemas.generation import GenerationConfig, OutputFormat
 
 MAX_METADATA_CHARACTERS = 100_000
 """Most characters of JSON; each job stores it and each result returns it."""
@@ -172,6 +172,14 @@ class JobRequest(Contract):
     def check_only(self) -> bool:
         """True if the request supplies the answer, so that only the check runs."""
         return self.response is not None
+
+    @property
+    def fixed_format(self) -> OutputFormat | None:
+        """The output format; None where the query decides. With ``aggregate``, running text becomes a list of points."""
+        configured = self.config.output_format
+        if self.aggregate and configured in {OutputFormat.AUTO, OutputFormat.MARKDOWN, OutputFormat.PLAIN}:
+            return OutputFormat.BULLETS
+        return None if configured is OutputFormat.AUTO else configured
 
 
 def unknown_keys(raw: dict[str, Any]) -> list[str]:

@@ -41,7 +41,7 @@ DERIVED: Mapping[str, frozenset[str]] = {AnswerWithSources.__name__: frozenset({
 """Fields that Nightdesk derives from the answer itself; the prompt does not request them."""
 
 
-def requested_schema(output_schema: dict[str, Any] | str | None) -> dict[str, Any] | None:
+def requested_schema(output_schema: dict[str, Any] | str) -> dict[str, Any]:
     """The JSON Schema that the prompt requests; for a ready-made object without its derived fields."""
     return _schema_of(output_schema) if isinstance(output_schema, str) else output_schema
 

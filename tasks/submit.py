@@ -73,7 +73,8 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
         if config is None or isinstance(config, dict):
             raw = {**raw, "config": {**defaults, **(config or {})}}
     request: JobRequest = validated(JobRequest, raw)
-    check_schema(request.config)
+    if request.config.output_schema is not None:
+        check_schema(request.config)
     if not request.check_only:
         load(request.config.prompt_name or request.config.mode.value, request.config.prompt_version)
     return request, warnings

@@ -35,14 +35,11 @@ _FORMAT_OF_INTENT = {
 def resolve_format(request: JobRequest) -> OutputFormat:
     """The output format of a job.
 
-    For ``auto`` the first of these decides: the intent, a format that the query names, the mode, the kind of question
-    (a list, a comparison, instructions). With ``aggregate``, running text becomes a list of points.
+    Without a fixed one the first of these decides: the intent, a format that the query names, the mode, the kind of
+    question (a list, a comparison, instructions).
     """
-    requested = request.config.output_format
-    if request.aggregate and requested in {OutputFormat.AUTO, OutputFormat.MARKDOWN, OutputFormat.PLAIN}:
-        return OutputFormat.BULLETS
-    if requested is not OutputFormat.AUTO:
-        return requested
+    if request.fixed_format is not None:
+        return request.fixed_format
     if request.intent and (by_intent := _FORMAT_OF_INTENT.get(request.intent.strip().lower())):
         return by_intent
     named = _first_match(request.query, "named", (OutputFormat.TABLE, OutputFormat.STEPS, OutputFormat.BULLETS))
@@ -193,8 +190,6 @@ def tables(text: str, tokens: Sequence[Token] | None = None) -> list[list[list[s
 
 def table_lines(text: str) -> list[tuple[int, int]]:
     """The lines ``[first, last)`` of each table of a Markdown text."""
-    if "|" not in text:
-        return []
     return [(t.map[0], t.map[1]) for t in _blocks().parse(text) if t.type == "table_open" and t.map]
 
 

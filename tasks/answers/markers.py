@@ -30,7 +30,8 @@ _ANY = re.compile(
     r"|\(\s*(?:sources?|quellen?)\s*:\s*(?P<title>[^()\n]{1,300}(?:\([^()\n]{0,100}\)[^()\n]{0,100})*)\)",
     re.IGNORECASE,
 )
-_OPENING = re.compile(r"[\[(【¹²³⁰⁴-⁹]")
+OPENING = re.compile(r"[\[(【¹²³⁰⁴-⁹]")
+"""The first character of a marker; a text without any has no markers."""
 _RANGE = re.compile(r"(\d+)\s*[-–—]\s*(\d+)")
 _LONGEST_RANGE = 50
 
@@ -42,7 +43,7 @@ def find_markers(text: str, titles: Sequence[str] = ()) -> list[Marker]:
         text: running text.
         titles: the sources' titles by number - 1, for markers that name a title.
     """
-    if not _OPENING.search(text):
+    if not OPENING.search(text):
         return []
     code = _code(text) if "`" in text or "~~~" in text else []
     markers = []

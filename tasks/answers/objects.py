@@ -70,9 +70,9 @@ def violations(config: GenerationConfig, data: Mapping[str, Any] | None) -> tupl
         config: without an ``output_schema`` there are no violations.
         data: the parsed object of the answer; None without one.
     """
-    schema = requested_schema(config.output_schema)
-    if schema is None:
+    if config.output_schema is None:
         return ()
+    schema = requested_schema(config.output_schema)
     own = _requested_fields(config, data) if data is not None else None
     if own is None:
         return (f"the object asked for by output_schema is missing, or nested more than {MAX_LEVELS} levels deep",)

@@ -12,7 +12,7 @@ import orjson
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
 from schemas.completion import Completion, NativeCitation
 from schemas.generation import AnswerProtocol
-from tasks.answers.markers import Marker, cut_segments, find_markers, own_brackets, references_start
+from tasks.answers.markers import OPENING, Marker, cut_segments, find_markers, own_brackets, references_start
 from tasks.answers.rendered import Mark, Piece, Rendered
 from tasks.text.sentences import sentence_spans
 from tasks.text.wording import is_denial, is_next_step, why_not_checkable
@@ -86,6 +86,8 @@ def _parse_markers(text: str, source_count: int, sources: Sequence[str] = ()) ->
 
 def _find_citing_markers(text: str, sources: Sequence[str]) -> tuple[list[Marker], int]:
     """The markers of a text, without numbers if copied from a source, and the number of copies."""
+    if not OPENING.search(text):
+        return [], 0
     markers = find_markers(text)
     own = own_brackets(text, markers, sources) if markers and sources else set()
     return [replace(marker, numbers=()) if marker in own else marker for marker in markers], len(own)

@@ -1,5 +1,6 @@
 """Turns a completion into an answer: parses the canonical form, renders it and locates every citation in its source."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -99,22 +100,23 @@ def _assemble(
     extras: Extras | None = None,
 ) -> Processed:
     """Renders the parsed answer (a supplied answer stays unchanged) and locates its citations."""
-    answer, output_format = read.answer, resolve_format(request)
+    answer, config = read.answer, request.config
+    output_format = request.fixed_format or resolve_format(request)
     rendered = read.rendered or render(
         answer,
-        request.config.citation_style,
+        config.citation_style,
         output_format,
         [label(request.context[index], number) for number, index in enumerate(shown_sources, start=1)],
-        show_markers=request.config.include_citations,
+        show_markers=config.include_citations,
         extras=extras,
     )
     unknown = {Span(marker.start, marker.end) for marker in read.unknown}
     markers = sorted({Span(mark.start, mark.end) for mark in rendered.marks} | unknown)
-    sentences = _sentences(rendered, request.config.language)
+    sentences = _sentences(rendered, config.language)
     citations, missing = locate_citations(
         request, answer, rendered, shown_sources, sentences=sentences, markers=markers
     )
-    broken = () if request.check_only else violations(request.config, read.data)
+    broken = () if request.check_only or config.output_schema is None else violations(config, read.data)
     structured = _object_of(request, read, rendered.text, output_format, citations)
     abstained = not answer.sufficient and not citations
     cites = bool(markers) or not request.check_only
@@ -140,8 +142,14 @@ def _assemble(
     )
 
 
+_BREAKABLE = re.compile(r"\||```|~~~")
+"""Tables and blocks of code; all other text is valid Markdown."""
+
+
 def _format_problem(rendered: Rendered, output_format: OutputFormat) -> str | None:
     body = rendered.text[: rendered.body]
+    if output_format is OutputFormat.MARKDOWN and not _BREAKABLE.search(body):
+        return None
     if output_format is OutputFormat.PLAIN:
         # A title in a marker is no part of the answer's own text.
         body = strip_markers(body, [Span(mark.start, mark.end) for mark in rendered.marks])

@@ -244,7 +244,7 @@ def _text_bounds(text: str) -> tuple[int, int]:
 def _write_markdown(writer: Writer) -> None:
     """Writes the text unchanged; the header and the rule of a table are no statements."""
     text = writer.flow.text
-    tables = table_lines(text)
+    tables = table_lines(text) if "|" in text else []
     lines = [0, *(match.end() for match in re.finditer("\n", text)), len(text)] if tables else []
     heads = [(lines[first], lines[first + 2]) for first, _ in tables]
     positions = _copy_markdown(writer, *(edge for head in heads for edge in head))
@@ -353,7 +353,7 @@ def _write_table(writer: Writer) -> None:
 
 def _keeps_table(flow: Flow) -> bool:
     """Tells whether the text contains a table of the model and nothing that does not fit beside it."""
-    return bool(table_lines(flow.text)) and format_problem(flow.text.strip(), OutputFormat.TABLE) is None
+    return "|" in flow.text and format_problem(flow.text.strip(), OutputFormat.TABLE) is None
 
 
 def _heading_marks(text: str, item: Item) -> int:

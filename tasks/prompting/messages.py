@@ -58,10 +58,9 @@ ANSWER_SCHEMA: dict[str, Any] = {
 
 def answer_schema(config: GenerationConfig) -> dict[str, Any]:
     """The JSON Schema of a SEGMENTS answer; ``config.output_schema`` becomes the schema of its key ``data``."""
-    requested = requested_schema(config.output_schema)
-    if requested is None:
+    if config.output_schema is None:
         return ANSWER_SCHEMA
-    data, definitions = embed_schema(requested, "data")
+    data, definitions = embed_schema(requested_schema(config.output_schema), "data")
     return {
         **ANSWER_SCHEMA,
         "required": [*ANSWER_SCHEMA["required"], "data"],
@@ -240,11 +239,12 @@ def _variables(
     slots: Slots,
 ) -> dict[str, Any]:
     config = request.config
-    requested = requested_schema(config.output_schema)
-    schema = json.dumps(requested, ensure_ascii=False) if requested is not None else None
+    schema = None
+    if config.output_schema is not None and protocol is AnswerProtocol.SEGMENTS:
+        schema = json.dumps(requested_schema(config.output_schema), ensure_ascii=False)
     return {
         "protocol": protocol.value,
-        "format": resolve_format(request).value,
+        "format": (request.fixed_format or resolve_format(request)).value,
         "role": slots.add(config.role),
         "audience": slots.add(config.audience),
         "language": slots.add(config.language),
@@ -252,7 +252,7 @@ def _variables(
         "plain_language": config.plain_language,
         "aggregate": request.aggregate,
         "max_characters": config.max_response_length,
-        "schema": slots.add(schema if protocol is AnswerProtocol.SEGMENTS else None),
+        "schema": slots.add(schema),
         "instructions": slots.add(request.system_instructions),
         "query": slots.add(request.query),
         "sub_queries": [slots.add(query) for query in sub_queries(request.context)],
