@@ -10,8 +10,8 @@ import numpy as np
 
 from bench.eval.figures import RESAMPLES, auroc, brier, ece
 from bench.eval.fitting import FOLDS, Table
-from tasks.grounding.calibration import LabelledScore, platt_scale, probability
-from tasks.grounding.fusion import Answer, fit_dependence, joint_probability
+from tasks.grounding.calibration import Answer, LabelledScore, fit_dependence, platt_scale
+from tasks.grounding.model import joint_probability, probability
 
 IN_ORDER = "factcheckgpt-stance"
 """Its claims come in the order of the answers that they were taken from, each five times, with other evidence."""

@@ -10,7 +10,7 @@ from typing import Any
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.answers.rendered import strip_markers
-from tasks.grounding.features import Features, measure, read_claim
+from tasks.grounding.model import Features, measure, read_claim
 from tasks.text.evidence import SourceSearch
 from tasks.text.sentences import words
 from tasks.text.wording import why_not_checkable

@@ -8,9 +8,8 @@ from sklearn.linear_model import LogisticRegression
 
 from bench.eval.data import Row
 from bench.eval.thresholds import best_threshold
-from tasks.grounding.calibration import Knots, LabelledScore, isotonic, probability
-from tasks.grounding.features import WEIGHED, Features
-from tasks.grounding.model import VERBATIM
+from tasks.grounding.calibration import LabelledScore, isotonic
+from tasks.grounding.model import VERBATIM, WEIGHED, Features, Knots, probability
 
 FOLDS = 5
 STRENGTH = 0.3

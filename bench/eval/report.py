@@ -11,7 +11,7 @@ from bench.eval import answers
 from bench.eval.figures import BINS, FIGURES, ece, interval
 from bench.eval.fitting import HeldOut, Table
 from bench.eval.timing import CLAIMS, Timed
-from tasks.grounding.features import Features
+from tasks.grounding.model import Features
 
 mpl.use("agg")
 import matplotlib.pyplot as plt

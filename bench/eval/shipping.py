@@ -11,7 +11,7 @@ import numpy as np
 from bench.eval.data import sha256
 from bench.eval.fitting import RECIPE, Fitted, Table, fit
 from tasks.grounding import model
-from tasks.grounding.features import WEIGHED, Features
+from tasks.grounding.model import WEIGHED, Features
 
 TARGET = Path(model.__file__).parent / "models" / model.SHIPPED
 VERSION = "3"

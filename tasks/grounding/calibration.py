@@ -1,33 +1,16 @@
-"""Calibrates a model's scores: monotone curves from scores to probabilities, and thresholds between the verdicts.
+"""Fits curves from a model's scores to probabilities, thresholds between the verdicts, and the dependence between claims.
 
 Pure Python, because recalibrating on an operator's own labels must run where Nightdesk runs.
 """
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import itemgetter
 from typing import NamedTuple
 
-EDGE = 1e-4
-"""Least distance of a probability from 0 and 1, so that its log-odds are finite."""
-
-
-def log_odds(probability: float) -> float:
-    """Log-odds of a probability in [0, 1]; finite at both ends."""
-    bounded = min(1 - EDGE, max(EDGE, probability))
-    return math.log(bounded / (1 - bounded))
-
-
-def sigmoid(odds: float) -> float:
-    """Probability of log-odds, in [0, 1]; never overflows."""
-    return 1 / (1 + math.exp(-odds)) if odds >= 0 else math.exp(odds) / (1 + math.exp(odds))
-
-
-Knots = tuple[tuple[float, float], ...]
-"""(score, probability), both rising; between two knots the probability is interpolated, beyond the ends it is flat."""
+from tasks.grounding.model import Knots, joint_probability, probability
+from tasks.grounding.weights import log_odds, sigmoid
 
 BINS = 15
 """Bins of equal weight of a calibration curve; some 500 rows each with the shipped labels."""
@@ -39,17 +22,6 @@ class LabelledScore(NamedTuple):
     score: float
     supported: bool
     weight: float = 1.0
-
-
-def probability(knots: Knots, score: float) -> float:
-    """Calibrated probability of a score, in [0, 1]."""
-    position = bisect_right(knots, score, key=itemgetter(0))
-    if position == 0:
-        return knots[0][1]
-    if position == len(knots):
-        return knots[-1][1]
-    (before, low), (after, high) = knots[position - 1], knots[position]
-    return low + (high - low) * (score - before) / (after - before)
 
 
 def score_at(knots: Knots, target: float) -> float:
@@ -216,13 +188,56 @@ def metrics_of(predictions: Sequence[Prediction]) -> Metrics:
     right = {True: [0, 0], False: [0, 0]}
     bins: dict[int, list[float]] = {}
     brier = 0.0
-    for probability, verdict, supported in predictions:
+    for forecast, verdict, supported in predictions:
         right[supported][0] += verdict == supported
         right[supported][1] += 1
-        bins.setdefault(min(int(probability * _BINS), _BINS - 1), []).append(supported - probability)
-        brier += (supported - probability) ** 2
+        bins.setdefault(min(int(forecast * _BINS), _BINS - 1), []).append(supported - forecast)
+        brier += (supported - forecast) ** 2
     return Metrics(
         balanced_accuracy=round(sum(hits / max(1, rows) for hits, rows in right.values()) / 2, 4),
         ece=round(sum(abs(sum(gaps)) for gaps in bins.values()) / len(predictions), 4),
         brier=round(brier / len(predictions), 4),
     )
+
+
+# ---- dependence ------------------------------------------------------------------------------------------------------
+
+
+_DEPENDENCE_STEPS = 20
+_PRIOR_SPREAD = 0.2
+"""One standard deviation of an operator's own dependence around the shipped one."""
+_LEAST = 1e-3
+"""Least likelihood of a label: one surprise must not decide a fit."""
+
+
+class Answer(NamedTuple):
+    """A labelled answer: the probabilities of its claims, a person's label (all supported), and its weight."""
+
+    claims: Sequence[float]
+    supported: bool
+    weight: float = 1.0
+
+
+def fit_dependence(answers: Sequence[Answer], expected: float | None = None) -> float | None:
+    """Fits the dependence under which the labels of answers are likeliest, in steps of a twentieth.
+
+    Args:
+        answers: labelled answers; those with one claim do not count.
+        expected: centre of the prior, which counts where labels are few; None: no prior.
+
+    Returns: None when no answer has several claims.
+    """
+    several = [answer for answer in answers if len(answer.claims) > 1]
+    if not several:
+        return None
+
+    def likelihood(dependence: float) -> float:
+        penalty = 0.0 if expected is None else ((dependence - expected) / _PRIOR_SPREAD) ** 2 / 2
+        return math.fsum(answer.weight * _likelihood(answer, dependence) for answer in several) - penalty
+
+    return max((step / _DEPENDENCE_STEPS for step in range(_DEPENDENCE_STEPS + 1)), key=likelihood)
+
+
+def _likelihood(answer: Answer, dependence: float) -> float:
+    probability = joint_probability(answer.claims, dependence)
+    return math.log(max(_LEAST, probability if answer.supported else 1 - probability))

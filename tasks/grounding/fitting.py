@@ -7,17 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from schemas.grounding import Verdict
-from tasks.grounding.calibration import (
-    LabelledScore,
-    Metrics,
-    Prediction,
-    log_odds,
-    metrics_of,
-    shift_threshold,
-    sigmoid,
-)
+from tasks.grounding.calibration import LabelledScore, Metrics, Prediction, metrics_of, shift_threshold
 from tasks.grounding.local import is_sure
-from tasks.grounding.weights import DEFAULT, JudgeWeights, LocalWeights, weigh
+from tasks.grounding.weights import DEFAULT, JudgeWeights, LocalWeights, log_odds, sigmoid, weigh
 
 LEAST_LABELS = 30
 """Labelled open claims that a fit needs; with fewer the cautious defaults are better."""

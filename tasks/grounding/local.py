@@ -10,7 +10,7 @@ from schemas.generation import CheckerName
 from schemas.grounding import Evidence, Verdict
 from schemas.job import JobRequest
 from tasks.errors import ConfigurationError
-from tasks.grounding.findings import CheckedClaim, CheckInput, ClaimFinding
+from tasks.grounding.checkers import CheckedClaim, CheckInput, ClaimFinding
 from tasks.grounding.model import Calibration, LexicalModel, shipped
 from tasks.grounding.weights import LocalWeights
 from tasks.ports.provider import ClaimScorer

@@ -1,20 +1,222 @@
-"""Fitted model of the lexical check: a logistic regression with its calibration, read from a file with a version."""
+"""The fitted model of the lexical check: a claim's features, each with a meaning in words, and their calibrated probability.
+
+A logistic regression, read from a file with a version.
+"""
 
 import hashlib
 import math
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from schemas.base import Contract
 from tasks.errors import ConfigurationError
-from tasks.grounding.calibration import Knots, probability
-from tasks.grounding.features import WEIGHED, Features
 from tasks.grounding.weights import JudgeWeights, LocalWeights
+from tasks.text.evidence import Match, SourceSearch
+from tasks.text.sentences import words
+from tasks.text.wording import NEGATION, content_words, readings, stems_of
+
+# ---- features --------------------------------------------------------------------------------------------------------
+
+
+_CAPITALISED = r"[A-ZÀ-ÖØ-Þ][\w'-]+"
+_NAME = re.compile(rf"(?:(?<=[^\W\d_] )|(?<=[^\W\d_][,;] )){_CAPITALISED}|\b{_CAPITALISED}(?: {_CAPITALISED})+")
+_YEARS = re.compile(r"\b(1\d|20)\d\d[–/-](\d\d)\b")  # noqa: RUF001 - a dash between years
+"""2018-19: the second year also reads as 2019."""
+_GERMAN = frozenset("der die das den dem des und ist ein eine einer wird nicht von mit auf für im zu".split())
+_LEAST_GERMAN = 2
+"""German function words in a claim from which it counts as German, where capitals mark nouns and not names."""
+_TITLE_CASE = 0.6
+"""Share of capitalised words from which capitals say nothing (a headline)."""
+_DIGIT_END = "9"
+_AROUND = " \t\n.,;:!?…"
+
+
+class Features(NamedTuple):
+    """The model's input for one claim and one scope of sources; the first four in the order of the model's weights."""
+
+    recall: float
+    """Share of its content words, by weight, in the best window of three passages; [0, 1]."""
+    numbers_absent: float
+    """log(1 + numbers, at most three, that stand in no source of the scope)."""
+    numbers_held: float
+    """log(1 + numbers, at most three, that stand in a source of the scope)."""
+    names_absent: float
+    """log(1 + words of names, at most three, that stand in no source of the scope)."""
+    verbatim: bool = False
+    """Its words stand in the best window one after the other, at least three of them words of content."""
+
+
+WEIGHED = Features._fields[:-1]
+"""Features with a weight in the model; a verbatim claim needs no weighing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimText:
+    """A claim's text, read once: words, numbers, names and negation."""
+
+    text: str
+    words: tuple[str, ...]
+    content: frozenset[str]
+    """Content words, as stems."""
+    numbers: tuple[tuple[str, frozenset[str]], ...]
+    """Each number in one spelling, with all its readings."""
+    names: tuple[tuple[str, str], ...]
+    """Words of names: surface form and stem."""
+    negated: bool
+
+    def surface(self, stem: str) -> str:
+        """Surface form of a stem in this claim."""
+        return next((word for word in self.words if stems_of([word]) == [stem]), stem)
+
+
+def read_claim(text: str) -> ClaimText:
+    """Reads a claim (without citation markers)."""
+    tokens = words(text)
+    stems = stems_of(tokens)
+    content = content_words(tokens)
+    short_years = {short: (century + short,) for century, short in _YEARS.findall(text)}
+    numbers = {
+        word: frozenset({*readings(word, following), *short_years.get(word, ())})
+        for word, following in zip(tokens, [*tokens[1:], ""], strict=True)
+        if word[0] <= _DIGIT_END
+    }
+    return ClaimText(
+        text=text.strip(_AROUND),
+        words=tuple(tokens),
+        content=content,
+        numbers=tuple(numbers.items()),
+        names=tuple(_names(text, tokens, content)),
+        negated=NEGATION in stems,
+    )
+
+
+def _names(text: str, tokens: Sequence[str], content: frozenset[str]) -> list[tuple[str, str]]:
+    """Finds the words of names: capitalised inside the sentence, or a run of capitalised words anywhere."""
+    if sum(word in _GERMAN for word in tokens) >= _LEAST_GERMAN and "the" not in tokens:
+        return []
+    spaced = text.split()
+    if len(spaced) > 3 and sum(word[:1].isupper() for word in spaced) > _TITLE_CASE * len(spaced):  # noqa: PLR2004
+        return []
+    names: dict[str, str] = {}
+    for run in _NAME.finditer(text):
+        for word in run.group().split():
+            for stem in content_words(words(word)) & content:
+                if stem[0] > _DIGIT_END:
+                    names.setdefault(stem, word)
+    return [(word, stem) for stem, word in names.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Measurement of a claim in a scope of sources."""
+
+    features: Features
+    windows: tuple[Match, ...]
+    """Windows of evidence, best first; more than one only when the claim needs several sources together."""
+    numbers_absent: tuple[str, ...]
+    names_absent: tuple[str, ...]
+    denies_alone: bool
+    """The claim is negated and no window is. A reason in words only: on labelled data it predicts nothing (see docs)."""
+
+
+def measure(search: SourceSearch, claim_text: ClaimText, scope: Collection[int] | None = None) -> Measurement:
+    """Measures a claim against the sources of a scope (None: all). Pure.
+
+    The recall of a scope with several sources is that of the best window, or of their best windows together if the
+    scope is the claim's citations: a claim that cites two sources needs both.
+    """
+    recall, windows = _recall(search, claim_text, scope)
+    absent = tuple(word for word, values in claim_text.numbers if not search.holds_number(values, scope))
+    names = tuple(word for word, stem in claim_text.names if not search.holds(stem, scope))
+    denies_alone = claim_text.negated and bool(windows) and not any(search.denies(match) for match in windows)
+    features = Features(
+        recall=recall,
+        numbers_absent=_log_count(absent),
+        numbers_held=_log_count(claim_text.numbers[len(absent) :]),
+        names_absent=_log_count(names),
+        verbatim=bool(windows) and not absent and recall >= _WHOLE and _verbatim(search, claim_text, windows[0]),
+    )
+    return Measurement(features, windows, absent, names, denies_alone)
+
+
+def _log_count(items: Sequence[object]) -> float:
+    return math.log1p(min(len(items), _LARGEST_COUNT))
+
+
+_LARGEST_COUNT = 3
+"""Bound of a count: without it, numbers alone would decide a claim full of numbers."""
+
+_WHOLE = 1 - 1e-9
+_LEAST_QUOTED = 3
+"""Words of content below which words in a row are chance, or a piece of a list ("1.", "section 102(b)")."""
+
+
+def _verbatim(search: SourceSearch, claim_text: ClaimText, match: Match) -> bool:
+    """True if a claim's words stand in a match's window in a row, whatever their case and punctuation."""
+    if len(claim_text.content) < _LEAST_QUOTED:
+        return False
+    start, end = search.window_span(match)
+    content = search.content(match.source_index)
+    # Identical characters are the usual case, and spare reading the window's words.
+    position = content.find(claim_text.text, start, end)
+    after = position + len(claim_text.text)
+    if position >= 0 and not any(
+        map(str.isalnum, content[max(0, position - 1) : position] + content[after : after + 1])
+    ):
+        return True
+    return f" {' '.join(claim_text.words)} " in f" {' '.join(words(content[start:end]))} "
+
+
+_ENOUGH = 0.7
+"""Recall of one window above which no second source is searched."""
+
+
+def _recall(
+    search: SourceSearch, claim_text: ClaimText, scope: Collection[int] | None
+) -> tuple[float, tuple[Match, ...]]:
+    best = search.best_of_all(claim_text.content, scope)
+    if best is None:
+        return 0.0, ()
+    if scope is None or len(scope) == 1 or best.score >= _ENOUGH:
+        return best.score, (best,)
+    windows = [best]
+    covered = search.matched_words(best, claim_text.content)
+    matches = [match for source in sorted(scope) if (match := search.best(claim_text.content, source)) is not None]
+    for match in sorted(matches, key=lambda match: -match.score):
+        more = search.matched_words(match, claim_text.content) - covered
+        if match.source_index != best.source_index and more:
+            windows.append(match)
+            covered |= more
+    return min(1.0, search.weight(covered) / search.weight(claim_text.content)), tuple(windows)
+
+
+# ---- the model -------------------------------------------------------------------------------------------------------
+
+
+Knots = tuple[tuple[float, float], ...]
+"""(score, probability), both rising; between two knots the probability is interpolated, beyond the ends it is flat."""
+
+
+def probability(knots: Knots, score: float) -> float:
+    """Calibrated probability of a score, in [0, 1]."""
+    position = bisect_right(knots, score, key=itemgetter(0))
+    if position == 0:
+        return knots[0][1]
+    if position == len(knots):
+        return knots[-1][1]
+    (before, low), (after, high) = knots[position - 1], knots[position]
+    return low + (high - low) * (score - before) / (after - before)
+
 
 SHIPPED = "lexical-3.json"
 
@@ -143,3 +345,35 @@ class LexicalModel(Contract):
 def shipped() -> LexicalModel:
     """Model that ships with this version."""
     return LexicalModel.model_validate_json((resources.files("tasks.grounding") / "models" / SHIPPED).read_bytes())
+
+
+# ---- the answer ------------------------------------------------------------------------------------------------------
+
+
+SHARPEST = 0.95
+"""Dependence from which the lowest probability counts; the power of the copula would be 20 and more."""
+
+
+def joint_probability(claims: Sequence[float], dependence: float) -> float:
+    """Probability that all claims of an answer are supported.
+
+    Claims of one answer fare alike: they are about the same sources, and were written by the same writer. So the truth
+    lies between the lowest probability (they stand and fall together) and the product (each for itself). The Gumbel
+    copula (Gumbel 1960; Nelsen, An Introduction to Copulas, 2006, section 4.2) is between both by one parameter, however
+    many the claims are; one claim keeps its own probability, and a higher one never lowers the answer's.
+
+    Args:
+        claims: the probability of each, in [0, 1]; at least one.
+        dependence: Kendall's tau between two claims of an answer, in [0, 1]: 0 multiplies, 1 takes the lowest.
+    """
+    lowest = min(claims)
+    if dependence >= SHARPEST or len(claims) == 1 or lowest <= 0.0:
+        return lowest
+    power = 1 / (1 - dependence)
+    # Scaled by the largest, so that no power of a small number underflows.
+    largest = -math.log(lowest)
+    if largest <= 0.0:
+        return lowest
+    total = math.fsum((-math.log(claim) / largest) ** power for claim in claims) ** (1 - dependence)
+    # Rounding may put it a hair above.
+    return min(lowest, math.exp(-largest * total))

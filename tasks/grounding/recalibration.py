@@ -11,18 +11,18 @@ from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.errors import InputError
 from tasks.grounding.calibration import (
-    Knots,
+    Answer,
     LabelledScore,
     Metrics,
     Prediction,
+    fit_dependence,
     isotonic,
     metrics_of,
     platt_scale,
-    probability,
     score_at,
     shift_threshold,
 )
-from tasks.grounding.findings import CheckInput, checkable_claims
+from tasks.grounding.checkers import CheckInput, Lexical, checkable_claims
 from tasks.grounding.fitting import (
     FOLDS,
     LEAST_OF_EACH,
@@ -34,10 +34,8 @@ from tasks.grounding.fitting import (
     fit_local,
     fold_of,
 )
-from tasks.grounding.fusion import Answer, fit_dependence, joint_probability
-from tasks.grounding.lexical import Lexical
 from tasks.grounding.local import Local, identity_of, is_sure
-from tasks.grounding.model import Calibration, LexicalModel, shipped
+from tasks.grounding.model import Calibration, Knots, LexicalModel, joint_probability, probability, shipped
 from tasks.grounding.weights import JudgeWeights, LocalWeights
 from tasks.ports.provider import ClaimScorer
 

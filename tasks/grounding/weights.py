@@ -5,11 +5,26 @@ lowers the probability. The result stays within measured shares: where every lay
 right.
 """
 
+import math
+
 from pydantic import Field
 
 from schemas.base import Contract
 from schemas.grounding import Verdict
-from tasks.grounding.calibration import log_odds, sigmoid
+
+EDGE = 1e-4
+"""Least distance of a probability from 0 and 1, so that its log-odds are finite."""
+
+
+def log_odds(probability: float) -> float:
+    """Log-odds of a probability in [0, 1]; finite at both ends."""
+    bounded = min(1 - EDGE, max(EDGE, probability))
+    return math.log(bounded / (1 - bounded))
+
+
+def sigmoid(odds: float) -> float:
+    """Probability of log-odds, in [0, 1]; never overflows."""
+    return 1 / (1 + math.exp(-odds)) if odds >= 0 else math.exp(odds) / (1 + math.exp(odds))
 
 
 class FusionWeights(Contract):

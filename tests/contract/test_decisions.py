@@ -18,7 +18,7 @@ from schemas.generation import Lane, Sampling
 from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
 from tasks.errors import ProviderError
-from tasks.grounding.findings import CheckedClaim
+from tasks.grounding.checkers import CheckedClaim
 from tasks.grounding.judge.plan import PROBABILITIES, Selection, ask, render_decision
 from tasks.grounding.judge.reply import read_probabilities
 from tasks.ports import Answered, Call, Provider

@@ -11,8 +11,7 @@ from typing import Any
 
 from schemas.job import JobRequest
 from tasks.calls import fallback_chain
-from tasks.grounding.findings import CheckInput
-from tasks.grounding.lexical import Lexical
+from tasks.grounding.checkers import CheckInput, Lexical
 from worker.cli import main
 
 POISON = "POISON"

@@ -15,7 +15,7 @@ from schemas.job import JobRequest
 from schemas.quality import QualityConstants
 from schemas.record import GenerationRecord, JobResult
 from schemas.states import JobState, Outcome
-from tasks.grounding.findings import CheckedClaim, CheckInput
+from tasks.grounding.checkers import CheckedClaim, CheckInput
 from tasks.prompting import templates
 from tasks.prompting.messages import render
 from tasks.text.language import SUPPORTED, language_tables

@@ -17,7 +17,7 @@ from schemas.states import HeldReason, JobState
 from tasks.calls.paid_call import MAX_UNKNOWN, BrokenCall, OpenCall, PaidCalls, PlannedCall, finish_first, plan_call
 from tasks.calls.retry import REFUSED_LANE, Hold, advance_of
 from tasks.errors import ConfigurationError, LedgerError, ProviderError
-from tasks.grounding.findings import ClaimFinding
+from tasks.grounding.checkers import ClaimFinding
 from tasks.grounding.judge.request import JudgeRequest, as_stored, cacheable_claims, key_of, read_pairs, without_cached
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply
 from tasks.ports import (

@@ -10,7 +10,7 @@ from schemas.grounding import Evidence, Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
 from tasks.answers.citations import locate
-from tasks.grounding.findings import ClaimFinding
+from tasks.grounding.checkers import ClaimFinding
 from tasks.grounding.judge.plan import Passage, Selection
 from tasks.text.sentences import words
 from tasks.text.wording import content_words

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from schemas.job import JobRequest
 from schemas.prompt import Prompt, SourcePart
-from tasks.grounding.findings import CheckedClaim, ClaimFinding
+from tasks.grounding.checkers import CheckedClaim, ClaimFinding
 from tasks.grounding.judge.plan import (
     PROBABILITIES,
     WRITTEN_VERDICTS,

@@ -7,7 +7,7 @@ from uuid import UUID
 from schemas.grounding import Evidence, JudgeVerdict, Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
-from tasks.grounding.findings import CheckedClaim, ClaimFinding
+from tasks.grounding.checkers import CheckedClaim, ClaimFinding
 from tasks.grounding.judge.reply import OFF_THE_SCALE, UNREADABLE, read_probabilities, read_verdicts
 from tasks.grounding.judge.request import JudgeRequest
 from tasks.grounding.weights import DEFAULT, JudgeWeights, weigh

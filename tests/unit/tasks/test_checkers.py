@@ -15,7 +15,7 @@ from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import CHECKERS, ground
-from tasks.grounding.findings import CheckInput, ClaimFinding
+from tasks.grounding.checkers import CheckInput, ClaimFinding
 from tasks.grounding.model import shipped
 from tasks.text.wording import why_not_checkable
 

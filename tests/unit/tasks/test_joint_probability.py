@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tasks.grounding.fusion import SHARPEST, Answer, fit_dependence, joint_probability
+from tasks.grounding.calibration import Answer, fit_dependence
+from tasks.grounding.model import SHARPEST, joint_probability
 
 CLAIMS = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
 DEPENDENCE = st.floats(0.0, 1.0)

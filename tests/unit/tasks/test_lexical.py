@@ -15,12 +15,19 @@ from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
-from tasks.grounding import CHECKERS, ground, use_calibration
-from tasks.grounding.features import WEIGHED, Features, measure, read_claim
-from tasks.grounding.findings import Attribution, attribution, citation_scores
-from tasks.grounding.fusion import joint_probability, summed_up
-from tasks.grounding.lexical import Lexical
-from tasks.grounding.model import VERBATIM, Calibration, LexicalModel, shipped
+from tasks.grounding import CHECKERS, ground, summed_up, use_calibration
+from tasks.grounding.checkers import Attribution, Lexical, attribution, citation_scores
+from tasks.grounding.model import (
+    VERBATIM,
+    WEIGHED,
+    Calibration,
+    Features,
+    LexicalModel,
+    joint_probability,
+    measure,
+    read_claim,
+    shipped,
+)
 from tasks.text.evidence import SourceSearch, forget, index_sentences, index_source
 from tasks.text.sentences import LONGEST, passage_spans
 from tasks.text.wording import content_words

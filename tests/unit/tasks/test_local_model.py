@@ -12,7 +12,7 @@ from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
 from tasks.grounding import CHECKERS, ground, use_calibration, use_local_model
-from tasks.grounding.findings import CheckedClaim, ClaimFinding
+from tasks.grounding.checkers import CheckedClaim, ClaimFinding
 from tasks.grounding.local import (
     OF_CITED,
     PASSAGES,
