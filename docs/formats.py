@@ -1,7 +1,8 @@
-"""Write docs/formats.md: every format and citation style, each with what Nightdesk really makes of one answer."""
+"""Writes docs/formats.md: every format and citation style, each with the rendering of one answer."""
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from schemas.completion import Completion, FinishReason, ProviderSnapshot
 from schemas.generation import AnswerProtocol, CitationStyle, GenerationConfig, OutputFormat
@@ -12,7 +13,7 @@ from tasks.prompting.messages import render
 from worker.providers.extractive import Extractive
 
 QUESTION = "How long is the notice period for tenant and landlord, and how much may the rent rise?"
-CONTEXT = (
+CONTEXT: tuple[dict[str, Any], ...] = (
     {
         "content": "The notice period for the tenant is three months. It begins with the month after the letter.",
         "title": "Tenancy Act [consolidated]",

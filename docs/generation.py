@@ -6,43 +6,22 @@ The prose of the pages is written by hand; the text between ``<!-- run: name -->
 import asyncio
 import json
 import re
-import runpy
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from docs.example_runner import ExampleRunner, refuses, scripted, spaced, writes
+from docs.formats import CONTEXT, QUESTION, STYLES
 from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import JobRequest
-from schemas.record import JobResult
-from schemas.states import FINAL_STATES, Step
-from tasks.calls.paid_call import PaidCalls
-from tasks.calls.retry import RetryPolicy
-from tasks.check import Check
-from tasks.generate import Generate
-from tasks.ports import JobDetail, Leased, TokenSink, Unheard
+from tasks.ports import Unheard
 from tasks.prompting.messages import render
-from tasks.results import result_of
-from tasks.submit import new_batch, new_job
-from tests.fakes.ledger import MemoryLedger
 from tests.stub import faults
-from tests.stub.scripts import SCRIPTS, Piece, Script
-from tests.stub.server import Stub, running_stub
-from worker.ledger.journal import LedgerJournal
-from worker.providers.registry import ConfiguredProviders
-from worker.settings import Settings
+from tests.stub.scripts import Piece, Script
+from tests.stub.server import running_stub
 
-FOLDER = Path(__file__).parent
-PAGES = tuple(FOLDER / name for name in ("generation.md", "results.md"))
-EXAMPLE = runpy.run_path(str(FOLDER / "formats.py"))
-QUESTION, CONTEXT = EXAMPLE["QUESTION"], EXAMPLE["CONTEXT"]
-KEY = "no-key-at-all"
-LEASE = timedelta(minutes=10)
-"""Long, because a first import of the SDKs on a busy machine stops the loop for half a minute."""
+PAGES = tuple(Path(__file__).parent / name for name in ("generation.md", "results.md"))
 
 TENANT = Piece(
     "The notice period for the tenant is three months.", ((1, "notice period for the tenant is three months"),)
@@ -51,98 +30,13 @@ LANDLORD = Piece("The landlord has six months.", ((2, "The landlord has a notice
 RENT = Piece("The rent may rise once a year, by 4% at most.", ((2, "The rent may rise once a year, by 4% at most."),))
 DEPOSIT = Piece("The deposit comes to two monthly rents.", ((1, "It begins with the month after the letter."),))
 
-
-def spaced(*script: Piece) -> Script:
-    """Sentences as running text and cited blocks have them: a space before each but the first."""
-    return tuple(Piece(f" {piece.text}" if at else piece.text, piece.citations) for at, piece in enumerate(script))
-
-
-@dataclass
-class Desk:
-    """The steps over a ledger in memory, with the providers that settings describe; those over HTTP talk to the stub."""
-
-    stub: Stub
-    ledger: MemoryLedger = field(default_factory=MemoryLedger)
-
-    def providers(self) -> ConfiguredProviders:
-        settings = Settings(
-            home=FOLDER,
-            provider="extractive",
-            fallbacks=(),
-            providers={"mine": {"kind": "openai_chat", "base_url": f"{self.stub.url}/v1", "model": "any"}},
-        )
-        urls = {"OPENAI_BASE_URL": f"{self.stub.url}/v1", "ANTHROPIC_BASE_URL": self.stub.url}
-        return ConfiguredProviders(settings, {**urls, "OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY})
-
-    async def answer(
-        self, query: str = QUESTION, context: Sequence[Any] = CONTEXT, tokens: TokenSink | None = None, **request: Any
-    ) -> tuple[JobResult, JobDetail]:
-        """Take one job from its submission to its end."""
-        request_model = JobRequest(query=query, context=context, **request)
-        (job_id,) = (
-            await self.ledger.submission.submit(
-                new_batch(None, tenant="docs"), [[new_job(request_model, position=0, tenant="docs")]]
-            )
-        ).job_ids
-        providers, journal = self.providers(), LedgerJournal(self.ledger)
-        with ThreadPoolExecutor(1) as cpu:
-            calls = PaidCalls(journal, RetryPolicy(), lambda: 0.5, tokens=tokens or Unheard())
-            generate = Generate(
-                self.ledger.queue, journal, calls, providers, to_check=lambda _: None, final=lambda *_: None
-            )
-            check = Check(self.ledger.queue, journal, cpu, lambda *_: None)
-            while job := await self.lease(Step.GENERATE) or await self.lease(Step.CHECK):
-                await (generate.run(job) if job.step is Step.GENERATE else check.run(job))
-        await journal.close()
-        await providers.close()
-        detail = await self.ledger.reading.job_detail(job_id)
-        if detail.view.state not in FINAL_STATES:
-            raise RuntimeError(f"{query!r} is {detail.view.state}: {detail.attempts}")
-        return result_of(detail.view), detail
-
-    async def lease(self, step: Step) -> Leased | None:
-        await self.ledger.duties.promote(10)
-        return next(iter(await self.ledger.queue.lease(step, "docs", LEASE, 1)), None)
-
-
-# ---- what the stub says ----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def scripted(*script: Piece, on: str = QUESTION) -> Iterator[None]:
-    """The stub answers a question so, in the form that it is asked for."""
-    SCRIPTS[on] = script
-    try:
-        yield
-    finally:
-        del SCRIPTS[on]
-
-
-def writes(*script: Piece, data: dict[str, Any] | None = None) -> faults.Act:
-    """One answer of the server ``mine``, in segments, with the object beside it if there is one."""
-    segments = [{"text": s.text, "citations": [{"source": n, "quote": q} for n, q in s.citations]} for s in script]
-    answer_json = {"sufficient": True, "segments": segments, **({} if data is None else {"data": data})}
-
-    def change(answer: dict[str, Any]) -> None:
-        answer["choices"][0]["message"]["content"] = json.dumps(answer_json)
-
-    return faults.changed(change)
-
-
-def refuses(answer: dict[str, Any]) -> None:
-    """Refuse as OpenAI does."""
-    answer["choices"][0]["message"] |= {"content": None, "refusal": "I can't help with that."}
-
-
-# ---- the examples ----------------------------------------------------------------------------------------------
-
-Example = Callable[[Desk], Awaitable[str]]
+Example = Callable[[ExampleRunner], Awaitable[str]]
 
 EXAMPLES: dict[str, Example] = {}
 
 
 def example(function: Example) -> Example:
-    """Take an example in under the name of its function."""
+    """Registers an example under the name of its function."""
     EXAMPLES[function.__name__] = function
     return function
 
@@ -203,11 +97,11 @@ ANSWERS: dict[GenerationMode, tuple[dict[str, Any], Script]] = {
 
 
 @example
-async def modes(desk: Desk) -> str:
+async def modes(runner: ExampleRunner) -> str:
     parts = []
     for mode, (config, script) in ANSWERS.items():
         with scripted(*script):
-            result, detail = await desk.answer(config={"mode": mode, **config})
+            result, detail = await runner.answer(config={"mode": mode, **config})
         assert detail.view.record is not None
         assert detail.view.record.provider_snapshot is not None
         who = f"{detail.view.record.model_provider}, in {detail.view.record.provider_snapshot.protocol}"
@@ -217,12 +111,12 @@ async def modes(desk: Desk) -> str:
 
 
 @example
-async def protocols(desk: Desk) -> str:
+async def protocols(runner: ExampleRunner) -> str:
     parts = []
     for provider, protocol in (("openai", "segments"), ("anthropic", "native"), ("openai", "markers")):
         config = {"provider": provider, "answer_protocol": protocol}
         with scripted(*(spaced(TENANT) if protocol != "segments" else (TENANT,))):
-            result, detail = await desk.answer(config=config)
+            result, detail = await runner.answer(config=config)
         assert detail.view.record is not None
         parts += [
             f"`{protocol}` ({provider}), as it came and as it is returned:",
@@ -235,16 +129,18 @@ async def protocols(desk: Desk) -> str:
 
 
 @example
-async def styles(desk: Desk) -> str:
+async def styles(runner: ExampleRunner) -> str:
     lines = heads("`citation_style`", "answer of `extractive`")
-    for style in EXAMPLE["STYLES"]:
-        result, _ = await desk.answer("How long is the notice period for the tenant?", config={"citation_style": style})
+    for style in STYLES:
+        result, _ = await runner.answer(
+            "How long is the notice period for the tenant?", config={"citation_style": style}
+        )
         lines.append(row(f"`{style.value}`", result.response.strip()))
     return "\n".join(lines)
 
 
 @example
-async def objects(desk: Desk) -> str:
+async def objects(runner: ExampleRunner) -> str:
     facts = {"confidence": 0.9, "key_facts": ["The tenant has three months."], "limitations": []}
     compared = {
         "similarities": ["Both have a notice period."],
@@ -254,8 +150,8 @@ async def objects(desk: Desk) -> str:
     }
     parts = []
     for name, data in (("AnswerWithSources", facts), ("ComparisonResult", compared)):
-        desk.stub.then(writes(TENANT, LANDLORD, data=data))
-        result, _ = await desk.answer(config={"provider": "mine", "output_schema": name})
+        runner.stub.then(writes(TENANT, LANDLORD, data=data))
+        result, _ = await runner.answer(config={"provider": "mine", "output_schema": name})
         parts += [
             f"`{name}`, as in `structured` of the result ({result.outcome}):",
             as_json(result.structured),
@@ -263,33 +159,34 @@ async def objects(desk: Desk) -> str:
     return "\n\n".join(parts)
 
 
-class JudgeReply(Unheard):
+class StreamReader(Unheard):
     """A reader of a stream that collects its pieces."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
 
     def text(self, attempt_id: UUID, piece: str) -> None:  # noqa: ARG002 - the port's signature
+        """Collects a piece."""
         self.pieces.append(piece)
 
 
 @example
-async def stream(desk: Desk) -> str:
-    reader = JudgeReply()
+async def stream(runner: ExampleRunner) -> str:
+    reader = StreamReader()
     with scripted(*spaced(TENANT, LANDLORD)):
-        result, _ = await desk.answer(config={"provider": "openai", "stream": True}, tokens=reader)
+        result, _ = await runner.answer(config={"provider": "openai", "stream": True}, tokens=reader)
     return block("|".join(reader.pieces) + f"\n{result.response}")
 
 
 @example
-async def sub_queries(desk: Desk) -> str:
+async def sub_queries(runner: ExampleRunner) -> str:
     parts = ["notice period for tenant and landlord", "rise of the rent"]
     context = [
         {**CONTEXT[0], "sub_query": parts[0]},
         {"content": "The landlord has a notice period of six months.", "title": "Terms", "sub_query": parts[0]},
         {"content": "The rent may rise once a year, by 4% at most.", "title": "Terms", "sub_query": parts[1]},
     ]
-    result, detail = await desk.answer(context=context, aggregate=True)
+    result, detail = await runner.answer(context=context, aggregate=True)
     assert detail.view.record is not None
     assert detail.view.record.messages_snapshot is not None
     texts = detail.view.record.messages_snapshot.texts([source["content"] for source in context])
@@ -307,7 +204,7 @@ DENIALS = {
 
 
 @example
-async def no_answer(desk: Desk) -> str:
+async def no_answer(runner: ExampleRunner) -> str:
     own_provider = {"config": {"provider": "mine"}}
     wrong = faults.openai_error(400, "invalid_request_error", "no such parameter")
     cases: list[tuple[str, faults.Act | None, dict[str, Any]]] = [
@@ -321,8 +218,8 @@ async def no_answer(desk: Desk) -> str:
     for what, act, request in cases:
         outcome, texts = "", []
         for query, denial in DENIALS.values():
-            desk.stub.acts.extend([act] if act else [writes(Piece(denial))] if request is own_provider else [])
-            result, _ = await desk.answer(query, **request)
+            runner.stub.acts.extend([act] if act else [writes(Piece(denial))] if request is own_provider else [])
+            result, _ = await runner.answer(query, **request)
             outcome = result.outcome.value if result.outcome else f"- ({result.state.value})"
             texts.append(result.response)
         lines.append(row(what, f"`{outcome}`", *texts))
@@ -330,11 +227,11 @@ async def no_answer(desk: Desk) -> str:
 
 
 @example
-async def ungrounded(desk: Desk) -> str:
+async def ungrounded(runner: ExampleRunner) -> str:
     parts = []
     for policy in ("flag", "redact", "retry", "reject"):
-        desk.stub.then(writes(TENANT, DEPOSIT), *([writes(TENANT)] if policy == "retry" else []))
-        result, detail = await desk.answer(config={"provider": "mine", "on_ungrounded": policy})
+        runner.stub.then(writes(TENANT, DEPOSIT), *([writes(TENANT)] if policy == "retry" else []))
+        result, detail = await runner.answer(config={"provider": "mine", "on_ungrounded": policy})
         calls = len(detail.attempts)
         summary = (
             f"**{policy}**: {result.outcome}, grounding {result.grounding_score:.2f}, {calls} call{'s' * (calls > 1)}"
@@ -344,15 +241,15 @@ async def ungrounded(desk: Desk) -> str:
 
 
 @example
-async def length(desk: Desk) -> str:
-    desk.stub.then(writes(TENANT, LANDLORD, RENT), writes(TENANT, LANDLORD, RENT))
-    result, _ = await desk.answer(config={"provider": "mine", "max_response_length": 100})
+async def length(runner: ExampleRunner) -> str:
+    runner.stub.then(writes(TENANT, LANDLORD, RENT), writes(TENANT, LANDLORD, RENT))
+    result, _ = await runner.answer(config={"provider": "mine", "max_response_length": 100})
     return f"{block(result.response)}\n\n`reasoning`: {result.reasoning}"
 
 
 @example
-async def fallback(desk: Desk) -> str:
-    result, detail = await desk.answer(config={"provider": "gemini", "fallbacks": ["extractive"]})
+async def fallback(runner: ExampleRunner) -> str:
+    result, detail = await runner.answer(config={"provider": "gemini", "fallbacks": ["extractive"]})
     assert detail.view.record is not None
     assert result.provider_snapshot is not None
     excerpt = {
@@ -376,10 +273,10 @@ QUESTIONS = {
 
 
 @example
-async def languages(desk: Desk) -> str:
+async def languages(runner: ExampleRunner) -> str:
     lines = heads("", "question", "source", "answer of `extractive`", "grounding")
     for code, (query, source) in QUESTIONS.items():
-        result, _ = await desk.answer(query, [source])
+        result, _ = await runner.answer(query, [source])
         lines.append(row(code, query, source, result.response, result.grounding_score))
     return "\n".join(lines)
 
@@ -402,8 +299,8 @@ VARYING = {"job_id", "batch_id", "message_id", "latency_ms", "timing_ms", "metad
 
 
 @example
-async def checked_answer(desk: Desk) -> str:
-    result, _ = await desk.answer(
+async def checked_answer(runner: ExampleRunner) -> str:
+    result, _ = await runner.answer(
         "How much may the rent rise, and when must the landlord give notice?",
         RENT_SOURCES,
         response=RENT_ANSWER,
@@ -427,7 +324,7 @@ def pages() -> dict[Path, str]:
 
     async def run_examples() -> dict[str, str]:
         with running_stub() as stub:
-            return {name: await EXAMPLES[name](Desk(stub)) for name in places}
+            return {name: await EXAMPLES[name](ExampleRunner(stub)) for name in places}
 
     outputs = asyncio.run(run_examples())
     return {
