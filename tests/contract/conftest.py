@@ -12,6 +12,7 @@ import pytest
 from tasks.ports import Ledger
 from tests.fakes.ledger import MemoryLedger
 from tests.postgres import advance_clock, make_postgres_ledger, postgres_database_url
+from tests.stub.server import Stub, running_stub
 
 __all__ = ["postgres_database_url"]
 
@@ -89,6 +90,21 @@ def ledger(subject: Subject) -> Ledger:
 @pytest.fixture
 def clock(subject: Subject) -> Clock:
     return subject.clock
+
+
+@pytest.fixture(scope="module")
+def module_stub() -> Iterator[Stub]:
+    """The stub of the makers' servers for the tests of one file."""
+    with running_stub() as stub:
+        yield stub
+
+
+@pytest.fixture
+def stub(module_stub: Stub) -> Stub:
+    """The file's stub without acts, requests and counts of earlier tests."""
+    for earlier in (module_stub.acts, module_stub.requests, module_stub.calls):
+        earlier.clear()
+    return module_stub
 
 
 @pytest.hookimpl(tryfirst=True)

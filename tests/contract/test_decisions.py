@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import logging
 import socket
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -28,23 +27,15 @@ from tests.providers import DECISIONS, KEY, OPENS, question, using
 from tests.stub import faults
 from tests.stub.faults import Act, openai_error, raw, status
 from tests.stub.judge import JUDGE
-from tests.stub.server import Stub, running_stub
+from tests.stub.server import Stub
 
 STATEMENTS = (OPENS, "The desk closes at noon.", "Mars has two moons.")
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Stub]:
-    with running_stub() as stub:
-        yield stub
-
-
 @pytest.fixture
-def stub(running: Stub, monkeypatch: pytest.MonkeyPatch) -> Stub:
-    running.acts.clear()
-    running.requests.clear()
+def stub(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> Stub:
     monkeypatch.setattr(JUDGE, "truth", {OPENS: OPENS})
-    return running
+    return stub
 
 
 def posed(request: JobRequest, *statements: str) -> tuple[Selection, Prompt]:

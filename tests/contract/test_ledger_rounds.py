@@ -3,7 +3,7 @@
 from schemas.generation import CheckerName, Recheck
 from schemas.prompt import Correction
 from schemas.states import JobState, Step
-from tasks.ports import Advance, Ledger, Opened, Purpose
+from tasks.ports import Advance, Leased, Ledger, NewAttempt, Opened, Purpose
 from tests.builders import (
     closed_error,
     closed_ok,
@@ -20,6 +20,20 @@ from tests.contract.situations import ACTOR, generate, submit, submit_and_take, 
 
 def _again(correction: Correction, number: int, step: Step = Step.GENERATE) -> Advance:
     return Advance(JobState.SCHEDULED, step, number, event="regenerate", correction=correction)
+
+
+async def _corrected(ledger: Ledger) -> tuple[Leased, NewAttempt]:
+    """The lease of the check of a second round, and the attempt of its answer."""
+    leased = await submit_and_take(ledger)
+    await generate(ledger, leased)
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+    await ledger.queue.defer(lease_key(checking), _again(Correction(purpose="correct"), 1))
+    await ledger.duties.promote(10)
+    second = await take_one(ledger, leased.job_id)
+    attempt = make_attempt(second, Purpose.CORRECT)
+    await ledger.attempts.open_attempts([attempt])
+    await ledger.attempts.close_attempts([closed_ok(second, attempt, then=Advance(JobState.AVAILABLE, Step.CHECK, 1))])
+    return await take_one(ledger, leased.job_id, Step.CHECK), attempt
 
 
 async def test_a_new_round_has_the_reason_for_its_start(ledger: Ledger) -> None:
@@ -49,17 +63,7 @@ async def test_the_reason_outlives_a_wait_within_the_round(ledger: Ledger) -> No
 
 
 async def test_an_answer_of_any_purpose_is_the_answer_of_its_round(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    await generate(ledger, leased)
-    checking = await take_one(ledger, leased.job_id, Step.CHECK)
-    await ledger.queue.defer(lease_key(checking), _again(Correction(purpose="correct"), 1))
-    await ledger.duties.promote(10)
-    second = await take_one(ledger, leased.job_id)
-
-    attempt = make_attempt(second, Purpose.CORRECT)
-    await ledger.attempts.open_attempts([attempt])
-    await ledger.attempts.close_attempts([closed_ok(second, attempt, then=Advance(JobState.AVAILABLE, Step.CHECK, 1))])
-    corrected = await take_one(ledger, leased.job_id, Step.CHECK)
+    corrected, attempt = await _corrected(ledger)
 
     assert corrected.stored is not None
     assert (corrected.round, corrected.stored.attempt_id) == (1, attempt.id)
@@ -179,16 +183,8 @@ async def test_only_what_has_an_answer_is_checked_again(ledger: Ledger) -> None:
 
 
 async def test_the_second_rounds_answer_is_the_one_that_is_checked_again(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    await generate(ledger, leased)
-    checking = await take_one(ledger, leased.job_id, Step.CHECK)
-    await ledger.queue.defer(lease_key(checking), _again(Correction(purpose="correct"), 1))
-    await ledger.duties.promote(10)
-    second = await take_one(ledger, leased.job_id)
-    attempt = make_attempt(second, Purpose.CORRECT)
-    await ledger.attempts.open_attempts([attempt])
-    await ledger.attempts.close_attempts([closed_ok(second, attempt, then=Advance(JobState.AVAILABLE, Step.CHECK, 1))])
-    await ledger.queue.finish([make_final(await take_one(ledger, leased.job_id, Step.CHECK))])
+    leased, attempt = await _corrected(ledger)
+    await ledger.queue.finish([make_final(leased)])
 
     await ledger.actions.recheck([leased.job_id], Recheck(), ACTOR)
     await ledger.duties.promote(10)

@@ -1,6 +1,5 @@
 """Presets, answer protocols and refused parameters, over HTTP through the real SDKs."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Call, Provider, Turn
 from tests.providers import ANTHROPIC, CHAT, EXTRACTIVE, KEY, OPENAI, OPENS, Kind, ask, fails, plan, question
 from tests.stub import faults
-from tests.stub.server import Stub, running_stub
+from tests.stub.server import Stub
 from worker.providers.presets import PRESETS
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
@@ -25,19 +24,6 @@ EVERYTHING = {
     "max_tokens": 300,
 }
 SEGMENTS, NATIVE, MARKERS = AnswerProtocol.SEGMENTS, AnswerProtocol.NATIVE, AnswerProtocol.MARKERS
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Stub]:
-    with running_stub() as stub:
-        yield stub
-
-
-@pytest.fixture
-def stub(running: Stub) -> Stub:
-    running.acts.clear()
-    running.requests.clear()
-    return running
 
 
 def preset(name: str, stub: Stub, **more: Any) -> Provider:

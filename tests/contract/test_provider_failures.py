@@ -2,7 +2,6 @@
 
 import logging
 import socket
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -12,22 +11,9 @@ from schemas.failure import FailureKind as K
 from tests.providers import ANTHROPIC, CHAT, KEY, OPENAI, OVER_HTTP, Kind, fails, question
 from tests.stub import faults
 from tests.stub.faults import Act, anthropic_error, openai_error, raw, status
-from tests.stub.server import Stub, running_stub
+from tests.stub.server import Stub
 
 over_http = pytest.mark.parametrize("kind", OVER_HTTP, ids=str)
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Stub]:
-    with running_stub() as stub:
-        yield stub
-
-
-@pytest.fixture
-def stub(running: Stub) -> Stub:
-    running.acts.clear()
-    running.requests.clear()
-    return running
 
 
 def refused(stub: Stub, kind: Kind, act: Act, expected: K) -> None:

@@ -31,7 +31,7 @@ from tests.providers import (
     using,
 )
 from tests.stub import faults
-from tests.stub.server import Stub, running_stub
+from tests.stub.server import Stub
 from tests.stub.streams import broken, not_streamed
 
 every = pytest.mark.parametrize("kind", EVERY, ids=str)
@@ -43,20 +43,6 @@ SCHEMA = {
     "required": ["hour"],
     "properties": {"hour": {"type": "string"}},
 }
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Stub]:
-    with running_stub() as stub:
-        yield stub
-
-
-@pytest.fixture
-def stub(running: Stub) -> Stub:
-    running.acts.clear()
-    running.requests.clear()
-    running.calls.clear()
-    return running
 
 
 def whole(kind: Kind, stub: Stub, **config: Any) -> Completion:

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -36,24 +35,10 @@ from tests.providers import (
 )
 from tests.stub import faults
 from tests.stub.answers import USAGE
-from tests.stub.server import Stub, running_stub
+from tests.stub.server import Stub
 
 every = pytest.mark.parametrize("kind", EVERY, ids=str)
 over_http = pytest.mark.parametrize("kind", OVER_HTTP, ids=str)
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Stub]:
-    with running_stub() as stub:
-        yield stub
-
-
-@pytest.fixture
-def stub(running: Stub) -> Stub:
-    running.acts.clear()
-    running.requests.clear()
-    running.calls.clear()
-    return running
 
 
 # ---- all four --------------------------------------------------------------------------------------------------

@@ -11,28 +11,15 @@ from hypothesis import strategies as st
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.prompt import SourcePart
-from tasks.grounding.checkers import CheckedClaim
 from tasks.grounding.fitting import LabelledVerdict, fit_judge
 from tasks.grounding.judge.plan import MOST_CLAIMS, MOST_DECIDED, PROBABILITIES, Bounds, Selection, ask, render_decision
 from tasks.grounding.judge.reply import read_probabilities
 from tasks.grounding.weights import DEFAULT, JudgeWeights, weigh
-from tasks.text.sentences import Span
-from tests.unit.tasks.test_judge import auroc, ece
+from tests.unit.tasks.test_judge import MARS, RULES, auroc, claims, ece, window
 
-RULES = "The desk opens at nine. It closes at noon. On Sunday it stays shut. The chief is Ann Lee."
-MARS = "Mars has two moons. They are called Phobos and Deimos."
 REQUEST = JobRequest(query="q", context=[{"content": RULES, "title": "House rules"}, MARS])  # type: ignore[arg-type, list-item]
 TEXTS = ("The desk opens at nine.", "It closes at midnight.", "Mars has three moons.", "Nobody pays.")
 WHERE = ((0, "opens at nine"), (0, "closes at noon"), (1, "two moons"), (0, "stays shut"))
-
-
-def claims(*texts: str) -> list[CheckedClaim]:
-    return [CheckedClaim(text, Span(0, len(text))) for text in texts]
-
-
-def window(source: int, words: str) -> SourcePart:
-    start = REQUEST.context[source].content.index(words)
-    return SourcePart(source_index=source, start=start, end=start + len(words))
 
 
 def selection(*positions: int) -> Selection:
