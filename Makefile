@@ -2,6 +2,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Hundreds of Python processes start here: without bytecode each would compile what it imports again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install demo test lint format types imports check-quick unit check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-idle bench-republish bench-cancelling eval bench-path bench-prompt limits faults soak audit clean
 
