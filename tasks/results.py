@@ -207,7 +207,7 @@ _NOT_COMPACT: dict[str, Any] = {
 
 
 def compact(result: JobResult) -> bytes:
-    """The result as it stands in the result backend, as JSON.
+    """The result as stored in the result backend, as JSON.
 
     Leaves out evidence, snapshot and timings; what is still over 64 KB loses its claims, then its metadata and
     citations, then the end of its response, and says so by ``truncated``.

@@ -75,7 +75,7 @@ def _not_there(reference: SegmentCitation, rank: int, request: JobRequest, sourc
         for number, index in enumerate(source_indexes, 1)
         if reference.quote.strip() in request.context[index].content
     ]
-    elsewhere = f" (it stands in context[{source_indexes[matching[0] - 1]}])" if matching else ""
+    elsewhere = f" (it is in context[{source_indexes[matching[0] - 1]}])" if matching else ""
     return f'a quote does not stand in the source [{rank}] it is attributed to{elsewhere}: "{quote}"'
 
 

@@ -35,7 +35,7 @@ SCORE_PAIRS = 64
 """Pairs that the model scores between two looks at the time: a few seconds of a large model."""
 
 HEAD_CHARACTERS = 1_000
-"""Beginning of a source, read where no word of a claim stands in any source: it may be in another language."""
+"""Beginning of a source, read where no source has a word of a claim: it may be in another language."""
 
 
 class Local:

@@ -221,7 +221,7 @@ def probability(knots: Knots, score: float) -> float:
 SHIPPED = "lexical-3.json"
 
 VERBATIM = 6.0
-"""Log-odds of a claim that stands in a source word for word: beyond all weighted scores, so the last knot gives its
+"""Log-odds of a claim that is in a source word for word: beyond all weighted scores, so the last knot gives its
 probability."""
 
 

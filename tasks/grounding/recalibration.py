@@ -41,7 +41,7 @@ from tasks.ports.provider import ClaimScorer
 
 LEAST_LABELS = 20
 MANY_LABELS = 600
-"""Labels from which the curve is fitted anew; with fewer the shipped one is scaled, which takes two parameters only."""
+"""Labels from which the curve is fitted again; with fewer the shipped one is scaled, which takes two parameters only."""
 
 
 class AnswerVerdict(NamedTuple):

@@ -140,7 +140,7 @@ def weigh(
 
     Args:
         lexical: calibrated lexical probability; None: that layer did not run.
-        verdict: the judge's; None: it has none, and the lexical probability stands as it is.
+        verdict: the judge's; None: it has none, and the lexical probability stays as it is.
         weights: of this judge.
         probability: the judge's own, if it gives one; it counts in the place of the verdict.
 

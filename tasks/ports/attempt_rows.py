@@ -71,9 +71,9 @@ class Opened(StrEnum):
     ANSWERED = "answered"
     """A completion for this (run, round, purpose) is stored already: no call."""
     STALE = "stale"
-    """Opened, and heard of so late that the lease may be gone: no call, and the attempt is to be closed.
+    """Opened, but confirmed so late that the lease may be lost: no call, and the attempt is to be closed.
 
-    Also of an attempt that an earlier try wrote, whose commit was not heard of, once the lease is gone."""
+    Also for an attempt of an earlier try with an unconfirmed commit, once the lease is lost."""
     DUPLICATE = "duplicate"
     """An identical call, by its terms for sharing, is under way or answered meanwhile: look again soon."""
 

@@ -23,7 +23,7 @@ class Permit:
     reserved: tuple[float, ...]
     """What was reserved, in the order of the limiter's dimensions."""
     taken_at_s: float
-    """By the clock of whoever granted it."""
+    """By the clock of the process that granted it."""
     waited_ms: float
     shared: bool = False
     """Granted by the account that all workers share."""

@@ -92,7 +92,7 @@ class Provider(Protocol):
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:
         """Make the call once; no retries inside. Raises ``ProviderError`` only.
 
-        With ``call.stream`` a listener hears the text as it comes; the answer is the same as without one. A stream that
+        With ``call.stream`` a listener gets the text as it comes; the answer is the same as without one. A stream that
         ends without saying so is an error, never a short answer.
         """
 
@@ -111,7 +111,7 @@ class Providers(Protocol):
 
         Known without building it; False for one that there is not. The text of its completions is JSON,
         ``{"answers": [{"question": int, "probability": number}]}`` with the questions counted from 1; instead of the
-        probability of one that it declined stands ``"refused": true``. What it left out is not there.
+        probability of a declined one is ``"refused": true``. What it left out is not there.
         """
 
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:

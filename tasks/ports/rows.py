@@ -49,7 +49,7 @@ class NewJob:
     scheduled_at: datetime | None = None
     deadline: datetime | None = None
     place: str | None = None
-    """File and line that it stands in, for messages; not stored."""
+    """Its file and line, for messages; not stored."""
 
     @property
     def record_message_id(self) -> str:
@@ -66,7 +66,7 @@ class Refused:
     field: str | None = None
     custom_id: str | None = None
     place: str | None = None
-    """File and line that it stands in, where it came in a file."""
+    """Its file and line, where it came in a file."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}" if self.place else self.message
@@ -94,7 +94,7 @@ class Receipt:
         created: whether a batch was written.
         job_ids: of the jobs that were not refused, in the order handed in.
         existing: positions of those whose idempotency key already named a job; their ids are the old ones.
-        elsewhere: the old ids by position, of those whose job stands in another batch, or at another position.
+        elsewhere: the old ids by position, of jobs in another batch, or at another position.
         available: ids that may run now, for hinting.
         refused: jobs that bring an id which another job has; the others were taken without them.
         submitted_at: when the batch was written first, where its key was known.

@@ -237,7 +237,7 @@ class Outbox(Protocol):
     async def begin_republishing(self, finished_within: timedelta) -> None:
         """Begin to publish all results finished within that time again (Redis lost its data), and forget all hints.
 
-        Begins anew where it was under way.
+        Starts again where it was under way.
         """
 
     async def republish_page(self, limit: int) -> RepublishPage | None:

@@ -40,7 +40,7 @@ class OnError(Enum):
 
     RETRY = auto()
     """Send them again until it succeeds. A row at fault (``Unstorable``, or a defect of ours) fails alone: its batch is
-    halved until the row stands by itself, and the error is raised to its caller."""
+    halved until the row is alone, and the error is raised to its caller."""
 
     WAIT = auto()
     """The same while a service is unavailable; any other error of the ledger is raised to each caller, who can do without."""

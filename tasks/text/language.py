@@ -81,7 +81,7 @@ def _frequencies() -> Mapping[str, int]:
 def language_of(text: str) -> str | None:
     """The ISO 639-1 code of a text's language; None without a clear sign.
 
-    It is exact for English, German, Spanish, French, Chinese and Arabic. Other languages are told by their script, or
+    It is exact for English, German, Spanish, French, Chinese and Arabic. Other languages are recognised by their script, or
     only as none of these. A word of several languages counts for each by its share.
     """
     text = text[:1_000].lower()

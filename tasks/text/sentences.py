@@ -132,7 +132,7 @@ def _library_cuts(block: str, language: str) -> list[int]:
             ends = [match.end() for match in _MAY_SPLIT.finditer(block, start + _LONGEST_PART // 2, end)]
             end = ends[-1] if ends else end
         part = block[start:end]
-        # The end of a part is a sentence end only if a mark stands there.
+        # The end of a part is a sentence end only if a mark is there.
         boundaries = [start + boundary["end_index"] for boundary in get_sentence_boundaries(language, _encodable(part))]
         cuts.extend(boundaries if _MAY_SPLIT.search(part[-2:]) else boundaries[:-1])
         start = end
@@ -196,7 +196,7 @@ def _is_wrong(piece: str, after: str) -> bool:
 
 
 def never_ends_sentence(word: str) -> bool:
-    """True for an abbreviation that stands inside a sentence: ``e.g``, ``Dr``."""
+    """True for an abbreviation that occurs inside a sentence: ``e.g``, ``Dr``."""
     return word in word_set("inner_abbreviations")
 
 

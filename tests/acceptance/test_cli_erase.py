@@ -66,7 +66,7 @@ def test_an_answered_batch_is_erased_everywhere(
     show = home.run("show", job)
     assert (show.code, "erased on" in show.out) == (0, True), show.err
     retried = home.run("retry", job)
-    assert (retried.code, "was erased on" in retried.err, "submit its question anew" in retried.err) == (2, True, True)
+    assert (retried.code, "was erased on" in retried.err, "submit its question again" in retried.err) == (2, True, True)
     assert "0 jobs start" in home.run("retry", batch).err
 
 

@@ -120,7 +120,7 @@ FROM input d JOIN judge_verdict v ON v.batch_id = d.batch_id AND v.key = d.key
 GROUP BY v.batch_id, c.attempt_id
 """
 
-# The batch is that of the attempt's own job, whoever says what. In key order, so that two groups never wait for each
+# The batch is always that of the attempt's own job. In key order, so that two groups never wait for each
 # other; the lock makes an erasure that is under way see what is noted here, or this see that there is no answer left.
 _STORE_VERDICTS = """
 INSERT INTO judge_verdict (batch_id, key, attempt_id, number)

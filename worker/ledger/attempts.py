@@ -244,7 +244,7 @@ class PostgresAttempts(Attempts):
 
 
 def _one_per_job(closed: Sequence[ClosedAttempt]) -> Collection[list[ClosedAttempt]]:
-    """Split so that no job stands twice in a statement: one UPDATE changes a row only once."""
+    """Split so that no job is in a statement twice: one UPDATE changes a row only once."""
     waves: defaultdict[int, list[ClosedAttempt]] = defaultdict(list)
     closings_of: Counter[UUID] = Counter()
     for item in closed:

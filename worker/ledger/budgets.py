@@ -3,7 +3,7 @@
 The ceiling itself is enforced where attempts are opened (``attempts``).
 
 A job whose reservation was refused is held, and ``needs_usd`` says how much it wants. The batch keeps the least that any of
-its waiting jobs needs: whoever brings money back sees by that one number whether a job can go on. A job that was let go
+its waiting jobs needs: so a closing sees by that one number if a job can go on. A job that was let go
 keeps its ``needs_usd`` until it opens its attempt, so that the same money is not promised to two.
 
 From the first refusal on, those of the batch's jobs that did not begin are held too, in pages (``hold_from`` is the position

@@ -214,7 +214,7 @@ class Database:
     async def connection(self, within_s: float = TRANSACTION_S) -> AsyncIterator[AsyncConnection[Any]]:
         """A connection for a statement or a transaction; driver errors leave it as ours (see ``translate``).
 
-        Hung up when it is not given back in time: whoever uses it then gets ``LedgerUnavailable``.
+        Hung up when it is not given back in time: its user then gets ``LedgerUnavailable``.
 
         Raises: also ``psycopg.errors.UniqueViolation``, as it is: it names the index.
         """
@@ -274,7 +274,7 @@ async def _after(first: First, connection: AsyncConnection[Any], statement: str,
 
 
 def _hang_up(connection: AsyncConnection[Any]) -> None:
-    """End a connection under whoever waits on it. Cancelling the wait would wait for the server's word once more."""
+    """End a connection while a task waits on it. Cancelling the task would wait for the server's reply once more."""
     if connection.closed:
         return
     log.warning("PostgreSQL does not answer on a connection: hanging up")

@@ -64,7 +64,7 @@ class LaneNotice:
     @property
     def remedy(self) -> str:
         """The remedy for the cause."""
-        return _REMEDIES.get(self.kind, "mend what the failure says")
+        return _REMEDIES.get(self.kind, "fix the cause that the failure names")
 
 
 # Workers that are long gone leave no rows behind.

@@ -269,7 +269,7 @@ _MONEY = (
     ),
     Invariant(
         "unknown_is_charged_at_worst",
-        "an attempt of which nobody knows what became of it is charged at what it reserved",
+        "an attempt with an unknown outcome is charged at its reserve",
         "SELECT id FROM attempt WHERE outcome = 'unknown' AND cost_usd IS DISTINCT FROM reserved_usd",
     ),
     Invariant(

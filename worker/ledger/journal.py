@@ -29,7 +29,7 @@ from tasks.scheduling.batching import Batcher, OnError
 log = logging.getLogger(__name__)
 
 FINAL_WAIT = timedelta(milliseconds=50)
-"""Finals gather a little longer: nobody works on while they wait, and a check that is slow would send them singly."""
+"""Finals collect a little longer: no work waits for them, and a slow check would send them singly."""
 
 KEEP_AFTER_S = 1.0
 """Seconds that an answer waits for the ledger before it is brought to disk. Not by the ledger's own word: a server that is

@@ -197,7 +197,7 @@ _NO_BOUND = 2**53
 """More bytes, and more risk, than any lease brings."""
 
 CANCEL_ROUNDS = 10
-"""Leases in a row that may bring nothing but jobs of batches that are being cancelled: so these hold nobody up for long."""
+"""Leases in a row that may bring nothing but jobs of batches that are being cancelled: so these delay no others for long."""
 
 
 class PostgresQueue(Queue):

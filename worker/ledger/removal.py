@@ -30,7 +30,7 @@ WITH locked_job AS (
     UPDATE job_request r SET request = %(request)s::jsonb, request_hash = %(hash)b
     FROM removed_job g WHERE r.job_id = g.id
 ), answers AS (
-    -- By way of the attempts: what did not win stands in no index of jobs.
+    -- By way of the attempts: no index of jobs has the answers that did not win.
     DELETE FROM completion c USING removed_job g, attempt a WHERE a.job_id = g.id AND c.attempt_id = a.id
 ), calls AS (
     UPDATE attempt a SET request_hash = '', share_key = NULL, failure = a.failure || '{"message": "[erased]"}'

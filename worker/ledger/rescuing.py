@@ -92,7 +92,7 @@ WHERE id = ANY(%(ids)b::uuid[]) AND state = 'running' AND lease_until < nightdes
     + """ ORDER BY id FOR UPDATE""",
     message="""(
         SELECT format('its worker was lost %%s times while it had this job, which may be the cause (%%s). See what those '
-                      'workers logged last; once it is mended, retry the job', j.rescues + 1,
+                      'workers logged last; once it is fixed, retry the job', j.rescues + 1,
                       string_agg(DISTINCT holder.name, ', '))
         FROM job j CROSS JOIN LATERAL (
             SELECT e.detail ->> 'from_worker' AS name FROM job_event e

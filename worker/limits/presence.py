@@ -23,7 +23,7 @@ LEAVE_S = 1.0
 
 
 class Lane(NamedTuple):
-    """A way to call a provider; an empty model stands for all of them."""
+    """A way to call a provider; an empty model means all of them."""
 
     provider: str
     lane: str

@@ -24,7 +24,7 @@ REFUSALS_TO_PAUSE = 3
 """Refusals in a row before a pause: a single one may be a hiccup of a gateway, or the request's own fault."""
 
 LOST_TO_REPORT = 3
-"""Calls in a row without a connection after which operators are told."""
+"""Calls in a row without a connection after which operators are notified."""
 
 FIRST_CALLS = 4
 FIRST_CALLS_S = 2.0
@@ -116,7 +116,7 @@ class LaneHealth:
         return outage is not None and outage.calls >= LOST_TO_REPORT
 
     def unreachable(self) -> tuple[Unreachable, ...]:
-        """The providers that operators are told of."""
+        """The providers to report to operators."""
         return tuple(
             Unreachable(provider, lost.since_s, lost.why)
             for provider, lost in sorted(self._lost.items())

@@ -180,7 +180,7 @@ class RateLimiter(Limits):
         return self._slow_starts.setdefault((queue.provider, queue.model), SlowStart())
 
     def unreachable(self) -> tuple[Unreachable, ...]:
-        """The unreachable providers, to be told to operators."""
+        """The unreachable providers, to report to operators."""
         return self._health.unreachable()
 
     def _note_failure(self, queue: PermitQueue, permit: Permit, failure: Failure, *, paused: bool) -> None:

@@ -78,7 +78,7 @@ async def _jobs_to_retry(operator: Operator, ids: Sequence[UUID], pages: JobPage
             if view.erased_at is not None:
                 raise InputError(
                     f"job {view.job_id} was erased on {view.erased_at:%Y-%m-%d %H:%M} UTC: nothing is left to run; "
-                    "submit its question anew"
+                    "submit its question again"
                 )
         pages.total = len(ids)
         for page in paged(ids):

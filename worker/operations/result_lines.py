@@ -48,7 +48,7 @@ async def write_results(
     Args:
         file: gets a line of JSON for each.
         ledger: open; None where nothing was submitted, and there are only refused lines.
-        batch_id: the batch; None where each job stands in another one.
+        batch_id: the batch; None where each job is in another one.
         lines: those that are no jobs of the batch, by position; None: as the ledger has them.
         result: makes the result of a job.
     """

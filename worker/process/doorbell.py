@@ -90,7 +90,7 @@ class CeleryDoorbell:
             socket_connect_timeout=ANSWER_S,
             socket_keepalive=True,
             health_check_interval=10,
-            # A connection of before a restart is made anew; a silent one is not waited for again.
+            # A connection of before a restart is made again; a silent one is not waited for again.
             retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
         )
         self._publish = self._redis.register_script(_PUBLISH)

@@ -125,7 +125,7 @@ def _prepare_check(settings: Settings, queues: Sequence[str]) -> str:
 
 
 def _loop_is_dead() -> None:
-    log.critical("the event loop is dead: ending for the supervisor to start anew")
+    log.critical("the event loop is dead: exiting for a restart by the supervisor")
     os._exit(BROKEN_EXIT)
 
 
@@ -161,7 +161,7 @@ class Watchdog:
                 unanswered += 1
                 log.warning("the consumer did not answer a ping (%d of %d)", unanswered, DEAF_PINGS)
             if unanswered >= DEAF_PINGS:
-                log.critical("the consumer is deaf while Redis answers: ending for the supervisor to start anew")
+                log.critical("no messages arrive although Redis answers: exiting for a restart by the supervisor")
                 os._exit(BROKEN_EXIT)
 
     def _listens(self) -> bool:

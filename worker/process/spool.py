@@ -125,7 +125,7 @@ def abandoned_segments(folder: Path) -> int:
 async def replay(spool: Spool, attempts: Attempts) -> int:
     """Writes the answers of dead processes into the ledger; returns their number.
 
-    Harmless at any repetition: a closed attempt stays as it is, and a completion that lost stands beside the winner.
+    Harmless at any repetition: a closed attempt stays as it is, and a completion that lost is stored beside the winner.
     Raises ``LedgerUnavailable``; the remaining answers stay.
     """
     replayed = 0

@@ -37,7 +37,7 @@ LONGEST_QUOTE = 1_000
 
 _NEIGHBOUR = 0.5
 _TITLE = 0.7
-"""Credit for a word of the question that stands only in a neighbouring sentence, or only in the source's metadata."""
+"""Credit for a word of the question that is only in a neighbouring sentence, or only in the source's metadata."""
 _EXPECTED = 0.15
 """Bonus, as a share, for a sentence with the expected kind of thing (a number, a name)."""
 
@@ -93,7 +93,7 @@ class Extractive:
         )
 
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:
-        """Chooses the sentences, off the event loop. A listener hears them word by word, over the time of the latency."""
+        """Chooses the sentences, off the event loop. A listener gets them word by word, over the time of the latency."""
         answering = asyncio.get_running_loop().run_in_executor(self._executor, answer, call)
         if listener is None or not call.stream:
             if self._latency_s > 0:

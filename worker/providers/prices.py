@@ -28,7 +28,7 @@ class Prices:
     """The prices at one endpoint.
 
     Args:
-        vendor: whose list prices apply, in the words of ``genai-prices``, or None to find out by the base URL (``None`` prices when nobody is known there:
+        vendor: whose list prices apply, in the words of ``genai-prices``, or None to find out by the base URL (``None`` prices when the URL is of no known vendor:
             a model of the same name may cost something else, or nothing, on one's own server).
         base_url: the endpoint.
     """

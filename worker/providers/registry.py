@@ -310,7 +310,7 @@ class Installation(Catalog):
         if config.lane not in LANES_SERVED:
             served = " or ".join(repr(lane.value) for lane in LANES_SERVED)
             yield Objection("config.lane", f"the lane {config.lane.value!r} is not served; use {served}")
-        # Without the workers' settings nobody knows their default.
+        # Without the workers' settings their default is unknown.
         if config.provider is not None or self._certain:
             yield from self._of_turn(Turn(config.provider or self._providers.default, config.model), priced=priced)
         for at, text in enumerate(config.fallbacks):

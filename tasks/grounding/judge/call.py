@@ -146,7 +146,7 @@ def _with_verdicts(request: JudgeRequest, cached: Sequence[tuple[Sequence[int], 
     return without_cached(request, findings) if findings else request
 
 
-ERASED = ClaimFinding(reason="what the judge had said of it for another answer is erased")
+ERASED = ClaimFinding(reason="the judge's verdict on it for another answer is erased")
 """Finding of a claim that was not asked about because a verdict was cached."""
 
 NO_REPLY = frozenset({FinishReason.REFUSAL, FinishReason.CONTENT_FILTER})

@@ -14,7 +14,7 @@ from tasks.prompting.templates import PromptTemplate, Slots, as_message, fill, l
 from tasks.text.sentences import Span, sentence_spans
 
 NEIGHBOURS = 1
-"""Sentences shown on either side of a window: the subject often stands just before it."""
+"""Sentences shown on either side of a window: the subject is often just before it."""
 
 MOST_PASSAGE_CHARACTERS = 24_000
 """All passages of one request together, some 6,000 tokens; the first claims come first."""
@@ -235,7 +235,7 @@ def render_judge(request: JobRequest, selection: Selection, version: str | None 
 def render_decision(request: JobRequest, selection: Selection, version: str | None = None) -> Prompt:
     """Renders the messages for a judge that gives probabilities: passages as messages, and a question per claim.
 
-    A claim stands in tags of its own that it cannot close, because a question is an instruction to such a model.
+    A claim has tags of its own that it cannot close, because a question is an instruction to such a model.
     """
     return _rendered(load_inner(DECIDED_TEMPLATE, version), request, selection)
 

@@ -1,4 +1,4 @@
-"""Parses a judge's reply into findings: no verdict counts whose quote stands in no passage."""
+"""Parses a judge's reply into findings: a verdict counts only if its quote is in a passage."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from tasks.text.sentences import words
 from tasks.text.wording import content_words
 
 LEAST_QUOTED_WORDS = 2
-"""Content words in a quote that carries a verdict: one alone stands anywhere."""
+"""Content words in a quote that carries a verdict: one alone is anywhere."""
 
 _VERDICTS = {
     "supported": Verdict.SUPPORTED,
@@ -140,7 +140,7 @@ EVEN = 0.5
 def read_probabilities(reply: str, request: JobRequest, selection: Selection) -> list[ClaimFinding]:
     """Parses the judge's probability of each claim, in the order of the request; ``score`` is the judge's own figure.
 
-    Such a judge quotes nothing. The evidence is the lexical place, if a word of the claim stands there; it does not
+    Such a judge quotes nothing. The evidence is the lexical place, if a word of the claim is there; it does not
     show the judge's grounds, and the reason says so. ``verdict`` is None for a claim without an answer, with a declined
     one, or with two probabilities. One figure that is no probability voids the whole reply: the scale of the others is
     unknown. Never raises.

@@ -216,7 +216,7 @@ WINDOWS = 3
 """Windows of a claim at most."""
 
 HEAD_CHARACTERS = 1_500
-"""Beginning of a source, shown where no word of a claim stands in any source: it may be in another language."""
+"""Beginning of a source, shown where no source has a word of a claim: it may be in another language."""
 
 
 def windows_for(

@@ -21,9 +21,7 @@ from worker.settings import load_settings
 
 
 def status(
-    batch: Annotated[
-        str | None, typer.Argument(metavar="[BATCH]", help="A batch's id; default: the newest batches.")
-    ] = None,
+    batch: Annotated[str | None, typer.Argument(metavar="[BATCH]", help="A batch's id; default: the newest.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many batches to list.")] = 20,
     as_json: options.Json = False,
 ) -> int:

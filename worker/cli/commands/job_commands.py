@@ -174,7 +174,7 @@ def erase(
     job: Annotated[list[str] | None, typer.Option(metavar="ID", help="A job; may be given more than once.")] = None,
     batch: Annotated[str | None, typer.Option(metavar="ID", help="All jobs of a batch.")] = None,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="All jobs of a tenant.")] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="First cancel the jobs that are not final.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="First cancel unfinished jobs.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: options.Json = False,
 ) -> int:
@@ -234,14 +234,10 @@ def _sum_up_erased(done: Removal, count: int) -> None:
 
 def prune(
     *,
-    older_than: Annotated[
-        str, typer.Option(metavar="AGE", help="Only jobs final for longer than this: 90d, 12w, 36h.")
-    ],
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="Only jobs final for longer: 90d, 12w, 36h.")],
     batch: Annotated[str | None, typer.Option(metavar="ID", help="Only of this batch.")] = None,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this tenant.")] = None,
-    rows: Annotated[
-        bool, typer.Option("--rows", help="Delete the jobs with all their rows, not only their content.")
-    ] = False,
+    rows: Annotated[bool, typer.Option("--rows", help="Delete the jobs with their rows, not only content.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
     as_json: options.Json = False,
 ) -> int:

@@ -118,7 +118,7 @@ def recheck(
     batch: options.BatchId,
     *,
     checkers: Annotated[
-        str | None, typer.Option(metavar="LAYERS", help="Layers, as structure,lexical,judge; default: the job's own.")
+        str | None, typer.Option(metavar="LAYERS", help="structure,lexical,judge; default: each job's own.")
     ] = None,
     judge: Annotated[
         str | None,

@@ -33,7 +33,7 @@ def up(
     ] = None,
     foreground: Annotated[
         bool,
-        typer.Option("--foreground", help="Stay in the foreground, restart workers that end, stop all on SIGTERM."),
+        typer.Option("--foreground", help="Stay, restart workers that end, stop all on SIGTERM."),
     ] = False,
     as_json: options.Json = False,
 ) -> int:
