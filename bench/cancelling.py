@@ -13,23 +13,20 @@ import asyncio
 import json
 import multiprocessing
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
-from pathlib import Path
 from uuid import UUID
 
+from bench.embedded import embedded_servers
 from schemas.job import JobRequest
 from schemas.states import Step
 from tasks.ports import LeaseKey, NewBatch, NewJob
 from tasks.submit import chunked, new_batch, new_job
-from worker import local
 from worker.ledger import pages
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.schema_version import migrate
 
 LEASE = timedelta(seconds=60)
 LEASED = 200
@@ -127,15 +124,8 @@ def main() -> None:
     arguments.add_argument("--page", type=int, default=pages.PAGE_ROWS)
     options = arguments.parse_args()
     pages.PAGE_ROWS = options.page
-    with tempfile.TemporaryDirectory(prefix="nightdesk-cancelling-") as directory:
-        home = Path(directory) / "home"
-        where = local.start(home)
-        try:
-            migrate(where.database_url)
-            print(json.dumps(asyncio.run(measure(where.database_url, options.jobs, options.verb))), flush=True)
-        finally:
-            local.stop(home)
-            local.remove(home)
+    with embedded_servers() as servers:
+        print(json.dumps(asyncio.run(measure(servers.endpoints.database_url, options.jobs, options.verb))), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,8 +22,8 @@ import psutil
 import psycopg
 import redis
 
+from bench.embedded import embedded_servers
 from worker import local
-from worker.ledger.schema_version import migrate
 
 REPOSITORY = Path(__file__).parents[1]
 SETTLE_S = 20.0
@@ -42,20 +41,9 @@ SELECT id, '{"query": "When?", "context": [{"content": "The desk opens at nine."
 @contextmanager
 def idle_system(count: int) -> Iterator[tuple[local.Endpoints, Path, list[subprocess.Popen[bytes]]]]:
     """Servers and workers with nothing to do, ended afterwards."""
-    with tempfile.TemporaryDirectory(prefix="nightdesk-idle-") as directory, ExitStack() as stack:
-        home = Path(directory) / "home"
-        where = local.start(home)
-        stack.callback(local.remove, home)
-        stack.callback(local.stop, home)
-        migrate(where.database_url)
-        environment = {
-            **os.environ,
-            "NIGHTDESK_HOME": str(home),
-            "NIGHTDESK_DATABASE_URL": where.database_url,
-            "NIGHTDESK_REDIS_URL": where.redis_url,
-            "NIGHTDESK_PROVIDER": "extractive",
-            "NIGHTDESK_DRAIN_S": "1",
-        }
+    with embedded_servers() as servers, ExitStack() as stack:
+        home, where = servers.home, servers.endpoints
+        environment = {**servers.environment, "NIGHTDESK_PROVIDER": "extractive"}
         workers = []
         for number in range(count):
             log = stack.enter_context((home / f"worker-{number}.log").open("wb"))

@@ -11,10 +11,8 @@ others wait for that limit; ``interactive-slots``: while they wait for slots; th
 import argparse
 import asyncio
 import json
-import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from bisect import bisect_left
@@ -27,11 +25,11 @@ import orjson
 import psutil
 from aiohttp import web
 
+from bench.embedded import embedded_servers
 from tasks.submit import chunked, new_batch, new_job, parse_request
 from tests.stub.answers import chat
 from worker import local
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.schema_version import migrate
 from worker.process.celery_app import make_app
 from worker.settings import Settings
 
@@ -113,24 +111,15 @@ async def _stop(runner: web.AppRunner) -> None:
 @contextmanager
 def system(stub: Provider, **settings: object) -> Iterator[tuple[local.Endpoints, Path]]:
     """Servers and four generate workers, ended afterwards."""
-    with tempfile.TemporaryDirectory(prefix="nightdesk-bench-") as directory, ExitStack() as stack:
-        home = Path(directory) / "home"
-        where = local.start(home)
-        stack.callback(local.remove, home)
-        stack.callback(local.stop, home)
-        migrate(where.database_url)
+    with embedded_servers() as servers, ExitStack() as stack:
         environment = {
-            **os.environ,
-            "NIGHTDESK_HOME": str(home),
-            "NIGHTDESK_DATABASE_URL": where.database_url,
-            "NIGHTDESK_REDIS_URL": where.redis_url,
+            **servers.environment,
             "NIGHTDESK_PROVIDER": "stub",
             "NIGHTDESK_PROVIDERS": json.dumps({"stub": {"kind": "openai_chat", "base_url": stub.url, "model": "m"}}),
-            "NIGHTDESK_DRAIN_S": "1",
             **{f"NIGHTDESK_{name.upper()}": str(value) for name, value in settings.items()},
         }
         for number in range(WORKERS):
-            log = stack.enter_context((home / f"worker-{number}.log").open("wb"))
+            log = stack.enter_context((servers.home / f"worker-{number}.log").open("wb"))
             worker = stack.enter_context(
                 subprocess.Popen(
                     [sys.executable, "-m", "worker.cli", "worker", "--queues", "generate,submit"],
@@ -141,7 +130,7 @@ def system(stub: Provider, **settings: object) -> Iterator[tuple[local.Endpoints
                 )
             )
             stack.callback(worker.kill)
-        yield where, home
+        yield servers.endpoints, servers.home
 
 
 def submit(where: local.Endpoints, count: int) -> None:
