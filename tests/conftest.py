@@ -3,12 +3,16 @@
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from _pytest.fixtures import FuncFixtureInfo
 from hypothesis import settings
 
 from tests.seeded_homes import share_seed
 from tests.servers import Servers, running_servers
+
+_TESTS = Path(__file__).parent
 
 share_seed()
 for name in [name for name in os.environ if name.startswith("NIGHTDESK_") and not name.startswith("NIGHTDESK_TEST_")]:
@@ -22,6 +26,48 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tables, templates and parsers load at their first use, which is slow on a busy machine; time limits have their own tests.
 settings.register_profile("nightdesk", deadline=None)
 settings.load_profile("nightdesk")
+
+
+_LONG = ("acceptance", "integration")
+"""Folders of tests that start processes and wait for them: seconds each, where others take a fraction of one."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each process of a parallel run a share of the long tests first, and short ones to end with.
+
+    Processes take work from each other while they have some: a long test that comes last keeps all others waiting.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if processes == 1:
+        return
+    groups: dict[str, list[pytest.Item]] = {}
+    short = []
+    for item in items:
+        folders = item.path.relative_to(_TESTS).parts[:-1]
+        if folders and folders[0] in _LONG:
+            groups.setdefault(_group(item), []).append(item)
+        else:
+            short.append(item)
+    shares: list[list[pytest.Item]] = [[] for _ in range(processes)]
+    for group in groups.values():
+        min(shares, key=len).extend(group)
+    remaining = len(items)
+    items.clear()
+    for process, share in enumerate(shares):  # the cuts are those of xdist's schedule
+        size = remaining // (processes - process)
+        remaining -= size
+        room = max(0, size - len(share))
+        items += share + short[:room]
+        del short[:room]
+    items += short
+
+
+def _group(item: pytest.Item) -> str:
+    """The tests that stay together: those of a module with a fixture that they share."""
+    info: FuncFixtureInfo = getattr(item, "_fixtureinfo")  # noqa: B009 - no public way to a fixture's scope
+    scopes = {definition.scope for definitions in info.name2fixturedefs.values() for definition in definitions}
+    return str(item.path) if "module" in scopes else item.nodeid
 
 
 @pytest.fixture(scope="session")
