@@ -128,7 +128,7 @@ def test_a_quote_that_is_not_there_is_never_invented() -> None:
 def test_a_quote_of_another_source_names_that_source() -> None:
     processed = process(complete(segments(("Dogs need consent.", [(1, "Dogs need the")]))))
     assert not processed.citations[0].verified
-    assert any("stands in context[1]" in warning for warning in processed.warnings)
+    assert any("is in context[1]" in warning for warning in processed.warnings)
 
 
 def test_sources_that_do_not_exist_are_dropped_with_a_warning() -> None:
