@@ -3,8 +3,7 @@
 submit     validates requests and writes them to the ledger; ``submission`` reads the forms that requests come in
 generate   prompt, attempt, provider call, completion
 check      postprocess, checkers, policy, final write
-results    makes the audit record and the result
-poll       answers the state of jobs by id
+results    makes the audit record and the result, publishes it, and answers by id
 
 The packages hold the parts of a step:
 
@@ -14,7 +13,7 @@ prompting    renders a request into messages: sources, templates, experiments, c
 calls        one paid call: permit, attempt, call, close; retry, fallbacks, answers from the cache
 answers      turns a completion into an answer: parse, cite, render, restyle
 grounding    gives each claim a verdict with evidence: structure, lexical check, local model, judge
-policy       decides the outcome of a checked answer, redacts it, scores its quality
-text         sentences, words, quotes, numerals and evidence
+policy       decides the outcome of a checked answer, amends it, scores its quality
+text         sentences, words and evidence
 ports        interfaces to the outside; ``errors`` is the one tree of errors
 """

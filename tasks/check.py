@@ -28,18 +28,20 @@ from tasks.policy.outcome import (
     NO_ANSWER,
     CheckedAnswer,
     Decision,
+    amend,
     another_round,
     decide_outcome,
     first_answer_reason,
     refusal_message,
     regression_reason,
+    with_appendix,
+    with_warnings,
+    without_details,
 )
-from tasks.policy.redact import amend, with_appendix, with_warnings, without_details
 from tasks.policy.scores import quality_of
-from tasks.poll import parse_job_ids
 from tasks.ports import CHECK_TIMEOUT_S, MAX_RESCUES, Advance, FinalJob, Journal, Leased, LeaseKey, Queue, wired
 from tasks.prompting.messages import give_up
-from tasks.results import Findings, completed, failed, total_ms
+from tasks.results import Findings, completed, failed, parse_job_ids, total_ms
 from tasks.scheduling.batching import CpuBatcher
 from tasks.scheduling.rescue import worker_lost
 from tasks.text.evidence import TimeLimit, shared_indexes, within

@@ -29,7 +29,6 @@ from tasks.errors import (
     Unstorable,
     failure_of,
 )
-from tasks.poll import parse_job_ids
 from tasks.ports import (
     MAX_RESCUES,
     Advance,
@@ -49,7 +48,7 @@ from tasks.ports import (
     wired,
 )
 from tasks.prompting.messages import give_up
-from tasks.results import Findings, completed, failed, total_ms
+from tasks.results import Findings, completed, failed, parse_job_ids, total_ms
 from tasks.scheduling.rescue import worker_lost
 
 log = logging.getLogger(__name__)

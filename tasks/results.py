@@ -1,9 +1,12 @@
-"""Makes the audit record of a final job, and the result that its producer gets."""
+"""Makes the audit record of a final job and the result that its producer gets; answers by id, and publishes."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from uuid import UUID
+
+from celery import shared_task
 
 from schemas import CONTRACT_VERSION
 from schemas.completion import Completion
@@ -13,9 +16,11 @@ from schemas.grounding import Grounding
 from schemas.prompt import Prompt
 from schemas.record import GenerationRecord, JobResult, Quality, RecordStatus, TimingMs
 from schemas.states import FINAL_STATES, JobState, Outcome
+from tasks import ports
 from tasks.answers.postprocess import Processed
 from tasks.answers.texts import fallback, without_answer
-from tasks.ports import FinalJob, JobView, Leased
+from tasks.errors import InputError
+from tasks.ports import Doorbell, FinalJob, JobView, Leased, Reading, wired
 
 COMPACT_BYTES = 64 * 1024
 """Most that a result in the result backend may hold; the whole is in the ledger."""
@@ -223,3 +228,56 @@ def compact(result: JobResult) -> bytes:
         result = result.model_copy(update={**smaller, "truncated": True})
         encoded = result.model_dump_json(exclude=_NOT_COMPACT).encode()
     return encoded
+
+
+# ---- publishing ------------------------------------------------------------------------------------------------------
+
+
+Rendered = tuple[UUID, int, bytes]
+"""Job, run and compact result."""
+
+
+async def publish_results(
+    outbox: ports.Outbox, doorbell: Doorbell, results: Sequence[Rendered], erased: Container[UUID] = ()
+) -> None:
+    """Publish rendered results; ``erased`` names those whose content was removed before they were read."""
+    if not results:
+        return
+    refused = await doorbell.publish(results)
+    for job_id, error in refused.items():
+        await outbox.set_aside(job_id, error)
+    # Erased or run again between the reading and the writing: that action withdrew the result before it was published.
+    stale = await outbox.mark_published([(job_id, run) for job_id, run, _ in results if job_id not in refused])
+    await doorbell.withdraw([(job_id, run) for job_id, run in stale if job_id not in erased])
+
+
+# ---- answers by id ---------------------------------------------------------------------------------------------------
+
+
+MOST_IDS = 1_000
+"""Ids a call may ask for at once."""
+
+
+def parse_job_ids(raw: Sequence[Any]) -> list[UUID]:
+    """Reads job ids; raises ``InputError`` naming the one that is not a UUID."""
+    if len(raw) > MOST_IDS:
+        raise InputError(f"{len(raw)} ids asked for, at most {MOST_IDS} at once", field="job_ids")
+    ids = []
+    for index, value in enumerate(raw):
+        try:
+            ids.append(UUID(str(value)))
+        except ValueError:
+            raise InputError(f"{value!r} is not a job id", field=f"job_ids.{index}") from None
+    return ids
+
+
+async def poll(reading: Reading, ids: Sequence[UUID]) -> list[JobResult | None]:
+    """The jobs' results as they stand now, in the order asked; None for an id that names no job."""
+    views = {view.job_id: view for view in await reading.views(ids)}
+    return [result_of(views[job_id]) if job_id in views else None for job_id in ids]
+
+
+@shared_task(name="nightdesk.poll", ignore_result=False)
+def poll_task(job_ids: Any) -> list[dict[str, Any] | None]:
+    """Answers a producer that reaches only Redis."""
+    return wired().poll(job_ids if isinstance(job_ids, list) else [job_ids])

@@ -9,7 +9,7 @@ from tasks.answers.postprocess import Processed, rerender
 from tasks.answers.render import Extras
 from tasks.answers.rendered import Rendered
 from tasks.answers.texts import without_answer
-from tasks.policy.redact import with_appendix
+from tasks.policy.outcome import with_appendix
 from tasks.ports import JobView
 from tasks.results import result_of
 from tasks.text.sentences import Span

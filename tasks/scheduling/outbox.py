@@ -2,20 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from uuid import UUID
 
 from tasks import ports
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
 from tasks.ports import Doorbell, JobView
-from tasks.results import compact, result_of
+from tasks.results import Rendered, compact, publish_results, result_of
 
 log = logging.getLogger(__name__)
-
-Rendered = tuple[UUID, int, bytes]
-"""Job, run and compact result."""
 
 RENDER = 10
 """Results rendered before the event loop's other work has its turn."""
@@ -86,20 +82,6 @@ async def publish(outbox: ports.Outbox, doorbell: Doorbell, views: Sequence[JobV
     """
     erased = {view.job_id for view in views if view.erased_at is not None}
     await publish_results(outbox, doorbell, await _rendered(outbox, views), erased)
-
-
-async def publish_results(
-    outbox: ports.Outbox, doorbell: Doorbell, results: Sequence[Rendered], erased: Container[UUID] = ()
-) -> None:
-    """Publish rendered results; ``erased`` names those whose content was removed before they were read."""
-    if not results:
-        return
-    refused = await doorbell.publish(results)
-    for job_id, error in refused.items():
-        await outbox.set_aside(job_id, error)
-    # Erased or run again between the reading and the writing: that action withdrew the result before it was published.
-    stale = await outbox.mark_published([(job_id, run) for job_id, run, _ in results if job_id not in refused])
-    await doorbell.withdraw([(job_id, run) for job_id, run in stale if job_id not in erased])
 
 
 async def _rendered(outbox: ports.Outbox, views: Sequence[JobView]) -> list[Rendered]:

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from schemas.record import JobResult
-from tasks.poll import poll
 from tasks.ports import Ledger
+from tasks.results import poll
 from tests.acceptance.conftest import System, questions
 from tests.stub.server import Stub, running_stub
 

@@ -13,7 +13,7 @@ from tests.servers import Servers
 from tests.unit.worker.limits.test_rate_limiter import PausedLanes, completion, make_call, make_leased
 from worker.limits import redis_bucket
 from worker.limits.bucket import Exchange, ExchangeReply
-from worker.limits.presence import Lanes
+from worker.limits.lanes import Lanes
 from worker.limits.rate_limiter import RateLimiter
 from worker.limits.redis_bucket import RedisBuckets
 from worker.settings import Settings

@@ -9,12 +9,49 @@ from uuid import UUID
 import orjson
 
 from schemas.states import JobState
+from tasks.calls.response_cache import MOST_FAILED
 from tasks.errors import LedgerError, LedgerUnavailable
-from tasks.ports import Attempts, ClosedAttempt, NewAttempt, Opened
-from worker.ledger.answer_cache import SHAREABLE, UNDER_WAY, attempt_columns, first_of_each, locks_of
+from tasks.ports import (
+    Attempts,
+    ClosedAttempt,
+    NewAttempt,
+    Opened,
+)
 from worker.ledger.budgets import HAS_ROOM_NOW, fund
-from worker.ledger.database import Database
+from worker.ledger.database import Database, First
 from worker.ledger.pages import lock_batches
+
+# Of a row d that has terms for sharing, and its job j: the newest answer that it may take.
+SHAREABLE = """
+    SELECT a.id AS from_id, a.job_id AS from_job, a.closed_at AS answered_at, c.raw, c.finish_reason, c.parsed
+    FROM attempt a JOIN completion c ON c.attempt_id = a.id JOIN job o ON o.id = a.job_id
+    WHERE a.share_key = d.share_key AND a.outcome = 'ok' AND a.closed_at > nightdesk_now() - d.share_within
+      AND c.won AND c.finish_reason = 'stop' AND o.tenant = j.tenant
+    ORDER BY a.closed_at DESC LIMIT 1
+"""
+
+# Of the same: since when a call is under way that it may wait for. Where one was answered, what came can't be taken
+# (it was refused, or cut off), or it would have been.
+UNDER_WAY = f"""
+    SELECT min(a.opened_at) FILTER (WHERE a.closed_at IS NULL AND a.provider_batch_id IS NULL
+                                      AND a.opened_at > nightdesk_now() - d.share_wait) AS since
+    FROM attempt a JOIN job o ON o.id = a.job_id
+    WHERE a.share_key = d.share_key AND a.job_id <> j.id AND o.tenant = j.tenant
+      AND d.share_wait > interval '0' AND (j.deadline IS NULL OR j.deadline > nightdesk_now() + d.share_wait)
+      AND (a.closed_at IS NULL OR a.closed_at > nightdesk_now() - d.share_within)
+    HAVING count(*) FILTER (WHERE a.closed_at IS NULL AND a.provider_batch_id IS NULL
+                              AND a.opened_at > nightdesk_now() - d.share_wait) > 0
+       AND count(*) FILTER (WHERE a.outcome = 'ok') = 0
+       AND count(*) FILTER (WHERE a.spent OR a.outcome = 'unknown') < {MOST_FAILED}
+"""
+
+
+_LOCK = """
+WITH identical AS MATERIALIZED (SELECT pg_advisory_xact_lock(key) FROM unnest(%(keys)b::int8[]) AS key)
+SELECT FROM job WHERE id = ANY(%(jobs)b::uuid[]) AND (SELECT count(*) FROM identical) IS NOT NULL
+ORDER BY id FOR NO KEY UPDATE
+"""
+
 
 log = logging.getLogger(__name__)
 
@@ -287,3 +324,49 @@ def _closing_columns(closed: Sequence[ClosedAttempt]) -> dict[str, list[Any]]:
 def _request_id(closed: ClosedAttempt) -> str | None:
     request_id = closed.answer.completion.snapshot.request_id if closed.answer is not None else None
     return request_id or (closed.failure.provider_request_id if closed.failure else None)
+
+
+def attempt_columns(attempts: Sequence[NewAttempt]) -> dict[str, list[Any]]:
+    """Attempts as columns, with the terms of sharing; those are empty where a call shares nothing."""
+    terms = [attempt.share for attempt in attempts]
+    return {
+        "id": [a.id for a in attempts],
+        "job_id": [a.job_id for a in attempts],
+        "token": [a.token for a in attempts],
+        "run": [a.run for a in attempts],
+        "round": [a.round for a in attempts],
+        "purpose": [a.purpose.value for a in attempts],
+        "number": [a.number for a in attempts],
+        "lane": [a.lane for a in attempts],
+        "provider": [a.provider for a in attempts],
+        "model": [a.model for a in attempts],
+        "hash": [a.request_hash for a in attempts],
+        "share_key": [term.key if term else None for term in terms],
+        "share_within": [term.within if term else None for term in terms],
+        "share_wait": [term.wait if term else None for term in terms],
+    }
+
+
+def locks_of(attempts: Sequence[NewAttempt]) -> First:
+    """Locks under which attempts are opened: first the advisory ones of identical calls, in one order, then their jobs.
+
+    In a statement before the opening, so that it sees every answer that was written before a lock was free.
+    """
+    keys = {attempt.share.key for attempt in attempts if attempt.share is not None}
+    return _LOCK, {
+        "keys": sorted(int.from_bytes(key[:8], "big", signed=True) for key in keys),
+        "jobs": [attempt.job_id for attempt in attempts],
+    }
+
+
+def first_of_each(attempts: Sequence[NewAttempt]) -> list[int]:
+    """The places of those to be opened now: of identical ones that may wait for each other, the first."""
+    keys: set[bytes] = set()
+    first = []
+    for at, attempt in enumerate(attempts):
+        terms = attempt.share
+        if terms is None or not terms.wait or terms.key not in keys:
+            first.append(at)
+        if terms is not None:
+            keys.add(terms.key)
+    return first

@@ -5,6 +5,6 @@ permit_queue     the jobs of this process that wait for permits of one provider 
 redis_bucket     the bucket in Redis, for all workers (``exchange.lua`` is its algorithm), or the worker's share of it
 bucket           the same bucket in memory: pace, sliding window, slots, learned limits
 rates            the limits of a provider and model: of the settings, and of its rate-limit headers
-provider_health  the causes to pause a lane, and the unreachable providers
-presence         the number of workers that make calls, and the paused lanes; in the ledger
+lanes            pauses lanes by the failures of their calls, and knows the unreachable providers
+presence         the number of workers that make calls, and their messages to each other; in the ledger
 """

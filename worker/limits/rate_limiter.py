@@ -13,9 +13,9 @@ from schemas.failure import Failure, FailureKind
 from tasks.ports import Call, Denied, DenyReason, Leased, Limits, Permit, Room
 from worker.cancellation import cancel
 from worker.limits.bucket import Acquire, Bucket, Release
+from worker.limits.lanes import REFUSALS, Lane, LaneHealth, Lanes, SlowStart, Unreachable
 from worker.limits.permit_queue import SLOT_RENEWAL_S, PermitQueue, QueueEntry
-from worker.limits.presence import EVERY_S, Lane, Lanes
-from worker.limits.provider_health import REFUSALS, LaneHealth, SlowStart, Unreachable
+from worker.limits.presence import EVERY_S
 from worker.limits.rates import DIMENSIONS, INPUT, LONGEST_PAUSE_S, OUTPUT, PERIOD_S, REQUESTS, TOKENS, rates_of, read
 from worker.limits.redis_bucket import LATEST_S, FailoverBuckets, RedisBuckets
 from worker.settings import ProviderKind, Settings

@@ -22,13 +22,11 @@ from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check
 from tasks.errors import LedgerUnavailable, NightdeskError
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge, JudgeOptions
-from tasks.poll import parse_job_ids, poll
 from tasks.ports import FinalJob, Leased, Providers
-from tasks.results import compact, result_of, view_of_final
+from tasks.results import Rendered, compact, parse_job_ids, poll, publish_results, result_of, view_of_final
 from tasks.scheduling.batching import Batcher, OnError
 from tasks.scheduling.dispatch import MESSAGE_IDS, Dispatch, ModelFallback, Pace
 from tasks.scheduling.feed import Feed, Load, Suspicion
-from tasks.scheduling.outbox import Rendered, publish_results
 from tasks.scheduling.rescue import Rescue
 from tasks.submit import new_batch, submit
 from tasks.text.evidence import TimeLimit
@@ -36,7 +34,8 @@ from worker.cancellation import cancel
 from worker.ledger.database import HOT_S
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.postgres import PostgresLedger
-from worker.limits.presence import LEAVE_S, Heartbeat, Lanes
+from worker.limits.lanes import Lanes
+from worker.limits.presence import LEAVE_S, Heartbeat
 from worker.limits.rate_limiter import RateLimiter
 from worker.limits.redis_bucket import RedisBuckets
 from worker.process.celery_app import SubmitGate

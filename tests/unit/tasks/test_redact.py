@@ -16,8 +16,7 @@ from schemas.record import RecordStatus
 from schemas.states import JobState, Outcome
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
-from tasks.policy.outcome import CheckedAnswer
-from tasks.policy.redact import amend
+from tasks.policy.outcome import CheckedAnswer, amend
 from tasks.ports import FinalJob
 from tasks.prompting.messages import render
 from tests.builders import make_completion

@@ -13,7 +13,7 @@ import typer
 
 from schemas.states import HeldReason
 from tasks.errors import InputError, LedgerError, ServiceUnavailable
-from tasks.poll import parse_job_ids
+from tasks.results import parse_job_ids
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import Reporter, reporting

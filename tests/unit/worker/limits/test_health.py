@@ -9,8 +9,7 @@ import pytest
 from schemas.failure import FailureKind
 from tasks.ports import Denied, DenyReason, Permit
 from tests.unit.worker.limits.test_rate_limiter import LimiterHarness, completion, failure, make_call, make_leased
-from worker.limits import provider_health
-from worker.limits.provider_health import ALL_MODELS, FIRST_CALLS, REFUSALS_TO_PAUSE, LaneHealth
+from worker.limits.lanes import ALL_MODELS, FIRST_CALLS, REFUSALS_TO_PAUSE, LaneHealth
 
 K = FailureKind
 JOBS = 100
@@ -111,7 +110,7 @@ def test_refusals_with_answers_between_pause_nothing() -> None:
 
 
 def test_slow_answers_do_not_keep_the_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider_health, "FIRST_CALLS_S", 0.05)
+    monkeypatch.setattr("worker.limits.lanes.FIRST_CALLS_S", 0.05)
 
     async def steps() -> None:
         harness = LimiterHarness()

@@ -12,8 +12,8 @@ from tasks.errors import LedgerUnavailable
 from tests.unit.worker.limits.test_rate_limiter import LimiterHarness, PausedLanes
 from worker.ledger.fleet import Present
 from worker.limits import presence
-from worker.limits.presence import Heartbeat, Lanes
-from worker.limits.provider_health import Unreachable
+from worker.limits.lanes import Lanes, Unreachable
+from worker.limits.presence import Heartbeat
 
 
 class PresenceLedger(PausedLanes):

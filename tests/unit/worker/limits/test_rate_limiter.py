@@ -17,10 +17,10 @@ from tasks.ports import Call, Denied, DenyReason, Leased, Permit, Room
 from tests.builders import make_batch, make_jobs, make_prompt, make_request
 from tests.fakes.ledger import MemoryLedger
 from worker.limits import bucket as bucket_module
-from worker.limits import permit_queue, provider_health, rate_limiter, redis_bucket
+from worker.limits import permit_queue, rate_limiter, redis_bucket
 from worker.limits.bucket import Bucket, Exchange, ExchangeReply
+from worker.limits.lanes import Lanes
 from worker.limits.permit_queue import TRIP_AFTER
-from worker.limits.presence import Lanes
 from worker.limits.rate_limiter import RateLimiter
 from worker.settings import LimitSettings, ProviderKind, ProviderSettings, Settings
 
@@ -177,7 +177,7 @@ def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
 
 
 def test_jobs_that_would_wait_too_long_are_denied_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider_health, "FIRST_CALLS", 100)
+    monkeypatch.setattr("worker.limits.lanes.FIRST_CALLS", 100)
 
     async def scenario() -> None:
         harness = LimiterHarness(requests_per_minute=6)
