@@ -162,7 +162,7 @@ class Generate:
         more, called = True, False
         while more:
             plan = chain.take()
-            share = self.sharing.terms(job, plan.call)
+            share = self.sharing.terms(job, plan.call) if self.sharing.tenants else None
             if share is not None and chain.calls > 1:
                 # To wait would be to begin with the first provider again.
                 share = replace(share, wait=timedelta(0))

@@ -135,8 +135,9 @@ def new_job(
 def new_batch(raw: dict[str, Any] | None, *, tenant: str, max_queued: int | None = None) -> NewBatch:
     """Makes the ledger's row of a batch from its producer's options; raises ``InputError``."""
     batch: BatchRequest = validated(BatchRequest, raw or {})
-    # A typo in the defaults would fail every job; it is one error of the batch instead.
-    check_schema(validated(JobRequest, {"query": "-", "config": batch.defaults}).config)
+    if batch.defaults:
+        # A typo in the defaults would fail every job; it is one error of the batch instead.
+        check_schema(validated(JobRequest, {"query": "-", "config": batch.defaults}).config)
     return NewBatch(
         id=uuid7(),
         tenant=tenant,

@@ -126,11 +126,10 @@ class RedisTokens:
 
     def final(self, job: Leased, final: FinalJob) -> None:
         """See ``tasks.ports.TokenSink``."""
-        if job.request.config.stream:
-            outcome = final.outcome.value if final.outcome is not None else ""
-            entry = {"kind": Kind.FINAL.value, "run": str(job.run), "state": final.state.value, "outcome": outcome}
-            self._finals.append((key_of(self._prefix, job.job_id, job.run), entry))
-            self._wake()
+        outcome = final.outcome.value if final.outcome is not None else ""
+        entry = {"kind": Kind.FINAL.value, "run": str(job.run), "state": final.state.value, "outcome": outcome}
+        self._finals.append((key_of(self._prefix, job.job_id, job.run), entry))
+        self._wake()
 
     def _wake(self) -> None:
         if self._sending is None:

@@ -56,7 +56,7 @@ class TokenSink(Protocol):
         """The call ended; not ``whole``: it broke, and another attempt may follow."""
 
     def final(self, job: Leased, final: FinalJob) -> None:
-        """The job is final: nothing follows in this run. Jobs that don't stream are passed over."""
+        """The streamed job is final: nothing follows in this run."""
 
 
 class Unheard:

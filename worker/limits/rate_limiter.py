@@ -106,7 +106,7 @@ class RateLimiter(Limits):
         if await self._paused(call):
             return Denied(DenyReason.LANE_PAUSED, timedelta(0))
         queue = self._queue(call.provider, call.model or "")
-        if not queue.rates.any and self._offline(call.provider):
+        if not queue.limited and self._offline(call.provider):
             queue.asked_at = began
             return Permit(uuid7(), call.provider, queue.model, call.lane, (), 0.0, 0.0)
         await self._slow_start(queue).admit()

@@ -101,6 +101,7 @@ class WorkerRuntime:
         self._database_url = database_url
         self._redis_url = redis_url
         self._steps = steps
+        self._most_queued = settings.most_queued(settings.tenant)
         self._dead = dead
         self._catalog = Installation(settings, same_for_workers=True)
         self._providers: Callable[[], Providers] | None = None
@@ -331,7 +332,8 @@ class WorkerRuntime:
         return Step.LOCAL in self._present.steps
 
     def _final(self, job: Leased, final: FinalJob) -> None:
-        self._tokens.final(job, final)
+        if job.request.config.stream:
+            self._tokens.final(job, final)
         # The compact result waits for Redis, not the request with its sources.
         self._finals.add((job.job_id, job.run, compact(result_of(view_of_final(job, final, datetime.now(UTC))))))
 
@@ -355,8 +357,7 @@ class WorkerRuntime:
         await self._ledger.fleet.beat(worker_name(), self._steps)
 
     async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
-        tenant = self._settings.tenant
-        batch = new_batch(raw_batch, tenant=tenant, max_queued=self._settings.most_queued(tenant))
+        batch = new_batch(raw_batch, tenant=self._settings.tenant, max_queued=self._most_queued)
         until = self._loop.time() + LEDGER_PATIENCE_S
         while True:
             try:
