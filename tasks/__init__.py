@@ -1,7 +1,7 @@
 """The steps of a job; the modules here are its path, in this order.
 
 submit     validates requests and writes them to the ledger; ``submission`` reads the forms that requests come in
-generate   prompt, attempt, provider call, completion
+generate   prompt, attempt, provider call, completion; the providers in their order
 check      postprocess, checkers, policy, final write
 results    makes the audit record and the result, publishes it, and answers by id
 
@@ -10,7 +10,7 @@ The packages hold the parts of a step:
 submission   supplied answers, canonical form and conflicts of requests
 scheduling   admits hinted jobs to the event loop; promotes, hints, rescues, publishes; batches small work
 prompting    renders a request into messages: sources, templates, experiments, corrections
-calls        one paid call: permit, attempt, call, close; retry, fallbacks, answers from the cache
+calls        one paid call: permit, attempt, call, close; retry, experiments, answers from the cache
 answers      turns a completion into an answer: parse, cite, render, restyle
 grounding    gives each claim a verdict with evidence: structure, lexical check, local model, judge
 policy       decides the outcome of a checked answer, amends it, scores its quality

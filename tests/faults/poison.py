@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from schemas.job import JobRequest
-from tasks.calls import fallback_chain
+from tasks import generate
 from tasks.grounding.checkers import CheckInput, Lexical
 from worker.cli import main
 
@@ -25,13 +25,13 @@ def end_if_poisoned(request: JobRequest) -> None:
 
 def poison_prompts() -> None:
     """Let each poisoned job end its worker before its first attempt."""
-    render: Callable[..., Any] = fallback_chain.render  # type: ignore[attr-defined]
+    render: Callable[..., Any] = generate.render  # type: ignore[attr-defined]
 
     def poisoned(request: JobRequest, *arguments: Any) -> Any:
         end_if_poisoned(request)
         return render(request, *arguments)
 
-    fallback_chain.render = poisoned  # type: ignore[attr-defined]
+    generate.render = poisoned  # type: ignore[attr-defined]
 
 
 def poison_checks() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from schemas.generation import GenerationConfig
 from schemas.job import JobRequest
-from tasks.calls.fallback_chain import draw_version, with_variant
+from tasks.calls.experiments import draw_version, with_variant
 from tasks.errors import ConfigurationError
 from worker.settings import load_settings
 

@@ -15,8 +15,8 @@ from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
-from tasks.calls import fallback_chain
-from tasks.calls.fallback_chain import Variants
+from tasks import generate
+from tasks.calls.experiments import Variants
 from tasks.calls.paid_call import MAX_UNKNOWN, PaidCalls
 from tasks.calls.response_cache import NO_SHARING, SharePolicy
 from tasks.calls.retry import RetryPolicy
@@ -118,13 +118,13 @@ def test_an_answer_is_stored_and_goes_to_its_check() -> None:
 @pytest.mark.parametrize("size", [1_000, BIG_REQUEST_BYTES])
 def test_only_the_prompt_of_a_big_request_is_made_off_the_loop(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     threads: list[threading.Thread] = []
-    render = fallback_chain.render  # type: ignore[attr-defined]
+    render = generate.render  # type: ignore[attr-defined]
 
     def rendering(*arguments: Any) -> Any:
         threads.append(threading.current_thread())
         return render(*arguments)
 
-    monkeypatch.setattr(fallback_chain, "render", rendering)
+    monkeypatch.setattr(generate, "render", rendering)
 
     async def scenario() -> None:
         harness = GenerateHarness(Registry(ScriptedProvider(answers())))
