@@ -131,7 +131,6 @@ def _citation(source: SourceContext, source_index: int, mark: Mark, place: Span 
 
 # ---- quotes ----------------------------------------------------------------------------------------------------------
 
-
 _ALIKE = str.maketrans(
     {
         **dict.fromkeys("“”„‟«»‹›″〝〞＂", '"'),

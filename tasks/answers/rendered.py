@@ -194,7 +194,6 @@ class Edit:
 
 # ---- labels and markers of sources -----------------------------------------------------------------------------------
 
-
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?\w+;)")
 """Characters that Markdown can parse as mark-up in a title: all but an underscore inside a word."""

@@ -40,16 +40,6 @@ from tasks.text.evidence import OutOfTime, ensure_time
 from tasks.text.sentences import Span
 from tasks.text.wording import Statement
 
-__all__ = [
-    "LayerFindings",
-    "check_claims",
-    "fuse_layers",
-    "ground",
-    "judge_request",
-    "use_calibration",
-    "use_local_model",
-]
-
 logger = logging.getLogger(__name__)
 
 CHECKERS: dict[CheckerName, Checker] = {CheckerName.STRUCTURE: Structure(), CheckerName.LEXICAL: Lexical()}
@@ -228,7 +218,6 @@ def _not_checkable(text: str, statement: Statement, reason: str) -> Claim:
 
 
 # ---- fusion ----------------------------------------------------------------------------------------------------------
-
 
 DECIDING = (CheckerName.JUDGE, CheckerName.LOCAL, CheckerName.LEXICAL, CheckerName.STRUCTURE)
 """Layers by precedence: judge and local model, whose verdicts include the lexical score, then the lexical layer, then the

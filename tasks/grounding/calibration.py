@@ -202,7 +202,6 @@ def metrics_of(predictions: Sequence[Prediction]) -> Metrics:
 
 # ---- dependence ------------------------------------------------------------------------------------------------------
 
-
 _DEPENDENCE_STEPS = 20
 _PRIOR_SPREAD = 0.2
 """One standard deviation of an operator's own dependence around the shipped one."""

@@ -120,7 +120,6 @@ class Checker(Protocol):
 
 # ---- words -----------------------------------------------------------------------------------------------------------
 
-
 _SHOWN_WORDS = 6
 _LOW_RECALL = 0.75
 """Recall below which the missing words are named among the reasons."""

@@ -27,7 +27,6 @@ from tasks.text.wording import NEGATION, content_words, readings, stems_of
 
 # ---- features --------------------------------------------------------------------------------------------------------
 
-
 _CAPITALISED = r"[A-ZÀ-ÖØ-Þ][\w'-]+"
 _NAME = re.compile(rf"(?:(?<=[^\W\d_] )|(?<=[^\W\d_][,;] )){_CAPITALISED}|\b{_CAPITALISED}(?: {_CAPITALISED})+")
 _YEARS = re.compile(r"\b(1\d|20)\d\d[–/-](\d\d)\b")  # noqa: RUF001 - a dash between years
@@ -348,7 +347,6 @@ def shipped() -> LexicalModel:
 
 
 # ---- the answer ------------------------------------------------------------------------------------------------------
-
 
 SHARPEST = 0.95
 """Dependence from which the lowest probability counts; the power of the copula would be 20 and more."""

@@ -219,7 +219,6 @@ def _of_the_check(answer: CheckedAnswer) -> Iterator[str]:
 
 # ---- amendments ------------------------------------------------------------------------------------------------------
 
-
 MAX_WARNED = 50
 """Most claims with a warning each; the result has all claims."""
 

@@ -63,7 +63,6 @@ def ensure_time() -> None:
 
 # ---- the index of one source -----------------------------------------------------------------------------------------
 
-
 WINDOW = 3
 """Passages per window: a statement often combines a sentence with the previous sentence, which names the subject."""
 
@@ -154,7 +153,6 @@ def metadata_words(metadata: dict[str, Any]) -> list[str]:
 
 
 # ---- searching the sources of one answer -----------------------------------------------------------------------
-
 
 _NO_WORDS = frozenset[str]()
 _numbers_in = lru_cache(maxsize=512)(numbers_in)

@@ -374,7 +374,6 @@ def number(word: str) -> str:
 
 # ---- passages --------------------------------------------------------------------------------------------------------
 
-
 LONGEST = 500
 """Most characters of a passage; a source without punctuation is split there, so that a window stays short."""
 _FIRST_CUT = 400

@@ -28,7 +28,6 @@ from tasks.text.sentences import BREAK, number, plain_arabic, words
 
 # ---- stems -----------------------------------------------------------------------------------------------------------
 
-
 _STEM = 5
 """Characters of a stem; this removes endings in any language. On six labelled sets, as the only feature: 67.1 %
 balanced accuracy; with 7 characters 66.3, with whole words 65.8, with suffix rules 66.3."""
@@ -98,7 +97,6 @@ _NOTHING = frozenset({"", NEGATION})
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
-
 
 _POINTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{2}|\d{4})\Z")
 _LEAST_ROUNDED = 10_000
@@ -174,7 +172,6 @@ def rounds_to(value: str, numbers: Iterable[str]) -> bool:
 
 
 # ---- phrases ---------------------------------------------------------------------------------------------------------
-
 
 _AT_ONCE = 10
 """Words per pattern; for more than ten single characters Rust builds a set and uses no vector instructions."""
