@@ -1,13 +1,12 @@
 """The steps of a job; the modules here are its path, in this order.
 
-submit     validates requests and writes them to the ledger; ``submission`` reads the forms that requests come in
+submit     validates requests and writes them to the ledger, in their canonical form
 generate   prompt, attempt, provider call, completion; the providers in their order
 check      postprocess, checkers, policy, final write
 results    makes the audit record and the result, publishes it, and answers by id
 
 The packages hold the parts of a step:
 
-submission   supplied answers, canonical form and conflicts of requests
 scheduling   admits hinted jobs to the event loop; promotes, hints, rescues, publishes; batches small work
 prompting    renders a request into messages: sources, templates, experiments, corrections
 calls        one paid call: permit, attempt, call, close; retry, experiments, answers from the cache

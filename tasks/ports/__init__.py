@@ -55,6 +55,7 @@ from tasks.ports.rows import (
     RepublishPage,
     StoredCompletion,
     no_page,
+    own_id_key,
     risk_of,
 )
 from tasks.ports.stores import (

@@ -57,6 +57,11 @@ class NewJob:
         return self.message_id or str(self.id)
 
 
+def own_id_key(job_id: UUID) -> str:
+    """The idempotency key of a job whose producer sent its id and no key."""
+    return f"job:{job_id}"
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """One job that was not accepted: its position among those handed in, and why."""

@@ -21,7 +21,6 @@ from tasks.errors import JobsRefused
 from tasks.ports import Advance, JobView, Leased, NewAttempt
 from tasks.results import result_of
 from tasks.scheduling.outbox import publish
-from tasks.submission.identity import TOMBSTONE
 from tests.builders import (
     closed_error,
     closed_ok,
@@ -51,7 +50,7 @@ from tests.contract.situations import (
 from tests.deadlines import scale_to_load
 from tests.postgres import everything_in
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.removal import Sealed, StoredJob
+from worker.ledger.removal import TOMBSTONE, Sealed, StoredJob
 from worker.process.spool import Spool, replay, spool_folder
 
 pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)

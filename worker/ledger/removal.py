@@ -8,11 +8,23 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+from schemas.job import JobRequest
 from schemas.states import JobState
 from tasks.ports import OnPage, no_page
-from tasks.submission.identity import TOMBSTONE_HASH, TOMBSTONE_JSON
 from worker.ledger.database import Database
 from worker.ledger.pages import change_pages, each_page, lock_batches, walk
+
+TOMBSTONE = JobRequest(query="[erased]")
+"""The request of an erased job, the least that is valid: all that its producer wrote is gone."""
+
+
+def _tombstone() -> dict[str, Any]:
+    # Only an erasure needs what validates submissions.
+    from tasks.submit import canonical  # noqa: PLC0415
+
+    stored, request_hash = canonical(TOMBSTONE)
+    return {"request": stored.decode(), "hash": request_hash}
+
 
 # A closing that has such a lock may have stored an answer that a statement begun before its commit doesn't see.
 _LOCK = "SELECT FROM job WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
@@ -174,7 +186,7 @@ class Erasure:
 
     async def erase(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> dict[UUID, int]:
         """Remove the content of jobs that are final, page by page; returns the last run of those changed."""
-        parameters = {"actor": actor, "request": TOMBSTONE_JSON.decode(), "hash": TOMBSTONE_HASH}
+        parameters = {"actor": actor, **_tombstone()}
         runs: dict[UUID, int] = {}
 
         async def change(ids: Sequence[UUID]) -> list[UUID]:

@@ -1,7 +1,8 @@
 """Writes batches and their jobs in one transaction, by COPY; what another job has already is kept out by unique indexes."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -11,10 +12,104 @@ import psycopg
 from psycopg import AsyncConnection
 
 from schemas.states import JobState
-from tasks.errors import IdempotencyConflict, JobsRefused, QueueFull
-from tasks.ports import InputLine, NewBatch, NewJob, Receipt, Refused, Repeated, Submission
-from tasks.submission.identity import Holder, Present, Sorted, sort
+from tasks.errors import IdempotencyConflict, JobsRefused, MessageTaken, QueueFull
+from tasks.ports import InputLine, NewBatch, NewJob, Receipt, Refused, Repeated, Submission, own_id_key
 from worker.ledger.database import CONFLICT_TRIES, Database
+
+# ---- conflicts of ids ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The job that an idempotency key names."""
+
+    job_id: UUID
+    batch_id: UUID
+    request_hash: bytes
+
+
+@dataclass(slots=True)
+class Present:
+    """The ids of jobs in the ledger, as far as new jobs bring the same."""
+
+    keys: dict[str, Holder] = field(default_factory=dict)
+    """By idempotency key of the tenant."""
+    custom_ids: set[str] = field(default_factory=set)
+    """Of the batch."""
+    message_ids: set[str] = field(default_factory=set)
+    """Of the tenant: of a job without one, its own id."""
+    job_ids: set[UUID] = field(default_factory=set)
+
+    def add(self, job: NewJob, batch_id: UUID) -> None:
+        """Adds the ids of a job that is about to be written."""
+        if job.idempotency_key is not None:
+            self.keys[job.idempotency_key] = Holder(job.id, batch_id, job.request_hash)
+        if job.custom_id is not None:
+            self.custom_ids.add(job.custom_id)
+        self.message_ids.add(job.record_message_id)
+        self.job_ids.add(job.id)
+
+
+@dataclass(slots=True)
+class Sorted:
+    """Jobs by their fate: new, known or refused."""
+
+    fresh: list[NewJob] = field(default_factory=list)
+    ids: list[UUID] = field(default_factory=list)
+    """Of the fresh and the known ones, in order."""
+    existing: dict[int, UUID] = field(default_factory=dict)
+    """The ids of the known ones by position."""
+    refused: list[Refused] = field(default_factory=list)
+    holders: Counter[UUID] = field(default_factory=Counter)
+    """Number of known jobs by the batch that holds them, this one left out."""
+
+    def extend(self, other: "Sorted") -> None:
+        """Adds the ids and counts of further jobs; the fresh ones of those are written by now."""
+        self.ids += other.ids
+        self.existing |= other.existing
+        self.refused += other.refused
+        self.holders += other.holders
+
+
+def sort(jobs: Iterable[NewJob], present: Present, batch_id: UUID) -> Sorted:
+    """Sorts jobs; of two with the same id the first has it. ``present`` takes up the fresh ones."""
+    done = Sorted()
+    for job in jobs:
+        holder = None if job.idempotency_key is None else present.keys.get(job.idempotency_key)
+        if holder is not None and holder.request_hash == job.request_hash:
+            done.ids.append(holder.job_id)
+            done.existing[job.position] = holder.job_id
+            if holder.batch_id != batch_id:
+                done.holders[holder.batch_id] += 1
+        elif (refused := _conflict_of(job, holder, present)) is not None:
+            done.refused.append(refused)
+        else:
+            done.fresh.append(job)
+            done.ids.append(job.id)
+            present.add(job, batch_id)
+    return done
+
+
+def _conflict_of(job: NewJob, holder: Holder | None, present: Present) -> Refused | None:
+    """The reason that a job can't be written, by the field that its producer sent; None: it can."""
+    if holder is not None:
+        own = job.idempotency_key == own_id_key(job.id)
+        field, value = ("job_id", str(job.id)) if own else ("idempotency_key", repr(job.idempotency_key))
+        message = f"{value} was used before for job {holder.job_id} with a different request"
+    elif job.custom_id is not None and job.custom_id in present.custom_ids:
+        field, message = "custom_id", f"{job.custom_id!r} is already that of another job of the batch"
+    elif job.id in present.job_ids:
+        field, message = "job_id", f"{job.id} is already the id of another job"
+    elif job.record_message_id in present.message_ids:
+        error = MessageTaken(job.record_message_id, own_id=job.message_id is None)
+        field, message = error.field or "", str(error).removeprefix(f"{error.field}: ")
+    else:
+        return None
+    return Refused(job.position, f"{field}: {message}", field, job.custom_id, job.place)
+
+
+# ---- statements ------------------------------------------------------------------------------------------------------
+
 
 _INSERT_BATCH = """
 INSERT INTO batch (id, key, name, tenant, not_before, deadline, max_cost_usd, defaults)

@@ -7,8 +7,8 @@ from schemas.job import JobRequest
 from schemas.states import JobState
 from tasks.errors import IdempotencyConflict, JobsRefused, QueueFull
 from tasks.ports import NewBatch, NewJob, Receipt, Refused, Repeated, Submission
-from tasks.submission.identity import Holder, Present, sort
 from tests.fakes.ledger.tables import BatchRow, JobRow, MemoryTables
+from worker.ledger.submission import Holder, Present, sort
 
 
 class MemorySubmission(Submission):

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from schemas import job
 from tasks import submit
 from tasks.errors import InputError
-from tasks.submission.identity import canonical
-from tasks.submit import chunked, new_job, parse_request
+from tasks.submit import canonical, chunked, new_job, parse_request
 
 LIMITS: list[tuple[str, int, Any]] = [
     ("query", job.MAX_QUERY_CHARACTERS, lambda n: {"query": "x" * n}),
@@ -78,9 +77,9 @@ def test_metadata_is_bounded_in_size_and_depth(field: str, raw: Any) -> None:
 def test_a_job_as_a_whole_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     request, _ = parse_request({"query": "q", "context": ["é" * 1_000]})
     stored, _ = canonical(request)
-    monkeypatch.setattr("tasks.submission.identity.MAX_REQUEST_BYTES", len(stored))
+    monkeypatch.setattr("tasks.submit.MAX_REQUEST_BYTES", len(stored))
     canonical(request)
-    monkeypatch.setattr("tasks.submission.identity.MAX_REQUEST_BYTES", len(stored) - 1)
+    monkeypatch.setattr("tasks.submit.MAX_REQUEST_BYTES", len(stored) - 1)
 
     with pytest.raises(InputError, match="fewer or shorter sources"):
         canonical(request)

@@ -8,8 +8,7 @@ import pytest
 
 from schemas.states import Step
 from tasks.errors import InputError
-from tasks.submission.identity import canonical
-from tasks.submit import Submitted, new_batch, new_job, parse_request, submit
+from tasks.submit import Submitted, canonical, new_batch, new_job, parse_request, submit
 from tests.fakes.ledger import MemoryLedger
 
 GOOD: dict[str, Any] = {"query": "When?", "context": ["It happens at noon."]}

@@ -16,7 +16,7 @@ from schemas.job import MAX_LINE_BYTES, MAX_REQUEST_BYTES, JobRequest, SourceCon
 from schemas.states import Step
 from tasks.errors import InputError
 from tasks.ports import NewBatch, Refused
-from tasks.submission.identity import canonical
+from tasks.submit import canonical
 from worker.operations.file_submission import SMALL, Intake
 from worker.operations.json_lines import check_files
 

@@ -1,1 +1,0 @@
-"""Forms of a submission: supplied answers, canonical requests, and conflicts between their ids."""
