@@ -1,0 +1,134 @@
+"""Reads the facts of a text in order: its quantities, dates, names, negations and words with an opposite."""
+
+from functools import lru_cache
+
+from tasks.text.fact_text import FactText, split_tokens
+from tasks.text.lexicon import Lexicon, lexicon
+from tasks.text.quantity_reader import read_quantities
+from tasks.text.sentences import plain_arabic
+from tasks.text.wording import NEGATION
+
+_REACH = 4
+"""Words of content over which a negation reaches."""
+_BACK = 3
+"""Tokens before a negation that it reaches, too, where it follows the verb."""
+
+
+@lru_cache(maxsize=1024)
+def read_facts(text: str, code: str | None) -> FactText:
+    """Reads a text with the lexicon of a language."""
+    words = lexicon(code)
+    if words.code == "ar":
+        plain = plain_arabic(text)
+        text = plain if len(plain) == len(text) else text
+    facts = split_tokens(text, words)
+    _read_phrases(facts, words)
+    read_quantities(facts, words)
+    facts.names.extend(_names(facts, words))
+    _mark_negated(facts, back=words.nouns_in_capitals)
+    return facts
+
+
+# ---- phrases, opposites, negations ------------------------------------------------------------------------------
+
+
+def _read_phrases(facts: FactText, words: Lexicon) -> None:
+    lows = facts.lows
+    position = 0
+    while position < len(lows):
+        low = lows[position]
+        last = position
+        matched = False
+        for phrase in words.phrases.get(low, ()):
+            end = position + len(phrase.words)
+            if tuple(lows[position + 1 : end + 1]) == phrase.words:
+                last, matched = end, True
+                if phrase.negation:
+                    facts.cues.append((position, end))
+                elif phrase.poles:
+                    facts.poles.append((position, end, phrase.poles))
+                break
+        if not matched:
+            if low in words.negations and not (low == "t" and lows[position - 1][-1:] != "n"):
+                facts.cues.append((position, position))
+            sides = words.poles.get(low)
+            if sides and not _is_month_may(facts, position):
+                facts.poles.append((position, position, sides))
+        position = last + 1
+
+
+def _is_month_may(facts: FactText, position: int) -> bool:
+    start = facts.spans[position][0]
+    return facts.lows[position] in {"may", "march"} and facts.text[start].isupper() and position > 0
+
+
+def _mark_negated(facts: FactText, *, back: bool) -> None:
+    """Marks the words that a negation reaches: those after it up to the end of the clause, and the word before it."""
+    negated: set[int] = set()
+    subjects: set[int] = set()
+    previous_end = -9
+    double = False
+    for first, last in facts.cues:
+        # "not without", "never fails to": two negations side by side cancel.
+        double = first - previous_end <= 1 and not double
+        reach = _reach(facts, last)
+        before = _before(facts, first)
+        subjects |= before
+        reach |= before if back else set()
+        negated = negated - reach if double else negated | reach
+        previous_end = last
+    facts.negated = frozenset(negated)
+    facts.subjects = frozenset(subjects)
+
+
+def _reach(facts: FactText, last: int) -> set[int]:
+    reach = set()
+    content = 0
+    for position in range(last + 1, len(facts.lows)):
+        if position in facts.breaks or content >= _REACH:
+            break
+        reach.add(position)
+        content += bool(facts.stems[position])
+    return reach
+
+
+def _before(facts: FactText, first: int) -> set[int]:
+    before = set()
+    for position in range(first - 1, max(-1, first - _BACK), -1):
+        if position in facts.breaks:
+            break
+        before.add(position)
+        if facts.stems[position]:
+            break
+    return before
+
+
+# ---- names ------------------------------------------------------------------------------------------------------
+
+
+def _names(facts: FactText, words: Lexicon) -> list[int]:
+    """Positions of words of names: capitalised inside a sentence; in German only after a word that leads a name."""
+    if not words.spaced or words.code == "ar":
+        return []
+    names = []
+    for position, (start, _) in enumerate(facts.spans):
+        if not facts.text[start].isupper() or not facts.stems[position] or facts.lows[position] in words.months:
+            continue
+        low = facts.lows[position]
+        if low in words.weekdays or facts.stems[position] == NEGATION:
+            continue
+        opens = (
+            position == 0
+            or facts.lows[position - 1][0] in '.!?\n:“"'
+            or (position - 1 in facts.breaks and facts.lows[position - 1] in {"(", ":"})
+        )
+        if words.nouns_in_capitals:
+            if position and (facts.lows[position - 1] in words.name_leads or position - 1 in names):
+                names.append(position)
+        elif not opens or (
+            position + 1 < len(facts.spans)
+            and facts.text[facts.spans[position + 1][0]].isupper()
+            and facts.stems[position + 1]
+        ):
+            names.append(position)
+    return names

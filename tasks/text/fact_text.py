@@ -1,0 +1,105 @@
+"""Splits a text into the tokens among which its facts are read, with the stem and the place of each."""
+# ruff: noqa: RUF001 - typographic and full-width characters are meant
+
+import re
+from dataclasses import dataclass, field
+
+from tasks.text.lexicon import Lexicon, Pole
+from tasks.text.quantities import PERCENT, Quantity
+from tasks.text.sentences import number
+from tasks.text.wording import NEGATION, stems_of
+
+HAN_NUMBER = "零〇一二两兩三四五六七八九十百千万萬亿億"
+SIGNS = {"%": PERCENT, "€": "€", "$": "$", "£": "£", "¥": "¥"}
+"""Units that are signs."""
+_HAN = "\u3400-\u9fff"
+_TOKEN = re.compile(r"[^\W\d_]+|\d+(?:[.,'’]\d+)*|[%€$£¥]|[.!?]+(?=\s|\Z|[A-ZÀ-Þ])|[,;:()\n–—]")
+_HAN_TOKEN = re.compile(
+    rf"[{HAN_NUMBER}]+|[{_HAN}]|[^\W\d_{_HAN}]+|\d+(?:[.,'’]\d+)*|[%€$£¥]|[.!?。！？]+|[,;:()\n，；：、（）]"
+)
+_SENTENCE_GAP = 8.0
+_CLAUSE_GAP = 1.0
+
+
+@dataclass(slots=True)
+class FactText:
+    """The facts of a text; all positions count its tokens.
+
+    ``stems`` are empty for function words; ``places`` are positions with gaps at the ends of clauses and sentences.
+    """
+
+    text: str
+    lows: list[str]
+    spans: list[tuple[int, int]]
+    stems: list[str]
+    places: list[float] = field(default_factory=list)
+    breaks: frozenset[int] = frozenset()
+    """Punctuation."""
+    positions: dict[str, list[int]] = field(default_factory=dict)
+    quantities: list[Quantity] = field(default_factory=list)
+    poles: list[tuple[int, int, tuple[Pole, ...]]] = field(default_factory=list)
+    """(first token, last token, sides)."""
+    cues: list[tuple[int, int]] = field(default_factory=list)
+    """Negations: first and last token."""
+    negated: frozenset[int] = frozenset()
+    """Tokens within the reach of a negation."""
+    subjects: frozenset[int] = frozenset()
+    """Tokens just before a negation, which it may deny, too: the subject of "is not"."""
+    names: list[int] = field(default_factory=list)
+
+    def words(self, first: int, last: int) -> str:
+        """The text of the tokens from ``first`` to ``last``."""
+        return self.text[self.spans[first][0] : self.spans[last][1]]
+
+
+def split_tokens(text: str, words: Lexicon) -> FactText:
+    """Splits a text into tokens, with the stem and the place of each."""
+    pattern = _TOKEN if words.spaced else _HAN_TOKEN
+    lows: list[str] = []
+    spans: list[tuple[int, int]] = []
+    for match in pattern.finditer(text):
+        token = match.group()
+        low = number(token) if token[0].isdigit() else token.lower()
+        lows.append(_without_prefix(low, words) if words.code == "ar" else low)
+        spans.append(match.span())
+    stems = stems_of([low if low[0].isalnum() else "the" for low in lows])
+    places: list[float] = []
+    breaks = set()
+    place = 0.0
+    positions: dict[str, list[int]] = {}
+    for position, low in enumerate(lows):
+        stem = stems[position]
+        if not low[0].isalnum() and low not in SIGNS:
+            breaks.add(position)
+            place += _SENTENCE_GAP if low[0] in ".!?。！？\n" else _CLAUSE_GAP
+            stem = stems[position] = ""
+        else:
+            place += 1.0
+        start, end = spans[position]
+        if not stem and low.isalpha() and text[start:end].isupper() and _is_label(text[start:end], position, lows):
+            stem = stems[position] = text[start:end]
+        places.append(place)
+        if stem and stem != NEGATION:
+            positions.setdefault(stem, []).append(position)
+    return FactText(text, lows, spans, stems, places, frozenset(breaks), positions)
+
+
+def _is_label(label: str, position: int, lows: list[str]) -> bool:
+    """Tells whether a function word in capitals is a name: WHO, IT; or a single letter inside a sentence: plan A."""
+    if len(label) > 1:
+        return True
+    return label != "I" and position > 0 and (lows[position - 1][0].isalnum() or lows[position - 1] in {",", "("})
+
+
+_ARABIC_PREFIXES = ("وال", "فال", "بال", "ال", "و", "ف", "ب", "ل")
+
+
+def _without_prefix(low: str, words: Lexicon) -> str:
+    """An Arabic word without conjunction, preposition and article, where the lexicon knows the rest."""
+    for prefix in ("", *_ARABIC_PREFIXES):
+        bare = low.removeprefix(prefix)
+        if low.startswith(prefix) and (
+            bare in words.negations or bare in words.numbers or bare in words.poles or bare in words.units
+        ):
+            return bare
+    return low

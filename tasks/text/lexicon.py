@@ -1,0 +1,144 @@
+"""Reads the words of each language that carry a fact: numbers, units, dates, negations and words that exclude one another."""
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "lexicons"
+DEFAULT = "en"
+
+Pole = tuple[int, int]
+"""A group of words that exclude one another, and the side of it that a word is on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Several words that mean one thing: ``words`` after the first one, and the meaning."""
+
+    words: tuple[str, ...]
+    negation: bool = False
+    poles: tuple[Pole, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """The words of one language that carry a fact, all in lower case.
+
+    ``poles`` gives the sides a word is on; ``phrases`` are by their first word, longest first.
+    """
+
+    code: str
+    numbers: Mapping[str, float]
+    count_words: frozenset[str]
+    articles: frozenset[str]
+    """Articles that may mean "one" before a unit: a month."""
+    multiples: Mapping[str, float]
+    units: Mapping[str, str]
+    months: Mapping[str, int]
+    weekdays: Mapping[str, int]
+    about: frozenset[str]
+    total: frozenset[str]
+    negations: frozenset[str]
+    poles: Mapping[str, tuple[Pole, ...]]
+    phrases: Mapping[str, tuple[Phrase, ...]]
+    titles: frozenset[str]
+    name_leads: frozenset[str]
+    """Words directly before a name, in a language that capitalises nouns; empty where capitals mark names."""
+    nouns_in_capitals: bool
+    spaced: bool
+
+
+@cache
+def lexicon(code: str | None) -> Lexicon:
+    """The lexicon of a language by its ISO 639-1 code; English for a language without one."""
+    path = FOLDER / f"{code}.toml"
+    if code is None or not path.exists():
+        return lexicon(DEFAULT)
+    return _compiled(code, tomllib.loads(path.read_text(encoding="utf-8")))
+
+
+def _compiled(code: str, table: Mapping[str, Any]) -> Lexicon:
+    endings, dropped = table.get("endings", "").split(), tuple(table.get("dropped", "").split())
+    poles: dict[str, list[Pole]] = {}
+    phrases: dict[str, list[Phrase]] = {}
+    entries = [*table.get("exclusive", {}).get("directions", ()), *table.get("exclusive", {}).get("opposites", ())]
+    entries += [" | ".join(listed.split()) for listed in table.get("dates", {}).get("seasons", ())]
+    for group, entry in enumerate(entries):
+        for side, members in enumerate(entry.split("|")):
+            for member in members.split(","):
+                _add_member(member.strip(), (group, side), poles, phrases, (endings, dropped))
+    for phrase in table.get("denials", ()):
+        first, *rest = phrase.split()
+        phrases.setdefault(first, []).append(Phrase(tuple(rest), negation=True))
+    for phrase in table.get("not_negations", ()):
+        first, *rest = phrase.split()
+        same = [other for other in phrases.get(first, ()) if other.words == tuple(rest)]
+        if not same:
+            phrases.setdefault(first, []).append(Phrase(tuple(rest)))
+    dates = table.get("dates", {})
+    return Lexicon(
+        code=code,
+        numbers={word: float(value) for word, value in table.get("numbers", {}).items()},
+        count_words=frozenset(table.get("one", "").split()),
+        articles=frozenset(table.get("articles", "").split()),
+        multiples={word: float(value) for word, value in table.get("dozen", {}).items()},
+        units={word: unit for unit, words in table.get("units", {}).items() for word in words.split()},
+        months=_numbered(dates.get("months", ())),
+        weekdays=_numbered(dates.get("weekdays", ())),
+        about=frozenset(table.get("about", "").split()),
+        total=frozenset(table.get("total", "").split()),
+        negations=frozenset(table.get("negations", "").split()),
+        poles={word: tuple(sides) for word, sides in poles.items()},
+        phrases={
+            first: tuple(sorted(listed, key=lambda phrase: -len(phrase.words))) for first, listed in phrases.items()
+        },
+        titles=frozenset(table.get("titles", "").split()),
+        name_leads=frozenset(table.get("name_leads", "").split()),
+        nouns_in_capitals=bool(table.get("nouns_in_capitals", False)),
+        spaced=bool(table.get("spaced", True)),
+    )
+
+
+def _add_member(
+    member: str,
+    pole: Pole,
+    poles: dict[str, list[Pole]],
+    phrases: dict[str, list[Phrase]],
+    inflection: tuple[list[str], tuple[str, ...]],
+) -> None:
+    if " " in member:
+        first, *rest = member.split()
+        listed = phrases.setdefault(first, [])
+        same = next((phrase for phrase in listed if phrase.words == tuple(rest)), None)
+        if same is not None:
+            listed.remove(same)
+        listed.append(Phrase(tuple(rest), poles=(*(same.poles if same else ()), pole)))
+        return
+    for form in _forms(member, *inflection):
+        sides = poles.setdefault(form, [])
+        # A form that inflection puts on two sides of one group says nothing.
+        if all(side[0] != pole[0] for side in sides):
+            sides.append(pole)
+
+
+_SHORTEST = 4
+"""Letters; a shorter word is listed with each of its forms."""
+
+
+def _forms(word: str, endings: Iterable[str], dropped: tuple[str, ...]) -> Iterator[str]:
+    yield word
+    if len(word) < _SHORTEST:
+        return
+    for ending in endings:
+        yield word + ending
+        if word.endswith(dropped or ("\0",)):
+            yield word[:-1] + ending
+    if word.endswith("y") and "es" in endings:
+        yield word[:-1] + "ies"
+
+
+def _numbered(listed: Iterable[str]) -> dict[str, int]:
+    return {word: number for number, words in enumerate(listed, start=1) for word in words.split()}

@@ -1,0 +1,159 @@
+"""Compares quantities by value and unit: 4 %, four per cent and 0.04; two years and 24 months; 1,200 and 1.200."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+NUMBER, YEAR, MONTH, DAY, WEEKDAY = "number", "year", "month", "day", "weekday"
+DATES = frozenset({YEAR, MONTH, DAY, WEEKDAY})
+
+_FAMILIES: dict[str, tuple[str, float]] = {
+    "second": ("clock", 1),
+    "minute": ("clock", 60),
+    "hour": ("clock", 3600),
+    "day": ("clock", 86_400),
+    "week": ("clock", 604_800),
+    "month": ("calendar", 1),
+    "quarter": ("calendar", 3),
+    "year": ("calendar", 12),
+    "decade": ("calendar", 120),
+    "century": ("calendar", 1200),
+    "mm": ("length", 1),
+    "cm": ("length", 10),
+    "m": ("length", 1_000),
+    "km": ("length", 1_000_000),
+    "inch": ("imperial length", 1),
+    "foot": ("imperial length", 12),
+    "mile": ("imperial length", 63_360),
+    "g": ("mass", 1),
+    "kg": ("mass", 1_000),
+    "tonne": ("mass", 1_000_000),
+    "ml": ("volume", 1),
+    "litre": ("volume", 1_000),
+}
+"""Units that convert into one another by a factor."""
+_MONEY = frozenset({"€", "$", "£", "¥", "chf", "cent"})
+PERCENT = "%"
+_TOLERANCE = 1e-9
+_LEAST_ROUNDED = 10_000.0
+"""Least whole number that can be rounded without a word like "about": years, counts and articles must match exactly."""
+_ROUGH = 0.06
+"""Largest relative difference after a word like "about"."""
+_LEAST_ROUGH = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number, or a part of a date, with its readings and its unit; tokens ``[first, last]`` of its text.
+
+    ``1.200`` has two readings. ``unit`` is empty when none follows; ``rough`` marks one after a word like "about".
+    """
+
+    values: frozenset[float]
+    unit: str
+    kind: str
+    first: int
+    last: int
+    rough: bool = False
+    article: bool = False
+    """"a month": one month, but nothing that a claim states."""
+
+
+def comparable(claim: Quantity, source: Quantity) -> bool:
+    """Tells whether two quantities measure the same: then different values exclude one another."""
+    if claim.kind != source.kind:
+        return False
+    if claim.kind != NUMBER:
+        return True
+    if claim.unit == source.unit:
+        return True
+    if not claim.unit or not source.unit:
+        return False
+    if claim.unit in _MONEY and source.unit in _MONEY:
+        return True
+    family, other = _FAMILIES.get(claim.unit), _FAMILIES.get(source.unit)
+    times = {"clock", "calendar"}
+    return bool(family and other and (family[0] == other[0] or {family[0], other[0]} <= times))
+
+
+def equal(claim: Quantity, source: Quantity) -> bool:
+    """Tells whether a claim's quantity ``claim`` says what a source's quantity ``source`` does, in any of their readings."""
+    if claim.kind != source.kind and not {claim.kind, source.kind} <= {NUMBER, YEAR, DAY}:
+        return False
+    if claim.kind == source.kind == NUMBER and not _units_agree(claim.unit, source.unit):
+        return _converted(claim, source)
+    rough = claim.rough or source.rough
+    return any(_same(value, other, rough=rough) for value in claim.values for other in source.values)
+
+
+def _units_agree(unit: str, other: str) -> bool:
+    if unit == other or not unit or not other:
+        return True
+    measured = unit in _FAMILIES or unit in _MONEY or unit == PERCENT
+    return not (measured and (other in _FAMILIES or other in _MONEY or other == PERCENT))
+
+
+def _converted(claim: Quantity, source: Quantity) -> bool:
+    family, other = _FAMILIES.get(claim.unit), _FAMILIES.get(source.unit)
+    if not family or not other or family[0] != other[0]:
+        return False
+    rough = claim.rough or source.rough
+    return any(
+        _same(value * family[1], against * other[1], rough=rough) for value in claim.values for against in source.values
+    )
+
+
+def _same(value: float, other: float, *, rough: bool) -> bool:
+    if abs(value - other) <= _TOLERANCE * max(abs(value), abs(other)):
+        return True
+    if rough and abs(other) >= _LEAST_ROUGH and abs(value - other) <= _ROUGH * max(abs(value), abs(other)):
+        return True
+    return rounds_to(other, value)
+
+
+def rounds_to(exact: float, value: float) -> bool:
+    """Tells whether a number, rounded to the precision of ``value``, is ``value``: 8,537,673 to 8.5 million, 4.24 to 4.2."""
+    if value == int(value):
+        if abs(value) < _LEAST_ROUNDED or value % 10:
+            return False
+        step = 10.0
+        while value % (step * 10) == 0:
+            step *= 10
+        # 2000 is a year, or a count; 1998 is not rounded to it.
+        return abs(value) / step < 1_000 and step >= 100 and abs(exact - value) <= step / 2  # noqa: PLR2004 - digits
+    decimals = len(repr(value).partition(".")[2])
+    return exact != value and round(exact, decimals) == value
+
+
+def is_measured(quantity: Quantity) -> bool:
+    """Tells whether a known unit stands beside a number: per cent, money, a length, a time."""
+    return quantity.unit in _FAMILIES or quantity.unit in _MONEY or quantity.unit == PERCENT
+
+
+def equal_fraction(claim: Quantity, source: Quantity) -> bool:
+    """Tells whether one is the other in per cent: 0.04 and 4 %."""
+    if (
+        (claim.unit == PERCENT) == (source.unit == PERCENT)
+        or claim.unit not in {"", PERCENT}
+        or source.unit not in {"", PERCENT}
+    ):
+        return False
+    share, fraction = (claim, source) if claim.unit == PERCENT else (source, claim)
+    return any(
+        abs(value / 100 - other) <= _TOLERANCE for value in share.values for other in fraction.values if 0 < other <= 1
+    )
+
+
+def follows(claim: Quantity, quantities: Iterable[Quantity]) -> bool:
+    """Tells whether a quantity is the sum or the difference of two others of its unit."""
+    listed = [other for other in quantities if other.kind == claim.kind or {other.kind, claim.kind} <= {NUMBER, YEAR}]
+    values = sorted({value for other in listed for value in other.values if _units_agree(claim.unit, other.unit)})[:24]
+    targets = [value for value in claim.values if value]
+    for place, value in enumerate(values):
+        for other in values[place + 1 :]:
+            if any(
+                _same(target, result, rough=claim.rough)
+                for target in targets
+                for result in (value + other, other - value)
+            ):
+                return True
+    return len(values) > 2 and any(_same(target, sum(values), rough=claim.rough) for target in targets)  # noqa: PLR2004

@@ -1,0 +1,178 @@
+"""Claims that differ from their source in one fact, by language, and right paraphrases beside them."""
+
+from typing import NamedTuple
+
+LEASE = (
+    "The notice period is three months. The tenant must give notice in writing before 31 March. The deposit is at most two"
+    " monthly rents. Plan A costs $35 a month. Plan B costs $50 a month. The office is in Brevik. The dishwasher has a"
+    " warranty of five years. The landlord may enter the flat after 24 hours. All keys are returned on the last day."
+    " A late fee of 4 % is charged. The rent rises every year. The offer is valid until Monday."
+)
+MIETE = (
+    "Die Kündigungsfrist beträgt drei Monate. Der Mieter muss vor dem 31. März schriftlich kündigen. Die Kaution beträgt"
+    " höchstens zwei Monatsmieten. Das Büro liegt in Brevik. Auf das Gerät gibt es fünf Jahre Garantie. Der Vermieter darf"
+    " die Wohnung nach 24 Stunden betreten. Alle Schlüssel werden am letzten Tag übergeben. Die Gebühr beträgt 1.200 Franken."
+)
+BAIL = (
+    "La durée du préavis est de trois mois. Le locataire doit envoyer la lettre avant le 31 mars. Le dépôt de garantie est"
+    " au maximum de deux loyers. Le bureau se trouve à Brevik. L'appareil a une garantie de cinq ans. Le bailleur peut"
+    " entrer dans le logement après 24 heures. Les animaux sont admis dans la résidence."
+)
+ALQUILER = (
+    "El plazo de preaviso es de tres meses. El inquilino debe enviar la carta antes del 31 de marzo. La fianza es como"
+    " máximo de dos mensualidades. La oficina está en Brevik. El aparato tiene una garantía de cinco años. El propietario"
+    " puede entrar en la vivienda después de 24 horas. Las bicicletas no se admiten en el tren nocturno."
+)
+AFFITTO = (
+    "Il periodo di preavviso è di tre mesi. L'inquilino deve inviare la lettera prima del 31 marzo. La cauzione è al"
+    " massimo di due mensilità. L'ufficio si trova a Brevik. L'apparecchio ha una garanzia di cinque anni. Il proprietario"
+    " può entrare nell'appartamento dopo 24 ore. Gli animali sono ammessi nella residenza."
+)
+ZULIN = "通知期为三个月。租客必须在3月31日之前书面通知。押金最多为两个月租金。茶园每年增加产量。参观者可以免费入场。"
+IJAR = "مدة الإشعار ثلاثة أشهر. يجب تقديم الطلب قبل نهاية السنة. المكتبة مفتوحة كل يوم. يمكن استعارة خمسة كتب لمدة ثلاثة أسابيع."
+
+
+class Change(NamedTuple):
+    """A claim about a source, with the kind of its error; an empty kind for a right one."""
+
+    language: str
+    source: str
+    claim: str
+    kind: str
+
+
+def _changes(language: str, source: str, *rows: tuple[str, str]) -> list[Change]:
+    return [Change(language, source, claim, kind) for claim, kind in rows]
+
+
+CHANGES = [
+    *_changes(
+        "en",
+        LEASE,
+        ("The notice period is six months.", "number"),
+        ("The notice period is three weeks.", "number"),
+        ("The deposit is at least two monthly rents.", "direction"),
+        ("Plan B costs $35 a month.", "number"),
+        ("Plan A costs $50 a month.", "number"),
+        ("The office is in Oslo.", "absent"),
+        ("The dishwasher has no warranty.", "negation"),
+        ("The dishwasher has a warranty of two years.", "number"),
+        ("The landlord may not enter the flat after 24 hours.", "negation"),
+        ("The landlord must enter the flat after 24 hours.", "direction"),
+        ("The landlord may enter the flat before 24 hours.", "direction"),
+        ("The tenant must give notice in writing after 31 March.", "direction"),
+        ("The tenant must give notice in writing before 31 May.", "date"),
+        ("The tenant must give notice in writing before 30 March.", "date"),
+        ("Some keys are returned on the last day.", "direction"),
+        ("All keys are returned on the first day.", "direction"),
+        ("A late fee of 7 % is charged.", "number"),
+        ("No late fee of 4 % is charged.", "negation"),
+        ("The rent never rises.", "negation"),
+        ("The rent falls every year.", "direction"),
+        ("The offer is valid until Friday.", "date"),
+        ("The notice period is 3 months.", ""),
+        ("Notice has to be given in writing by the tenant before March 31.", ""),
+        ("The deposit is no more than two monthly rents.", ""),
+        ("Plan A is $35 per month.", ""),
+        ("Each month, plan B costs 50 dollars.", ""),
+        ("The dishwasher has a five-year warranty.", ""),
+        ("There are 60 months of warranty on the dishwasher.", ""),
+        ("A late fee of four per cent is charged.", ""),
+        ("After one day the landlord may enter the flat.", ""),
+        ("On the last day, every key is returned.", ""),
+        ("The office stands in Brevik.", ""),
+    ),
+    *_changes(
+        "de",
+        MIETE,
+        ("Die Kündigungsfrist beträgt sechs Monate.", "number"),
+        ("Der Mieter muss nach dem 31. März schriftlich kündigen.", "direction"),
+        ("Der Mieter muss vor dem 31. Mai schriftlich kündigen.", "date"),
+        ("Der Mieter darf vor dem 31. März schriftlich kündigen.", "direction"),
+        ("Die Kaution beträgt mindestens zwei Monatsmieten.", "direction"),
+        ("Das Büro liegt in Oslo.", "absent"),
+        ("Auf das Gerät gibt es keine Garantie.", "negation"),
+        ("Der Vermieter darf die Wohnung nach 24 Stunden nicht betreten.", "negation"),
+        ("Einige Schlüssel werden am letzten Tag übergeben.", "direction"),
+        ("Die Gebühr beträgt 1.500 Franken.", "number"),
+        ("Die Kündigungsfrist beträgt 3 Monate.", ""),
+        ("Der Mieter muss bis zum 31. März schriftlich kündigen.", ""),
+        ("Die Gebühr beträgt 1200 Franken.", ""),
+        ("Das Gerät hat 5 Jahre Garantie.", ""),
+        ("Die Kaution beträgt maximal zwei Monatsmieten.", ""),
+        ("Am letzten Tag werden sämtliche Schlüssel übergeben.", ""),
+    ),
+    *_changes(
+        "fr",
+        BAIL,
+        ("La durée du préavis est de six mois.", "number"),
+        ("Le locataire doit envoyer la lettre après le 31 mars.", "direction"),
+        ("Le locataire doit envoyer la lettre avant le 31 mai.", "date"),
+        ("Le locataire peut envoyer la lettre avant le 31 mars.", "direction"),
+        ("Le dépôt de garantie est au minimum de deux loyers.", "direction"),
+        ("Le bureau se trouve à Oslo.", "absent"),
+        ("L'appareil n'a aucune garantie.", "negation"),
+        ("Le bailleur ne peut pas entrer dans le logement après 24 heures.", "negation"),
+        ("Les animaux ne sont pas admis dans la résidence.", "negation"),
+        ("La durée du préavis est de 3 mois.", ""),
+        ("L'appareil a une garantie de 5 ans.", ""),
+        ("Le bailleur peut entrer dans le logement après un jour.", ""),
+        ("La garantie de l'appareil est de cinq ans.", ""),
+    ),
+    *_changes(
+        "es",
+        ALQUILER,
+        ("El plazo de preaviso es de seis meses.", "number"),
+        ("El inquilino debe enviar la carta después del 31 de marzo.", "direction"),
+        ("El inquilino debe enviar la carta antes del 31 de mayo.", "date"),
+        ("El inquilino puede enviar la carta antes del 31 de marzo.", "direction"),
+        ("La fianza es como mínimo de dos mensualidades.", "direction"),
+        ("La oficina está en Oslo.", "absent"),
+        ("El aparato no tiene garantía.", "negation"),
+        ("El propietario no puede entrar en la vivienda después de 24 horas.", "negation"),
+        ("Las bicicletas se admiten en el tren nocturno.", "negation"),
+        ("El plazo de preaviso es de 3 meses.", ""),
+        ("El aparato tiene cinco años de garantía.", ""),
+        ("En el tren nocturno no se admiten bicicletas.", ""),
+        ("La garantía del aparato es de 5 años.", ""),
+    ),
+    *_changes(
+        "it",
+        AFFITTO,
+        ("Il periodo di preavviso è di sei mesi.", "number"),
+        ("L'inquilino deve inviare la lettera dopo il 31 marzo.", "direction"),
+        ("L'inquilino deve inviare la lettera prima del 31 maggio.", "date"),
+        ("L'inquilino può inviare la lettera prima del 31 marzo.", "direction"),
+        ("La cauzione è almeno di due mensilità.", "direction"),
+        ("L'ufficio si trova a Oslo.", "absent"),
+        ("L'apparecchio non ha garanzia.", "negation"),
+        ("Gli animali non sono ammessi nella residenza.", "negation"),
+        ("Il periodo di preavviso è di 3 mesi.", ""),
+        ("L'apparecchio ha cinque anni di garanzia.", ""),
+        ("Nella residenza gli animali sono ammessi.", ""),
+    ),
+    *_changes(
+        "zh",
+        ZULIN,
+        ("通知期为六个月。", "number"),
+        ("租客必须在3月31日之后书面通知。", "direction"),
+        ("租客必须在5月31日之前书面通知。", "date"),
+        ("租客可以在3月31日之前书面通知。", "direction"),
+        ("押金至少为两个月租金。", "direction"),
+        ("茶园每年减少产量。", "direction"),
+        ("参观者不可以免费入场。", "negation"),
+        ("通知期为3个月。", ""),
+        ("押金最多为2个月租金。", ""),
+    ),
+    *_changes(
+        "ar",
+        IJAR,
+        ("مدة الإشعار ستة أشهر.", "number"),
+        ("يجب تقديم الطلب بعد نهاية السنة.", "direction"),
+        ("المكتبة مغلقة كل يوم.", "direction"),
+        ("يمكن استعارة تسعة كتب لمدة ثلاثة أسابيع.", "absent"),
+        ("لا يمكن استعارة خمسة كتب لمدة ثلاثة أسابيع.", "negation"),
+        ("مدة الإشعار 3 أشهر.", ""),
+        ("يمكن استعارة 5 كتب لمدة ثلاثة أسابيع.", ""),
+    ),
+]
