@@ -84,4 +84,7 @@ class Grounding(Contract):
     claims: tuple[Claim, ...] = ()
     checkers: dict[str, str] = Field(default_factory=dict, description="layer: version that ran")
     failed_checkers: dict[str, str] = Field(default_factory=dict, description="layer: reason that it gave no verdict")
+    skipped_checkers: dict[str, str] = Field(
+        default_factory=dict, description="layer by default: reason that it was not asked about some claims, or all"
+    )
     counts: dict[Verdict, int] = Field(default_factory=dict)

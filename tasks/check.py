@@ -114,7 +114,7 @@ class Clock:
         return total_ms(job, monotonic() - self.leased_at, measured)
 
 
-def run_checkers(job: Leased, leased_at: float, *, decides: bool = False) -> Result | ToJudge:
+def run_checkers(job: Leased, leased_at: float, *, decides: bool = False, by_default: bool = False) -> Result | ToJudge:
     """Parses a stored completion (or a supplied answer) and checks its claims; decides, unless some are left to a judge.
 
     Pure but for the clock it measures with.
@@ -123,6 +123,7 @@ def run_checkers(job: Leased, leased_at: float, *, decides: bool = False) -> Res
         job: leased for one of the steps that check.
         leased_at: when, by the monotonic clock.
         decides: the judge that would be asked gives probabilities.
+        by_default: there is a judge that the job does not ask for.
     """
     clock = Clock(leased_at)
     completion = job.stored.completion if job.stored else None
@@ -137,7 +138,7 @@ def run_checkers(job: Leased, leased_at: float, *, decides: bool = False) -> Res
     if not processed.abstained:
         with clock.measure("check"):
             layers = check_claims(job.request, processed)
-            open_claims = judge_request(layers, decides=decides)
+            open_claims = judge_request(layers, decides=decides, by_default=by_default)
         if open_claims is not None:
             return ToJudge(job, processed, layers, open_claims, clock)
         with clock.measure("check"):
@@ -231,10 +232,12 @@ class Check:
     async def run(self, job: Leased) -> None:
         """Checks a leased job and writes its final. Every failure ends in the ledger."""
         leased_at = monotonic()
-        asks_judge = CheckerName.JUDGE in job.request.config.checkers
+        by_default = self.judge is not None and self.judge.by_default(job) is not None
+        asks_judge = by_default or CheckerName.JUDGE in job.request.config.checkers
         decides = asks_judge and self.judge is not None and self.judge.decides(job)
         limit = self._limit_of(job)
-        result = await self._compute(job, leased_at, limit, partial(run_checkers, job, leased_at, decides=decides))
+        work = partial(run_checkers, job, leased_at, decides=decides, by_default=by_default)
+        result = await self._compute(job, leased_at, limit, work)
         if isinstance(result, ToJudge):
             started = monotonic()
             paid_reply = await self._ask_judge(job, result.request)

@@ -4,10 +4,12 @@ import asyncio
 import json
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
+from schemas.completion import ProviderSnapshot, SharedFrom
 from schemas.generation import AnswerProtocol
 from schemas.grounding import Claim, Grounding
 from schemas.job import JobRequest
@@ -16,8 +18,9 @@ from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.grounding.judge.call import Judge, JudgeOptions
-from tasks.ports import JobView, Leased
-from tests.builders import make_batch, make_jobs
+from tasks.ports import CheapJudge, JobView, Leased, Limits, Turn, Unlimited
+from tasks.prompting.messages import render
+from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
 from tests.fakes.ledger import MemoryLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers
 from worker.ledger.journal import LedgerJournal
@@ -43,8 +46,12 @@ def verdict(claim: int, label: str, quote: str = "", passage: int = 1) -> dict[s
     return {"claim": claim, "verdict": label, "passage": passage, "quote": quote}
 
 
+def verdicts_json(*verdicts: dict[str, Any]) -> str:
+    return json.dumps({"verdicts": verdicts})
+
+
 def verdicts_reply(*verdicts: dict[str, Any]) -> Act:
-    return answers(json.dumps({"verdicts": verdicts}), protocol=AnswerProtocol.SEGMENTS)
+    return answers(verdicts_json(*verdicts), protocol=AnswerProtocol.SEGMENTS)
 
 
 @dataclass
@@ -56,9 +63,23 @@ class JudgeHarness:
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     finals: list[Leased] = field(default_factory=list)
     step: Step = Step.CHECK
+    limits: Limits = field(default_factory=Unlimited)
+    default_share: Decimal = Decimal(0)
+    """Of the cost of an answer by the provider ``writer``, for the judge as the cheap model of its vendor."""
 
     async def submit(self, request: JobRequest, **batch: Any) -> None:
         await self.ledger.submission.submit(make_batch(**batch), [make_jobs(request)])
+
+    async def answer(self, text: str, cost_usd: Decimal, shared_from: SharedFrom | None = None) -> None:
+        """Store a generated answer of the provider ``writer``."""
+        (job,) = await self.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+        attempt = make_attempt(job, reserved_usd=cost_usd)
+        await self.ledger.attempts.open_attempts([attempt])
+        snapshot = ProviderSnapshot(provider="writer", model_asked="writer-1", shared_from=shared_from)
+        answer = make_answer(text, cost_usd=cost_usd, snapshot=snapshot)
+        answer = replace(answer, prompt=render(job.request, answer.completion.protocol))
+        closed = closed_ok(job, attempt, answer=answer, cost_usd=cost_usd, then=to_check(job))
+        await self.ledger.attempts.close_attempts([closed])
 
     async def lease(self) -> Leased:
         await self.ledger.duties.promote(10)
@@ -67,8 +88,10 @@ class JudgeHarness:
 
     async def check(self, job: Leased) -> None:
         journal = LedgerJournal(self.ledger)
-        calls = PaidCalls(journal, self.policy, lambda: 0.5)
-        judge = Judge(self.ledger.queue, calls, Registry(self.judge), JudgeOptions(max_tokens=500))
+        calls = PaidCalls(journal, self.policy, lambda: 0.5, self.limits)
+        registry = Registry(self.judge, cheap={"writer": CheapJudge(Turn(self.judge.name), "none")})
+        options = JudgeOptions(max_tokens=500, default_share=self.default_share)
+        judge = Judge(self.ledger.queue, calls, registry, options)
         with ThreadPoolExecutor(1) as cpu:
             await Check(self.ledger.queue, journal, cpu, lambda job, _: self.finals.append(job), judge).run(job)
         await journal.close()

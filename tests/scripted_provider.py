@@ -2,15 +2,16 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
+from types import MappingProxyType
 
 from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
 from schemas.generation import AnswerProtocol, GenerationConfig
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from tasks.errors import ConfigurationError
-from tasks.ports import Answered, Call, Listener, Provider, Turn
+from tasks.ports import Answered, Call, CheapJudge, Listener, Provider, Turn
 
 Act = Callable[[Call], Awaitable[Answered]]
 
@@ -58,6 +59,7 @@ class ScriptedProvider(Provider):
         model: str = "scripted-1",
         reserve_usd: Decimal | None = Decimal("0.01"),
         decides: bool = False,
+        expected_usd: Decimal | None = Decimal("0.001"),
     ) -> None:
         self.name = name
         self.decides = decides
@@ -67,6 +69,7 @@ class ScriptedProvider(Provider):
         self.listener: Listener | None = None
         self._acts = acts
         self._reserve = reserve_usd
+        self._expected = expected_usd
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         return AnswerProtocol.MARKERS
@@ -90,6 +93,9 @@ class ScriptedProvider(Provider):
             stream=request.config.stream,
         )
 
+    def expected_usd(self, call: Call) -> Decimal | None:
+        return self._expected
+
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:
         self.calls.append(call)
         self.listener = listener
@@ -103,8 +109,14 @@ class ScriptedProvider(Provider):
 class Registry:
     """The providers of a test by name; the first is the default, and a job without fallbacks has those given here."""
 
-    def __init__(self, *providers: ScriptedProvider, fallbacks: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        *providers: ScriptedProvider,
+        fallbacks: tuple[str, ...] = (),
+        cheap: Mapping[str, CheapJudge] = MappingProxyType({}),
+    ) -> None:
         self._fallbacks = fallbacks
+        self.cheap = cheap
         self._providers = {provider.name: provider for provider in providers}
         self._default = providers[0].name
 
@@ -116,6 +128,9 @@ class Registry:
 
     def decides(self, name: str) -> bool:
         return name in self._providers and self._providers[name].decides
+
+    def cheap_judge(self, provider: str, model: str | None) -> CheapJudge | None:
+        return self.cheap.get(provider)
 
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
         first = Turn(config.provider or self._default, config.model)

@@ -168,6 +168,12 @@ class Settings(BaseSettings):
         description="judge of jobs with `judge` among their `checkers`: provider, or provider:model; best "
         "another model than the one that answers; `openai_decisions` gives probabilities. Unset: such checks end as partial",
     )
+    default_judge_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.1,
+        description="most that a judge may add to the cost of an answer whose job asks for no judge, as a share of it: "
+        "the cheap model of the answer's vendor (or NIGHTDESK_JUDGE) then reads the claims that words leave open. 0: no "
+        "judge but for jobs that ask for one; see docs/judge.md",
+    )
     judge_max_tokens: Annotated[int, Field(ge=256, le=1_000_000)] = Field(
         default=8_192, description="most tokens of a judge's reply, its thinking included"
     )

@@ -126,16 +126,23 @@ class PaidCalls:
     """Gets the text of streamed calls."""
 
     async def open(
-        self, job: Leased, plan: PlannedCall, purpose: Purpose, number: int, share: ShareTerms | None = None
+        self,
+        job: Leased,
+        plan: PlannedCall,
+        purpose: Purpose,
+        number: int,
+        share: ShareTerms | None = None,
+        *,
+        required: bool = True,
     ) -> OpenCall | Denied | Opened:
         """Gets a permit and records the attempt. Without a permit, or without the attempt, returns the status.
 
-        A cancellation meanwhile, or an answer of the ledger that comes too late, closes the attempt: nothing was called.
+        Without money in the batch the job is held, unless the call is not ``required``. A cancellation meanwhile, or an answer of the ledger that comes too late, closes the attempt: nothing was called.
         """
         permit = await self.limits.permit(job, plan.call)
         if isinstance(permit, Denied):
             return permit
-        paid = OpenCall(job, plan, new_attempt(job, plan.call, purpose, number, share), permit)
+        paid = OpenCall(job, plan, new_attempt(job, plan.call, purpose, number, share, required=required), permit)
         opening = asyncio.ensure_future(self.journal.open_attempt(paid.attempt))
         status = None
         try:
@@ -246,7 +253,9 @@ class PaidCalls:
 # ---- attempts ----------------------------------------------------------------------------------------------------
 
 
-def new_attempt(job: Leased, call: Call, purpose: Purpose, number: int, share: ShareTerms | None = None) -> NewAttempt:
+def new_attempt(
+    job: Leased, call: Call, purpose: Purpose, number: int, share: ShareTerms | None = None, *, required: bool = True
+) -> NewAttempt:
     """The attempt of a call about to be made."""
     return NewAttempt(
         id=uuid7(),
@@ -263,6 +272,7 @@ def new_attempt(job: Leased, call: Call, purpose: Purpose, number: int, share: S
         request_hash=call.request_hash,
         reserved_usd=call.reserve_usd,
         share=share,
+        required=required,
     )
 
 

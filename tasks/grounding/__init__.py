@@ -13,7 +13,7 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Verdict
@@ -31,8 +31,9 @@ from tasks.grounding.checkers import (
     citation_scores,
 )
 from tasks.grounding.judge.request import JudgeRequest, plan_request
+from tasks.grounding.judge.triage import by_weight, claims_to_judge
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply, verdicts
-from tasks.grounding.local import Local, open_claims, without_judge
+from tasks.grounding.local import Local, without_judge
 from tasks.grounding.model import Calibration, joint_probability, shipped
 from tasks.grounding.weights import JudgeWeights
 from tasks.ports.provider import ClaimScorer
@@ -94,6 +95,7 @@ class LayerFindings:
     findings: dict[CheckerName, Sequence[ClaimFinding]]
     failed: dict[str, str]
     versions: dict[str, str]
+    skipped: dict[str, str] = field(default_factory=dict)
 
 
 def check_claims(
@@ -111,24 +113,32 @@ def check_claims(
     return LayerFindings(request, processed, claims, reasons, findings, failed, versions)
 
 
-def judge_request(layers: LayerFindings, *, decides: bool = False) -> JudgeRequest | None:
-    """The request to the judge; None if the job wants no judge, no claim is open, or it can't be planned (``failed``).
+def judge_request(layers: LayerFindings, *, decides: bool = False, by_default: bool = False) -> JudgeRequest | None:
+    """The request to the judge; None if there is no judge, no claim is open, or it can't be planned (``failed``).
 
-    ``decides``: the judge gives probabilities and no verdicts.
+    Args:
+        layers: the findings of the other layers.
+        decides: the judge gives probabilities and no verdicts.
+        by_default: there is a judge that the job does not ask for.
     """
-    # Without sources there is nothing to ask about.
-    if CheckerName.JUDGE not in layers.request.config.checkers or not layers.request.context:
+    request, claims = layers.request, layers.claims
+    if not (by_default or CheckerName.JUDGE in request.config.checkers) or not request.context:
+        # Without sources there is nothing to ask about.
+        return None
+    findings = without_judge(layers.findings)
+    if by_default and findings is None:
         return None
     try:
-        positions = open_claims(layers.claims, without_judge(layers.findings))
-        return plan_request(layers.request, layers.claims, positions, decides=decides) if positions else None
+        positions = claims_to_judge(request, claims, findings)
+        order = by_weight(positions, findings) if by_default and findings is not None else ()
+        return plan_request(request, claims, positions, decides=decides, order=order) if positions else None
     except OutOfTime as error:
-        layers.failed[CheckerName.JUDGE.value] = str(error)
-        return None
+        problem = str(error)
     except Exception as error:
         logger.exception("no request to the judge could be planned")
-        layers.failed[CheckerName.JUDGE.value] = f"{type(error).__name__}: {error}"
-        return None
+        problem = f"{type(error).__name__}: {error}"
+    (layers.skipped if by_default else layers.failed)[CheckerName.JUDGE.value] = problem
+    return None
 
 
 def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerName, Checker] = CHECKERS) -> Grounding:
@@ -140,6 +150,7 @@ def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerN
 def fuse_layers(layers: LayerFindings, question: JudgeRequest | None, reply: JudgeReply) -> Grounding:
     """Fuses the findings of all layers, and the judge's reply if it was asked, into one verdict per claim."""
     processed, findings, failed, versions = layers.processed, layers.findings, layers.failed, layers.versions
+    skipped = layers.skipped
     if question is not None:
         scored = without_judge(findings)
         try:
@@ -148,7 +159,10 @@ def fuse_layers(layers: LayerFindings, question: JudgeRequest | None, reply: Jud
             reply = JudgeReply(reply.judge, failure=str(error))
             judged, failure = verdicts(layers.request, layers.claims, scored, question, reply, weights=WEIGHTS)
         findings = {**findings, CheckerName.JUDGE: judged}
-        if failure is not None:
+        if question.by_default:
+            if (why := reply.skipped or failure) is not None:
+                skipped = {CheckerName.JUDGE.value: why}
+        elif failure is not None:
             failed = {**failed, CheckerName.JUDGE.value: failure}
         if reply.reply is not None or question.cached:
             versions = {**versions, CheckerName.JUDGE.value: _judge_version(reply.judge, question)}
@@ -164,7 +178,7 @@ def fuse_layers(layers: LayerFindings, question: JudgeRequest | None, reply: Jud
         )
         claims.append(fuse(text, Span(statement.start, statement.end), by_layer))
         position += 1
-    return summed_up(claims, versions, failed, attributions(findings), _dependence())
+    return summed_up(claims, versions, failed, attributions(findings), _dependence(), skipped=skipped)
 
 
 def _dependence() -> float:
@@ -275,6 +289,8 @@ def summed_up(
     failed: dict[str, str],
     attributions: Sequence[Attribution],
     dependence: float,
+    *,
+    skipped: dict[str, str],
 ) -> Grounding:
     """Computes the scores of the whole answer.
 
@@ -284,6 +300,7 @@ def summed_up(
         failed: reasons of the checkers that gave no verdict.
         attributions: of the claims that a layer attributed.
         dependence: between the claims of an answer, in [0, 1]: see ``joint_probability``.
+        skipped: reasons of the checkers by default that were not asked about some claims.
     """
     counts = Counter(claim.verdict for claim in claims)
     checkable = len(claims) - counts[Verdict.NOT_CHECKABLE]
@@ -298,6 +315,7 @@ def summed_up(
         claims=tuple(claims),
         checkers=versions,
         failed_checkers=failed,
+        skipped_checkers=skipped,
         counts={verdict: counts[verdict] for verdict in Verdict if counts[verdict]},
     )
 

@@ -26,6 +26,7 @@ from tasks.ports.provider import (
     Answered,
     Call,
     Catalog,
+    CheapJudge,
     ClaimScorer,
     Everything,
     Listener,

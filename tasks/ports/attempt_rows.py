@@ -56,6 +56,8 @@ class NewAttempt:
     """None: the price of the call is unknown."""
     share: ShareTerms | None = None
     """None: neither takes the answer of another call nor gives its own."""
+    required: bool = True
+    """False: the job goes on without the call where the batch has no money for it, and is not held."""
 
 
 class Opened(StrEnum):
@@ -67,7 +69,7 @@ class Opened(StrEnum):
     ON_HOLD = "on_hold"
     """The batch's budget has no room for the reservation now: the ledger holds the job until there is."""
     OVER_BUDGET = "over_budget"
-    """The same for a job that has an answer already (a second round): it stays leased, to go on with that answer."""
+    """The same for a job that goes on without the call (a second round, a call that is not required): it stays leased."""
     ANSWERED = "answered"
     """A completion for this (run, round, purpose) is stored already: no call."""
     STALE = "stale"

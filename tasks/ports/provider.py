@@ -72,6 +72,15 @@ class Turn:
         return cls(provider, model or None)
 
 
+@dataclass(frozen=True, slots=True)
+class CheapJudge:
+    """The cheap model of a vendor that judges what its other models write."""
+
+    turn: Turn
+    reasoning_effort: str | None = None
+    """Effort at which it writes no thoughts that are paid for; None: the provider's default."""
+
+
 class Provider(Protocol):
     """One way to call a model. Adapters know no prompt wording; steps know no SDK."""
 
@@ -88,6 +97,12 @@ class Provider(Protocol):
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """Turn a rendered prompt into a call. Pure; raises ``ProviderError`` when the config can't be served."""
+
+    def expected_usd(self, call: Call) -> Decimal | None:
+        """The likely cost of a planned call whose answer fills its limit; None: the price is unknown.
+
+        To choose by, not to reserve: see ``Call.reserve_usd``.
+        """
 
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:
         """Make the call once; no retries inside. Raises ``ProviderError`` only.
@@ -112,6 +127,13 @@ class Providers(Protocol):
         Known without building it; False for one that there is not. The text of its completions is JSON,
         ``{"answers": [{"question": int, "probability": number}]}`` with the questions counted from 1; instead of the
         probability of a declined one is ``"refused": true``. What it left out is not there.
+        """
+
+    def cheap_judge(self, provider: str, model: str | None) -> CheapJudge | None:
+        """The cheap model that judges by default what this model of a provider wrote.
+
+        None where there is none that can be called here at a known price: no key, a server of one's own, a provider
+        without such a model.
         """
 
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:

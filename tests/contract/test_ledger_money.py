@@ -410,6 +410,20 @@ async def test_a_second_round_does_not_wait_for_money(ledger: Ledger) -> None:
     assert await state(ledger, leased.job_id) is JobState.RUNNING
 
 
+async def test_a_call_that_is_not_required_does_not_hold_its_job(ledger: Ledger) -> None:
+    answered, waiting = await leased_under(ledger, "0.5", number=2)
+    await generate(ledger, answered)
+    checking = await take_one(ledger, answered.job_id, Step.CHECK)
+    dear = make_attempt(checking, Purpose.JUDGE, reserved_usd=Decimal("0.6"), required=False)
+    generating = make_attempt(waiting, reserved_usd=Decimal("0.1"))
+
+    assert await ledger.attempts.open_attempts([dear, generating]) == [Opened.OVER_BUDGET, Opened.OPENED]
+
+    assert await state(ledger, checking.job_id) is JobState.RUNNING
+    affordable = make_attempt(checking, Purpose.JUDGE, reserved_usd=Decimal("0.1"), required=False)
+    assert await ledger.attempts.open_attempts([affordable]) == [Opened.OPENED]
+
+
 async def test_an_unused_promise_is_withdrawn(ledger: Ledger) -> None:
     calling, first, two = await leased_under(ledger, "1", number=3)
     attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))

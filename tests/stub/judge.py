@@ -9,6 +9,8 @@ from typing import Any
 _QUESTION = "You judge whether numbered passages support numbered statements."
 _PASSAGE = re.compile(r"<passage\d* (\d+)[^>]*>\n(.*?)\n</passage", re.DOTALL)
 _STATEMENT = re.compile(r"<statement\d*>([^<]*)</statement\d*>$")
+_GAP = re.compile(r"\s+(?=[.,;:!?]|$)")
+_OPENING = re.compile(r"\s*(?:\S+\s+){0,11}\S+")
 _CLAIM = re.compile(r"^(\d+)\. (?:\[.*?\] )?(.*)$", re.MULTILINE)
 
 
@@ -27,12 +29,16 @@ class Judge:
 
     Attributes:
         truth: by a claim's words, the words of the source that support it; None: nothing does.
+        contrary: by a claim's words, the words of the source that say otherwise.
+        trusting: supports a claim that it knows nothing of, with the first words of the first passage.
         rate: share of the verdicts that are right; drawn by the claim's words, so the same every time.
         how: ``honest``, ``lies`` (quotes that stand nowhere), ``half`` (every second claim), ``malformed``, ``nothing``;
             where probabilities are asked for also ``percent`` (off the scale) and ``declines`` (every second claim).
     """
 
     truth: dict[str, str | None] = field(default_factory=dict)
+    contrary: dict[str, str] = field(default_factory=dict)
+    trusting: bool = False
     rate: float = 1.0
     how: str = "honest"
 
@@ -43,19 +49,25 @@ class Judge:
         if self.how == "malformed":
             return '{"verdicts": [{"claim": 1, "verdict": "supp'
         passages, statements = _PASSAGE.findall(prompt), prompt.rpartition("\nStatements:\n")[2]
-        verdicts = [self._verdict(int(number), claim, passages) for number, claim in _CLAIM.findall(statements)]
+        verdicts = [
+            self._verdict(int(number), _without_gaps(claim), passages) for number, claim in _CLAIM.findall(statements)
+        ]
         return json.dumps({"verdicts": verdicts[::2] if self.how == "half" else verdicts}, ensure_ascii=False)
 
     def _verdict(self, number: int, claim: str, passages: list[tuple[str, str]]) -> dict[str, Any]:
-        quote = self.truth.get(claim)
+        quote, verdict = self.truth.get(claim), "supported"
+        if claim in self.contrary:
+            quote, verdict = self.contrary[claim], "contradicted"
+        elif self.trusting and claim not in self.truth:
+            quote = _opening(passages[0][1])
         if not self.is_right(claim):
             # Says the opposite, with words that really stand there when it needs some.
-            quote = None if quote else passages[0][1]
+            quote, verdict = None if quote else passages[0][1], "supported"
         if quote is None:
             return {"claim": number, "verdict": "unsupported", "passage": 0, "quote": ""}
         passage = next((int(number) for number, words in passages if quote in words), 1)
         quotation = "Nobody ever wrote these words anywhere" if self.how == "lies" else quote
-        return {"claim": number, "verdict": "supported", "passage": passage, "quote": quotation}
+        return {"claim": number, "verdict": verdict, "passage": passage, "quote": quotation}
 
     def probability(self, question: str, passages: str, at: int) -> float | str | None:
         """The probability for a question about a claim; None: it is left out."""
@@ -74,6 +86,17 @@ class Judge:
         """True if the judge is right about a claim."""
         draw = int.from_bytes(hashlib.sha256(claim.encode()).digest()[:4], "big") / 2**32
         return draw < self.rate
+
+
+def _without_gaps(claim: str) -> str:
+    """The claim without the blank that a citation marker leaves before a full stop."""
+    return _GAP.sub("", claim)
+
+
+def _opening(passage: str) -> str:
+    """So many of a passage's first words as a judge would quote."""
+    opening = _OPENING.match(passage)
+    return opening.group() if opening else passage
 
 
 JUDGE = Judge()

@@ -12,10 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from schemas.completion import FinishReason, ProviderSnapshot
+from schemas.generation import CheckerName
 from schemas.grounding import Claim, Evidence, Verdict
 from schemas.job import JobRequest, SourceContext
 from schemas.record import JobResult
-from tasks.ports import JobView
+from tasks.ports import JobView, Purpose
 from worker.cli.console import console, moment, safe
 from worker.operations.audit import Audit, Messages, Proof
 
@@ -146,6 +147,8 @@ def show_job(audit: Audit) -> None:
             "warnings": "; ".join(result.warnings),
             "checkers": _pairs(grounding.checkers) if grounding else None,
             "failed checkers": _pairs(grounding.failed_checkers) if grounding else None,
+            "skipped checkers": _pairs(grounding.skipped_checkers) if grounding else None,
+            "judge by default": _default_judge(audit),
             "failure": f"{result.failure.kind.value}: {result.failure.message}" if result.failure else None,
         },
     )
@@ -190,6 +193,20 @@ def _job(view: JobView) -> Facts:
         "config": None if view.erased_at else _pairs(request.config.model_dump(mode="json", exclude_defaults=True)),
         "metadata": _pairs(request.metadata),
     }
+
+
+def _default_judge(audit: Audit) -> str | None:
+    """The cost of a judge that the job does not ask for; None where it was not asked."""
+    view = audit.detail.view
+    if view.erased_at or CheckerName.JUDGE in view.request.config.checkers:
+        return None
+    calls = [attempt for attempt in audit.detail.attempts if attempt["purpose"] == Purpose.JUDGE]
+    if not calls:
+        return None
+    costs = [attempt["cost_usd"] for attempt in calls]
+    cost = "unknown" if None in costs else f"{sum(map(float, costs)):.6f} USD"
+    models = ", ".join(sorted({f"{call['provider']}:{call['model']}" for call in calls}))
+    return f"{models}, asked about what words leave open; cost {cost} (NIGHTDESK_DEFAULT_JUDGE_SHARE=0 turns it off)"
 
 
 def _reused_verdicts(claims: Sequence[Claim]) -> Facts:

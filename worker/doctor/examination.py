@@ -31,7 +31,11 @@ async def examine(*, invariants: bool = False) -> Report:
     except ConfigurationError as error:
         report.add("settings", environment.check_settings(error))
         return report
-    report.add("settings", *environment.check_provider(settings, os.environ))
+    report.add(
+        "settings",
+        *environment.check_provider(settings, os.environ),
+        *environment.check_default_judge(settings, os.environ),
+    )
     where = _where(settings, report)
     if where is None:
         return report

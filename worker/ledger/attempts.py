@@ -63,10 +63,11 @@ WITH RECURSIVE input AS (
     FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(batch_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[],
                          %(round)b::int2[], %(purpose)b::text[], %(number)b::int2[], %(lane)b::text[],
                          %(provider)b::text[], %(model)b::text[], %(hash)b::bytea[], %(reserve)b::numeric[],
-                         %(share_key)b::bytea[], %(share_within)b::interval[], %(share_wait)b::interval[])
+                         %(share_key)b::bytea[], %(share_within)b::interval[], %(share_wait)b::interval[],
+                         %(required)b::bool[])
     WITH ORDINALITY
     AS d(id, job_id, batch_id, token, run, round, purpose, number, lane, provider, model, hash, reserve,
-         share_key, share_within, share_wait, ord)
+         share_key, share_within, share_wait, required, ord)
 ), leased_call AS (
     SELECT d.*, j.needs_usd,
            EXISTS (SELECT FROM completion c WHERE c.job_id = d.job_id AND c.run = d.run AND c.round = d.round
@@ -103,9 +104,9 @@ WITH RECURSIVE input AS (
 ), allocation AS (
     SELECT a.*, coalesce(f.fits, true) AS fits FROM contender a LEFT JOIN fill f ON f.id = a.id
 ), refusal AS (
-    -- A second round has an answer already: its worker goes on with that one.
+    -- A second round has an answer already: its worker goes on with that one. So it does without a call that is not required.
     SELECT f.* FROM allocation f
-    WHERE NOT f.fits AND f.purpose IN ('generate', 'judge')
+    WHERE NOT f.fits AND f.required AND f.purpose IN ('generate', 'judge')
       AND NOT EXISTS (SELECT FROM allocation o WHERE o.job_id = f.job_id AND o.fits)
       AND NOT EXISTS (SELECT FROM attempt a
                       WHERE a.job_id = f.job_id AND a.lease_token = f.token AND a.closed_at IS NULL)
@@ -257,6 +258,7 @@ class PostgresAttempts(Attempts):
             **attempt_columns(chosen),
             "batch_id": [a.batch_id for a in chosen],
             "reserve": [a.reserved_usd for a in chosen],
+            "required": [a.required for a in chosen],
         }
         rows = await self._db.rows(_OPEN, parameters, first=locks_of(chosen))
         opened = {at: Opened(row.status) for at, row in zip(first, rows, strict=True)}

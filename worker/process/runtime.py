@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -301,7 +302,8 @@ class WorkerRuntime:
 
     def _check(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter, bundle: int) -> Check:
         settings = self._settings
-        options = JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s)
+        share = Decimal(str(settings.default_judge_share))
+        options = JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s, share)
         return Check(
             self._ledger.queue,
             journal,

@@ -212,6 +212,11 @@ class Adapter(ABC):
             endpoint=self._endpoint,
         )
 
+    def expected_usd(self, call: Call) -> Decimal | None:
+        """See ``tasks.ports.Provider``."""
+        tier, most = self.target.service_tier, call.request.config.max_tokens
+        return self._prices.expected_usd(call.model or "", len(call.body), most, tier)
+
     # ---- calling ----
 
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:  # noqa: ARG002 - streams hear

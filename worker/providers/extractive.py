@@ -92,6 +92,10 @@ class Extractive:
             stream=request.config.stream,
         )
 
+    def expected_usd(self, call: Call) -> Decimal:  # noqa: ARG002 - the port's signature
+        """Always nothing."""
+        return Decimal(0)
+
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:
         """Chooses the sentences, off the event loop. A listener gets them word by word, over the time of the latency."""
         answering = asyncio.get_running_loop().run_in_executor(self._executor, answer, call)

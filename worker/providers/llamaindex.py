@@ -142,6 +142,9 @@ class LlamaIndex:
             parameters_dropped=_dropped(config, prompt),
         )
 
+    def expected_usd(self, call: Call) -> None:
+        """Always unknown."""
+
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:  # noqa: ARG002 - fetched whole
         """See ``tasks.ports.Provider``."""
         messages = [

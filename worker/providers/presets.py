@@ -44,6 +44,18 @@ DEFAULT_MODELS = {"openai": "gpt-6-luna", "openai_decisions": "gpt-6-luna", "ant
 """Per kind of provider: the small current models, priced for bulk (names as in openai 3.54 and anthropic 2.12); for
 decisions the only one that OpenAI has."""
 
+CHEAP_JUDGES: dict[str, tuple[str, str | None]] = {
+    "openai": ("gpt-6-luna", "none"),
+    "anthropic": ("claude-haiku-5-5", "low"),
+    "gemini": ("gemini-3.1-flash-lite", None),
+}
+"""Models that judge by default what the other models of their vendor write, with the least reasoning effort that each takes.
+
+By kind of provider, or preset. The cheapest current text model of each in ``genai-prices`` 0.2.3: $0.10, $0.10 and $0.25 a
+million tokens read, $0.50, $0.50 and $1.50 written. What ``gpt-6-luna`` writes itself is judged by the Decisions API, the only
+thing that costs less.
+"""
+
 _GPT = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?:-|$)")
 _O_SERIES = re.compile(r"o\d(?:-|$)")
 

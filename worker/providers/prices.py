@@ -15,6 +15,9 @@ from schemas.completion import Usage
 BYTES_PER_TOKEN = 2
 """For worst-case estimates only: English has about 4.5 bytes a token in current tokenizers, CJK and tables down to 2."""
 
+USUAL_BYTES_PER_TOKEN = 3.5
+"""For likely costs: a prompt in a European language has more, so that its cost is rather overestimated."""
+
 _STEP = 512
 """Tokens; estimates are rounded up to it, so that neighbouring jobs share one look-up."""
 
@@ -46,6 +49,11 @@ class Prices:
         """
         tokens = ceil(prompt_bytes / BYTES_PER_TOKEN / _STEP) * _STEP
         return _reserve(self._vendor, self._url, model, tokens, max_tokens, tier)
+
+    def expected_usd(self, model: str, prompt_bytes: int, max_tokens: int, tier: str | None) -> Decimal | None:
+        """The likely cost of a call with nothing cached whose answer fills its limit; None: the price is unknown."""
+        usage = Usage(input_tokens=ceil(prompt_bytes / USUAL_BYTES_PER_TOKEN), output_tokens=max_tokens)
+        return _calculated(self._vendor, self._url, model, usage, tier)
 
     def cost_usd(self, requested: str, returned: str | None, usage: Usage | None, tier: str | None) -> Decimal | None:
         """The cost of a call. A model that answered in another's place is priced by its own name, or not at all."""

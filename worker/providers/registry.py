@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 from schemas.generation import CheckerName, GenerationConfig, Lane
 from tasks.calls.paid_call import UNPRICED
 from tasks.errors import ConfigurationError
-from tasks.ports import Catalog, Objection, Provider, Turn
-from worker.providers.presets import DEFAULT_MODELS, PRESETS
+from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn
+from worker.providers.presets import CHEAP_JUDGES, DEFAULT_MODELS, PRESETS
 from worker.settings import ProviderKind, ProviderSettings, Settings, plain_http
 
 
@@ -110,10 +110,11 @@ class ConfiguredProviders:
 
         Args:
             answers: of the default provider and the fallbacks.
-            judges: of the judge.
+            judges: of the judge, or of the cheap model that judges by default, which has the default provider's SDK.
         """
         turns = (self.default, *self._settings.fallbacks) if answers else ()
-        for name in (*turns, *([self._settings.judge] if judges and self._settings.judge else [])):
+        judge = self._settings.judge or (self.default if self._settings.default_judge_share else None)
+        for name in (*turns, *([judge] if judges and judge else [])):
             entry = self._entries.get(name.partition(":")[0])
             if entry is not None and entry.kind in _ADAPTERS:
                 import_module(_ADAPTERS[entry.kind][0])
@@ -176,6 +177,25 @@ class ConfiguredProviders:
         prices = import_module("worker.providers.prices").Prices(price_name, self._base_url(name, entry))
         tier = None if entry.kind is ProviderKind.OPENAI_DECISIONS else entry.service_tier
         return prices.reserve_usd(model, 1, 1, tier) is not None
+
+    def cheap_judge(self, provider: str, model: str | None) -> CheapJudge | None:
+        """See ``tasks.ports.Providers``; the same name, so that no text goes to another vendor than the answer's."""
+        entry = self._entries.get(provider)
+        if entry is None or self.missing_key(provider) is not None:
+            return None
+        kind = next(
+            (name for name, preset in PRESETS.items() if entry.base_url == preset["base_url"]), entry.kind.value
+        )
+        # A server of one's own has no price, or not this one.
+        if kind not in CHEAP_JUDGES or (entry.base_url is not None and kind not in PRESETS):
+            return None
+        judge, effort = CHEAP_JUDGES[kind]
+        turn = Turn(provider, judge)
+        if kind == ProviderKind.OPENAI and model is not None and model.startswith(judge):
+            turn, effort = Turn(ProviderKind.OPENAI_DECISIONS.value), None
+            if self._entries[turn.provider] != BUILT_IN[turn.provider] or entry.api_key_env is not None:
+                return None
+        return CheapJudge(turn, effort) if self.has_price(turn.provider, turn.model) else None
 
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
         """See ``tasks.ports.Providers``."""

@@ -15,10 +15,19 @@ from schemas.grounding import ReusedFrom
 from schemas.job import JobRequest
 from schemas.states import HeldReason, JobState
 from tasks.calls.paid_call import MAX_UNKNOWN, BrokenCall, OpenCall, PaidCalls, PlannedCall, finish_first, plan_call
-from tasks.calls.retry import REFUSED_LANE, Hold, advance_of
+from tasks.calls.retry import REFUSED_LANE, Fail, Hold, advance_of
 from tasks.errors import ConfigurationError, LedgerError, ProviderError
 from tasks.grounding.checkers import ClaimFinding
-from tasks.grounding.judge.request import JudgeRequest, as_stored, cacheable_claims, key_of, read_pairs, without_cached
+from tasks.grounding.judge.allowance import DefaultJudge, default_judge
+from tasks.grounding.judge.request import (
+    JudgeRequest,
+    as_stored,
+    cacheable_claims,
+    key_of,
+    read_pairs,
+    with_first,
+    without_cached,
+)
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply
 from tasks.ports import (
     Advance,
@@ -115,7 +124,8 @@ class VerdictCache:
 def _keys(job: Leased, request: JudgeRequest, judge: str) -> Mapping[bytes, list[int]]:
     """The keys of the open claims without a finding, with their positions; none where nothing is shared."""
     recheck = job.recheck.id if job.recheck is not None else None
-    if job.recheck is not None and recheck is None:
+    if (job.recheck is not None and recheck is None) or (request.by_default and request.decided):
+        # The probabilities of a judge by default may rest on passages that are no part of the pair.
         return {}
     keys: dict[bytes, list[int]] = {}
     for position in request.open:
@@ -162,6 +172,8 @@ class JudgeOptions:
     judge: str | None = None
     max_tokens: int = 8_192
     timeout_s: float = 60.0
+    default_share: Decimal = Decimal(0)
+    """Most that a judge by default adds to the cost of an answer; 0: there is none."""
 
 
 @dataclass(slots=True)
@@ -177,6 +189,10 @@ class Judge:
     def __post_init__(self) -> None:
         self._verdict_cache = VerdictCache(self.calls.journal)
 
+    def by_default(self, job: Leased) -> DefaultJudge | None:
+        """The judge of a job that asks for none; None: the job has no judge, or asks for one."""
+        return default_judge(job, self.providers, self.options.default_share, self.options.judge)
+
     def decides(self, job: Leased) -> bool:
         """True if the job's judge gives probabilities, so that its prompt takes that form.
 
@@ -184,8 +200,14 @@ class Judge:
         """
         if job.judged is not None:
             return bool(job.judged.prompt.snapshot.questions)
+        turn = self._turn(job, self.by_default(job))
+        return turn is not None and self.providers.decides(turn.provider)
+
+    def _turn(self, job: Leased, default: DefaultJudge | None) -> Turn | None:
+        if default is not None:
+            return default.judge.turn
         name = job.request.config.judge or self.options.judge
-        return name is not None and self.providers.decides(Turn.parse(name).provider)
+        return None if name is None else Turn.parse(name)
 
     async def ask(
         self, job: Leased, request: JudgeRequest, cpu: CpuBatcher
@@ -198,20 +220,47 @@ class Judge:
         if job.judged is not None:
             request, reply = await self._stored_reply(job, job.judged, request, cpu)
             return request, reply, Decimal(0)
-        plan = self._plan(job, request)
+        default = self.by_default(job) if request.by_default else None
+        plan = self._plan(job, request, default)
         if isinstance(plan, JudgeReply):
             return request, plan, Decimal(0)
         judge = plan.model_name
         async with self._verdict_cache.locked(job, request, judge):
             remaining = await self._verdict_cache.without_cached(job, request, judge, cpu)
             # Mostly nothing was cached, and the call is planned already.
-            paid_reply = await self._reply(job, remaining, plan if remaining is request else None)
+            planned = plan if remaining is request else None
+            skipped = None
+            if default is not None:
+                remaining, planned, skipped = await self._affordable(job, remaining, planned, default, cpu)
+            paid_reply = await self._reply(job, remaining, planned, default)
             if paid_reply is None:
                 return None
             # Whatever became of the call, the cached verdicts are that judge's.
             reply, cost = replace(paid_reply[0], judge=judge), paid_reply[1]
             await self._verdict_cache.store(job, remaining, reply, cpu)
-        return remaining, reply, cost
+        return remaining, replace(reply, skipped=reply.skipped or skipped), cost
+
+    async def _affordable(
+        self, job: Leased, request: JudgeRequest, plan: PlannedCall | None, default: DefaultJudge, cpu: CpuBatcher
+    ) -> tuple[JudgeRequest, PlannedCall | None, str | None]:
+        """The request with the weightiest claims that a judge by default has money for, its call, and the reason for fewer."""
+        count = most = len(request.selection.claims)
+        while count:
+            planned = plan or self._plan(job, request, default)
+            if isinstance(planned, JudgeReply):
+                return request, None, planned.failure
+            usd = planned.provider.expected_usd(planned.call)
+            if usd is not None and usd <= default.most_usd:
+                break
+            # Each request has a fixed part, so that the share of the price is never too few.
+            count = 0 if usd is None else min(count - 1, int(count * default.most_usd / usd))
+            request, plan = await cpu.do(partial(with_first, request, count)), None
+        else:
+            planned = None
+        if count == most:
+            return request, planned, None
+        share = f"{default.most_usd:.7f} USD, {self.options.default_share:.0%} of the answer's cost"
+        return request, planned, f"{most - count} of {most} open claims were not asked about: the limit is {share}"
 
     async def _stored_reply(
         self, job: Leased, stored: StoredCompletion, request: JudgeRequest, cpu: CpuBatcher
@@ -233,22 +282,29 @@ class Judge:
         }
         return replace(answered_request, cached=findings), reply
 
-    async def _reply(self, job: Leased, request: JudgeRequest, plan: PlannedCall | None) -> PaidReply | None:
+    async def _reply(
+        self, job: Leased, request: JudgeRequest, plan: PlannedCall | None, default: DefaultJudge | None
+    ) -> PaidReply | None:
         """The reply to a request, which may have no claims left."""
         if not request.selection.claims:
             return JudgeReply(), Decimal(0)
-        planned = plan or self._plan(job, request)
+        planned = plan or self._plan(job, request, default)
         if isinstance(planned, JudgeReply):
             return planned, Decimal(0)
+        if default is not None and (job.spent or job.unknown):
+            # A finished answer does not wait for a second try of what nobody asked for.
+            return JudgeReply(skipped="its call ended without a reply, and is not made again"), Decimal(0)
         if job.spent >= job.request.config.max_attempts or job.unknown >= MAX_UNKNOWN:
             used_up = f"{job.spent} of its calls failed and {job.unknown} ended unknown; no more are allowed"
             return JudgeReply(failure=used_up), Decimal(0)
-        return await self._call(job, planned)
+        return await self._call(job, planned, required=default is None)
 
-    async def _call(self, job: Leased, plan: PlannedCall) -> PaidReply | None:
-        paid = await self.calls.open(job, plan, Purpose.JUDGE, job.attempts + 1)
+    async def _call(self, job: Leased, plan: PlannedCall, *, required: bool) -> PaidReply | None:
+        paid = await self.calls.open(job, plan, Purpose.JUDGE, job.attempts + 1, required=required)
         if isinstance(paid, Denied):
-            return await self._wait_for_permit(job, paid)
+            return await self._wait_for_permit(job, paid, required=required)
+        if paid is Opened.OVER_BUDGET:
+            return JudgeReply(skipped="the batch has no money left for its call"), Decimal(0)
         if isinstance(paid, Opened):
             if paid is Opened.ANSWERED:
                 # An earlier call's answer came after all: the next lease brings it.
@@ -258,36 +314,46 @@ class Judge:
         answer = await self.calls.make(paid)
         timing_ms = {"judge": round(paid.ms, 3)}
         if isinstance(answer, BrokenCall):
-            return await self._store_failure(paid, answer, timing_ms)
+            return await self._store_failure(paid, answer, timing_ms, required=required)
         return await self._store(paid, answer, timing_ms)
 
-    def _plan(self, job: Leased, request: JudgeRequest) -> PlannedCall | JudgeReply:
+    def _plan(self, job: Leased, request: JudgeRequest, default: DefaultJudge | None) -> PlannedCall | JudgeReply:
         """The call to make, or the reason that none can be made."""
-        name = job.request.config.judge or self.options.judge
-        if name is None:
+        turn = self._turn(job, default)
+        if turn is None:
             return NO_JUDGE
-        turn = Turn.parse(name)
         try:
             provider = self.providers.get(turn.provider)
-            return plan_call(job, provider, self._judge_job(job.request, turn, request), request.prompt)
+            return plan_call(job, provider, self._judge_job(job.request, turn, request, default), request.prompt)
         except (ConfigurationError, ProviderError) as error:
             return JudgeReply(failure=str(error))
 
-    def _judge_job(self, job_request: JobRequest, turn: Turn, request: JudgeRequest) -> JobRequest:
+    def _judge_job(
+        self, job_request: JobRequest, turn: Turn, request: JudgeRequest, default: DefaultJudge | None
+    ) -> JobRequest:
         """The job's request as a judge's provider is to plan it, without the form of the answer."""
+        most = self.options.max_tokens
+        if default is not None:
+            most = min(most, default.max_tokens(len(request.selection.claims)))
         config = GenerationConfig(
             provider=turn.provider,
             model=turn.model,
             lane=Lane.STANDARD,
             # A probability is a token at most; nothing else is written.
-            max_tokens=len(request.prompt.snapshot.questions) or self.options.max_tokens,
+            max_tokens=len(request.prompt.snapshot.questions) or most,
+            reasoning_effort=default.judge.reasoning_effort if default is not None else None,
             timeout_s=self.options.timeout_s,
             max_attempts=job_request.config.max_attempts,
         )
         return job_request.model_copy(update={"config": config})
 
-    async def _wait_for_permit(self, job: Leased, denied: Denied) -> PaidReply | None:
-        """Waits where the limits let no call through now; a lane without quota is not waited for."""
+    async def _wait_for_permit(self, job: Leased, denied: Denied, *, required: bool) -> PaidReply | None:
+        """Waits where the limits let no call through now; a lane without quota is not waited for.
+
+        For a call that is not required only the turn among the others is waited for.
+        """
+        if denied.why is DenyReason.BREAKER and not required:
+            return JudgeReply(skipped="its provider fails again and again"), Decimal(0)
         if denied.why is DenyReason.LANE_PAUSED:
             return JudgeReply(failure="no calls are made to its provider: the lane is paused"), Decimal(0)
         event = None if denied.why is DenyReason.LIMIT else denied.why.value
@@ -305,8 +371,13 @@ class Judge:
             return JudgeReply(failure="its answer can't be stored"), cost_usd
         return _reply_of(paid.plan.model_name, answer.completion, paid.attempt.id), cost_usd
 
-    async def _store_failure(self, paid: OpenCall, broken: BrokenCall, timing_ms: dict[str, float]) -> PaidReply | None:
+    async def _store_failure(
+        self, paid: OpenCall, broken: BrokenCall, timing_ms: dict[str, float], *, required: bool
+    ) -> PaidReply | None:
         failure = broken.failure
+        if not required:
+            cost_usd = await self.calls.close_broken(paid, broken, Fail(failure), timing_ms, None)
+            return JudgeReply(failure=f"its call failed: {failure.message}"), cost_usd
         # A lane that is paused for it, or has no quota, would hold the answer: better a check without its judge, which
         # can be repeated.
         decision = self.calls.decide(paid.job, replace(broken, lane_paused=False), more_providers=False)

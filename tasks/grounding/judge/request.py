@@ -82,6 +82,9 @@ def _digest(words: Sequence[str]) -> bytes:
     return digest.digest()
 
 
+NO_CLAIMS = Selection((), (), (), (), (), ())
+
+
 @dataclass(frozen=True, slots=True)
 class JudgeRequest:
     """A request to a judge about one answer.
@@ -94,6 +97,7 @@ class JudgeRequest:
         selection: the claims in the prompt: of equal pairs the first, and none that is ``cached``.
         prompt: the prompt of the selection; of an empty one, the prompt about all claims.
         cached: the judge's findings about equal pairs, in other calls.
+        order: the open positions, the weightiest first, for a judge by default; empty for one that the job asks for.
     """
 
     request: JobRequest
@@ -103,6 +107,12 @@ class JudgeRequest:
     selection: Selection
     prompt: Prompt
     cached: Mapping[int, ClaimFinding] = field(default_factory=dict)
+    order: tuple[int, ...] = ()
+
+    @property
+    def by_default(self) -> bool:
+        """True for a judge that the job does not ask for: claims without its verdict keep that of the other layers."""
+        return bool(self.order)
 
     @property
     def decided(self) -> bool:
@@ -111,15 +121,25 @@ class JudgeRequest:
 
 
 def plan_request(
-    request: JobRequest, claims: Sequence[CheckedClaim], open_: Sequence[int], *, decides: bool
+    request: JobRequest,
+    claims: Sequence[CheckedClaim],
+    open_: Sequence[int],
+    *,
+    decides: bool,
+    order: tuple[int, ...] = (),
 ) -> JudgeRequest:
     """Plans the request about the open claims of an answer; the same answer and sources always give the same.
 
-    ``decides``: the judge gives probabilities.
+    Args:
+        request: the job's request.
+        claims: the checkable claims of the answer.
+        open_: positions of the open claims.
+        decides: the judge gives probabilities.
+        order: of a judge by default, see ``JudgeRequest``; it is shown the windows alone, without their neighbours.
     """
-    places = windows_for(request, claims, open_)
-    parts_of: Sequence[Sequence[SourcePart]] = widened(request, places)
-    if decides:
+    places = windows_for(request, claims, open_, LEAN_WINDOWS if order else WINDOWS)
+    parts_of: Sequence[Sequence[SourcePart]] = places if order else widened(request, places)
+    if decides and not order:
         passages = ask(request, claims, open_, places, PROBABILITIES, wide=parts_of).passages
         parts = [SourcePart(source_index=part.source_index, start=part.start, end=part.end) for part in passages]
         parts_of = [parts] * len(open_)
@@ -127,7 +147,7 @@ def plan_request(
         at: pair_of(request, claims, at, windows, parts)
         for at, windows, parts in zip(open_, places, parts_of, strict=True)
     }
-    return _request(request, tuple(claims), tuple(open_), pairs, open_, decides=decides)
+    return _request(request, tuple(claims), tuple(open_), pairs, open_, decides=decides, order=order)
 
 
 def without_cached(question: JudgeRequest, findings: Mapping[int, ClaimFinding]) -> JudgeRequest:
@@ -135,8 +155,16 @@ def without_cached(question: JudgeRequest, findings: Mapping[int, ClaimFinding])
     cached = {**question.cached, **findings}
     positions = [position for position in question.open if position not in cached]
     if not positions:
-        return replace(question, selection=Selection((), (), (), (), (), ()), cached=cached)
+        return replace(question, selection=NO_CLAIMS, cached=cached)
     return replace(_with_positions(question, positions), cached=cached)
+
+
+def with_first(question: JudgeRequest, most: int) -> JudgeRequest:
+    """The request of a judge by default with so many of its weightiest claims without a cached verdict."""
+    remaining = [position for position in question.order if position not in question.cached][:most]
+    if not remaining:
+        return replace(question, selection=NO_CLAIMS)
+    return replace(_with_positions(question, sorted(remaining)), cached=question.cached)
 
 
 def as_stored(question: JudgeRequest, prompt: Prompt) -> JudgeRequest | None:
@@ -182,7 +210,13 @@ def read_pairs(question: JudgeRequest, reply: str, positions: Mapping[int, int])
 
 def _with_positions(question: JudgeRequest, positions: Sequence[int]) -> JudgeRequest:
     return _request(
-        question.request, question.claims, question.open, question.pairs, positions, decides=question.decided
+        question.request,
+        question.claims,
+        question.open,
+        question.pairs,
+        positions,
+        decides=question.decided,
+        order=question.order,
     )
 
 
@@ -194,6 +228,7 @@ def _request(
     positions: Sequence[int],
     *,
     decides: bool,
+    order: tuple[int, ...],
 ) -> JudgeRequest:
     firsts = {pairs[position].sha256: position for position in reversed(positions)}
     distinct = [position for position in positions if firsts[pairs[position].sha256] == position]
@@ -207,7 +242,7 @@ def _request(
     )
     prompt = (render_decision if decides else render_judge)(request, selection)
     prompt = prompt.model_copy(update={"pairs": tuple(pairs[position].sha256 for position in selection.claims)})
-    return JudgeRequest(request, claims, open_, pairs, selection, prompt)
+    return JudgeRequest(request, claims, open_, pairs, selection, prompt, order=order)
 
 
 # ---- windows of a claim -------------------------------------------------------------------------------------------------
@@ -215,18 +250,21 @@ def _request(
 WINDOWS = 3
 """Windows of a claim at most."""
 
+LEAN_WINDOWS = 1
+"""The same for a judge by default, which must not cost more than a share of the answer."""
+
 HEAD_CHARACTERS = 1_500
 """Beginning of a source, shown where no source has a word of a claim: it may be in another language."""
 
 
 def windows_for(
-    request: JobRequest, claims: Sequence[CheckedClaim], positions: Sequence[int]
+    request: JobRequest, claims: Sequence[CheckedClaim], positions: Sequence[int], most: int = WINDOWS
 ) -> list[list[SourcePart]]:
-    """Windows of each position, best first: the claim's own quotes, then the best lexical windows."""
+    """Windows of each position, best first and at most so many: the claim's own quotes, then the best lexical windows."""
     content = {position: content_words(words(claims[position].text)) for position in positions}
     search = SourceSearch(request.context, frozenset[str]().union(*content.values()))
     return [
-        [*_quotes(claims[at]), *_best_windows(search, request, content[at])][:WINDOWS] or _heads(request)
+        [*_quotes(claims[at]), *_best_windows(search, request, content[at])][:most] or _heads(request)[:most]
         for at in positions
     ]
 

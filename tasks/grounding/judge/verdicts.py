@@ -6,10 +6,10 @@ from uuid import UUID
 
 from schemas.grounding import Evidence, JudgeVerdict, Verdict
 from schemas.job import JobRequest
-from schemas.prompt import SourcePart
 from tasks.grounding.checkers import CheckedClaim, ClaimFinding
 from tasks.grounding.judge.reply import OFF_THE_SCALE, UNREADABLE, read_probabilities, read_verdicts
-from tasks.grounding.judge.request import JudgeRequest
+from tasks.grounding.judge.request import ClaimPair, JudgeRequest
+from tasks.grounding.local import SURELY_SUPPORTED
 from tasks.grounding.weights import DEFAULT, JudgeWeights, weigh
 
 NOT_ASKED = "more claims were open than a judge is asked about in one answer"
@@ -20,12 +20,14 @@ class JudgeReply:
     """The result of a call to a judge: its reply, or the reason for a missing one.
 
     ``judge`` is ``provider:model``, ``attempt_id`` the call. Without reply and failure nothing had to be asked.
+    ``skipped``: the reason that a judge by default was not asked about some claims, or all.
     """
 
     judge: str = ""
     reply: str | None = None
     failure: str | None = None
     attempt_id: UUID | None = None
+    skipped: str | None = None
 
 
 NO_JUDGE = JudgeReply(failure="no judge is configured: set NIGHTDESK_JUDGE, or 'judge' in the job's config")
@@ -43,7 +45,8 @@ def verdicts(
     """One finding per claim, and the reason why the judge gave no verdict at all, if so.
 
     An open claim without a verdict of the judge is ``unchecked``, whatever its score: it is open because the score
-    decides nothing. A claim that is not open has an empty finding here.
+    decides nothing. A claim that is not open has an empty finding here, and so has one without a verdict of a judge by
+    default: it keeps the verdict of the other layers.
 
     Args:
         request: the job's request.
@@ -64,8 +67,13 @@ def verdicts(
         pair = question.pairs[position]
         judged = question.cached.get(position) or replies.get(pair.sha256)
         judged = judged or ClaimFinding(reason=reply.failure or NOT_ASKED)
+        if judged.verdict is None and question.by_default:
+            # A remark where its reply did not count; one about every claim that was not asked about would say nothing.
+            asked_about = reply.reply is not None and pair.sha256 in replies
+            findings[position] = ClaimFinding(reason=judged.reason if asked_about else "")
+            continue
         lexical = scored[position] if scored else None
-        findings[position] = _combine(claims[position], lexical, judged, judge_weights, pair.parts)
+        findings[position] = _combine(claims[position], lexical, judged, judge_weights, _grounds(question, pair))
     failure = reply.failure
     reasons = {finding.reason for finding in replies.values()}
     if failure is None and len(reasons) == 1 and reasons <= {UNREADABLE, OFF_THE_SCALE}:
@@ -80,17 +88,26 @@ def _parse(request: JobRequest, question: JudgeRequest, reply: JudgeReply) -> li
     return parse(reply.reply, request, question.selection)
 
 
+def _grounds(question: JudgeRequest, pair: ClaimPair) -> frozenset[int]:
+    """The sources on which a probability may rest: those of every passage that the judge read."""
+    if question.by_default:
+        return frozenset(passage.source_index for passage in question.selection.passages)
+    return frozenset(part.source_index for part in pair.parts)
+
+
 def _combine(
     claim: CheckedClaim,
     lexical: ClaimFinding | None,
     judged: ClaimFinding,
     weights: JudgeWeights,
-    windows: Sequence[SourcePart],
+    sources: frozenset[int],
 ) -> ClaimFinding:
     if judged.verdict is None:
         return ClaimFinding(Verdict.UNCHECKED, reason=judged.reason)
     before = lexical.score if lexical else None
-    probability = weigh(before, judged.verdict, weights, probability=judged.score)
+    # Words that are sure see no other number and no "not": of a near copy they say no more than at the edge of triage.
+    limited = None if before is None else min(before, SURELY_SUPPORTED)
+    probability = weigh(limited, judged.verdict, weights, probability=judged.score)
     assert probability is not None
     supported = probability >= weights.supported_at
     agrees = supported == (judged.verdict is Verdict.SUPPORTED)
@@ -109,8 +126,7 @@ def _combine(
     if not supported:
         verdict = Verdict.CONTRADICTED if judged.verdict is Verdict.CONTRADICTED else Verdict.UNSUPPORTED
     cited = {citation.source_index for citation in claim.citations}
-    # A probability comes without its place: it may rest on any passage that the judge read.
-    grounds = {place.source_index for place in (judged.evidence if judged.score is None else windows)}
+    grounds = sources if judged.score is not None else {place.source_index for place in judged.evidence}
     return ClaimFinding(
         verdict,
         round(probability, 4),

@@ -67,7 +67,8 @@ class MemoryAttempts(Attempts):
         reserve_usd = new.reserved_usd or Decimal(0)
         committed = batch.reserved_usd + batch.spent_usd + reserve_usd
         if batch.max_cost_usd is not None and reserve_usd and committed > batch.max_cost_usd:
-            if new.purpose not in {Purpose.GENERATE, Purpose.JUDGE} or job.open_attempts(new.token):
+            holds = new.required and new.purpose in {Purpose.GENERATE, Purpose.JUDGE}
+            if not holds or job.open_attempts(new.token):
                 return Opened.OVER_BUDGET
             wait_for_money(self._tables, job, reserve_usd)
             return Opened.ON_HOLD

@@ -153,7 +153,7 @@ def test_structure_alone_never_says_supported() -> None:
 
 
 def test_layers_that_do_not_exist_are_named_and_change_nothing() -> None:
-    grounding = check("Dogs require the consent of the landlord [2].", checkers=("lexical", "local", "judge"))
+    grounding = check("Dogs require the written consent of the landlord [2].", checkers=("lexical", "local", "judge"))
     assert set(grounding.failed_checkers) == {"local"}, "nothing was left open for a judge"
     assert grounding.grounding_score == 1.0
     alone = check("Dogs bark.", checkers=("judge",))

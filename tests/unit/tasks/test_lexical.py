@@ -293,7 +293,7 @@ def test_an_unchecked_claim_leaves_no_confidence() -> None:
         Claim(text="a", start_pos=0, end_pos=1, verdict=Verdict.SUPPORTED, score=0.7, checker="lexical"),
         Claim(text="b", start_pos=2, end_pos=3, verdict=Verdict.UNCHECKED),
     ]
-    grounding = summed_up(claims, {}, {}, [], shipped().dependence)
+    grounding = summed_up(claims, {}, {}, [], shipped().dependence, skipped={})
     assert (grounding.weakest, grounding.confidence) == (1, None)
 
 

@@ -1,0 +1,53 @@
+"""Finds the judge of a job that asks for none, with the most that its call may cost: a share of the answer's cost."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from schemas.generation import CheckerName, GenerationConfig
+from tasks.ports import CheapJudge, Leased, Providers, Turn
+
+DEFAULT_LAYERS = frozenset({CheckerName.STRUCTURE, CheckerName.LEXICAL})
+"""Layers of a job that names none. A job with other layers has those and no judge by default."""
+
+REPLY_TOKENS, CLAIM_TOKENS = 48, 96
+"""Most tokens of a written reply, and of each verdict in it: a line of JSON with a short quote takes 40 to 80."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultJudge:
+    """A judge that a job does not ask for, and the most that its call may cost."""
+
+    judge: CheapJudge
+    most_usd: Decimal
+
+    def max_tokens(self, claims: int) -> int:
+        """Most tokens of a written reply about so many claims."""
+        return REPLY_TOKENS + claims * CLAIM_TOKENS
+
+
+def default_judge(job: Leased, providers: Providers, share: Decimal, configured: str | None) -> DefaultJudge | None:
+    """The judge by default of a job; None where there is none.
+
+    It judges what a model wrote for money, in jobs with the layers by default whose claims must be grounded. An answer
+    that another job paid for has no money for a call, and takes only cached verdicts.
+
+    Args:
+        job: leased for its check.
+        providers: those of this process.
+        share: of an answer's cost, for its judge; 0: there is no judge by default.
+        configured: the judge of the settings, before any other; None: the cheap model of the answer's provider.
+    """
+    if not share or job.stored is None or not wants_default(job.request.config):
+        return None
+    completion = job.stored.completion
+    snapshot = completion.snapshot
+    if not completion.cost_usd and snapshot.shared_from is None:
+        return None
+    judge = CheapJudge(Turn.parse(configured)) if configured else None
+    judge = judge or providers.cheap_judge(snapshot.provider, snapshot.model_returned or snapshot.model_asked)
+    return None if judge is None else DefaultJudge(judge, (completion.cost_usd or Decimal(0)) * share)
+
+
+def wants_default(config: GenerationConfig) -> bool:
+    """Tells whether a judge by default would be asked about the answer of a job with this config."""
+    return config.require_grounding and frozenset(config.checkers) == DEFAULT_LAYERS

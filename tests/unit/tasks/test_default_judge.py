@@ -1,0 +1,241 @@
+"""The judge of a job that asks for none: what it may cost, what it may change, and that nothing waits or fails for it."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from schemas.completion import SharedFrom
+from schemas.failure import FailureKind
+from schemas.grounding import Verdict
+from schemas.job import JobRequest
+from schemas.states import JobState, Outcome
+from tasks.errors import ProviderError
+from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit, Unlimited
+from tests.builders import make_batch, make_jobs, new_id
+from tests.judge_harness import (
+    PLAIN,
+    SOURCE,
+    WRONG,
+    JudgeHarness,
+    claims_of,
+    grounding_of,
+    judge_harness,
+    run,
+    supplied_answer,
+    verdict,
+    verdicts_reply,
+)
+from tests.scripted_provider import Act, ScriptedProvider, raises
+from tests.unit.tasks.test_judge_calls import killed_before_the_end
+
+NEAR_COPY = "The night desk opens at four in the evening."
+TENTH = Decimal("0.1")
+ANSWER_USD = Decimal("0.05")
+NO = verdicts_reply(verdict(1, "contradicted", "opens at nine in the evening"))
+
+
+def question(**config: Any) -> JobRequest:
+    return JobRequest(query="When does the desk open?", context=({"content": SOURCE},), config=config)
+
+
+def answered(
+    text: str, *acts: Act, cost_usd: Decimal = ANSWER_USD, expected_usd: Decimal | None = Decimal("0.004"),
+    batch: dict[str, Any] | None = None, share: Decimal = TENTH, **config: Any,
+) -> tuple[JudgeHarness, JobView]:  # fmt: skip
+    """A generated answer, checked to its end with a judge by default."""
+    provider = ScriptedProvider(*(acts or (NO,)), expected_usd=expected_usd, reserve_usd=Decimal("0.006"))
+    harness = JudgeHarness(provider, default_share=share)
+    views = []
+
+    async def scenario() -> None:
+        await harness.submit(question(**config), **(batch or {}))
+        await harness.answer(f"{text} [1]", cost_usd)
+        views.append(await harness.finish())
+
+    run(scenario())
+    return harness, views[0]
+
+
+def test_a_near_copy_that_words_call_supported_is_contradicted() -> None:
+    harness, view = answered(NEAR_COPY)
+
+    (claim,) = claims_of(view)
+    assert (claim.verdict, claim.checker) == (Verdict.CONTRADICTED, "judge")
+    assert (view.outcome, view.cost_usd) == (Outcome.PARTIAL, ANSWER_USD + Decimal("0.002"))
+    grounding = grounding_of(view)
+    assert grounding.checkers["judge"].startswith("scripted:scripted-1 by _judge@")
+    assert (grounding.failed_checkers, grounding.skipped_checkers) == ({}, {})
+    (call,) = harness.judge.calls
+    config = call.request.config
+    assert (config.reasoning_effort, config.max_tokens) == ("none", 48 + 96)
+
+
+def test_all_claims_of_an_answer_are_in_one_call_with_their_windows_alone() -> None:
+    reply = verdicts_reply(verdict(1, "contradicted", "opens at nine"), verdict(2, "unsupported"))
+    harness, view = answered(f"{NEAR_COPY} [1] {PLAIN} [1] {WRONG}", reply)
+
+    (call,) = harness.judge.calls
+    sent = "\n".join(text for _, text in call.prompt.snapshot.texts([SOURCE]))
+    assert PLAIN not in sent.rpartition("Statements:")[2]
+    verdicts = [Verdict.CONTRADICTED, Verdict.SUPPORTED, Verdict.UNSUPPORTED]
+    assert [claim.verdict for claim in claims_of(view)] == verdicts
+
+
+def test_the_weightiest_claims_are_asked_about_as_far_as_the_share_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    prices = {1: Decimal("0.005"), 2: Decimal("0.006")}
+
+    def expected_usd(_: ScriptedProvider, call: Any) -> Decimal:
+        return prices[len(call.prompt.pairs)]
+
+    monkeypatch.setattr(ScriptedProvider, "expected_usd", expected_usd)
+    harness, view = answered(f"{WRONG} [1] {NEAR_COPY}")
+
+    assert len(harness.judge.calls) == 1
+    wrong, near_copy = claims_of(view)
+    assert (wrong.checker, near_copy.checker) == ("lexical", "judge")
+    skipped = grounding_of(view).skipped_checkers["judge"]
+    assert skipped.startswith("1 of 2 open claims were not asked about: the limit is 0.005")
+
+
+@pytest.mark.parametrize("expected_usd", [Decimal("0.0051"), None])
+def test_a_call_beyond_the_share_or_without_a_price_is_not_made(expected_usd: Decimal | None) -> None:
+    harness, view = answered(NEAR_COPY, expected_usd=expected_usd)
+
+    assert harness.judge.calls == []
+    (claim,) = claims_of(view)
+    assert (claim.verdict, claim.checker) == (Verdict.SUPPORTED, "lexical")
+    assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, ANSWER_USD)
+    assert "1 of 1 open claims" in grounding_of(view).skipped_checkers["judge"]
+
+
+def test_without_money_in_the_batch_the_answer_goes_on_without_it() -> None:
+    harness, view = answered(NEAR_COPY, batch={"max_cost_usd": Decimal("0.055")})
+
+    assert (view.state, view.outcome, view.held_reason) == (JobState.COMPLETED, Outcome.ANSWERED, None)
+    assert harness.judge.calls == []
+    assert grounding_of(view).skipped_checkers == {"judge": "the batch has no money left for its call"}
+
+
+def test_the_reservation_is_in_the_budget_and_comes_back() -> None:
+    harness, view = answered(NEAR_COPY, batch={"max_cost_usd": Decimal("0.056")})
+
+    assert len(harness.judge.calls) == 1
+    batch = harness.ledger.tables.batches[view.batch_id]
+    assert (batch.reserved_usd, batch.spent_usd) == (Decimal(0), ANSWER_USD + Decimal("0.002"))
+
+
+@pytest.mark.parametrize(
+    "kind", [FailureKind.RATE_LIMITED, FailureKind.AUTHENTICATION, FailureKind.QUOTA, FailureKind.UNKNOWN_OUTCOME]
+)
+def test_a_call_that_fails_is_made_once_and_changes_nothing(kind: FailureKind) -> None:
+    harness, view = answered(NEAR_COPY, raises(ProviderError(kind, "the provider said no")))
+
+    assert len(harness.judge.calls) == 1
+    assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.ANSWERED)
+    grounding = grounding_of(view)
+    assert grounding.claims[0].verdict is Verdict.SUPPORTED
+    assert grounding.failed_checkers == {}
+    assert "its call failed: the provider said no" in grounding.skipped_checkers["judge"]
+
+
+def test_a_claim_without_a_verdict_that_counts_keeps_that_of_the_words() -> None:
+    _, view = answered(NEAR_COPY, verdicts_reply(verdict(1, "contradicted", "words that stand nowhere at all")))
+
+    (claim,) = claims_of(view)
+    assert (claim.verdict, claim.checker) == (Verdict.SUPPORTED, "lexical")
+    assert "quotes words that stand in no passage" in claim.reason
+    assert view.outcome is Outcome.ANSWERED
+
+
+@pytest.mark.parametrize(
+    ("share", "config"),
+    [
+        (Decimal(0), {}),
+        (TENTH, {"checkers": ["lexical"]}),
+        (TENTH, {"require_grounding": False}),
+    ],
+)
+def test_there_is_none_without_a_share_or_for_a_job_that_chose_its_layers(
+    share: Decimal, config: dict[str, Any]
+) -> None:
+    harness, view = answered(NEAR_COPY, share=share, **config)
+
+    assert harness.judge.calls == []
+    grounding = grounding_of(view)
+    assert grounding.skipped_checkers == {}
+    assert "judge" not in grounding.checkers
+
+
+def test_a_given_answer_costs_nothing_and_is_not_judged() -> None:
+    harness = judge_harness(NO, default_share=TENTH)
+
+    async def scenario() -> None:
+        await harness.submit(supplied_answer(NEAR_COPY, checkers=["structure", "lexical"]))
+        view = await harness.finish()
+        assert (harness.judge.calls, view.cost_usd) == ([], 0)
+
+    run(scenario())
+
+
+def test_a_reply_that_came_before_a_crash_is_not_paid_for_again() -> None:
+    async def scenario() -> None:
+        harness = judge_harness(NO, raises(AssertionError("called twice")), default_share=TENTH)
+        await harness.submit(question())
+        await harness.answer(f"{NEAR_COPY} [1]", ANSWER_USD)
+        await killed_before_the_end(harness)
+
+        view = await harness.finish()
+
+        assert (len(harness.judge.calls), view.cost_usd) == (1, ANSWER_USD + Decimal("0.002"))
+        assert claims_of(view)[0].checker == "judge"
+
+    run(scenario())
+
+
+class DenyFirst(Unlimited):
+    """Denies the first call for one reason, and permits all others."""
+
+    def __init__(self, why: DenyReason) -> None:
+        self._denials = [Denied(why, timedelta(seconds=30))]
+
+    async def permit(self, job: Leased, call: Call) -> Permit | Denied:
+        return self._denials.pop() if self._denials else await super().permit(job, call)
+
+
+@pytest.mark.parametrize(
+    ("why", "calls"), [(DenyReason.LIMIT, 1), (DenyReason.BREAKER, 0), (DenyReason.LANE_PAUSED, 0)]
+)
+def test_its_turn_at_the_limits_is_waited_for_and_a_provider_in_trouble_is_not(why: DenyReason, calls: int) -> None:
+    harness = judge_harness(NO, default_share=TENTH, limits=DenyFirst(why))
+
+    async def scenario() -> None:
+        await harness.submit(question())
+        await harness.answer(f"{NEAR_COPY} [1]", ANSWER_USD)
+        view = await harness.finish()
+
+        assert (len(harness.judge.calls), view.state) == (calls, JobState.COMPLETED)
+        assert ("judge" in grounding_of(view).skipped_checkers) is (calls == 0)
+
+    run(scenario())
+
+
+def test_an_answer_that_another_job_paid_for_takes_cached_verdicts_and_makes_no_call() -> None:
+    harness = judge_harness(NO, default_share=TENTH)
+    first = SharedFrom(job_id=new_id(), attempt_id=new_id(), answered_at=datetime(2026, 1, 1, tzinfo=UTC))
+
+    async def scenario() -> None:
+        await harness.ledger.submission.submit(make_batch(), [make_jobs(question(), question())])
+        await harness.answer(f"{NEAR_COPY} [1]", ANSWER_USD)
+        await harness.answer(f"{NEAR_COPY} [1]", Decimal(0), shared_from=first)
+        for _ in range(2):
+            await harness.check(await harness.lease())
+
+        (batch,) = await harness.ledger.reading.batches(1)
+        views = [view async for view in harness.ledger.reading.batch_views(batch.batch_id)]
+        assert [claims_of(view)[0].verdict for view in views] == [Verdict.CONTRADICTED] * 2
+        assert [view.cost_usd for view in views] == [ANSWER_USD + Decimal("0.002"), 0]
+        assert len(harness.judge.calls) == 1
+
+    run(scenario())
