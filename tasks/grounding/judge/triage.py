@@ -6,8 +6,8 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.grounding.checkers import CheckedClaim, ClaimFinding
 from tasks.grounding.local import SURELY_SUPPORTED, open_claims
-from tasks.text.evidence import content_words
 from tasks.text.sentences import words
+from tasks.text.wording import content_words
 
 LEAST_COPIED = 3
 """Words of content from which a claim that stands word for word in a source needs no judge: fewer are chance."""

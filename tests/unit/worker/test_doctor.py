@@ -14,7 +14,15 @@ from worker.cli.terminal import write_json
 from worker.doctor import Finding, Report, Severity
 from worker.doctor.backlog import RELEASES, BucketState, check_buckets, check_held, check_lanes
 from worker.doctor.consumers import check_consumers, check_local
-from worker.doctor.environment import LEAST_FREE, check_disk, check_postgres, check_provider, check_redis, check_spool
+from worker.doctor.environment import (
+    LEAST_FREE,
+    check_default_judge,
+    check_disk,
+    check_postgres,
+    check_provider,
+    check_redis,
+    check_spool,
+)
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.inspection import MANY, Connected, HeldJobs, LedgerHealth
 from worker.ledger.schema_version import Standing, head_revision
@@ -235,6 +243,32 @@ def test_an_unknown_provider_is_a_finding() -> None:
 
 def test_the_default_provider_needs_nothing() -> None:
     assert list(check_provider(Settings(), {})) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment", "judge"),
+    [
+        ({"model": "gpt-6-sol"}, {"OPENAI_API_KEY": "k"}, "openai:gpt-6-luna"),
+        ({}, {"OPENAI_API_KEY": "k"}, "openai_decisions:gpt-6-luna"),
+        ({"judge": "anthropic:claude-haiku-5-5"}, {"OPENAI_API_KEY": "k"}, "anthropic:claude-haiku-5-5"),
+    ],
+)
+def test_a_judge_by_default_is_named_with_its_most_cost(
+    settings: dict[str, Any], environment: dict[str, str], judge: str
+) -> None:
+    (finding,) = check_default_judge(Settings(**settings), environment)
+    assert (finding.check, finding.severity) == ("default_judge", Severity.NOTE)
+    assert finding.what.startswith(
+        f"{judge} reads the claims that words leave open, for at most 10% of what the answer"
+    )
+    assert "NIGHTDESK_DEFAULT_JUDGE_SHARE=0" in finding.remedy
+
+
+def test_without_a_model_that_costs_money_there_is_no_judge_by_default() -> None:
+    key = {"OPENAI_API_KEY": "k"}
+    assert list(check_default_judge(Settings(), {})) == []
+    assert list(check_default_judge(Settings(default_judge_share=0), key)) == []
+    assert list(check_default_judge(Settings(provider="extractive", judge="openai"), key)) == []
 
 
 def test_a_full_disk_is_a_finding_before_the_home_exists(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 import asyncio
 import subprocess
 import sys
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from tasks.errors import ConfigurationError
+from worker.providers.prices import PriceList, Prices
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import ProviderSettings, Settings, load_settings
 
@@ -162,7 +164,8 @@ def test_a_provider_that_only_judges_is_refused_as_a_generator(setting: dict[str
 
 def test_no_sdk_is_imported_before_it_is_used() -> None:
     code = (
-        "import sys; from worker.providers.registry import ConfiguredProviders; from worker.settings import Settings; "
+        "import sys; from worker.providers.prices import PriceList, Prices
+from worker.providers.registry import ConfiguredProviders; from worker.settings import Settings; "
         "ConfiguredProviders(Settings(), {}).get(None); "
         "print(sorted({'openai', 'anthropic', 'httpx2', 'genai_prices'} & set(sys.modules)))"
     )
@@ -180,10 +183,75 @@ def test_no_sdk_is_imported_before_it_is_used() -> None:
 )
 def test_configured_sdks_are_imported_ahead_by_workers_that_call_them(ahead: str, imported: str) -> None:
     code = (
-        "import sys; from worker.providers.registry import ConfiguredProviders; from worker.settings import Settings; "
+        "import sys; from worker.providers.prices import PriceList, Prices
+from worker.providers.registry import ConfiguredProviders; from worker.settings import Settings; "
         "settings = Settings(provider='anthropic', fallbacks=['extractive'], judge='openai:gpt-5'); "
         f"ConfiguredProviders(settings, {{}}).import_ahead({ahead}); "
         "print(sorted({'openai', 'anthropic'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == f"{imported}\n"
+
+
+# ---- the judge by default --------------------------------------------------------------------------------------
+
+GEMINI = {"GEMINI_API_KEY": "g-one-0123456789"}
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "judge"),
+    [
+        ("openai", "gpt-6-sol", "openai:gpt-6-luna none"),
+        ("openai", "gpt-6.1-terra-2026-09-01", "openai:gpt-6-luna none"),
+        ("openai", "gpt-6-luna", "openai_decisions:None None"),
+        ("openai", "gpt-6-luna-2026-09-22", "openai_decisions:None None"),
+        ("anthropic", "claude-opus-5-5", "anthropic:claude-haiku-5-5 low"),
+        ("anthropic", "claude-haiku-5-5", "anthropic:claude-haiku-5-5 low"),
+        ("gemini", "gemini-3.8-flash", "gemini:gemini-3.1-flash-lite None"),
+    ],
+)
+def test_each_vendor_with_a_key_has_a_cheap_model_that_judges_by_default(provider: str, model: str, judge: str) -> None:
+    cheap = registry(OPENAI | ANTHROPIC | GEMINI).cheap_judge(provider, model)
+
+    assert cheap is not None
+    assert f"{cheap.turn.provider}:{cheap.turn.model} {cheap.reasoning_effort}" == judge
+    assert registry({}).cheap_judge(provider, model) is None, "there is no key"
+
+
+def test_a_private_server_has_no_judge_by_default() -> None:
+    server = {"base_url": "http://127.0.0.1:9/v1", "model": "gpt-6-sol", "api_key_env": "OPENAI_API_KEY"}
+    providers = {
+        "chat": ProviderSettings.model_validate({"kind": "openai_chat", **server}),
+        "same": ProviderSettings.model_validate({"kind": "openai", **server}),
+        "gemini": ProviderSettings.model_validate({"preset": "gemini", "base_url": "http://127.0.0.1:9/v1"}),
+        "local": ProviderSettings.model_validate({"preset": "vllm", "model": "m"}),
+    }
+    known = registry(OPENAI | GEMINI, providers=providers)
+
+    for name in (*providers, "extractive", "ollama", "openai_decisions", "unheard of"):
+        assert known.cheap_judge(name, "gpt-6-sol") is None, name
+
+
+def test_another_account_at_the_vendor_judges_with_its_own_key_or_not_at_all() -> None:
+    other = ProviderSettings.model_validate({"kind": "openai", "api_key_env": "OTHER_KEY"})
+    known = registry(OPENAI | {"OTHER_KEY": "sk-two-0123456789"}, providers={"other": other})
+
+    cheap = known.cheap_judge("other", "gpt-6-sol")
+    assert cheap is not None
+    assert cheap.turn.provider == "other"
+    assert known.cheap_judge("other", "gpt-6-luna") is None, "decisions would go to the first account"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model", "usd"),
+    [("openai", "gpt-6-luna", "0.000150"), ("openai-decisions", "gpt-6-luna", "0.0001"), ("openai", "no-such", None)],
+)
+def test_a_likely_cost_counts_the_usual_bytes_of_a_token_and_the_whole_limit(
+    vendor: PriceList, model: str, usd: str | None
+) -> None:
+    prices = Prices(vendor, "https://api.openai.com/v1")
+
+    likely, most = prices.expected_usd(model, 3_500, 100, None), prices.reserve_usd(model, 3_500, 100, None)
+
+    assert likely == (None if usd is None else Decimal(usd))
+    assert likely is None or (most is not None and likely < most)
