@@ -164,8 +164,7 @@ def test_a_provider_that_only_judges_is_refused_as_a_generator(setting: dict[str
 
 def test_no_sdk_is_imported_before_it_is_used() -> None:
     code = (
-        "import sys; from worker.providers.prices import PriceList, Prices
-from worker.providers.registry import ConfiguredProviders; from worker.settings import Settings; "
+        "import sys; from worker.providers.registry import ConfiguredProviders; from worker.settings import Settings; "
         "ConfiguredProviders(Settings(), {}).get(None); "
         "print(sorted({'openai', 'anthropic', 'httpx2', 'genai_prices'} & set(sys.modules)))"
     )
@@ -183,8 +182,7 @@ from worker.providers.registry import ConfiguredProviders; from worker.settings 
 )
 def test_configured_sdks_are_imported_ahead_by_workers_that_call_them(ahead: str, imported: str) -> None:
     code = (
-        "import sys; from worker.providers.prices import PriceList, Prices
-from worker.providers.registry import ConfiguredProviders; from worker.settings import Settings; "
+        "import sys; from worker.providers.registry import ConfiguredProviders; from worker.settings import Settings; "
         "settings = Settings(provider='anthropic', fallbacks=['extractive'], judge='openai:gpt-5'); "
         f"ConfiguredProviders(settings, {{}}).import_ahead({ahead}); "
         "print(sorted({'openai', 'anthropic'} & set(sys.modules)))"
