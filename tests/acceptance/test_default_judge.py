@@ -71,10 +71,10 @@ def test_every_changed_fact_is_contradicted_for_less_than_a_tenth_of_the_answers
     assert system.rows("SELECT DISTINCT outcome FROM job") == [("partial",)]
 
     # One call an answer, to the cheap model, without the claim that is a copy.
-    asked = [request.json for request in stub.requests if request.json["model"] == "gpt-6-luna"]
-    assert len(asked) == len(CHANGED)
-    assert all(request["reasoning"] == {"effort": "none"} for request in asked)
-    assert all("\n2. " not in str(request["input"]) for request in asked)
+    judge_requests = [request.json for request in stub.requests if request.json["model"] == "gpt-6-luna"]
+    assert len(judge_requests) == len(CHANGED)
+    assert all(request["reasoning"] == {"effort": "none"} for request in judge_requests)
+    assert all("\n2. " not in str(request["input"]) for request in judge_requests)
     costs = dict(
         system.rows("SELECT purpose, sum(cost_usd) FROM attempt WHERE outcome <> 'error:cancelled' GROUP BY 1")
     )

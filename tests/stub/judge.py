@@ -50,7 +50,7 @@ class Judge:
             return '{"verdicts": [{"claim": 1, "verdict": "supp'
         passages, statements = _PASSAGE.findall(prompt), prompt.rpartition("\nStatements:\n")[2]
         verdicts = [
-            self._verdict(int(number), _without_gaps(claim), passages) for number, claim in _CLAIM.findall(statements)
+            self._verdict(int(number), without_gaps(claim), passages) for number, claim in _CLAIM.findall(statements)
         ]
         return json.dumps({"verdicts": verdicts[::2] if self.how == "half" else verdicts}, ensure_ascii=False)
 
@@ -88,7 +88,7 @@ class Judge:
         return draw < self.rate
 
 
-def _without_gaps(claim: str) -> str:
+def without_gaps(claim: str) -> str:
     """The claim without the blank that a citation marker leaves before a full stop."""
     return _GAP.sub("", claim)
 

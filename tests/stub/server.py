@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ from aiohttp import web
 
 from tests.stub.answers import ANSWERS
 from tests.stub.faults import Act, anthropic_error, openai_error
+from tests.stub.meter import meter
 from tests.stub.streams import stream
 
 RATE_LIMIT_HEADERS = {
@@ -45,6 +47,7 @@ class Stub:
     Attributes:
         latency_s: before every normal answer.
         token_s: before every event of a streamed answer.
+        metered: usages are those of the words sent and answered, in place of constants.
         error_rates: shares of requests, by status, that fail instead; drawn with a fixed seed.
         acts: done one a request, in order, before anything else; then the stub answers normally.
         requests: every request, unless ``lean``.
@@ -58,6 +61,7 @@ class Stub:
     token_s: float = 0.0
     error_rates: dict[int, float] = field(default_factory=dict)
     lean: bool = False
+    metered: bool = False
     url: str = ""
     acts: deque[Act] = field(default_factory=deque)
     requests: list[RequestRecord] = field(default_factory=list)
@@ -77,7 +81,7 @@ class Stub:
         self.calls[digest] += 1
         if not self.lean:
             self.requests.append(RequestRecord(request.path, {k.lower(): v for k, v in request.headers.items()}, body))
-        answer = ANSWERS[request.path]
+        answer = partial(meter, ANSWERS[request.path]) if self.metered else ANSWERS[request.path]
         act = self.acts.popleft() if self.acts else self._chance(request.path)
         if act is not None:
             response = await act(request, answer(orjson.loads(body)))

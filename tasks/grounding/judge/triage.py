@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.grounding.checkers import CheckedClaim, ClaimFinding
-from tasks.grounding.local import SURELY_SUPPORTED, open_claims
+from tasks.grounding.local import SURELY_SUPPORTED, is_sure, open_claims
 from tasks.text.sentences import words
 from tasks.text.wording import content_words
 
@@ -20,24 +20,32 @@ def claims_to_judge(
 
     A high score means that nearly all words of a claim are in one place of a source. So it is highest for a copy with
     another number in it, or a "not". No words are sure of such a claim: only a copy without any difference is not asked
-    about.
+    about. One that words call contradicted is, whatever its score.
 
     Args:
         request: the job, with its sources.
         claims: the checkable claims of the answer.
         findings: of the other layers, by claim; None: none ran.
     """
-    undecided = frozenset(open_claims(claims, findings))
+    if findings is None:
+        return open_claims(claims, None)
     return [
         position
-        for position, claim in enumerate(claims)
-        if position in undecided or (findings is not None and is_near_copy(request, claim, findings[position]))
+        for position, (claim, finding) in enumerate(zip(claims, findings, strict=True))
+        if _needs_judge(request, claim, finding)
     ]
+
+
+def _needs_judge(request: JobRequest, claim: CheckedClaim, finding: ClaimFinding) -> bool:
+    if finding.verdict is Verdict.SUPPORTED:
+        # Also where its citations lead nowhere: words support it by other sources.
+        return not is_sure(finding.score) or is_near_copy(request, claim, finding)
+    return finding.verdict is Verdict.CONTRADICTED or bool(open_claims([claim], [finding]))
 
 
 def is_near_copy(request: JobRequest, claim: CheckedClaim, finding: ClaimFinding) -> bool:
     """Tells whether words are sure of a claim that stands word for word in none of its evidence."""
-    if finding.score is None or finding.score < SURELY_SUPPORTED or (claim.unknown and not claim.citations):
+    if finding.score is None or finding.score < SURELY_SUPPORTED:
         return False
     tokens = words(claim.text)
     if len(content_words(tokens)) < LEAST_COPIED:

@@ -124,7 +124,8 @@ def _combine(
         reason = f"the judge {opinion}; weighed with what the words show it is {'' if supported else 'not '}supported"
     verdict = Verdict.SUPPORTED
     if not supported:
-        verdict = Verdict.CONTRADICTED if judged.verdict is Verdict.CONTRADICTED else Verdict.UNSUPPORTED
+        contradicts = Verdict.CONTRADICTED in {judged.verdict, lexical.verdict if lexical else None}
+        verdict = Verdict.CONTRADICTED if contradicts else Verdict.UNSUPPORTED
     cited = {citation.source_index for citation in claim.citations}
     grounds = sources if judged.score is not None else {place.source_index for place in judged.evidence}
     return ClaimFinding(

@@ -224,20 +224,20 @@ def test_a_private_server_has_no_judge_by_default() -> None:
         "gemini": ProviderSettings.model_validate({"preset": "gemini", "base_url": "http://127.0.0.1:9/v1"}),
         "local": ProviderSettings.model_validate({"preset": "vllm", "model": "m"}),
     }
-    known = registry(OPENAI | GEMINI, providers=providers)
+    providers_here = registry(OPENAI | GEMINI, providers=providers)
 
     for name in (*providers, "extractive", "ollama", "openai_decisions", "unheard of"):
-        assert known.cheap_judge(name, "gpt-6-sol") is None, name
+        assert providers_here.cheap_judge(name, "gpt-6-sol") is None, name
 
 
 def test_another_account_at_the_vendor_judges_with_its_own_key_or_not_at_all() -> None:
     other = ProviderSettings.model_validate({"kind": "openai", "api_key_env": "OTHER_KEY"})
-    known = registry(OPENAI | {"OTHER_KEY": "sk-two-0123456789"}, providers={"other": other})
+    providers_here = registry(OPENAI | {"OTHER_KEY": "sk-two-0123456789"}, providers={"other": other})
 
-    cheap = known.cheap_judge("other", "gpt-6-sol")
+    cheap = providers_here.cheap_judge("other", "gpt-6-sol")
     assert cheap is not None
     assert cheap.turn.provider == "other"
-    assert known.cheap_judge("other", "gpt-6-luna") is None, "decisions would go to the first account"
+    assert providers_here.cheap_judge("other", "gpt-6-luna") is None, "decisions would go to the first account"
 
 
 @pytest.mark.parametrize(
