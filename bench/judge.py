@@ -20,10 +20,13 @@ from tasks.grounding.weights import weigh
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "labelled"
 RIGHT_ON_SUPPORTED, RIGHT_ON_UNSUPPORTED = 0.76, 0.75
+WORD_FOR_WORD = 0.8
+"""Between the most that words give a claim that is no copy (0.72) and a copy word for word (0.86)."""
 BANDS = (
     (0.0, 1.0),
     (0.10, 0.718),
     (local.SURELY_UNSUPPORTED, local.SURELY_SUPPORTED),
+    (local.SURELY_UNSUPPORTED, WORD_FOR_WORD),
     (0.15, 0.70),
     (0.2, 0.65),
     (0.3, 0.6),

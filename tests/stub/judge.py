@@ -8,7 +8,7 @@ from typing import Any
 
 _QUESTION = "You judge whether numbered passages support numbered statements."
 _PASSAGE = re.compile(r"<passage\d* (\d+)[^>]*>\n(.*?)\n</passage", re.DOTALL)
-_STATEMENT = re.compile(r"<statement\d*>([^<]*)</statement\d*>$")
+_STATEMENT = re.compile(r".*<(statement\d*)>(.*)</\1>$", re.DOTALL)
 _GAP = re.compile(r"\s+(?=[.,;:!?]|$)")
 _OPENING = re.compile(r"\s*(?:\S+\s+){0,11}\S+")
 _CLAIM = re.compile(r"^(\d+)\. (?:\[.*?\] )?(.*)$", re.MULTILINE)
@@ -76,8 +76,8 @@ class Judge:
         statement = _STATEMENT.search(question)
         if statement is None:
             raise ValueError("a question without its statement")
-        quote = self.truth.get(statement[1])
-        supported = (quote is not None and quote in passages) == self.is_right(statement[1])
+        quote = self.truth.get(statement[2])
+        supported = (quote is not None and quote in passages) == self.is_right(statement[2])
         chance = 0.9 if supported else 0.1
         misstatements: dict[str, float | str] = {"malformed": "likely", "percent": chance * 100}
         return misstatements.get(self.how, chance)
