@@ -29,11 +29,11 @@ CONTEXT: tuple[dict[str, Any], ...] = (
 )
 FORMATS = {
     OutputFormat.MARKDOWN: "The answer's own Markdown. An unfinished block of code is closed, and never contains a marker.",
-    OutputFormat.PLAIN: "Headings, emphasis, links and code lose their marks; every word stays.",
-    OutputFormat.BULLETS: "A sentence an item, or the items and levels of a list that the model wrote. A heading or an introduction (a line that ends with a colon) comes before the list.",
+    OutputFormat.PLAIN: "Headings, emphasis, links and code lose their marks; every word stays, and code keeps its lines. A table keeps its rows.",
+    OutputFormat.BULLETS: "A sentence an item, or the items and levels of a list that the model wrote. A heading or an introduction (a line that ends with a colon) comes before the list. A row of a model's table becomes an item \"head: cell; head: cell\"; a block of code stays whole, below its item.",
     OutputFormat.STEPS: "The same, numbered 1, 2, 3 without gaps.",
-    OutputFormat.TABLE: "A statement a row. A table that the model wrote itself keeps its columns, with the markers in its cells.",
-    OutputFormat.JSON: "`answer` holds the texts, each with the numbers of the sources it cites; `sources` the list.",
+    OutputFormat.TABLE: "A statement a row. A table that the model wrote itself keeps its columns, with the markers in its cells; beside other text its rows become statements. Code stands between two tables.",
+    OutputFormat.JSON: "`answer` holds the texts, each with the numbers of the sources it cites; `sources` the list. In place of an answer, such as for an abstention or a failure, `answer` is empty, `status` names the reason and `message` is the text for the reader.",
 }
 STYLES = {
     CitationStyle.NUMBERED: "numbers in the order of first appearance",
@@ -47,6 +47,20 @@ TABLE_ANSWER = """| Party | Notice period |
 | tenant | three months [1] |
 | landlord | six months [2] |"""
 
+READING = (
+    "What a model writes beside its answer never reaches a reader: thoughts (`<think>`), tokens of its chat template, raw JSON.",
+    "JSON of another shape than requested is read by its texts, damaged JSON is repaired; where text was lost the model is",
+    "asked again, and an answer that stays so is `partial` with the text that was found. Parts that say the same are merged",
+    "with their citations (of steps only neighbours: a step may be meant twice). Statements that a model left without an end",
+    "stand apart.",
+    "",
+    "HTML tags are removed and their words stay; scripts go with their content. A link with another scheme than `http`,",
+    "`https`, `mailto`, `tel` or `ftp` becomes its text, an image a link, so that no page loads it by itself. A `<` that could",
+    "open a tag gets a space behind it. Code stays as it is, but in plain text, where the space is put into code, too. A warning",
+    "says that something was changed; `output_raw` of the record has the original. `allow_html: true` keeps everything. A",
+    "supplied answer is not changed.",
+    "",
+)
 INTRODUCTION = (
     "# Formats and citation styles",
     "",
@@ -61,8 +75,8 @@ INTRODUCTION = (
     "$ nightdesk show JOB --citation-style inline --with-sources --with-confidence",
     "```",
     "",
-    "The verdicts stay with their claims. Answers that were never rendered (abstentions, failures, answers for `check`)",
-    "and records of earlier versions stay as they are; the latter two with a warning.",
+    "The verdicts stay with their claims. Answers for `check` and records of earlier versions stay as they are, with a",
+    "warning; the text of an abstention or a failure becomes JSON, or text again.",
     "",
 )
 
@@ -115,6 +129,7 @@ def _formats(example: tuple[JobRequest, Processed]) -> list[str]:
         "outcome `partial`, with the reason.",
         "",
     ]
+    lines += READING
     for output_format, about in FORMATS.items():
         lines += [f"### {output_format.value}", "", about, ""]
         lines += [rendered(example, CitationStyle.NUMBERED, output_format).replace("```\n{", "```json\n{"), ""]

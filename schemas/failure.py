@@ -27,7 +27,7 @@ class FailureKind(StrEnum):
     NOT_FOUND = "not_found"
     """Unknown model or endpoint."""
     BAD_ANSWER = "bad_answer"
-    """The answer does not follow the provider's protocol."""
+    """The answer does not follow the provider's protocol, or holds no text, also when asked for again."""
     REFUSED = "refused"
     MISSING_CITATIONS = "missing_citations"
     """Fewer citations than ``min_citations``, with ``missing_citations: failed``."""

@@ -168,6 +168,10 @@ class GenerationConfig(Contract):
     max_context_tokens: Annotated[int, Field(ge=100)] = Field(
         default=8000, description="sources beyond it are trimmed at a sentence end or left out, with a warning"
     )
+    allow_html: bool = Field(
+        default=False,
+        description="HTML, links with unknown schemes and images of the model's text stay; else they are made harmless",
+    )
     max_response_length: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="characters; a longer answer gets a second round, then it is cut at a sentence end"
     )

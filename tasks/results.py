@@ -18,7 +18,7 @@ from schemas.record import GenerationRecord, JobResult, Quality, RecordStatus, T
 from schemas.states import FINAL_STATES, JobState, Outcome
 from tasks import ports
 from tasks.answers.postprocess import Processed
-from tasks.answers.texts import fallback, without_answer
+from tasks.answers.texts import fallback, in_format, without_answer
 from tasks.errors import InputError
 from tasks.ports import Doorbell, FinalJob, JobView, Leased, Reading, wired
 
@@ -221,13 +221,19 @@ def compact(result: JobResult) -> bytes:
     for smaller in (
         {"claims": (), "structured": None},
         {"citations": (), "metadata": {}, "query": result.query[:1000]},
-        {"response": result.response[:8000], "reasoning": result.reasoning[:1000], "warnings": ()},
+        {"response": _beginning(result), "reasoning": result.reasoning[:1000], "warnings": ()},
     ):
         if len(encoded) <= COMPACT_BYTES:
             break
         result = result.model_copy(update={**smaller, "truncated": True})
         encoded = result.model_dump_json(exclude=_NOT_COMPACT).encode()
     return encoded
+
+
+def _beginning(result: JobResult) -> str:
+    """The first 8,000 characters of a response; of JSON as an object that says so."""
+    beginning = result.response[:8000]
+    return in_format(beginning, "truncated", result.output_format or OutputFormat.PLAIN)
 
 
 # ---- publishing ------------------------------------------------------------------------------------------------------

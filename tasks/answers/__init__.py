@@ -1,6 +1,11 @@
 """Turns a model's output into an answer; ``tasks.answers.postprocess`` is the entry point.
 
-parse        parses a completion or a supplied answer into the canonical form; JSON strictly first, then by salvage
+parse        parses a completion or a supplied answer into the canonical form
+  thoughts   removes a model's thoughts and control tokens
+  json_reply reads JSON of any shape: strictly first, then by salvage and repair
+repetition   merges parts that say the same
+active_content  makes HTML, script links and images harmless
+stream_text  shows a reply while it comes as readers see the result
 markers      finds citation markers in running text
 render       renders the canonical form in the requested style and format
   items      splits that text into the items of a list

@@ -167,12 +167,14 @@ def _of_markdown(text: str) -> str | None:
 def _of_table(text: str) -> str | None:
     tokens = _blocks().parse(text)
     tables_in_text = tables(text, tokens)
-    if len(tables_in_text) != 1:
+    # Code stands between two tables, or fills none.
+    blocks = sum(token.type == "fence" for token in tokens)
+    if not (blocks and len(tables_in_text) <= blocks + 1) and len(tables_in_text) != 1:
         return f"it has {len(tables_in_text)} tables"
-    if len({len(row) for row in tables_in_text[0]}) != 1:
+    if any(len({len(row) for row in table}) != 1 for table in tables_in_text):
         return "the rows of the table do not have the same number of cells"
     block_types = {token.type for token in tokens if token.level == 0 and token.nesting >= 0}
-    unknown = block_types - {"table_open", "paragraph_open", "heading_open", "inline"}
+    unknown = block_types - {"table_open", "paragraph_open", "heading_open", "inline", "fence"}
     return f"beside the table it has a {_block_name(unknown)}" if unknown else None
 
 
@@ -210,11 +212,11 @@ def _of_list(text: str, *, numbered: bool) -> str | None:
     for token in tokens:
         if token.level == 0 and token.nesting >= 0:
             lists += token.type == list_type
-            if token.type not in {list_type, "paragraph_open", "heading_open"}:
+            if token.type not in {list_type, "paragraph_open", "heading_open", "fence"}:
                 return f"beside the list it has a {_block_name({token.type})}"
         if token.type == "list_item_open" and token.level == 1:
             numbers.append(token.info)
-    if not lists:
+    if not lists and not any(token.type == "fence" for token in tokens):
         return "it has no list"
     if numbered and numbers != [str(number) for number in range(1, len(numbers) + 1)]:
         return "its steps are not numbered one by one"

@@ -1,19 +1,18 @@
 """Parses a completion or a supplied answer into the canonical form: segments with their citations."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
 from schemas.completion import Completion, NativeCitation
 from schemas.generation import AnswerProtocol
+from tasks.answers.json_reply import is_json_reply, parse_segments, plain_string
 from tasks.answers.markers import OPENING, Marker, cut_segments, find_markers, own_brackets, references_start
 from tasks.answers.rendered import Mark, Piece, Rendered
+from tasks.answers.thoughts import MAY_HOLD, without_thoughts
 from tasks.text.sentences import sentence_spans
 from tasks.text.wording import is_denial, is_next_step, why_not_checkable
 
@@ -57,16 +56,61 @@ def parse_completion(completion: Completion, source_count: int, sources: Sequenc
         sources: their contents, by number - 1: a bracket copied from a source is no citation.
     """
     text = storable(completion.text)
-    if completion.protocol is AnswerProtocol.SEGMENTS:
-        if (read := parse_segments(text)) is not None:
-            answer, warnings = _clean_segments(read.answer, source_count, sources)
-            return ParsedAnswer(answer, read.complete, read.data, (*read.repairs, *warnings))
-        running = _parse_markers(text, source_count, sources)
-        warning = "the answer is not the requested JSON object; it was parsed as running text"
-        return replace(running, parsed=False, warnings=(warning, *running.warnings))
     if completion.protocol is AnswerProtocol.NATIVE:
         return _parse_native(text, completion.native_citations, source_count)
-    return _parse_markers(text, source_count, sources)
+    text = _without_thoughts(text)
+    requested = completion.protocol is AnswerProtocol.SEGMENTS
+    reply = parse_segments(text) if requested or is_json_reply(text) else None
+    # A block of JSON may be the answer to a question about JSON.
+    if reply is not None and (requested or reply.usual or not text.lstrip().startswith("```")):
+        answer, warnings = _clean_segments(reply.answer, source_count, sources)
+        return ParsedAnswer(answer, reply.complete, reply.data, (*reply.repairs, *warnings))
+    running = _parse_markers(_without_fence(plain_string(text) if requested else text), source_count, sources)
+    if not requested:
+        return running
+    warning = "the answer is not the requested JSON object; it was parsed as running text"
+    return replace(running, parsed=False, warnings=(warning, *running.warnings))
+
+
+def _without_thoughts(text: str) -> str:
+    return without_thoughts(text) if MAY_HOLD.search(text) else text
+
+
+_WHOLE_FENCE = re.compile(r"\s*```(?:markdown|md|text|txt|plaintext)?[ \t]*\n(?P<inside>.*?)\n?```\s*\Z", re.DOTALL)
+_INLINE_ITEM = re.compile(r"(?<=[.;:!?\])*])(?P<space>[ \t])[ \t]*(?P<number>\d{1,2})[.)][ \t]+(?=\S)")
+_FIRST_ITEM = re.compile(r"(?m)^[ \t]*(?P<number>1)[.)][ \t]+(?=\S)")
+_INLINE_BULLET = re.compile(r"(?<=\S)(?P<space>[ \t])[ \t]*[•‣◦][ \t]+(?=\S)")
+
+
+def _without_fence(text: str) -> str:
+    """The inside of a block of code that is the whole answer, if it is prose: sentences, or text with markers."""
+    match = _WHOLE_FENCE.match(text)
+    if match is None or "```" in match["inside"]:
+        return text
+    inside = match["inside"]
+    is_prose = inside.rstrip().endswith((".", "]", "。", "؟", "!")) and len(inside.split()) > 2 * len(
+        inside.splitlines()
+    )
+    return inside if is_prose or text.lstrip().startswith(("```m", "```t", "```p")) else text
+
+
+def _with_lines_of_lists(text: str) -> str:
+    """The text with a line break before each item of a list that the model wrote on one line; no offset changes."""
+    places = [match.start("space") for match in _INLINE_BULLET.finditer(text)]
+    if len(places) < 2:  # noqa: PLR2004 - one is a dash
+        places = []
+    first = _FIRST_ITEM.search(text)
+    items = list(_INLINE_ITEM.finditer(text))
+    expected = 2 if first else 1
+    for item in items:
+        if int(item["number"]) == expected and (first is None or item.start() > first.start()):
+            places.append(item.start("space"))
+            expected += 1
+    if expected == 2 and first is None:  # noqa: PLR2004 - one item is no list
+        places = [place for place in places if place != items[0].start("space")]
+    for place in places:
+        text = f"{text[:place]}\n{text[place + 1 :]}"
+    return text
 
 
 _COPIED = "{} bracket(s) in the answer were copied from a source and cite nothing; they were removed"
@@ -74,7 +118,7 @@ _COPIED = "{} bracket(s) in the answer were copied from a source and cite nothin
 
 def _parse_markers(text: str, source_count: int, sources: Sequence[str] = ()) -> ParsedAnswer:
     text, sufficient = _without_none(text)
-    text = text[: references_start(text)].rstrip()
+    text = _with_lines_of_lists(text[: references_start(text)].rstrip())
     markers, copied = _find_citing_markers(text, sources)
     segments = cut_segments(text, markers, source_count)
     answer = CanonicalAnswer(segments=segments, sufficient=sufficient and not _only_hedges(segments))
@@ -117,7 +161,7 @@ def _clean_segments(
     named: list[int] = []
     all_copied = 0
     for segment in answer.segments:
-        text = storable(segment.text)
+        text = _with_lines_of_lists(_without_thoughts(storable(segment.text)))
         citations = [citation for citation in segment.citations if 1 <= citation.source <= source_count]
         named.extend(citation.source for citation in segment.citations)
         markers, copied = _find_citing_markers(text, sources)
@@ -129,7 +173,8 @@ def _clean_segments(
             sources_in_text = dict.fromkeys(citation.source for part in pieces for citation in part.citations)
             citations.extend(SegmentCitation(source=source) for source in sources_in_text if source not in cited)
             named.extend(number for marker in markers for number in marker.numbers)
-        segments.append(Segment(text=text, citations=tuple(citations)))
+        if text.strip() or citations:
+            segments.append(Segment(text=text, citations=tuple(citations)))
     warnings = (_COPIED.format(all_copied),) if all_copied else ()
     cleaned = CanonicalAnswer(segments=tuple(segments), sufficient=answer.sufficient and not _only_hedges(segments))
     return cleaned, (*_unknown_warning(named, source_count), *warnings)
@@ -137,6 +182,7 @@ def _clean_segments(
 
 def _parse_native(text: str, native: Sequence[NativeCitation], source_count: int) -> ParsedAnswer:
     whole = len(text)
+    text = _with_lines_of_lists(text)
     text, sufficient = _without_none(text)
     moved = whole - len(text)
     by_end: dict[int, list[SegmentCitation]] = {}
@@ -221,160 +267,3 @@ def parse_supplied(text: str, titles: Sequence[str]) -> ParsedAnswer:
         rendered=Rendered(text, tuple(marks), pieces),
         unknown=unknown,
     )
-
-
-# ---- the JSON form ----------------------------------------------------------------------------------------------------
-
-_DECODER = json.JSONDecoder(strict=False)
-_FENCE = re.compile(r"```[a-zA-Z]*\s*\n?(.*?)(?:```|\Z)", re.DOTALL)
-_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
-_SEGMENTS_KEY = re.compile(r'"segments"\s*:\s*\[')
-_SUFFICIENT_KEY = re.compile(r'"sufficient"\s*:\s*(true|false)')
-_DIGITS = re.compile(r"\d{1,4}")
-_WIDE = re.compile("[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
-_OPENS_LINE = re.compile(r"(?:[-*+•][ \t]|\d{1,3}[.)][ \t]|#{1,6}[ \t]|\||```)")
-_NO_SPACE_BEFORE = frozenset(".,;:!?)]}”’»…%|")
-_NO_SPACE_AFTER = frozenset("([{„“‘«")
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedSegments:
-    """A parsed answer: ``complete`` is False if a part was lost, ``repairs`` names each repair."""
-
-    answer: CanonicalAnswer
-    data: dict[str, Any] | None
-    complete: bool
-    repairs: tuple[str, ...]
-
-
-def parse_segments(text: str) -> ParsedSegments | None:
-    """Parses a SEGMENTS answer; None if the text contains no such object."""
-    repairs: list[str] = []
-    raw = _load(text, repairs)
-    complete = raw is not None
-    if raw is None:
-        raw = _salvage(text)
-        repairs = ["the answer's JSON breaks off or is damaged; its readable segments were kept"]
-    if raw is None or not isinstance(raw.get("segments"), list):
-        return None
-    segments, lost = _segments(raw["segments"])
-    if lost:
-        repairs.append(f"{lost} segment(s) without text were removed")
-    data = raw.get("data")
-    answer = CanonicalAnswer(segments=_join(segments), sufficient=raw.get("sufficient") is not False)
-    return ParsedSegments(answer, data if isinstance(data, dict) else None, complete and not lost, tuple(repairs))
-
-
-def _load(text: str, repairs: list[str]) -> dict[str, Any] | None:
-    """The first JSON object of the text: parsed strictly, then inside a fence or prose, then without trailing commas."""
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        pass
-    else:
-        return value if isinstance(value, dict) else None
-    candidates = [match.group(1) for match in [_FENCE.search(text)] if match] + [text]
-    for candidate in candidates:
-        start = candidate.find("{")
-        if start < 0:
-            continue
-        body = candidate[start:]
-        for attempt, repair in (
-            (body, "text around the answer's JSON was removed"),
-            (_TRAILING_COMMA.sub(lambda match: match.group(1) or "", body), "trailing commas were removed"),
-        ):
-            value = _decode(attempt)
-            if isinstance(value, dict) and "segments" in value:
-                repairs.append(repair)
-                return value
-    return None
-
-
-def _decode(text: str) -> Any:
-    try:
-        return _DECODER.raw_decode(text)[0]
-    except (ValueError, RecursionError):
-        return None
-
-
-def _salvage(text: str) -> dict[str, Any] | None:
-    """The complete segments of a truncated answer."""
-    key = _SEGMENTS_KEY.search(text)
-    if not key:
-        return None
-    position = key.end()
-    segments = []
-    while (start := text.find("{", position)) >= 0:
-        try:
-            value, position = _DECODER.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            break
-        segments.append(value)
-    if not segments:
-        return None
-    sufficient = _SUFFICIENT_KEY.search(text)
-    return {"segments": segments, "sufficient": not (sufficient and sufficient.group(1) == "false")}
-
-
-def _segments(raw: list[Any]) -> tuple[list[Segment], int]:
-    """The segments with text and the number without; citations without text move to the previous segment."""
-    segments: list[Segment] = []
-    lost = 0
-    for item in raw:
-        value = {"text": item} if isinstance(item, str) else item
-        text = value.get("text") if isinstance(value, dict) else None
-        if not isinstance(text, str):
-            lost += 1
-            continue
-        citations = _citations(value.get("citations"))
-        if text.strip():
-            segments.append(Segment(text=text, citations=citations))
-        elif citations and segments:
-            previous = segments.pop()
-            segments.append(Segment(text=previous.text, citations=previous.citations + citations))
-    return segments, lost
-
-
-def _citations(raw: Any) -> tuple[SegmentCitation, ...]:
-    if raw is None:
-        return ()
-    citations = []
-    for item in raw if isinstance(raw, list) else [raw]:
-        source = item.get("source") if isinstance(item, dict) else item
-        quote = item.get("quote") if isinstance(item, dict) else ""
-        number = _source_number(source)
-        if number is not None:
-            citations.append(SegmentCitation(source=number, quote=quote if isinstance(quote, str) else ""))
-    return tuple(citations)
-
-
-def _source_number(value: Any) -> int | None:
-    """A source number; models also write ``"2"``, ``"[2]"`` and ``"Source 2"``."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value
-    digits = _DIGITS.search(value) if isinstance(value, str) else None
-    return int(digits.group()) if digits else None
-
-
-def _join(segments: list[Segment]) -> tuple[Segment, ...]:
-    """The segments with the white space between them added to their texts."""
-    joined: list[Segment] = []
-    before = ""
-    for segment in segments:
-        separator = _separator(before, segment.text) if before else ""
-        joined.append(Segment(text=separator + segment.text, citations=segment.citations) if separator else segment)
-        before = segment.text
-    return tuple(joined)
-
-
-def _separator(before: str, text: str) -> str:
-    last, first = before[-1], text[0]
-    if last.isspace() or first.isspace():
-        return ""
-    if _OPENS_LINE.match(text) or before.lstrip().startswith("#"):
-        return "\n"
-    if first in _NO_SPACE_BEFORE or last in _NO_SPACE_AFTER or (_WIDE.match(last) and _WIDE.match(first)):
-        return ""
-    return " "

@@ -12,6 +12,7 @@ from schemas.completion import Completion, FinishReason
 from schemas.generation import OutputFormat
 from schemas.job import JobRequest
 from schemas.prompt import Flag, LeftOutReason, Prompt, SourcePart
+from tasks.answers.active_content import MAY_BE_ACTIVE, REMOVED, neutralise
 from tasks.answers.citations import locate_citations
 from tasks.answers.formats import format_problem, resolve_format
 from tasks.answers.markers import Marker
@@ -19,6 +20,7 @@ from tasks.answers.objects import complete_object, violations
 from tasks.answers.parse import UNSTORABLE, ParsedAnswer, parse_completion, parse_supplied
 from tasks.answers.render import Extras, render
 from tasks.answers.rendered import Rendered, label, name_of, strip_markers
+from tasks.answers.repetition import merge_repeated
 from tasks.text.sentences import Span, sentence_spans, words
 from tasks.text.wording import Statement
 
@@ -58,6 +60,15 @@ class Processed:
     format_problem: str | None = None
     rendered: Rendered | None = None
 
+    @property
+    def empty(self) -> bool:
+        """True for an answer without text."""
+        return _is_empty(self.canonical)
+
+
+def _is_empty(answer: CanonicalAnswer) -> bool:
+    return not any(segment.text.strip() for segment in answer.segments)
+
 
 def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completion | None) -> Processed:
     """Builds the answer from a completion, or from the supplied response of a check-only job.
@@ -74,7 +85,21 @@ def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completi
         read = parse_completion(
             completion, len(shown_sources), [request.context[index].content for index in shown_sources]
         )
+        read = _cleaned(request, read)
     return _assemble(request, read, shown_sources, list(_notes(request, prompt, completion)))
+
+
+def _cleaned(request: JobRequest, read: ParsedAnswer) -> ParsedAnswer:
+    """The parsed answer without active content and repetitions."""
+    answer, warnings = read.answer, read.warnings
+    text = "".join(segment.text for segment in answer.segments)
+    if not request.config.allow_html and MAY_BE_ACTIVE.search(text):
+        answer, changed = neutralise(answer)
+        warnings = (*warnings, REMOVED) if changed else warnings
+    merged = merge_repeated(answer, steps=resolve_format(request) is OutputFormat.STEPS)
+    if repeated := len(answer.segments) - len(merged.segments):
+        warnings = (*warnings, f"{repeated} repeated part(s) of the answer were merged")
+    return replace(read, answer=merged, warnings=warnings)
 
 
 # ---- assembly --------------------------------------------------------------------------------------------------
@@ -109,6 +134,7 @@ def _assemble(
         [label(request.context[index], number) for number, index in enumerate(shown_sources, start=1)],
         show_markers=config.include_citations,
         extras=extras,
+        allow_html=request.config.allow_html,
     )
     unknown = {Span(marker.start, marker.end) for marker in read.unknown}
     markers = sorted({Span(mark.start, mark.end) for mark in rendered.marks} | unknown)
@@ -120,7 +146,9 @@ def _assemble(
     structured = _object_of(request, read, rendered.text, output_format, citations)
     abstained = not answer.sufficient and not citations
     cites = bool(markers) or not request.check_only
-    shortfalls = () if abstained else _shortfalls(request, rendered.text, citations, cites=cites)
+    shortfalls = (
+        () if abstained else _shortfalls(request, rendered.text, citations, cites=cites, empty=_is_empty(answer))
+    )
     if not answer.sufficient and citations:
         notes = (*notes, "the model says that the answer covers only a part of the question")
     return Processed(
@@ -190,10 +218,12 @@ def _statements(
 # ---- warnings --------------------------------------------------------------------------------------------------
 
 
-def _shortfalls(request: JobRequest, text: str, citations: Sequence[Citation], *, cites: bool) -> Iterator[str]:
+def _shortfalls(
+    request: JobRequest, text: str, citations: Sequence[Citation], *, cites: bool, empty: bool
+) -> Iterator[str]:
     """Warnings about the length and the citations of the text; a supplied text without citations needs none."""
     config = request.config
-    if not text.strip():
+    if empty:
         yield "the answer is empty"
     elif cites and config.include_citations and len(citations) < config.min_citations:
         yield f"{len(citations)} citation(s), at least {config.min_citations} required"

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from schemas.answer import CanonicalAnswer
 from schemas.generation import CitationStyle, OutputFormat
+from tasks.answers.active_content import neutral_plain
 from tasks.answers.formats import format_problem, table_lines, without_markdown
-from tasks.answers.items import Item, Kind, as_cell, as_item, cut_items
+from tasks.answers.items import Item, Kind, as_cell, as_item, as_string, cut_items, indented
 from tasks.answers.rendered import (
     Edit,
     Flow,
@@ -195,6 +196,7 @@ def render(
     *,
     show_markers: bool = True,
     extras: Extras | None = None,
+    allow_html: bool = False,
 ) -> Rendered:
     """Renders an answer.
 
@@ -207,6 +209,7 @@ def render(
         output_format: not ``auto`` (see ``formats.resolve_format``).
         labels: the label of each source, by number - 1.
         show_markers: if False, no marker is written.
+        allow_html: HTML in code stays as it is in plain text, too.
         extras: the parts after the answer; JSON always has the sources, and the score is a field.
     """
     extras = extras or Extras()
@@ -221,7 +224,7 @@ def render(
     elif output_format in {OutputFormat.BULLETS, OutputFormat.STEPS}:
         _write_items(writer, numbered=output_format is OutputFormat.STEPS)
     elif output_format is OutputFormat.PLAIN:
-        _write_plain(writer)
+        _write_plain(writer, neutral=not allow_html)
     else:
         _write_markdown(writer)
     body = writer.position
@@ -242,11 +245,9 @@ def _text_bounds(text: str) -> tuple[int, int]:
 
 
 def _write_markdown(writer: Writer) -> None:
-    """Writes the text unchanged; the header and the rule of a table are no statements."""
+    """Writes the text unchanged; the header and the rule of a table and the fences of code are no statements."""
     text = writer.flow.text
-    tables = table_lines(text) if "|" in text else []
-    lines = [0, *(match.end() for match in re.finditer("\n", text)), len(text)] if tables else []
-    heads = [(lines[first], lines[first + 2]) for first, _ in tables]
+    heads = sorted([*_heads(text), *_fences(text)])
     positions = _copy_markdown(writer, *(edge for head in heads for edge in head))
     start = 0
     for begin, end in heads:
@@ -254,6 +255,21 @@ def _write_markdown(writer: Writer) -> None:
         writer.piece(start, above, reach=above)
         start = positions.get(end, writer.position)
     writer.piece(start)
+
+
+def _heads(text: str) -> list[tuple[int, int]]:
+    """The heads of the text's tables, each with the rule below it."""
+    tables = table_lines(text) if "|" in text else []
+    lines = [0, *(match.end() for match in re.finditer("\n", text)), len(text)] if tables else []
+    return [(lines[first], lines[first + 2]) for first, _ in tables]
+
+
+def _fences(text: str) -> Iterable[tuple[int, int]]:
+    """The lines of the fences of code."""
+    for block in fenced_blocks(text):
+        yield block.start, text.find("\n", block.start, block.end) + 1 or block.end
+        if not block.unclosed:
+            yield text.rfind("\n", block.start, block.end) + 1, block.end
 
 
 def _copy_markdown(writer: Writer, *stops: int) -> dict[int, int]:
@@ -279,17 +295,38 @@ def _copy_markdown(writer: Writer, *stops: int) -> dict[int, int]:
     return positions
 
 
-def _write_plain(writer: Writer) -> None:
+def _write_plain(writer: Writer, *, neutral: bool) -> None:
     text = writer.flow.text
     start, end = _text_bounds(text)
-    edits = [edit for edit in without_markdown(text) if start <= edit.start and edit.end <= end]
+    edits = without_markdown(text)
+    if neutral:
+        edits = sorted([*edits, *_harmless(neutral_plain(text), edits)], key=lambda edit: edit.start)
+    edits = [edit for edit in edits if start <= edit.start and edit.end <= end]
     # The line break before a deleted last line is trailing white space now.
     while edits and edits[-1].end == end and not edits[-1].text:
         end = len(text[: edits.pop().start].rstrip())
     edits = [edit for edit in edits if edit.end <= end]
-    writer.copy(start, max(start, end), edits)
+    position, piece = start, 0
+
+    def copy_until(stop: int) -> int:
+        stop = max(position, min(stop, end))
+        writer.copy(position, stop, [edit for edit in edits if position <= edit.start and edit.end <= stop])
+        return stop
+
+    for head, below in _heads(text):
+        # The head of a table is no statement.
+        position = copy_until(head)
+        writer.piece(piece)
+        position = copy_until(below)
+        piece = writer.position
+    position = copy_until(end)
     writer.marks_until(len(text))
-    writer.piece(0)
+    writer.piece(piece)
+
+
+def _harmless(added: Iterable[Edit], edits: Sequence[Edit]) -> Iterable[Edit]:
+    """The edits that lie in no deletion."""
+    return (edit for edit in added if not any(other.start <= edit.start < other.end for other in edits))
 
 
 # ---- forms made of items ---------------------------------------------------------------------------------------
@@ -301,19 +338,47 @@ def _write_items(writer: Writer, *, numbered: bool) -> None:
     width = 2
     for item, until in _with_marker_ends(cut_items(writer.flow), writer.flow):
         if before is not None:
-            apart = item.kind is not Kind.POINT or before is Kind.LEAD
+            apart = item.kind is not Kind.POINT or before in {Kind.LEAD, Kind.CODE}
             writer.write("\n\n" if apart else "\n")
+        if item.kind is Kind.CODE:
+            # Indented, it belongs to the item above, and the list goes on below.
+            _write_code(writer, item, width if count else 0)
+            writer.marks_until(until)
+            before = item.kind
+            continue
         if item.kind is Kind.POINT:
             if item.depth == 0:
                 count += 1
             sign = f"{count}. " if numbered and item.depth == 0 else "- "
             width = len(sign) if item.depth == 0 else width
             writer.write(" " * (width + 2 * (item.depth - 1) if item.depth else 0) + sign)
+        writer.write(item.lead)
         start = writer.position
         writer.copy(item.start, item.end, as_item(writer.flow.text, item))
         writer.marks_until(until)
         writer.piece(start)
         before = item.kind
+
+
+def _write_code(writer: Writer, item: Item, width: int) -> None:
+    """Writes a block of code with its markers below it; its fences are no statements."""
+    text = writer.flow.text
+    writer.postpone([(item.start, item.end)])
+    first = text.find("\n", item.start, item.end) + 1 or item.end
+    last = item.end if item.unclosed else max(first, text.rfind("\n", item.start, item.end) + 1)
+    edits = indented(text, item, width)
+    writer.write(" " * width)
+    writer.copy(item.start, first, [edit for edit in edits if edit.end <= first], marks=False)
+    start = writer.position
+    writer.copy(first, last, [edit for edit in edits if first < edit.end <= last], marks=False)
+    end = writer.position
+    writer.copy(last, item.end, [edit for edit in edits if edit.end > last], marks=False)
+    if item.unclosed:
+        writer.write(f"\n{' ' * width}{item.unclosed}")
+    if writer.has_pending(item.end):
+        writer.write(f"\n{' ' * width}")
+        writer.marks_until(item.end)
+    writer.piece(start, end, reach=writer.position)
 
 
 def _with_marker_ends(items: Sequence[Item], flow: Flow) -> list[tuple[Item, int]]:
@@ -334,21 +399,40 @@ def _write_table(writer: Writer) -> None:
     above = next((count for count, (item, _) in enumerate(followed) if item.kind is Kind.POINT), 0)
     for item, until in followed[:above]:
         start = writer.position
-        writer.copy(item.start, item.end, as_item(text, item))
-        writer.marks_until(until)
-        writer.piece(start)
+        if item.kind is Kind.CODE:
+            _write_code(writer, item, 0)
+            writer.marks_until(until)
+        else:
+            writer.copy(item.start, item.end, as_item(text, item))
+            writer.marks_until(until)
+            writer.piece(start)
         writer.write("\n\n")
-    writer.write("| Statement | Sources |\n| --- | --- |")
+    in_table = False
     for item, until in followed[above:]:
-        writer.write("\n| ")
-        start = writer.position
-        begin = item.start + _heading_marks(text, item)
-        writer.copy(begin, item.end, as_cell(text, begin, item.end), marks=False)
-        end = writer.position
-        writer.write(" | ")
-        writer.marks_until(max(until, item.end))
-        writer.piece(start, end)
-        writer.write(" |")
+        # No cell holds several lines: code stands between two tables.
+        if not (in_table and item.kind is not Kind.CODE) and item is not followed[above][0]:
+            writer.write("\n\n")
+        if item.kind is Kind.CODE:
+            _write_code(writer, item, 0)
+            writer.marks_until(until)
+        else:
+            if not in_table:
+                writer.write("| Statement | Sources |\n| --- | --- |")
+            _write_row(writer, item, until)
+        in_table = item.kind is not Kind.CODE
+
+
+def _write_row(writer: Writer, item: Item, until: int) -> None:
+    text = writer.flow.text
+    writer.write(f"\n| {item.lead}")
+    start = writer.position
+    begin = item.start + _heading_marks(text, item)
+    writer.copy(begin, item.end, as_cell(text, item, begin), marks=False)
+    end = writer.position
+    writer.write(" | ")
+    writer.marks_until(max(until, item.end))
+    writer.piece(start, end)
+    writer.write(" |")
 
 
 def _keeps_table(flow: Flow) -> bool:
@@ -365,17 +449,17 @@ def _heading_marks(text: str, item: Item) -> int:
 
 # ---- JSON ------------------------------------------------------------------------------------------------------
 
-_JSON_ESCAPED = re.compile(r'\s+|["\\\x00-\x1f\x7f-\x9f]')
-
 
 def _write_json(writer: Writer, extras: Extras) -> None:
     """Writes ``{"answer": [{"text", "citations": [rank]}], "sources": [{"number", "title", ...}]}``; markers are ranks."""
     text = writer.flow.text
     writer.write('{"answer": [')
     for count, (item, until) in enumerate(_with_marker_ends(cut_items(writer.flow), writer.flow)):
-        writer.write(', {"text": "' if count else '{"text": "')
+        writer.write(f'{", " if count else ""}{{"text": "{json.dumps(item.lead, ensure_ascii=False)[1:-1]}')
         start = writer.position
-        writer.copy(item.start, item.end, _as_string(text, item.start, item.end), marks=False)
+        writer.copy(item.start, item.end, as_string(text, item), marks=False)
+        if item.unclosed:
+            writer.write(f"\\n{item.unclosed}")
         end = writer.position
         writer.write('", "citations": [')
         writer.marks_until(max(until, item.end), "{rank}", ", ")
@@ -388,14 +472,3 @@ def _write_json(writer: Writer, extras: Extras) -> None:
         name, score = extras.score
         writer.write(f", {json.dumps(name.lower().replace(' ', '_'))}: {round(score, 4)}")
     writer.write("}")
-
-
-def _as_string(text: str, start: int, end: int) -> list[Edit]:
-    """Edits that put the text on one line and escape it for JSON."""
-    edits = []
-    for match in _JSON_ESCAPED.finditer(text, start, end):
-        words = match.group()
-        replacement = " " if words.isspace() else json.dumps(words, ensure_ascii=False)[1:-1]
-        if replacement != words:
-            edits.append(Edit(match.start(), match.end(), replacement))
-    return edits

@@ -283,7 +283,7 @@ def marker(style: CitationStyle, rank: int, source: Label, *, markdown: bool) ->
         case CitationStyle.SOURCE:
             return f"[Source {rank}]"
         case CitationStyle.INLINE:
-            return f"(Source: {escape_markdown(str(source)) if markdown else source})"
+            return f"(Source: {escape_markdown(str(source)) if markdown else neutral_title(str(source))})"
         case CitationStyle.FOOTNOTE:
             return str(rank).translate(SUPERSCRIPTS)
         case _:
@@ -292,9 +292,17 @@ def marker(style: CitationStyle, rank: int, source: Label, *, markdown: bool) ->
 
 def reference(style: CitationStyle, rank: int, source: Label, *, markdown: bool) -> str:
     """The line of a source in the list of sources; it begins with the marker."""
-    named = escape_markdown(str(source)) if markdown else str(source)
+    named = escape_markdown(str(source)) if markdown else neutral_title(str(source))
     lead = f"[{rank}]" if style is CitationStyle.INLINE else marker(style, rank, source, markdown=markdown)
     return f"{lead} {named}"
+
+
+_OPENS_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+
+
+def neutral_title(title: str) -> str:
+    """A source's title that is no HTML where a page takes plain text for HTML."""
+    return _OPENS_TAG.sub("< ", title)
 
 
 def escape_markdown(text: str) -> str:

@@ -8,7 +8,7 @@ from schemas.states import JobState, Outcome
 from tasks.answers.postprocess import Processed, rerender
 from tasks.answers.render import Extras
 from tasks.answers.rendered import Rendered
-from tasks.answers.texts import without_answer
+from tasks.answers.texts import in_format, without_answer
 from tasks.policy.outcome import with_appendix
 from tasks.ports import JobView
 from tasks.results import result_of
@@ -40,7 +40,7 @@ def restyle(
     """
     result, record = result_of(view), view.record
     if record is None or view.outcome not in RENDERED:
-        return result
+        return _in_format(result, view, output_format)
     if view.request.check_only:
         return _with_warning(result, "a supplied answer stays unchanged and is not rendered in another style")
     if record.canonical is None or record.messages_snapshot is None:
@@ -54,6 +54,16 @@ def restyle(
     after = rerender(restyled_request, record.canonical, shown_sources, extras)
     before = rerender(_with(view.request, config.citation_style, first), record.canonical, shown_sources, Extras())
     return _with_text(result, record, restyled_request, after, _map_claims(result.claims, before, after, record))
+
+
+def _in_format(result: JobResult, view: JobView, output_format: OutputFormat | None) -> JobResult:
+    """The result of a job without an answer: its text as JSON or as the text alone. A supplied answer stays."""
+    supplied = view.request.check_only and result.response == view.request.response
+    if output_format in {None, OutputFormat.AUTO} or supplied or not result.response:
+        return result
+    status = (view.outcome or view.state).value
+    text = in_format(result.response, status, output_format)
+    return result.model_copy(update={"response": text, "output_format": output_format})
 
 
 def _with_text(

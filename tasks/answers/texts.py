@@ -1,8 +1,11 @@
 """Texts for a person in place of an answer: the reason and a next step, in the language of the question."""
 
+import json
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
+from schemas.generation import OutputFormat
 from schemas.job import JobRequest
 from schemas.states import JobState
 from tasks.text.language import SUPPORTED, language_of, language_tables
@@ -29,24 +32,51 @@ def fallback(request: JobRequest, kind: str) -> str:
     """The text for ``no_evidence``, ``abstained``, ``rejected``, ``failed`` or ``refused``: the caller's own, or the default.
 
     A caller's text for a failure serves for a refusal too if there is none for refusals. The default is in the language
-    of the config, else in that of the query, else in English.
+    of the config, else in that of the query, else in English. A job that asks for JSON gets it in JSON.
     """
     config = request.config
+    text = ""
     if (own := config.fallback_messages) is not None:
-        text = getattr(own, kind) or (own.failed if kind == "refused" else None)
-        if text:
-            return str(text)
-    return _message(request, kind)
+        text = getattr(own, kind) or (own.failed if kind == "refused" else None) or ""
+    return in_format(text or _message(request, kind), kind, config.output_format)
 
 
 def without_answer(request: JobRequest, state: JobState) -> str:
     """The text of a job that ended in this state with an empty answer: the caller's own for a failure, or the default."""
     own = request.config.fallback_messages
+    output_format = request.config.output_format
     if own is not None and own.failed:
-        return own.failed
+        return in_format(own.failed, state.value, output_format)
     if state in {JobState.EXPIRED, JobState.CANCELLED, JobState.COMPLETED}:
-        return _message(request, state.value)
+        return in_format(_message(request, state.value), state.value, output_format)
     return fallback(request, "failed")
+
+
+def in_format(text: str, status: str, output_format: OutputFormat) -> str:
+    """A text in place of an answer in the format of the answer: for JSON an object without statements.
+
+    Args:
+        text: the message, or such an object already.
+        status: the reason that there is no answer, such as ``abstained``.
+        output_format: of the output.
+    """
+    message = _message_of(text)
+    if output_format is not OutputFormat.JSON:
+        return text if message is None else message
+    if message is not None:
+        return text
+    return json.dumps({"answer": [], "sources": [], "status": status, "message": text}, ensure_ascii=False)
+
+
+def _message_of(text: str) -> str | None:
+    """The message of an object in place of an answer; None for any other text."""
+    if not text.startswith('{"answer": []'):
+        return None
+    try:
+        value: Any = json.loads(text)
+    except ValueError:
+        return None
+    return value.get("message") if isinstance(value, dict) and isinstance(value.get("message"), str) else None
 
 
 def not_verified(request: JobRequest) -> str:

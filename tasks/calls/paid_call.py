@@ -16,6 +16,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
 from schemas.prompt import Prompt
 from schemas.states import JobState
+from tasks.answers.stream_text import StreamText
 from tasks.calls.retry import Decision, Hold, RetryPolicy, Snooze, decide
 from tasks.errors import ProviderError, Unstorable, failure_of
 from tasks.ports import (
@@ -54,6 +55,17 @@ UNPRICED = (
 )
 
 Result = TypeVar("Result")
+
+
+def _stream_text(call: Call, emit: Callable[[str], None]) -> StreamText:
+    request = call.request
+    return StreamText(
+        emit,
+        call.protocol,
+        [request.context[index].content for index in call.prompt.snapshot.shown],
+        show_markers=request.config.include_citations,
+        allow_html=request.config.allow_html,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +182,8 @@ class PaidCalls:
         listener = None
         if call.stream:
             self.tokens.start(paid.job, paid.attempt)
-            listener = Listener(partial(self.tokens.text, paid.attempt.id))
+            stream_text = _stream_text(call, partial(self.tokens.text, paid.attempt.id))
+            listener = Listener(stream_text.feed, stream_text.close)
         started = monotonic()
         try:
             answered = await answer_within(paid.plan.provider.call(call, listener), call.timeout_s + OVERTIME_S)
@@ -188,12 +201,14 @@ class PaidCalls:
             paid.ms = (monotonic() - started) * 1000
         self.limits.answered(paid.permit, answered.completion)
         if listener is not None:
+            listener.on_end()
             self.tokens.end(paid.attempt.id, whole=True)
         return answered
 
     def _partial_answer(self, paid: OpenCall, listener: Listener | None) -> StoredAnswer | None:
         if listener is None:
             return None
+        listener.on_end()
         self.tokens.end(paid.attempt.id, whole=False)
         came = listener.so_far()
         return None if came is None else StoredAnswer(came.raw, came.completion, paid.plan.call.prompt)

@@ -110,7 +110,7 @@ def _form_faults(answer: CheckedAnswer) -> Iterator[str]:
         yield f"it broke off at {config.max_tokens} tokens; write a shorter one"
     elif not processed.parsed:
         yield "it is not wholly in the form asked for, so that a part of it can't be read"
-    elif not processed.response.strip():
+    elif processed.empty:
         yield "it is empty"
     if completion.protocol is AnswerProtocol.SEGMENTS:
         yield from processed.violations
@@ -132,11 +132,11 @@ def regression_reason(answer: CheckedAnswer) -> str | None:
         return None
     if processed.abstained:
         return "the model then gave no answer" if before.supported else None
-    if processed.parsed and not before.parsed and processed.response.strip():
+    if processed.parsed and not before.parsed and not processed.empty:
         return None
     count = len(ungrounded_claims(answer.grounding))
     worse = {
-        "the second answer was empty": not processed.response.strip(),
+        "the second answer was empty": processed.empty,
         "the second answer was not in the required form": before.parsed and not processed.parsed,
         "the second answer broke off": before.parsed and completion.finish_reason is not FinishReason.STOP,
         f"the second answer had {count} claims without support, the first {before.ungrounded}": count
@@ -180,6 +180,11 @@ def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tupl
     reasons.extend(amendments)
     if not remaining.statements and amendments:
         return Decision(Outcome.ABSTAINED, tuple(reasons))
+    if answer.completion is not None and answer.processed.empty and not _has_object(answer):
+        failure = Failure(
+            kind=FailureKind.BAD_ANSWER, message=f"the model's answer holds no text: {_ending(answer.completion)}"
+        )
+        return Decision(Outcome.PARTIAL, tuple(reasons), failure)
     # A supplied answer without citations needs none.
     must_cite = config.include_citations and (answer.completion is not None or bool(remaining.markers))
     if must_cite and len(remaining.citations) < config.min_citations:
@@ -189,6 +194,19 @@ def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tupl
             failure = Failure(kind=FailureKind.MISSING_CITATIONS, message=f"the answer has {shortfall}")
             return Decision(Outcome.PARTIAL, tuple(reasons), failure)
     return Decision(Outcome.PARTIAL if reasons else Outcome.ANSWERED, tuple(reasons))
+
+
+def _has_object(answer: CheckedAnswer) -> bool:
+    """Tells whether an answer without text has the object that the caller asked for."""
+    return answer.job.request.config.output_schema is not None and answer.processed.structured is not None
+
+
+def _ending(completion: Completion) -> str:
+    if not completion.text.strip():
+        return "it is empty"
+    if completion.finish_reason is FinishReason.LENGTH:
+        return "it broke off at max_tokens before its first sentence"
+    return "its reply is no answer in any form that can be read"
 
 
 def _of_the_form(answer: CheckedAnswer) -> Iterator[str]:

@@ -55,6 +55,8 @@ class Listener:
 
     on_text: Callable[[str], None]
     """Gets each piece of the answer's text, in order; never raises, never waits."""
+    on_end: Callable[[], None] = lambda: None
+    """Called by the step when no more text comes; never raises."""
     so_far: Callable[[], Answered | None] = lambda: None
 
 

@@ -232,9 +232,8 @@ def test_a_table_of_the_model_is_kept_for_a_table_and_its_heads_are_no_statement
     assert "What" not in statements
     assert "fee" in statements
     assert listed(OutputFormat.BULLETS, *parts).splitlines()[2:] == [
-        "- What | A | B",
-        "- fee | 4 EUR [1] | 5 EUR [2]",
-        "- due | May \\| June | July",
+        "- What: fee; A: 4 EUR [1]; B: 5 EUR [2]",
+        "- What: due; A: May \\| June; B: July",
         "- Nothing else is known [1].",
     ]
 

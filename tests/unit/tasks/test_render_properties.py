@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from itertools import product
 
 import pytest
@@ -136,10 +137,13 @@ def test_an_answer_from_segments_is_always_valid(answer: CanonicalAnswer, style:
     body = table.text[: table.body]
     assert format_problem(body, OutputFormat.TABLE) is None
     tokens = MARKDOWN.parse(body)
-    heads = sum(token.type == "th_open" for token in tokens)
-    rows = sum(token.type == "tr_open" for token in tokens) - 1
-    assert heads >= 2 or not table.text
-    assert sum(token.type == "td_open" for token in tokens) == heads * rows
+    opened = Counter(token.type for token in tokens)
+    # Code stands between two tables of the same two columns.
+    assert opened["table_open"] in range(1, opened["fence"] + 2) or not body.strip() or opened["fence"]
+    columns, rest = divmod(opened["th_open"], opened["table_open"] or 1)
+    assert rest == 0
+    assert columns >= 2 or not opened["table_open"]
+    assert opened["td_open"] == columns * (opened["tr_open"] - opened["table_open"])
     if words:
         for output_format in (OutputFormat.BULLETS, OutputFormat.STEPS):
             listed = render(answer, style, output_format, LABELS)

@@ -315,11 +315,11 @@ def test_an_object_that_breaks_its_schema_is_asked_for_again_by_the_path_of_its_
     async def scenario() -> None:
         text = "The night desk opens at nine in the evening."
         harness = RoundsHarness(
-            ScriptedProvider(as_object(text, data={"hour": "nine"}), as_object(text, data={"hour": 21}))
+            ScriptedProvider(as_object(text, data={"hour": "nine"}), as_object(text, data={"hour": 9}))
         )
         view = await harness.answer(requesting(output_schema=SCHEMA))
 
-        assert (view.outcome, record_of(view).output_structured) == (Outcome.ANSWERED, {"hour": 21})
+        assert (view.outcome, record_of(view).output_structured) == (Outcome.ANSWERED, {"hour": 9})
         assert "at $.hour" in harness.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
 
     run(scenario())

@@ -1,0 +1,241 @@
+"""Makes the active content of an answer harmless: HTML, links that run scripts, images that load from elsewhere.
+
+Pages show answers, and sources or a model can put anything into one. Tags go and their words stay; scripts go with their
+content; a link with an unknown scheme becomes its text. Code stays as it is, because pages show it and run none of it. A
+Markdown parser reads the result back and has the last word: where it still finds HTML or such a link, code is changed, too.
+"""
+
+import html
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+
+from markdown_it import MarkdownIt
+
+from schemas.answer import CanonicalAnswer
+from tasks.answers.rendered import Edit, fenced_blocks
+
+REMOVED = "HTML, script links or images in the answer were removed or made harmless"
+
+MAY_BE_ACTIVE = re.compile(r"<[A-Za-z/!?]|\]\(|!\[|\]:|javascript|vbscript|data:|&#|\bon\w+\s*=", re.IGNORECASE)
+"""The first sign of active content; most answers have none."""
+_INLINE_CODE = re.compile(r"(?<![`\\])(`+)(?!`)[^\n]{1,1000}?(?<!`)\1(?!`)")
+_ELEMENTS = frozenset(
+    """a abbr address applet area article aside audio b base basefont bdi bdo bgsound big blink blockquote body br button
+    canvas caption center cite code col colgroup data datalist dd del details dfn dialog dir div dl dt em embed fieldset
+    figcaption figure font footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html i iframe image img
+    input ins isindex kbd keygen label layer legend li link listing main map mark marquee math menu menuitem meta meter
+    nav nobr noembed noframes noscript object ol optgroup option output p param picture plaintext portal pre progress q
+    rb rp rt rtc ruby s samp script search section select slot small source span strike strong style sub summary sup svg
+    table tbody td template textarea tfoot th thead time title tr track tt u ul var video wbr xml xmp""".split()
+)
+"""Elements of HTML, present and past; another word in angle brackets is the writer's, such as a placeholder."""
+_WITH_CONTENT = re.compile(
+    r"<(script|style|iframe|object|noembed|noframes|template|svg|math|xml|title)\b[^<>]*>", re.IGNORECASE
+)
+_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][A-Za-z0-9-]*)(?P<rest>(?:[\s/\"'][^<>]*)?)>")
+_DECLARATION = re.compile(r"<[!?][^<>]*>")
+_UNCLOSED = re.compile(r"<(?P<name>[A-Za-z][A-Za-z0-9-]*)[\s/][^<>\n]*=[^<>\n]*(?=\n|\Z)")
+_OPENS_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_AUTOLINK = re.compile(r"<(?:https?://|mailto:)[^\s<>]*>|<[\w.+-]+@[\w.-]+>", re.IGNORECASE)
+_DESTINATION = r"\((?P<target>(?:[^()\n]|\([^()\n]*\))*)\)"
+_LINK = re.compile(rf"(?P<image>!?)\[(?P<text>[^\[\]]{{0,300}})\]{_DESTINATION}")
+_DEFINITION = re.compile(r"(?m)^ {0,3}\[[^\]\n]+\]:[ \t]*\n?[ \t]*<?(?P<target>[^\n]*)(?:\n|\Z)")
+_HANDLERS = re.compile(r"\{[^{}\n]*\bon\w+\s*=[^{}\n]*\}", re.IGNORECASE)
+_SCRIPT_SCHEME = re.compile(r"(?P<scheme>\b(?:javascript|vbscript|data))(?=:(?!\s|//)\S)", re.IGNORECASE)
+_DATA_TYPE = re.compile(r"data:(?:[\w.+-]+/[\w.+-]+)?[;,]", re.IGNORECASE)
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:")
+_SAFE_SCHEMES = ("http:", "https:", "mailto:", "tel:", "ftp:")
+_PASSES = 4
+"""Most passes: a removed tag may leave the halves of another one side by side."""
+
+
+def neutralise(answer: CanonicalAnswer) -> tuple[CanonicalAnswer, bool]:
+    """The answer with its active content made harmless, and True if anything changed."""
+    texts = [segment.text for segment in answer.segments]
+    before = texts
+    for _ in range(_PASSES):
+        text = "".join(texts)
+        edits = list(_edits(text, _code(text)))
+        if not edits:
+            break
+        texts = _apply(texts, edits)
+    text = "".join(texts)
+    if is_active(text):
+        texts = _apply(texts, list(_last_edits(text)))
+    if texts == before:
+        return answer, False
+    segments = [segment.model_copy(update={"text": text}) for segment, text in zip(answer.segments, texts, strict=True)]
+    return answer.model_copy(update={"segments": tuple(segments)}), True
+
+
+def neutral_plain(text: str, start: int = 0, end: int | None = None) -> list[Edit]:
+    """Edits that keep a text without mark-up from being HTML, if a page takes it for HTML: ``<b`` becomes ``< b``."""
+    return [
+        Edit(match.start(), match.start() + 1, "< ")
+        for match in _OPENS_TAG.finditer(text, start, len(text) if end is None else end)
+        if _is_element(text, match.end())
+    ]
+
+
+def is_active(text: str) -> bool:
+    """Tells whether a Markdown parser finds HTML, an image or a link with an unknown scheme in a text."""
+    for token in _parser().parse(text):
+        if token.type == "html_block":
+            return True
+        for child in token.children or ():
+            if child.type in {"html_inline", "image"}:
+                return True
+            if child.type == "link_open" and not is_safe(str(child.attrs.get("href", ""))):
+                return True
+    return False
+
+
+def is_safe(target: str) -> bool:
+    """Tells whether a link leads nowhere but to a page, an address or a place in the same text."""
+    plain = re.sub(r"[\x00-\x20\\]", "", html.unescape(target)).lower().lstrip("<")
+    return plain.startswith(_SAFE_SCHEMES) or (not _SCHEME.match(plain) and "javascript:" not in plain)
+
+
+@cache
+def _parser() -> MarkdownIt:
+    """A parser that lets every link through, so that none is hidden from the check."""
+    parser = MarkdownIt("commonmark", {"html": True}).enable("table")
+    parser.validateLink = lambda _: True  # type: ignore[assignment, method-assign]
+    return parser
+
+
+def _code(text: str) -> list[tuple[int, int]]:
+    if "`" not in text and "~~~" not in text:
+        return []
+    blocks = [(block.start, block.end) for block in fenced_blocks(text)]
+    spans = (match.span() for match in _INLINE_CODE.finditer(text))
+    return sorted([*blocks, *(span for span in spans if not any(a <= span[0] < b for a, b in blocks))])
+
+
+# ---- edits ----------------------------------------------------------------------------------------------------------
+
+
+def _edits(text: str, code: Sequence[tuple[int, int]]) -> Iterator[Edit]:
+    """The changes outside of code, in order and without overlap."""
+    end = 0
+    for edit in sorted(_all_edits(text), key=lambda edit: (edit.start, -edit.end)):
+        if edit.start >= end and not any(a <= edit.start < b for a, b in code):
+            yield edit
+            end = edit.end
+
+
+def _all_edits(text: str) -> Iterator[Edit]:
+    yield from _tag_edits(text)
+    yield from _link_edits(text)
+
+
+def _tag_edits(text: str) -> Iterator[Edit]:
+    links = {match.start() for match in _AUTOLINK.finditer(text)}
+    yield from (Edit(*span, "") for span in _whole_elements(text))
+    yield from (Edit(*match.span(), "") for match in _DECLARATION.finditer(text))
+    for match in _TAG.finditer(text):
+        if match["name"].lower() in _ELEMENTS or "=" in match["rest"]:
+            yield Edit(
+                *match.span(), _between(text, match) if match["name"].lower() in {"br", "p", "li", "tr", "div"} else ""
+            )
+    for match in _UNCLOSED.finditer(text):
+        if match["name"].lower() in _ELEMENTS:
+            yield Edit(*match.span(), "")
+    for match in _OPENS_TAG.finditer(text):
+        if match.start() not in links:
+            # ``a<b`` is a comparison.
+            spaced = " < " if text[match.start() - 1 : match.start()].isalnum() else "< "
+            yield Edit(match.start(), match.start() + 1, spaced)
+
+
+def _whole_elements(text: str) -> Iterator[tuple[int, int]]:
+    """The elements that go with their content, and comments; each end is looked for once."""
+    lowered = text.lower()
+    position = 0
+    while (start := text.find("<!--", position)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        yield start, end + 3
+        position = end + 3
+    endless: set[str] = set()
+    position = 0
+    for match in _WITH_CONTENT.finditer(text):
+        name = match.group(1).lower()
+        if match.start() < position or name in endless:
+            continue
+        closing = lowered.find(f"</{name}", match.end())
+        if closing < 0:
+            endless.add(name)
+            continue
+        position = (text.find(">", closing) + 1) or len(text)
+        yield match.start(), position
+
+
+def _link_edits(text: str) -> Iterator[Edit]:
+    for match in _LINK.finditer(text):
+        yield from _of_link(match)
+    for match in _DEFINITION.finditer(text):
+        if not is_safe(match["target"]):
+            yield Edit(*match.span(), "")
+    for match in _HANDLERS.finditer(text):
+        yield Edit(*match.span(), "")
+    for match in _SCRIPT_SCHEME.finditer(text):
+        if match["scheme"].lower() != "data" or _DATA_TYPE.match(text, match.start()):
+            yield Edit(match.end(), match.end() + 1, " :")
+
+
+def _between(text: str, match: re.Match[str]) -> str:
+    """White space in place of a tag that ends a line; a cell of a table stays on its line."""
+    line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+    before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
+    if not before or not after or before.isspace() or after.isspace():
+        return ""
+    return " " if line.lstrip().startswith("|") or match["name"].lower() != "br" else "\n"
+
+
+def _of_link(match: re.Match[str]) -> Iterator[Edit]:
+    """A link with an unknown scheme becomes its text, an image a link."""
+    safe = is_safe(match["target"])
+    if match["image"] and not match["text"].strip():
+        yield Edit(*match.span(), "")
+    elif not safe:
+        yield Edit(*match.span(), match["text"])
+    elif match["image"]:
+        yield Edit(match.start(), match.start() + 1, "")
+
+
+def _last_edits(text: str) -> Iterator[Edit]:
+    """Changes in code as well, for a text that hides HTML between backticks which are none of code."""
+    links = {match.start() for match in _AUTOLINK.finditer(text)}
+    edits = [Edit(m.start(), m.start() + 1, "< ") for m in _OPENS_TAG.finditer(text) if m.start() not in links]
+    edits += [Edit(match.start(), match.start() + 2, "] (") for match in re.finditer(r"\]\(", text)]
+    edits += [Edit(match.start(), match.start() + 2, "] :") for match in re.finditer(r"\]:", text)]
+    edits += [Edit(match.start(), match.start() + 2, "! [") for match in re.finditer(r"!\[", text)]
+    yield from sorted(edits, key=lambda edit: edit.start)
+
+
+def _is_element(text: str, position: int) -> bool:
+    name = re.compile(r"/?([A-Za-z][A-Za-z0-9-]*)|[!?]").match(text, position)
+    return name is not None and (name.group(1) is None or name.group(1).lower() in _ELEMENTS)
+
+
+def _apply(texts: Sequence[str], edits: Iterable[Edit]) -> list[str]:
+    """The texts of the segments with edits of their joined text; a change over a boundary is written into the first."""
+    changes = list(edits)
+    result = []
+    start = position = 0
+    for text in texts:
+        end = start + len(text)
+        parts = []
+        place = start
+        while position < len(changes) and changes[position].start < end:
+            edit = changes[position]
+            if edit.start >= start:
+                parts.append(text[place - start : edit.start - start] + edit.text)
+            place = min(end, edit.end)
+            if edit.end > end:
+                break
+            position += 1
+        parts.append(text[place - start :])
+        result.append("".join(parts))
+        start = end
+    return result

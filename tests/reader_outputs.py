@@ -1,0 +1,108 @@
+"""Takes one completion through the check as a job's last answer, and names what no reader should see of its text."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic
+from uuid import uuid4
+
+import orjson
+
+from schemas.completion import Completion
+from schemas.failure import Failure
+from schemas.generation import OutputFormat
+from schemas.job import JobRequest
+from schemas.prompt import Correction
+from schemas.states import JobState, Outcome, Step
+from tasks.answers.active_content import is_active
+from tasks.check import AnotherRound, run_checkers
+from tasks.ports import FinalJob, Leased, StoredCompletion
+from tasks.prompting.messages import render
+
+
+@dataclass(frozen=True)
+class Output:
+    """The text of a final job; ``again``: the answer would get a second round first."""
+
+    name: str
+    request: JobRequest
+    raw: str
+    text: str
+    state: JobState
+    outcome: Outcome | None
+    again: bool
+    warnings: tuple[str, ...]
+    reasoning: str
+    failure: Failure | None
+
+
+def outputs(name: str, request: JobRequest, completion: Completion) -> Output:
+    """The output of one completion, without another call."""
+    stored = StoredCompletion(uuid4(), completion, render(request, completion.protocol), {})
+    job = _job(request, stored)
+    result = run_checkers(job, monotonic())
+    again = isinstance(result, AnotherRound)
+    if again:
+        given_up = Correction(purpose="reask", given_up="this is a probe, without a second call")
+        result = run_checkers(_job(request, stored, given_up), monotonic())
+    assert isinstance(result, FinalJob)
+    record = result.record
+    return Output(
+        name=name,
+        request=request,
+        raw=completion.text,
+        text=record.answer,
+        state=result.state,
+        outcome=result.outcome,
+        again=again,
+        warnings=record.quality.warnings,
+        reasoning=record.quality.reasoning,
+        failure=record.failure,
+    )
+
+
+def _job(request: JobRequest, stored: StoredCompletion, correction: Correction | None = None) -> Leased:
+    return Leased(
+        job_id=uuid4(), batch_id=uuid4(), tenant="default", position=0, custom_id=None, step=Step.CHECK, run=1, round=0,
+        priority=0, token=uuid4(), request=request, created_at=datetime.now(UTC), deadline=None, age_ms=0, waited_ms=0,
+        limited_ms=0, spent=0, snoozes=0, unknown=0, attempts=1, cost_usd=None, max_cost_usd=None,
+        first_opened_ago_ms=0, stored=stored, correction=correction,
+    )  # fmt: skip
+
+
+# ---- faults -------------------------------------------------------------------------------------------------------
+
+_RAW = re.compile(r'"segments"|"citations"|"sufficient"|\{\s*"text"|^\s*\[\s*[{"]')
+_REASONING = re.compile(r"</?think|</?thinking|<\|", re.IGNORECASE)
+_LIVE = re.compile(r"<(?:script|img|svg|iframe|a|p|b|div|br)\b|<!--|javascript:|\bon\w+\s*=", re.IGNORECASE)
+
+
+def faults(output: Output) -> Iterator[str]:
+    """Parts of an output that no reader should see."""
+    text, output_format = output.text, output.request.config.output_format
+    if not text.strip():
+        yield "empty"
+    if output_format is OutputFormat.JSON:
+        try:
+            value = orjson.loads(text)
+            entries = value["answer"]
+        except (orjson.JSONDecodeError, TypeError, KeyError):
+            yield "no JSON of an answer"
+            return
+        text = "\n".join(entry["text"] for entry in entries) or value.get("message", "")
+        if not text.strip():
+            yield "empty"
+    if _RAW.search(text):
+        yield "raw JSON"
+    if _REASONING.search(text):
+        yield "a thought"
+    if (output_format is OutputFormat.PLAIN and _LIVE.search(text)) or (
+        output_format is not OutputFormat.PLAIN and is_active(text)
+    ):
+        yield "HTML or a script link"
+    sentences = [
+        line for line in re.split(r"(?<=[.!?])\s+|\n", re.sub(r"\[\d+\]|\W(?=\W)", "", text)) if len(line) > 20
+    ]
+    if len(sentences) != len(set(sentences)):
+        yield "a repetition"
