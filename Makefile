@@ -5,7 +5,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-idle bench-republish bench-cancelling eval bench-path bench-prompt limits faults soak audit clean
+.PHONY: help install demo test lint format types imports check-quick unit check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-idle bench-republish bench-cancelling eval bench-judge bench-path bench-prompt limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -97,6 +97,9 @@ eval: $(VENV)/.evaluating ## accuracy, calibration and CPU of the check on label
 
 limits: $(VENV)/.developing ## the shared limits with four workers, and how soon urgent jobs begin (ten minutes)
 	$(BIN)/python -m bench.limits
+
+bench-judge: $(VENV)/.developing ## what a judge that is right catches, and the calls, tokens and cost of one by default (JUDGE_ARGS="--data DIR", ten minutes)
+	$(BIN)/python -m bench.judge_calls $(JUDGE_ARGS)
 
 bench-path: $(VENV)/.developing ## the files that one job passes from submit to result, in order
 	$(BIN)/python -m bench.job_path
