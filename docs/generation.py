@@ -294,8 +294,8 @@ RENT_SOURCES = (
     },
     {"content": "The porter keeps the keys of the cellar.", "title": "House rules", "relevance_score": 0.55},
 )
-VARYING = {"job_id", "batch_id", "message_id", "latency_ms", "timing_ms", "metadata"}
-"""Fields of a result that differ from run to run, and the empty metadata."""
+VARYING = {"job_id", "batch_id", "message_id", "latency_ms", "timing_ms", "metadata", "values"}
+"""Fields of a result that differ from run to run, and those that are empty here."""
 
 
 @example

@@ -161,6 +161,10 @@ class GenerationConfig(Contract):
         default=None,
         description="JSON Schema of an object beside the answer, or AnswerWithSources or ComparisonResult",
     )
+    free_values: tuple[str, ...] = Field(
+        default=(),
+        description="paths of the object whose values need not stand in the sources, such as $.confidence or $.items[*].rank",
+    )
     min_sources: Annotated[int, Field(ge=0)] = Field(default=1, description="fewer sources: abstain without a call")
     min_relevance: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.4, description="least mean of the relevance scores; without scores the rule does not apply"

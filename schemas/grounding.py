@@ -69,11 +69,26 @@ class Claim(Contract):
     )
 
 
+class Value(Contract):
+    """One leaf of the object for a caller's own ``output_schema``, with its verdict."""
+
+    path: str = Field(description="such as $.items[0].price")
+    value: bool | int | float | str
+    verdict: Verdict = Field(description="supported: located in the quoted evidence")
+    evidence: tuple[Evidence, ...] = ()
+    reason: str = ""
+
+
 class Grounding(Contract):
     """The check's result for one answer."""
 
-    grounding_score: Score | None = Field(description="supported / checkable claims; None without checkable claims")
-    confidence: Score | None = Field(default=None, description="calibrated probability that no claim is unsupported")
+    grounding_score: Score | None = Field(
+        description="supported / checkable claims and values of the object; None without any"
+    )
+    confidence: Score | None = Field(
+        default=None,
+        description="calibrated probability that no claim is unsupported; None if a value of the object is",
+    )
     weakest: int | None = Field(default=None, ge=0, description="position of the claim that is worst supported")
     citation_recall: Score | None = Field(
         default=None, description="share of checkable claims that the sources they cite support, all together"
@@ -82,6 +97,9 @@ class Grounding(Contract):
         default=None, description="share of citations that a supported claim needs (ALCE)"
     )
     claims: tuple[Claim, ...] = ()
+    values: tuple[Value, ...] = Field(
+        default=(), description="the leaves of the object for a caller's own output_schema"
+    )
     checkers: dict[str, str] = Field(default_factory=dict, description="layer: version that ran")
     failed_checkers: dict[str, str] = Field(default_factory=dict, description="layer: reason that it gave no verdict")
     skipped_checkers: dict[str, str] = Field(

@@ -12,7 +12,7 @@ from schemas.base import Contract, Usd
 from schemas.completion import ProviderSnapshot, Usage
 from schemas.failure import Failure
 from schemas.generation import OutputFormat
-from schemas.grounding import Claim, Grounding
+from schemas.grounding import Claim, Grounding, Value
 from schemas.prompt import MessagesSnapshot
 from schemas.states import JobState, Outcome
 
@@ -115,6 +115,9 @@ class JobResult(Contract):
     abstain_reason: str | None = None
     warnings: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
+    values: tuple[Value, ...] = Field(
+        default=(), description="the leaves of structured for a caller's own output_schema"
+    )
     structured: dict[str, Any] | None = None
     tokens_used: int | None = None
     usage: Usage | None = None

@@ -184,6 +184,7 @@ def result_of(view: JobView) -> JobResult:
             "abstain_reason": record.quality.abstain_reason,
             "warnings": (*erased, *record.quality.warnings),
             "claims": grounding.claims if grounding else (),
+            "values": grounding.values if grounding else (),
             "structured": record.output_structured,
             "tokens_used": usage.input_tokens + usage.output_tokens if usage else None,
             "usage": usage,
@@ -208,6 +209,7 @@ _NOT_COMPACT: dict[str, Any] = {
     "timing_ms": True,
     "provider_snapshot": True,
     "claims": {"__all__": {"evidence", "reused_from"}},
+    "values": {"__all__": {"evidence"}},
 }
 
 
@@ -219,7 +221,7 @@ def compact(result: JobResult) -> bytes:
     """
     encoded = result.model_dump_json(exclude=_NOT_COMPACT).encode()
     for smaller in (
-        {"claims": (), "structured": None},
+        {"claims": (), "values": (), "structured": None},
         {"citations": (), "metadata": {}, "query": result.query[:1000]},
         {"response": _beginning(result), "reasoning": result.reasoning[:1000], "warnings": ()},
     ):

@@ -12,6 +12,7 @@ render       renders the canonical form in the requested style and format
   rendered   joins the segments into one text, and formats and places the markers of its sources
 formats      chooses the output format, validates an answer against it, and strips Markdown
 citations    locates citations in the answer and quotes in the source
+leaves       lists the values of an object
 objects      validates ``output_schema``, and the object of an answer against it
 restyle      renders a recorded answer in another style or format
 texts        texts for a person in place of an answer

@@ -4,6 +4,7 @@ checkers       the common form of a checker; the form of citations (they exist, 
                and a claim's words against the sources: ``model`` measures and turns that into a probability
 local          reads the claims that the lexical check leaves open with a model of the operator's own
 judge          asks a model about the claims that all these leave open; the check step makes the call
+values         locates the values of an object for a caller's own schema in the quoted evidence
 weights        weigh a local model or a judge against the lexical score
 calibration    fits curves from scores to probabilities, thresholds and metrics
 fitting        fits weights to labels; ``recalibration`` fits all to an operator's labels
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from schemas.generation import CheckerName
-from schemas.grounding import Claim, Grounding, Verdict
+from schemas.grounding import Claim, Grounding, Value, Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed
 from tasks.grounding.checkers import (
@@ -35,6 +36,7 @@ from tasks.grounding.judge.triage import by_weight, claims_to_judge
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply, verdicts
 from tasks.grounding.local import Local, without_judge
 from tasks.grounding.model import Calibration, joint_probability, shipped
+from tasks.grounding.values import check_values
 from tasks.grounding.weights import JudgeWeights
 from tasks.ports.provider import ClaimScorer
 from tasks.text.evidence import OutOfTime, ensure_time
@@ -178,7 +180,30 @@ def fuse_layers(layers: LayerFindings, question: JudgeRequest | None, reply: Jud
         )
         claims.append(fuse(text, Span(statement.start, statement.end), by_layer))
         position += 1
-    return summed_up(claims, versions, failed, attributions(findings), _dependence(), skipped=skipped)
+    grounding = summed_up(claims, versions, failed, attributions(findings), _dependence(), skipped=skipped)
+    return _with_values(layers.request, processed, grounding)
+
+
+def with_values(grounding: Grounding, values: tuple[Value, ...]) -> Grounding:
+    """The grounding with the verdicts on the values of the object, which count as much as claims."""
+    if not values:
+        return grounding
+    supported = sum(value.verdict is Verdict.SUPPORTED for value in values)
+    claims = len(grounding.claims) - grounding.counts.get(Verdict.NOT_CHECKABLE, 0)
+    score = (grounding.counts.get(Verdict.SUPPORTED, 0) + supported) / (claims + len(values))
+    confidence = grounding.confidence if supported == len(values) else None
+    return grounding.model_copy(update={"values": values, "grounding_score": score, "confidence": confidence})
+
+
+def _with_values(request: JobRequest, processed: Processed, grounding: Grounding) -> Grounding:
+    """The grounding with the verdicts on the values of the answer's object."""
+    try:
+        return with_values(grounding, check_values(request, processed, grounding.claims))
+    except Exception as error:
+        # As for a layer that breaks: the record says so, and the answer is kept.
+        logger.exception("the values of an object were not checked")
+        failed = {**grounding.failed_checkers, "values": f"{type(error).__name__}: {error}"}
+        return grounding.model_copy(update={"failed_checkers": failed})
 
 
 def _dependence() -> float:

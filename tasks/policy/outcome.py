@@ -10,7 +10,7 @@ from schemas.answer import CanonicalAnswer
 from schemas.completion import Completion, FinishReason
 from schemas.failure import Failure, FailureKind
 from schemas.generation import AnswerProtocol, MissingCitations, OnUngrounded, OutputFormat
-from schemas.grounding import Claim, Grounding, Verdict
+from schemas.grounding import Claim, Grounding, Value, Verdict
 from schemas.job import JobRequest
 from schemas.prompt import Correction
 from schemas.states import Outcome
@@ -58,6 +58,18 @@ def ungrounded_claims(grounding: Grounding | None) -> list[Claim]:
     return [claim for claim in grounding.claims if claim.verdict in UNGROUNDED] if grounding else []
 
 
+def ungrounded_values(grounding: Grounding | None) -> list[Value]:
+    """The values of the object without support, including the unchecked ones."""
+    return [value for value in grounding.values if value.verdict in UNGROUNDED] if grounding else []
+
+
+def value_text(value: Value) -> str:
+    """A value with its path and the reason, on one line."""
+    shown = " ".join(str(value.value).split())
+    shown = shown if len(shown) <= _LONGEST_NAMED else shown[:_LONGEST_NAMED] + "…"
+    return f"{value.path}: {shown} ({value.reason})" if value.reason else f"{value.path}: {shown}"
+
+
 def claim_text(claim: Claim, processed: Processed) -> str:
     """The text of a claim on one line, without citation markers."""
     bare = strip_markers(processed.response, processed.markers)[claim.start_pos : claim.end_pos]
@@ -86,7 +98,11 @@ def another_round(answer: CheckedAnswer) -> Correction | None:
     if config.require_grounding and config.on_ungrounded is OnUngrounded.RETRY:
         # An unchecked claim is no fault of the answer.
         claims = [claim for claim in ungrounded_claims(answer.grounding) if claim.verdict is not Verdict.UNCHECKED]
-        named = tuple(f'"{claim_text(claim, processed)}"' for claim in claims[:MAX_NAMED])
+        values = [value for value in ungrounded_values(answer.grounding) if value.verdict is not Verdict.UNCHECKED]
+        named = (
+            *(f'"{claim_text(claim, processed)}"' for claim in claims[:MAX_NAMED]),
+            *(f"the value at {value_text(value)}" for value in values[:MAX_NAMED]),
+        )
     if not faults and not named:
         return None
     grounding = answer.grounding
@@ -97,7 +113,7 @@ def another_round(answer: CheckedAnswer) -> Correction | None:
         parsed=processed.parsed,
         violations=len(processed.violations),
         supported=grounding.counts.get(Verdict.SUPPORTED, 0) if grounding else 0,
-        ungrounded=len(ungrounded_claims(grounding)),
+        ungrounded=len(ungrounded_claims(grounding)) + len(ungrounded_values(grounding)),
     )
 
 
@@ -134,12 +150,13 @@ def regression_reason(answer: CheckedAnswer) -> str | None:
         return "the model then gave no answer" if before.supported else None
     if processed.parsed and not before.parsed and not processed.empty:
         return None
-    count = len(ungrounded_claims(answer.grounding))
+    count = len(ungrounded_claims(answer.grounding)) + len(ungrounded_values(answer.grounding))
+    stated = "claims or values" if answer.grounding and answer.grounding.values else "claims"
     worse = {
         "the second answer was empty": processed.empty,
         "the second answer was not in the required form": before.parsed and not processed.parsed,
         "the second answer broke off": before.parsed and completion.finish_reason is not FinishReason.STOP,
-        f"the second answer had {count} claims without support, the first {before.ungrounded}": count
+        f"the second answer had {count} {stated} without support, the first {before.ungrounded}": count
         > before.ungrounded,
         "the object of the second answer did not satisfy output_schema": before.violations < len(processed.violations),
     }
@@ -175,7 +192,8 @@ def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tupl
         return Decision(Outcome.ABSTAINED, (f"{speaker} says that the sources do not answer",))
     reasons = [*_of_the_form(answer), *_of_the_check(answer)]
     config = answer.job.request.config
-    if config.require_grounding and config.on_ungrounded is OnUngrounded.REJECT and ungrounded_claims(answer.grounding):
+    ungrounded = ungrounded_claims(answer.grounding) or ungrounded_values(answer.grounding)
+    if config.require_grounding and config.on_ungrounded is OnUngrounded.REJECT and ungrounded:
         return Decision(Outcome.REJECTED, tuple(reasons))
     reasons.extend(amendments)
     if not remaining.statements and amendments:
@@ -233,6 +251,11 @@ def _of_the_check(answer: CheckedAnswer) -> Iterator[str]:
     if answer.job.request.config.require_grounding and (count := len(ungrounded_claims(grounding))):
         checkable = sum(claim.verdict is not Verdict.NOT_CHECKABLE for claim in grounding.claims)
         yield f"{count} of {checkable} claims are not supported"
+    values = ungrounded_values(grounding)
+    if answer.job.request.config.require_grounding and values:
+        paths = ", ".join(value.path for value in values[:MAX_NAMED])
+        more = f" and {len(values) - MAX_NAMED} more" if len(values) > MAX_NAMED else ""
+        yield f"{len(values)} of {len(grounding.values)} values of the object are not in the quoted evidence: {paths}{more}"
 
 
 # ---- amendments ------------------------------------------------------------------------------------------------------
@@ -270,9 +293,13 @@ def amend(answer: CheckedAnswer) -> tuple[CheckedAnswer, tuple[str, ...]]:
 
 
 def with_warnings(processed: Processed, grounding: Grounding | None) -> Processed:
-    """The answer with a warning for each unsupported claim."""
+    """The answer with a warning for each unsupported claim and value."""
     claims = ungrounded_claims(grounding)
     warnings = [f"{_LABELS[claim.verdict]}: {claim_text(claim, processed)}" for claim in claims[:MAX_WARNED]]
+    values = ungrounded_values(grounding)
+    warnings += [f"not in the quoted evidence: {value_text(value)}" for value in values[:MAX_WARNED]]
+    if len(values) > MAX_WARNED:
+        warnings.append(f"{len(values) - MAX_WARNED} more values of the object are not in the quoted evidence")
     if len(claims) > MAX_WARNED:
         warnings.append(f"{len(claims) - MAX_WARNED} more claims are not supported or not checked")
     return replace(processed, warnings=(*processed.warnings, *warnings))

@@ -1,0 +1,112 @@
+"""Reads the quoted evidence of an answer: the sentences that it quotes and those that support its claims."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from schemas.grounding import Claim, Evidence, Verdict
+from schemas.job import SHOWN_METADATA, JobRequest
+from tasks.answers.postprocess import Processed
+from tasks.text.evidence import index_source
+from tasks.text.fact_reader import read_facts
+from tasks.text.fact_text import FactText
+from tasks.text.language import language_of
+from tasks.text.sentences import Span, sentence_spans, words
+from tasks.text.wording import content_words
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence of a quoted passage with its facts; ``start`` is its place in the source."""
+
+    source_index: int
+    start: int
+    text: str
+    facts: FactText
+    content: frozenset[str]
+
+    def evidence(self, first: int = 0, last: int | None = None) -> Evidence:
+        """The characters ``[first, last)`` of it, or all of it, as evidence."""
+        end = len(self.text) if last is None else last
+        return Evidence(source_index=self.source_index, start=self.start + first, end=self.start + end, score=1.0)
+
+    def tokens(self, first: int, last: int) -> Evidence:
+        """Some tokens of it as evidence."""
+        return self.evidence(self.facts.spans[first][0], self.facts.spans[last][1])
+
+
+@dataclass
+class QuotedEvidence:
+    """The quoted evidence of an answer, each part read when it is first needed."""
+
+    request: JobRequest
+    processed: Processed
+    claims: Sequence[Claim]
+
+    @cached_property
+    def sentences(self) -> list[Sentence]:
+        """The sentences of the quoted passages."""
+        quoted = [
+            (citation.source_index, citation.source_start, citation.source_end)
+            for citation in self.processed.citations
+            if citation.source_start is not None and citation.source_end is not None
+        ]
+        quoted += [
+            (evidence.source_index, evidence.start, evidence.end)
+            for claim in self.claims
+            if claim.verdict is Verdict.SUPPORTED
+            for evidence in claim.evidence
+        ]
+        passages: dict[tuple[int, Span], None] = {}
+        for source_index, start, end in quoted:
+            content = self.request.context[source_index].content
+            for span in index_source(content).spans:
+                if span.start < end and start < span.end:
+                    passages[(source_index, span)] = None
+        result = []
+        for source_index, span in self._joined(sorted(passages)):
+            text = self.request.context[source_index].content[span.start : span.end]
+            for first, last in sentence_spans(text, self.language or "en"):
+                sentence = text[first:last]
+                facts = read_facts(sentence, self.language)
+                if len(facts.text) == len(sentence):
+                    result.append(
+                        Sentence(source_index, span.start + first, sentence, facts, content_words(words(sentence)))
+                    )
+        return result
+
+    def _joined(self, passages: Iterable[tuple[int, Span]]) -> Iterator[tuple[int, Span]]:
+        """The passages with neighbours in one: a passage may end at a full stop that ends no sentence."""
+        before: tuple[int, Span] | None = None
+        for source_index, span in passages:
+            content = self.request.context[source_index].content
+            if before is not None and before[0] == source_index and not content[before[1].end : span.start].strip():
+                before = (source_index, Span(before[1].start, span.end))
+                continue
+            if before is not None:
+                yield before
+            before = (source_index, span)
+        if before is not None:
+            yield before
+
+    @cached_property
+    def titles(self) -> list[object]:
+        """The metadata of the quoted sources that the model is shown."""
+        quoted = dict.fromkeys(sentence.source_index for sentence in self.sentences)
+        return [
+            self.request.context[index].metadata[key]
+            for index in quoted
+            for key in SHOWN_METADATA
+            if self.request.context[index].metadata.get(key) not in (None, "")
+        ]
+
+    @cached_property
+    def language(self) -> str | None:
+        """The language of the sources."""
+        contents = [source.content[:500] for source in self.request.context[:8]]
+        return language_of("\n".join(contents)[:1_000])
+
+    @cached_property
+    def all_words(self) -> frozenset[str]:
+        """The words of content of all sources."""
+        return frozenset[str]().union(*(content_words(words(source.content)) for source in self.request.context[:50]))
