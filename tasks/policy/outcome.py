@@ -65,9 +65,9 @@ def ungrounded_values(grounding: Grounding | None) -> list[Value]:
 
 def value_text(value: Value) -> str:
     """A value with its path and the reason, on one line."""
-    shown = " ".join(str(value.value).split())
-    shown = shown if len(shown) <= _LONGEST_NAMED else shown[:_LONGEST_NAMED] + "…"
-    return f"{value.path}: {shown} ({value.reason})" if value.reason else f"{value.path}: {shown}"
+    text = " ".join(str(value.value).split())
+    text = text if len(text) <= _LONGEST_NAMED else text[:_LONGEST_NAMED] + "…"
+    return f"{value.path}: {text} ({value.reason})" if value.reason else f"{value.path}: {text}"
 
 
 def claim_text(claim: Claim, processed: Processed) -> str:
