@@ -5,7 +5,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-idle bench-republish bench-cancelling eval bench-judge bench-path bench-prompt limits faults soak audit clean
+.PHONY: help install demo test lint format types imports check-quick unit check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-idle bench-republish bench-cancelling eval bench-judge bench-questions bench-path bench-prompt limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -94,6 +94,9 @@ $(VENV)/.evaluating: $(VENV)/.installed
 
 eval: $(VENV)/.evaluating ## accuracy, calibration and CPU of the check on labelled sets (EVAL_ARGS="--data DIR")
 	$(BIN)/python -m bench.eval $(EVAL_ARGS)
+
+bench-questions: $(VENV)/.developing ## right, wrong and abstained answers of the offline provider (QUESTIONS_ARGS="--against TREE")
+	$(BIN)/python -m bench.questions $(QUESTIONS_ARGS)
 
 limits: $(VENV)/.developing ## the shared limits with four workers, and how soon urgent jobs begin (ten minutes)
 	$(BIN)/python -m bench.limits
