@@ -71,6 +71,12 @@ class QualityConstants(Contract):
         0.5, "or the least share of claims that are supported", "chosen: an answer may use other words or a pronoun"
     )
 
+    subject_log_odds: Annotated[float, Field(ge=-20, le=20)] = _constant(
+        -0.5,
+        "least log-odds that the evidence is about the subject of the question",
+        "chosen: below 0, where the offline provider abstains, because a model may use other words",
+    )
+
     @model_validator(mode="after")
     def _in_order(self) -> "QualityConstants":
         if not self.very_short_words <= self.short_words <= self.adequate_words:

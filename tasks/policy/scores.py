@@ -15,7 +15,9 @@ from schemas.record import Quality
 from schemas.states import Outcome
 from tasks.answers.postprocess import Processed
 from tasks.answers.rendered import strip_markers
-from tasks.text.sentences import words
+from tasks.text.language import language_of
+from tasks.text.sentences import Span, words
+from tasks.text.subject import subject_score
 from tasks.text.wording import DENIAL, content_words, figures, hedging, is_factual
 
 DEFAULTS = QualityConstants()
@@ -231,6 +233,9 @@ def _gaps(
         yield f"{_count_of(signals.length, 'word')}; an answer to {kind} needs at least {fewest}"
     if not _addresses(request.query, text, grounding, constants):
         yield "the answer does not address the question"
+    evidence = _evidence(processed, grounding)
+    if evidence and not _is_about(request, evidence, constants):
+        yield "the evidence is about another subject than the question"
 
 
 def _least_relevance(query_words: int, constants: QualityConstants) -> float:
@@ -249,6 +254,32 @@ def _addresses(query: str, text: str, grounding: Grounding, constants: QualityCo
     if not question_words:
         return True
     return len(question_words & content_words(words(text))) / len(question_words) >= constants.addressed_share
+
+
+def _evidence(processed: Processed, grounding: Grounding) -> list[tuple[int, Span]]:
+    """The passages that the answer rests on: the cited ones that were located, and the evidence of supported claims."""
+    cited = [
+        (citation.source_index, Span(citation.source_start, citation.source_end))
+        for citation in processed.citations
+        if citation.source_start is not None and citation.source_end is not None
+    ]
+    supporting = [
+        (evidence.source_index, Span(evidence.start, evidence.end))
+        for claim in grounding.claims
+        if claim.verdict is Verdict.SUPPORTED
+        for evidence in claim.evidence
+    ]
+    return list(dict.fromkeys([*cited, *supporting]))
+
+
+def _is_about(request: JobRequest, evidence: Sequence[tuple[int, Span]], constants: QualityConstants) -> bool:
+    """Tells whether the evidence is about the question's subject; True for evidence in another language."""
+    previous = request.conversation_history[-1][0] if request.conversation_history else ""
+    if subject_score(request.query, previous, request.context, evidence) >= constants.subject_log_odds:
+        return True
+    language = language_of(request.query)
+    text = " ".join(request.context[source].content[span.start : span.end] for source, span in evidence)
+    return language is not None and (language_of(text) or language) != language
 
 
 # ---- in words ----------------------------------------------------------------------------------------------------

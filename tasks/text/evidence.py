@@ -6,7 +6,7 @@ with a whole source, because a whole source contains the words of almost any sta
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -109,17 +109,8 @@ def index_source(content: str) -> SourceIndex:
     return _cached_index(content) if len(content) <= _CACHED_CHARACTERS else _index(content)
 
 
-def index_sentences(content: str) -> SourceIndex:
-    """Indexes a source by its exact sentences, for quoting."""
-    return _cached_sentences(content) if len(content) <= _CACHED_CHARACTERS else _index_sentences(content)
-
-
 def _index(content: str) -> SourceIndex:
     return _index_spans(content, passage_spans(content))
-
-
-def _index_sentences(content: str) -> SourceIndex:
-    return _index_spans(content, tuple(sentence_spans(content)))
 
 
 def _index_spans(content: str, spans: tuple[Span, ...]) -> SourceIndex:
@@ -132,29 +123,40 @@ def _index_spans(content: str, spans: tuple[Span, ...]) -> SourceIndex:
 
 
 _cached_index = lru_cache(maxsize=512)(_index)
-_cached_sentences = lru_cache(maxsize=512)(_index_sentences)
+
+
+@lru_cache(maxsize=512)
+def exact_sentences(paragraph: str) -> tuple[Span, ...]:
+    """The exact sentences of a paragraph, for quotes; cached like the indexes."""
+    return tuple(sentence_spans(paragraph))
 
 
 def forget() -> None:
     """Empties the caches, for measurements."""
     _cached_index.cache_clear()
-    _cached_sentences.cache_clear()
+    exact_sentences.cache_clear()
     _numbers_in.cache_clear()
+    text_stems.cache_clear()
 
 
-def metadata_words(metadata: dict[str, Any]) -> list[str]:
-    """The words of the metadata in the prompt: a statement may name a source's title, article or date."""
-    tokens: list[str] = []
-    for key in SHOWN_METADATA:
-        value = metadata.get(key)
-        if value is not None:
-            tokens.extend(words(str(value)))
-    return tokens
+def metadata_stems(metadata: Mapping[str, Any]) -> frozenset[str]:
+    """The content words of the metadata in the prompt: a statement may name a source's title, article or date."""
+    values = [metadata.get(key) for key in SHOWN_METADATA] if metadata else ()
+    return _NO_WORDS.union(*[text_stems(str(value)) for value in values if value is not None])
+
+
+@lru_cache(maxsize=4096)
+def text_stems(text: str) -> frozenset[str]:
+    """The content words of a short text; cached, because the chunks of a document share its title."""
+    return content_words(words(text))
+
+
+_NO_WORDS = frozenset[str]()
 
 
 # ---- searching the sources of one answer -----------------------------------------------------------------------
 
-_NO_WORDS = frozenset[str]()
+
 _numbers_in = lru_cache(maxsize=512)(numbers_in)
 
 _EQUAL = 1e-9
@@ -209,9 +211,7 @@ class SourceSearch:
     def __init__(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> None:
         self._sources = sources
         self._indexes = [_index_in_time(source.content) for source in sources]
-        self._titles = [
-            content_words(metadata_words(source.metadata)) if source.metadata else _NO_WORDS for source in sources
-        ]
+        self._titles = [metadata_stems(source.metadata) for source in sources]
         searched = frozenset(vocabulary) | {NEGATION}
         self._postings = [_postings_in_time(index, searched) for index in self._indexes]
         self.weights = self._weigh(vocabulary)

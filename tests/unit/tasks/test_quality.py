@@ -314,3 +314,39 @@ def test_the_reasoning_is_a_paragraph_a_person_can_read() -> None:
         "The model says that the sources do not answer."
     )
     assert paragraph("").startswith("There is no claim to check")
+
+
+# ---- the subject ---------------------------------------------------------------------------------------------------
+
+TITLED = [{"content": RENT, "title": "Tenancy Act"}, {"content": PETS, "title": "Tenancy Act"}]
+
+
+@pytest.mark.parametrize(
+    ("query", "answer", "is_about"),
+    [
+        ("How often may the rent rise?", "The rent may rise once a year, by 4% at most [1].", True),
+        ("What is the greatest rise of the rent in a year?", "It is 4% at most, once a year [1].", True),
+        (
+            "Do I need the consent of the landlord for a dog?",
+            "Dogs need the written consent of the landlord [2].",
+            True,
+        ),
+        ("Which parking spaces does the tenant get?", "Small pets are allowed without consent [2].", False),
+        ("When was the river Danube bridge built?", "The rent may rise once a year, by 4% at most [1].", False),
+        ("Wie oft darf die Miete steigen?", "The rent may rise once a year, by 4% at most [1].", True),
+        ("Why?", "The rent may rise once a year, by 4% at most [1].", True),
+    ],
+)
+def test_evidence_about_another_subject_does_not_suffice(query: str, answer: str, *, is_about: bool) -> None:
+    assessment = assessed(answer, query=query, context=TITLED)
+    assert assessment.sufficient is is_about, assessment.remarks
+    assert ("the evidence is about another subject than the question" in assessment.remarks[-1]) is not is_about
+
+
+def test_a_job_moves_the_threshold_of_the_subject() -> None:
+    answer, query = (
+        "The landlord shall give notice of a rise 60 days before [1].",
+        "And how many days earlier does one hear?",
+    )
+    assert not assessed(answer, query=query, context=TITLED, quality={"subject_log_odds": 0.5}).sufficient
+    assert assessed(answer, query=query, context=TITLED, quality={"subject_log_odds": -20}).sufficient

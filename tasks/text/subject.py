@@ -1,0 +1,409 @@
+"""Measures how well a passage fits the subject of a question: its words, and the kind of thing that it asks for.
+
+The words of a question weigh by how much they name a subject: a word of any topic (``generic`` in the language tables)
+less than others. A passage is read with its neighbours, its source and the source's metadata, because a sentence rarely
+repeats its subject.
+"""
+# ruff: noqa: RUF001, RUF002 - typographic and full-width characters are meant
+
+import math
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache, reduce
+from operator import or_
+from typing import Any
+
+from schemas.job import SourceContext
+from tasks.text.evidence import SourceIndex, index_source, metadata_stems, text_stems
+from tasks.text.language import language_tables, word_set
+from tasks.text.sentences import Span, plain_arabic, words
+from tasks.text.wording import NEGATION, content_words, stems_of
+
+
+class Expected(Enum):
+    """The kind of thing that a question asks for."""
+
+    NUMBER = "quantity"
+    TIME = "time"
+    NAME = "name"
+
+
+_SPECIFIC_WEIGHT = 2.0
+_GENERIC_WEIGHT = 1.0
+_BACKGROUND = 0.5
+"""Share of its weight that a word of another part, or of the previous question, keeps in a part."""
+
+_METADATA = 0.7
+_NEIGHBOUR = 0.5
+"""Credit for a word that is only in the metadata of the source, or only in a neighbouring sentence."""
+
+
+# ---- the question ----------------------------------------------------------------------------------------------
+
+
+@cache
+def _listed(kind: str) -> frozenset[str]:
+    """The words of a kind in all languages.
+
+    Words of ``shape`` form a question and rarely occur in its answer; words of ``generic`` occur in texts of any
+    subject. ``counts`` and ``times`` are words of an answer.
+    """
+    tables = (table.get("questions", {}) for table in language_tables().values())
+    return frozenset(plain_arabic(word) for table in tables for word in table.get(kind, "").split())
+
+
+@cache
+def _shape() -> frozenset[str]:
+    """Words that only form a question."""
+    return _listed("shape") | word_set("function_words")
+
+
+@cache
+def _generic_stems() -> frozenset[str]:
+    return content_words(_listed("generic"))
+
+
+@cache
+def _asks_for(expected: Expected) -> re.Pattern[str]:
+    """The pattern of questions for a kind of thing, in lower case."""
+    spaced: set[str] = set()
+    unspaced: set[str] = set()
+    for table in language_tables().values():
+        patterns = table.get("questions", {}).get(expected.value, ())
+        (spaced if table.get("spaced", True) else unspaced).update(map(plain_arabic, patterns))
+    return re.compile("|".join([rf"(?<!\w)(?:{'|'.join(sorted(spaced))})(?!\w)", *sorted(unspaced)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One part of a question in the form for comparisons.
+
+    Attributes:
+        stems: the content words of the whole question, in order; the same for all parts.
+        weights: the weight of each in this part.
+        expected: the kinds of things that this part asks for.
+        names: the bits of the stems that are names.
+        text: the whole question, in lower case.
+    """
+
+    stems: tuple[str, ...]
+    weights: tuple[float, ...]
+    expected: frozenset[Expected]
+    names: int
+    text: str
+
+    @property
+    def vocabulary(self) -> frozenset[str]:
+        """The content words as a set."""
+        return frozenset(self.stems)
+
+
+def read_question(text: str, previous: str = "") -> tuple[Question, ...]:
+    """Reads the parts of a question ("how long may it last, and who decides?"); none without words of content.
+
+    Args:
+        text: the question. Sentences before the one that asks are its background.
+        previous: the question before it in a conversation, which may name its subject.
+    """
+    own = _weigh(text) or _weigh(previous) or _weigh_words(text, words(text))
+    if not own:
+        return ()
+    parts = [(part, _weigh(part)) for part in _asking_parts(text)]
+    in_parts = frozenset(stem for _, weights in parts for stem in weights)
+    background = {stem: weight * _BACKGROUND for stem, weight in _weigh(previous).items()}
+    for stem, weight in own.items():
+        background[stem] = weight * (_BACKGROUND if stem in in_parts else 1.0)
+    whole = dict.fromkeys(stem for _, weights in parts for stem in weights) | background
+    named = _names(text)
+    names = sum(1 << bit for bit, stem in enumerate(whole) if stem in named)
+    return tuple(
+        Question(
+            stems=tuple(whole),
+            weights=tuple([weights.get(stem, background[stem]) for stem in whole]),
+            expected=frozenset(kind for kind in Expected if _asks_for(kind).search(plain_arabic(part.strip().lower()))),
+            names=names,
+            text=plain_arabic(text.strip().lower()),
+        )
+        for part, weights in parts
+    )
+
+
+def _names(text: str) -> frozenset[str]:
+    """The stems of a question's names: capital letters inside a sentence, where not every noun has one."""
+    names = _INNER_NAME.findall(text)
+    if not names:
+        return frozenset()
+    tokens = text.lower().split()
+    if len(names) > _MOST_NAMES * len(tokens) or len(_function_words("de").intersection(tokens)) > len(
+        _function_words("en").intersection(tokens)
+    ):
+        return frozenset()
+    return content_words(words(" ".join(names))) - _generic_stems()
+
+
+@cache
+def _function_words(code: str) -> frozenset[str]:
+    return frozenset(language_tables()[code]["function_words"].split())
+
+
+_INNER_NAME = re.compile(r"(?<=[\w,;:)] )[A-ZÀ-ÖØ-Þ][\w&-]*[a-zà-öø-ÿ][\w&-]*")
+_MOST_NAMES = 0.5
+"""Share of the words; with more of them in capital letters, the question is written like a title."""
+
+_SENTENCE = re.compile(r"[^.!?。！？؟]+(?:\.(?=\S)[^.!?。！？؟]*)*[.!?。！？؟]*")
+
+
+@cache
+def _joint() -> re.Pattern[str]:
+    """The joints of the parts of a question: a comma, with or without "and", or an "and" before a question word."""
+    joints = [joint for table in language_tables().values() for joint in table.get("questions", {}).get("joints", ())]
+    plain = "|".join(rf"{joint}\s+" if joint.isascii() else joint for joint in joints if "(?=" not in joint)
+    asking = "|".join(joint for joint in joints if "(?=" in joint)
+    return re.compile(rf"[,;，；،]\s*(?:{plain})?|\s(?:{asking})", re.IGNORECASE)
+
+
+_LEAST_PART = 1
+"""Words of content; a shorter part belongs to the one before it, unless a sentence before it says what it is about."""
+
+
+def _asking_parts(text: str) -> list[str]:
+    """The parts of a text that ask; all of it without a question mark."""
+    sentences = [match.group().strip() for match in _SENTENCE.finditer(text)]
+    asking = [sentence.rstrip("?？؟") for sentence in sentences if sentence.endswith(("?", "？", "؟"))]
+    least = _LEAST_PART if len(asking) == len(sentences) else 0
+    parts: list[str] = []
+    for sentence in asking or [text]:
+        start = 0
+        for joint in _joint().finditer(sentence):
+            piece, rest = sentence[start : joint.start()], sentence[joint.end() :]
+            if min(len(_weigh(piece)), len(_weigh(rest))) >= least:
+                parts.append(piece)
+                start = joint.end()
+        parts.append(sentence[start:])
+    return parts
+
+
+def _weigh(text: str) -> dict[str, float]:
+    """The weight of each word of content but those that only form the question."""
+    shape = _shape()
+    return _weigh_words(text, [word for word in words(text) if word not in shape])
+
+
+def _weigh_words(text: str, tokens: Iterable[str]) -> dict[str, float]:
+    stems = [stem for stem in stems_of(tokens) if stem and stem != NEGATION]
+    if not text.isascii():
+        stems = [stem for stem in stems if _PARTICLES.isdisjoint(stem)]
+    generic = _generic_stems()
+    return {stem: _GENERIC_WEIGHT if stem in generic else _SPECIFIC_WEIGHT for stem in stems}
+
+
+_PARTICLES = frozenset("的了是在和与與吗嗎呢谁誰什么麼哪几幾多少这這那为為怎样樣吧")
+"""Characters of Chinese function words; a pair of characters with one of them is no word."""
+
+
+# ---- the expected kind ------------------------------------------------------------------------------------------
+
+_NAME = re.compile(r"(?<=[\w,;:)(\"“„] )[A-ZÀ-ÖØ-Þ][\w'’-]+|(?<!\w)[A-ZÀ-ÖØ-Þ][\w'’-]+ [A-ZÀ-ÖØ-Þ][\w'’-]+")
+"""A word in upper case that does not open a sentence, or two in a row."""
+_LOWER_CASE = re.compile(r"[a-zà-öø-ÿ]")
+
+
+def is_expected(question: Question, text: str) -> bool:
+    """Tells whether a text has a thing of a kind that the question asks for, and that the question itself lacks."""
+    return not question.expected or any(_has(kind, text, question.text) for kind in question.expected)
+
+
+def _has(kind: Expected, text: str, question: str) -> bool:
+    if kind is Expected.NAME:
+        if _LOWER_CASE.search(text) is None:
+            return True
+        return any(match.group().lower() not in question for match in _NAME.finditer(text))
+    if any(match.group() not in question for match in _NUMERAL.finditer(text)):
+        return True
+    listed = _listed("counts" if kind is Expected.NUMBER else "times")
+    lowered = text.lower() if text.isascii() else plain_arabic(text.lower())
+    if any(word in listed and word not in question for word in _WORD.findall(lowered)):
+        return True
+    return _HAN.search(text) is not None and any(
+        word in text and word not in question for word in listed if _HAN.match(word)
+    )
+
+
+_NUMERAL = re.compile(r"\d[\d.,:]*")
+_WORD = re.compile(r"[^\W\d_]+")
+_HAN = re.compile("[\u3400-\u9fff]")
+
+
+# ---- the words of a question in a source ------------------------------------------------------------------------
+
+INSIDE = 1.3
+WINDOW = 1.4
+SOURCE = 2.1
+"""Log-odds for all words of the question in the passage, in the passage with its neighbours and the source's metadata,
+and anywhere in the source."""
+TITLE_SHARE = 0.5
+_NO_TITLE = 0.55
+"""Log-odds for a title that has only words of the question; a source without a title counts as if half of it had."""
+LENGTH = 0.6
+"""Log-odds per unit of the logarithm of the question's weight: a long question rarely has all its words in one place."""
+EXPECTED = 1.55
+"""Log-odds for a thing of the kind that the question asks for."""
+OFF_SUBJECT = 2.0
+"""Log-odds that a passage loses without any word that names the subject beyond the title of its source."""
+_WHOLE_SUBJECT = 0.5
+"""Title share from which the title itself is the subject, as of an article about one thing."""
+OTHER_NAME = 1.0
+"""Log-odds that a passage loses when its source has none of the names in the question."""
+BIAS = -5.1
+"""Brings the total of a passage that is just about the subject to 0. All values were fitted on half of the public
+questions of ``bench/questions.py`` with the right sources, near ones, and their own without the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """The words of a question in one source, as bits in the order of its stems.
+
+    Attributes:
+        passages: the bits of each passage.
+        metadata: the bits of the metadata.
+        whole: the bits of the passages and the metadata together.
+        title_share: share of the words of the source's title that the question has.
+    """
+
+    passages: list[int]
+    metadata: int
+    whole: int
+    title_share: float
+
+
+_RANGE = re.compile(r"(?<![\d.,])(\d{1,12}(?:[.,]\d{1,6})?)\s?[-–—]\s?(\d{1,12}(?:[.,]\d{1,6})?)(?![\d.,])")
+
+
+def numbers_in_range(question: Question, text: str) -> int:
+    """The bits of the question's numbers that lie in a range of a text, such as ``13–17``."""
+    bits = 0
+    for match in _RANGE.finditer(text):
+        least, most = (float(end.replace(",", ".")) for end in match.groups())
+        for bit, stem in enumerate(question.stems):
+            if stem[0] <= "9" and _PLAIN_NUMBER.fullmatch(stem) and least <= float(stem) <= most:
+                bits |= 1 << bit
+    return bits
+
+
+_PLAIN_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,6})?")
+
+
+def mask_source(question: Question, index: SourceIndex, metadata: Mapping[str, Any]) -> Masks:
+    """Marks the words of a question in a source."""
+    passages = [0] * len(index.spans)
+    postings = index.postings(question.vocabulary)
+    about = metadata_stems(metadata)
+    in_metadata = whole = 0
+    for position, stem in enumerate(question.stems):
+        bit = 1 << position
+        if stem in about:
+            in_metadata |= bit
+        for passage in postings.get(stem, ()):
+            passages[passage] |= bit
+            whole |= bit
+    title = text_stems(str(metadata["title"])) if metadata.get("title") else frozenset[str]()
+    share = len(title & question.vocabulary) / len(title) if title else _NO_TITLE
+    return Masks(passages, in_metadata, whole | in_metadata, share)
+
+
+class SubjectScore:
+    """Scores passages for one question as log-odds: above 0, a passage is about the question's subject."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self._weights = {0: 0.0}
+        self._total = math.fsum(question.weights)
+        self._specific = sum(1 << bit for bit, weight in enumerate(question.weights) if weight >= _SPECIFIC_WEIGHT)
+        self._bias = BIAS + LENGTH * (math.log(self._total) if question.stems else 0.0)
+
+    def weight(self, mask: int) -> float:
+        """The weight of the words of a mask, as a share of all words of the question."""
+        weight = self._weights.get(mask)
+        if weight is None:
+            weights = self.question.weights
+            weight = math.fsum([weights[bit] for bit in range(mask.bit_length()) if mask >> bit & 1]) / self._total
+            self._weights[mask] = weight
+        return weight
+
+    def score(self, inside: int, beside: int, masks: Masks) -> float:
+        """The log-odds of a passage without ``EXPECTED``.
+
+        Args:
+            inside: the bits of the passage.
+            beside: the bits of its neighbours.
+            masks: those of its source.
+        """
+        window = (
+            self.weight(inside)
+            + _METADATA * self.weight(masks.metadata & ~inside)
+            + _NEIGHBOUR * self.weight(beside & ~inside & ~masks.metadata)
+        )
+        shares = INSIDE * self.weight(inside) + WINDOW * window + SOURCE * self.weight(masks.whole)
+        score = self._bias + shares + TITLE_SHARE * masks.title_share
+        focus = self._specific & ~masks.metadata
+        if focus and not (inside | beside) & focus and masks.title_share < _WHOLE_SUBJECT:
+            score -= OFF_SUBJECT * (1 - masks.title_share / _WHOLE_SUBJECT)
+        names = self.question.names
+        if missing := names & ~masks.whole:
+            score -= OTHER_NAME * missing.bit_count() / names.bit_count()
+        return score
+
+
+_LEAST_WORDS = 2
+"""Words of content; a shorter question names no subject."""
+
+
+def subject_score(
+    query: str, previous: str, sources: Sequence[SourceContext], spans: Iterable[tuple[int, Span]]
+) -> float:
+    """The log-odds that evidence is about the subject of a question; infinite for a question of fewer than two words.
+
+    The best part of the question counts, and all evidence is read together.
+
+    Args:
+        query: the question.
+        previous: the question before it in a conversation, or nothing.
+        sources: all sources of the job.
+        spans: the evidence, each as the index of its source and its span there.
+    """
+    parts = read_question(query, previous)
+    if not parts or len(parts[0].stems) < _LEAST_WORDS:
+        return math.inf
+    inside = beside = metadata = whole = 0
+    title_share = 0.0
+    quotes: list[str] = []
+    read: dict[int, tuple[SourceIndex, Masks]] = {}
+    for source, span in spans:
+        if source not in read:
+            index = index_source(sources[source].content)
+            read[source] = index, mask_source(parts[0], index, sources[source].metadata)
+        index, masks = read[source]
+        first = bisect_right(index.spans, span.start, key=_end)
+        last = bisect_left(index.spans, span.end, key=_start)
+        inside |= reduce(or_, masks.passages[first:last], 0)
+        beside |= reduce(or_, masks.passages[max(0, first - 1) : last + 1], 0)
+        metadata, whole = metadata | masks.metadata, whole | masks.whole
+        title_share = max(title_share, masks.title_share)
+        quotes.append(sources[source].content[span.start : span.end])
+    together = Masks([], metadata, whole, title_share)
+    return max(
+        SubjectScore(part).score(inside, beside, together)
+        + EXPECTED * any(is_expected(part, quote) for quote in quotes)
+        for part in parts
+    )
+
+
+def _start(span: Span) -> int:
+    return span.start
+
+
+def _end(span: Span) -> int:
+    return span.end
