@@ -38,6 +38,7 @@ _DECLARATION = re.compile(r"<[!?][^<>]*>")
 _UNCLOSED = re.compile(r"<(?P<name>[A-Za-z][A-Za-z0-9-]*)[\s/][^<>\n]*=[^<>\n]*(?=\n|\Z)")
 _OPENS_TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _AUTOLINK = re.compile(r"<(?:https?://|mailto:)[^\s<>]*>|<[\w.+-]+@[\w.-]+>", re.IGNORECASE)
+_OTHER_AUTOLINK = re.compile(r"<[a-z][a-z0-9+.-]{1,31}:[^<>\s]*>", re.IGNORECASE)
 _DESTINATION = r"\((?P<target>(?:[^()\n]|\([^()\n]*\))*)\)"
 _LINK = re.compile(rf"(?P<image>!?)\[(?P<text>[^\[\]]{{0,300}})\]{_DESTINATION}")
 _DEFINITION = re.compile(r"(?m)^ {0,3}\[[^\]\n]+\]:[ \t]*\n?[ \t]*<?(?P<target>[^\n]*)(?:\n|\Z)")
@@ -120,9 +121,12 @@ def _edits(text: str, code: Sequence[tuple[int, int]]) -> Iterator[Edit]:
     """The changes outside of code, in order and without overlap."""
     end = 0
     for edit in sorted(_all_edits(text), key=lambda edit: (edit.start, -edit.end)):
-        if edit.start >= end and not any(a <= edit.start < b for a, b in code):
-            yield edit
-            end = edit.end
+        if edit.start < end or any(a <= edit.start < b for a, b in code):
+            continue
+        end = edit.end
+        if not edit.text and text[edit.start - 1 : edit.start] == text[end : end + 1] == " ":
+            end += 1
+        yield Edit(edit.start, end, edit.text)
 
 
 def _all_edits(text: str) -> Iterator[Edit]:
@@ -132,6 +136,8 @@ def _all_edits(text: str) -> Iterator[Edit]:
 
 def _tag_edits(text: str) -> Iterator[Edit]:
     links = {match.start() for match in _AUTOLINK.finditer(text)}
+    unsafe = (match for match in _OTHER_AUTOLINK.finditer(text) if not is_safe(match.group()[1:-1]))
+    yield from (Edit(*match.span(), "") for match in unsafe)
     yield from (Edit(*span, "") for span in _whole_elements(text))
     yield from (Edit(*match.span(), "") for match in _DECLARATION.finditer(text))
     for match in _TAG.finditer(text):

@@ -189,6 +189,9 @@ def _rows(text: str) -> dict[int, Item | None]:
         for line in range(first, last):
             start, end = starts[line], starts[line + 1] - 1
             rows[start] = _row(heads, _cells(text, start, end)) if line > first + 1 else None
+        if all(rows[starts[line]] is None for line in range(first, last)):
+            # Without rows the head is all that the table says.
+            rows[starts[first]] = _row([], _cells(text, starts[first], starts[first + 1] - 1))
     return rows
 
 

@@ -82,8 +82,13 @@ _FIRST_ITEM = re.compile(r"(?m)^[ \t]*(?P<number>1)[.)][ \t]+(?=\S)")
 _INLINE_BULLET = re.compile(r"(?<=\S)(?P<space>[ \t])[ \t]*[•‣◦][ \t]+(?=\S)")
 
 
+_EMPTY_FENCE = re.compile(r"\s*```\w*\s*(?:```\s*)?\Z")
+
+
 def _without_fence(text: str) -> str:
-    """The inside of a block of code that is the whole answer, if it is prose: sentences, or text with markers."""
+    """The inside of a block of code that is the whole answer, if it is prose (sentences, or text with markers) or empty."""
+    if _EMPTY_FENCE.match(text):
+        return ""
     match = _WHOLE_FENCE.match(text)
     if match is None or "```" in match["inside"]:
         return text

@@ -66,8 +66,11 @@ class Processed:
         return _is_empty(self.canonical)
 
 
+_WORD = re.compile(r"\w")
+
+
 def _is_empty(answer: CanonicalAnswer) -> bool:
-    return not any(segment.text.strip() for segment in answer.segments)
+    return not any(_WORD.search(segment.text) for segment in answer.segments)
 
 
 def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completion | None) -> Processed:

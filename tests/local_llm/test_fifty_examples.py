@@ -17,6 +17,7 @@ from uuid import UUID
 
 import pytest
 
+from schemas.failure import FailureKind
 from schemas.job import JobRequest
 from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome
@@ -100,16 +101,21 @@ def test_every_answer_of_a_bad_model_ends_honestly(server: str, tmp_path: Path) 
     with new_home(provider="llamacpp", providers=providers, slots="2") as home:
         run = home.start("run", source, "-o", out)
         run.process.wait(WHOLE_S)
-        assert run.process.returncode == 0, (run.directory / "err").read_text()
         results = read_lines(out)
+        empty = [result for result in results if result["state"] == JobState.FAILED.value]
+        # A reply without text, also when asked again, is the one failure that a model can cause.
+        assert all(result["failure"]["kind"] == FailureKind.BAD_ANSWER.value for result in empty)
+        assert run.process.returncode == bool(empty), (run.directory / "err").read_text()
         job_views = views(home, [UUID(result["job_id"]) for result in results])
 
     assert [result["custom_id"] for result in results] == [question["custom_id"] for question in questions]
     assert len(job_views) == EXAMPLES
     for view in job_views:
+        assert view.record is not None
+        if view.state is JobState.FAILED:
+            continue
         assert view.state is JobState.COMPLETED
         assert view.outcome in Outcome
-        assert view.record is not None
         assert_valid(view.request, view.record)
         assert_citations(result_of(view), view.request)
     counts = Counter((view.request.config.answer_protocol, view.outcome) for view in job_views)

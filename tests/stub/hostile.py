@@ -126,6 +126,7 @@ HOSTILE: dict[str, Reply] = {
     "blank_segments": Reply(segments("", "  ")),
     "empty_object": Reply("{}"),
     "only_fence": Reply("```json\n```", MARKERS),
+    "only_rule": Reply("---\n\n***", MARKERS),
     # ---- glued and repeated ----
     "glued": Reply(
         segments(("The tenant has three months", 1), ("The landlord has six months", 2), ("Rent: 4% a year", 2))

@@ -180,7 +180,7 @@ def test_a_second_answer_without_support_is_the_last_and_is_flagged() -> None:
         (answers("", finish_reason=FinishReason.CONTENT_FILTER), "refused: the provider gave no answer"),
         (answers("[none] The sources do not say."), "gave no answer"),
         (answers(" "), "was empty"),
-        (answers("{", protocol=SEGMENTS), "not in the required form"),
+        (answers(GOOD, protocol=SEGMENTS), "not in the required form"),
         (answers(GOOD, finish_reason=FinishReason.LENGTH), "broke off"),
         (failing(FailureKind.INVALID_REQUEST), "the call failed: the provider said no"),
         (failing(FailureKind.BAD_ANSWER), "the call failed: the provider said no"),
