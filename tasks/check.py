@@ -114,7 +114,9 @@ class Clock:
         return total_ms(job, monotonic() - self.leased_at, measured)
 
 
-def run_checkers(job: Leased, leased_at: float, *, decides: bool = False, by_default: bool = False) -> Result | ToJudge:
+def run_checkers(
+    job: Leased, leased_at: float, *, decides: bool = False, by_default: bool = False, affordable: bool = True
+) -> Result | ToJudge:
     """Parses a stored completion (or a supplied answer) and checks its claims; decides, unless some are left to a judge.
 
     Pure but for the clock it measures with.
@@ -124,6 +126,7 @@ def run_checkers(job: Leased, leased_at: float, *, decides: bool = False, by_def
         leased_at: when, by the monotonic clock.
         decides: the judge that would be asked gives probabilities.
         by_default: there is a judge that the job does not ask for.
+        affordable: the cost of the answer allows for a call of that judge.
     """
     clock = Clock(leased_at)
     completion = job.stored.completion if job.stored else None
@@ -138,7 +141,7 @@ def run_checkers(job: Leased, leased_at: float, *, decides: bool = False, by_def
     if not processed.abstained:
         with clock.measure("check"):
             layers = check_claims(job.request, processed)
-            open_claims = judge_request(layers, decides=decides, by_default=by_default)
+            open_claims = judge_request(layers, decides=decides, by_default=by_default, affordable=affordable)
         if open_claims is not None:
             return ToJudge(job, processed, layers, open_claims, clock)
         with clock.measure("check"):
@@ -232,11 +235,12 @@ class Check:
     async def run(self, job: Leased) -> None:
         """Checks a leased job and writes its final. Every failure ends in the ledger."""
         leased_at = monotonic()
-        by_default = self.judge is not None and self.judge.by_default(job) is not None
+        default = self.judge.by_default(job) if self.judge is not None else None
+        by_default, affordable = default is not None, default is None or default.affords_a_call
         asks_judge = by_default or CheckerName.JUDGE in job.request.config.checkers
         decides = asks_judge and self.judge is not None and self.judge.decides(job)
         limit = self._limit_of(job)
-        work = partial(run_checkers, job, leased_at, decides=decides, by_default=by_default)
+        work = partial(run_checkers, job, leased_at, decides=decides, by_default=by_default, affordable=affordable)
         result = await self._compute(job, leased_at, limit, work)
         if isinstance(result, ToJudge):
             started = monotonic()

@@ -66,6 +66,7 @@ class JudgeHarness:
     limits: Limits = field(default_factory=Unlimited)
     default_share: Decimal = Decimal(0)
     """Of the cost of an answer by the provider ``writer``, for the judge as the cheap model of its vendor."""
+    least_usd: Decimal = Decimal(0)
 
     async def submit(self, request: JobRequest, **batch: Any) -> None:
         await self.ledger.submission.submit(make_batch(**batch), [make_jobs(request)])
@@ -89,7 +90,7 @@ class JudgeHarness:
     async def check(self, job: Leased) -> None:
         journal = LedgerJournal(self.ledger)
         calls = PaidCalls(journal, self.policy, lambda: 0.5, self.limits)
-        registry = Registry(self.judge, cheap={"writer": CheapJudge(Turn(self.judge.name), "none")})
+        registry = Registry(self.judge, cheap={"writer": CheapJudge(Turn(self.judge.name), "none", self.least_usd)})
         options = JudgeOptions(max_tokens=500, default_share=self.default_share)
         judge = Judge(self.ledger.queue, calls, registry, options)
         with ThreadPoolExecutor(1) as cpu:

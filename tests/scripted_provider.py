@@ -65,6 +65,7 @@ class ScriptedProvider(Provider):
         self.decides = decides
         self.model = model
         self.calls: list[Call] = []
+        self.plans = 0
         self.called = asyncio.Event()
         self.listener: Listener | None = None
         self._acts = acts
@@ -78,6 +79,7 @@ class ScriptedProvider(Provider):
         return config.model or self.model
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
+        self.plans += 1
         body = prompt.snapshot.sha256.encode()
         return Call(
             provider=self.name,

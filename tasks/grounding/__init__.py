@@ -115,13 +115,16 @@ def check_claims(
     return LayerFindings(request, processed, claims, reasons, findings, failed, versions)
 
 
-def judge_request(layers: LayerFindings, *, decides: bool = False, by_default: bool = False) -> JudgeRequest | None:
+def judge_request(
+    layers: LayerFindings, *, decides: bool = False, by_default: bool = False, affordable: bool = True
+) -> JudgeRequest | None:
     """The request to the judge; None if there is no judge, no claim is open, or it can't be planned (``failed``).
 
     Args:
         layers: the findings of the other layers.
         decides: the judge gives probabilities and no verdicts.
         by_default: there is a judge that the job does not ask for.
+        affordable: False: its cheapest call would cost too much, and open claims are only counted.
     """
     request, claims = layers.request, layers.claims
     if not (by_default or CheckerName.JUDGE in request.config.checkers) or not request.context:
@@ -132,6 +135,11 @@ def judge_request(layers: LayerFindings, *, decides: bool = False, by_default: b
         return None
     try:
         positions = claims_to_judge(request, claims, findings)
+        if positions and not affordable:
+            count = len(positions)
+            why = f"{count} of {count} open claims were not asked about: the answer is too cheap for a call"
+            layers.skipped[CheckerName.JUDGE.value] = why
+            return None
         order = by_weight(positions, findings) if by_default and findings is not None else ()
         return plan_request(request, claims, positions, decides=decides, order=order) if positions else None
     except OutOfTime as error:

@@ -81,6 +81,8 @@ class CheapJudge:
     turn: Turn
     reasoning_effort: str | None = None
     """Effort at which it writes no thoughts that are paid for; None: the provider's default."""
+    least_usd: Decimal = Decimal(0)
+    """Cost of a request without claims and passages: no call costs less."""
 
 
 class Provider(Protocol):

@@ -56,6 +56,9 @@ million tokens read, $0.50, $0.50 and $1.50 written. What ``gpt-6-luna`` writes 
 thing that costs less.
 """
 
+LEAST_JUDGE_BYTES = {"written": 1_500, "decided": 850}
+"""Bytes of a request to a judge without claims and passages: template, schema and the rest of the body."""
+
 _GPT = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?:-|$)")
 _O_SERIES = re.compile(r"o\d(?:-|$)")
 

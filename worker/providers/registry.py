@@ -9,7 +9,7 @@ from schemas.generation import CheckerName, GenerationConfig, Lane
 from tasks.calls.paid_call import UNPRICED
 from tasks.errors import ConfigurationError
 from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn
-from worker.providers.presets import CHEAP_JUDGES, DEFAULT_MODELS, PRESETS
+from worker.providers.presets import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, PRESETS
 from worker.settings import ProviderKind, ProviderSettings, Settings, plain_http
 
 
@@ -51,6 +51,10 @@ _ADAPTERS = {
 }
 
 
+MOST_REMEMBERED = 1_000
+"""Configs whose objections are kept, and models whose judge is: a file's jobs share few."""
+
+
 class _Adapter(Protocol):
     def __call__(self, target: Any) -> Provider: ...
 
@@ -68,6 +72,7 @@ class ConfiguredProviders:
         self._environment = os.environ if environment is None else environment
         self._entries = {**BUILT_IN, **settings.providers}
         self._built: dict[str, Provider] = {}
+        self._cheap_judges: dict[tuple[str, str | None], CheapJudge | None] = {}
         for turn in settings.fallbacks:
             name = turn.partition(":")[0]
             if name not in self._entries:
@@ -172,14 +177,23 @@ class ConfiguredProviders:
         if entry.kind is ProviderKind.LLAMAINDEX or model is None:
             return False
         # The tables of prices take a moment to load, and most batches have no ceiling.
+        return self._prices(name, entry).reserve_usd(model, 1, 1, _tier(entry)) is not None
+
+    def _prices(self, name: str, entry: ProviderSettings) -> Any:
         vendor = VENDORS.get(entry.kind)
         price_name = vendor.prices if vendor else None
-        prices = import_module("worker.providers.prices").Prices(price_name, self._base_url(name, entry))
-        tier = None if entry.kind is ProviderKind.OPENAI_DECISIONS else entry.service_tier
-        return prices.reserve_usd(model, 1, 1, tier) is not None
+        return import_module("worker.providers.prices").Prices(price_name, self._base_url(name, entry))
 
     def cheap_judge(self, provider: str, model: str | None) -> CheapJudge | None:
         """See ``tasks.ports.Providers``; the same name, so that no text goes to another vendor than the answer's."""
+        key = (provider, model)
+        if key not in self._cheap_judges:
+            if len(self._cheap_judges) >= MOST_REMEMBERED:
+                self._cheap_judges.clear()
+            self._cheap_judges[key] = self._find_cheap_judge(provider, model)
+        return self._cheap_judges[key]
+
+    def _find_cheap_judge(self, provider: str, model: str | None) -> CheapJudge | None:
         entry = self._entries.get(provider)
         if entry is None or self.missing_key(provider) is not None:
             return None
@@ -195,7 +209,11 @@ class ConfiguredProviders:
             turn, effort = Turn(ProviderKind.OPENAI_DECISIONS.value), None
             if self._entries[turn.provider] != BUILT_IN[turn.provider] or entry.api_key_env is not None:
                 return None
-        return CheapJudge(turn, effort) if self.has_price(turn.provider, turn.model) else None
+        judge_entry = self._entries[turn.provider]
+        form = "decided" if self.decides(turn.provider) else "written"
+        prices, size = self._prices(turn.provider, judge_entry), LEAST_JUDGE_BYTES[form]
+        least_usd = prices.expected_usd(judge, size, 0, _tier(judge_entry))
+        return None if least_usd is None else CheapJudge(turn, effort, least_usd)
 
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
         """See ``tasks.ports.Providers``."""
@@ -289,10 +307,13 @@ class ConfiguredProviders:
         return entry.model or DEFAULT_MODELS.get(entry.kind.value)
 
 
+def _tier(entry: ProviderSettings) -> str | None:
+    """The service tier that is sent, and so priced."""
+    return None if entry.kind is ProviderKind.OPENAI_DECISIONS else entry.service_tier
+
+
 LANES_SERVED = (Lane.STANDARD, Lane.AUTO)
 
-MOST_REMEMBERED = 1_000
-"""Configs whose objections are kept: a file's jobs share few."""
 
 _Key = tuple[str | None, str | None, tuple[str, ...], Lane, str | None, bool, bool]
 

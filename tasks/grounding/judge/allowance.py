@@ -20,6 +20,11 @@ class DefaultJudge:
     judge: CheapJudge
     most_usd: Decimal
 
+    @property
+    def affords_a_call(self) -> bool:
+        """False if no call can be so cheap; True without any money, where cached verdicts are taken and no call is made."""
+        return not self.most_usd or self.most_usd >= self.judge.least_usd
+
     def max_tokens(self, claims: int) -> int:
         """Most tokens of a written reply about so many claims."""
         return REPLY_TOKENS + claims * CLAIM_TOKENS

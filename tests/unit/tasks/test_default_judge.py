@@ -42,11 +42,11 @@ def question(**config: Any) -> JobRequest:
 
 def answered(
     text: str, *acts: Act, cost_usd: Decimal = ANSWER_USD, expected_usd: Decimal | None = Decimal("0.004"),
-    batch: dict[str, Any] | None = None, share: Decimal = TENTH, **config: Any,
+    batch: dict[str, Any] | None = None, share: Decimal = TENTH, least_usd: Decimal = Decimal(0), **config: Any,
 ) -> tuple[JudgeHarness, JobView]:  # fmt: skip
     """A generated answer, checked to its end with a judge by default."""
     provider = ScriptedProvider(*(acts or (NO,)), expected_usd=expected_usd, reserve_usd=Decimal("0.006"))
-    harness = JudgeHarness(provider, default_share=share)
+    harness = JudgeHarness(provider, default_share=share, least_usd=least_usd)
     views = []
 
     async def scenario() -> None:
@@ -108,6 +108,16 @@ def test_a_call_beyond_the_share_or_without_a_price_is_not_made(expected_usd: De
     assert (claim.verdict, claim.checker) == (Verdict.SUPPORTED, "lexical")
     assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, ANSWER_USD)
     assert "1 of 1 open claims" in grounding_of(view).skipped_checkers["judge"]
+
+
+def test_an_answer_too_cheap_for_any_call_is_not_even_planned_for() -> None:
+    harness, view = answered(NEAR_COPY, least_usd=Decimal("0.0051"))
+
+    assert harness.judge.plans == 0
+    assert view.outcome is Outcome.ANSWERED
+    assert grounding_of(view).skipped_checkers == {
+        "judge": "1 of 1 open claims were not asked about: the answer is too cheap for a call"
+    }
 
 
 def test_without_money_in_the_batch_the_answer_goes_on_without_it() -> None:

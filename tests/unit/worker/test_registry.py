@@ -213,6 +213,7 @@ def test_each_vendor_with_a_key_has_a_cheap_model_that_judges_by_default(provide
 
     assert cheap is not None
     assert f"{cheap.turn.provider}:{cheap.turn.model} {cheap.reasoning_effort}" == judge
+    assert Decimal("0.00001") < cheap.least_usd < Decimal("0.0002")
     assert registry({}).cheap_judge(provider, model) is None, "there is no key"
 
 
