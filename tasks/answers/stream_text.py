@@ -14,7 +14,7 @@ from tasks.answers.active_content import MAY_BE_ACTIVE, neutralise
 from tasks.answers.json_reply import is_json_reply, parse_segments, whole_segments
 from tasks.answers.markers import find_markers, own_brackets
 from tasks.answers.rendered import fenced_blocks
-from tasks.answers.thoughts import OWN_KEY, thought_start, without_thoughts
+from tasks.answers.thoughts import MAY_HOLD, OWN_KEY, thought_start, without_thoughts
 
 _NONE = re.compile(r"\s*\[none\][:.]?\s*", re.IGNORECASE)
 _MAY_BE_JSON = re.compile(r"\s*(?:`{0,3}|```\w{0,8}\s*|(?:```\w{0,8}\s*)?[\[{]\W{0,8}\w{0,12}[\"']?\s*)\Z")
@@ -27,6 +27,8 @@ _OPEN = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_OPEN = 600
+_BEFORE = 200
+"""Characters before a piece that are looked at for words that a source has before a bracket."""
 _AFTER_BRACKET = 48
 """Characters after a bracket at the start of a line that tell whether a source has the same words there."""
 
@@ -86,9 +88,10 @@ class StreamText:
         text = self._raw
         if not closed and (token := _CHAT_TOKEN.search(text, max(0, len(text) - 40))):
             text = text[: token.start()]
-        if (opening := thought_start(text)) is not None and not closed:
-            text = text[:opening]
-        text = without_thoughts(text)
+        if MAY_HOLD.search(text):
+            if (opening := thought_start(text)) is not None and not closed:
+                text = text[:opening]
+            text = without_thoughts(text)
         if not self._began and not self._begin(text, closed=closed):
             return
         if not self._json and (answer := OWN_KEY.search(text, self._done)):
@@ -131,14 +134,17 @@ class StreamText:
 
     def _visible(self, text: str, end: int) -> str:
         """The text from the last place to ``end`` as readers see it."""
-        markers = find_markers(text[:end])
-        copied = own_brackets(text, markers, self._sources) if markers and self._sources else set()
+        # Code makes a bracket none, so with code the whole text is looked at.
+        base = 0 if "`" in text or "~~~" in text else max(0, self._done - _BEFORE)
+        window = text[base:]
+        markers = find_markers(window[: end - base])
+        copied = own_brackets(window, markers, self._sources) if markers and self._sources else set()
         parts = []
         position = self._done
         for marker in markers:
-            if marker.start < self._done:
+            if base + marker.start < self._done:
                 continue
-            parts.append(text[position : marker.start])
+            parts.append(text[position : base + marker.start])
             numbers = [] if marker in copied else [n for n in marker.numbers if 1 <= n <= len(self._sources)]
             if self._protocol is AnswerProtocol.NATIVE or not self._show_markers:
                 numbers = []
@@ -146,7 +152,7 @@ class StreamText:
                 parts.append("".join(f"[{self._rank(number)}]" for number in numbers))
             elif parts[-1].endswith(" "):
                 parts[-1] = parts[-1][:-1]
-            position = marker.end
+            position = base + marker.end
         parts.append(text[position:end])
         start, self._done = self._done, end
         visible = "".join(parts)
