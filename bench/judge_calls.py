@@ -37,7 +37,8 @@ from tasks.grounding.local import open_claims
 from tasks.submit import parse_request
 from tasks.text.evidence import SourceSearch
 from tasks.text.sentences import sentence_spans, words
-from tasks.text.wording import content_words, why_not_checkable
+from tasks.text.statements import why_not_checkable
+from tasks.text.wording import content_words
 from tests.faults.lab import KEY, Lab, open_lab
 from tests.stub.judge import JUDGE, without_gaps
 from tests.stub.meter import COUNTER

@@ -16,7 +16,7 @@ class Verdict(StrEnum):
     CONTRADICTED = "contradicted"
     UNSUPPORTED = "unsupported"
     NOT_CHECKABLE = "not_checkable"
-    """Nothing to check: a question, a greeting, a remark about the sources."""
+    """Nothing to check: a question, a greeting, a refusal, a remark about the answer."""
     UNCHECKED = "unchecked"
     """Checkable, but no checker gave a verdict; never counted as supported."""
 

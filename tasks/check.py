@@ -20,7 +20,7 @@ from schemas.states import JobState, Outcome, Step
 from tasks.answers.postprocess import Processed, postprocess
 from tasks.answers.texts import fallback
 from tasks.errors import LedgerError, ServiceUnavailable, Unstorable, failure_of
-from tasks.grounding import LayerFindings, check_claims, fuse_layers, judge_request
+from tasks.grounding import LayerFindings, check_claims, denies_falsely, fuse_layers, judge_request
 from tasks.grounding.judge.call import Judge
 from tasks.grounding.judge.request import JudgeRequest
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply
@@ -138,6 +138,9 @@ def run_checkers(
     with clock.measure("postprocess"):
         processed = postprocess(job.request, job.stored.prompt if job.stored else None, completion)
     grounding = None
+    if processed.abstained and denies_falsely(job.request, processed):
+        # It is no abstention: a source says what the answer denies.
+        processed = replace(processed, abstained=False)
     if not processed.abstained:
         with clock.measure("check"):
             layers = check_claims(job.request, processed)

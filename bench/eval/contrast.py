@@ -22,7 +22,7 @@ from tasks.grounding.checkers import checkable_claims
 from tasks.grounding.model import Features, measure, probability, read_claim
 from tasks.text.evidence import SourceSearch
 from tasks.text.sentences import sentence_spans
-from tasks.text.wording import why_not_checkable
+from tasks.text.statements import why_not_checkable
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MOST = 300

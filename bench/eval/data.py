@@ -10,10 +10,10 @@ from typing import Any
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.answers.rendered import strip_markers
+from tasks.grounding.checkers import checkable_claims
 from tasks.grounding.model import Features, measure, read_claim
 from tasks.text.evidence import SourceSearch
 from tasks.text.sentences import words
-from tasks.text.wording import why_not_checkable
 
 
 @dataclass
@@ -64,8 +64,7 @@ def _request(raw: dict[str, Any]) -> JobRequest:
 def _measure(row: Row) -> None:
     processed = postprocess(row.request, None, None)
     bare = strip_markers(processed.response, processed.markers)
-    texts = [bare[statement.start : statement.end] for statement in processed.statements]
-    row.claims = [text for text in texts if why_not_checkable(text) is None]
+    row.claims = [claim.text for claim in checkable_claims(row.request, processed)[0]]
     claims = [read_claim(text) for text in row.claims]
     search = SourceSearch(row.request.context, frozenset[str]().union(*(claim.content for claim in claims)))
     row.features = [measure(search, claim).features for claim in claims]

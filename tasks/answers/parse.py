@@ -13,8 +13,8 @@ from tasks.answers.json_reply import is_json_reply, parse_segments, plain_string
 from tasks.answers.markers import OPENING, Marker, cut_segments, find_markers, own_brackets, references_start
 from tasks.answers.rendered import Mark, Piece, Rendered
 from tasks.answers.thoughts import MAY_HOLD, without_thoughts
+from tasks.text.clauses import only_refuses
 from tasks.text.sentences import sentence_spans
-from tasks.text.wording import is_denial, is_next_step, why_not_checkable
 
 _NONE = re.compile(r"\s*\[none\][:.]?\s*", re.IGNORECASE)
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -151,11 +151,7 @@ def _only_hedges(segments: Sequence[Segment]) -> bool:
     """Tells whether an answer without citations only says that there is no answer."""
     if not segments or any(segment.citations for segment in segments):
         return False
-    text = "".join(segment.text for segment in segments)
-    sentences = [text[start:end] for start, end in sentence_spans(text)]
-    return any(map(is_denial, sentences)) and all(
-        why_not_checkable(sentence) or is_next_step(sentence) for sentence in sentences
-    )
+    return only_refuses("".join(segment.text for segment in segments))
 
 
 def _clean_segments(

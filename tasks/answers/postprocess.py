@@ -1,7 +1,7 @@
 """Turns a completion into an answer: parses the canonical form, renders it and locates every citation in its source."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,14 +15,14 @@ from schemas.prompt import Flag, LeftOutReason, Prompt, SourcePart
 from tasks.answers.active_content import MAY_BE_ACTIVE, REMOVED, neutralise
 from tasks.answers.citations import locate_citations
 from tasks.answers.formats import format_problem, resolve_format
-from tasks.answers.markers import Marker
 from tasks.answers.objects import complete_object, violations
 from tasks.answers.parse import UNSTORABLE, ParsedAnswer, parse_completion, parse_supplied
 from tasks.answers.render import Extras, render
 from tasks.answers.rendered import Rendered, label, name_of, strip_markers
 from tasks.answers.repetition import merge_repeated
+from tasks.text.clauses import clause_spans
 from tasks.text.sentences import Span, sentence_spans, words
-from tasks.text.wording import Statement
+from tasks.text.statements import Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Processed:
         parsed: False if the completion did not follow its protocol or a part of it was lost.
         violations: violations of ``output_schema`` by the object, in words.
         abstained: the model itself says that the sources do not answer, and cites nothing.
-        statements: the response's sentences in order, with the citations of each.
+        statements: the clauses of the response's sentences in order, with the citations of each.
         markers: every citation marker in the response, in order, including markers of sources that do not exist.
         shown_sources: the source index of each source number - 1 in the canonical answer.
         segments: the span of each canonical segment in the response.
@@ -139,8 +139,11 @@ def _assemble(
         extras=extras,
         allow_html=request.config.allow_html,
     )
-    unknown = {Span(marker.start, marker.end) for marker in read.unknown}
-    markers = sorted({Span(mark.start, mark.end) for mark in rendered.marks} | unknown)
+    markers = sorted(
+        {Span(mark.start, mark.end) for mark in rendered.marks}
+        | {Span(marker.start, marker.end) for marker in read.unknown}
+    )
+    unknown = {m.start: [n for n in m.numbers if not 1 <= n <= len(shown_sources)] for m in read.unknown}
     sentences = _sentences(rendered, config.language)
     citations, missing = locate_citations(
         request, answer, rendered, shown_sources, sentences=sentences, markers=markers
@@ -163,7 +166,7 @@ def _assemble(
         abstained=abstained,
         warnings=tuple(dict.fromkeys((*read.warnings, *missing, *notes, *shortfalls, *broken))),
         output_format=output_format,
-        statements=tuple(_statements(sentences, citations, read.unknown, len(shown_sources))),
+        statements=tuple(_statements(rendered.text, sentences, citations, markers, unknown)),
         markers=tuple(markers),
         shown_sources=shown_sources,
         segments=rendered.segments,
@@ -202,20 +205,41 @@ def _sentences(rendered: Rendered, language: str | None) -> list[tuple[Span, int
 
 
 def _statements(
-    sentences: Sequence[tuple[Span, int]], citations: Sequence[Citation], unknown: Sequence[Marker], source_count: int
+    text: str,
+    sentences: Sequence[tuple[Span, int]],
+    citations: Sequence[Citation],
+    markers: Sequence[Span],
+    unknown: Mapping[int, Sequence[int]],
 ) -> Iterator[Statement]:
+    """The clauses of the sentences, each with its citations; ``unknown`` are the numbers without a source, by place."""
+    bare = strip_markers(text, markers)
     position = 0
-    for span, reach in sentences:
-        positions = []
-        while position < len(citations) and (
-            citations[position].start_pos < reach or citations[position].end_pos <= reach
-        ):
-            positions.append(position)
-            position += 1
-        numbers = tuple(
-            n for m in unknown if span.start <= m.start < reach for n in m.numbers if not 1 <= n <= source_count
-        )
-        yield Statement(span.start, span.end, tuple(positions), numbers)
+    for number, (span, reach) in enumerate(sentences):
+        clauses = clause_spans(bare[span.start : span.end])
+        spans = [_trimmed(text, span.start + start, span.start + end) for start, end in clauses[:-1]]
+        spans.append(Span(span.start + clauses[-1].start, span.end))
+        cited: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        for clause, end in zip(spans, [*(clause.start for clause in spans[1:]), reach], strict=True):
+            positions = []
+            while position < len(citations) and (
+                citations[position].start_pos < end or citations[position].end_pos <= end
+            ):
+                positions.append(position)
+                position += 1
+            numbers = (n for place, listed in unknown.items() if clause.start <= place < end for n in listed)
+            cited.append((tuple(positions), tuple(numbers)))
+        for at, clause in enumerate(spans):
+            # A clause without a citation shares that of the next one in its sentence, the last one that of the one before.
+            near = next((pair for pair in [*cited[at:], *reversed(cited[:at])] if any(pair)), ((), ()))
+            yield Statement(clause.start, clause.end, *near, sentence=number)
+
+
+_AROUND_CLAUSE = " \t\r\n,;，；،؛–—"  # noqa: RUF001 - marks of other scripts
+
+
+def _trimmed(text: str, start: int, end: int) -> Span:
+    """A clause without the marks between it and the next one."""
+    return Span(start, start + len(text[start:end].rstrip(_AROUND_CLAUSE)))
 
 
 # ---- warnings --------------------------------------------------------------------------------------------------
@@ -296,10 +320,11 @@ def redact(request: JobRequest, processed: Processed, spans: Sequence[tuple[int,
     Args:
         request: the job's request.
         processed: its answer.
-        spans: the sentences to remove, as ``[start, end)`` of its statements.
+        spans: ``[start, end)`` of statements; their whole sentences are removed.
     """
     removed = set(spans)
-    out = [(statement.start, statement.end) in removed for statement in processed.statements]
+    sentences = {s.sentence for s in processed.statements if (s.start, s.end) in removed}
+    out = [statement.sentence in sentences for statement in processed.statements]
     if request.check_only:
         read = parse_supplied(_without_statements(processed, out), [name_of(source) for source in request.context])
     else:
@@ -345,16 +370,19 @@ def _without_removed(segment: Segment, place: Span, processed: Processed, out: S
         return segment
     if all(is_out for _, is_out in statements):
         return None
-    unwanted = [
-        words(processed.response[statement.start : statement.end]) for statement, is_out in statements if is_out
-    ]
-    sentences = [
+    sentences: dict[int, Span] = {}
+    for statement, is_out in statements:
+        if is_out:
+            start = sentences.get(statement.sentence, Span(statement.start, 0)).start
+            sentences[statement.sentence] = Span(start, statement.end)
+    unwanted = [words(processed.response[start:end]) for start, end in sentences.values()]
+    remaining = [
         segment.text[span.start : span.end]
         for span in sentence_spans(segment.text)
         if not _is_within(words(segment.text[span.start : span.end]), unwanted)
     ]
     before = segment.text[: len(segment.text) - len(segment.text.lstrip())]
-    return Segment(text=before + " ".join(sentences), citations=segment.citations) if sentences else None
+    return Segment(text=before + " ".join(remaining), citations=segment.citations) if remaining else None
 
 
 def _is_within(sentence: list[str], unwanted: Sequence[list[str]]) -> bool:

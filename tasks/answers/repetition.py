@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from schemas.answer import CanonicalAnswer, Segment
 from tasks.answers.rendered import fenced_blocks
 from tasks.text.sentences import Span
-from tasks.text.wording import without_list_marker
+from tasks.text.statements import without_place
 
 _WORD = re.compile(r"[^\W_]+")
 _LEAST_LETTERS = 12
@@ -76,7 +76,7 @@ def _goes_round(text: str) -> bool:
 
 
 def _key(text: str) -> tuple[str, ...]:
-    return tuple(_WORD.findall(without_list_marker(text).casefold()))
+    return tuple(_WORD.findall(without_place(text).casefold()))
 
 
 def _breaks_off(keys: Sequence[tuple[str, ...]], last: str) -> bool:

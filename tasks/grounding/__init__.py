@@ -2,6 +2,7 @@
 
 checkers       the common form of a checker; the form of citations (they exist, their quotes are real, every claim has one),
                and a claim's words against the sources: ``model`` measures and turns that into a probability
+denials        looks up what an answer denies
 local          reads the claims that the lexical check leaves open with a model of the operator's own
 judge          asks a model about the claims that all these leave open; the check step makes the call
 values         locates the values of an object for a caller's own schema in the quoted evidence
@@ -31,6 +32,7 @@ from tasks.grounding.checkers import (
     checkable_claims,
     citation_scores,
 )
+from tasks.grounding.denials import false_denials
 from tasks.grounding.judge.request import JudgeRequest, plan_request
 from tasks.grounding.judge.triage import by_weight, claims_to_judge
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply, verdicts
@@ -41,7 +43,7 @@ from tasks.grounding.weights import JudgeWeights
 from tasks.ports.provider import ClaimScorer
 from tasks.text.evidence import OutOfTime, ensure_time
 from tasks.text.sentences import Span
-from tasks.text.wording import Statement
+from tasks.text.statements import Reading, Statement
 
 logger = logging.getLogger(__name__)
 
@@ -88,12 +90,17 @@ def use_local_model(scorer: ClaimScorer | None, calibration: Calibration | None 
 
 @dataclass(frozen=True, slots=True)
 class LayerFindings:
-    """Findings of the layers without a call; ``claims`` are the checkable ones, ``reasons`` why other statements are not."""
+    """Findings of the layers without a call.
+
+    ``claims`` are the checkable ones, ``readings`` those of all statements; ``denials`` are the findings on denials of what a
+    source says, by their place among the statements.
+    """
 
     request: JobRequest
     processed: Processed
     claims: tuple[CheckedClaim, ...]
-    reasons: tuple[str | None, ...]
+    readings: tuple[Reading, ...]
+    denials: Mapping[int, ClaimFinding]
     findings: dict[CheckerName, Sequence[ClaimFinding]]
     failed: dict[str, str]
     versions: dict[str, str]
@@ -108,11 +115,12 @@ def check_claims(
     A layer that does not exist, or that raises, is named in ``failed_checkers`` with the reason and changes no
     verdict; a claim that no layer gave a verdict stays ``unchecked``, never supported.
     """
-    claims, reasons = checkable_claims(processed)
+    claims, readings = checkable_claims(request, processed)
     claims = claims[:MOST_CLAIMS]
     findings, failed = _run(request.config.checkers, checkers, CheckInput(request, claims))
     versions = {name.value: checkers[name].version for name in findings}
-    return LayerFindings(request, processed, claims, reasons, findings, failed, versions)
+    denials = false_denials(request, readings, checkers) if CheckerName.LEXICAL in findings else {}
+    return LayerFindings(request, processed, claims, readings, denials, findings, failed, versions)
 
 
 def judge_request(
@@ -151,6 +159,14 @@ def judge_request(
     return None
 
 
+def denies_falsely(request: JobRequest, processed: Processed) -> bool:
+    """Tells whether an answer denies what a source says; such an answer is no abstention."""
+    if CheckerName.LEXICAL not in request.config.checkers or not request.context:
+        return False
+    _, readings = checkable_claims(request, processed)
+    return bool(false_denials(request, readings, CHECKERS))
+
+
 def ground(request: JobRequest, processed: Processed, checkers: Mapping[CheckerName, Checker] = CHECKERS) -> Grounding:
     """Checks an answer without calls: the claims for a judge stay unchecked."""
     layers = check_claims(request, processed, checkers)
@@ -178,10 +194,13 @@ def fuse_layers(layers: LayerFindings, question: JudgeRequest | None, reply: Jud
             versions = {**versions, CheckerName.JUDGE.value: _judge_version(reply.judge, question)}
     claims: list[Claim] = []
     position = 0
-    for statement, reason in zip(processed.statements, layers.reasons, strict=True):
+    for place, (statement, reading) in enumerate(zip(processed.statements, layers.readings, strict=True)):
         text = processed.response[statement.start : statement.end]
-        if reason is not None:
-            claims.append(_not_checkable(text, statement, reason))
+        if (denial := layers.denials.get(place)) is not None:
+            claims.append(fuse(text, Span(statement.start, statement.end), {CheckerName.LEXICAL: denial}))
+            continue
+        if reading.reason is not None:
+            claims.append(_not_checkable(text, statement, reading.reason))
             continue
         by_layer = (
             {} if position >= len(layers.claims) else {name: of_layer[position] for name, of_layer in findings.items()}

@@ -13,7 +13,8 @@ from tasks.answers.rendered import strip_markers
 from tasks.grounding.model import ClaimText, LexicalModel, Measurement, measure, read_claim, shipped
 from tasks.text.evidence import SourceSearch
 from tasks.text.sentences import Span, words
-from tasks.text.wording import stems_of, why_not_checkable
+from tasks.text.statements import Reading, Vocabulary, read_statement
+from tasks.text.wording import stems_of
 
 # ---- input and output of a checker -----------------------------------------------------------------------------------
 
@@ -27,7 +28,14 @@ class Attribution:
     precise: int = 0
 
 
-def attribution(cited: frozenset[int], *, supported: bool, entails: Callable[[frozenset[int]], bool]) -> Attribution:
+def attribution(
+    cited: frozenset[int],
+    *,
+    supported: bool,
+    entails: Callable[[frozenset[int]], bool],
+    broken: frozenset[int] = frozenset(),
+    unknown: int = 0,
+) -> Attribution:
     """Judges the citations of one claim, as ALCE defines it (Gao et al. 2023, section 3.2).
 
     Recall: a claim counts when the sources that it cites support it, all together. Precision: one of its citations counts
@@ -37,13 +45,16 @@ def attribution(cited: frozenset[int], *, supported: bool, entails: Callable[[fr
         cited: the sources it cites.
         supported: all of them together support it.
         entails: true if some of them support it; called only for several citations.
+        broken: those of which no place was found in the source; they are never precise.
+        unknown: citations of sources that do not exist.
     """
+    total = len(cited) + unknown
     if not cited or not supported:
-        return Attribution(recalled=False, cited=len(cited))
+        return Attribution(recalled=False, cited=total)
     if len(cited) == 1:
-        return Attribution(recalled=True, cited=1, precise=1)
-    precise = sum(entails(frozenset({source})) or not entails(cited - {source}) for source in cited)
-    return Attribution(recalled=True, cited=len(cited), precise=precise)
+        return Attribution(recalled=True, cited=total, precise=len(cited - broken))
+    precise = sum(entails(frozenset({source})) or not entails(cited - {source}) for source in cited - broken)
+    return Attribution(recalled=True, cited=total, precise=precise)
 
 
 def citation_scores(attributions: Iterable[Attribution]) -> tuple[float | None, float | None]:
@@ -63,6 +74,12 @@ class CheckedClaim:
     citations: tuple[Citation, ...] = ()
     unknown: tuple[int, ...] = ()
     """Source numbers it cites that the request does not have."""
+
+    @property
+    def broken(self) -> frozenset[int]:
+        """The sources that it cites without a place in them."""
+        located = {citation.source_index for citation in self.citations if citation.verified}
+        return frozenset(citation.source_index for citation in self.citations) - located
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +109,21 @@ class CheckInput:
     """Findings of the layers that ran before."""
 
 
-def checkable_claims(processed: Processed) -> tuple[tuple[CheckedClaim, ...], tuple[str | None, ...]]:
-    """The checkable claims of an answer, and for each of its statements the reason that it is not checkable, or None."""
+def checkable_claims(request: JobRequest, processed: Processed) -> tuple[tuple[CheckedClaim, ...], tuple[Reading, ...]]:
+    """The checkable claims of an answer, and the reading of each of its statements."""
     bare = strip_markers(processed.response, processed.markers)
+    vocabulary = Vocabulary(request.query, [source.content for source in request.context], bare)
     claims = []
-    reasons = []
+    readings = []
     for statement in processed.statements:
-        text = bare[statement.start : statement.end]
-        reason = why_not_checkable(text)
-        reasons.append(reason)
-        if reason is None:
+        cited = bool(statement.citations or statement.unknown)
+        reading = read_statement(bare[statement.start : statement.end], cited=cited, vocabulary=vocabulary)
+        readings.append(reading)
+        if reading.reason is None:
             citations = tuple(processed.citations[position] for position in statement.citations)
-            claims.append(CheckedClaim(text, Span(statement.start, statement.end), citations, statement.unknown))
-    return tuple(claims), tuple(reasons)
+            span = Span(statement.start, statement.end)
+            claims.append(CheckedClaim(reading.words, span, citations, statement.unknown))
+    return tuple(claims), tuple(readings)
 
 
 class Checker(Protocol):
@@ -167,8 +186,12 @@ class Lexical:
             miscited = elsewhere >= self._model.supported_at
             if miscited or not measurement.windows:
                 measurement, score = everywhere, max(score, elsewhere)
+        if claim.unknown and not cited:
+            miscited = by_cited
         citations = attribution(
             cited,
+            broken=claim.broken,
+            unknown=len(set(claim.unknown)),
             supported=by_cited,
             entails=lambda scope: (
                 self._model.probability(measure(search, claim_text, scope).features) >= self._model.supported_at
@@ -290,7 +313,8 @@ class Structure:
     def check(self, answer: CheckInput) -> list[ClaimFinding]:
         """Checks all claims: one finding each, in order."""
         config = answer.request.config
-        total = sum(len(claim.citations) for claim in answer.claims)
+        # The clauses of a sentence may share a citation.
+        total = len({citation.start_pos for claim in answer.claims for citation in claim.citations})
         wants_more = config.include_citations and total < config.min_citations
         return [
             _finding(

@@ -78,7 +78,7 @@ class Recalibrated:
 
 def claims_of(request: JobRequest) -> CheckInput:
     """Checkable claims of the answer in a check-only request."""
-    claims, _ = checkable_claims(postprocess(request, None, None))
+    claims, _ = checkable_claims(request, postprocess(request, None, None))
     return CheckInput(request, claims)
 
 

@@ -248,14 +248,34 @@ def _of_the_check(answer: CheckedAnswer) -> Iterator[str]:
         return
     for name, why in grounding.failed_checkers.items():
         yield f"the check '{name}' gave no verdict: {why}"
-    if answer.job.request.config.require_grounding and (count := len(ungrounded_claims(grounding))):
+    if answer.job.request.config.require_grounding:
         checkable = sum(claim.verdict is not Verdict.NOT_CHECKABLE for claim in grounding.claims)
-        yield f"{count} of {checkable} claims are not supported"
+        if count := len(ungrounded_claims(grounding)):
+            yield f"{count} of {checkable} claims are not supported"
+        if not checkable and not grounding.values:
+            yield "it states nothing that can be checked"
     values = ungrounded_values(grounding)
     if answer.job.request.config.require_grounding and values:
         paths = ", ".join(value.path for value in values[:MAX_NAMED])
         more = f" and {len(values) - MAX_NAMED} more" if len(values) > MAX_NAMED else ""
         yield f"{len(values)} of {len(grounding.values)} values of the object are not in the quoted evidence: {paths}{more}"
+    if count := _broken_citations(answer.processed, grounding):
+        yield f"none of its citations ({count}) leads to a place in a source"
+
+
+def _broken_citations(processed: Processed, grounding: Grounding) -> int:
+    """The number of citations if all are broken: of no source, with a quote of its own, or of a source that does not help."""
+    quoted = any(citation.quote.strip() for segment in processed.canonical.segments for citation in segment.citations)
+    broken: set[tuple[int, int]] = set()
+    for claim, statement in zip(grounding.claims, processed.statements, strict=True):
+        # A marker without a quote may cite what other words than its own say.
+        supported = claim.verdict is Verdict.SUPPORTED and not claim.miscited and not quoted
+        cited = [processed.citations[position] for position in statement.citations]
+        if any(citation.verified or supported for citation in cited):
+            return 0
+        broken.update((citation.start_pos, citation.source_index) for citation in cited)
+        broken.update((statement.sentence, -number) for number in statement.unknown)
+    return len(broken)
 
 
 # ---- amendments ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 sentences    splits text into sentences, passages and words
 language     reads the words of each language from ``languages/*.toml``, and detects the language of a short text
-wording      reads words: stems, numbers, denial, courtesy, uncertainty, and the sentences that can be checked
+wording      reads words: stems, numbers, denial, courtesy, uncertainty
+statements   reads a sentence: its claim, its denial, or the reason that it states nothing
+clauses      splits a sentence into the clauses that state something each
 evidence     finds the window of a source that fits a claim best, in bounded time
 subject      measures how well a passage fits the subject of a question
 quotable     reads a sentence, a table row or a list item of a source as a quote that stands alone

@@ -31,7 +31,11 @@ FILLED_LINE = 60
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAY_SPLIT = re.compile(r"[.!?…][\"'”’»)\]*_]*(?:\s|[\[(【¹²³⁰⁴-⁹A-Z])|[。！？؟।۔]")
-_ONLY_MARKER = re.compile(rf"(?:{_LIST_MARKER}|#{{1,6}})\Z")
+_ONLY_MARKER = re.compile(
+    rf"(?:(?:[-*+•>]|#{{1,6}})[ \t])?[*_]{{0,2}}(?:{_LIST_MARKER}|\d{{1,3}}(?:\.\d{{1,3}}){{1,3}}\.|#{{1,6}})\Z"
+)
+_LONGEST_MARKER = 16
+"""Characters of a list marker, with the marks of a heading before it."""
 _LONGEST_ABBREVIATION = 4
 """Characters; a full stop after a word up to this length ends no sentence if a lower-case letter follows."""
 _OPENS_MARKER = frozenset("[【¹²³⁰⁴⁵⁶⁷⁸⁹")
@@ -184,7 +188,7 @@ def _behind_markers(block: str, position: int) -> int:
 def _is_wrong(piece: str, after: str) -> bool:
     """Tells whether a sentence end is wrong: only a list marker precedes it, or the stop closes an abbreviation."""
     if piece[-1] != ".":
-        return len(piece) < 7 and bool(_ONLY_MARKER.match(piece))  # noqa: PLR2004 - longest list marker
+        return len(piece) < _LONGEST_MARKER and bool(_ONLY_MARKER.match(piece))
     last = piece.rsplit(None, 1)[-1].strip("([§.").lower()
     if never_ends_sentence(last) or (after[:1].isdigit() and last in word_set("number_abbreviations")):
         return True
@@ -192,7 +196,7 @@ def _is_wrong(piece: str, after: str) -> bool:
         return True
     if last.isdigit() and len(last) <= 2 and _month().match(after):  # noqa: PLR2004 - a day of the month
         return True
-    return len(piece) < 7 and bool(_ONLY_MARKER.match(piece))  # noqa: PLR2004 - longest list marker
+    return len(piece) < _LONGEST_MARKER and bool(_ONLY_MARKER.match(piece))
 
 
 def never_ends_sentence(word: str) -> bool:

@@ -1,4 +1,4 @@
-"""Reads words by the tables of all languages at once: stems, numbers, denials, courtesies, uncertainty, statements.
+"""Reads words by the tables of all languages at once: stems, numbers, denials, courtesies, uncertainty.
 
 An answer may mix languages, so there is no language parameter. The Latin languages share one set of patterns; Chinese
 and Arabic have one each, which runs only if the text contains their script. The tables are in lower case:
@@ -24,7 +24,7 @@ from functools import cache
 from pydantic_core import SchemaValidator, core_schema
 
 from tasks.text.language import language_tables, word_set, word_values
-from tasks.text.sentences import BREAK, number, plain_arabic, words
+from tasks.text.sentences import BREAK, number, plain_arabic
 
 # ---- stems -----------------------------------------------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ class _Phrases:
 class _Patterns:
     """The joint patterns of one or more languages."""
 
-    denial: re.Pattern[str]
+    denial: WordSearch
     hedge: re.Pattern[str]
     turn: re.Pattern[str]
     courtesy: re.Pattern[str]
@@ -275,7 +275,7 @@ def _compile(*codes: str) -> _Patterns:
     # Arabic joins "and" and "so" to the next word.
     before_word, after_word = (r"(?<!\w)[وف]?" if arabic else r"(?<!\w)", r"(?!\w)") if spaced else ("(?<!不)", "")
     return _Patterns(
-        denial=either("denials"),
+        denial=WordSearch(patterns=tuple(listed("denials"))),
         hedge=either("hedges"),
         turn=phrases("turns", before_word if spaced else "", after_word).pattern,
         courtesy=re.compile(f"(?:{either('courtesies').pattern}){after_word}"),
@@ -309,22 +309,42 @@ def _ready(text: str) -> tuple[str, Sequence[_Patterns]]:
 
 def is_denial(sentence: str) -> bool:
     """Tells whether a sentence only says that the sources, or the writer, give no answer."""
+    return denied_part(sentence) is not None
+
+
+def is_negative(sentence: str) -> bool:
+    """Tells whether a sentence holds a word that every denial holds."""
     text, patterns = _ready(sentence)
-    return any(language.denial.search(text) and language.hedge.search(text) for language in patterns) and not any(
-        language.turn.search(text) for language in patterns
-    )
+    return any(language.denial(text) for language in patterns)
 
 
-_COURTESY_ENDS = re.compile(r"[^.!?,。！？，؟،]{0,80}[.!?,:。！？，：؟،\s]*\Z")
+def denied_part(sentence: str) -> str | None:
+    """The words of a denial beside those that deny; None for a sentence that is no denial."""
+    text, patterns = _ready(sentence)
+    if not any(language.denial(text) for language in patterns):
+        return None
+    start = apology.end() if (apology := _apologies().match(text)) else 0
+    hedges = [match.span() for language in patterns for match in language.hedge.finditer(text, start)]
+    if not hedges or any(language.turn.search(text, start) for language in patterns):
+        return None
+    if len(text) == len(sentence):
+        text = sentence
+    for begin, end in hedges:
+        text = text[:begin] + " " * (end - begin) + text[end:]
+    return text[start:]
 
 
-def is_courtesy(sentence: str) -> bool:
-    """Tells whether a sentence is only a greeting, thanks or the like."""
+@cache
+def _apologies() -> re.Pattern[str]:
+    """The patterns of an apology before a refusal, in all languages."""
+    tables = language_tables().values()
+    return re.compile("|".join(table["statements"]["apologies"] for table in tables if "statements" in table))
+
+
+def opens_politely(sentence: str) -> bool:
+    """Tells whether a sentence begins with a greeting, thanks, an apology or the like."""
     text, patterns = _ready(sentence.lstrip("¡¿ "))
-    return any(
-        (greeting := language.courtesy.match(text)) and _COURTESY_ENDS.match(text, greeting.end())
-        for language in patterns
-    )
+    return any(language.courtesy.match(text) for language in patterns) or _apologies().match(text) is not None
 
 
 def is_next_step(sentence: str) -> bool:
@@ -366,49 +386,5 @@ def figures(answer: str) -> int:
     return sum(len(pattern.findall(text)) for pattern in (*_SIGNED, *(language.figure for language in patterns)))
 
 
-# ---- statements -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A sentence ``[start, end)`` of the response.
-
-    ``citations`` are positions in the processed answer's citations; ``unknown`` are cited numbers without a source.
-    """
-
-    start: int
-    end: int
-    citations: tuple[int, ...] = ()
-    unknown: tuple[int, ...] = ()
-
-
 DENIAL = "it only says that the sources do not answer"
 """The reason for a sentence that only reports a gap in the sources."""
-_RULE = re.compile(r"[\s|:\-=_*`#~+]*\Z")
-_HEADING = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*\n]{1,80}\*\*:?\s*\Z|__[^_\n]{1,80}__:?\s*\Z)")
-_LIST_MARKER = re.compile(r"\s*(?:>\s*)?(?:[-*+•]\s+|\(?(?:\d{1,3}|[a-zA-Z])[.)]\s+)?")
-_LONGEST_LEAD_IN = 15
-"""Words; a longer line that ends with a colon is a statement."""
-_CLOSING = " \"'”’»)*_"
-
-
-def without_list_marker(text: str) -> str:
-    """The sentence without its list marker."""
-    marker = _LIST_MARKER.match(text)
-    return text[marker.end() :] if marker else text
-
-
-def why_not_checkable(text: str) -> str | None:
-    """The reason that a sentence (without citation markers) cannot be checked; None if it can be checked."""
-    stripped = text.strip()
-    ending = stripped.rstrip(_CLOSING)[-1:]
-    reasons = (
-        ("no words", lambda: _RULE.match(stripped)),
-        ("a question", lambda: ending in {"?", "？", "؟"}),
-        ("a heading", lambda: _HEADING.match(stripped)),
-        ("the lead-in to what follows", lambda: ending in {":", "："} and len(stripped.split()) <= _LONGEST_LEAD_IN),
-        ("a courtesy", lambda: is_courtesy(stripped)),
-        (DENIAL, lambda: is_denial(stripped)),
-        ("no word of content", lambda: not content_words(words(without_list_marker(stripped)))),
-    )
-    return next((reason for reason, applies in reasons if applies()), None)

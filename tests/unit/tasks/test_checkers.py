@@ -17,7 +17,7 @@ from tasks.answers.postprocess import postprocess
 from tasks.grounding import CHECKERS, ground
 from tasks.grounding.checkers import CheckInput, ClaimFinding
 from tasks.grounding.model import shipped
-from tasks.text.wording import why_not_checkable
+from tasks.text.statements import why_not_checkable
 
 RENT = (
     "The landlord may increase the rent once in any period of 12 months. The increase shall be notified in writing at"

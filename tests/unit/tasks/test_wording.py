@@ -4,15 +4,14 @@
 import pytest
 
 from tasks.text.language import SUPPORTED, language_tables
+from tasks.text.statements import is_courtesy, why_not_checkable
 from tasks.text.wording import (
     DENIAL,
     figures,
     hedging,
-    is_courtesy,
     is_denial,
     is_factual,
     is_next_step,
-    why_not_checkable,
 )
 
 DENIALS = {

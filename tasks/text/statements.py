@@ -1,0 +1,322 @@
+"""Reads a sentence of an answer: whether it states something, in which words, or what it denies.
+
+Nothing that says something is exempt. A sentence is no claim only if its words are those of talk about the answer itself
+(``talk``), or if it is a topic, a question, or a denial. The tables are under ``statements`` of each language:
+
+that, asking   patterns of the conjunction before what is denied, and of a word that makes it a question
+talk           words that say nothing about the matter; ``talk_phrases`` is the pattern of a language without spaces
+openers        patterns before a statement: "of course", "according to the sources"
+presuming      patterns of questions that state something: "did you know that"
+offers         patterns of questions that offer more
+apologies      patterns before a refusal
+remarks        patterns of sentences about the answer: "this is not legal advice"
+greetings      patterns of greetings, which may be followed by a name
+nouns          those of the verbs that are nouns, too, or other words of another language
+verbs          words that make a line a sentence; ``verb_phrases`` is the pattern of a language without spaces
+pointing       patterns of a lead-in that only points to what follows
+anchors        pattern of the sources, the answer or the writer: what a refusal speaks of
+echo, places   patterns before a repeated question, and before the number of a step
+"""
+# ruff: noqa: RUF001 - text of other scripts is meant
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from tasks.text.language import SUPPORTED, language_of, language_tables
+from tasks.text.sentences import plain_arabic, words
+from tasks.text.wording import DENIAL, content_words, denied_part, is_factual, is_negative, is_next_step, opens_politely
+
+_RULE = re.compile(r"[\s|:\-=_*`#~+]*\Z")
+_HEADING = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*\n]{1,80}\*\*:?\s*\Z|__[^_\n]{1,80}__:?\s*\Z)")
+_LEAST_SENTENCE = 4
+"""Words of a line with a colon whose verb is no noun."""
+_LONGEST_LEAD_IN = 15
+"""Words; a longer line that ends with a colon is a statement."""
+_CLOSING = " \"'”’»)*_"
+_QUESTION_MARKS = frozenset("?？؟")
+_HAN = re.compile("[\u3400-\u9fff]")
+_DIGIT_END = "9"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A clause ``[start, end)`` of the response; a sentence that states one thing is one clause.
+
+    ``citations`` are positions in the processed answer's citations; ``unknown`` are cited numbers without a source.
+    ``sentence`` counts the sentences.
+    """
+
+    start: int
+    end: int
+    citations: tuple[int, ...] = ()
+    unknown: tuple[int, ...] = ()
+    sentence: int = 0
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------
+
+
+def of_tables(key: str) -> Iterable[str]:
+    """The values of a key under ``statements`` in all languages."""
+    for code in SUPPORTED:
+        value = language_tables()[code]["statements"].get(key)
+        if value:
+            yield from [value] if isinstance(value, str) else value
+
+
+@cache
+def pattern_of(key: str, after: str = "") -> re.Pattern[str]:
+    """The joint pattern of a key in all languages."""
+    return re.compile(f"(?:{'|'.join(of_tables(key))}){after}", re.IGNORECASE)
+
+
+@cache
+def _talk() -> frozenset[str]:
+    return content_words(words(" ".join(of_tables("talk"))))
+
+
+@cache
+def _verbs(*, nouns: bool) -> frozenset[str]:
+    """Verbs of all languages, with or without those that may be something else in a heading."""
+    verbs = frozenset(" ".join(of_tables("verbs")).split())
+    return verbs if nouns else verbs - frozenset(" ".join(of_tables("nouns")).split())
+
+
+# ---- what may be repeated ---------------------------------------------------------------------------------------------
+
+
+class Vocabulary:
+    """The words of a question and its sources: a heading may repeat their numbers and names without a claim.
+
+    Args:
+        query: the question.
+        sources: the contents of the sources.
+        answer: the answer, for its language.
+    """
+
+    def __init__(self, query: str = "", sources: Sequence[str] = (), answer: str = "") -> None:
+        self._query = query
+        self._sources = sources
+        self._answer = answer
+
+    @cached_property
+    def of_question(self) -> frozenset[str]:
+        """The stems of the question."""
+        return content_words(words(self._query))
+
+    @cached_property
+    def of_everything(self) -> frozenset[str]:
+        """The stems of the question and the sources."""
+        return self.of_question.union(*(content_words(words(source)) for source in self._sources))
+
+    @cached_property
+    def capitals_mark_nouns(self) -> bool:
+        """True for German, where capitals tell no names."""
+        return language_of(self._answer or self._query) == "de"
+
+
+NO_VOCABULARY = Vocabulary()
+
+
+# ---- parts of a sentence ---------------------------------------------------------------------------------------
+
+_MARKS = re.compile(r"\s*(?:>\s*)*(?:#{1,6}\s+)?(?:[-*+•‣◦·–—]\s+)?(?:#{1,6}\s+)?[*_]{0,3}")
+_PLACE = re.compile(
+    r"(?:\(\s*(?:\d{1,3}|[a-z])\s*\)|(?:\d{1,3}(?:\.\d{1,3}){0,3}[.)]|[a-z][.)]|[A-Z]\))(?=[\s*_])|\d{1,3}、|[①-⑳])[*_]{0,3}\s*"
+)
+_POINT = re.compile(r"\d{1,2}\.\Z")
+
+
+def without_place(text: str) -> str:
+    """The sentence without its list marker, its number in a list, and the marks of a heading."""
+    marks = _MARKS.match(text)
+    position = marks.end() if marks else 0
+    number = _PLACE.match(text, position) or _step().match(text, position)
+    if number and not (_POINT.match(number.group().rstrip(" *_")) and _month().match(text, number.end())):
+        position = number.end()
+    return text[position:]
+
+
+@cache
+def _step() -> re.Pattern[str]:
+    return re.compile(rf"(?:{'|'.join(of_tables('places'))})\s*\d{{1,3}}\s?[步部]?\s?[:：.)*–-]+\s*", re.IGNORECASE)
+
+
+@cache
+def _month() -> re.Pattern[str]:
+    months = " ".join(table.get("months", "") for table in language_tables().values()).split()
+    return re.compile(rf"(?:{'|'.join(months)})[a-zäé]*\b")
+
+
+def substance(text: str) -> frozenset[str]:
+    """The stems of the words of a text that are no talk about the answer itself."""
+    if _HAN.search(text):
+        text = pattern_of("talk_phrases").sub(" ", text)
+    return content_words(words(text)) - _talk()
+
+
+def has_verb(text: str, *, nouns: bool = False) -> bool:
+    """Tells whether a text holds a verb of the tables; ``nouns``: one that may be a noun counts, too."""
+    if _HAN.search(text) and pattern_of("verb_phrases").search(text):
+        return True
+    return not _verbs(nouns=nouns).isdisjoint(plain_arabic(text.lower()).replace("'", " ").replace("’", " ").split())
+
+
+_NAME = re.compile(r"(?<=[\w,;:] )[A-ZÀ-ÖØ-Þ]\w+")
+_HEADLINE = 0.6
+"""Share of capitalised words from which capitals tell no names."""
+
+
+def specifics(text: str, vocabulary: Vocabulary) -> frozenset[str]:
+    """The stems of the numbers and names of a text."""
+    stems = content_words(words(text))
+    numbers = frozenset(stem for stem in stems if stem[0] <= _DIGIT_END)
+    spaced = text.split()
+    if sum(word[:1].isupper() for word in spaced) > _HEADLINE * len(spaced):
+        return numbers
+    names = [] if vocabulary.capitals_mark_nouns else _NAME.findall(text)
+    return numbers | (content_words(words(" ".join(names))) & stems) if names else numbers
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A sentence as it was read.
+
+    Attributes:
+        reason: the reason that it is no claim; None for a claim.
+        words: the words that it states: without its place in a list, and what opens it.
+        denied: the words of that which it says is in no source; empty if there is nothing to look up.
+    """
+
+    reason: str | None
+    words: str = ""
+    denied: str = ""
+
+
+def read_statement(text: str, *, cited: bool = False, vocabulary: Vocabulary = NO_VOCABULARY) -> Reading:
+    """Reads a sentence without its citation markers.
+
+    Args:
+        text: the sentence.
+        cited: it carries a citation.
+        vocabulary: the words of the question and the sources.
+    """
+    stripped = text.strip()
+    if _RULE.match(stripped):
+        return Reading("no words")
+    plain = without_place(stripped)
+    ending = stripped.rstrip(_CLOSING)[-1:]
+    if ending in _QUESTION_MARKS:
+        return _question(plain, cited=cited, vocabulary=vocabulary)
+    line = ending in {":", "："} and len(stripped.split()) <= _LONGEST_LEAD_IN
+    if (line or _HEADING.match(stripped)) and (reason := _topic(plain, line=line, cited=cited, vocabulary=vocabulary)):
+        return Reading(reason)
+    if (denied := denied_part(plain)) is not None:
+        return Reading(DENIAL, denied=_proposition(denied))
+    if is_negative(plain) and pattern_of("anchors").search(plain) and nothing_else(plain):
+        return Reading(DENIAL)
+    statement = without_opener(plain)
+    reason = _emptiness(plain, statement)
+    return Reading(reason, words="" if reason else statement)
+
+
+def _emptiness(plain: str, statement: str) -> str | None:
+    """The reason that a sentence says nothing about the matter; ``statement`` is the sentence without its opener."""
+    if is_courtesy(plain):
+        return "a courtesy"
+    if is_remark(statement):
+        return "a remark about the answer"
+    has_content = _SURELY_CONTENT.search(statement) or content_words(words(statement))
+    return None if has_content else "no word of content"
+
+
+_SURELY_CONTENT = re.compile(r"\d|\w{11}")
+"""A number, or a word that is too long for a function word: spares reading the words."""
+
+
+def why_not_checkable(text: str, *, cited: bool = False, vocabulary: Vocabulary = NO_VOCABULARY) -> str | None:
+    """The reason that a sentence (without citation markers) cannot be checked; None if it can be checked."""
+    return read_statement(text, cited=cited, vocabulary=vocabulary).reason
+
+
+def nothing_else(text: str) -> bool:
+    """Tells whether a text says nothing about the matter."""
+    return not substance(text)
+
+
+def _proposition(denied: str) -> str:
+    """The sentence that a denial denies; empty if it denies no sentence, but only names a topic or a question."""
+    if _HAN.search(denied):
+        is_sentence = has_verb(denied) and not pattern_of("asking").search(denied)
+        return denied.strip() if is_sentence and substance(denied) else ""
+    conjunction = pattern_of("that", r"\b").search(denied)
+    if conjunction is None or substance(denied[: conjunction.start()]) or is_factual(denied[: conjunction.start()]):
+        return ""
+    sentence = denied[conjunction.end() :]
+    return sentence.strip() if substance(sentence) else ""
+
+
+def _question(plain: str, *, cited: bool, vocabulary: Vocabulary) -> Reading:
+    if pattern_of("presuming").match(plain.lstrip("¿¡ ")):
+        return Reading(None, words=without_opener(plain.lstrip("¿¡ ")))
+    if _echo().match(plain):
+        return Reading("a question")
+    if cited or not specifics(plain, vocabulary) <= vocabulary.of_question:
+        return Reading(None, words=plain)
+    return Reading("a question")
+
+
+@cache
+def _echo() -> re.Pattern[str]:
+    return pattern_of("echo", r"\s*[:：]")
+
+
+def _topic(plain: str, *, line: bool, cited: bool, vocabulary: Vocabulary) -> str | None:
+    """The reason that a heading, or a line that ends with a colon, is no claim; None for a claim."""
+    reason = "the lead-in to what follows" if line else "a heading"
+    if nothing_else(plain):
+        return reason
+    if cited or not specifics(plain, vocabulary) <= vocabulary.of_everything:
+        return None
+    if line and pattern_of("pointing").search(plain):
+        return reason
+    is_sentence = has_verb(plain) or (line and len(plain.split()) >= _LEAST_SENTENCE and has_verb(plain, nouns=True))
+    return None if is_sentence and not is_factual(plain) else reason
+
+
+def is_courtesy(plain: str) -> bool:
+    """Tells whether a sentence is only a greeting, thanks or the like."""
+    if opens_politely(plain) and nothing_else(plain):
+        return True
+    greeting = pattern_of("greetings", r"\b[ ,]*(?:[\w.]+ ?){0,4}[,!，！]\Z").match(plain)
+    return greeting is not None and not has_verb(plain)
+
+
+def is_remark(plain: str) -> bool:
+    """Tells whether a sentence only speaks of the answer itself, or sends the reader on for more."""
+    if pattern_of("remarks").match(plain):
+        return nothing_else(plain)
+    return is_next_step(plain) and nothing_else(plain)
+
+
+_AFTER_OPENER = " \t\n,،，:：!！."
+
+
+def without_opener(plain: str) -> str:
+    """The sentence without what opens it."""
+    while (opener := _openers().match(plain)) is not None:
+        rest = plain[opener.end() :].lstrip(_AFTER_OPENER)
+        if not content_words(words(rest)):
+            break
+        plain = rest
+    return plain
+
+
+@cache
+def _openers() -> re.Pattern[str]:
+    return pattern_of("openers", r"(?=\W|\Z|[\u3400-\u9fff])")
