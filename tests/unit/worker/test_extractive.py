@@ -158,5 +158,5 @@ def test_hit_and_abstention_rates_on_real_questions() -> None:
         answer_text = " ".join(segment["text"] for segment in answered(row["query"], own)["segments"]).lower()
         hits += any(" ".join(expected.lower().split()) in answer_text for expected in row["answers"])
         abstained += not answered(row["query"], foreign)["sufficient"]
-    assert hits >= 680
-    assert abstained >= 970
+    assert hits >= 720
+    assert abstained >= 990
