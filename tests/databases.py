@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from typing import LiteralString
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -41,6 +42,9 @@ SELECT string_agg(part, E'\\n' ORDER BY part) FROM (
 
 _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version' ORDER BY 1"
 
+_CLOCK = "SELECT pg_get_functiondef('nightdesk_now'::regproc)"
+"""The function that tests replace to move the clock."""
+
 _END_OTHERS = """
 SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
@@ -65,6 +69,8 @@ class Pool:
     shapes: dict[str, str] = field(default_factory=dict)
     seeds: dict[str, str] = field(default_factory=dict)
     """Rows that the migrations write, as JSON by table."""
+    clock: str = ""
+    """The statement that sets the clock right."""
     template: str | None = None
 
     @contextmanager
@@ -96,7 +102,7 @@ class Pool:
         statement = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
         say(self.admin_url, statement.format(sql.Identifier(name), sql.Identifier(template)))
         with psycopg.connect(on(self.admin_url, name), autocommit=True) as connection:
-            self.shapes[name] = _shape(connection)
+            self.shapes[name], self.clock = _shape(connection), _text(connection, _CLOCK)
         return name
 
     def _clean(self, name: str) -> bool:
@@ -105,12 +111,14 @@ class Pool:
             with psycopg.connect(on(self.admin_url, name), autocommit=True) as connection:
                 connection.execute(_END_OTHERS, (END_S * 1000,))
                 connection.execute("SET default_transaction_read_only = off")
+                if _text(connection, _CLOCK) != self.clock:
+                    connection.execute(self.clock.encode())  # much less work than a new database
                 if _shape(connection) != self.shapes[name]:
                     return False
                 self._empty(connection)
                 return True
-        except (psycopg.OperationalError, psycopg.errors.UndefinedTable):
-            return False  # refuses connections, or lost its tables
+        except (psycopg.OperationalError, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction):
+            return False  # refuses connections, or lost its tables or its clock
 
     def _empty(self, connection: psycopg.Connection) -> None:
         tables = _used(connection)
@@ -150,7 +158,12 @@ def _new_name() -> str:
 
 
 def _shape(connection: psycopg.Connection) -> str:
-    row = connection.execute(_SHAPE).fetchone()
+    return _text(connection, _SHAPE)
+
+
+def _text(connection: psycopg.Connection, query: LiteralString) -> str:
+    """The single value of a query."""
+    row = connection.execute(query).fetchone()
     assert row is not None
     return str(row[0])
 

@@ -1,6 +1,5 @@
 """One suite over both buckets of a model: in memory, and in Redis with a clock that the test sets."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -9,6 +8,7 @@ from uuid import uuid4
 import pytest
 import redis
 
+from tests.contract.conftest import Runner
 from tests.servers import Servers
 from worker.limits import redis_bucket
 from worker.limits.bucket import (
@@ -67,7 +67,7 @@ def timed_bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     script = redis_bucket._script().replace("redis.call('TIME')", "{redis.call('GET', 'test:clock'), '0'}")
     assert "test:clock" in script
     monkeypatch.setattr(redis_bucket, "_script", lambda: script)
-    with redis.Redis.from_url(servers.redis_url) as client, asyncio.Runner() as runner:
+    with redis.Redis.from_url(servers.redis_url) as client, Runner() as runner:
         client.flushall()
 
         async def make() -> RedisBuckets:

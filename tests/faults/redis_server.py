@@ -27,7 +27,7 @@ def redis_without_data(lab: Lab) -> Report:
     return lab.report(JOBS)
 
 
-@experiment("FLUSHALL in mid-run", quick=True)
+@experiment("FLUSHALL in mid-run")
 def flushed(lab: Lab) -> Report:
     lab.work()
     lab.until_answered(20)
