@@ -258,8 +258,9 @@ _WHOLE_SUBJECT = 0.5
 OTHER_NAME = 1.0
 """Log-odds that a passage loses when its source has none of the names in the question."""
 BIAS = -5.1
-"""Brings the total of a passage that is just about the subject to 0. All values were fitted on half of the public
-questions of ``bench/questions.py`` with the right sources, near ones, and their own without the answer."""
+"""Brings the total of a passage that is just about the subject to 0. The values were fitted on half of the public
+questions of ``bench/questions.py`` with the right sources, near ones, and their own without the answer; some were then
+chosen by the figures of the other half."""
 
 
 @dataclass(frozen=True, slots=True)
