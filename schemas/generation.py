@@ -66,6 +66,17 @@ class MissingCitations(StrEnum):
     FAILED = "failed"
 
 
+class Strictness(StrEnum):
+    """The errors of a claim with which it is never supported, however well its words fit."""
+
+    STRICT = "strict"
+    """Each fact that differs from the nearest place in the sources, or that none of them holds."""
+    BALANCED = "balanced"
+    """A contradiction, and a number that no source holds."""
+    LENIENT = "lenient"
+    """None: errors are named, and the words decide."""
+
+
 class Lane(StrEnum):
     """The way to call the provider."""
 
@@ -192,6 +203,9 @@ class GenerationConfig(Contract):
     )
     checkers: tuple[CheckerName, ...] = Field(
         default=(CheckerName.STRUCTURE, CheckerName.LEXICAL), description="layers of the check"
+    )
+    strictness: Strictness = Field(
+        default=Strictness.STRICT, description="errors of a claim with which it is never supported"
     )
     judge: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,

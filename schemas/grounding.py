@@ -7,6 +7,7 @@ from uuid import UUID
 from pydantic import Field
 
 from schemas.base import Contract
+from schemas.claim_error import ClaimError, ErrorKind
 
 
 class Verdict(StrEnum):
@@ -63,6 +64,9 @@ class Claim(Contract):
     evidence: tuple[Evidence, ...] = ()
     checker: str | None = Field(default=None, description="the layer that decided")
     judge: JudgeVerdict | None = Field(default=None, description="the judge's own verdict, if it counted")
+    error: ClaimError | None = Field(
+        default=None, description="the fact that differs from the sources, or that none of them holds"
+    )
     reason: str = ""
     reused_from: ReusedFrom | None = Field(
         default=None, description="source of a cached judge verdict; this job paid nothing for it"
@@ -106,3 +110,6 @@ class Grounding(Contract):
         default_factory=dict, description="layer by default: reason that it was not asked about some claims, or all"
     )
     counts: dict[Verdict, int] = Field(default_factory=dict)
+    errors: dict[ErrorKind, int] = Field(
+        default_factory=dict, description="unsupported and contradicted claims by the kind of their error"
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.eval import answers, data, fitting, local, report, shipping, timing
+from bench.eval import answers, contrast, data, fitting, local, report, shipping, timing
 from worker.scorers import scorer_of
 from worker.settings import load_settings
 
@@ -31,19 +31,25 @@ def main() -> int:
         print(f"No labelled sets in {options.data}: nothing was measured. Name their directory with --data.")
         return 2
     print(f"reading {len(paths)} sets from {options.data}", flush=True)
-    table = fitting.Table(data.read(paths))
+    rows = data.read(paths)
+    twins = contrast.twins_of_rows(rows)
+    table = fitting.Table(rows)
+    both = fitting.Table([*rows, *contrast.rows_of(twins, rows)])
+    in_folds = fitting.held_out(both, both.folds())
+    without_set = fitting.held_out(both, both.sets)
     evaluation = report.Evaluation(
         table=table,
         judged={
             "word share": report.word_share(table),
             "single feature": report.single_feature(table),
-            "full model, folds": fitting.held_out(table, table.folds()),
-            "full model, set left out": fitting.held_out(table, table.sets),
+            "full model, folds": in_folds.first(len(rows)),
+            "full model, set left out": without_set.first(len(rows)),
         },
-        claims=fitting.held_out_claims(table, table.folds()),
+        claims=fitting.held_out_claims(both, both.folds())[: len(table.features)],
+        contrast=contrast.held_out_shares(twins, both, without_set),
     )
     if options.fit:
-        fitted = fitting.fit(table, np.ones(len(table.rows), dtype=bool))
+        fitted = fitting.fit(both, np.ones(len(both.rows), dtype=bool))
         curves = [evaluation.claims, answers.of_their_set(table, evaluation.claims)]
         dependence = answers.dependence(answers.wholes(table), curves)
         print(f"wrote {shipping.write(fitted, dependence, paths, report.metrics(evaluation))}")
@@ -53,7 +59,7 @@ def main() -> int:
         logits = local.weakest_logits(table, scorer)
         evaluation.judged["with local model, folds"] = local.held_out(table, table.folds(), scorer, logits)
         evaluation.judged["with local model, set left out"] = local.held_out(table, table.sets, scorer, logits)
-    drift = shipping.drift(table, paths)
+    drift = shipping.drift(both, paths)
     timed = timing.measure()
     text = report.markdown(evaluation, timed, drift)
     print(text)

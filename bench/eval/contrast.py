@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from bench.eval.changes import KINDS, Facts, changed
-from bench.eval.data import Row
+from bench.eval.data import Row, measured
+from bench.eval.fitting import HeldOut, Table
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
@@ -22,7 +23,6 @@ from tasks.grounding.checkers import checkable_claims
 from tasks.grounding.model import Features, measure, probability, read_claim
 from tasks.text.evidence import SourceSearch
 from tasks.text.sentences import sentence_spans
-from tasks.text.statements import why_not_checkable
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MOST = 300
@@ -76,7 +76,7 @@ def _version_3() -> _Version3:
 
 def supported_before(request: JobRequest) -> bool:
     """Tells whether version 3 calls every claim of an answer supported."""
-    claims, _ = checkable_claims(postprocess(request, None, None))
+    claims, _ = checkable_claims(request, postprocess(request, None, None))
     texts = [read_claim(claim.text) for claim in claims]
     search = SourceSearch(request.context, frozenset[str]().union(*(text.content for text in texts)))
     return bool(texts) and all(_version_3().supports(measure(search, text).features) for text in texts)
@@ -122,7 +122,6 @@ def _sentences(contents: Sequence[str]) -> Iterator[str]:
                 and len(sentence) <= _LONGEST
                 and sentence[-1:] == "."
                 and "|" not in sentence
-                and why_not_checkable(sentence) is None
             ):
                 yield sentence
 
@@ -139,6 +138,24 @@ def _twins(dataset: str, name: str, request: JobRequest, row: int | None) -> Ite
 
 def _shuffled(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
+
+
+def rows_of(twins: Sequence[Twin], rows: Sequence[Row]) -> list[Row]:
+    """The changed twins of labelled rows as rows of their own, measured, in the set and the group of their originals."""
+    return [
+        measured(
+            Row(
+                f"{twin.id}-{twin.kind}",
+                twin.dataset,
+                supported=False,
+                request=twin.request,
+                group=rows[twin.row].group,
+                kind=twin.kind,
+            )
+        )
+        for twin in twins
+        if twin.row is not None and twin.kind != UNCHANGED
+    ]
 
 
 # ---- measuring --------------------------------------------------------------------------------------------------
@@ -170,17 +187,30 @@ class Share:
         return 1 - self.now / self.twins
 
 
-def shares(twins: Sequence[Twin]) -> dict[tuple[str, str], Share]:
-    """The shares by (set, kind); the set ``all`` counts every twin once."""
-    twice = [(twin, supported_before(twin.request), supported_now(twin.request)) for twin in twins]
-    return shares_of(twice)
+def held_out_shares(twins: Sequence[Twin], both: Table, judged: HeldOut) -> dict[tuple[str, str], Share]:
+    """The shares of labelled rows by a model that has not seen their set, and of the examples by the shipped one.
+
+    Args:
+        twins: of labelled rows.
+        both: labelled rows, and after them the changed twins in their order.
+        judged: of these rows.
+    """
+    changed_rows = iter(range(int(both.natural.sum()), len(both.rows)))
+    verdicts = []
+    for twin in twins:
+        at = twin.row if twin.kind == UNCHANGED else next(changed_rows)
+        assert at is not None
+        verdicts.append((twin, supported_before(twin.request), bool(judged.supported[at])))
+    verdicts += [(twin, supported_before(twin.request), supported_now(twin.request)) for twin in twins_of_examples()]
+    return shares_of(verdicts)
 
 
 def shares_of(verdicts: Sequence[tuple[Twin, bool, bool]]) -> dict[tuple[str, str], Share]:
     """The shares by (set, kind) of twins with their verdicts, supported before and now."""
     counted: dict[tuple[str, str], Share] = {}
     for twin, before, now in verdicts:
-        for name in (twin.dataset, "all"):
+        place = "examples" if twin.row is None else "labelled"
+        for name in (twin.dataset, place, "all"):
             share = counted.get((name, twin.kind), Share(0, 0, 0))
             counted[name, twin.kind] = Share(share.twins + 1, share.before + before, share.now + now)
     return counted
@@ -188,7 +218,8 @@ def shares_of(verdicts: Sequence[tuple[Twin, bool, bool]]) -> dict[tuple[str, st
 
 def markdown(counted: dict[tuple[str, str], Share]) -> list[str]:
     """A table of the shares flagged, before and now, as lines of a report."""
-    names = ["all", *sorted({name for name, _ in counted if name != "all"})]
+    totals = ["all", "labelled", "examples"]
+    names = [*totals, *sorted({name for name, _ in counted if name not in totals})]
     lines = [
         "## Contrast: true claims with one fact changed",
         "",

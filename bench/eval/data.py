@@ -10,10 +10,9 @@ from typing import Any
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.answers.rendered import strip_markers
-from tasks.grounding.checkers import checkable_claims
-from tasks.grounding.model import Features, measure, read_claim
-from tasks.text.evidence import SourceSearch
-from tasks.text.sentences import words
+from tasks.grounding.checkers import CheckedClaim, CheckInput, Lexical, checkable_claims
+from tasks.grounding.model import Features
+from tasks.text.sentences import Span, words
 
 
 @dataclass
@@ -30,6 +29,14 @@ class Row:
     features: list[Features] = field(default_factory=list)
     word_share: float = 0.0
     group: int = -1
+    kind: str = ""
+    """The fact that was changed in a contrast row; empty: a row as a person labelled it."""
+
+
+def measured(row: Row) -> Row:
+    """The row with the features of its claims."""
+    _measure(row)
+    return row
 
 
 def files(directory: Path) -> list[Path]:
@@ -65,9 +72,9 @@ def _measure(row: Row) -> None:
     processed = postprocess(row.request, None, None)
     bare = strip_markers(processed.response, processed.markers)
     row.claims = [claim.text for claim in checkable_claims(row.request, processed)[0]]
-    claims = [read_claim(text) for text in row.claims]
-    search = SourceSearch(row.request.context, frozenset[str]().union(*(claim.content for claim in claims)))
-    row.features = [measure(search, claim).features for claim in claims]
+    # A row's citations say nothing: its sources are all those that the person read.
+    uncited = tuple(CheckedClaim(text, Span(0, len(text))) for text in row.claims)
+    row.features = Lexical().features(CheckInput(row.request, uncited))
     vocabulary = {word for source in row.request.context for word in words(source.content)}
     tokens = words(bare)
     row.word_share = sum(word in vocabulary for word in tokens) / len(tokens) if tokens else 0.0

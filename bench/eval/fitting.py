@@ -14,16 +14,20 @@ from tasks.grounding.model import VERBATIM, WEIGHED, Features, Knots, probabilit
 FOLDS = 5
 STRENGTH = 0.3
 """scikit-learn's C; anything from 0.01 to 1 gives the same within 0.2 points."""
+CONTRAST_WEIGHT = 0.1
+"""Weight of a contrast row; a natural row has 1 on average. Curve and threshold are those of natural rows alone."""
 ROUNDS = 3
 """The weakest claim of a row is the one of the lowest recall first, then the one the last fit thinks weakest."""
 
 RECIPE = (
-    "logistic regression (L2, C 0.3) on the weakest claim of each row, equal weight per set and class; calibrated"
+    "logistic regression (L2, C 0.3) on the weakest claim of each row, equal weight per set and class, and a tenth for"
+    " each contrast row; calibrated on rows as labelled"
     " (isotonic, 15 bins, equal weight per set; claims that stand in a source word for word by their own share) and cut"
     " (best mean balanced accuracy) on 5 grouped folds; dependence by likelihood, equal weight per kind of answers, with"
     " claims on this curve and on one bent to their own set"
 )
 _RECALL = Features._fields.index("recall")
+_DIFFERS = Features._fields.index("differs")
 _VERBATIM = Features._fields.index("verbatim")
 _STEP = 1e-4
 """Least rise from one knot of a curve to the next."""
@@ -72,6 +76,7 @@ class Table:
         self.labels = np.array([row.supported for row in rows], dtype=int)
         self.sets = np.array([row.dataset for row in rows])
         self.groups = np.array([row.group % (2**61) for row in rows])
+        self.natural = np.array([not row.kind for row in rows])
 
     def folds(self, count: int = FOLDS) -> np.ndarray:
         """A fold for each row; groups stay together. By hash, so that a row's fold does not depend on the others."""
@@ -90,6 +95,12 @@ class Table:
         least[rows] = scores[claims]
         return least
 
+    def row_differs(self) -> np.ndarray:
+        """Tells of each row whether a fact of one of its claims differs: such a claim is never supported."""
+        differs = np.zeros(len(self.rows), dtype=bool)
+        differs[self.row_of[self.features[:, _DIFFERS] > 0]] = True
+        return differs
+
     def weighted(self, chosen: np.ndarray, *, by_class: bool) -> np.ndarray:
         """Weights that give each set (and class in it) the same sum; the mean weight of chosen rows is 1."""
         weights = np.zeros(len(self.rows))
@@ -107,7 +118,8 @@ def fit_weights(table: Table, chosen: np.ndarray) -> Weights:
     of_claims = weighed[chosen[table.row_of]]
     centre, spread = of_claims.mean(0), of_claims.std(0) + 1e-9
     standard = (weighed - centre) / spread
-    weights = table.weighted(chosen, by_class=True)
+    weights = table.weighted(chosen & table.natural, by_class=True)
+    weights[chosen & ~table.natural] = CONTRAST_WEIGHT
     scores = table.features[:, _RECALL]
     for _ in range(ROUNDS):
         rows, claims = table.weakest(scores)
@@ -137,6 +149,8 @@ def held_out_scores(table: Table, chosen: np.ndarray) -> np.ndarray:
 def fit(table: Table, chosen: np.ndarray) -> Fitted:
     """Weights from all chosen rows; calibration and threshold from their held-out scores."""
     scores = held_out_scores(table, chosen)
+    whole = chosen
+    chosen = chosen & table.natural
     even, by_class = table.weighted(chosen, by_class=False), table.weighted(chosen, by_class=True)
     index = np.flatnonzero(chosen)
     by_words = [
@@ -144,7 +158,7 @@ def fit(table: Table, chosen: np.ndarray) -> Fitted:
     ]
     knots = _with_verbatim(isotonic(by_words), table.labels[chosen & (scores >= VERBATIM)])
     best = best_threshold([LabelledScore(float(scores[i]), bool(table.labels[i]), float(by_class[i])) for i in index])
-    return Fitted(fit_weights(table, chosen), knots, best)
+    return Fitted(fit_weights(table, whole), knots, best)
 
 
 def _with_verbatim(knots: Knots, labels: np.ndarray) -> Knots:
@@ -162,6 +176,10 @@ class HeldOut:
     """Of the row's weakest claim."""
     supported: np.ndarray
 
+    def first(self, count: int) -> "HeldOut":
+        """The judgement of the first rows."""
+        return HeldOut(self.probabilities[:count], self.supported[:count])
+
 
 def held_out(table: Table, parts: np.ndarray) -> HeldOut:
     """Everything (weights, calibration, threshold) fitted on the other parts, for each part in turn."""
@@ -172,7 +190,7 @@ def held_out(table: Table, parts: np.ndarray) -> HeldOut:
         scores = table.row_scores(fitted.weights.log_odds(table.features))
         inside = parts == part
         probabilities[inside] = fitted.probabilities(scores)[inside]
-        supported[inside] = (scores >= fitted.threshold)[inside]
+        supported[inside] = ((scores >= fitted.threshold) & ~table.row_differs())[inside]
     return HeldOut(probabilities, supported)
 
 

@@ -8,6 +8,8 @@ import matplotlib as mpl
 import numpy as np
 
 from bench.eval import answers
+from bench.eval.contrast import Share
+from bench.eval.contrast import markdown as contrast_markdown
 from bench.eval.figures import BINS, FIGURES, ece, interval
 from bench.eval.fitting import HeldOut, Table
 from bench.eval.timing import CLAIMS, Timed
@@ -29,6 +31,8 @@ class Evaluation:
     judged: dict[str, HeldOut]
     claims: np.ndarray
     """The probability of each claim by the full model, in folds."""
+    contrast: dict[tuple[str, str], Share]
+    """The shares of contrast pairs by (set, kind)."""
 
 
 def word_share(table: Table) -> HeldOut:
@@ -103,6 +107,7 @@ def markdown(evaluation: Evaluation, timed: Timed, drift: str) -> str:
     lines += [
         "",
         *answers.markdown(table, evaluation.claims),
+        *contrast_markdown(evaluation.contrast),
         "## In short",
         "",
         *(

@@ -14,7 +14,7 @@ from tasks.grounding import model
 from tasks.grounding.model import WEIGHED, Features
 
 TARGET = Path(model.__file__).parent / "models" / model.SHIPPED
-VERSION = "3"
+VERSION = "4"
 
 
 def write(fitted: Fitted, dependence: float, paths: Sequence[Path], metrics: dict[str, Any]) -> Path:

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from schemas.claim_error import ErrorKind
 from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Value, Verdict
 from schemas.job import JobRequest
@@ -332,6 +333,9 @@ def fuse(text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding]) ->
         judge=findings[CheckerName.JUDGE].judge if CheckerName.JUDGE in findings else None,
         reason="; ".join(remark for remark in remarks if remark),
         reused_from=decided.reused_from,
+        error=next((finding.error for finding in findings.values() if finding.error is not None), None)
+        if decided.verdict is not Verdict.SUPPORTED
+        else decided.error,
     )
 
 
@@ -369,10 +373,21 @@ def summed_up(
         failed_checkers=failed,
         skipped_checkers=skipped,
         counts={verdict: counts[verdict] for verdict in Verdict if counts[verdict]},
+        errors=_errors(claims),
     )
 
 
 _WORST_FIRST = {Verdict.CONTRADICTED: 0, Verdict.UNSUPPORTED: 1, Verdict.UNCHECKED: 2, Verdict.SUPPORTED: 3}
+
+
+def _errors(claims: Sequence[Claim]) -> dict[ErrorKind, int]:
+    """Counts the wrong claims by the kind of their error."""
+    counts = Counter(
+        claim.error.kind
+        for claim in claims
+        if claim.error is not None and claim.verdict in {Verdict.UNSUPPORTED, Verdict.CONTRADICTED}
+    )
+    return {kind: counts[kind] for kind in ErrorKind if counts[kind]}
 
 
 def _weakest(claims: Sequence[Claim]) -> int | None:

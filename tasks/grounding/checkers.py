@@ -1,17 +1,20 @@
 """The common form of all checkers, and the two that always run: words by a fitted model, and the form of citations."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from schemas.answer import Citation
+from schemas.claim_error import ClaimError
 from schemas.generation import CheckerName
 from schemas.grounding import Evidence, JudgeVerdict, ReusedFrom, Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed
 from tasks.answers.rendered import strip_markers
-from tasks.grounding.model import ClaimText, LexicalModel, Measurement, measure, read_claim, shipped
+from tasks.grounding.model import ClaimText, Features, LexicalModel, Measurement, measure, read_claim, shipped
+from tasks.grounding.objections import LEAST_RECALL, Objection, absence, objection_to
 from tasks.text.evidence import SourceSearch
+from tasks.text.language import language_of
 from tasks.text.sentences import Span, words
 from tasks.text.statements import Reading, Vocabulary, read_statement
 from tasks.text.wording import stems_of
@@ -97,6 +100,8 @@ class ClaimFinding:
     """The call that a reused verdict of a judge came from."""
     judge: JudgeVerdict | None = None
     """The judge's own verdict, before fusion."""
+    error: ClaimError | None = None
+    """The claim's wrong fact; a near copy of its evidence where the kind is not ``absent``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,48 +171,117 @@ class Lexical:
 
     def log_odds(self, answer: CheckInput) -> list[float]:
         """Scores each claim before calibration, as the input of a calibration."""
-        return [self._model.log_odds(judged.measurement.features) for judged in self._judge(answer)]
+        return [self._model.log_odds(features) for features in self.features(answer)]
+
+    def features(self, answer: CheckInput) -> list[Features]:
+        """Measures each claim: in the sources it cites if these support it, else where its words fit best."""
+        return [judged.measurement.features for judged in self._judge(answer)]
 
     def _judge(self, answer: CheckInput) -> Iterator["_Judged"]:
         texts = [read_claim(claim.text) for claim in answer.claims]
         search = SourceSearch(answer.request.context, frozenset[str]().union(*(text.content for text in texts)))
+        reader = _Reader(self._model, search, answer.request, _language(answer))
         for claim, text in zip(answer.claims, texts, strict=True):
-            yield self._judged(search, claim, text)
+            yield self._judged(reader, claim, text)
 
-    def _judged(self, search: SourceSearch, claim: CheckedClaim, claim_text: ClaimText) -> "_Judged":
+    def _judged(self, reader: "_Reader", claim: CheckedClaim, claim_text: ClaimText) -> "_Judged":
         cited = frozenset(citation.source_index for citation in claim.citations)
-        measurement = measure(search, claim_text, cited or None)
-        score = self._model.probability(measurement.features)
-        by_cited = score >= self._model.supported_at
+        reading = reader.read(claim, claim_text, cited or None)
+        by_cited = reading.supported
         miscited = False
         if cited and not by_cited:
-            everywhere = measure(search, claim_text)
-            elsewhere = self._model.probability(everywhere.features)
-            miscited = elsewhere >= self._model.supported_at
-            if miscited or not measurement.windows:
-                measurement, score = everywhere, max(score, elsewhere)
+            everywhere = reader.read(claim, claim_text, None)
+            miscited = everywhere.supported
+            if miscited or not reading.measurement.windows:
+                reading = everywhere
         if claim.unknown and not cited:
             miscited = by_cited
+        model, search = self._model, reader.search
         citations = attribution(
             cited,
             broken=claim.broken,
             unknown=len(set(claim.unknown)),
             supported=by_cited,
-            entails=lambda scope: (
-                self._model.probability(measure(search, claim_text, scope).features) >= self._model.supported_at
-            ),
+            entails=lambda scope: model.probability(measure(search, claim_text, scope).features) >= model.supported_at,
         )
-        return _Judged(search, claim_text, measurement, score, score >= self._model.supported_at, miscited, citations)
+        return _Judged(search, claim_text, reading, miscited, citations)
 
     def _finding(self, judged: "_Judged", query: frozenset[str]) -> ClaimFinding:
         return ClaimFinding(
-            verdict=Verdict.SUPPORTED if judged.supported else Verdict.UNSUPPORTED,
-            score=round(judged.score, 4),
+            verdict=judged.reading.verdict,
+            score=round(judged.reading.score, 4),
             evidence=_evidence(judged),
             miscited=judged.miscited,
             reason="; ".join(_reasons(judged, query)),
             attribution=judged.attribution,
+            error=judged.reading.objection.error if judged.reading.objection else None,
         )
+
+
+def _language(answer: CheckInput) -> str | None:
+    """Language of an answer: by its claims, or else by its sources."""
+    claims = " ".join(claim.text for claim in answer.claims)
+    return language_of(claims) or next((language_of(source.content) for source in answer.request.context), None)
+
+
+_NEAR_COPY = 0.5
+"""Recall from which a claim that differs contradicts its source; with less its other words differ, too."""
+_BELOW = 0.01
+"""Distance from the threshold of a claim that its words alone would support."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A claim in one scope of sources: its measurement, its objection, and the verdict of both."""
+
+    measurement: Measurement
+    objection: Objection | None
+    score: float
+    verdict: Verdict
+
+    @property
+    def supported(self) -> bool:
+        return self.verdict is Verdict.SUPPORTED
+
+
+class _Reader:
+    """Reads the claims of one answer in scopes of its sources."""
+
+    def __init__(self, model: LexicalModel, search: SourceSearch, request: JobRequest, code: str | None) -> None:
+        self.search = search
+        self._model = model
+        self._request = request
+        self._code = code
+
+    def read(self, claim: CheckedClaim, claim_text: ClaimText, scope: frozenset[int] | None) -> _Reading:
+        """Measures a claim, compares its facts, and decides."""
+        measurement = measure(self.search, claim_text, scope)
+        features, threshold = measurement.features, self._model.supported_at
+        by_words = self._model.probability(features)
+        if features.verbatim:
+            objection = None
+        elif features.recall < LEAST_RECALL:
+            objection = absence((*measurement.numbers_absent, *measurement.names_absent))
+        else:
+            objection = objection_to(
+                claim.text,
+                claim_text.content,
+                self.search,
+                self._request.context,
+                scope=scope,
+                code=self._code,
+            )
+        if objection is None:
+            verdict = Verdict.SUPPORTED if by_words >= threshold else Verdict.UNSUPPORTED
+            return _Reading(measurement, None, by_words, verdict)
+        measurement = replace(measurement, features=features._replace(differs=1.0))
+        if not objection.counts(self._request.config.strictness):
+            verdict = Verdict.SUPPORTED if by_words >= threshold else Verdict.UNSUPPORTED
+            return _Reading(measurement, objection, by_words, verdict)
+        score = min(self._model.probability(measurement.features), max(0.0, threshold - _BELOW))
+        near = by_words >= threshold or features.recall >= _NEAR_COPY
+        verdict = Verdict.CONTRADICTED if objection.contradicts and near else Verdict.UNSUPPORTED
+        return _Reading(measurement, objection, score, verdict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,15 +290,20 @@ class _Judged:
 
     search: SourceSearch
     claim_text: ClaimText
-    measurement: Measurement
-    score: float
-    supported: bool
+    reading: _Reading
     miscited: bool
     attribution: Attribution
+
+    @property
+    def measurement(self) -> Measurement:
+        return self.reading.measurement
 
 
 def _evidence(judged: _Judged) -> tuple[Evidence, ...]:
     evidence = []
+    objection = judged.reading.objection
+    if objection is not None and objection.evidence is not None and not judged.reading.supported:
+        evidence.append(objection.evidence)
     for match in judged.measurement.windows:
         start, end = judged.search.span(match, judged.claim_text.content)
         evidence.append(Evidence(source_index=match.source_index, start=start, end=end, score=round(match.score, 4)))
@@ -237,12 +316,14 @@ def _reasons(judged: _Judged, query: frozenset[str]) -> list[str]:
     reasons = []
     if judged.miscited:
         reasons.append("supported by a source that it does not cite")
+    if (objection := judged.reading.objection) is not None:
+        reasons.append(objection.reason)
     if measurement.numbers_absent:
         reasons.append(_absent("number", measurement.numbers_absent, query))
         reasons.extend(number_conflict(search, claim_text, measurement))
     if measurement.names_absent:
         reasons.append(_absent("name", measurement.names_absent, frozenset()))
-    if judged.supported:
+    if judged.reading.supported:
         return reasons
     if measurement.denies_alone:
         reasons.append("it denies something, and the best place in the sources does not")

@@ -17,7 +17,7 @@ from tasks.text.fact_text import FactText
 from tasks.text.quantities import DATES, NUMBER, Quantity, comparable, equal, equal_fraction, follows, is_measured
 from tasks.text.wording import NEGATION
 
-_MOST_WINDOWS = 4
+_MOST_WINDOWS = 3
 _NEAR = 0.25
 """Largest difference of a near window's score from the best one's."""
 _CONTEXT = 8
@@ -283,6 +283,25 @@ class _Comparison:
                     yield from self._negation(stem, position, denied=denied)
 
     def _negation(self, stem: str, position: int, *, denied: bool) -> Iterator[Difference]:
+        agree, differ = self._denied_places(stem, denied=denied)
+        if not differ:
+            return
+        least, lead = _DENIAL if denied else _LOST_DENIAL
+        if denied and position not in self._claim.negated:
+            # "The line does not operate" may say what "the line is closed" does.
+            if not self._holds_denied_word(position):
+                return
+            least = _DENIED_SUBJECT
+        context = self._context(position, position)
+        rival = self._fit(context, differ)
+        if rival.place is None or rival.score < least:
+            return
+        if agree and rival.score < self._fit(context, agree).score + lead:
+            return
+        yield self._denial(position, rival.score, rival.place, denied=denied)
+
+    def _denied_places(self, stem: str, *, denied: bool) -> tuple[list[_Place], list[_Place]]:
+        """The places of a word that are denied as in the claim, and those that are not."""
         agree: list[_Place] = []
         differ: list[_Place] = []
         for window in self._windows:
@@ -292,23 +311,20 @@ class _Comparison:
                     agree.append(_Place(window, at, at))
                 elif denied or _distance(facts, at) <= _BESIDE:
                     differ.append(_Place(window, at, at))
-        if not differ:
-            return
-        least, lead = _DENIAL if denied else _LOST_DENIAL
-        if denied and position not in self._claim.negated:
-            least = _DENIED_SUBJECT
-        context = self._context(position, position)
-        rival = self._fit(context, differ)
-        if rival.place is None or rival.score < least:
-            return
-        if agree and rival.score < self._fit(context, agree).score + lead:
-            return
+        return agree, differ
+
+    def _denial(self, position: int, score: float, place: _Place, *, denied: bool) -> Difference:
+        """A difference that shows the negation on the side that has it."""
         first, last = _with_cue(self._claim, position) if denied else (position, position)
-        start, end = (rival.place.first, rival.place.last)
-        if not denied:
-            start, end = _with_cue(rival.place.window.facts, start)
-        marked = _Fit(rival.score, _Place(rival.place.window, start, end))
-        yield self._difference(ErrorKind.NEGATION, first, last, marked)
+        start, end = (place.first, place.last) if denied else _with_cue(place.window.facts, place.first)
+        return self._difference(ErrorKind.NEGATION, first, last, _Fit(score, _Place(place.window, start, end)))
+
+    def _holds_denied_word(self, position: int) -> bool:
+        """Tells whether a window has the word of content after the negation that follows a position."""
+        claim = self._claim
+        after = (claim.stems[at] for at in range(position + 1, len(claim.lows)) if at in claim.negated)
+        denied = next(filter(None, after), None)
+        return denied is None or any(denied in window.facts.positions for window in self._windows)
 
     # ---- names ----
 

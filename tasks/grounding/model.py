@@ -41,7 +41,7 @@ _AROUND = " \t\n.,;:!?…"
 
 
 class Features(NamedTuple):
-    """The model's input for one claim and one scope of sources; the first four in the order of the model's weights."""
+    """The model's input for one claim and one scope of sources; all but the last in the order of the model's weights."""
 
     recall: float
     """Share of its content words, by weight, in the best window of three passages; [0, 1]."""
@@ -51,6 +51,8 @@ class Features(NamedTuple):
     """log(1 + numbers, at most three, that stand in a source of the scope)."""
     names_absent: float
     """log(1 + words of names, at most three, that stand in no source of the scope)."""
+    differs: float = 0.0
+    """1 if a fact of it differs from the near windows, or is in no source of the scope."""
     verbatim: bool = False
     """Its words stand in the best window one after the other, at least three of them words of content."""
 
@@ -217,7 +219,7 @@ def probability(knots: Knots, score: float) -> float:
     return low + (high - low) * (score - before) / (after - before)
 
 
-SHIPPED = "lexical-3.json"
+SHIPPED = "lexical-4.json"
 
 VERBATIM = 6.0
 """Log-odds of a claim that is in a source word for word: beyond all weighted scores, so the last knot gives its

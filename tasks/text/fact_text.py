@@ -13,10 +13,15 @@ HAN_NUMBER = "零〇一二两兩三四五六七八九十百千万萬亿億"
 SIGNS = {"%": PERCENT, "€": "€", "$": "$", "£": "£", "¥": "¥"}
 """Units that are signs."""
 _HAN = "\u3400-\u9fff"
-_TOKEN = re.compile(r"[^\W\d_]+|\d+(?:[.,'’]\d+)*|[%€$£¥]|[.!?]+(?=\s|\Z|[A-ZÀ-Þ])|[,;:()\n–—]")
-_HAN_TOKEN = re.compile(
-    rf"[{HAN_NUMBER}]+|[{_HAN}]|[^\W\d_{_HAN}]+|\d+(?:[.,'’]\d+)*|[%€$£¥]|[.!?。！？]+|[,;:()\n，；：、（）]"
+_TOKEN = re.compile(
+    r"[^\W\d_]+|\d+(?:[.,'’]\d+|[\u00a0\u202f\u2009]\d{3}(?!\d))*|[%€$£¥]|[.!?]+(?=\s|\Z|[A-ZÀ-Þ])|[,;:()\n–—]"
 )
+_SPACED_THOUSANDS = re.compile(rf"(?<!\d)\d{{1,3}}(?: \d{{3}})+(?!\d)(?:,\d+)?|{_TOKEN.pattern}")
+"""French separates thousands by a space, which in other languages stands between two numbers."""
+_HAN_TOKEN = re.compile(
+    rf"[{HAN_NUMBER}]+|[{_HAN}]|[^\W\d_{_HAN}]+|\d+(?:[.,'’]\d+|[\u00a0\u202f\u2009]\d{3}(?!\d))*|[%€$£¥]|[.!?。！？]+|[,;:()\n，；：、（）]"
+)
+_SPACES = re.compile("[ \u00a0\u202f\u2009]")
 _SENTENCE_GAP = 8.0
 _CLAUSE_GAP = 1.0
 
@@ -54,12 +59,12 @@ class FactText:
 
 def split_tokens(text: str, words: Lexicon) -> FactText:
     """Splits a text into tokens, with the stem and the place of each."""
-    pattern = _TOKEN if words.spaced else _HAN_TOKEN
+    pattern = _HAN_TOKEN if not words.spaced else _SPACED_THOUSANDS if words.code == "fr" else _TOKEN
     lows: list[str] = []
     spans: list[tuple[int, int]] = []
     for match in pattern.finditer(text):
         token = match.group()
-        low = number(token) if token[0].isdigit() else token.lower()
+        low = number(_SPACES.sub("", token)) if token[0].isdigit() else token.lower()
         lows.append(_without_prefix(low, words) if words.code == "ar" else low)
         spans.append(match.span())
     stems = stems_of([low if low[0].isalnum() else "the" for low in lows])

@@ -97,7 +97,7 @@ def language_of(text: str) -> str | None:
         if frequency := _frequencies().get(word):
             for code, listed in _function_words().items():
                 scores[code] += (word in listed) / frequency
-    for code in scores:
+    for code in scores if not text.isascii() else ():
         own_letters = language_tables()[code].get("letters", "")
         scores[code] += _LETTER_WEIGHT * sum(letter in own_letters for letter in text)
     best, next_best = sorted(scores, key=lambda code: -scores[code])[:2]

@@ -47,15 +47,19 @@ class Lexicon:
     titles: frozenset[str]
     name_leads: frozenset[str]
     """Words directly before a name, in a language that capitalises nouns; empty where capitals mark names."""
+    dated: frozenset[str]
+    """Months, days of the week, and words for one."""
     nouns_in_capitals: bool
     spaced: bool
 
 
 @cache
 def lexicon(code: str | None) -> Lexicon:
-    """The lexicon of a language by its ISO 639-1 code; English for a language without one."""
-    path = FOLDER / f"{code}.toml"
-    if code is None or not path.exists():
+    """The lexicon of a language by its ISO 639-1 code; English for None, and one without words for other languages."""
+    path = FOLDER / f"{code or DEFAULT}.toml"
+    if not path.exists():
+        return _compiled(code or DEFAULT, {})
+    if code is None:
         return lexicon(DEFAULT)
     return _compiled(code, tomllib.loads(path.read_text(encoding="utf-8")))
 
@@ -97,6 +101,10 @@ def _compiled(code: str, table: Mapping[str, Any]) -> Lexicon:
         },
         titles=frozenset(table.get("titles", "").split()),
         name_leads=frozenset(table.get("name_leads", "").split()),
+        dated=frozenset(
+            {*_numbered(dates.get("months", ())), *_numbered(dates.get("weekdays", ()))}
+            | {*table.get("one", "").split(), *table.get("articles", "").split()}
+        ),
         nouns_in_capitals=bool(table.get("nouns_in_capitals", False)),
         spaced=bool(table.get("spaced", True)),
     )

@@ -28,7 +28,7 @@ def read_quantities(facts: FactText, words: Lexicon) -> None:
             position = _read_digits(facts, words, position)
         elif low in words.numbers or (not words.spaced and low[0] in HAN_NUMBER):
             position = _read_words(facts, words, position)
-        else:
+        elif low in words.dated:
             _read_other(facts, words, position)
         position += 1
 

@@ -54,7 +54,7 @@ def test_a_claim_from_nowhere_says_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "verdict"), [("60", Verdict.SUPPORTED), ("90", Verdict.UNSUPPORTED), ("sixty", Verdict.SUPPORTED)]
+    ("number", "verdict"), [("60", Verdict.SUPPORTED), ("90", Verdict.CONTRADICTED), ("sixty", Verdict.SUPPORTED)]
 )
 def test_a_number_that_is_in_no_source_blocks_support(number: str, verdict: Verdict) -> None:
     claim = only(f"The increase shall be notified in writing at least {number} days before it takes effect [1].")

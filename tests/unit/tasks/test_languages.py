@@ -3,6 +3,7 @@
 
 import pytest
 
+from schemas.claim_error import ErrorKind
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
@@ -69,9 +70,10 @@ def test_claims_get_the_right_verdicts_and_exact_positions(code: str, *, named: 
     ]
     assert [claim.verdict for claim in grounding.claims] == [
         Verdict.SUPPORTED,
-        Verdict.UNSUPPORTED,
+        Verdict.CONTRADICTED,
         Verdict.UNSUPPORTED,
     ]
+    assert [claim.error.kind if claim.error else None for claim in grounding.claims] == [None, ErrorKind.NUMBER, None]
     supported = processed.citations[0]
     assert supported.source_index == 1
     assert processed.response[supported.start_pos : supported.end_pos] == "[2]"

@@ -67,7 +67,10 @@ def test_the_fixture_is_of_all_kinds_and_mostly_judged_rightly() -> None:
 @pytest.mark.parametrize(
     ("claim", "reason"),
     [
-        ("The Northwind carries 420 passengers.", "the number 420 is in no source; the source says 240, not 420"),
+        (
+            "The Northwind carries 420 passengers.",
+            "the source says '240', not '420' (number); the number 420 is in no source",
+        ),
         ("The ferry between Aldmoor and Port Lune takes dogs.", "the names Port, Lune are in no source"),
         ("Dogs travel free on deck.", "the best place in the sources holds 0%"),
         ("Zebras juggle marbles.", "none of its words stand in the sources"),
@@ -76,7 +79,7 @@ def test_the_fixture_is_of_all_kinds_and_mostly_judged_rightly() -> None:
 )
 def test_verdicts_have_reasons_in_words(claim: str, reason: str) -> None:
     result = only(claim, FERRY)
-    assert result.verdict is Verdict.UNSUPPORTED
+    assert result.verdict is (Verdict.CONTRADICTED if "the source says" in reason else Verdict.UNSUPPORTED)
     if "holds 0%" in reason:
         assert "the best place" in result.reason or "none of its words" in result.reason
     else:

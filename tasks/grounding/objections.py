@@ -1,0 +1,89 @@
+"""Objects to a claim whose facts differ from its sources or stand in none of them, and says how that bears on its verdict."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from schemas.claim_error import ClaimError, ErrorKind
+from schemas.generation import Strictness
+from schemas.grounding import Evidence
+from schemas.job import SourceContext
+from tasks.grounding.absent_facts import Sources, absent_facts
+from tasks.grounding.conflicts import Difference, differences, near_windows
+from tasks.text.evidence import SourceSearch
+from tasks.text.fact_reader import read_facts
+
+LEAST_RECALL = 0.25
+"""Share of a claim's words in the best window below which no place is near enough to differ from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """The wrong fact of a claim, with its place in the sources if it differs there.
+
+    ``contradicts`` is false where the claim only lacks support.
+    """
+
+    error: ClaimError
+    contradicts: bool = False
+    evidence: Evidence | None = None
+
+    def counts(self, strictness: Strictness) -> bool:
+        """Tells whether a claim with this error is never supported."""
+        if strictness is Strictness.STRICT:
+            return True
+        if strictness is Strictness.LENIENT:
+            return False
+        absent_number = self.error.kind is ErrorKind.ABSENT and any(map(str.isdigit, self.error.claim_words))
+        return self.contradicts or absent_number
+
+    @property
+    def reason(self) -> str:
+        """The error in words."""
+        words, source = self.error.claim_words, self.error.source_words
+        if self.error.kind is ErrorKind.ABSENT:
+            return f"{words} is in no source"
+        relation = "the source says" if self.contradicts else "the nearest place in the sources has"
+        return f"{relation} {source!r}, not {words!r} ({self.error.kind.value})"
+
+
+def objection_to(
+    text: str,
+    content: frozenset[str],
+    search: SourceSearch,
+    contents: Sequence[SourceContext],
+    *,
+    scope: Collection[int] | None = None,
+    code: str | None = None,
+) -> Objection | None:
+    """The weightiest objection to a claim within a scope of sources; None: all its facts fit.
+
+    Args:
+        text: the claim without markers.
+        content: its words of content, as stems; the vocabulary of the search holds them.
+        search: over all sources.
+        contents: all sources.
+        scope: positions of the sources to look at; None: all.
+        code: language of the answer.
+    """
+    positions = range(len(contents)) if scope is None else sorted(scope)
+    windows = near_windows(search, content, positions, code)
+    facts = read_facts(text, code)
+    difference = next(differences(facts, windows, search.weights), None) if windows else None
+    if difference is not None and difference.contradicts:
+        return _of(difference)
+    near = [window.facts for window in windows]
+    absent = absent_facts(facts, code, Sources(search, [contents[at].content for at in positions], near, scope))
+    return absence(absent) or (_of(difference) if difference is not None else None)
+
+
+def absence(words: Sequence[str]) -> Objection | None:
+    """The objection that the first of some numbers and names is in no source; None without any."""
+    return Objection(ClaimError(kind=ErrorKind.ABSENT, claim_words=words[0])) if words else None
+
+
+def _of(difference: Difference) -> Objection:
+    return Objection(
+        ClaimError(kind=difference.kind, claim_words=difference.claim_words, source_words=difference.source_words),
+        difference.contradicts,
+        Evidence(source_index=difference.source_index, start=difference.start, end=difference.end),
+    )
