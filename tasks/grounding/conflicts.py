@@ -222,6 +222,9 @@ class _Comparison:
             return
         if not same and follows(quantity, self._windows[0].facts.quantities):
             return
+        if same:
+            # A claim that states both numbers compares two things, whose words stand around both.
+            rivals = [place for place in rivals if not self._states(place)]
         kind = ErrorKind.DATE if quantity.kind in DATES else ErrorKind.NUMBER
         least, lead = _DATE if kind is ErrorKind.DATE else _NUMBER
         context = self._context(quantity.first, quantity.last)
@@ -233,6 +236,13 @@ class _Comparison:
             yield self._difference(kind, quantity.first, quantity.last, rival)
         elif not same and foreign.place:
             yield self._difference(kind, quantity.first, quantity.last, foreign, sure=2.0)
+
+    def _states(self, place: _Place) -> bool:
+        """Tells whether the claim states the quantity at a place, too."""
+        there = [
+            other for other in place.window.facts.quantities if (other.first, other.last) == (place.first, place.last)
+        ]
+        return any(equal(quantity, other) for quantity in self._claim.quantities for other in there)
 
     # ---- opposites ----
 
@@ -324,7 +334,7 @@ class _Comparison:
         claim = self._claim
         after = (claim.stems[at] for at in range(position + 1, len(claim.lows)) if at in claim.negated)
         denied = next(filter(None, after), None)
-        return denied is None or any(denied in window.facts.positions for window in self._windows)
+        return denied is not None and any(denied in window.facts.positions for window in self._windows)
 
     # ---- names ----
 

@@ -75,6 +75,7 @@ CHANGES = [
         ("The deposit is no more than two monthly rents.", ""),
         ("Plan A is $35 per month.", ""),
         ("Each month, plan B costs 50 dollars.", ""),
+        ("The plans differ in price: plan A costs $35 a month, plan B $50 a month.", ""),
         ("The dishwasher has a five-year warranty.", ""),
         ("There are 60 months of warranty on the dishwasher.", ""),
         ("A late fee of four per cent is charged.", ""),
