@@ -30,7 +30,8 @@ from tests.judge_harness import (
 from tests.scripted_provider import Act, ScriptedProvider, raises
 from tests.unit.tasks.test_judge_calls import killed_before_the_end
 
-NEAR_COPY = "The night desk opens at four in the evening."
+NEAR_COPY = "The night editor opens at nine in the evening."
+"""Its words and facts are in the source, of another subject: words alone call it supported."""
 TENTH = Decimal("0.1")
 ANSWER_USD = Decimal("0.05")
 NO = verdicts_reply(verdict(1, "contradicted", "opens at nine in the evening"))
