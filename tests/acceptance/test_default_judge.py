@@ -107,6 +107,8 @@ def test_a_judge_by_default_that_is_unreadable_leaves_the_answer_as_words_judge_
     system: System, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(JUDGE, "how", "malformed")
+    words_support = Piece("The notice period of tenants is three months.", ((1, PERIOD),))
+    monkeypatch.setitem(SCRIPTS, "flat 0,", (words_support,))
     system.submit([job(0)])
     system.start_worker(provider="openai", model="gpt-6-sol")
     system.until_final(1)
