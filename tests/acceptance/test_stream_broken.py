@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import redis
 
 from tests.acceptance.command import Ended, run_here
 from tests.acceptance.conftest import System, questions
@@ -97,6 +98,10 @@ def test_early_and_late_readers_agree_and_the_record_equals_the_unstreamed(syste
         "segments",
         "native",
     ]
+
+    with redis.Redis.from_url(system.redis_url) as client:
+        kept_for = {key.decode().split(":")[2] for key in client.keys("nightdesk:tokens:*")}
+    assert kept_for == {str(streamed), str(native)}, "jobs that do not stream leave nothing"
 
     done = command(system, "watch", str(streamed))
     assert (done.code, done.out) == (
