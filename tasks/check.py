@@ -39,7 +39,7 @@ from tasks.policy.outcome import (
     without_details,
 )
 from tasks.policy.scores import quality_of
-from tasks.ports import CHECK_TIMEOUT_S, MAX_RESCUES, Advance, FinalJob, Journal, Leased, LeaseKey, Queue, wired
+from tasks.ports import CHECK_TIMEOUT_S, MAX_RESCUES, Advance, FinalJob, Journal, Leased, LeaseKey, Queue, process
 from tasks.prompting.messages import give_up
 from tasks.results import Findings, completed, failed, parse_job_ids, total_ms
 from tasks.scheduling.batching import CpuBatcher
@@ -238,7 +238,8 @@ class Check:
     async def run(self, job: Leased) -> None:
         """Checks a leased job and writes its final. Every failure ends in the ledger."""
         leased_at = monotonic()
-        default = self.judge.by_default(job) if self.judge is not None else None
+        paid_for = job.stored is not None and job.stored.paid_for
+        default = self.judge.by_default(job) if self.judge is not None and paid_for else None
         by_default, affordable = default is not None, default is None or default.affords_a_call
         asks_judge = by_default or CheckerName.JUDGE in job.request.config.checkers
         decides = asks_judge and self.judge is not None and self.judge.decides(job)
@@ -323,10 +324,10 @@ def _safely(job: Leased, leased_at: float, work: Callable[[], Result | ToJudge],
 @shared_task(name="nightdesk.check", ignore_result=True, acks_late=False)
 def check_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
     """Admits the jobs of a hint to their check."""
-    wired().admit(Step.CHECK, parse_job_ids(job_ids), urgent=urgent)
+    process.runtime.admit(Step.CHECK, parse_job_ids(job_ids), urgent=urgent)
 
 
 @shared_task(name="nightdesk.local", ignore_result=True, acks_late=False)
 def local_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
     """Admits the jobs of a hint to their check with the local model."""
-    wired().admit(Step.LOCAL, parse_job_ids(job_ids), urgent=urgent)
+    process.runtime.admit(Step.LOCAL, parse_job_ids(job_ids), urgent=urgent)

@@ -56,7 +56,7 @@ from tasks.ports import (
     Queue,
     ShareTerms,
     Turn,
-    wired,
+    process,
 )
 from tasks.prompting.messages import give_up, render, with_correction
 from tasks.results import Findings, completed, failed, parse_job_ids, total_ms
@@ -414,4 +414,4 @@ def _wait_for_permit(job: Leased, denied: Denied, *, called: bool) -> Advance:
 @shared_task(name="nightdesk.generate", ignore_result=True, acks_late=False)
 def generate_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
     """Admits the jobs of a hint to the process's loop; returns when they are admitted, not when they are done."""
-    wired().admit(Step.GENERATE, parse_job_ids(job_ids), urgent=urgent)
+    process.runtime.admit(Step.GENERATE, parse_job_ids(job_ids), urgent=urgent)

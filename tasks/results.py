@@ -20,7 +20,7 @@ from tasks import ports
 from tasks.answers.postprocess import Processed
 from tasks.answers.texts import fallback, in_format, without_answer
 from tasks.errors import InputError
-from tasks.ports import Doorbell, FinalJob, JobView, Leased, Reading, wired
+from tasks.ports import Doorbell, FinalJob, JobView, Leased, Reading, process
 
 COMPACT_BYTES = 64 * 1024
 """Most that a result in the result backend may hold; the whole is in the ledger."""
@@ -220,15 +220,19 @@ def compact(result: JobResult) -> bytes:
     citations, then the end of its response, and says so by ``truncated``.
     """
     encoded = result.model_dump_json(exclude=_NOT_COMPACT).encode()
+    return encoded if len(encoded) <= COMPACT_BYTES else _shorten(result)
+
+
+def _shorten(result: JobResult) -> bytes:
     for smaller in (
         {"claims": (), "values": (), "structured": None},
         {"citations": (), "metadata": {}, "query": result.query[:1000]},
         {"response": _beginning(result), "reasoning": result.reasoning[:1000], "warnings": ()},
     ):
-        if len(encoded) <= COMPACT_BYTES:
-            break
         result = result.model_copy(update={**smaller, "truncated": True})
         encoded = result.model_dump_json(exclude=_NOT_COMPACT).encode()
+        if len(encoded) <= COMPACT_BYTES:
+            break
     return encoded
 
 
@@ -288,4 +292,4 @@ async def poll(reading: Reading, ids: Sequence[UUID]) -> list[JobResult | None]:
 @shared_task(name="nightdesk.poll", ignore_result=False)
 def poll_task(job_ids: Any) -> list[dict[str, Any] | None]:
     """Answers a producer that reaches only Redis."""
-    return wired().poll(job_ids if isinstance(job_ids, list) else [job_ids])
+    return process.runtime.poll(job_ids if isinstance(job_ids, list) else [job_ids])

@@ -21,7 +21,7 @@ from schemas.job import MAX_REQUEST_BYTES, JobRequest, unknown_keys
 from schemas.states import Step
 from tasks.answers.objects import check_schema
 from tasks.errors import InputError, JobsRefused, LedgerError, MessageTaken, ServiceUnavailable, Unstorable
-from tasks.ports import Catalog, Everything, NewBatch, NewJob, Receipt, Refused, Submission, own_id_key, wired
+from tasks.ports import Catalog, Everything, NewBatch, NewJob, Receipt, Refused, Submission, own_id_key, process
 from tasks.prompting.templates import load
 
 CHUNK_BYTES = 32_000_000
@@ -330,7 +330,7 @@ def submit_task(self: "Task[Any, Any]", jobs: Any = None, batch: Any = None) -> 
     A fault of the message as a whole is an error without a position. While the ledger is away the message goes
     back to its queue, and this process takes no further ones.
     """
-    runtime = wired()
+    runtime = process.runtime
     try:
         return runtime.submit(*read_message(jobs, batch, f"message:{self.request.id}"))
     except (InputError, Unstorable) as error:

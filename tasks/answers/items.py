@@ -10,8 +10,7 @@ from itertools import pairwise
 
 from tasks.answers.formats import table_lines
 from tasks.answers.rendered import Edit, Flow, fenced_blocks
-from tasks.text.sentences import never_ends_sentence, words
-from tasks.text.wording import stems_of
+from tasks.text.statements import opens_statement
 
 
 class Kind(Enum):
@@ -228,32 +227,6 @@ def _opens_line(text: str, position: int) -> bool:
     """Tells whether the next words after a position begin a new line."""
     rest = re.compile(r"\s*").match(text, position)
     return rest is not None and "\n" in rest.group()
-
-
-_CLOSERS = frozenset("%)]}\"'”’»€$£°")
-_LEAST_WORDS = 3
-"""Words of a statement; fewer before or after a boundary are a part of one."""
-
-
-def opens_statement(before: str, text: str) -> bool:
-    """Tells whether a text without a sentence's end before it begins a new statement.
-
-    It does if it begins with a capital letter, a digit, or a letter of a script without case, and the text before does
-    not end with a function word, a number or a sign that asks for more. Both must have three words or more.
-    """
-    before, text = before.rstrip(), text.lstrip()
-    if not before or not text or not (text[0].isalnum() and not text[0].islower()):
-        return False
-    if _SENTENCE_END.search(before) or not (before[-1].isalnum() or before[-1] in _CLOSERS):
-        return False
-    last = stems_of(words(before[-_LONGEST_TAIL:]))
-    if not last or not last[-1] or not last[-1][0].isalpha() or never_ends_sentence(before.split()[-1].lower()):
-        return False
-    return len(words(before)) >= _LEAST_WORDS and len(words(text)) >= _LEAST_WORDS
-
-
-_LONGEST_TAIL = 60
-"""Characters before a boundary that are looked at."""
 
 
 # ---- writing an item on one line -------------------------------------------------------------------------------

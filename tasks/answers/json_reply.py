@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
-from tasks.answers.items import opens_statement
 from tasks.answers.thoughts import OWN_KEY
+from tasks.text.statements import opens_statement
 
 _DECODER = json.JSONDecoder(strict=False)
 _FENCED = re.compile(r"```[a-zA-Z]*[ \t]*\n?(.*?)(?:```|\Z)", re.DOTALL)

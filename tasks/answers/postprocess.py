@@ -99,7 +99,8 @@ def _cleaned(request: JobRequest, read: ParsedAnswer) -> ParsedAnswer:
     if not request.config.allow_html and MAY_BE_ACTIVE.search(text):
         answer, changed = neutralise(answer)
         warnings = (*warnings, REMOVED) if changed else warnings
-    merged = merge_repeated(answer, steps=resolve_format(request) is OutputFormat.STEPS)
+    output_format = request.fixed_format or resolve_format(request)
+    merged = merge_repeated(answer, steps=output_format is OutputFormat.STEPS)
     if repeated := len(answer.segments) - len(merged.segments):
         warnings = (*warnings, f"{repeated} repeated part(s) of the answer were merged")
     return replace(read, answer=merged, warnings=warnings)

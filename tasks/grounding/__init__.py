@@ -120,7 +120,8 @@ def check_claims(
     claims = claims[:MOST_CLAIMS]
     findings, failed = _run(request.config.checkers, checkers, CheckInput(request, claims))
     versions = {name.value: checkers[name].version for name in findings}
-    denials = false_denials(request, readings, checkers) if CheckerName.LEXICAL in findings else {}
+    denies = CheckerName.LEXICAL in findings and any(reading.denied for reading in readings)
+    denials = false_denials(request, readings, checkers) if denies else {}
     return LayerFindings(request, processed, claims, readings, denials, findings, failed, versions)
 
 
@@ -225,6 +226,8 @@ def with_values(grounding: Grounding, values: tuple[Value, ...]) -> Grounding:
 
 def _with_values(request: JobRequest, processed: Processed, grounding: Grounding) -> Grounding:
     """The grounding with the verdicts on the values of the answer's object."""
+    if processed.structured is None:
+        return grounding
     try:
         return with_values(grounding, check_values(request, processed, grounding.claims))
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 from schemas.answer import Citation
@@ -180,7 +181,7 @@ class Lexical:
     def _judge(self, answer: CheckInput) -> Iterator["_Judged"]:
         texts = [read_claim(claim.text) for claim in answer.claims]
         search = SourceSearch(answer.request.context, frozenset[str]().union(*(text.content for text in texts)))
-        reader = _Reader(self._model, search, answer.request, _language(answer))
+        reader = _Reader(self._model, search, answer)
         for claim, text in zip(answer.claims, texts, strict=True):
             yield self._judged(reader, claim, text)
 
@@ -218,12 +219,6 @@ class Lexical:
         )
 
 
-def _language(answer: CheckInput) -> str | None:
-    """Language of an answer: by its claims, or else by its sources."""
-    claims = " ".join(claim.text for claim in answer.claims)
-    return language_of(claims) or next((language_of(source.content) for source in answer.request.context), None)
-
-
 _NEAR_COPY = 0.5
 """Recall from which a claim that differs contradicts its source; with less its other words differ, too."""
 _BELOW = 0.01
@@ -247,11 +242,17 @@ class _Reading:
 class _Reader:
     """Reads the claims of one answer in scopes of its sources."""
 
-    def __init__(self, model: LexicalModel, search: SourceSearch, request: JobRequest, code: str | None) -> None:
+    def __init__(self, model: LexicalModel, search: SourceSearch, answer: CheckInput) -> None:
         self.search = search
         self._model = model
-        self._request = request
-        self._code = code
+        self._answer = answer
+
+    @cached_property
+    def _code(self) -> str | None:
+        """Language of the answer: by its claims, or else by its sources."""
+        claims = " ".join(claim.text for claim in self._answer.claims)
+        sources = self._answer.request.context
+        return language_of(claims) or next((language_of(source.content) for source in sources), None)
 
     def read(self, claim: CheckedClaim, claim_text: ClaimText, scope: frozenset[int] | None) -> _Reading:
         """Measures a claim, compares its facts, and decides."""
@@ -267,7 +268,7 @@ class _Reader:
                 claim.text,
                 claim_text.content,
                 self.search,
-                self._request.context,
+                self._answer.request.context,
                 scope=scope,
                 code=self._code,
             )
@@ -275,7 +276,7 @@ class _Reader:
             verdict = Verdict.SUPPORTED if by_words >= threshold else Verdict.UNSUPPORTED
             return _Reading(measurement, None, by_words, verdict)
         measurement = replace(measurement, features=features._replace(differs=1.0))
-        if not objection.counts(self._request.config.strictness):
+        if not objection.counts(self._answer.request.config.strictness):
             verdict = Verdict.SUPPORTED if by_words >= threshold else Verdict.UNSUPPORTED
             return _Reading(measurement, objection, by_words, verdict)
         score = min(self._model.probability(measurement.features), max(0.0, threshold - _BELOW))

@@ -21,7 +21,7 @@ from tasks.ports.attempt_rows import (
     VerdictQuery,
 )
 from tasks.ports.limits import Denied, DenyReason, Limits, Permit, Room, Unlimited
-from tasks.ports.process import Doorbell, Runtime, TokenSink, Unheard, wired
+from tasks.ports.process import Doorbell, Runtime, TokenSink, Unheard
 from tasks.ports.provider import (
     Answered,
     Call,

@@ -1,10 +1,8 @@
 """Services of the process around the steps: wake other workers, publish results, stream text, run the event loop."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from uuid import UUID
-
-import celery
 
 from schemas.states import Step
 from tasks.errors import ConfigurationError
@@ -91,12 +89,10 @@ class Runtime(Protocol):
         """Results as JSON, as they stand now."""
 
 
-def wired() -> Runtime:
-    """The runtime that the worker attached to the current Celery app.
+class _NoRuntime:
+    def __getattr__(self, name: str) -> Any:
+        raise ConfigurationError("this process has no runtime: start it with 'nightdesk worker'")
 
-    Raises: ConfigurationError in a process that is no worker.
-    """
-    runtime: Runtime | None = getattr(celery.current_app, "runtime", None)
-    if runtime is None:
-        raise ConfigurationError("no runtime is attached to the Celery app: start it with 'nightdesk worker'")
-    return runtime
+
+runtime: Runtime = cast("Runtime", _NoRuntime())
+"""The runtime of this process, which its worker sets; any use in another process raises ``ConfigurationError``."""

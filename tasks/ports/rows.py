@@ -160,6 +160,11 @@ class StoredCompletion:
     prompt: Prompt
     timing_ms: dict[str, float]
 
+    @property
+    def paid_for(self) -> bool:
+        """True if its call cost money, here or in the job that it is shared from."""
+        return bool(self.completion.cost_usd) or self.completion.snapshot.shared_from is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Leased:

@@ -25,8 +25,17 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from tasks.text.language import SUPPORTED, language_of, language_tables
-from tasks.text.sentences import plain_arabic, words
-from tasks.text.wording import DENIAL, content_words, denied_part, is_factual, is_negative, is_next_step, opens_politely
+from tasks.text.sentences import never_ends_sentence, plain_arabic, words
+from tasks.text.wording import (
+    DENIAL,
+    content_words,
+    denied_part,
+    is_factual,
+    is_negative,
+    is_next_step,
+    opens_politely,
+    stems_of,
+)
 
 _RULE = re.compile(r"[\s|:\-=_*`#~+]*\Z")
 _HEADING = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*\n]{1,80}\*\*:?\s*\Z|__[^_\n]{1,80}__:?\s*\Z)")
@@ -320,3 +329,32 @@ def without_opener(plain: str) -> str:
 @cache
 def _openers() -> re.Pattern[str]:
     return pattern_of("openers", r"(?=\W|\Z|[\u3400-\u9fff])")
+
+
+# ---- the beginning of a statement --------------------------------------------------------------------------------
+
+_STATEMENT_END = re.compile(r"[.!?:。！？：][\"'”’»)*_]*\s*\Z")
+_CLOSERS = frozenset("%)]}\"'”’»€$£°")
+_LEAST_STATEMENT = 3
+"""Words of a statement; fewer before or after a boundary are a part of one."""
+
+
+def opens_statement(before: str, text: str) -> bool:
+    """Tells whether a text without a sentence's end before it begins a new statement.
+
+    It does if it begins with a capital letter, a digit, or a letter of a script without case, and the text before does
+    not end with a function word, a number or a sign that asks for more. Both must have three words or more.
+    """
+    before, text = before.rstrip(), text.lstrip()
+    if not before or not text or not (text[0].isalnum() and not text[0].islower()):
+        return False
+    if _STATEMENT_END.search(before) or not (before[-1].isalnum() or before[-1] in _CLOSERS):
+        return False
+    last = stems_of(words(before[-_LONGEST_TAIL:]))
+    if not last or not last[-1] or not last[-1][0].isalpha() or never_ends_sentence(before.split()[-1].lower()):
+        return False
+    return len(words(before)) >= _LEAST_STATEMENT and len(words(text)) >= _LEAST_STATEMENT
+
+
+_LONGEST_TAIL = 60
+"""Characters before a boundary that are looked at."""

@@ -91,14 +91,16 @@ class LaneHealth:
     def __init__(self, unreachable_s: float, clock: Callable[[], float] = monotonic) -> None:
         self._unreachable_s = unreachable_s
         self._clock = clock
-        self._refusals: Counter[tuple[str, str, FailureKind]] = Counter()
-        self._lost: dict[str, _Outage] = {}
+        self.refusals: Counter[tuple[str, str, FailureKind]] = Counter()
+        """In a row, by provider and model."""
+        self.outages: dict[str, _Outage] = {}
+        """By provider; both are empty while all calls are answered."""
 
     def answered(self, provider: str, model: str) -> None:
         """Notes that a call was answered: key and model are served."""
-        self._lost.pop(provider, None)
+        self.outages.pop(provider, None)
         for kind in REFUSALS:
-            self._refusals.pop((provider, _scope(kind, model), kind), None)
+            self.refusals.pop((provider, _scope(kind, model), kind), None)
 
     def failed(self, provider: str, model: str, failure: Failure) -> str | None:
         """Notes a failed call; returns the model whose lane needs a pause, ``ALL_MODELS``, or None for no pause."""
@@ -107,31 +109,31 @@ class LaneHealth:
             return ALL_MODELS if self._lose(provider, failure) else None
         if kind not in {_K.UNKNOWN_OUTCOME, _K.CANCELLED, _K.INTERNAL, _K.CONFIGURATION}:
             # Any other failure proves a connection.
-            self._lost.pop(provider, None)
+            self.outages.pop(provider, None)
         if kind is _K.QUOTA:
             return ALL_MODELS
         if kind not in REFUSALS:
             return None
         scope = _scope(kind, model)
-        self._refusals[provider, scope, kind] += 1
+        self.refusals[provider, scope, kind] += 1
         # The count stays: after a release the first refusal pauses the lane again.
-        return scope if self._refusals[provider, scope, kind] >= REFUSALS_TO_PAUSE else None
+        return scope if self.refusals[provider, scope, kind] >= REFUSALS_TO_PAUSE else None
 
     def lost(self, provider: str) -> bool:
         """True if several calls in a row got no connection."""
-        outage = self._lost.get(provider)
+        outage = self.outages.get(provider)
         return outage is not None and outage.calls >= LOST_TO_REPORT
 
     def unreachable(self) -> tuple[Unreachable, ...]:
         """The providers to report to operators."""
         return tuple(
             Unreachable(provider, lost.since_s, lost.why)
-            for provider, lost in sorted(self._lost.items())
+            for provider, lost in sorted(self.outages.items())
             if lost.calls >= LOST_TO_REPORT
         )
 
     def _lose(self, provider: str, failure: Failure) -> bool:
-        lost = self._lost.setdefault(provider, _Outage(self._clock(), time()))
+        lost = self.outages.setdefault(provider, _Outage(self._clock(), time()))
         lost.calls, lost.why = lost.calls + 1, failure.message
         return self._clock() - lost.since >= self._unreachable_s
 
@@ -167,43 +169,45 @@ class Lanes:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._paused: frozenset[Lane] = frozenset()
+        self.pauses: frozenset[Lane] = frozenset()
+        """The paused lanes, as far as this process knows."""
         self._refreshed_at = float("-inf")
         self._refreshing = asyncio.Lock()
-        self._writing: dict[Lane, asyncio.Task[None]] = {}
+        self.writing: dict[Lane, asyncio.Task[None]] = {}
+        """The pauses that it is just writing."""
 
     def maybe_paused(self, provider: str, lane: str, model: str) -> bool:
         """Tells whether a lane is paused as far as this process knows, including pauses that it is just writing."""
-        return any(name in self._paused or name in self._writing for name in _covering(provider, lane, model))
+        return any(name in self.pauses or name in self.writing for name in _covering(provider, lane, model))
 
     async def paused(self, provider: str, lane: str, model: str = "") -> bool:
         """Tells whether a lane is paused. The ledger confirms a pause, so that jobs just released are not held again."""
         if not self.maybe_paused(provider, lane, model):
             return False
         covering = _covering(provider, lane, model)
-        if writing := [self._writing[name] for name in covering if name in self._writing]:
+        if writing := [self.writing[name] for name in covering if name in self.writing]:
             await asyncio.wait(writing)
         await self.refresh(since=monotonic())
-        return any(name in self._paused for name in covering)
+        return any(name in self.pauses for name in covering)
 
     async def refresh(self, *, since: float | None = None) -> None:
         """Asks the ledger, unless it was asked after ``since``; callers that wait meanwhile share the next answer."""
         async with self._refreshing:
             if since is None or self._refreshed_at < since:
                 began = monotonic()
-                self._paused = frozenset(Lane(*row) for row in await self._fleet.paused_lanes())
+                self.pauses = frozenset(Lane(*row) for row in await self._fleet.paused_lanes())
                 self._refreshed_at = began
 
     def note(self, paused: Sequence[tuple[str, str, str]], *, since: float) -> None:
         """Takes over the paused lanes of a reply to a question of ``since``, unless there was a later one."""
         if self._refreshed_at < since and not self._refreshing.locked():
-            self._paused = frozenset(Lane(*row) for row in paused)
+            self.pauses = frozenset(Lane(*row) for row in paused)
             self._refreshed_at = since
 
     def pause(self, lane: Lane, kind: FailureKind, why: str) -> None:
         """Pauses a lane for all workers; returns at once."""
-        if lane not in self._paused and lane not in self._writing:
-            self._writing[lane] = asyncio.get_running_loop().create_task(
+        if lane not in self.pauses and lane not in self.writing:
+            self.writing[lane] = asyncio.get_running_loop().create_task(
                 self._write(lane, kind, why), name="pause a lane"
             )
 
@@ -214,10 +218,10 @@ class Lanes:
             # The job itself is held all the same, and the next refused call tries again.
             log.warning("the pause of %s could not be noted: %s", lane, error)
         else:
-            self._paused |= {lane}
+            self.pauses |= {lane}
             log.warning("%s is paused: %s", lane, why)
         finally:
-            self._writing.pop(lane, None)
+            self.writing.pop(lane, None)
 
     async def retry(self, older_than: timedelta) -> Sequence[Lane]:
         """Resumes lanes with a pause older than this; returns them."""
@@ -228,8 +232,8 @@ class Lanes:
 
     async def close(self) -> None:
         """Waits for pauses that are being written."""
-        if self._writing:
-            await asyncio.wait(self._writing.values())
+        if self.writing:
+            await asyncio.wait(self.writing.values())
 
 
 def _covering(provider: str, lane: str, model: str) -> tuple[Lane, ...]:

@@ -144,7 +144,8 @@ class RateLimiter(Limits):
 
     def answered(self, permit: Permit, completion: Completion) -> None:
         """See ``tasks.ports.Limits``."""
-        self._health.answered(permit.provider, permit.model)
+        if self._health.refusals or self._health.outages:
+            self._health.answered(permit.provider, permit.model)
         if not permit.reserved:
             return
         queue = self._queue(permit.provider, permit.model)
@@ -171,6 +172,8 @@ class RateLimiter(Limits):
 
     async def _paused(self, call: Call) -> bool:
         """Tells whether the call's lane is paused; after a pause the calls start slowly again."""
+        if not self._lanes.pauses and not self._lanes.writing:
+            return False
         paused = await self._lanes.paused(call.provider, call.lane, call.model or "")
         if paused:
             self._slow_starts.pop((call.provider, call.model or ""), None)

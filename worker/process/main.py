@@ -17,6 +17,7 @@ from tasks.errors import ConfigurationError
 from tasks.grounding import use_calibration, use_local_model
 from tasks.grounding.local import identity_of
 from tasks.grounding.model import Calibration
+from tasks.ports import process
 from worker.local import Endpoints
 from worker.process.celery_app import QUEUES, make_app
 from worker.process.logs import configure_logging, passwords_of
@@ -65,7 +66,7 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
         steps=frozenset(Step(queue) for queue in queues if queue in set(Step)),
         dead=_loop_is_dead,
     )
-    app.runtime = runtime  # type: ignore[attr-defined]
+    process.runtime = runtime
     runtime.start(providers)
     try:
         code = _listen(app, runtime, where.redis_url, queues, settings.threads)

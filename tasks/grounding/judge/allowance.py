@@ -42,12 +42,10 @@ def default_judge(job: Leased, providers: Providers, share: Decimal, configured:
         share: of an answer's cost, for its judge; 0: there is no judge by default.
         configured: the judge of the settings, before any other; None: the cheap model of the answer's provider.
     """
-    if not share or job.stored is None or not wants_default(job.request.config):
+    if not share or job.stored is None or not job.stored.paid_for or not wants_default(job.request.config):
         return None
     completion = job.stored.completion
     snapshot = completion.snapshot
-    if not completion.cost_usd and snapshot.shared_from is None:
-        return None
     judge = CheapJudge(Turn.parse(configured)) if configured else None
     judge = judge or providers.cheap_judge(snapshot.provider, snapshot.model_returned or snapshot.model_asked)
     return None if judge is None else DefaultJudge(judge, (completion.cost_usd or Decimal(0)) * share)
