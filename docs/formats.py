@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from schemas.completion import Completion, FinishReason, ProviderSnapshot
-from schemas.generation import AnswerProtocol, CitationStyle, GenerationConfig, OutputFormat
-from schemas.job import JobRequest
+from schemas.generation import AnswerProtocol, CitationStyle, OutputFormat
+from schemas.job import GenerationConfig, JobRequest
 from tasks.answers.postprocess import Processed, postprocess, rerender
 from tasks.answers.render import Extras
 from tasks.prompting.messages import render

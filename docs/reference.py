@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from schemas.generation import GenerationConfig
+from schemas.job import GenerationConfig
 from schemas.quality import QualityConstants
 from worker.settings import Settings
 

@@ -7,8 +7,8 @@ from decimal import Decimal
 from types import MappingProxyType
 
 from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
-from schemas.generation import AnswerProtocol, GenerationConfig
-from schemas.job import JobRequest
+from schemas.generation import AnswerProtocol
+from schemas.job import GenerationConfig, JobRequest
 from schemas.prompt import Prompt
 from tasks.errors import ConfigurationError
 from tasks.ports import Answered, Call, CheapJudge, Listener, Provider, Turn

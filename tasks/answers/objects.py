@@ -13,7 +13,7 @@ import jsonschema_rs
 import orjson
 
 from schemas.answer import Citation
-from schemas.generation import GenerationConfig
+from schemas.job import GenerationConfig
 from schemas.structured import DERIVED, requested_schema
 from tasks.answers.parse import storable
 from tasks.errors import InputError

@@ -6,8 +6,8 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from schemas.completion import Completion
-from schemas.generation import AnswerProtocol, GenerationConfig
-from schemas.job import JobRequest
+from schemas.generation import AnswerProtocol
+from schemas.job import GenerationConfig, JobRequest
 from schemas.prompt import Prompt
 
 

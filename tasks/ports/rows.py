@@ -8,8 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from schemas.completion import Completion
-from schemas.generation import Recheck
-from schemas.job import JobRequest
+from schemas.job import JobRequest, Recheck
 from schemas.prompt import Correction, Prompt
 from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome, Step

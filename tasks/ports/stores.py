@@ -8,7 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from schemas.batch import BatchStatus
-from schemas.generation import Recheck
+from schemas.job import Recheck
 from schemas.states import HeldReason, Step
 from tasks.ports.attempt_rows import (
     Advance,

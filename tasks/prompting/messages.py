@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from schemas.generation import AnswerProtocol, GenerationConfig
-from schemas.job import SHOWN_METADATA, JobRequest, SourceContext
+from schemas.generation import AnswerProtocol
+from schemas.job import SHOWN_METADATA, GenerationConfig, JobRequest, SourceContext
 from schemas.prompt import Correction, Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
 from schemas.states import JobState
 from schemas.structured import requested_schema

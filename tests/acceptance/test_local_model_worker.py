@@ -3,7 +3,8 @@
 from typing import Any
 from uuid import UUID
 
-from schemas.generation import CheckerName, Recheck
+from schemas.generation import CheckerName
+from schemas.job import Recheck
 from tasks.ports import Ledger
 from tests.acceptance.conftest import System
 

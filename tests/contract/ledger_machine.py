@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from schemas.generation import Recheck
+from schemas.job import Recheck
 from schemas.prompt import Correction
 from schemas.states import TRANSITIONS, HeldReason, JobState, Outcome, Step
 from tasks.ports import Advance, Leased, Opened, Purpose

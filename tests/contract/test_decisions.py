@@ -13,8 +13,8 @@ import pytest
 
 from schemas.completion import FinishReason, Usage
 from schemas.failure import FailureKind as K
-from schemas.generation import Lane, Sampling
-from schemas.job import JobRequest
+from schemas.generation import Lane
+from schemas.job import JobRequest, Sampling
 from schemas.prompt import Prompt, SourcePart
 from tasks.errors import ProviderError
 from tasks.grounding.checkers import CheckedClaim

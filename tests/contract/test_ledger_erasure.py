@@ -13,8 +13,7 @@ import pytest
 from schemas.batch import BatchStatus
 from schemas.completion import ProviderSnapshot
 from schemas.failure import Failure, FailureKind
-from schemas.generation import Recheck
-from schemas.job import SourceContext
+from schemas.job import Recheck, SourceContext
 from schemas.record import Quality
 from schemas.states import JobState, Step
 from tasks.errors import JobsRefused

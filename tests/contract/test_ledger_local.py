@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from schemas.generation import CheckerName, Recheck
-from schemas.job import JobRequest
+from schemas.generation import CheckerName
+from schemas.job import JobRequest, Recheck
 from schemas.states import JobState, Outcome, Step
 from tasks.errors import QueueFull
 from tasks.ports import Advance, Ledger, Purpose

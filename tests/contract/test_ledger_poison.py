@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from schemas.generation import Recheck
+from schemas.job import Recheck
 from schemas.states import JobState, Step
 from tasks.ports import Page
 from tests.builders import make_request

@@ -1,6 +1,7 @@
 """Rounds: why a job is asked again is kept with it, and each round has its own answer."""
 
-from schemas.generation import CheckerName, Recheck
+from schemas.generation import CheckerName
+from schemas.job import Recheck
 from schemas.prompt import Correction
 from schemas.states import JobState, Step
 from tasks.ports import Advance, Leased, Ledger, NewAttempt, Opened, Purpose

@@ -11,8 +11,8 @@ import pytest
 
 from schemas.completion import FinishReason, Usage
 from schemas.failure import FailureKind
-from schemas.generation import AnswerProtocol, Lane, Sampling
-from schemas.job import JobRequest
+from schemas.generation import AnswerProtocol, Lane
+from schemas.job import JobRequest, Sampling
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ProviderError
 from tasks.grounding import ground

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import psycopg
 
-from schemas.generation import Recheck
+from schemas.job import Recheck
 from schemas.states import HeldReason, Step
 from tasks.ports import Leased, Opened
 from tests.builders import (

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from schemas.generation import GenerationConfig
 from schemas.grounding import Verdict
-from schemas.job import JobRequest
+from schemas.job import GenerationConfig, JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
 from tasks.grounding import ground, use_local_model

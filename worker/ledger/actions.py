@@ -10,7 +10,8 @@ from uuid import UUID
 
 from schemas import CONTRACT_VERSION
 from schemas.failure import FailureKind
-from schemas.generation import CheckerName, Recheck
+from schemas.generation import CheckerName
+from schemas.job import Recheck
 from schemas.states import HeldReason
 from tasks.errors import NotFound
 from tasks.ports import Actions, OnPage, Page, no_page

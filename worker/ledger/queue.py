@@ -9,8 +9,7 @@ from pydantic import TypeAdapter
 from uuid_utils.compat import uuid7
 
 from schemas.completion import Completion
-from schemas.generation import Recheck
-from schemas.job import JobRequest
+from schemas.job import JobRequest, Recheck
 from schemas.prompt import Correction, Prompt
 from schemas.record import GenerationRecord
 from schemas.states import Step

@@ -5,7 +5,7 @@ from datetime import timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from schemas.generation import Recheck
+from schemas.job import Recheck
 from schemas.states import FINAL_STATES, HeldReason, JobState
 from tasks.errors import InputError, NotFound
 from worker.ledger.pages import paged

@@ -14,8 +14,8 @@ import orjson
 
 from schemas.completion import Completion, FinishReason, NativeCitation, ProviderSnapshot, Usage
 from schemas.failure import FailureKind
-from schemas.generation import AnswerProtocol, GenerationConfig, Lane
-from schemas.job import JobRequest
+from schemas.generation import AnswerProtocol, Lane
+from schemas.job import GenerationConfig, JobRequest
 from schemas.prompt import Prompt
 from tasks.answers.parse import storable
 from tasks.errors import ProviderError

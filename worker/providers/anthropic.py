@@ -8,8 +8,8 @@ import httpx2
 
 from schemas.completion import FinishReason, NativeCitation, Usage
 from schemas.failure import FailureKind
-from schemas.generation import AnswerProtocol, GenerationConfig
-from schemas.job import JobRequest
+from schemas.generation import AnswerProtocol
+from schemas.job import GenerationConfig, JobRequest
 from schemas.prompt import Message, Prompt, Role, SourcePart
 from tasks.prompting.messages import stable_prefix
 from worker.providers.adapter import (

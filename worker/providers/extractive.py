@@ -11,8 +11,8 @@ from decimal import Decimal
 import orjson
 
 from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
-from schemas.generation import AnswerProtocol, GenerationConfig
-from schemas.job import JobRequest
+from schemas.generation import AnswerProtocol
+from schemas.job import GenerationConfig, JobRequest
 from schemas.prompt import Prompt, SourcePart
 from tasks.ports import Answered, Call, Listener
 from worker.providers.excerpts import Excerpt, choose

@@ -13,8 +13,8 @@ from llama_index.core.llms import LLM, CustomLLM
 
 from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
 from schemas.failure import FailureKind
-from schemas.generation import AnswerProtocol, GenerationConfig
-from schemas.job import JobRequest
+from schemas.generation import AnswerProtocol
+from schemas.job import GenerationConfig, JobRequest
 from schemas.prompt import Prompt
 from tasks.answers.parse import storable
 from tasks.errors import ConfigurationError, ProviderError

@@ -10,8 +10,8 @@ import orjson
 
 from schemas.completion import Completion, FinishReason, Usage
 from schemas.failure import FailureKind
-from schemas.generation import AnswerProtocol, GenerationConfig
-from schemas.job import JobRequest
+from schemas.generation import AnswerProtocol
+from schemas.job import GenerationConfig, JobRequest
 from schemas.prompt import Prompt
 from tasks.errors import ProviderError
 from tasks.prompting.messages import stable_prefix

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
-from schemas.generation import CheckerName, GenerationConfig, Lane
+from schemas.generation import CheckerName, Lane
+from schemas.job import GenerationConfig
 from tasks.calls.paid_call import UNPRICED
 from tasks.errors import ConfigurationError
 from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn

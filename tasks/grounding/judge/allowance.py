@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
-from schemas.generation import CheckerName, GenerationConfig
+from schemas.generation import CheckerName
+from schemas.job import GenerationConfig
 from tasks.ports import CheapJudge, Leased, Providers, Turn
 
 DEFAULT_LAYERS = frozenset({CheckerName.STRUCTURE, CheckerName.LEXICAL})

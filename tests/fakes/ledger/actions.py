@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from uuid import UUID
 
-from schemas.generation import Recheck
+from schemas.job import Recheck
 from schemas.states import HeldReason, JobState
 from tasks.ports import Actions, OnPage, Page, no_page
 from tests.fakes.ledger.rules import (

@@ -8,8 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from schemas.failure import Failure
-from schemas.generation import Recheck
-from schemas.job import JobRequest
+from schemas.job import JobRequest, Recheck
 from schemas.prompt import Correction
 from schemas.record import GenerationRecord
 from schemas.states import ACTIVE_STATES, FINAL_STATES, TRANSITIONS, HeldReason, JobState, Outcome, Step

@@ -8,8 +8,7 @@ from pydantic import ValidationError
 
 from schemas.base import Contract
 from schemas.batch import BatchRequest, BatchStatus
-from schemas.generation import GenerationConfig
-from schemas.job import JobRequest, SourceContext
+from schemas.job import GenerationConfig, JobRequest, SourceContext
 from schemas.prompt import Message, MessagesSnapshot, Role, SourcePart, TextPart, hash_messages
 from schemas.record import GenerationRecord, JobResult
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.generation import CheckerName, GenerationConfig
+from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Verdict
-from schemas.job import JobRequest
+from schemas.job import GenerationConfig, JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import CHECKERS, ground
 from tasks.grounding.checkers import CheckInput, ClaimFinding

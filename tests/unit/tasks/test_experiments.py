@@ -5,8 +5,7 @@ from uuid import UUID, uuid5
 
 import pytest
 
-from schemas.generation import GenerationConfig
-from schemas.job import JobRequest
+from schemas.job import GenerationConfig, JobRequest
 from tasks.calls.experiments import draw_version, with_variant
 from tasks.errors import ConfigurationError
 from worker.settings import load_settings

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from schemas.failure import FailureKind
-from schemas.generation import CheckerName, Recheck
+from schemas.generation import CheckerName
 from schemas.grounding import Verdict
-from schemas.job import JobRequest
+from schemas.job import JobRequest, Recheck
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.calls.paid_call import MAX_UNKNOWN, PaidCalls
 from tasks.calls.retry import RetryPolicy

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.generation import CheckerName, GenerationConfig
+from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Verdict
-from schemas.job import JobRequest
+from schemas.job import GenerationConfig, JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
 from tasks.grounding import CHECKERS, ground, use_calibration, use_local_model

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from schemas.failure import FailureKind
-from schemas.generation import CheckerName, GenerationConfig, Recheck
+from schemas.generation import CheckerName
+from schemas.job import GenerationConfig, Recheck
 from schemas.states import JobState, Outcome, Step
 from tasks.errors import ProviderError
 from tasks.grounding import use_local_model

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from schemas.answer import Citation
-from schemas.generation import GenerationConfig
+from schemas.job import GenerationConfig
 from schemas.structured import READY_MADE, AnswerWithSources, requested_schema
 from tasks.answers.objects import MAX_SCHEMA_BYTES, check_schema, complete_object, embed_schema, violations
 from tasks.errors import InputError

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from schemas.generation import AnswerProtocol, GenerationConfig
-from schemas.job import JobRequest
+from schemas.generation import AnswerProtocol
+from schemas.job import GenerationConfig, JobRequest
 from schemas.prompt import LeftOut, LeftOutReason, MessagesSnapshot, SourcePart
 from tasks.answers.formats import resolve_format
 from tasks.answers.postprocess import postprocess

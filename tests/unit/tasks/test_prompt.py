@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.generation import AnswerProtocol, GenerationConfig, GenerationMode, OutputFormat
-from schemas.job import JobRequest
+from schemas.generation import AnswerProtocol, GenerationMode, OutputFormat
+from schemas.job import GenerationConfig, JobRequest
 from schemas.prompt import Role, SourcePart
 from tasks.errors import InputError
 from tasks.prompting.messages import ANSWER_SCHEMA, answer_schema, render

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.generation import AnswerProtocol, GenerationConfig, GenerationMode
-from schemas.job import JobRequest
+from schemas.generation import AnswerProtocol, GenerationMode
+from schemas.job import GenerationConfig, JobRequest
 from schemas.prompt import Flag, SourceFlag
 from tasks.prompting.messages import render, rerender
 from tasks.prompting.sources import injection

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from schemas.generation import AnswerProtocol, GenerationConfig, GenerationMode
-from schemas.job import JobRequest
+from schemas.generation import AnswerProtocol, GenerationMode
+from schemas.job import GenerationConfig, JobRequest
 from schemas.prompt import Correction, MessagesSnapshot, Prompt
 from tasks.errors import InputError
 from tasks.prompting.messages import render, rerender, stable_prefix, with_correction

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from schemas.generation import GenerationConfig
 from schemas.grounding import Claim, Evidence, Grounding, Verdict
-from schemas.job import JobRequest
+from schemas.job import GenerationConfig, JobRequest
 from schemas.quality import QualityConstants
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground

@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
-from schemas.generation import CitationStyle, GenerationConfig, GenerationMode, OutputFormat
-from schemas.job import JobRequest, SourceContext
+from schemas.generation import CitationStyle, GenerationMode, OutputFormat
+from schemas.job import GenerationConfig, JobRequest, SourceContext
 from tasks.answers.formats import format_problem, resolve_format
 from tasks.answers.render import render
 from tasks.answers.rendered import Label, label

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.generation import FallbackMessages, GenerationConfig
-from schemas.job import JobRequest
+from schemas.job import FallbackMessages, GenerationConfig, JobRequest
 from tasks.answers.texts import code_of, fallback
 from tasks.text.language import SUPPORTED, language_of, language_tables
 

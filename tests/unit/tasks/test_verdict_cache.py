@@ -13,9 +13,9 @@ import pytest
 
 from schemas.completion import FinishReason
 from schemas.failure import FailureKind
-from schemas.generation import CheckerName, Recheck
+from schemas.generation import CheckerName
 from schemas.grounding import Claim, Verdict
-from schemas.job import JobRequest
+from schemas.job import JobRequest, Recheck
 from schemas.states import JobState, Outcome, Step
 from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy

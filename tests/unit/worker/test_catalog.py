@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from schemas.failure import FailureKind
-from schemas.generation import GenerationConfig
+from schemas.job import GenerationConfig
 from tasks.errors import InputError
 from tasks.submit import check_served, parse_request
 from worker.cli.batch_run import new_submission

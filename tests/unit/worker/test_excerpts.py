@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from schemas.generation import AnswerProtocol, GenerationConfig
-from schemas.job import JobRequest
+from schemas.generation import AnswerProtocol
+from schemas.job import GenerationConfig, JobRequest
 from tasks.prompting.messages import render
 from worker.providers.extractive import Extractive, answer
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.completion import FinishReason
-from schemas.generation import AnswerProtocol, GenerationConfig, Sampling
+from schemas.generation import AnswerProtocol
 from schemas.grounding import Verdict
-from schemas.job import JobRequest
+from schemas.job import GenerationConfig, JobRequest, Sampling
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.ports import Answered, Call, Provider

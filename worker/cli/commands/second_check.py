@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from uuid_utils.compat import uuid7
 
-from schemas.generation import CheckerName, Recheck
+from schemas.generation import CheckerName
 from schemas.grounding import Verdict
+from schemas.job import Recheck
 from schemas.states import FINAL_STATES, JobState
 from tasks.errors import InputError
 from tasks.ports import JobView, Ledger
