@@ -1,4 +1,4 @@
-"""Answers offline by quoting the best sentences of the sources: the provider that needs no key, model or network."""
+"""Answers offline by quoting the excerpts of the sources that fit best: the provider that needs no key, model or network."""
 
 import asyncio
 import hashlib
@@ -6,7 +6,10 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
+from typing import NamedTuple
 
 import orjson
 
@@ -15,7 +18,220 @@ from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
 from schemas.prompt import Prompt, SourcePart
 from tasks.ports import Answered, Call, Listener
-from worker.providers.excerpts import Excerpt, choose
+from tasks.text.evidence import SourceIndex, index_source
+from tasks.text.language import SUPPORTED, language_tables
+from tasks.text.quotable import Piece, Reader, steps_around
+from tasks.text.subject import (
+    EXPECTED,
+    Masks,
+    Question,
+    SubjectScore,
+    is_expected,
+    mask_source,
+    numbers_in_range,
+    read_question,
+)
+
+# ---- choosing the excerpts -------------------------------------------------------------------------------------------
+
+
+MOST_EXCERPTS = 3
+"""Excerpts of an answer; the steps of one list count as one."""
+WITHIN_BEST = 1.2
+"""Log-odds below the best excerpt at which a further one is still quoted."""
+NEW_WORDS = 1.5
+"""Log-odds for an excerpt with all words of the question that the ones before it lack."""
+_MOST_READ = 10
+"""Sentences that are read closely, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A chosen excerpt.
+
+    Attributes:
+        number: that of its source in the prompt.
+        piece: the piece of the source.
+        is_listed: True for a step of a list that is quoted whole.
+    """
+
+    number: int
+    piece: Piece
+    is_listed: bool = False
+
+
+class _Candidate(NamedTuple):
+    """A sentence with the bits of its words and a score for each part of the question."""
+
+    number: int
+    position: int
+    inside: int
+    scores: list[float]
+
+
+class _Source(NamedTuple):
+    """A source with the words of the question in it."""
+
+    content: str
+    passages: SourceIndex
+    reader: Reader
+    masks: Masks
+
+
+def choose(request: JobRequest, parts: Sequence[SourcePart]) -> list[Excerpt]:
+    """Chooses the excerpts to quote, in the order for a reader; empty when no source is about the question's subject.
+
+    Args:
+        request: the job.
+        parts: the part of each source in the prompt, by number.
+    """
+    previous = request.conversation_history[-1][0] if request.conversation_history else ""
+    questions = read_question(request.query, previous)
+    if not questions:
+        return []
+    scorers = [SubjectScore(question) for question in questions]
+    sources = [_read(request, part, questions[0]) for part in parts]
+    candidates = [
+        candidate
+        for number, (part, source) in enumerate(zip(parts, sources, strict=True), start=1)
+        for candidate in _candidates(number, part, source, scorers)
+    ]
+    candidates.sort(key=lambda candidate: (-max(candidate.scores), candidate.number, candidate.position))
+    chosen = _best(list(_read_closely(questions, candidates, sources)), scorers, sources)
+    if any(excerpt.piece.step for excerpt in chosen) and _asks_for_steps().search(request.query):
+        chosen = [step for excerpt in chosen for step in _whole_list(excerpt, sources[excerpt.number - 1].content)]
+    return _in_reading_order(chosen)
+
+
+def _read(request: JobRequest, part: SourcePart, question: Question) -> _Source:
+    source = request.context[part.source_index]
+    index = index_source(source.content)
+    masks = mask_source(question, index, source.metadata)
+    return _Source(source.content, index, Reader(source.content, index.spans), masks)
+
+
+def _candidates(
+    number: int, part: SourcePart, source: _Source, scorers: Sequence[SubjectScore]
+) -> Iterator[_Candidate]:
+    """The sentences of a source in the prompt that have a word of the question, or are next to one."""
+    masks, headers = source.masks, source.reader.headers
+    around = [0, *masks.passages, 0]
+    score_memo: dict[tuple[int, int], list[float]] = {}
+    spans = source.passages.spans
+    for position, own in enumerate(masks.passages):
+        inside, beside = own, around[position] | around[position + 2]
+        if headers and (header := headers.get(position)) is not None:
+            # The names of its columns are part of a row; the rows around it are about other things.
+            start, end = spans[position]
+            in_range = numbers_in_range(scorers[0].question, source.content[start:end])
+            inside, beside = own | masks.passages[header] | in_range, 0
+        if (inside or beside) and part.start <= spans[position].start and spans[position].end <= part.end:
+            scores = score_memo.get((inside, beside))
+            if scores is None:
+                scores = score_memo[inside, beside] = [scorer.score(inside, beside, masks) for scorer in scorers]
+            yield _Candidate(number, position, inside, scores)
+
+
+def _read_closely(
+    questions: Sequence[Question], candidates: Sequence[_Candidate], sources: Sequence[_Source]
+) -> Iterator[_Candidate]:
+    """The candidates that may be chosen, best first, with ``EXPECTED`` in their scores."""
+    best = -math.inf
+    for candidate in candidates[:_MOST_READ]:
+        if max(candidate.scores) + EXPECTED + NEW_WORDS / 2 < best - WITHIN_BEST:
+            break
+        source = sources[candidate.number - 1]
+        start, end = source.passages.spans[candidate.position]
+        text = source.content[start:end]
+        scores = [
+            score + EXPECTED * is_expected(question, text)
+            for question, score in zip(questions, candidate.scores, strict=True)
+        ]
+        best = max(best, *scores)
+        yield candidate._replace(scores=scores)
+
+
+def _best(candidates: list[_Candidate], scorers: Sequence[SubjectScore], sources: Sequence[_Source]) -> list[Excerpt]:
+    """The best excerpt for each part of the question, and further ones that are nearly as good or add words.
+
+    Empty when even the best one is not about the subject.
+    """
+    chosen: list[Excerpt] = []
+    covered = 0
+    best: float | None = None
+    parts = sorted(
+        range(len(scorers)), key=lambda part: -max([candidate.scores[part] for candidate in candidates] or [0])
+    )
+    while candidates and len(chosen) < MOST_EXCERPTS:
+        gains = [_gain(candidate, covered, scorers, parts[0] if parts else None) for candidate in candidates]
+        at = gains.index(max(gains))
+        if best is None and gains[at] < 0:
+            return []
+        if best is not None and gains[at] < best - WITHIN_BEST:
+            if not parts:
+                break
+            parts.pop(0)
+            continue
+        candidate = candidates.pop(at)
+        piece = sources[candidate.number - 1].reader.read(candidate.position)
+        if piece is None:
+            continue
+        best = gains[at] if best is None else best
+        parts = parts[1:]
+        excerpt = Excerpt(candidate.number, piece)
+        if _adds(excerpt, chosen):
+            chosen.append(excerpt)
+            covered |= candidate.inside
+    return chosen
+
+
+def _gain(candidate: _Candidate, covered: int, scorers: Sequence[SubjectScore], part: int | None) -> float:
+    """The score of a candidate for a part of the question; without one, for all parts and with its new words."""
+    if part is not None:
+        return candidate.scores[part]
+    new = max(scorer.weight(candidate.inside & ~covered) for scorer in scorers)
+    return max(candidate.scores) + NEW_WORDS * new
+
+
+def _adds(excerpt: Excerpt, chosen: Sequence[Excerpt]) -> bool:
+    """Tells whether an excerpt is new, and no row of a table whose better row is quoted."""
+    return all(
+        excerpt.piece.text != other.piece.text
+        and (not excerpt.piece.is_row or excerpt.number != other.number or not other.piece.is_row)
+        for other in chosen
+    )
+
+
+@cache
+def _asks_for_steps() -> re.Pattern[str]:
+    patterns = [
+        pattern
+        for code in SUPPORTED
+        for kind in ("named", "implied")
+        for pattern in language_tables()[code]["formats"][kind]["steps"]
+    ]
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
+def _whole_list(excerpt: Excerpt, content: str) -> list[Excerpt]:
+    """All steps of the list that an excerpt is a step of, or the excerpt itself."""
+    if not excerpt.piece.step:
+        return [excerpt]
+    steps = steps_around(content, excerpt.piece)
+    return [Excerpt(excerpt.number, step, is_listed=len(steps) > 1) for step in steps]
+
+
+def _in_reading_order(excerpts: Sequence[Excerpt]) -> list[Excerpt]:
+    """The source of the best excerpt first; within a source the order of its text, each piece once."""
+    first: dict[int, int] = {}
+    for place, excerpt in enumerate(excerpts):
+        first.setdefault(excerpt.number, place)
+    pieces = {(excerpt.number, excerpt.piece.span): excerpt for excerpt in excerpts}
+    return sorted(pieces.values(), key=lambda excerpt: (first[excerpt.number], excerpt.piece.span.start))
+
+
+# ---- the provider ----------------------------------------------------------------------------------------------------
+
 
 MODEL = "extractive-3"
 """Version of the rules; changes whenever an answer could."""
