@@ -1,9 +1,8 @@
 """Turns a model's output into an answer; ``tasks.answers.postprocess`` is the entry point.
 
-parse        parses a completion or a supplied answer into the canonical form
+parse        parses a completion or a supplied answer into the canonical form, and merges parts that say the same
   thoughts   removes a model's thoughts and control tokens
-  json_reply reads JSON of any shape: strictly first, then by salvage and repair
-repetition   merges parts that say the same
+  json_reply reads JSON that is not in the requested form: of another shape, cut off, damaged
 active_content  makes HTML, script links and images harmless
 stream_text  shows a reply while it comes as readers see the result
 markers      finds citation markers in running text

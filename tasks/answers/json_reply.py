@@ -1,5 +1,4 @@
 """Reads the segments of an answer from a model's JSON: whole, fenced, in another shape, cut off or damaged."""
-# ruff: noqa: RUF001 - typographic characters are meant
 
 import json
 import re
@@ -10,8 +9,8 @@ from typing import Any
 import orjson
 
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
+from tasks.answers.rendered import with_separators
 from tasks.answers.thoughts import OWN_KEY
-from tasks.text.statements import opens_statement
 
 _DECODER = json.JSONDecoder(strict=False)
 _FENCED = re.compile(r"```[a-zA-Z]*[ \t]*\n?(.*?)(?:```|\Z)", re.DOTALL)
@@ -25,9 +24,6 @@ _BARE = re.compile(
 )
 _DIGITS = re.compile(r"\d{1,4}")
 _WIDE = re.compile("[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
-_OPENS_LINE = re.compile(r"(?:[-*+•][ \t]|\d{1,3}[.)][ \t]|#{1,6}[ \t]|\||```)")
-_NO_SPACE_BEFORE = frozenset(".,;:!?)]}”’»…%|")
-_NO_SPACE_AFTER = frozenset("([{„“‘«")
 
 _TEXT_KEYS = ("text", "answer", "response", "content", "final_answer", "sentence", "statement", "claim", "segment", "output",
               "result", "message", "reply")  # fmt: skip
@@ -93,7 +89,7 @@ def parse_segments(text: str) -> ParsedSegments | None:
         repairs.append(f"{lost} segment(s) without text were removed")
     data = value.get("data") if isinstance(value, dict) else None
     sufficient = not (isinstance(value, dict) and value.get("sufficient") is False)
-    answer = CanonicalAnswer(segments=_join(segments), sufficient=sufficient)
+    answer = CanonicalAnswer(segments=with_separators(segments), sufficient=sufficient)
     data = data if isinstance(data, dict) else None
     return ParsedSegments(answer, data, complete and not lost, tuple(repairs), usual)
 
@@ -101,7 +97,7 @@ def parse_segments(text: str) -> ParsedSegments | None:
 def whole_segments(text: str) -> list[Segment]:
     """The whole segments of an answer that is still being written."""
     value = _salvage(text)
-    return [] if value is None else list(_join(_segments(_items_of(value) or [])[0]))
+    return [] if value is None else list(with_separators(_segments(_items_of(value) or [])[0]))
 
 
 def plain_string(text: str) -> str:
@@ -347,28 +343,3 @@ def _source_number(value: Any) -> int | None:
         return value
     digits = _DIGITS.search(value) if isinstance(value, str) else None
     return int(digits.group()) if digits else None
-
-
-def _join(segments: list[Segment]) -> tuple[Segment, ...]:
-    """The segments with the white space between them added to their texts."""
-    joined: list[Segment] = []
-    before = ""
-    for segment in segments:
-        separator = _separator(before, segment.text) if before else ""
-        joined.append(Segment(text=separator + segment.text, citations=segment.citations) if separator else segment)
-        before = segment.text
-    return tuple(joined)
-
-
-def _separator(before: str, text: str) -> str:
-    last, first = before[-1], text[0]
-    if last.isspace() or first.isspace():
-        return ""
-    if _OPENS_LINE.match(text) or before.lstrip().startswith("#"):
-        return "\n"
-    if first in _NO_SPACE_BEFORE or last in _NO_SPACE_AFTER:
-        return ""
-    if opens_statement(before, text):
-        # Neither has an end: on one line they would read as one statement.
-        return "\n\n"
-    return "" if _WIDE.match(last) and _WIDE.match(first) else " "

@@ -16,11 +16,10 @@ from tasks.answers.active_content import MAY_BE_ACTIVE, REMOVED, neutralise
 from tasks.answers.citations import locate_citations
 from tasks.answers.formats import format_problem, resolve_format
 from tasks.answers.objects import complete_object, violations
-from tasks.answers.parse import UNSTORABLE, ParsedAnswer, parse_completion, parse_supplied
+from tasks.answers.parse import UNSTORABLE, ParsedAnswer, merge_repeated, parse_completion, parse_supplied
 from tasks.answers.render import Extras, render
 from tasks.answers.rendered import Rendered, label, name_of, strip_markers
-from tasks.answers.repetition import merge_repeated
-from tasks.text.clauses import clause_spans
+from tasks.text.clauses import MAY_JOIN, MAY_LEAD_IN, clause_spans
 from tasks.text.sentences import Span, sentence_spans, words
 from tasks.text.statements import Statement
 
@@ -131,15 +130,7 @@ def _assemble(
     """Renders the parsed answer (a supplied answer stays unchanged) and locates its citations."""
     answer, config = read.answer, request.config
     output_format = request.fixed_format or resolve_format(request)
-    rendered = read.rendered or render(
-        answer,
-        config.citation_style,
-        output_format,
-        [label(request.context[index], number) for number, index in enumerate(shown_sources, start=1)],
-        show_markers=config.include_citations,
-        extras=extras,
-        allow_html=request.config.allow_html,
-    )
+    rendered = read.rendered or _render(request, answer, output_format, shown_sources, extras)
     markers = sorted(
         {Span(mark.start, mark.end) for mark in rendered.marks}
         | {Span(marker.start, marker.end) for marker in read.unknown}
@@ -174,6 +165,26 @@ def _assemble(
         violations=broken,
         format_problem=None if request.check_only else _format_problem(rendered, output_format),
         rendered=rendered,
+    )
+
+
+def _render(
+    request: JobRequest,
+    answer: CanonicalAnswer,
+    output_format: OutputFormat,
+    shown_sources: tuple[int, ...],
+    extras: Extras | None,
+) -> Rendered:
+    labels = [label(request.context[index], number) for number, index in enumerate(shown_sources, start=1)]
+    config = request.config
+    return render(
+        answer,
+        config.citation_style,
+        output_format,
+        labels,
+        show_markers=config.include_citations,
+        extras=extras,
+        allow_html=config.allow_html,
     )
 
 
@@ -216,7 +227,9 @@ def _statements(
     bare = strip_markers(text, markers)
     position = 0
     for number, (span, reach) in enumerate(sentences):
-        clauses = clause_spans(bare[span.start : span.end])
+        sentence = bare[span.start : span.end]
+        whole = not MAY_LEAD_IN.search(sentence) and not MAY_JOIN(sentence)
+        clauses = [Span(0, len(sentence))] if whole else clause_spans(sentence)
         spans = [_trimmed(text, span.start + start, span.start + end) for start, end in clauses[:-1]]
         spans.append(Span(span.start + clauses[-1].start, span.end))
         cited: list[tuple[tuple[int, ...], tuple[int, ...]]] = []

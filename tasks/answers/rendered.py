@@ -3,7 +3,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -12,6 +12,7 @@ from schemas.answer import CanonicalAnswer, Segment
 from schemas.generation import CitationStyle
 from schemas.job import SourceContext
 from tasks.text.sentences import Span
+from tasks.text.statements import separator
 
 _TAIL = re.compile(r"[ \t]*(?:[.!?:;,…。！？，；]+|\|)[ \t]*\Z")
 _LONGEST_TAIL = 40
@@ -51,6 +52,17 @@ def flow_of(answer: CanonicalAnswer, style: CitationStyle) -> Flow:
         for source in sources_of(segment)
     ]
     return Flow("".join(texts), bounds, tuple(inserts))
+
+
+def with_separators(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+    """The segments of a model with the white space between them added to their texts."""
+    result: list[Segment] = []
+    before = ""
+    for segment in segments:
+        space = separator(before, segment.text) if before else ""
+        result.append(Segment(text=space + segment.text, citations=segment.citations) if space else segment)
+        before = segment.text
+    return tuple(result)
 
 
 def sources_of(segment: Segment) -> list[int]:

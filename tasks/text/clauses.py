@@ -101,21 +101,23 @@ def _joint() -> re.Pattern[str]:
     )
 
 
-@cache
-def _may_join() -> WordSearch:
-    """Finds what may be a joint: much faster than ``_joint``, and enough for most sentences."""
+def _patterns_of_joints() -> tuple[str, ...]:
     latin = [code for code in _SPACED if code != "ar"]
     joints = {code: language_tables()[code]["statements"]["joints"] for code in latin}
     subjects = {code: "|".join(sorted(_grammars()[code].subjects)) for code in latin}
     patterns = [rf"\s(?:{joints[code]})\s+(?:{subjects[code]})\b" for code in latin]
-    return WordSearch(
-        patterns=(
-            "(?i)" + "|".join(patterns),
-            rf"(?i),\s+(?:{'|'.join(sorted(_languages_of_subject()))})\b|[,\s](?:{'|'.join(sorted(_words('contrasts')))})\s",
-            rf"(?i),\s*(?:{'|'.join(joints.values())})\s",
-            "[;—–،؛，；]|لكن|بينما",
-        )
+    return (
+        "(?i)" + "|".join(patterns),
+        rf"(?i),\s+(?:{'|'.join(sorted(_languages_of_subject()))})\b|[,\s](?:{'|'.join(sorted(_words('contrasts')))})\s",
+        rf"(?i),\s*(?:{'|'.join(joints.values())})\s",
+        "[;—–،؛，；]|لكن|بينما",
     )
+
+
+MAY_JOIN = WordSearch(patterns=_patterns_of_joints)
+"""Finds what may be a joint: much faster than ``_joint``, and enough for most sentences."""
+MAY_LEAD_IN = re.compile("[:：]")
+"""Finds what may end a lead-in."""
 
 
 # ---- splitting -------------------------------------------------------------------------------------------------
@@ -125,7 +127,7 @@ def clause_spans(text: str) -> list[Span]:
     """The clauses of a sentence (without its citation markers), in order, without the conjunctions between them."""
     start = _after_lead_in(text)
     spans = [Span(0, len(text[:start].rstrip()))] if start else []
-    if len(text) > _LONGEST or text.lstrip()[:1] == "|" or not _may_join()(text):
+    if len(text) > _LONGEST or text.lstrip()[:1] == "|" or not MAY_JOIN(text):
         return [*spans, Span(start, len(text))]
     begin = start
     conditional: bool | None = None

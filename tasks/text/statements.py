@@ -331,7 +331,7 @@ def _openers() -> re.Pattern[str]:
     return pattern_of("openers", r"(?=\W|\Z|[\u3400-\u9fff])")
 
 
-# ---- the beginning of a statement --------------------------------------------------------------------------------
+# ---- between statements ------------------------------------------------------------------------------------------
 
 _STATEMENT_END = re.compile(r"[.!?:。！？：][\"'”’»)*_]*\s*\Z")
 _CLOSERS = frozenset("%)]}\"'”’»€$£°")
@@ -358,3 +358,24 @@ def opens_statement(before: str, text: str) -> bool:
 
 _LONGEST_TAIL = 60
 """Characters before a boundary that are looked at."""
+
+
+_WIDE = re.compile("[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
+_OPENS_LINE = re.compile(r"(?:[-*+•][ \t]|\d{1,3}[.)][ \t]|#{1,6}[ \t]|\||```)")
+_NO_SPACE_BEFORE = frozenset(".,;:!?)]}”’»…%|")
+_NO_SPACE_AFTER = frozenset("([{„“‘«")
+
+
+def separator(before: str, text: str) -> str:
+    """The white space to write between two parts of a text."""
+    last, first = before[-1], text[0]
+    if last.isspace() or first.isspace():
+        return ""
+    if _OPENS_LINE.match(text) or before.lstrip().startswith("#"):
+        return "\n"
+    if first in _NO_SPACE_BEFORE or last in _NO_SPACE_AFTER:
+        return ""
+    if opens_statement(before, text):
+        # Neither has an end: on one line they would read as one statement.
+        return "\n\n"
+    return "" if _WIDE.match(last) and _WIDE.match(first) else " "

@@ -17,9 +17,9 @@ units        literal words that make the number before them an amount, a share, 
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from pydantic_core import SchemaValidator, core_schema
 
@@ -185,12 +185,19 @@ class WordSearch:
 
     Args:
         words: literal words.
-        patterns: regular expressions in Rust's syntax; each is fast if it contains one of few literal words.
+        patterns: regular expressions in Rust's syntax, or their function, called for the first search; each is fast if
+            it contains one of few literal words.
     """
 
-    def __init__(self, *words: str, patterns: tuple[str, ...] = ()) -> None:
-        groups = (words[start : start + _AT_ONCE] for start in range(0, len(words), _AT_ONCE))
-        self._validators = [
+    def __init__(self, *words: str, patterns: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()) -> None:
+        self._words = words
+        self._patterns = patterns
+
+    @cached_property
+    def _validators(self) -> list[SchemaValidator]:
+        patterns = self._patterns() if callable(self._patterns) else self._patterns
+        groups = (self._words[start : start + _AT_ONCE] for start in range(0, len(self._words), _AT_ONCE))
+        return [
             SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
             for pattern in (*("|".join(map(re.escape, group)) for group in groups), *patterns)
         ]

@@ -17,8 +17,8 @@ from schemas.generation import CitationStyle, OutputFormat
 from schemas.states import JobState, Outcome
 from tasks.answers.active_content import is_active, neutralise
 from tasks.answers.json_reply import MAX_REPAIRED, parse_segments
+from tasks.answers.parse import merge_repeated, parse_exact
 from tasks.answers.postprocess import postprocess
-from tasks.answers.repetition import merge_repeated
 from tasks.answers.stream_text import StreamText
 from tasks.answers.texts import fallback, in_format
 from tasks.answers.thoughts import without_thoughts
@@ -265,6 +265,29 @@ def test_a_table_survives_every_format(name: str, output_format: OutputFormat) -
     else:
         assert all(re.search(rf"Party: {party}; (?:Notice )?[pP]eriod: {period}", text) for party, period in rows)
         assert "| Party" not in text
+
+
+# ---- the requested form --------------------------------------------------------------------------------------------------
+
+TEXT = st.text(alphabet=st.sampled_from("aB 1.:,{[(\n|#-“”\u4e2d"), max_size=12)
+
+
+@given(
+    st.lists(st.tuples(TEXT, st.lists(st.tuples(st.integers(-1, 4), TEXT), max_size=2)), max_size=4),
+    st.sampled_from([{}, {"sufficient": False}, {"sufficient": True}, {"data": None}, {"more": 1}]),
+)
+def test_a_reply_in_the_requested_form_reads_as_one_of_any_form(segments: list[Any], others: dict[str, Any]) -> None:
+    written = [
+        {"text": text, "citations": [{"source": source, "quote": quote} for source, quote in cited]}
+        for text, cited in segments
+    ]
+    reply = json.dumps(others | {"segments": written})
+    exact, any_form = parse_exact(reply), parse_segments(reply)
+    assert any_form is not None
+    if exact is None:
+        assert "data" in others or "more" in others or any(text.lstrip()[:1] in {"", "{", "["} for text, _ in segments)
+    else:
+        assert (exact, True, ()) == (any_form.answer, any_form.complete, any_form.repairs)
 
 
 # ---- repetitions -------------------------------------------------------------------------------------------------------
