@@ -18,7 +18,7 @@ from throughput import SOURCE_CHARACTERS, requests
 
 from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import JobRequest, SourceContext
-from schemas.prompt import SourcePart
+from schemas.model_call import SourcePart
 from tasks.prompting.messages import render
 from tasks.prompting.sources.pack import ESTIMATED, exact_counter
 from tasks.submit import parse_request

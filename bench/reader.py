@@ -19,9 +19,9 @@ from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Any
 
-from schemas.completion import Completion
 from schemas.generation import CitationStyle, OutputFormat
 from schemas.job import JobRequest
+from schemas.model_call import Completion
 from tasks.prompting.messages import render
 from tests.reader_outputs import Output, faults, outputs
 from tests.stub import hostile

@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from schemas.completion import Completion, FinishReason, ProviderSnapshot
 from schemas.generation import AnswerProtocol, CitationStyle, OutputFormat
 from schemas.job import GenerationConfig, JobRequest
+from schemas.model_call import Completion, FinishReason, ProviderSnapshot
 from tasks.answers.postprocess import Processed, postprocess, rerender
 from tasks.answers.render import Extras
 from tasks.prompting.messages import render

@@ -7,8 +7,9 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, Field
 
-from schemas.base import Contract, Usd
+from schemas.base import Contract
 from schemas.failure import FailureKind
+from schemas.model_call import Usd
 from schemas.states import JobState, Outcome
 
 

@@ -8,12 +8,11 @@ from uuid import UUID
 from pydantic import Field
 
 from schemas.answer import CanonicalAnswer, Citation
-from schemas.base import Contract, Usd
-from schemas.completion import ProviderSnapshot, Usage
+from schemas.base import Contract
 from schemas.failure import Failure
 from schemas.generation import OutputFormat
 from schemas.grounding import Claim, Grounding, Value
-from schemas.prompt import MessagesSnapshot
+from schemas.model_call import MessagesSnapshot, ProviderSnapshot, Usage, Usd
 from schemas.states import JobState, Outcome
 
 

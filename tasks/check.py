@@ -14,7 +14,7 @@ from celery import shared_task
 
 from schemas.failure import Failure, FailureKind
 from schemas.generation import CheckerName
-from schemas.prompt import Correction
+from schemas.model_call import Correction
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
 from tasks.answers.postprocess import Processed, postprocess

@@ -9,11 +9,10 @@ from uuid import UUID
 from celery import shared_task
 
 from schemas import CONTRACT_VERSION
-from schemas.completion import Completion
 from schemas.failure import Failure, FailureKind
 from schemas.generation import OutputFormat
 from schemas.grounding import Grounding
-from schemas.prompt import Prompt
+from schemas.model_call import Completion, Prompt
 from schemas.record import GenerationRecord, JobResult, Quality, RecordStatus, TimingMs
 from schemas.states import FINAL_STATES, JobState, Outcome
 from tasks import ports

@@ -10,11 +10,22 @@ from uuid import UUID
 from uuid_utils.compat import uuid7
 
 from schemas import CONTRACT_VERSION
-from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
 from schemas.failure import Failure, FailureKind
 from schemas.generation import AnswerProtocol, OutputFormat
 from schemas.job import GenerationConfig, JobRequest, SourceContext
-from schemas.prompt import Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
+from schemas.model_call import (
+    Completion,
+    FinishReason,
+    Message,
+    MessagesSnapshot,
+    Prompt,
+    ProviderSnapshot,
+    Role,
+    SourcePart,
+    TextPart,
+    Usage,
+    hash_messages,
+)
 from schemas.record import GenerationRecord, RecordStatus
 from schemas.states import JobState, Outcome, Step
 from tasks.ports import (

@@ -9,10 +9,10 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from schemas.completion import ProviderSnapshot, SharedFrom
 from schemas.generation import AnswerProtocol
 from schemas.grounding import Claim, Grounding
 from schemas.job import JobRequest
+from schemas.model_call import ProviderSnapshot, SharedFrom
 from schemas.states import Step
 from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy

@@ -9,11 +9,10 @@ from uuid import uuid4
 
 import orjson
 
-from schemas.completion import Completion
 from schemas.failure import Failure
 from schemas.generation import OutputFormat
 from schemas.job import JobRequest
-from schemas.prompt import Correction
+from schemas.model_call import Completion, Correction
 from schemas.states import JobState, Outcome, Step
 from tasks.answers.active_content import is_active
 from tasks.check import AnotherRound, run_checkers

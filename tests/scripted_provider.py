@@ -6,10 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
 from types import MappingProxyType
 
-from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
 from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
-from schemas.prompt import Prompt
+from schemas.model_call import Completion, FinishReason, Prompt, ProviderSnapshot, Usage
 from tasks.errors import ConfigurationError
 from tasks.ports import Answered, Call, CheapJudge, Listener, Provider, Turn
 

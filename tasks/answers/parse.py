@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
-from schemas.completion import Completion, NativeCitation
 from schemas.generation import AnswerProtocol
+from schemas.model_call import Completion, NativeCitation
 from tasks.answers.json_reply import is_json_reply, parse_segments, plain_string
 from tasks.answers.markers import OPENING, Marker, cut_segments, find_markers, own_brackets, references_start
 from tasks.answers.rendered import Mark, Piece, Rendered, fenced_blocks, with_separators

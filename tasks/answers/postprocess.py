@@ -8,10 +8,9 @@ from typing import Any
 import orjson
 
 from schemas.answer import CanonicalAnswer, Citation, Segment
-from schemas.completion import Completion, FinishReason
 from schemas.generation import OutputFormat
 from schemas.job import JobRequest
-from schemas.prompt import Flag, LeftOutReason, Prompt, SourcePart
+from schemas.model_call import Completion, FinishReason, Flag, LeftOutReason, Prompt, SourcePart
 from tasks.answers.active_content import MAY_BE_ACTIVE, REMOVED, neutralise
 from tasks.answers.citations import locate_citations
 from tasks.answers.formats import format_problem, resolve_format

@@ -14,7 +14,7 @@ from uuid_utils.compat import uuid7
 
 from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
-from schemas.prompt import Prompt
+from schemas.model_call import Prompt
 from schemas.states import JobState
 from tasks.answers.stream_text import StreamText
 from tasks.calls.retry import Decision, Hold, RetryPolicy, Snooze, decide

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from schemas.answer import CanonicalAnswer
-from schemas.completion import Completion, FinishReason
 from schemas.failure import Failure, FailureKind
 from schemas.generation import AnswerProtocol, MissingCitations, OnUngrounded, OutputFormat
 from schemas.grounding import Claim, Grounding, Value, Verdict
 from schemas.job import JobRequest
-from schemas.prompt import Correction
+from schemas.model_call import Completion, Correction, FinishReason
 from schemas.states import Outcome
 from tasks.answers.parse import UNSTORABLE
 from tasks.answers.postprocess import Processed, redact, render_again

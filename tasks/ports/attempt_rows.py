@@ -9,9 +9,8 @@ from uuid import UUID
 
 from pydantic import ConfigDict
 
-from schemas.completion import Completion
 from schemas.failure import Failure
-from schemas.prompt import Correction, Prompt
+from schemas.model_call import Completion, Correction, Prompt
 from schemas.states import HeldReason, JobState, Step
 
 

@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
-from schemas.completion import Completion
 from schemas.failure import Failure, FailureKind
+from schemas.model_call import Completion
 from tasks.ports.provider import Call
 from tasks.ports.rows import Leased
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Protocol
 
-from schemas.completion import Completion
 from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
-from schemas.prompt import Prompt
+from schemas.model_call import Completion, Prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from schemas.completion import Completion
 from schemas.job import JobRequest, Recheck
-from schemas.prompt import Correction, Prompt
+from schemas.model_call import Completion, Correction, Prompt
 from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome, Step
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from schemas.generation import AnswerProtocol
 from schemas.job import SHOWN_METADATA, GenerationConfig, JobRequest, SourceContext
-from schemas.prompt import Correction, Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
+from schemas.model_call import Correction, Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
 from schemas.states import JobState
 from schemas.structured import requested_schema
 from tasks.answers.formats import resolve_format

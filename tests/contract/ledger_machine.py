@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from schemas.job import Recheck
-from schemas.prompt import Correction
+from schemas.model_call import Correction
 from schemas.states import TRANSITIONS, HeldReason, JobState, Outcome, Step
 from tasks.ports import Advance, Leased, Opened, Purpose
 from tests.builders import (

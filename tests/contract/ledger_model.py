@@ -5,9 +5,8 @@ from datetime import timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from schemas.completion import FinishReason
 from schemas.failure import FailureKind
-from schemas.prompt import Correction
+from schemas.model_call import Correction, FinishReason
 from schemas.states import ACTIVE_STATES, HeldReason, JobState, Outcome, Step
 from tasks.calls.response_cache import MOST_FAILED
 from tasks.ports import Advance, CacheStatus, ClosedAttempt, Leased, NewAttempt, Opened, Purpose

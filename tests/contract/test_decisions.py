@@ -11,11 +11,10 @@ import openai
 import orjson
 import pytest
 
-from schemas.completion import FinishReason, Usage
 from schemas.failure import FailureKind as K
 from schemas.generation import Lane
 from schemas.job import JobRequest, Sampling
-from schemas.prompt import Prompt, SourcePart
+from schemas.model_call import FinishReason, Prompt, SourcePart, Usage
 from tasks.errors import ProviderError
 from tasks.grounding.checkers import CheckedClaim
 from tasks.grounding.judge.plan import PROBABILITIES, Selection, ask, render_decision

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from schemas.completion import Completion, FinishReason, ProviderSnapshot, SharedFrom, Usage
+from schemas.model_call import Completion, FinishReason, ProviderSnapshot, SharedFrom, Usage
 from schemas.states import JobState, Step
 from tasks.ports import CacheResult, CacheStatus, Leased, Ledger, Opened
 from tests.builders import (

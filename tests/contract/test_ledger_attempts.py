@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from schemas.completion import FinishReason
 from schemas.failure import FailureKind
+from schemas.model_call import FinishReason
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import Advance, ClosedAttempt, Leased, Ledger, Opened, Purpose, StoredAnswer
 from tests.builders import (

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from schemas.batch import BatchStatus
-from schemas.completion import ProviderSnapshot
 from schemas.failure import Failure, FailureKind
 from schemas.job import Recheck, SourceContext
+from schemas.model_call import ProviderSnapshot
 from schemas.record import Quality
 from schemas.states import JobState, Step
 from tasks.errors import JobsRefused

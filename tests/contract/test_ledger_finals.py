@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from schemas.completion import ProviderSnapshot, Usage
 from schemas.failure import FailureKind
 from schemas.grounding import Claim, Evidence, Grounding, Verdict
+from schemas.model_call import ProviderSnapshot, Usage
 from schemas.record import Quality, RecordStatus, TimingMs
 from schemas.states import JobState, Outcome, Step
 from tasks.ports import Ledger

@@ -2,7 +2,7 @@
 
 from schemas.generation import CheckerName
 from schemas.job import Recheck
-from schemas.prompt import Correction
+from schemas.model_call import Correction
 from schemas.states import JobState, Step
 from tasks.ports import Advance, Leased, Ledger, NewAttempt, Opened, Purpose
 from tests.builders import (

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from schemas.completion import Completion, FinishReason
 from schemas.failure import FailureKind as K
 from schemas.generation import AnswerProtocol
+from schemas.model_call import Completion, FinishReason
 from tasks.errors import ProviderError
 from tasks.ports import Answered, Listener, Provider
 from tests.deadlines import scale_to_load

@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
-from schemas.completion import FinishReason, Usage
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol, Lane
 from schemas.job import JobRequest, Sampling
+from schemas.model_call import FinishReason, Usage
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ProviderError
 from tasks.grounding import ground

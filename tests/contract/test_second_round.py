@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from schemas.generation import AnswerProtocol
-from schemas.prompt import Correction, Prompt
+from schemas.model_call import Correction, Prompt
 from tasks.answers.postprocess import postprocess
 from tasks.ports import Answered, Provider
 from tasks.prompting.messages import render, with_correction

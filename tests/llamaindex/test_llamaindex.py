@@ -9,9 +9,9 @@ import httpx2
 import openai
 import pytest
 
-from schemas.completion import FinishReason, Usage
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol
+from schemas.model_call import FinishReason, Usage
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Provider

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.completion import Completion, FinishReason, ProviderSnapshot
 from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
+from schemas.model_call import Completion, FinishReason, ProviderSnapshot
 
 SEGMENTS, MARKERS = AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH

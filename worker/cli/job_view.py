@@ -11,10 +11,10 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from schemas.completion import FinishReason, ProviderSnapshot
 from schemas.generation import CheckerName
 from schemas.grounding import Claim, Evidence, Verdict
 from schemas.job import JobRequest, SourceContext
+from schemas.model_call import FinishReason, ProviderSnapshot
 from schemas.record import JobResult
 from tasks.ports import JobView, Purpose
 from worker.cli.console import console, moment, safe

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import orjson
 
-from schemas.completion import Usage
+from schemas.model_call import Usage
 from tasks.ports import (
     AnswerCache,
     CachedVerdict,

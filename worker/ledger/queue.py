@@ -8,9 +8,8 @@ from uuid import UUID
 from pydantic import TypeAdapter
 from uuid_utils.compat import uuid7
 
-from schemas.completion import Completion
 from schemas.job import JobRequest, Recheck
-from schemas.prompt import Correction, Prompt
+from schemas.model_call import Completion, Correction, Prompt
 from schemas.record import GenerationRecord
 from schemas.states import Step
 from tasks.ports import (

@@ -8,8 +8,8 @@ from time import monotonic, time
 
 from uuid_utils.compat import uuid7
 
-from schemas.completion import Completion
 from schemas.failure import Failure, FailureKind
+from schemas.model_call import Completion
 from tasks.ports import Call, Denied, DenyReason, Leased, Limits, Permit, Room
 from worker.cancellation import cancel
 from worker.limits.bucket import Acquire, Bucket, Release

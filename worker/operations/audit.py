@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from schemas.prompt import MessagesSnapshot, Prompt
+from schemas.model_call import MessagesSnapshot, Prompt
 from schemas.record import JobResult
 from tasks.ports import JobDetail
 from worker.ledger.postgres import PostgresLedger

@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 import httpx2
 import orjson
 
-from schemas.completion import Completion, FinishReason, NativeCitation, ProviderSnapshot, Usage
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol, Lane
 from schemas.job import GenerationConfig, JobRequest
-from schemas.prompt import Prompt
+from schemas.model_call import Completion, FinishReason, NativeCitation, Prompt, ProviderSnapshot, Usage
 from tasks.answers.parse import storable
 from tasks.errors import ProviderError
 from tasks.ports import Answered, Call, Listener

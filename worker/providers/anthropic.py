@@ -6,11 +6,10 @@ from typing import Any, ClassVar
 import anthropic
 import httpx2
 
-from schemas.completion import FinishReason, NativeCitation, Usage
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
-from schemas.prompt import Message, Prompt, Role, SourcePart
+from schemas.model_call import FinishReason, Message, NativeCitation, Prompt, Role, SourcePart, Usage
 from tasks.prompting.messages import stable_prefix
 from worker.providers.adapter import (
     MOST_CONNECTIONS,

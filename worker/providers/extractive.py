@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import orjson
 
-from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
 from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
-from schemas.prompt import Prompt, SourcePart
+from schemas.model_call import Completion, FinishReason, Prompt, ProviderSnapshot, SourcePart, Usage
 from tasks.ports import Answered, Call, Listener
 from tasks.text.evidence import SourceIndex, index_source
 from tasks.text.language import SUPPORTED, language_tables

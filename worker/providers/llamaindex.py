@@ -11,11 +11,10 @@ import orjson
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
 from llama_index.core.llms import LLM, CustomLLM
 
-from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
-from schemas.prompt import Prompt
+from schemas.model_call import Completion, FinishReason, Prompt, ProviderSnapshot, Usage
 from tasks.answers.parse import storable
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Call, Listener

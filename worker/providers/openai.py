@@ -8,11 +8,10 @@ import httpx2
 import openai
 import orjson
 
-from schemas.completion import Completion, FinishReason, Usage
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
-from schemas.prompt import Prompt
+from schemas.model_call import Completion, FinishReason, Prompt, Usage
 from tasks.errors import ProviderError
 from tasks.prompting.messages import stable_prefix
 from worker.providers.adapter import (

@@ -3,9 +3,8 @@
 from typing import Any
 from urllib.parse import urlsplit
 
-from schemas.completion import FinishReason, Usage
 from schemas.job import JobRequest
-from schemas.prompt import Prompt
+from schemas.model_call import FinishReason, Prompt, Usage
 from tasks.prompting.messages import stable_prefix
 from worker.providers.adapter import Draft, Reading, Received, Target, messages_of
 from worker.providers.openai import OpenAIAdapter, add_sampling, build_client, is_strict

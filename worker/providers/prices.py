@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from genai_prices import Usage as PricedUsage
 from genai_prices import calc_price
 
-from schemas.completion import Usage
+from schemas.model_call import Usage
 
 BYTES_PER_TOKEN = 2
 """For worst-case estimates only: English has about 4.5 bytes a token in current tokenizers, CJK and tables down to 2."""

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Protocol
 
 import httpx2
 
-from schemas.completion import FinishReason
 from schemas.failure import FailureKind
+from schemas.model_call import FinishReason
 from tasks.answers.parse import storable
 from tasks.errors import ProviderError
 from tasks.ports import Answered, Call, Listener

@@ -9,10 +9,10 @@ from decimal import Decimal
 from functools import partial
 from uuid import UUID
 
-from schemas.completion import Completion, FinishReason
 from schemas.generation import Lane
 from schemas.grounding import ReusedFrom
 from schemas.job import GenerationConfig, JobRequest
+from schemas.model_call import Completion, FinishReason
 from schemas.states import HeldReason, JobState
 from tasks.calls.paid_call import MAX_UNKNOWN, BrokenCall, OpenCall, PaidCalls, PlannedCall, finish_first, plan_call
 from tasks.calls.retry import REFUSED_LANE, Fail, Hold, advance_of

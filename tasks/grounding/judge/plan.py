@@ -7,7 +7,7 @@ from typing import Any
 
 from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
-from schemas.prompt import MessagesSnapshot, Prompt, SourcePart, hash_messages
+from schemas.model_call import MessagesSnapshot, Prompt, SourcePart, hash_messages
 from tasks.grounding.checkers import CheckedClaim
 from tasks.prompting.sources.injection import attribute, unused_tag
 from tasks.prompting.templates import PromptTemplate, Slots, as_message, fill, load_inner

@@ -8,7 +8,7 @@ import orjson
 
 from schemas.grounding import Evidence, Verdict
 from schemas.job import JobRequest
-from schemas.prompt import SourcePart
+from schemas.model_call import SourcePart
 from tasks.answers.citations import locate
 from tasks.grounding.checkers import ClaimFinding
 from tasks.grounding.judge.plan import Passage, Selection

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from schemas.job import JobRequest
-from schemas.prompt import Prompt, SourcePart
+from schemas.model_call import Prompt, SourcePart
 from tasks.grounding.checkers import CheckedClaim, ClaimFinding
 from tasks.grounding.judge.plan import (
     PROBABILITIES,

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 from schemas.job import JobRequest, SourceContext
-from schemas.prompt import LeftOut, LeftOutReason, SourcePart
+from schemas.model_call import LeftOut, LeftOutReason, SourcePart
 from tasks.text.language import language_tables, word_set
 from tasks.text.sentences import sentence_spans, words
 

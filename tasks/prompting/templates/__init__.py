@@ -18,7 +18,7 @@ from jinja2 import FileSystemLoader, StrictUndefined, Template
 from jinja2.meta import find_referenced_templates
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from schemas.prompt import Message, Role, SourcePart, TextPart
+from schemas.model_call import Message, Role, SourcePart, TextPart
 from tasks.errors import InputError
 
 FOLDER = Path(__file__).parent

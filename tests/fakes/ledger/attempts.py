@@ -5,7 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 from uuid import UUID
 
-from schemas.completion import Completion, SharedFrom, Usage
+from schemas.model_call import Completion, SharedFrom, Usage
 from schemas.states import JobState, Step
 from tasks.ports import (
     AnswerCache,

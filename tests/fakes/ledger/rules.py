@@ -6,8 +6,8 @@ from decimal import Decimal
 from uuid import UUID
 
 from schemas import CONTRACT_VERSION
-from schemas.completion import FinishReason
 from schemas.failure import Failure, FailureKind
+from schemas.model_call import FinishReason
 from schemas.record import GenerationRecord, RecordStatus
 from schemas.states import HeldReason, JobState, Step
 from tasks.calls.response_cache import MOST_FAILED

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from schemas.failure import Failure
 from schemas.job import JobRequest, Recheck
-from schemas.prompt import Correction
+from schemas.model_call import Correction
 from schemas.record import GenerationRecord
 from schemas.states import ACTIVE_STATES, FINAL_STATES, TRANSITIONS, HeldReason, JobState, Outcome, Step
 from tasks.errors import NotFound

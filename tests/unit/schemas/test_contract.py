@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from schemas.base import Contract
 from schemas.batch import BatchRequest, BatchStatus
 from schemas.job import GenerationConfig, JobRequest, SourceContext
-from schemas.prompt import Message, MessagesSnapshot, Role, SourcePart, TextPart, hash_messages
+from schemas.model_call import Message, MessagesSnapshot, Role, SourcePart, TextPart, hash_messages
 from schemas.record import GenerationRecord, JobResult
 
 PUBLISHED = [JobRequest, JobResult, GenerationRecord, BatchRequest, BatchStatus, GenerationConfig]

@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from schemas.prompt import Flag
+from schemas.model_call import Flag
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from schemas.completion import Completion, FinishReason
 from schemas.generation import AnswerProtocol, CheckerName
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
+from schemas.model_call import Completion, FinishReason
 from schemas.record import RecordStatus
 from schemas.states import JobState, Outcome, Step
 from tasks import check

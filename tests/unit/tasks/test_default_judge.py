@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from schemas.completion import SharedFrom
 from schemas.failure import FailureKind
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
+from schemas.model_call import SharedFrom
 from schemas.states import JobState, Outcome
 from tasks.errors import ProviderError
 from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit, Unlimited

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.failure import FailureKind
 from schemas.job import JobRequest
-from schemas.prompt import Prompt
+from schemas.model_call import Prompt
 from schemas.states import HeldReason, JobState, Step
 from tasks.answers.postprocess import postprocess
 from tasks.calls.retry import TERMINAL, RetryPolicy

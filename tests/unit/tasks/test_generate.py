@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from schemas.completion import Completion
 from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
+from schemas.model_call import Completion
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks import generate

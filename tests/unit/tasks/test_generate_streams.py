@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from schemas.completion import FinishReason
 from schemas.failure import FailureKind
+from schemas.model_call import FinishReason
 from schemas.states import JobState, Step
 from tasks.errors import ProviderError, Unstorable
 from tasks.ports import Answered, Call, ClosedAttempt, FinalJob, Leased, NewAttempt

@@ -6,10 +6,9 @@ import re
 
 import pytest
 
-from schemas.completion import NativeCitation
 from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
-from schemas.prompt import Flag, Role
+from schemas.model_call import Flag, NativeCitation, Role
 from tasks.answers.markers import find_markers
 from tasks.answers.postprocess import Processed, postprocess
 from tasks.prompting.messages import render

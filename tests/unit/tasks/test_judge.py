@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
-from schemas.prompt import SourcePart
+from schemas.model_call import SourcePart
 from tasks.grounding.checkers import CheckedClaim
 from tasks.grounding.fitting import LabelledVerdict, fit_judge
 from tasks.grounding.judge.plan import MOST_PASSAGE_CHARACTERS, Selection, ask, render_judge

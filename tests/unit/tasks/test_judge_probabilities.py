@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
-from schemas.prompt import SourcePart
+from schemas.model_call import SourcePart
 from tasks.grounding.fitting import LabelledVerdict, fit_judge
 from tasks.grounding.judge.plan import MOST_CLAIMS, MOST_DECIDED, PROBABILITIES, Bounds, Selection, ask, render_decision
 from tasks.grounding.judge.reply import read_probabilities

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from schemas.completion import FinishReason
 from schemas.failure import FailureKind
 from schemas.grounding import JudgeVerdict, Verdict
 from schemas.job import JobRequest
+from schemas.model_call import FinishReason
 from schemas.states import JobState, Outcome
 from tasks.errors import ProviderError
 from tasks.grounding import WEIGHTS

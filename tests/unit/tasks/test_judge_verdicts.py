@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from schemas.completion import FinishReason
 from schemas.failure import FailureKind
 from schemas.grounding import Verdict
+from schemas.model_call import FinishReason
 from schemas.states import JobState, Outcome
 from tasks.errors import ProviderError
 from tasks.grounding import WEIGHTS

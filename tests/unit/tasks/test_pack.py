@@ -7,7 +7,7 @@ import pytest
 
 from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
-from schemas.prompt import LeftOut, LeftOutReason, MessagesSnapshot, SourcePart
+from schemas.model_call import LeftOut, LeftOutReason, MessagesSnapshot, SourcePart
 from tasks.answers.formats import resolve_format
 from tasks.answers.postprocess import postprocess
 from tasks.prompting.messages import render

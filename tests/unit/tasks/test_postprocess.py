@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from schemas.completion import Completion, FinishReason, NativeCitation, ProviderSnapshot
 from schemas.generation import AnswerProtocol, OutputFormat
 from schemas.job import GenerationConfig, JobRequest
+from schemas.model_call import Completion, FinishReason, NativeCitation, ProviderSnapshot
 from tasks.answers.citations import comparison_form, locate
 from tasks.answers.postprocess import Processed, postprocess, redact
 from tasks.prompting.messages import render

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from schemas.generation import AnswerProtocol, GenerationMode, OutputFormat
 from schemas.job import GenerationConfig, JobRequest
-from schemas.prompt import Role, SourcePart
+from schemas.model_call import Role, SourcePart
 from tasks.errors import InputError
 from tasks.prompting.messages import ANSWER_SCHEMA, answer_schema, render
 from tasks.prompting.templates import FOLDER, available

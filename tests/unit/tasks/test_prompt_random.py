@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import GenerationConfig, JobRequest
-from schemas.prompt import Flag, SourceFlag
+from schemas.model_call import Flag, SourceFlag
 from tasks.prompting.messages import render, rerender
 from tasks.prompting.sources import injection
 from tasks.prompting.sources.pack import ShownSources, quarter_tokens, search_text

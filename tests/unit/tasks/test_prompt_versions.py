@@ -6,7 +6,7 @@ import pytest
 
 from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import GenerationConfig, JobRequest
-from schemas.prompt import Correction, MessagesSnapshot, Prompt
+from schemas.model_call import Correction, MessagesSnapshot, Prompt
 from tasks.errors import InputError
 from tasks.prompting.messages import render, rerender, stable_prefix, with_correction
 

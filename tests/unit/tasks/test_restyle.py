@@ -15,7 +15,7 @@ from schemas.answer import CanonicalAnswer
 from schemas.generation import AnswerProtocol, CitationStyle, OutputFormat
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
-from schemas.prompt import Correction
+from schemas.model_call import Correction
 from schemas.states import Outcome
 from tasks.answers.restyle import RENDERED, restyle
 from tasks.ports import FinalJob, JobView

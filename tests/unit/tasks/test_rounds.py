@@ -12,11 +12,10 @@ from uuid import UUID
 import orjson
 import pytest
 
-from schemas.completion import FinishReason
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
-from schemas.prompt import Role
+from schemas.model_call import FinishReason, Role
 from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome, Step
 from tasks import check

@@ -11,11 +11,11 @@ from uuid import UUID
 
 import pytest
 
-from schemas.completion import FinishReason
 from schemas.failure import FailureKind
 from schemas.generation import CheckerName
 from schemas.grounding import Claim, Verdict
 from schemas.job import JobRequest, Recheck
+from schemas.model_call import FinishReason
 from schemas.states import JobState, Outcome, Step
 from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy

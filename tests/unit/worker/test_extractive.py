@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.completion import FinishReason
 from schemas.generation import AnswerProtocol
 from schemas.grounding import Verdict
 from schemas.job import GenerationConfig, JobRequest, Sampling
+from schemas.model_call import FinishReason
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.ports import Answered, Call, Provider

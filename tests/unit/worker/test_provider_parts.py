@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.completion import Usage
+from schemas.model_call import Usage
 from tasks.prompting.messages import ANSWER_SCHEMA
 from worker.providers.anthropic import pieces
 from worker.providers.failures import mask, retry_after_s

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from schemas.completion import Completion, FinishReason, ProviderSnapshot, Usage
 from schemas.failure import Failure, FailureKind
 from schemas.generation import AnswerProtocol
+from schemas.model_call import Completion, FinishReason, ProviderSnapshot, Usage
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
 from tasks.ports import Call, Denied, DenyReason, Leased, Permit, Room
