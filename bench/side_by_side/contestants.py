@@ -1,0 +1,333 @@
+"""Runs one contestant over the questions and measures it: the scripts, the chain, and this system."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import psutil
+import psycopg
+
+from bench.embedded import Servers, embedded_servers
+from bench.side_by_side.measuring import Program, Trees, cpu_of
+from bench.side_by_side.workload import Workload
+from worker import local
+
+REPOSITORY = Path(__file__).parents[2]
+CHAIN_THREADS = 200
+CURATOR = "NIGHTDESK_BENCH_CURATOR"
+"""Names the Python of an environment with bespokelabs-curator: it needs other versions of the clients."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """One setting of a comparison.
+
+    Attributes:
+        calls: most in flight at once.
+        latency_s: of the stand-in provider.
+    """
+
+    workload: Workload
+    calls: int
+    latency_s: float
+    lognormal: bool
+    check_workers: int
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Time, CPU and memory of one contestant in one round.
+
+    Attributes:
+        seconds: from the first question handed over to the last result in hand.
+        cpu_ms: milliseconds a job by part, start-up excluded.
+        starting_s: CPU seconds of the start-up.
+        most_in_flight: calls, as the provider counted them.
+        notes: other figures, printed with the round.
+    """
+
+    jobs: int
+    seconds: float
+    cpu_ms: dict[str, float]
+    starting_s: float
+    peak_mb: dict[str, float]
+    most_in_flight: int
+    calls: int
+    notes: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def jobs_per_s(self) -> float:
+        """Results a second."""
+        return self.jobs / self.seconds
+
+    @property
+    def cpu_ms_sum(self) -> float:
+        """Milliseconds a job over all parts."""
+        return sum(self.cpu_ms.values())
+
+
+@contextmanager
+def provider(load: Load) -> Iterator[str]:
+    """The stand-in in a process of its own; its address."""
+    command = [sys.executable, "-m", "bench.side_by_side.lean_stub", str(load.workload.answers)]
+    command += ["--latency", str(load.latency_s), *(["--lognormal"] if load.lognormal else [])]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
+def _statistics(url: str) -> dict[str, int]:
+    with urllib.request.urlopen(f"{url}/statistics", timeout=30) as answer:
+        statistics: dict[str, int] = orjson.loads(answer.read())
+    return statistics
+
+
+def _program(load: Load, url: str, command: list[str]) -> Measurement:
+    """One process that calls for all questions and writes a line for each."""
+    out = load.workload.questions.with_suffix(".program.jsonl")
+    program = Program([*command, str(load.workload.questions), str(out), f"{url}/v1"], {**os.environ}, REPOSITORY)
+    trees = Trees({"script": [program.process]})
+    started = time.perf_counter()
+    with trees.sampled():
+        working_s = program.finish()
+    seconds = time.perf_counter() - started
+    _assert_lines(out, load.workload.count)
+    return _measurement(load, url, seconds, Used({"script": working_s}, program.starting_s), trees)
+
+
+def _script(load: Load, url: str, *options: str) -> Measurement:
+    command = [sys.executable, "-m", "bench.side_by_side.script", "--calls", str(load.calls), *options]
+    return _program(load, url, command)
+
+
+def script(load: Load) -> Measurement:
+    """The short script with the stock client."""
+    with provider(load) as url:
+        return _script(load, url)
+
+
+def script_aiohttp(load: Load) -> Measurement:
+    """The same by the SDK's aiohttp transport."""
+    with provider(load) as url:
+        return _script(load, url, "--aiohttp")
+
+
+def curator(load: Load) -> Measurement:
+    """bespokelabs-curator, from an environment of its own."""
+    with provider(load) as url:
+        module = REPOSITORY / "bench" / "side_by_side" / "curator_script.py"
+        return _program(load, url, [os.environ[CURATOR], str(module), "--calls", str(load.calls)])
+
+
+def celery_chain(load: Load) -> Measurement:
+    """A textbook Celery chain in a pool of threads."""
+    with provider(load) as url, embedded_servers() as servers:
+        environment = {**os.environ, "CHAIN_REDIS_URL": servers.endpoints.redis_url, "CHAIN_BASE_URL": f"{url}/v1"}
+        command = [sys.executable, "-m", "celery", "-A", "bench.side_by_side.celery_chain", "worker"]
+        command += ["-P", "threads", "-c", str(min(CHAIN_THREADS, load.calls)), "--without-gossip", "--without-mingle"]
+        with _worker(command, environment, servers.home / "chain.log", "exchange=celery(direct)") as worker:
+            starting = Trees({"worker": [worker]}).cpu_s()["worker"]
+            out = load.workload.questions.with_suffix(".chain.jsonl")
+            sender = [sys.executable, "-m", "bench.side_by_side.celery_chain", str(load.workload.questions), str(out)]
+            program = Program(sender, environment, REPOSITORY)
+            trees = Trees({"worker": [worker], "valkey": [_valkey(servers)]})
+            before, started = trees.cpu_s(), time.perf_counter()
+            with trees.sampled():
+                sending_s = program.finish()
+            seconds = time.perf_counter() - started
+            after = trees.cpu_s()
+            _assert_lines(out, load.workload.count)
+            cpu = {"sender": sending_s, **{name: after[name] - before[name] for name in after}}
+            return _measurement(load, url, seconds, Used(cpu, starting + program.starting_s), trees)
+
+
+def nightdesk(load: Load) -> Measurement:
+    """This system: submitted by the command, called, checked, recorded, published, exported by the command."""
+    with provider(load) as url, embedded_servers() as servers:
+        environment = {
+            **servers.environment,
+            "NIGHTDESK_PROVIDERS": orjson.dumps(
+                {"stand_in": {"preset": "vllm", "base_url": f"{url}/v1", "model": "stand-in"}}
+            ).decode(),
+            "NIGHTDESK_PROVIDER": "stand_in",
+            "NIGHTDESK_SLOTS": str(load.calls),
+        }
+        command = [sys.executable, "-m", "worker.cli"]
+        queues = {"generate": "generate,submit", **{f"check-{n}": "check" for n in range(load.check_workers)}}
+        with _workers(
+            {name: [*command, "worker", "--queues", queue] for name, queue in queues.items()}, environment, servers.home
+        ) as workers:
+            status = local.status(servers.home)
+            assert status.postgres.pid
+            trees = Trees(
+                {
+                    "generate": [workers["generate"]],
+                    "check": [process for name, process in workers.items() if name != "generate"],
+                    "postgres": [psutil.Process(status.postgres.pid)],
+                    "valkey": [_valkey(servers)],
+                }
+            )
+            return _nightdesk(load, url, servers, environment, trees)
+
+
+def _nightdesk(load: Load, url: str, servers: Servers, environment: dict[str, str], trees: Trees) -> Measurement:
+    command = [sys.executable, "-m", "worker.cli"]
+    first = load.workload.questions.with_suffix(".first.jsonl")
+    with load.workload.questions.open("rb") as lines:
+        first.write_bytes(b"".join(next(lines) for _ in range(50)))
+    # The workers are up, and their imports done, when they have answered a small batch.
+    small_s = cpu_of([*command, "submit", str(first)], environment, REPOSITORY)
+    _await_final(servers.endpoints.database_url, 50)
+    starting = sum(trees.cpu_s().values())
+    _statistics(url)
+    before, wal, started = trees.cpu_s(), _wal(servers), time.perf_counter()
+    with trees.sampled():
+        submit_s = cpu_of([*command, "submit", str(load.workload.questions)], environment, REPOSITORY)
+        submitted = time.perf_counter()
+        _await_final(servers.endpoints.database_url, 50 + load.workload.count)
+        final = time.perf_counter()
+        after = trees.cpu_s()
+    batch = _last_batch(servers.endpoints.database_url)
+    out = load.workload.questions.with_suffix(".nightdesk.jsonl")
+    export_s = cpu_of([*command, "results", batch, "-o", str(out)], environment, REPOSITORY)
+    exported = time.perf_counter()
+    _assert_lines(out, load.workload.count)
+    cpu = {name: after[name] - before[name] for name in after}
+    # What each command takes to start is start-up, as it is with the scripts.
+    cpu["submit"], cpu["results"] = max(submit_s - small_s, 0.0), max(export_s - small_s, 0.0)
+    notes = {
+        "calling_s": _calling_s(servers.endpoints.database_url, batch),
+        "submit_s": submitted - started,
+        "results_s": exported - final,
+        "wal_kb_a_job": (_wal(servers) - wal) / 1e3 / load.workload.count,
+        "answered": _answered(out),
+    }
+    return _measurement(load, url, final - started, Used(cpu, starting + 2 * small_s), trees, **notes)
+
+
+@dataclass(frozen=True)
+class Used:
+    """CPU seconds: by part while working, and of the start-up."""
+
+    working_s: dict[str, float]
+    starting_s: float
+
+
+def _measurement(load: Load, url: str, seconds: float, used: Used, trees: Trees, **notes: float) -> Measurement:
+    jobs, statistics = load.workload.count, _statistics(url)
+    return Measurement(
+        jobs,
+        seconds,
+        {name: part_s * 1000 / jobs for name, part_s in used.working_s.items()},
+        used.starting_s,
+        dict(trees.peak_mb),
+        statistics["most_in_flight"],
+        statistics["calls"],
+        notes,
+    )
+
+
+@contextmanager
+def _workers(
+    commands: dict[str, list[str]], environment: dict[str, str], home: Path
+) -> Iterator[dict[str, psutil.Process]]:
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for name, command in commands.items():
+            with (home / f"{name}.log").open("wb") as log:
+                running[name] = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
+        yield {name: psutil.Process(process.pid) for name, process in running.items()}
+    finally:
+        for process in running.values():
+            process.send_signal(signal.SIGTERM)
+        for process in running.values():
+            process.wait(60)
+
+
+@contextmanager
+def _worker(command: list[str], environment: dict[str, str], log: Path, ready: str) -> Iterator[psutil.Process]:
+    """A worker whose log has the banner of its queues."""
+    with _workers({"worker": command}, environment, log.parent) as workers:
+        worker_log = log.parent / "worker.log"
+        until = time.monotonic() + 60
+        while ready not in worker_log.read_text():
+            if time.monotonic() > until:
+                raise TimeoutError(f"the worker is not ready after 60 s: {worker_log.read_text()[-500:]}")
+            time.sleep(0.1)
+        yield workers["worker"]
+
+
+def _valkey(servers: Servers) -> psutil.Process:
+    pid = local.status(servers.home).valkey.pid
+    assert pid
+    return psutil.Process(pid)
+
+
+def _await_final(database_url: str, count: int) -> None:
+    until = time.monotonic() + 1800
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        while True:
+            row = connection.execute("SELECT count(*) FROM job WHERE result_published_at IS NOT NULL").fetchone()
+            if row and row[0] >= count:
+                return
+            if time.monotonic() > until:
+                raise TimeoutError(f"{row and row[0]} of {count} jobs are final and published after half an hour")
+            time.sleep(0.2)
+
+
+def _last_batch(database_url: str) -> str:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        row = connection.execute("SELECT id FROM batch ORDER BY id DESC LIMIT 1").fetchone()
+    assert row
+    return str(row[0])
+
+
+def _calling_s(database_url: str, batch: str) -> float:
+    """Seconds from the first call to the last final state."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        row = connection.execute(
+            "SELECT extract(epoch FROM max(job.finished_at) - min(attempt.opened_at))"
+            " FROM job JOIN attempt ON attempt.job_id = job.id WHERE job.batch_id = %s",
+            [batch],
+        ).fetchone()
+    assert row
+    return float(row[0])
+
+
+def _wal(servers: Servers) -> float:
+    with psycopg.connect(servers.endpoints.database_url, autocommit=True) as connection:
+        row = connection.execute("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')").fetchone()
+    assert row
+    return float(row[0])
+
+
+def _answered(out: Path) -> float:
+    """The share of jobs that were answered."""
+    outcomes = [orjson.loads(line).get("outcome") for line in out.read_bytes().splitlines()]
+    return outcomes.count("answered") / len(outcomes)
+
+
+def _assert_lines(out: Path, count: int) -> None:
+    lines = out.read_bytes().count(b"\n")
+    if lines != count:
+        raise ValueError(f"{out.name} has {lines} lines in place of {count}")
+
+
+CONTESTANTS: dict[str, Callable[[Load], Measurement]] = {
+    "script": script,
+    "script, aiohttp": script_aiohttp,
+    "celery chain": celery_chain,
+    **({"curator": curator} if CURATOR in os.environ else {}),
+    "nightdesk": nightdesk,
+}
