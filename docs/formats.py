@@ -7,8 +7,8 @@ from typing import Any
 from schemas.generation import AnswerProtocol, CitationStyle, OutputFormat
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, ProviderSnapshot
+from tasks.answers.layouts import Extras
 from tasks.answers.postprocess import Processed, postprocess, rerender
-from tasks.answers.render import Extras
 from tasks.prompting.messages import render
 from worker.providers.extractive import Extractive
 

@@ -6,11 +6,12 @@ parse        parses a completion or a supplied answer into the canonical form, a
 active_content  makes HTML, script links and images harmless
 stream_text  shows a reply while it comes as readers see the result
 markers      finds citation markers in running text
-render       renders the canonical form in the requested style and format
-  items      splits that text into the items of a list
-  rendered   joins the segments into one text, and formats and places the markers of its sources
+rendered     joins the segments into one text, and writes it with the positions of its parts
+  layouts    writes plain text, lists, tables and JSON
+  items      splits the text into the items of a list
 formats      chooses the output format, validates an answer against it, and strips Markdown
-citations    locates citations in the answer and quotes in the source
+citations    names the sources, and locates citations in the answer and quotes in the source
+redaction    removes sentences from an answer
 leaves       lists the values of an object
 objects      validates ``output_schema``, and the object of an answer against it
 restyle      renders a recorded answer in another style or format

@@ -7,19 +7,19 @@ from typing import Any
 
 import orjson
 
-from schemas.answer import CanonicalAnswer, Citation, Segment
-from schemas.generation import OutputFormat
+from schemas.answer import CanonicalAnswer, Citation
+from schemas.generation import CitationStyle, OutputFormat
 from schemas.job import JobRequest
 from schemas.model_call import Completion, FinishReason, Flag, LeftOutReason, Prompt, SourcePart
 from tasks.answers.active_content import MAY_BE_ACTIVE, REMOVED, neutralise
-from tasks.answers.citations import locate_citations
+from tasks.answers.citations import Label, label, locate_citations, marker, name_of
 from tasks.answers.formats import format_problem, resolve_format
+from tasks.answers.layouts import Extras, table_heads, write_items, write_json, write_plain, write_sources, write_table
 from tasks.answers.objects import complete_object, violations
 from tasks.answers.parse import UNSTORABLE, ParsedAnswer, merge_repeated, parse_completion, parse_supplied
-from tasks.answers.render import Extras, render
-from tasks.answers.rendered import Rendered, label, name_of, strip_markers
+from tasks.answers.rendered import Rendered, Writer, flow_of, strip_markers, write_markdown
 from tasks.text.clauses import MAY_JOIN, MAY_LEAD_IN, clause_spans
-from tasks.text.sentences import Span, sentence_spans, words
+from tasks.text.sentences import Span, sentence_spans
 from tasks.text.statements import Statement
 
 
@@ -87,7 +87,7 @@ def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completi
             completion, len(shown_sources), [request.context[index].content for index in shown_sources]
         )
         read = _cleaned(request, read)
-    return _assemble(request, read, shown_sources, list(_notes(request, prompt, completion)))
+    return assemble(request, read, shown_sources, list(_notes(request, prompt, completion)))
 
 
 def _cleaned(request: JobRequest, read: ParsedAnswer) -> ParsedAnswer:
@@ -116,10 +116,10 @@ def rerender(request: JobRequest, answer: CanonicalAnswer, shown_sources: tuple[
         shown_sources: the source index of each source number - 1.
         extras: the parts after the answer.
     """
-    return _assemble(request, ParsedAnswer(answer), shown_sources, (), extras)
+    return assemble(request, ParsedAnswer(answer), shown_sources, (), extras)
 
 
-def _assemble(
+def assemble(
     request: JobRequest,
     read: ParsedAnswer,
     shown_sources: tuple[int, ...],
@@ -129,7 +129,7 @@ def _assemble(
     """Renders the parsed answer (a supplied answer stays unchanged) and locates its citations."""
     answer, config = read.answer, request.config
     output_format = request.fixed_format or resolve_format(request)
-    rendered = read.rendered or _render(request, answer, output_format, shown_sources, extras)
+    rendered = read.rendered or _render_by_config(request, answer, output_format, shown_sources, extras)
     markers = sorted(
         {Span(mark.start, mark.end) for mark in rendered.marks}
         | {Span(marker.start, marker.end) for marker in read.unknown}
@@ -167,7 +167,7 @@ def _assemble(
     )
 
 
-def _render(
+def _render_by_config(
     request: JobRequest,
     answer: CanonicalAnswer,
     output_format: OutputFormat,
@@ -324,80 +324,70 @@ def _object_of(
     return None
 
 
-# ---- redaction -------------------------------------------------------------------------------------------------
-
-
-def redact(request: JobRequest, processed: Processed, spans: Sequence[tuple[int, int]]) -> Processed:
-    """Removes sentences from an answer and renders the rest again, so that ranks, numbering and offsets fit.
-
-    Args:
-        request: the job's request.
-        processed: its answer.
-        spans: ``[start, end)`` of statements; their whole sentences are removed.
-    """
-    removed = set(spans)
-    sentences = {s.sentence for s in processed.statements if (s.start, s.end) in removed}
-    out = [statement.sentence in sentences for statement in processed.statements]
-    if request.check_only:
-        read = parse_supplied(_without_statements(processed, out), [name_of(source) for source in request.context])
-    else:
-        segments = [
-            reduced
-            for segment, place in zip(processed.canonical.segments, processed.segments, strict=True)
-            if (reduced := _without_removed(segment, place, processed, out)) is not None
-        ]
-        answer = CanonicalAnswer(segments=tuple(segments), sufficient=processed.canonical.sufficient)
-        return render_again(request, processed, answer)
-    return replace(_assemble(request, read, processed.shown_sources, processed.warnings), abstained=processed.abstained)
-
-
 def render_again(request: JobRequest, processed: Processed, answer: CanonicalAnswer) -> Processed:
     """Renders a model's answer with another canonical form; its object and warnings stay."""
     data = processed.structured if request.config.output_schema is not None else None
-    shorter = _assemble(
+    shorter = assemble(
         request, ParsedAnswer(answer, processed.parsed, data), processed.shown_sources, processed.warnings
     )
     return replace(shorter, abstained=processed.abstained)
 
 
-def _without_statements(processed: Processed, out: Sequence[bool]) -> str:
-    """The response without some of its statements and the text between each of them and the next one."""
-    parts = []
-    position = 0
-    starts = [statement.start for statement in processed.statements[1:]]
-    for statement, following, is_out in zip(processed.statements, [*starts, len(processed.response)], out, strict=True):
-        if is_out:
-            parts.append(processed.response[position : statement.start])
-            position = following
-    return "".join([*parts, processed.response[position:]]).rstrip()
+# ---- rendering -------------------------------------------------------------------------------------------------------
 
 
-def _without_removed(segment: Segment, place: Span, processed: Processed, out: Sequence[bool]) -> Segment | None:
-    """A segment without the removed sentences; None if all are removed."""
-    statements = [
-        (statement, is_out)
-        for statement, is_out in zip(processed.statements, out, strict=True)
-        if statement.start < place.end and place.start < statement.end
-    ]
-    if not any(is_out for _, is_out in statements):
-        return segment
-    if all(is_out for _, is_out in statements):
-        return None
-    sentences: dict[int, Span] = {}
-    for statement, is_out in statements:
-        if is_out:
-            start = sentences.get(statement.sentence, Span(statement.start, 0)).start
-            sentences[statement.sentence] = Span(start, statement.end)
-    unwanted = [words(processed.response[start:end]) for start, end in sentences.values()]
-    remaining = [
-        segment.text[span.start : span.end]
-        for span in sentence_spans(segment.text)
-        if not _is_within(words(segment.text[span.start : span.end]), unwanted)
-    ]
-    before = segment.text[: len(segment.text) - len(segment.text.lstrip())]
-    return Segment(text=before + " ".join(remaining), citations=segment.citations) if remaining else None
+_LISTED = {CitationStyle.FOOTNOTE, CitationStyle.ENDNOTE}
+"""Styles that include a list of sources."""
 
 
-def _is_within(sentence: list[str], unwanted: Sequence[list[str]]) -> bool:
-    """Tells whether a sentence is among the removed ones, which may contain a marker's number as an extra word."""
-    return any(set(sentence) <= set(other) for other in unwanted)
+def render(
+    answer: CanonicalAnswer,
+    style: CitationStyle,
+    output_format: OutputFormat,
+    labels: Sequence[Label],
+    *,
+    show_markers: bool = True,
+    extras: Extras | None = None,
+    allow_html: bool = False,
+) -> Rendered:
+    """Renders an answer.
+
+    Segments are joined unchanged, with their own white space. Without ``show_markers`` every mark is empty
+    (``start == end``) at the position of the marker.
+
+    Args:
+        answer: its citations name sources from 1 to ``len(labels)``.
+        style: the style of the markers.
+        output_format: not ``auto`` (see ``formats.resolve_format``).
+        labels: the label of each source, by number - 1.
+        show_markers: if False, no marker is written.
+        allow_html: HTML in code stays as it is in plain text, too.
+        extras: the parts after the answer; JSON always has the sources, and the score is a field.
+    """
+    extras = extras or Extras()
+    flow = flow_of(answer, style)
+    markdown = output_format not in {OutputFormat.PLAIN, OutputFormat.JSON}
+
+    def marker_of(rank: int, source: int) -> str:
+        return marker(style, rank, labels[source - 1], markdown=markdown)
+
+    writer = Writer(flow, style, marker_of, show_markers=show_markers, markdown=markdown)
+    if output_format is OutputFormat.JSON:
+        write_json(writer, extras, labels)
+        return writer.finish(writer.position)
+    if output_format is OutputFormat.TABLE:
+        write_table(writer)
+    elif output_format in {OutputFormat.BULLETS, OutputFormat.STEPS}:
+        write_items(writer, numbered=output_format is OutputFormat.STEPS)
+    elif output_format is OutputFormat.PLAIN:
+        write_plain(writer, neutral=not allow_html)
+    else:
+        write_markdown(writer, table_heads(flow.text) if "|" in flow.text else ())
+    body = writer.position
+    if extras.sources or (show_markers and style in _LISTED):
+        write_sources(writer, labels)
+    if extras.score:
+        name, score = extras.score
+        line = f"{name}: {score:.1%}"
+        writer.write(f"\n\n*{line}*" if markdown else f"\n\n{line}")
+    return writer.finish(body)

@@ -1,16 +1,14 @@
-"""The rendered answer: the labels and markers of its sources, and one text with the positions of its parts."""
+"""The rendered answer: one text with the positions of its parts, and its writer."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 from schemas.answer import CanonicalAnswer, Segment
 from schemas.generation import CitationStyle
-from schemas.job import SourceContext
 from tasks.text.sentences import Span
 from tasks.text.statements import separator
 
@@ -204,119 +202,188 @@ class Edit:
     text: str
 
 
-# ---- labels and markers of sources -----------------------------------------------------------------------------------
-
-SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-_MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?\w+;)")
-"""Characters that Markdown can parse as mark-up in a title: all but an underscore inside a word."""
+# ---- writing ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
-    """The name of a source in the answer, and its place in the document as far as the metadata has it."""
+class Writer:
+    """Text under construction, with the positions of its parts.
 
-    name: str
-    section: str | None = None
-    article: str | int | None = None
-    page: str | int | None = None
+    Args:
+        flow: the text to write, in order; parts may be omitted, markers never are.
+        style: the style of the markers.
+        marker: gives the marker of a rank and a source number.
+        show_markers: if False, every mark is empty.
+        markdown: if True, the text is Markdown.
+    """
 
-    def __str__(self) -> str:
-        parts = [self.name if self.section is None else f"{self.name} - {self.section}"]
-        if self.article is not None:
-            numbered = isinstance(self.article, int) or self.article[:1].isdigit()
-            parts.append(f"art. {self.article}" if numbered else str(self.article))
-        if self.page is not None:
-            parts.append(f"p. {self.page}")
-        return ", ".join(parts)
+    def __init__(
+        self,
+        flow: Flow,
+        style: CitationStyle,
+        marker: Callable[[int, int], str],
+        *,
+        show_markers: bool,
+        markdown: bool,
+    ) -> None:
+        self.flow = flow
+        self.style = style
+        self.show_markers = show_markers
+        self.markdown = markdown
+        self.position = 0
+        self.ranks: dict[int, int] = {}
+        self._marker = marker
+        self._parts: list[str] = []
+        self._marks: list[Mark] = []
+        self._pieces: list[Piece] = []
+        self._runs: list[Run] = []
+        self._pending = list(reversed(flow.inserts))
 
-    def json_entry(self) -> dict[str, str | int]:
-        """Entry of the list of sources in JSON."""
-        facts = {"title": self.name, "section": self.section, "article": self.article, "page": self.page}
-        return {key: value for key, value in facts.items() if value is not None}
+    def write(self, text: str) -> None:
+        """Writes text that is not part of the segments."""
+        if text:
+            self._parts.append(text)
+            self.position += len(text)
+
+    def copy(self, start: int, end: int, edits: Iterable[Edit] = (), *, marks: bool = True) -> None:
+        """Writes ``[start, end)`` of the joined segments with the edits applied and the markers up to its end."""
+        position = start
+        for edit in edits:
+            self._words(position, edit.start, marks=marks)
+            if marks:
+                self.marks_until(edit.start)
+            self._run(edit.start, edit.end, edit.text)
+            position = edit.end
+        self._words(position, end, marks=marks)
+        if marks:
+            self.marks_until(end)
+
+    def _words(self, start: int, end: int, *, marks: bool) -> None:
+        while marks and self._pending and self._pending[-1].position < end:
+            stop = max(start, self._pending[-1].position)
+            self._run(start, stop, self.flow.text[start:stop])
+            self._mark(self._pending.pop())
+            start = stop
+        self._run(start, end, self.flow.text[start:end])
+
+    def _run(self, start: int, end: int, text: str) -> None:
+        if self.markdown and text and self._would_link(text):
+            self.write(" ")
+        at = self.position
+        self.write(text)
+        if start < end:
+            self._runs.append(Run(start, end, at, self.position))
+
+    def _would_link(self, text: str) -> bool:
+        """Tells whether Markdown would parse the last marker and this text as a link or a link definition."""
+        if text[0] not in "(:" or not self._parts or not self._parts[-1].endswith("]") or not self.after_mark:
+            return False
+        return text[0] == "(" or self._at_line_start(self._marks[-1].start)
+
+    def _at_line_start(self, position: int) -> bool:
+        return "".join(self._parts)[:position].rpartition("\n")[2].strip() == ""
+
+    @property
+    def after_mark(self) -> bool:
+        """True if the text ends with a marker."""
+        return bool(self._marks) and self._marks[-1].end == self.position and self._marks[-1].start < self.position
+
+    def marks_until(self, position: int, shape: str | None = None, separator: str | None = None) -> None:
+        """Writes the pending markers up to a position of the joined segments."""
+        while self._pending and self._pending[-1].position <= position:
+            self._mark(self._pending.pop(), shape, separator)
+
+    def has_pending(self, position: int) -> bool:
+        """Tells whether a marker up to this position is pending."""
+        return bool(self._pending) and self._pending[-1].position <= position
+
+    def postpone(self, blocks: Iterable[tuple[int, int]]) -> None:
+        """Moves the markers inside these blocks to the end of their block."""
+        for start, end in blocks:
+            self._pending = [
+                Insert(end, insert.segment, insert.source) if start < insert.position <= end else insert
+                for insert in self._pending
+            ]
+
+    def _mark(self, insert: Insert, shape: str | None = None, separator: str | None = None) -> None:
+        rank = self.ranks.setdefault(insert.source, len(self.ranks) + 1)
+        if self.show_markers:
+            self.write(self._separator() if separator is None else (separator if self.after_mark else ""))
+        start = self.position
+        if self.show_markers:
+            self.write(shape.format(rank=rank) if shape else self._marker(rank, insert.source))
+        self._marks.append(Mark(insert.segment, insert.source, rank, start, self.position))
+
+    def _separator(self) -> str:
+        if self.style is CitationStyle.FOOTNOTE:
+            return "," if self.after_mark else ""
+        if not self._parts or self._parts[-1][-1].isspace():
+            return ""
+        return "" if self.after_mark and self.style is not CitationStyle.INLINE else " "
+
+    def piece(self, start: int, end: int | None = None, *, reach: int | None = None) -> None:
+        """Records the text since ``start`` as a statement; its markers go up to ``reach``, by default up to here."""
+        if end is None:
+            end = self.position
+        if start < end:
+            self._pieces.append(Piece(start, end, self.position if reach is None else reach))
+
+    def finish(self, body: int) -> Rendered:
+        """The rendered answer; ``body`` is the end of the answer itself."""
+        rendered = Rendered("".join(self._parts), tuple(self._marks), tuple(self._pieces), runs=tuple(self._runs))
+        places = tuple(self._place(rendered, start, end) for start, end in self.flow.bounds)
+        return Rendered(rendered.text, rendered.marks, rendered.pieces, places, rendered.runs, body)
+
+    def _place(self, rendered: Rendered, start: int, end: int) -> Span:
+        text = self.flow.text[start:end]
+        return rendered.place_of(start + len(text) - len(text.lstrip()), end - (len(text) - len(text.rstrip())))
 
 
-def name_of(source: SourceContext) -> str:
-    """Name of a source: its title, else product and kind of document, else its path; empty without any."""
-    about = source.metadata
-    names = (about.get("title"), _product(about), about.get("source_path"))
-    return next((name for value in names if (name := one_line(value))), "")
+# ---- running text ----------------------------------------------------------------------------------------------
 
 
-def label(source: SourceContext, number: int) -> Label:
-    """The label of a source; its number replaces a missing name."""
-    about = source.metadata
-    if not about:
-        return Label(f"source {number}")
-    article = scalar(about.get("article"))
-    page = scalar(about.get("page"))
-    return Label(
-        name=name_of(source) or f"source {number}",
-        section=one_line(section_path(about)) or None,
-        article=article if isinstance(article, int) else one_line(article) or None,
-        page=page if isinstance(page, int) else one_line(page) or None,
-    )
+def text_bounds(text: str) -> tuple[int, int]:
+    """Start and end of a text without the white space around it."""
+    return len(text) - len(text.lstrip()), len(text.rstrip())
 
 
-def _product(about: Mapping[str, Any]) -> str:
-    return " ".join(str(about[key]) for key in ("product_name", "document_type") if about.get(key))
+def write_markdown(writer: Writer, heads: Iterable[tuple[int, int]]) -> None:
+    """Writes the text unchanged; the heads of its tables and the fences of code are no statements."""
+    lines = sorted([*heads, *_fences(writer.flow.text)])
+    positions = _copy_markdown(writer, *(edge for line in lines for edge in line))
+    start = 0
+    for begin, end in lines:
+        above = positions.get(begin, 0)
+        writer.piece(start, above, reach=above)
+        start = positions.get(end, writer.position)
+    writer.piece(start)
 
 
-def one_line(value: Any) -> str:
-    """A value as text without line breaks, runs of white space and control characters; empty for None."""
-    if value is None:
-        return ""
-    text = str(value)
-    if not text.isprintable():
-        text = "".join(character if character.isprintable() else " " for character in text)
-    return " ".join(text.split())
+def _fences(text: str) -> Iterable[tuple[int, int]]:
+    """The lines of the fences of code."""
+    for block in fenced_blocks(text):
+        yield block.start, text.find("\n", block.start, block.end) + 1 or block.end
+        if not block.unclosed:
+            yield text.rfind("\n", block.start, block.end) + 1, block.end
 
 
-def scalar(value: Any) -> str | int | None:
-    """A page or article as a number or text; the entries of a list are joined."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def section_path(about: Mapping[str, Any]) -> str | None:
-    """The section of a source from its metadata, as a path from the widest to the narrowest; None without one."""
-    for key in ("section", "section_hierarchy"):
-        value = about.get(key)
-        if isinstance(value, list | tuple):
-            value = " > ".join(str(part) for part in value if part not in (None, ""))
-        if value not in (None, ""):
-            return str(value)
-    return None
-
-
-def marker(style: CitationStyle, rank: int, source: Label, *, markdown: bool) -> str:
-    """The marker of a source in running text; for Markdown the title is escaped."""
-    match style:
-        case CitationStyle.SOURCE:
-            return f"[Source {rank}]"
-        case CitationStyle.INLINE:
-            return f"(Source: {escape_markdown(str(source)) if markdown else neutral_title(str(source))})"
-        case CitationStyle.FOOTNOTE:
-            return str(rank).translate(SUPERSCRIPTS)
-        case _:
-            return f"[{rank}]"
-
-
-def reference(style: CitationStyle, rank: int, source: Label, *, markdown: bool) -> str:
-    """The line of a source in the list of sources; it begins with the marker."""
-    named = escape_markdown(str(source)) if markdown else neutral_title(str(source))
-    lead = f"[{rank}]" if style is CitationStyle.INLINE else marker(style, rank, source, markdown=markdown)
-    return f"{lead} {named}"
-
-
-_OPENS_TAG = re.compile(r"<(?=[A-Za-z/!?])")
-
-
-def neutral_title(title: str) -> str:
-    """A source's title that is no HTML where a page takes plain text for HTML."""
-    return _OPENS_TAG.sub("< ", title)
-
-
-def escape_markdown(text: str) -> str:
-    """Markdown that displays exactly this text."""
-    return _MARKUP.sub(lambda match: f"\\{match.group()}", text)
+def _copy_markdown(writer: Writer, *stops: int) -> dict[int, int]:
+    """Writes the text unchanged, with markers inside a block of code moved behind it; returns the stops' positions."""
+    text = writer.flow.text
+    position, end = text_bounds(text)
+    blocks = list(fenced_blocks(text))
+    writer.postpone((block.start, block.end) for block in blocks)
+    edges = {edge for block in blocks for edge in (block.start, block.end)}
+    positions: dict[int, int] = {}
+    for stop in sorted({end, *(edge for edge in {*stops, *edges} if position < edge < end)}):
+        block = next((block for block in blocks if block.start < stop <= block.end), None)
+        writer.copy(position, stop, marks=block is None)
+        if block is not None and stop in {block.end, end}:
+            if block.unclosed:
+                writer.write(f"\n{block.unclosed}")
+            if writer.has_pending(block.end):
+                writer.write("\n")
+                writer.marks_until(block.end)
+        positions[stop] = writer.position
+        position = stop
+    writer.marks_until(len(text))
+    return positions

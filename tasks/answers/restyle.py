@@ -5,8 +5,8 @@ from schemas.grounding import Claim, Verdict
 from schemas.job import JobRequest
 from schemas.record import GenerationRecord, JobResult
 from schemas.states import JobState, Outcome
+from tasks.answers.layouts import Extras
 from tasks.answers.postprocess import Processed, rerender
-from tasks.answers.render import Extras
 from tasks.answers.rendered import Rendered
 from tasks.answers.texts import in_format, without_answer
 from tasks.policy.outcome import with_appendix

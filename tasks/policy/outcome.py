@@ -14,7 +14,8 @@ from schemas.job import JobRequest
 from schemas.model_call import Completion, Correction, FinishReason
 from schemas.states import Outcome
 from tasks.answers.parse import UNSTORABLE
-from tasks.answers.postprocess import Processed, redact, render_again
+from tasks.answers.postprocess import Processed, render_again
+from tasks.answers.redaction import redact
 from tasks.answers.rendered import strip_markers
 from tasks.answers.texts import not_verified
 from tasks.grounding import ground

@@ -12,7 +12,8 @@ from schemas.generation import AnswerProtocol, OutputFormat
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, NativeCitation, ProviderSnapshot
 from tasks.answers.citations import comparison_form, locate
-from tasks.answers.postprocess import Processed, postprocess, redact
+from tasks.answers.postprocess import Processed, postprocess
+from tasks.answers.redaction import redact
 from tasks.prompting.messages import render
 
 RENT = "Rent may rise once a year, by 4% at most. The landlord shall give notice 60 days before."

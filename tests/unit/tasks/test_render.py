@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
 from schemas.generation import CitationStyle, GenerationMode, OutputFormat
 from schemas.job import GenerationConfig, JobRequest, SourceContext
+from tasks.answers.citations import Label, label
 from tasks.answers.formats import format_problem, resolve_format
-from tasks.answers.render import render
-from tasks.answers.rendered import Label, label
+from tasks.answers.postprocess import render
 
 LABELS = [Label(f"Title {number}") for number in range(1, 13)]
 

@@ -12,9 +12,10 @@ from markdown_it import MarkdownIt
 
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
 from schemas.generation import CitationStyle, OutputFormat
+from tasks.answers.citations import Label
 from tasks.answers.formats import format_problem, table_lines
-from tasks.answers.render import render
-from tasks.answers.rendered import Label, Rendered, strip_markers
+from tasks.answers.postprocess import render
+from tasks.answers.rendered import Rendered, strip_markers
 from tasks.text.sentences import Span
 
 FORMATS = [format_ for format_ in OutputFormat if format_ is not OutputFormat.AUTO]
