@@ -30,7 +30,7 @@ CONTEXT: tuple[dict[str, Any], ...] = (
 FORMATS = {
     OutputFormat.MARKDOWN: "The answer's own Markdown. An unfinished block of code is closed, and never contains a marker.",
     OutputFormat.PLAIN: "Headings, emphasis, links and code lose their marks; every word stays, and code keeps its lines. A table keeps its rows.",
-    OutputFormat.BULLETS: 'A sentence an item, or the items and levels of a list that the model wrote. A heading or an introduction (a line that ends with a colon) comes before the list. A row of a model\'s table becomes an item "head: cell; head: cell"; a block of code stays whole, below its item.',
+    OutputFormat.BULLETS: 'A sentence an item, or the items and levels of a list that the model wrote. A heading or an introduction (a line that ends with a colon) comes before the list. A row of a model\'s table becomes an item "head: cell; head: cell", and a head without a cell below it one of its own; a block of code stays whole, below its item.',
     OutputFormat.STEPS: "The same, numbered 1, 2, 3 without gaps.",
     OutputFormat.TABLE: "A statement a row. A table that the model wrote itself keeps its columns, with the markers in its cells; beside other text its rows become statements. Code stands between two tables.",
     OutputFormat.JSON: "`answer` holds the texts, each with the numbers of the sources it cites; `sources` the list. In place of an answer, such as for an abstention or a failure, `answer` is empty, `status` names the reason and `message` is the text for the reader.",

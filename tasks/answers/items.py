@@ -184,13 +184,16 @@ def _rows(text: str) -> dict[int, Item | None]:
         return rows
     starts = [0, *(match.end() for match in re.finditer("\n", text)), len(text) + 1]
     for first, last in tables:
-        heads = [text[start:end] for start, end in _cells(text, starts[first], starts[first + 1] - 1)]
-        for line in range(first, last):
-            start, end = starts[line], starts[line + 1] - 1
-            rows[start] = _row(heads, _cells(text, start, end)) if line > first + 1 else None
-        if all(rows[starts[line]] is None for line in range(first, last)):
-            # Without rows the head is all that the table says.
-            rows[starts[first]] = _row([], _cells(text, starts[first], starts[first + 1] - 1))
+        spans = _cells(text, starts[first], starts[first + 1] - 1)
+        heads = [text[start:end] for start, end in spans]
+        rows[starts[first]] = rows[starts[first + 1]] = None
+        named: set[int] = set()
+        for line in range(first + 2, last):
+            cells = _cells(text, starts[line], starts[line + 1] - 1)
+            rows[starts[line]] = _row(heads, cells)
+            named.update(place for place, (start, end) in enumerate(cells) if start < end)
+        # A head that no row names is all that the table says of its column.
+        rows[starts[first]] = _row([], [span for place, span in enumerate(spans) if place not in named])
     return rows
 
 

@@ -4,6 +4,7 @@ Readers see the numbers of the result: a source counts from 1 in the order of it
 JSON, no active content, and no numbers of sources that do not exist. What a piece leaves open (a bracket, a tag, a thought) is
 withheld until it is closed, so the text needs no correction later.
 """
+# ruff: noqa: RUF001 - full-width characters are meant
 
 import re
 from collections.abc import Callable, Sequence
@@ -11,13 +12,18 @@ from collections.abc import Callable, Sequence
 from schemas.answer import CanonicalAnswer, Segment
 from schemas.generation import AnswerProtocol
 from tasks.answers.active_content import MAY_BE_ACTIVE, neutralise
-from tasks.answers.json_reply import is_json_reply, parse_segments, whole_segments
+from tasks.answers.json_reply import is_json_reply, parse_segments, plain_string, whole_segments
 from tasks.answers.markers import find_markers, own_brackets
 from tasks.answers.rendered import fenced_blocks
 from tasks.answers.thoughts import MAY_HOLD, OWN_KEY, thought_start, without_thoughts
 
 _NONE = re.compile(r"\s*\[none\][:.]?\s*", re.IGNORECASE)
 _MAY_BE_JSON = re.compile(r"\s*(?:`{0,3}|```\w{0,8}\s*|(?:```\w{0,8}\s*)?[\[{]\W{0,8}\w{0,12}[\"']?\s*)\Z")
+_LEADS = ("here is", "here are", "here's", "here’s", "sure", "certainly", "of course", "ok", "below is", "hier ist", "hier sind",
+          "gerne", "natürlich", "voici", "bien sûr", "aquí", "claro", "por supuesto", "以下", "这是", "好的", "إليك", "بالتأكيد")  # fmt: skip
+"""Words that open an introduction of an answer, of which readers see nothing until what follows is known."""
+_LEAD = re.compile(rf"\s*(?:{'|'.join(_LEADS)})[^\n:：{{\[`]{{0,120}}(?:[\n:：]\s*)?", re.IGNORECASE)
+_BEGINNINGS = frozenset(lead[:length] for lead in _LEADS for length in range(1, len(lead) + 1))
 _CHAT_TOKEN = re.compile(r"(?:<\|(?:start|channel)\|>\w{0,12}|<\|?[\w|]{0,20})\Z")
 _SIGNS = frozenset("<[(!`{¹²³⁰⁴⁵⁶⁷⁸⁹】&◁")
 _OPEN = re.compile(
@@ -85,13 +91,7 @@ class StreamText:
     # ---- the text so far ----
 
     def _advance(self, *, closed: bool) -> None:
-        text = self._raw
-        if not closed and (token := _CHAT_TOKEN.search(text, max(0, len(text) - 40))):
-            text = text[: token.start()]
-        if MAY_HOLD.search(text):
-            if (opening := thought_start(text)) is not None and not closed:
-                text = text[:opening]
-            text = without_thoughts(text)
+        text = self._reply(closed=closed)
         if not self._began and not self._begin(text, closed=closed):
             return
         if not self._json and (answer := OWN_KEY.search(text, self._done)):
@@ -111,15 +111,37 @@ class StreamText:
             if visible:
                 self._emit(visible)
 
+    def _reply(self, *, closed: bool) -> str:
+        """The reply so far without thoughts and tokens of the chat template."""
+        text = self._raw
+        if not closed and (token := _CHAT_TOKEN.search(text, max(0, len(text) - 40))):
+            text = text[: token.start()]
+        if MAY_HOLD.search(text):
+            if (opening := thought_start(text)) is not None and not closed:
+                text = text[:opening]
+            text = without_thoughts(text)
+        is_one_value = closed and not self._began and self._protocol is AnswerProtocol.SEGMENTS
+        return plain_string(text) if is_one_value else text
+
     def _begin(self, text: str, *, closed: bool) -> bool:
         """Tells whether the beginning is enough to know the form of the reply."""
-        if not text.strip() or (not closed and (_MAY_BE_JSON.match(text) or not text[: self._settled(text)].strip())):
+        if not text.strip():
             return False
         self._json = is_json_reply(text)
+        if not self._json and not closed and self._may_be_before_json(text):
+            return False
         if not self._json and (match := _NONE.match(text)):
             self._done = match.end()
         self._began = self._json or closed or not text.lstrip().lower().startswith("[non")
         return True
+
+    def _may_be_before_json(self, text: str) -> bool:
+        """Tells whether JSON may begin here, or after an introduction ("Here is the answer:") that the result omits."""
+        if self._protocol is AnswerProtocol.SEGMENTS or text.strip().lower() in _BEGINNINGS:
+            return True
+        lead = _LEAD.match(text)
+        rest = text[lead.end() :] if lead else text
+        return not rest or _MAY_BE_JSON.match(rest) is not None or not text[: self._settled(text)].strip()
 
     def _settled(self, text: str) -> int:
         """The end of the text that no later piece changes."""

@@ -1,4 +1,5 @@
 """Answers as readers get them: nothing that a hostile or confused model writes beside its answer reaches anyone."""
+# ruff: noqa: RUF001 - full-width characters are meant
 
 import json
 import re
@@ -13,7 +14,7 @@ from markdown_it import MarkdownIt
 
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
 from schemas.failure import FailureKind
-from schemas.generation import CitationStyle, OutputFormat
+from schemas.generation import AnswerProtocol, CitationStyle, OutputFormat
 from schemas.states import JobState, Outcome
 from tasks.answers.active_content import is_active, neutralise
 from tasks.answers.json_reply import MAX_REPAIRED, parse_segments
@@ -25,7 +26,7 @@ from tasks.answers.thoughts import without_thoughts
 from tasks.prompting.messages import render
 from tests.reader_outputs import Output, faults, outputs
 from tests.stub import hostile
-from tests.stub.hostile import CODE, HOSTILE, LANDLORD, MARKERS, QUERY, RENT, SOURCES, TENANT, Reply
+from tests.stub.hostile import CODE, HOSTILE, LANDLORD, MARKERS, QUERY, RENT, SEGMENTS, SOURCES, TENANT, Reply
 
 FORMATS = tuple(output_format for output_format in OutputFormat if output_format is not OutputFormat.AUTO)
 EMPTY = (
@@ -495,6 +496,34 @@ def test_a_stream_shows_no_json_thoughts_or_html(name: str, size: int) -> None:
     assert not re.search(r'"segments"|"citations"|</?think|<\||<script|<img|onerror|\]\(javascript|!\[', text), text
     if name not in SEEN_BEFORE:
         assert "nine months" not in text
+
+
+INTRODUCTIONS = ("Here is the answer:\n\n", "Sure! Here's the JSON you asked for:\n```json\n", "Of course.\n\n", "Hier ist die Antwort: ",
+                 "Voici la réponse :\n", "Aquí está la respuesta:\n", "以下是答案：\n", "إليك الإجابة:\n")  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 10_000])
+@pytest.mark.parametrize("protocol", [MARKERS, SEGMENTS])
+@pytest.mark.parametrize("introduction", INTRODUCTIONS)
+def test_a_stream_shows_no_words_before_json_that_the_result_omits(
+    introduction: str, protocol: AnswerProtocol, size: int
+) -> None:
+    reply = Reply(f"{introduction}{hostile.GOOD}", protocol)
+    request = hostile.request()
+    result = postprocess(request, render(request, reply.protocol), hostile.completion(reply)).response
+    assert re.findall(r"\w+", stream(reply, size)) == re.findall(r"\w+", result.replace(".", "")) != []
+
+
+@pytest.mark.parametrize(
+    "text", ["Sure, the period is three months [1].", "Here is what the Act says: three months [1].", "Answer"]
+)
+@pytest.mark.parametrize("protocol", [MARKERS, SEGMENTS])
+def test_a_stream_shows_an_introduction_of_a_text_without_json(text: str, protocol: AnswerProtocol) -> None:
+    assert stream(Reply(text, protocol), 3) == text
+
+
+def test_a_stream_of_a_json_null_shows_nothing() -> None:
+    assert stream(Reply("null"), 2) == ""
 
 
 @pytest.mark.parametrize("size", [1, 4, 10_000])

@@ -217,6 +217,22 @@ def test_a_date_is_no_list_marker() -> None:
     assert text == "- 3\\. Oktober ist frei [1].\n- \\- oder nicht?"
 
 
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("| Fee | 4 EUR |\n| --- | --- |\n| Due | |", ["4 EUR", "Fee: Due"]),
+        ("| Fee | 4 EUR |\n| --- | --- |", ["Fee; 4 EUR"]),
+        ("| a | b | c |\n| --- | --- | --- |\n| 1 | | |\n| | 2 | |", ["c", "a: 1", "b: 2"]),
+        ("| a | b |\n| --- | --- |\n| 1 | 2 |", ["a: 1; b: 2"]),
+    ],
+)
+def test_a_head_above_empty_cells_is_an_item_of_its_own(table: str, expected: list[str]) -> None:
+    rendered = render(answer(segment(table, 1)), CitationStyle.NUMBERED, OutputFormat.JSON, LABELS)
+    assert [entry["text"] for entry in json.loads(rendered.text)["answer"]] == expected
+    bullets = render(answer(segment(table)), CitationStyle.NUMBERED, OutputFormat.BULLETS, LABELS)
+    assert bullets.text.splitlines() == [f"- {item}" for item in expected]
+
+
 def test_a_table_of_the_model_is_kept_for_a_table_and_its_heads_are_no_statement() -> None:
     parts = (
         segment("Compared:\n\n| What | A | B |\n| :-- | --- | --- |\n| fee | 4 EUR", 1),

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -102,6 +102,9 @@ def test_without_its_markers_an_answer_is_the_answer_without_markers(answer: Can
 
 @settings(max_examples=100, deadline=None)
 @given(ANSWERS)
+@example(CanonicalAnswer(segments=(Segment(text="- |A\n| --- | --- |\n**"),)))
+@example(CanonicalAnswer(segments=(Segment(text="- |- \n| --- | --- |\n"),)))
+@example(CanonicalAnswer(segments=(Segment(text="| a | b |\n| --- | --- |"),)))
 def test_every_word_is_kept_in_its_order_and_found_again(answer: CanonicalAnswer) -> None:
     text = "".join(segment.text.replace("\r\n", "\n").replace("\r", "\n") for segment in answer.segments)
     for output_format in FORMATS:
