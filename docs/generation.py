@@ -144,9 +144,9 @@ async def objects(runner: ExampleRunner) -> str:
     facts = {"confidence": 0.9, "key_facts": ["The tenant has three months."], "limitations": []}
     compared = {
         "similarities": ["Both have a notice period."],
-        "differences": ["Three months for the tenant, six for the landlord."],
+        "differences": ["The landlord has a notice period of six months."],
         "contradictions": [],
-        "conclusion": "The landlord has to wait twice as long.",
+        "conclusion": "The notice period for the tenant is three months.",
     }
     parts = []
     for name, data in (("AnswerWithSources", facts), ("ComparisonResult", compared)):

@@ -74,7 +74,7 @@ class Claim(Contract):
 
 
 class Value(Contract):
-    """One leaf of the object for a caller's own ``output_schema``, with its verdict."""
+    """One leaf of the object for ``output_schema``, with its verdict."""
 
     path: str = Field(description="such as $.items[0].price")
     value: bool | int | float | str
@@ -101,9 +101,7 @@ class Grounding(Contract):
         default=None, description="share of citations that a supported claim needs (ALCE)"
     )
     claims: tuple[Claim, ...] = ()
-    values: tuple[Value, ...] = Field(
-        default=(), description="the leaves of the object for a caller's own output_schema"
-    )
+    values: tuple[Value, ...] = Field(default=(), description="the leaves of the object for output_schema")
     checkers: dict[str, str] = Field(default_factory=dict, description="layer: version that ran")
     failed_checkers: dict[str, str] = Field(default_factory=dict, description="layer: reason that it gave no verdict")
     skipped_checkers: dict[str, str] = Field(

@@ -40,6 +40,15 @@ READY_MADE: Mapping[str, type[Contract]] = {model.__name__: model for model in (
 DERIVED: Mapping[str, frozenset[str]] = {AnswerWithSources.__name__: frozenset({"answer", "sources_used"})}
 """Fields that Nightdesk derives from the answer itself; the prompt does not request them."""
 
+_OWN_VIEW: Mapping[str, frozenset[str]] = {AnswerWithSources.__name__: frozenset({"confidence"})}
+"""Fields that hold the model's view of its answer, and no fact."""
+
+
+def unchecked_fields(name: str) -> tuple[str, ...]:
+    """The paths of a ready-made object's fields that no source holds."""
+    fields = DERIVED.get(name, frozenset()) | _OWN_VIEW.get(name, frozenset())
+    return tuple(f"$.{field}" for field in sorted(fields))
+
 
 def requested_schema(output_schema: dict[str, Any] | str) -> dict[str, Any]:
     """The JSON Schema that the prompt requests; for a ready-made object without its derived fields."""

@@ -189,7 +189,12 @@ def _write_row(writer: Writer, item: Item, until: int) -> None:
 
 def _keeps_table(flow: Flow) -> bool:
     """Tells whether the text contains a table of the model and nothing that does not fit beside it."""
-    return "|" in flow.text and format_problem(flow.text.strip(), OutputFormat.TABLE) is None
+    if "|" not in flow.text or not table_lines(flow.text):
+        return False
+    first = len(flow.text) - len(flow.text.lstrip())
+    # A marker before the first word would stand in the table's head.
+    leads = any(insert.position <= first for insert in flow.inserts)
+    return not leads and format_problem(flow.text.strip(), OutputFormat.TABLE) is None
 
 
 def _heading_marks(text: str, item: Item) -> int:

@@ -5,7 +5,7 @@ checkers       the common form of a checker; the form of citations (they exist, 
 denials        looks up what an answer denies
 local          reads the claims that the lexical check leaves open with a model of the operator's own
 judge          asks a model about the claims that all these leave open; the check step makes the call
-values         locates the values of an object for a caller's own schema in the quoted evidence
+values         locates the values of an object in the quoted evidence; ``object_sentences`` checks those of a ready-made one
 weights        weigh a local model or a judge against the lexical score
 calibration    fits curves from scores to probabilities, thresholds and metrics
 fitting        fits weights to labels; ``recalibration`` fits all to an operator's labels

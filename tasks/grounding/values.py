@@ -14,11 +14,11 @@ from unicodedata import combining, normalize
 
 from schemas.grounding import Claim, Evidence, Value, Verdict
 from schemas.job import JobRequest
-from schemas.structured import requested_schema
 from tasks.answers.citations import locate
 from tasks.answers.leaves import Leaf, leaves
 from tasks.answers.postprocess import Processed
 from tasks.grounding.checkers import CheckedClaim, CheckInput, Lexical
+from tasks.grounding.object_sentences import check_sentences
 from tasks.grounding.quoted_evidence import QuotedEvidence, Sentence
 from tasks.text.evidence import OutOfTime, ensure_time
 from tasks.text.fact_reader import read_facts
@@ -48,7 +48,7 @@ class _Located:
 
 
 def check_values(request: JobRequest, processed: Processed, claims: Sequence[Claim]) -> tuple[Value, ...]:
-    """The verdict on each leaf of the object for a caller's own ``output_schema``; none without such a schema.
+    """The verdict on each leaf of the object for ``output_schema``; none without one.
 
     Args:
         request: the job's request.
@@ -56,9 +56,11 @@ def check_values(request: JobRequest, processed: Processed, claims: Sequence[Cla
         claims: those of the answer; the evidence of a supported one counts as quoted.
     """
     schema = request.config.output_schema
-    if not isinstance(schema, dict) or processed.structured is None or request.check_only:
+    if schema is None or processed.structured is None or request.check_only:
         return ()
-    listed = leaves(processed.structured, requested_schema(schema) or {}, request.config.free_values)
+    if isinstance(schema, str):
+        return check_sentences(request, schema, processed.structured)
+    listed = leaves(processed.structured, schema, request.config.free_values)
     checked = _Values(request, QuotedEvidence(request, processed, claims), listed)
     return tuple(checked.value(leaf) for leaf in listed)
 

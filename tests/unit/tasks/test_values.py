@@ -14,6 +14,7 @@ from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.policy.outcome import CheckedAnswer, decide_outcome
 from tasks.prompting.messages import render
+from tests.reader_outputs import outputs
 from tests.stub import hostile
 from tests.unit.tasks.value_facts import BOOLEANS, CHOICES, DATES, LANGUAGES, NUMBERS, TEXTS, Fact
 
@@ -204,9 +205,62 @@ def test_a_value_from_nowhere_makes_the_answer_partial_and_names_its_path() -> N
     assert outcome_of({"tenant_months": 99}, free_values=("$.tenant_months",))[0] is Outcome.ANSWERED
 
 
-def test_a_ready_made_object_has_no_values_of_a_caller() -> None:
-    request = hostile.request(output_schema="ComparisonResult")
-    data = {"similarities": ["Mars"], "differences": [], "contradictions": [], "conclusion": "Mars."}
+# ---- ready-made objects -----------------------------------------------------------------------------------------------
+
+LEASE = (
+    "The notice period for the tenant is three months. The landlord has a notice period of six months. Pets are not"
+    " allowed. The rent may rise once a year, by 4% at most."
+)
+
+
+def ready_made(name: str, data: dict[str, Any], **config: Any) -> dict[str, Verdict]:
+    """The verdicts on a ready-made object, by path."""
+    request = JobRequest(query="?", context=({"content": LEASE},), config={"output_schema": name, **config})
     completion = hostile.completion(hostile.Reply(hostile.segments((hostile.TENANT, 1), data=data)))
     processed = postprocess(request, render(request, completion.protocol), completion)
-    assert ground(request, processed).values == ()
+    return {value.path: value.verdict for value in ground(request, processed).values}
+
+
+def test_each_sentence_of_a_comparison_is_a_claim() -> None:
+    data = {
+        "similarities": ["The landlord has a notice period of six months.", "Mars has two moons."],
+        "differences": ["The notice period for the tenant is nine months."],
+        "contradictions": ["Pets are allowed."],
+        "conclusion": "The rent may rise once a year.",
+    }
+    assert ready_made("ComparisonResult", data) == {
+        "$.similarities[0]": Verdict.SUPPORTED,
+        "$.similarities[1]": Verdict.UNSUPPORTED,
+        "$.differences[0]": Verdict.UNSUPPORTED,
+        "$.contradictions[0]": Verdict.CONTRADICTED,
+        "$.conclusion": Verdict.SUPPORTED,
+    }
+    assert "$.conclusion" not in ready_made("ComparisonResult", data, free_values=("$.conclusion",))
+
+
+def test_facts_are_claims_and_open_points_are_flagged_only_where_a_source_says_them() -> None:
+    data = {
+        "confidence": 0.99,
+        "key_facts": ["The tenant has a notice period of three months.", "The deposit is ten monthly rents."],
+        "limitations": [
+            "The sources do not say whether parking is included.",
+            "Parking is not covered.",
+            "The sources do not say that the landlord has a notice period of six months.",
+        ],
+    }
+    assert ready_made("AnswerWithSources", data) == {
+        "$.key_facts[0]": Verdict.SUPPORTED,
+        "$.key_facts[1]": Verdict.UNSUPPORTED,
+        "$.limitations[2]": Verdict.CONTRADICTED,
+    }
+
+
+def test_a_right_ready_made_object_leaves_the_answer_as_it_is() -> None:
+    data = {"confidence": 0.9, "key_facts": [hostile.TENANT], "limitations": ["The sources do not mention a deposit."]}
+    request = hostile.request(output_schema="AnswerWithSources")
+    text = hostile.segments((hostile.TENANT, 1), data=data)
+    assert outputs("test", request, hostile.completion(hostile.Reply(text))).outcome is Outcome.ANSWERED
+    wrong = hostile.segments((hostile.TENANT, 1), data={**data, "key_facts": ["The deposit is ten monthly rents."]})
+    output = outputs("test", request, hostile.completion(hostile.Reply(wrong)))
+    assert output.outcome is Outcome.PARTIAL
+    assert any("$.key_facts[0]" in warning for warning in output.warnings)

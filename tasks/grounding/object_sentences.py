@@ -1,0 +1,56 @@
+"""Checks the sentences of a ready-made object, each a claim like those of the answer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from schemas.generation import CheckerName
+from schemas.grounding import Value, Verdict
+from schemas.job import JobRequest
+from schemas.structured import requested_schema, unchecked_fields
+from tasks.answers.leaves import leaves
+from tasks.grounding.checkers import CheckedClaim, CheckInput, ClaimFinding, Lexical
+from tasks.grounding.denials import false_denials
+from tasks.text.evidence import OutOfTime, ensure_time
+from tasks.text.sentences import Span
+from tasks.text.statements import read_statement
+
+_OPEN_POINTS = "$.limitations["
+"""The beginning of the paths of what the sources leave open, which they need not say."""
+
+
+def check_sentences(request: JobRequest, name: str, data: Mapping[str, Any]) -> tuple[Value, ...]:
+    """The verdicts on the sentences of an object that state something.
+
+    Denials, and what the object lists as open, are flagged only where a source says it after all.
+
+    Args:
+        request: the job's request; its ``free_values`` are left out.
+        name: of the ready-made object.
+        data: the object.
+    """
+    free = (*request.config.free_values, *unchecked_fields(name))
+    lexical = Lexical()
+    values = []
+    for leaf in leaves(data, requested_schema(name), free):
+        try:
+            ensure_time()
+            finding = _finding(request, str(leaf.value), lexical, is_open=leaf.path.startswith(_OPEN_POINTS))
+        except OutOfTime as error:
+            finding = ClaimFinding(Verdict.UNCHECKED, reason=str(error))
+        if finding is not None:
+            verdict = finding.verdict or Verdict.UNCHECKED
+            values.append(
+                Value(
+                    path=leaf.path, value=leaf.value, verdict=verdict, evidence=finding.evidence, reason=finding.reason
+                )
+            )
+    return tuple(values)
+
+
+def _finding(request: JobRequest, text: str, lexical: Lexical, *, is_open: bool) -> ClaimFinding | None:
+    """The finding on a sentence; None for one that states nothing, or that no source has to say."""
+    reading = read_statement(text)
+    if reading.reason is not None:
+        return false_denials(request, (reading,), {CheckerName.LEXICAL: lexical}).get(0)
+    finding = lexical.check(CheckInput(request, (CheckedClaim(text, Span(0, len(text))),)))[0]
+    return None if is_open and finding.verdict in {Verdict.SUPPORTED, Verdict.UNSUPPORTED} else finding
