@@ -9,7 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from tasks.text.language import language_of
-from tasks.text.sentences import number, words
+from tasks.text.quantities import number
+from tasks.text.sentences import words
 
 KINDS = (
     "absent number",

@@ -112,17 +112,6 @@ def near_windows(
     return windows
 
 
-def first_difference(claim: FactText, windows: Sequence[Window], weights: Mapping[str, float]) -> Difference | None:
-    """The first difference of a claim from the windows near to it, the surest kinds first; None without one.
-
-    Args:
-        claim: its facts.
-        windows: near windows of the sources, best first.
-        weights: of the claim's words, by stem; rare ones weigh more.
-    """
-    return next(differences(claim, windows, weights), None) if windows else None
-
-
 def differences(claim: FactText, windows: Sequence[Window], weights: Mapping[str, float]) -> Iterator[Difference]:
     """All differences of a claim from the windows near to it, the surest kinds first."""
     comparison = _Comparison(claim, windows, weights)

@@ -151,13 +151,10 @@ class _Values:
         rivals = [other for other in self.listed if _is_number(other) and self._own_words(other)]
         if leaf not in rivals:
             return None
-        places = {}
+        places, positions = {}, sentence.facts.positions
         for other in rivals:
-            positions = [
-                sentence.facts.positions[stem][0] for stem in self._own_words(other) if stem in sentence.facts.positions
-            ]
-            if positions:
-                places[other.path] = min(positions)
+            if firsts := [positions[stem][0] for stem in self._own_words(other) if stem in positions]:
+                places[other.path] = min(firsts)
         quantities = [q for q in sentence.facts.quantities if _rivals(q, quantity)]
         if leaf.path not in places or len(places) != len(quantities) or len(places) < 2:  # noqa: PLR2004 - one is no list
             return None
@@ -208,23 +205,15 @@ class _Values:
         if not content:
             return _Located(Verdict.UNSUPPORTED, (), NOT_QUOTED)
         facts = read_facts(text, self.quoted.language)
+        numbers = [quantity for quantity in facts.quantities if quantity.kind == NUMBER]
         denied: Sentence | None = None
         for sentence in self.quoted.sentences:
             if not content <= sentence.content | _values_of(sentence.facts):
                 continue
-            if not all(
-                any(equal(q, other) for other in sentence.facts.quantities)
-                for q in facts.quantities
-                if q.kind == NUMBER
-            ):
+            if not all(any(equal(claimed, other) for other in sentence.facts.quantities) for claimed in numbers):
                 continue
             positions = [place for stem in content for place in sentence.facts.positions.get(stem, ())]
-            if (
-                leaf.chosen
-                and not facts.cues
-                and positions
-                and all(place in sentence.facts.negated for place in positions)
-            ):
+            if leaf.chosen and not facts.cues and positions and sentence.facts.negated.issuperset(positions):
                 denied = sentence
                 continue
             return _Located(Verdict.SUPPORTED, (sentence.evidence(),))

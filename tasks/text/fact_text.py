@@ -5,8 +5,7 @@ import re
 from dataclasses import dataclass, field
 
 from tasks.text.lexicon import Lexicon, Pole
-from tasks.text.quantities import PERCENT, Quantity
-from tasks.text.sentences import number
+from tasks.text.quantities import PERCENT, Quantity, number
 from tasks.text.wording import NEGATION, stems_of
 
 HAN_NUMBER = "零〇一二两兩三四五六七八九十百千万萬亿億"

@@ -1,7 +1,10 @@
-"""Compares quantities by value and unit: 4 %, four per cent and 0.04; two years and 24 months; 1,200 and 1.200."""
+"""Compares quantities by value and unit: 4 %, four per cent and 0.04; two years and 24 months. Spells numbers alike."""
+# ruff: noqa: RUF001 - typographic and full-width characters are meant
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 NUMBER, YEAR, MONTH, DAY, WEEKDAY = "number", "year", "month", "day", "weekday"
 DATES = frozenset({YEAR, MONTH, DAY, WEEKDAY})
@@ -157,3 +160,32 @@ def follows(claim: Quantity, quantities: Iterable[Quantity]) -> bool:
             ):
                 return True
     return len(values) > 2 and any(_same(target, sum(values), rough=claim.rough) for target in targets)  # noqa: PLR2004
+
+
+# ---- spelling --------------------------------------------------------------------------------------------------------
+
+
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:\.\d{3})+,\d+")
+_APOSTROPHE_THOUSANDS = re.compile(r"\d{1,3}(?:['’]\d{3})+(?:\.\d+)?")
+_DECIMAL_COMMA = re.compile(r"\d+,\d+")
+
+
+@lru_cache(maxsize=4096)
+def number(word: str) -> str:
+    """The normal spelling of a number; a date or a section number stays unchanged."""
+    plain = word
+    if _THOUSANDS.fullmatch(word):
+        decimal_comma = "," in word and word.rfind(",") > word.rfind(".") > -1
+        if decimal_comma:
+            plain = word.replace(".", "").replace(",", ".")
+        elif word.count(".") > 1:
+            plain = word.replace(".", "")
+        else:
+            plain = word.replace(",", "")
+    elif _APOSTROPHE_THOUSANDS.fullmatch(word):
+        plain = word.replace("'", "").replace("’", "")
+    elif _DECIMAL_COMMA.fullmatch(word):
+        plain = word.replace(",", ".")
+    if plain.count(".") == 1:
+        plain = plain.rstrip("0").rstrip(".")
+    return plain.lstrip("0") or "0" if "." not in plain else plain

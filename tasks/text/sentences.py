@@ -4,12 +4,13 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from sentencex import get_sentence_boundaries
 
 from tasks.text.language import word_set
+from tasks.text.quantities import number
 
 
 class Span(NamedTuple):
@@ -244,9 +245,6 @@ _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]+"
 )
 """Scripts written without spaces: Thai, Lao, Burmese, Khmer, kana, Han."""
-_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:\.\d{3})+,\d+")
-_APOSTROPHE_THOUSANDS = re.compile(r"\d{1,3}(?:['’]\d{3})+(?:\.\d+)?")
-_DECIMAL_COMMA = re.compile(r"\d+,\d+")
 
 
 def words(text: str) -> list[str]:
@@ -353,27 +351,6 @@ def _pieces(word: str) -> Iterator[str]:
         position = run.end()
     if position < len(word):
         yield word[position:]
-
-
-@lru_cache(maxsize=4096)
-def number(word: str) -> str:
-    """The normal spelling of a number; a date or a section number stays unchanged."""
-    plain = word
-    if _THOUSANDS.fullmatch(word):
-        decimal_comma = "," in word and word.rfind(",") > word.rfind(".") > -1
-        if decimal_comma:
-            plain = word.replace(".", "").replace(",", ".")
-        elif word.count(".") > 1:
-            plain = word.replace(".", "")
-        else:
-            plain = word.replace(",", "")
-    elif _APOSTROPHE_THOUSANDS.fullmatch(word):
-        plain = word.replace("'", "").replace("’", "")
-    elif _DECIMAL_COMMA.fullmatch(word):
-        plain = word.replace(",", ".")
-    if plain.count(".") == 1:
-        plain = plain.rstrip("0").rstrip(".")
-    return plain.lstrip("0") or "0" if "." not in plain else plain
 
 
 # ---- passages --------------------------------------------------------------------------------------------------------

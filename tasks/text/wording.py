@@ -24,7 +24,8 @@ from functools import cache, cached_property
 from pydantic_core import SchemaValidator, core_schema
 
 from tasks.text.language import language_tables, word_set, word_values
-from tasks.text.sentences import BREAK, number, plain_arabic
+from tasks.text.quantities import number
+from tasks.text.sentences import BREAK, plain_arabic
 
 # ---- stems -----------------------------------------------------------------------------------------------------------
 

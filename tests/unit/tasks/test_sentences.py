@@ -5,7 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tasks.text.sentences import BREAK, number, sentence_spans, words, words_of_spans
+from tasks.text.quantities import number
+from tasks.text.sentences import BREAK, sentence_spans, words, words_of_spans
 
 
 def split(text: str, language: str = "en") -> list[str]:
