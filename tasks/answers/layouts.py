@@ -116,8 +116,7 @@ def _write_code(writer: Writer, item: Item, width: int) -> None:
     """Writes a block of code with its markers below it; its fences are no statements."""
     text = writer.flow.text
     writer.postpone([(item.start, item.end)])
-    first = text.find("\n", item.start, item.end) + 1 or item.end
-    last = item.end if item.unclosed else max(first, text.rfind("\n", item.start, item.end) + 1)
+    first, last = _inside(text, item)
     edits = indented(text, item, width)
     writer.write(" " * width)
     writer.copy(item.start, first, [edit for edit in edits if edit.end <= first], marks=False)
@@ -207,17 +206,32 @@ def _heading_marks(text: str, item: Item) -> int:
 # ---- JSON ------------------------------------------------------------------------------------------------------
 
 
+def _inside(text: str, item: Item) -> tuple[int, int]:
+    """The bounds of an item's words: of code without its fences."""
+    if item.kind is not Kind.CODE:
+        return item.start, item.end
+    first = text.find("\n", item.start, item.end) + 1 or item.end
+    return first, item.end if item.unclosed else max(first, text.rfind("\n", item.start, item.end) + 1)
+
+
 def write_json(writer: Writer, extras: Extras, labels: Sequence[Label]) -> None:
     """Writes ``{"answer": [{"text", "citations": [rank]}], "sources": [{"number", "title", ...}]}``; markers are ranks."""
     text = writer.flow.text
     writer.write('{"answer": [')
     for count, (item, until) in enumerate(_with_marker_ends(cut_items(writer.flow), writer.flow)):
         writer.write(f'{", " if count else ""}{{"text": "{json.dumps(item.lead, ensure_ascii=False)[1:-1]}')
+        first, last = _inside(text, item)
+        edits = as_string(text, item)
+        # White space that begins with the line break of a fence is one edit.
+        first, last = (next((e.end for e in edits if e.start < edge < e.end), edge) for edge in (first, last))
+        last = max(first, last)
+        writer.copy(item.start, first, [edit for edit in edits if edit.end <= first], marks=False)
         start = writer.position
-        writer.copy(item.start, item.end, as_string(text, item), marks=False)
+        writer.copy(first, last, [edit for edit in edits if first < edit.end <= last], marks=False)
+        end = writer.position
+        writer.copy(last, item.end, [edit for edit in edits if edit.end > last], marks=False)
         if item.unclosed:
             writer.write(f"\\n{item.unclosed}")
-        end = writer.position
         writer.write('", "citations": [')
         writer.marks_until(max(until, item.end), "{rank}", ", ")
         writer.piece(start, end)

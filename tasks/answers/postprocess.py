@@ -255,6 +255,16 @@ def _trimmed(text: str, start: int, end: int) -> Span:
     return Span(start, start + len(text[start:end].rstrip(_AROUND_CLAUSE)))
 
 
+_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|[\"\\/bfnrt])")
+
+
+def own_words(processed: Processed, text: str) -> str:
+    """A part of the response as its readers see it: in JSON without the escapes of the syntax."""
+    if processed.output_format is not OutputFormat.JSON or "\\" not in text:
+        return text
+    return _ESCAPE.sub(lambda match: str(orjson.loads(f'"{match.group()}"')), text)
+
+
 # ---- warnings --------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from schemas.claim_error import ClaimError
 from schemas.generation import CheckerName
 from schemas.grounding import Evidence, JudgeVerdict, ReusedFrom, Verdict
 from schemas.job import JobRequest
-from tasks.answers.postprocess import Processed
+from tasks.answers.postprocess import Processed, own_words
 from tasks.answers.rendered import strip_markers
 from tasks.grounding.model import ClaimText, Features, LexicalModel, Measurement, measure, read_claim, shipped
 from tasks.grounding.objections import LEAST_RECALL, Objection, absence, objection_to
@@ -123,7 +123,9 @@ def checkable_claims(request: JobRequest, processed: Processed) -> tuple[tuple[C
     readings = []
     for statement in processed.statements:
         cited = bool(statement.citations or statement.unknown)
-        reading = read_statement(bare[statement.start : statement.end], cited=cited, vocabulary=vocabulary)
+        text = bare[statement.start : statement.end]
+        text = text if request.check_only else own_words(processed, text)
+        reading = read_statement(text, cited=cited, vocabulary=vocabulary)
         readings.append(reading)
         if reading.reason is None:
             citations = tuple(processed.citations[position] for position in statement.citations)

@@ -23,6 +23,7 @@ from tasks.answers.postprocess import postprocess
 from tasks.answers.stream_text import StreamText
 from tasks.answers.texts import fallback, in_format
 from tasks.answers.thoughts import without_thoughts
+from tasks.grounding import ground
 from tasks.prompting.messages import render
 from tests.reader_outputs import Output, faults, outputs
 from tests.stub import hostile
@@ -470,6 +471,22 @@ def test_an_abstention_of_the_model_is_json() -> None:
     result = output(reply, "json")
     assert result.outcome is Outcome.ABSTAINED
     assert json.loads(result.text)["status"] == "abstained"
+
+
+@pytest.mark.parametrize("name", ["code", "code_markers", "half_fence"])
+def test_code_is_checked_alike_in_every_format(name: str) -> None:
+    outcomes = {output_format: output(name, output_format.value).outcome for output_format in FORMATS}
+    assert set(outcomes.values()) == {Outcome.PARTIAL}, outcomes
+
+
+def test_the_escapes_of_json_are_no_words_of_a_claim() -> None:
+    reply = Reply('The "Act" says\tthat the notice period for the tenant is "three months" [1].', MARKERS)
+    verdicts = []
+    for output_format in ("json", "markdown"):
+        request = hostile.request(output_format=output_format)
+        processed = postprocess(request, render(request, reply.protocol), hostile.completion(reply))
+        verdicts.append([(claim.verdict, claim.score) for claim in ground(request, processed).claims])
+    assert verdicts[0] == verdicts[1]
 
 
 # ---- streams ------------------------------------------------------------------------------------------------------------
