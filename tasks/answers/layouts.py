@@ -191,9 +191,12 @@ def _keeps_table(flow: Flow) -> bool:
     if "|" not in flow.text or not table_lines(flow.text):
         return False
     first = len(flow.text) - len(flow.text.lstrip())
-    # A marker before the first word would stand in the table's head.
-    leads = any(insert.position <= first for insert in flow.inserts)
-    return not leads and format_problem(flow.text.strip(), OutputFormat.TABLE) is None
+    rules = {start + 1 for start, _ in table_lines(flow.text)}
+    # A marker before the first word, or in the rule below the heads, would break the table.
+    breaks = any(
+        insert.position <= first or flow.text.count("\n", 0, insert.position) in rules for insert in flow.inserts
+    )
+    return not breaks and format_problem(flow.text.strip(), OutputFormat.TABLE) is None
 
 
 def _heading_marks(text: str, item: Item) -> int:

@@ -45,6 +45,7 @@ ANSWERS = st.lists(
     max_size=6,
 ).map(lambda segments: CanonicalAnswer(segments=tuple(segments)))
 
+CITED_RULE = CanonicalAnswer(segments=(Segment(text="- |- \n| --- | --- |\n", citations=(SegmentCitation(source=1),)),))
 CITED_BEFORE_CODE = CanonicalAnswer(
     segments=(Segment(text="\u2028", citations=(SegmentCitation(source=1),)), Segment(text="```| a | b |"))
 )
@@ -138,6 +139,7 @@ def test_every_word_is_kept_in_its_order_and_found_again(answer: CanonicalAnswer
 @settings(max_examples=100, deadline=None)
 @given(ANSWERS, st.sampled_from(CitationStyle))
 @example(CITED_BEFORE_CODE, CitationStyle.SOURCE)
+@example(CITED_RULE, CitationStyle.SOURCE)
 def test_an_answer_from_segments_is_always_valid(answer: CanonicalAnswer, style: CitationStyle) -> None:
     words = bool(letters("".join(segment.text for segment in answer.segments)))
     parsed = json.loads(render(answer, style, OutputFormat.JSON, LABELS).text)
