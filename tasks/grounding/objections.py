@@ -8,7 +8,8 @@ from schemas.generation import Strictness
 from schemas.grounding import Evidence
 from schemas.job import SourceContext
 from tasks.grounding.absent_facts import Sources, absent_facts
-from tasks.grounding.conflicts import Difference, differences, near_windows
+from tasks.grounding.alignment import Difference
+from tasks.grounding.conflicts import differences, near_windows
 from tasks.text.evidence import SourceSearch
 from tasks.text.fact_reader import read_facts
 

@@ -10,6 +10,8 @@ from tasks.text.wording import NEGATION
 
 _REACH = 4
 """Words of content over which a negation reaches."""
+_HALVES = frozenset({"ne", "n"})
+"""First half of one negation: ne ... pas."""
 _BACK = 3
 """Tokens before a negation that it reaches, too, where it follows the verb."""
 
@@ -25,7 +27,7 @@ def read_facts(text: str, code: str | None) -> FactText:
     _read_phrases(facts, words)
     read_quantities(facts, words)
     facts.names.extend(_names(facts, words))
-    _mark_negated(facts, back=words.nouns_in_capitals)
+    _mark_negated(facts, words)
     return facts
 
 
@@ -62,7 +64,7 @@ def _is_month_may(facts: FactText, position: int) -> bool:
     return facts.lows[position] in {"may", "march"} and facts.text[start].isupper() and position > 0
 
 
-def _mark_negated(facts: FactText, *, back: bool) -> None:
+def _mark_negated(facts: FactText, words: Lexicon) -> None:
     """Marks the words that a negation reaches: those after it up to the end of the clause, and the word before it."""
     negated: set[int] = set()
     subjects: set[int] = set()
@@ -70,22 +72,31 @@ def _mark_negated(facts: FactText, *, back: bool) -> None:
     double = False
     for first, last in facts.cues:
         # "not without", "never fails to": two negations side by side cancel.
-        double = first - previous_end <= 1 and not double
-        reach = _reach(facts, last)
+        double = first - previous_end <= 1 and not double and facts.lows[max(0, previous_end)] not in _HALVES
+        reach = _reach(facts, last, words)
         before = _before(facts, first)
         subjects |= before
-        reach |= before if back else set()
+        reach |= before if words.nouns_in_capitals else set()
         negated = negated - reach if double else negated | reach
         previous_end = last
     facts.negated = frozenset(negated)
     facts.subjects = frozenset(subjects)
+    facts.implies = not words.implied.isdisjoint(facts.lows)
+    facts.comparisons = frozenset(
+        (first, last) for first, last in facts.cues if " ".join(facts.lows[first : last + 1]) in words.comparisons
+    )
+    facts.doubts = frozenset(
+        (first, last)
+        for first, last in facts.cues
+        if not words.doubts.isdisjoint([*facts.lows[max(0, first - 1) : first], *facts.lows[last + 1 : last + 3]])
+    )
 
 
-def _reach(facts: FactText, last: int) -> set[int]:
+def _reach(facts: FactText, last: int, words: Lexicon) -> set[int]:
     reach = set()
     content = 0
     for position in range(last + 1, len(facts.lows)):
-        if position in facts.breaks or content >= _REACH:
+        if position in facts.breaks or content >= _REACH or facts.lows[position] in words.turns:
             break
         reach.add(position)
         content += bool(facts.stems[position])

@@ -45,6 +45,12 @@ class FactText:
     """(first token, last token, sides)."""
     cues: list[tuple[int, int]] = field(default_factory=list)
     """Negations: first and last token."""
+    comparisons: frozenset[tuple[int, int]] = frozenset()
+    """Those of the negations that only prefer one thing to another: rather than."""
+    doubts: frozenset[tuple[int, int]] = frozenset()
+    """Those of the negations that deny nothing of the matter: "I am not sure", "not only"."""
+    implies: bool = False
+    """A word that may imply a denial stands there: forbidden, only, unless."""
     negated: frozenset[int] = frozenset()
     """Tokens within the reach of a negation."""
     subjects: frozenset[int] = frozenset()

@@ -42,6 +42,14 @@ class Lexicon:
     about: frozenset[str]
     total: frozenset[str]
     negations: frozenset[str]
+    comparisons: frozenset[str]
+    """Negations that only prefer one thing to another."""
+    doubts: frozenset[str]
+    """Words beside a negation that make it one of the writer's knowledge, or of "not only"."""
+    implied: frozenset[str]
+    """Words that may imply a denial, and are none."""
+    turns: frozenset[str]
+    """Conjunctions at which the reach of a negation ends: not A but B."""
     poles: Mapping[str, tuple[Pole, ...]]
     phrases: Mapping[str, tuple[Phrase, ...]]
     titles: frozenset[str]
@@ -95,6 +103,10 @@ def _compiled(code: str, table: Mapping[str, Any]) -> Lexicon:
         about=frozenset(table.get("about", "").split()),
         total=frozenset(table.get("total", "").split()),
         negations=frozenset(table.get("negations", "").split()),
+        comparisons=frozenset(table.get("comparisons", ())),
+        doubts=frozenset(table.get("doubts", "").split()),
+        implied=frozenset(table.get("implied", "").split()),
+        turns=frozenset(table.get("turns", "").split()),
         poles={word: tuple(sides) for word, sides in poles.items()},
         phrases={
             first: tuple(sorted(listed, key=lambda phrase: -len(phrase.words))) for first, listed in phrases.items()

@@ -68,7 +68,7 @@ def _read_digits(facts: FactText, words: Lexicon, position: int) -> int:
     if _AMBIGUOUS.match(raw):
         values = {float(raw), float(raw.replace(".", ""))}
     last, factor = _scale(facts, words, position)
-    values = {reading * factor for reading in values} | ({value} if factor != 1 else set())
+    values = {reading * factor for reading in values}
     unit, last = _unit(facts, words, position, last)
     kind = NUMBER if unit else _kind(facts, words, position, value)
     if last == position + 1 and (part := _HAN_DATES.get(facts.lows[last])):
@@ -144,9 +144,11 @@ def _unit(facts: FactText, words: Lexicon, first: int, last: int) -> tuple[str, 
     # "three calendar months", "fünf volle Jahre"
     if second in words.units and last + 1 not in facts.breaks and facts.stems[last + 1].isalpha():
         return words.units[second], last + 2
-    # A range shares its unit: 3 to 5 days.
+    # A range shares its unit: 3 to 5 days, 3-5 days.
     if following in _RANGE and second[:1].isdigit():
         return words.units.get(third) or SIGNS.get(third, ""), last
+    if following[:1].isdigit() and facts.text[facts.spans[last][1] : facts.spans[last + 1][0]] == "-":
+        return words.units.get(second) or SIGNS.get(second, ""), last
     return "", last
 
 

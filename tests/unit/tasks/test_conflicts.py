@@ -4,7 +4,8 @@ import pytest
 
 from schemas.job import SourceContext
 from tasks.grounding.absent_facts import Sources, absent_facts
-from tasks.grounding.conflicts import Difference, differences, near_windows
+from tasks.grounding.alignment import Difference
+from tasks.grounding.conflicts import differences, near_windows
 from tasks.text.evidence import SourceSearch, content_words
 from tasks.text.fact_reader import read_facts
 from tasks.text.quantities import NUMBER, Quantity, equal, equal_fraction, follows

@@ -1,0 +1,129 @@
+"""Aligns the facts of a claim with the places of a source: a fact fits where the words around it stand around it there, too."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from schemas.claim_error import ErrorKind
+from tasks.text.fact_text import FactText
+
+_CONTEXT = 8
+"""Words around a fact that count, the weightiest and nearest."""
+_CLAIM_REACH = 3.0
+_SOURCE_REACH = 4.0
+"""Tokens over which the weight of a word of the claim halves, and that of a word which stands further off in the source."""
+_UNKNOWN_WEIGHT = 3.0
+_NAME_WEIGHT = 3.0
+"""A name tells more than another word what a sentence is about: plan A, plan B."""
+SURE = 0.45
+"""Fit from which a difference contradicts; below it only fails to support."""
+
+
+class Window(NamedTuple):
+    """A stretch of a source near to a claim: it begins at ``start``; ``score`` is the share of the claim's words there."""
+
+    source_index: int
+    start: int
+    facts: FactText
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A fact of a claim that differs from a source, with its span ``[start, end)`` there.
+
+    ``contradicts`` is false where the claim's words are too far from the source's for more than a lack of support.
+    """
+
+    kind: ErrorKind
+    claim_words: str
+    source_words: str
+    source_index: int
+    start: int
+    end: int
+    contradicts: bool
+
+
+class Place(NamedTuple):
+    """Tokens of a window."""
+
+    window: Window
+    first: int
+    last: int
+
+
+class Fit(NamedTuple):
+    """The share of the words around a fact that stand around a place, too; without one, 0."""
+
+    score: float
+    place: Place | None
+
+
+NO_FIT = Fit(0.0, None)
+Context = tuple[list[tuple[str, float, float]], float]
+"""(stem, weight, distance) of the words around a fact, and the sum of the weights."""
+
+
+class Alignment:
+    """A claim beside the windows near to it."""
+
+    def __init__(self, claim: FactText, windows: Sequence[Window], weights: Mapping[str, float]) -> None:
+        self.claim = claim
+        self.windows = windows
+        self._weights = weights
+        self._names = frozenset(claim.stems[at] for at in claim.names)
+
+    # ---- the fit of a place ----
+
+    def context(self, first: int, last: int) -> Context:
+        """The words of the claim around its tokens from ``first`` to ``last``."""
+        places = self.claim.places
+        here = (places[first] + places[last]) / 2
+        words = []
+        for stem, positions in self.claim.positions.items():
+            distances = [abs(places[at] - here) for at in positions if not first <= at <= last]
+            if distances:
+                nearest = min(distances)
+                weight = self._weights.get(stem, _UNKNOWN_WEIGHT) / (1 + nearest / _CLAIM_REACH)
+                if stem in self._names:
+                    weight *= _NAME_WEIGHT
+                words.append((stem, weight, nearest))
+        words.sort(key=lambda word: -word[1])
+        words = words[:_CONTEXT]
+        return words, sum(weight for _, weight, _ in words)
+
+    def fit(self, context: Context, places: Sequence[Place]) -> Fit:
+        """The place around which most of the words stand, as near as in the claim."""
+        best = NO_FIT
+        words, total = context
+        if not total:
+            return best
+        for place in places:
+            facts = place.window.facts
+            here = (facts.places[place.first] + facts.places[place.last]) / 2
+            score = 0.0
+            for stem, weight, distance in words:
+                positions = facts.positions.get(stem)
+                if positions is None:
+                    continue
+                distances = [abs(facts.places[at] - here) for at in positions if not place.first <= at <= place.last]
+                if distances:
+                    score += weight / (1 + max(0.0, min(distances) - distance) / _SOURCE_REACH)
+            if score / total > best.score:
+                best = Fit(score / total, place)
+        return best
+
+    def difference(self, kind: ErrorKind, first: int, last: int, fit: Fit, *, sure: float = SURE) -> Difference:
+        """The difference of the claim's tokens from a place; with a fit of ``sure`` it contradicts."""
+        assert fit.place is not None
+        window, start, end = fit.place
+        spans = window.facts.spans
+        return Difference(
+            kind=kind,
+            claim_words=self.claim.words(first, last),
+            source_words=window.facts.words(start, end),
+            source_index=window.source_index,
+            start=window.start + spans[start][0],
+            end=window.start + spans[end][1],
+            contradicts=fit.score >= sure,
+        )
