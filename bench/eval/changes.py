@@ -11,6 +11,7 @@ from pathlib import Path
 from tasks.text.language import language_of
 from tasks.text.quantities import number
 from tasks.text.sentences import words
+from tasks.text.statements import without_place
 
 KINDS = (
     "absent number",
@@ -97,8 +98,13 @@ def _replace(claim: str, match: re.Match[str], replacement: str) -> str:
     return claim[: match.start()] + replacement + claim[match.end() :]
 
 
+def _behind_place(claim: str) -> int:
+    """The start of what a sentence says: the number of a paragraph or a list is no fact."""
+    return len(claim.rstrip()) - len(without_place(claim.strip()))
+
+
 def _absent_numbers(claim: str, facts: Facts, choices: random.Random) -> Iterator[str]:
-    for match in _NUMBER.finditer(claim):
+    for match in _NUMBER.finditer(claim, _behind_place(claim)):
         digits = match.group()
         for _ in range(50):
             new = re.sub(r"\d", lambda _: str(choices.randint(1, 9)), digits)
@@ -120,7 +126,7 @@ def _absent_numbers(claim: str, facts: Facts, choices: random.Random) -> Iterato
 def _other_numbers(claim: str, facts: Facts, choices: random.Random) -> Iterator[str]:
     present = {number(digits) for digits in _NUMBER.findall(claim)}
     alternatives = [digits for digits in facts.numbers() if number(digits) not in present]
-    for match in _NUMBER.finditer(claim):
+    for match in _NUMBER.finditer(claim, _behind_place(claim)):
         if alternatives:
             yield _replace(claim, match, choices.choice(alternatives))
 

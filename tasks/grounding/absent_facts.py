@@ -145,7 +145,7 @@ def _is_replaced(claim: FactText, position: int, run: tuple[int, int], words: Le
         (position - 1, rf"\b{{word}}\b(?: ({_CAPITAL}))?"),
         (position + 1, rf"(?:({_CAPITAL}) )?\b{{word}}\b"),
     ):
-        if not run[0] <= beside <= run[1]:
+        if not run[0] <= beside <= run[1] or claim.lows[beside] in words.titles:
             continue
         word = re.escape(claim.words(beside, beside))
         occurrences = [match.group(1) for text in texts for match in re.finditer(pattern.format(word=word), text)]

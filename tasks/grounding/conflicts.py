@@ -6,6 +6,7 @@ its own does, the claim differs there. All near windows count together, so one w
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from schemas.claim_error import ErrorKind
@@ -14,15 +15,19 @@ from tasks.grounding.negations import negations
 from tasks.text.evidence import SourceSearch
 from tasks.text.fact_reader import read_facts
 from tasks.text.fact_text import FactText
-from tasks.text.quantities import DATES, NUMBER, Quantity, comparable, equal, equal_fraction, follows, is_measured
+from tasks.text.quantities import DATES, NUMBER, YEAR, Quantity, comparable, equal, equal_fraction, follows, is_measured
 
 _MOST_WINDOWS = 3
 _NEAR = 0.25
 """Largest difference of a near window's score from the best one's."""
 # The least fit of a rival, and its least lead over the claim's own fact where that stands in a window, too. Chosen on
 # labelled sets and their contrast pairs (docs/checks.md): the price is the share of right claims that are flagged.
-_NUMBER = (0.35, 0.25)
-_DATE = (0.35, 0.35)
+_NUMBER = (0.35, 0.1)
+_DATE = (0.25, 0.1)
+_COUNT = (0.2, 0.0)
+"""Of a number before the same noun, where the claim's own number has another one."""
+_YEAR_OF = (0.35, 0.2)
+"""Of a year in the place of a number that counts nothing."""
 _OPPOSITE = (0.4, 0.25)
 _NAME = (0.5, 0.5)
 _OTHER_KIND = 0.7
@@ -62,6 +67,41 @@ def differences(claim: FactText, windows: Sequence[Window], weights: Mapping[str
     yield from comparison.roles()
 
 
+@dataclass(slots=True)
+class _NumberPlaces:
+    """Places of numbers: ``same`` as the claim's, equal but of another kind (``elsewhere``), and rivals in its place."""
+
+    same: list[Place] = field(default_factory=list)
+    elsewhere: list[Place] = field(default_factory=list)
+    rivals: list[Place] = field(default_factory=list)
+    counted: list[Place] = field(default_factory=list)
+    """Rivals before the noun that the claim's number counts."""
+    years: list[Place] = field(default_factory=list)
+    """Years, for a number of the claim that counts nothing."""
+    counts_same: bool = False
+    """The claim's number stands before its noun in a window, too."""
+
+    def add_rival(self, quantity: Quantity, other: Quantity, place: Place, *, counts: bool, alike: bool) -> None:
+        """Adds a place of another number that may stand for the claim's.
+
+        Args:
+            quantity: of the claim.
+            other: of the source.
+            place: its place.
+            counts: the claim's number counts a noun.
+            alike: the other one counts it, too.
+        """
+        if comparable(quantity, other):
+            self.rivals.append(place)
+        elif quantity.unit or other.unit:
+            return
+        # "In 24" for "in 2016", "1851 prizes" for "122 prizes".
+        elif quantity.kind == NUMBER and other.kind == YEAR and not counts:
+            self.years.append(place)
+        if alike and {quantity.kind, other.kind} <= {NUMBER, YEAR} and other.kind == NUMBER:
+            self.counted.append(place)
+
+
 class _Comparison(Alignment):
     """A claim beside the windows near to it."""
 
@@ -70,48 +110,46 @@ class _Comparison(Alignment):
     def quantities(self) -> Iterator[Difference]:
         """Numbers and dates in whose place the source has another one."""
         for quantity in self.claim.quantities:
-            if quantity.article:
-                continue
-            same: list[Place] = []
-            elsewhere: list[Place] = []
-            rivals: list[Place] = []
-            for window in self.windows:
-                for other in window.facts.quantities:
-                    place = Place(window, other.first, other.last)
-                    if equal(quantity, other) or equal_fraction(quantity, other):
-                        (same if _same_kind(quantity, other) else elsewhere).append(place)
-                    elif comparable(quantity, other) and not other.article:
-                        rivals.append(place)
-            yield from self._quantity(quantity, same, elsewhere, rivals)
+            if not quantity.article:
+                yield from self._quantity(quantity, self._places_of(quantity))
 
-    def _quantity(
-        self, quantity: Quantity, same: list[Place], elsewhere: list[Place], rivals: list[Place]
-    ) -> Iterator[Difference]:
-        if not rivals and (same or not elsewhere):
+    def _places_of(self, quantity: Quantity) -> "_NumberPlaces":
+        """The places of numbers in the windows, by what they say of the claim's."""
+        counted = _counted(self.claim, quantity)
+        found = _NumberPlaces()
+        for window in self.windows:
+            for other in window.facts.quantities:
+                alike = counted != "" and _counted(window.facts, other) == counted
+                place = Place(window, other.first, other.last)
+                if equal(quantity, other) or equal_fraction(quantity, other):
+                    (found.same if _same_kind(quantity, other) else found.elsewhere).append(place)
+                    found.counts_same |= alike
+                # A claim that states both numbers compares two things, whose words stand around both.
+                elif not other.article and not any(equal(stated, other) for stated in self.claim.quantities):
+                    found.add_rival(quantity, other, place, counts=counted != "", alike=alike)
+        return found
+
+    def _quantity(self, quantity: Quantity, found: "_NumberPlaces") -> Iterator[Difference]:
+        if not (found.rivals or found.counted or found.years) and (found.same or not found.elsewhere):
             return
-        if not same and follows(quantity, self.windows[0].facts.quantities):
+        if not found.same and self.claim.sums and follows(quantity, self.windows[0].facts.quantities):
             return
-        if same:
-            # A claim that states both numbers compares two things, whose words stand around both.
-            rivals = [place for place in rivals if not self._states(place)]
         kind = ErrorKind.DATE if quantity.kind in DATES else ErrorKind.NUMBER
-        least, lead = _DATE if kind is ErrorKind.DATE else _NUMBER
         context = self.context(quantity.first, quantity.last)
-        own = self.fit(context, same).score if same else 0.0
-        foreign = self.fit(context, elsewhere)
-        rival = self.fit(context, rivals)
-        floor = max(own, _OTHER_KIND * foreign.score)
-        if rival.place and rival.score >= max(least, floor + lead if same or elsewhere else 0.0):
-            yield self.difference(kind, quantity.first, quantity.last, rival)
-        elif not same and foreign.place:
+        foreign = self.fit(context, found.elsewhere)
+        floor = max(self.fit(context, found.same).score, _OTHER_KIND * foreign.score)
+        contested = bool(found.same or found.elsewhere)
+        for places, (least, lead) in (
+            (found.rivals, _DATE if kind is ErrorKind.DATE else _NUMBER),
+            ([] if found.counts_same else found.counted, _COUNT),
+            (found.years, _YEAR_OF),
+        ):
+            rival = self.fit(context, places)
+            if rival.place and rival.score >= max(least, floor + lead if contested else 0.0):
+                yield self.difference(kind, quantity.first, quantity.last, rival)
+                return
+        if not found.same and foreign.place:
             yield self.difference(kind, quantity.first, quantity.last, foreign, sure=2.0)
-
-    def _states(self, place: Place) -> bool:
-        """Tells whether the claim states the quantity at a place, too."""
-        there = [
-            other for other in place.window.facts.quantities if (other.first, other.last) == (place.first, place.last)
-        ]
-        return any(equal(quantity, other) for quantity in self.claim.quantities for other in there)
 
     # ---- opposites ----
 
@@ -128,7 +166,7 @@ class _Comparison(Alignment):
                 for start, end, sides_there in facts.poles:
                     if facts.lows[start : end + 1] == words or not set(sides).isdisjoint(sides_there):
                         same.append(Place(window, start, end))
-                    elif not groups.isdisjoint(group for group, _ in sides_there):
+                    elif facts.lows[start] not in claim.lows and any(group in groups for group, _ in sides_there):
                         rivals.append(Place(window, start, end))
             if not rivals:
                 continue
@@ -155,9 +193,10 @@ class _Comparison(Alignment):
                 for window in self.windows
                 for at in window.facts.names
                 if window.facts.stems[at] not in claim.positions
+                and not _may_be_same_name(claim, position, window.facts, at)
             ]
             if not rivals:
-                return
+                continue
             stem = claim.stems[position]
             same = [Place(window, at, at) for window in self.windows for at in window.facts.positions.get(stem, ())]
             context = self.context(position, position)
@@ -193,6 +232,9 @@ class _Comparison(Alignment):
                     return
 
 
+_PREFIX = 4
+"""Letters that forms of a name share."""
+_LONGEST_INITIALS = 6
 _ROLE_REACH = 8
 """Tokens between two names that exchange their roles."""
 
@@ -202,6 +244,30 @@ def _same_kind(claim: Quantity, source: Quantity) -> bool:
     if claim.kind != source.kind:
         return False
     return claim.kind != NUMBER or not (is_measured(source) and not is_measured(claim))
+
+
+def _may_be_same_name(claim: FactText, position: int, facts: FactText, at: int) -> bool:
+    """Tells whether two words may be forms of one name: Greece and Greek, US and United States."""
+    name, other = claim.words(position, position), facts.words(at, at)
+    if name[:_PREFIX] == other[:_PREFIX] and min(len(name), len(other)) > _PREFIX:
+        return True
+    short, long, where = (name, facts, at) if name.isupper() else (other, claim, position)
+    if not short.isupper() or not 1 < len(short) <= _LONGEST_INITIALS:
+        return False
+    initials = "".join(long.words(token, token)[0] for token in long.names if abs(token - where) <= _LONGEST_INITIALS)
+    return short in initials
+
+
+def _counted(facts: FactText, quantity: Quantity) -> str:
+    """The stem of the noun that a number without a known unit counts; empty without one."""
+    if quantity.unit:
+        return ""
+    for at in range(quantity.last + 1, min(quantity.last + 3, len(facts.lows))):
+        if at in facts.breaks:
+            break
+        if facts.stems[at]:
+            return facts.stems[at]
+    return ""
 
 
 def _neighbours(facts: FactText, position: int) -> set[tuple[int, str]]:

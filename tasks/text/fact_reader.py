@@ -54,7 +54,7 @@ def _read_phrases(facts: FactText, words: Lexicon) -> None:
             if low in words.negations and not (low == "t" and lows[position - 1][-1:] != "n"):
                 facts.cues.append((position, position))
             sides = words.poles.get(low)
-            if sides and not _is_month_may(facts, position):
+            if sides and not _is_month_may(facts, position) and not _is_of_name(facts, position, words):
                 facts.poles.append((position, position, sides))
         position = last + 1
 
@@ -62,6 +62,19 @@ def _read_phrases(facts: FactText, words: Lexicon) -> None:
 def _is_month_may(facts: FactText, position: int) -> bool:
     start = facts.spans[position][0]
     return facts.lows[position] in {"may", "march"} and facts.text[start].isupper() and position > 0
+
+
+def _is_of_name(facts: FactText, position: int, words: Lexicon) -> bool:
+    """Tells whether a word is part of a name, such as "Little" of The Little Mermaid; capitals tell it, but not in German."""
+    if words.nouns_in_capitals or not 0 < position < len(facts.lows) - 1:
+        return False
+    here, following = facts.spans[position][0], facts.spans[position + 1][0]
+    return (
+        facts.text[here].isupper()
+        and facts.text[following].isupper()
+        and position - 1 not in facts.breaks
+        and facts.lows[position - 1][0].isalnum()
+    )
 
 
 def _mark_negated(facts: FactText, words: Lexicon) -> None:
@@ -81,6 +94,7 @@ def _mark_negated(facts: FactText, words: Lexicon) -> None:
         previous_end = last
     facts.negated = frozenset(negated)
     facts.subjects = frozenset(subjects)
+    facts.sums = not words.total.isdisjoint(facts.lows)
     facts.implies = not words.implied.isdisjoint(facts.lows)
     facts.comparisons = frozenset(
         (first, last) for first, last in facts.cues if " ".join(facts.lows[first : last + 1]) in words.comparisons

@@ -49,6 +49,8 @@ class FactText:
     """Those of the negations that only prefer one thing to another: rather than."""
     doubts: frozenset[tuple[int, int]] = frozenset()
     """Those of the negations that deny nothing of the matter: "I am not sure", "not only"."""
+    sums: bool = False
+    """A word stands there that makes a number a sum or a difference of others: together, increase, aged."""
     implies: bool = False
     """A word that may imply a denial stands there: forbidden, only, unless."""
     negated: frozenset[int] = frozenset()

@@ -145,10 +145,10 @@ def _unit(facts: FactText, words: Lexicon, first: int, last: int) -> tuple[str, 
     if second in words.units and last + 1 not in facts.breaks and facts.stems[last + 1].isalpha():
         return words.units[second], last + 2
     # A range shares its unit: 3 to 5 days, 3-5 days.
+    if following[:1].isdigit() and facts.text[facts.spans[last][1] : facts.spans[last + 1][0]].strip() == "-":
+        following, second, third = "to", following, second
     if following in _RANGE and second[:1].isdigit():
         return words.units.get(third) or SIGNS.get(third, ""), last
-    if following[:1].isdigit() and facts.text[facts.spans[last][1] : facts.spans[last + 1][0]] == "-":
-        return words.units.get(second) or SIGNS.get(second, ""), last
     return "", last
 
 
