@@ -29,7 +29,8 @@ _COUNT = (0.2, 0.0)
 _YEAR_OF = (0.35, 0.2)
 """Of a year in the place of a number that counts nothing."""
 _OPPOSITE = (0.4, 0.25)
-_NAME = (0.5, 0.5)
+_NAME_WORD = (0.5, 0.5)
+_NAME = (0.3, 0.2)
 _OTHER_KIND = 0.7
 """Worth of a place that holds the number as something else: with another unit, or as a day."""
 
@@ -156,6 +157,8 @@ class _Comparison(Alignment):
     def opposites(self) -> Iterator[Difference]:
         """Words in whose place the source has an opposite, both denied or neither."""
         claim = self.claim
+        # "Between violet and green": a word that the claim has, too, is no rival of another one.
+        stated = [claim.lows[first : last + 1] for first, last, _ in claim.poles]
         for first, last, sides in claim.poles:
             words = claim.lows[first : last + 1]
             groups = {group for group, _ in sides}
@@ -166,7 +169,9 @@ class _Comparison(Alignment):
                 for start, end, sides_there in facts.poles:
                     if facts.lows[start : end + 1] == words or not set(sides).isdisjoint(sides_there):
                         same.append(Place(window, start, end))
-                    elif facts.lows[start] not in claim.lows and any(group in groups for group, _ in sides_there):
+                    elif facts.lows[start : end + 1] in stated:
+                        continue
+                    elif not groups.isdisjoint(group for group, _ in sides_there):
                         rivals.append(Place(window, start, end))
             if not rivals:
                 continue
@@ -184,29 +189,38 @@ class _Comparison(Alignment):
     # ---- names ----
 
     def names(self) -> Iterator[Difference]:
-        """Names in whose place the source has another one."""
+        """Names in whose place the source has another one, word by word and whole."""
         claim = self.claim
-        least, lead = _NAME
-        for position in claim.names:
-            rivals = [
-                Place(window, at, at)
-                for window in self.windows
-                for at in window.facts.names
-                if window.facts.stems[at] not in claim.positions
-                and not _may_be_same_name(claim, position, window.facts, at)
-            ]
-            if not rivals:
-                continue
-            stem = claim.stems[position]
-            same = [Place(window, at, at) for window in self.windows for at in window.facts.positions.get(stem, ())]
-            context = self.context(position, position)
-            rival = self.fit(context, rivals)
-            if rival.place is None or rival.score < least:
-                continue
-            if same and rival.score < self.fit(context, same).score + lead:
-                continue
-            if _neighbours(claim, position) & _neighbours(rival.place.window.facts, rival.place.first):
-                yield self.difference(ErrorKind.NAME, position, position, rival)
+        for runs, least, lead in ((_words_of_names, *_NAME_WORD), (_whole_names, *_NAME)):
+            rivals = [Place(window, first, last) for window in self.windows for first, last in runs(window.facts)]
+            for first, last in runs(claim):
+                others = [place for place in rivals if self._is_other_name(first, last, place)]
+                if not others:
+                    continue
+                stems = dict.fromkeys(claim.stems[first : last + 1])
+                same = [
+                    Place(window, at, at)
+                    for window in self.windows
+                    for stem in stems
+                    for at in window.facts.positions.get(stem, ())
+                ]
+                context = self.context(first, last)
+                rival = self.fit(context, others)
+                if rival.place is None or rival.score < least:
+                    continue
+                if same and rival.score < self.fit(context, same).score + lead:
+                    continue
+                place = rival.place
+                if _neighbours(claim, first, last) & _neighbours(place.window.facts, place.first, place.last):
+                    yield self.difference(ErrorKind.NAME, first, last, rival)
+
+    def _is_other_name(self, first: int, last: int, place: Place) -> bool:
+        """Tells whether a name of a window is neither stated in the claim nor a form of the claim's name there."""
+        facts = place.window.facts
+        there = range(place.first, place.last + 1)
+        return all(facts.stems[at] not in self.claim.positions for at in there) and not any(
+            _may_be_same_name(self.claim, position, facts, at) for position in range(first, last + 1) for at in there
+        )
 
     # ---- roles ----
 
@@ -270,10 +284,25 @@ def _counted(facts: FactText, quantity: Quantity) -> str:
     return ""
 
 
-def _neighbours(facts: FactText, position: int) -> set[tuple[int, str]]:
-    """The words directly before and after a position."""
+def _words_of_names(facts: FactText) -> list[tuple[int, int]]:
+    return [(at, at) for at in facts.names]
+
+
+def _whole_names(facts: FactText) -> list[tuple[int, int]]:
+    """The names of a text as first and last token."""
+    names: list[tuple[int, int]] = []
+    for at in facts.names:
+        if names and at - names[-1][1] == 1:
+            names[-1] = (names[-1][0], at)
+        else:
+            names.append((at, at))
+    return names
+
+
+def _neighbours(facts: FactText, first: int, last: int) -> set[tuple[int, str]]:
+    """The words directly before and after some tokens."""
     return {
         (side, facts.stems[at] or facts.lows[at])
-        for side, at in ((-1, position - 1), (1, position + 1))
+        for side, at in ((-1, first - 1), (1, last + 1))
         if 0 <= at < len(facts.lows) and at not in facts.breaks
     }
