@@ -15,6 +15,7 @@ from tasks.grounding.negations import negations
 from tasks.text.evidence import SourceSearch
 from tasks.text.fact_reader import read_facts
 from tasks.text.fact_text import FactText
+from tasks.text.lexicon import Pole
 from tasks.text.quantities import DATES, NUMBER, YEAR, Quantity, comparable, equal, equal_fraction, follows, is_measured
 
 _MOST_WINDOWS = 3
@@ -157,22 +158,9 @@ class _Comparison(Alignment):
     def opposites(self) -> Iterator[Difference]:
         """Words in whose place the source has an opposite, both denied or neither."""
         claim = self.claim
-        # "Between violet and green": a word that the claim has, too, is no rival of another one.
-        stated = [claim.lows[first : last + 1] for first, last, _ in claim.poles]
         for first, last, sides in claim.poles:
             words = claim.lows[first : last + 1]
-            groups = {group for group, _ in sides}
-            same: list[Place] = []
-            rivals: list[Place] = []
-            for window in self.windows:
-                facts = window.facts
-                for start, end, sides_there in facts.poles:
-                    if facts.lows[start : end + 1] == words or not set(sides).isdisjoint(sides_there):
-                        same.append(Place(window, start, end))
-                    elif facts.lows[start : end + 1] in stated:
-                        continue
-                    elif not groups.isdisjoint(group for group, _ in sides_there):
-                        rivals.append(Place(window, start, end))
+            same, rivals = self._opposite_places(words, sides)
             if not rivals:
                 continue
             least, lead = _OPPOSITE
@@ -185,6 +173,23 @@ class _Comparison(Alignment):
             if same and rival.score < self.fit(context, same).score + lead:
                 continue
             yield self.difference(ErrorKind.DIRECTION, first, last, rival)
+
+    def _opposite_places(self, words: list[str], sides: Sequence[Pole]) -> tuple[list[Place], list[Place]]:
+        """The places of a word or one on its side, and those of its opposites."""
+        # "Between violet and green": a word that the claim has, too, is no rival of another one.
+        stated = [self.claim.lows[first : last + 1] for first, last, _ in self.claim.poles]
+        groups = {group for group, _ in sides}
+        same: list[Place] = []
+        rivals: list[Place] = []
+        for window in self.windows:
+            facts = window.facts
+            for start, end, sides_there in facts.poles:
+                there = facts.lows[start : end + 1]
+                if there == words or not set(sides).isdisjoint(sides_there):
+                    same.append(Place(window, start, end))
+                elif there not in stated and not groups.isdisjoint(group for group, _ in sides_there):
+                    rivals.append(Place(window, start, end))
+        return same, rivals
 
     # ---- names ----
 
