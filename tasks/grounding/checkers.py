@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Protocol
 
 from schemas.answer import Citation
-from schemas.claim_error import ClaimError
+from schemas.claim_error import ClaimError, ErrorKind
 from schemas.generation import CheckerName
 from schemas.grounding import Evidence, JudgeVerdict, ReusedFrom, Verdict
 from schemas.job import JobRequest
@@ -14,11 +14,11 @@ from tasks.answers.postprocess import Processed, own_words
 from tasks.answers.rendered import strip_markers
 from tasks.grounding.model import ClaimText, Features, LexicalModel, Measurement, measure, read_claim, shipped
 from tasks.grounding.objections import LEAST_RECALL, Objection, absence, objection_to
+from tasks.grounding.rival_numbers import number_conflict
 from tasks.text.evidence import SourceSearch
 from tasks.text.language import language_of
 from tasks.text.sentences import Span, words
 from tasks.text.statements import Reading, Vocabulary, read_statement
-from tasks.text.wording import stems_of
 
 # ---- input and output of a checker -----------------------------------------------------------------------------------
 
@@ -319,13 +319,7 @@ def _reasons(judged: _Judged, query: frozenset[str]) -> list[str]:
     reasons = []
     if judged.miscited:
         reasons.append("supported by a source that it does not cite")
-    if (objection := judged.reading.objection) is not None:
-        reasons.append(objection.reason)
-    if measurement.numbers_absent:
-        reasons.append(_absent("number", measurement.numbers_absent, query))
-        reasons.extend(number_conflict(search, claim_text, measurement))
-    if measurement.names_absent:
-        reasons.append(_absent("name", measurement.names_absent, frozenset()))
+    reasons.extend(_wrong_facts(judged, query))
     if judged.reading.supported:
         return reasons
     if measurement.denies_alone:
@@ -342,47 +336,32 @@ def _reasons(judged: _Judged, query: frozenset[str]) -> list[str]:
     return reasons
 
 
+def _wrong_facts(judged: _Judged, query: frozenset[str]) -> list[str]:
+    """What differs from the sources or is in none, each fact once."""
+    measurement, objection = judged.measurement, judged.reading.objection
+    numbers, names = measurement.numbers_absent, measurement.names_absent
+    reasons = []
+    if objection is not None:
+        absent = objection.error.kind is ErrorKind.ABSENT
+        stated = frozenset(words(objection.error.claim_words)) if absent else frozenset[str]()
+        listed = frozenset(words(" ".join((*numbers, *names))))
+        if not absent or not stated <= listed:
+            reasons.append(objection.reason)
+            names = tuple(name for name in names if not stated.issuperset(words(name)))
+            numbers = tuple(number for number in numbers if number not in stated)
+    if numbers:
+        reasons.append(_absent("number", numbers, query))
+        if objection is None or objection.error.kind is ErrorKind.ABSENT:
+            reasons.extend(number_conflict(judged.search, judged.claim_text, measurement))
+    if names:
+        reasons.append(_absent("name", names, frozenset()))
+    return reasons
+
+
 def _absent(kind: str, missing: Sequence[str], query: frozenset[str]) -> str:
     named = ", ".join(missing)
     reason = f"the {kind} {named} is in no source" if len(missing) == 1 else f"the {kind}s {named} are in no source"
     return reason + " (only in the question)" if all(word in query for word in missing) else reason
-
-
-# ---- number conflicts -------------------------------------------------------------------------------------------------
-
-_DIGIT_END = "9"
-_LEAST_RECALL = 0.6
-"""Recall from which a window is about the same thing as the claim, so that its number may replace the claim's."""
-
-
-def number_conflict(search: SourceSearch, claim_text: ClaimText, measurement: Measurement) -> list[str]:
-    """Remarks on absent numbers: the best window has another number before the same word (mostly a unit).
-
-    A remark and no verdict: of 7 claims in labelled sets with such a conflict, 3 were labelled supported.
-    """
-    if not measurement.windows or measurement.features.recall < _LEAST_RECALL:
-        return []
-    match = measurement.windows[0]
-    start, end = search.window_span(match)
-    window_units = _units(words(search.content(match.source_index)[start:end]))
-    claim_units = _units(claim_text.words)
-    remarks = []
-    for number in measurement.numbers_absent:
-        units = claim_units.get(number, set())
-        candidates = [other for other, following in window_units.items() if units & following]
-        if len(candidates) == 1 and candidates[0] != number:
-            remarks.append(f"the source says {candidates[0]}, not {number}")
-    return remarks
-
-
-def _units(tokens: Sequence[str]) -> dict[str, set[str]]:
-    """Stems of the content words that directly follow each number."""
-    stems = stems_of(tokens)
-    units: dict[str, set[str]] = {}
-    for word, stem in zip(tokens, stems[1:], strict=False):
-        if word[0] <= _DIGIT_END and stem and stem[0] > _DIGIT_END:
-            units.setdefault(word, set()).add(stem)
-    return units
 
 
 # ---- form of citations --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from schemas.claim_error import ErrorKind
-from tasks.grounding.alignment import Alignment, Difference, Fit, Place, Window
+from tasks.grounding.alignment import SURE, Alignment, Difference, Fit, Place, Window
 from tasks.grounding.negations import negations
 from tasks.text.evidence import SourceSearch
 from tasks.text.fact_reader import read_facts
@@ -32,6 +32,8 @@ _YEAR_OF = (0.35, 0.2)
 _OPPOSITE = (0.4, 0.25)
 _NAME_WORD = (0.5, 0.5)
 _NAME = (0.3, 0.2)
+_SURE_NAME = 0.7
+"""Fit from which a whole name contradicts: with less the claim may speak of another thing of that kind."""
 _OTHER_KIND = 0.7
 """Worth of a place that holds the number as something else: with another unit, or as a day."""
 
@@ -196,7 +198,7 @@ class _Comparison(Alignment):
     def names(self) -> Iterator[Difference]:
         """Names in whose place the source has another one, word by word and whole."""
         claim = self.claim
-        for runs, least, lead in ((_words_of_names, *_NAME_WORD), (_whole_names, *_NAME)):
+        for runs, (least, lead), sure in ((_words_of_names, _NAME_WORD, SURE), (_whole_names, _NAME, _SURE_NAME)):
             rivals = [Place(window, first, last) for window in self.windows for first, last in runs(window.facts)]
             for first, last in runs(claim):
                 others = [place for place in rivals if self._is_other_name(first, last, place)]
@@ -217,7 +219,7 @@ class _Comparison(Alignment):
                     continue
                 place = rival.place
                 if _neighbours(claim, first, last) & _neighbours(place.window.facts, place.first, place.last):
-                    yield self.difference(ErrorKind.NAME, first, last, rival)
+                    yield self.difference(ErrorKind.NAME, first, last, rival, sure=sure)
 
     def _is_other_name(self, first: int, last: int, place: Place) -> bool:
         """Tells whether a name of a window is neither stated in the claim nor a form of the claim's name there."""
