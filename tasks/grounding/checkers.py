@@ -337,7 +337,7 @@ def _reasons(judged: _Judged, query: frozenset[str]) -> list[str]:
 
 
 def _wrong_facts(judged: _Judged, query: frozenset[str]) -> list[str]:
-    """What differs from the sources or is in none, each fact once."""
+    """The facts that differ from the sources or are in none, each once."""
     measurement, objection = judged.measurement, judged.reading.objection
     numbers, names = measurement.numbers_absent, measurement.names_absent
     reasons = []

@@ -23,11 +23,11 @@ _NEAR = 0.25
 """Largest difference of a near window's score from the best one's."""
 # The least fit of a rival, and its least lead over the claim's own fact where that stands in a window, too. Chosen on
 # labelled sets and their contrast pairs (docs/checks.md): the price is the share of right claims that are flagged.
-_NUMBER = (0.35, 0.1)
+_NUMBER = (0.3, 0.1)
 _DATE = (0.25, 0.1)
 _COUNT = (0.2, 0.0)
 """Of a number before the same noun, where the claim's own number has another one."""
-_YEAR_OF = (0.35, 0.2)
+_YEAR_OF = (0.3, 0.15)
 """Of a year in the place of a number that counts nothing."""
 _OPPOSITE = (0.4, 0.25)
 _NAME_WORD = (0.5, 0.5)
@@ -120,39 +120,39 @@ class _Comparison(Alignment):
     def _places_of(self, quantity: Quantity) -> "_NumberPlaces":
         """The places of numbers in the windows, by what they say of the claim's."""
         counted = _counted(self.claim, quantity)
-        found = _NumberPlaces()
+        numbers = _NumberPlaces()
         for window in self.windows:
             for other in window.facts.quantities:
                 alike = counted != "" and _counted(window.facts, other) == counted
                 place = Place(window, other.first, other.last)
                 if equal(quantity, other) or equal_fraction(quantity, other):
-                    (found.same if _same_kind(quantity, other) else found.elsewhere).append(place)
-                    found.counts_same |= alike
+                    (numbers.same if _same_kind(quantity, other) else numbers.elsewhere).append(place)
+                    numbers.counts_same |= alike
                 # A claim that states both numbers compares two things, whose words stand around both.
                 elif not other.article and not any(equal(stated, other) for stated in self.claim.quantities):
-                    found.add_rival(quantity, other, place, counts=counted != "", alike=alike)
-        return found
+                    numbers.add_rival(quantity, other, place, counts=counted != "", alike=alike)
+        return numbers
 
-    def _quantity(self, quantity: Quantity, found: "_NumberPlaces") -> Iterator[Difference]:
-        if not (found.rivals or found.counted or found.years) and (found.same or not found.elsewhere):
+    def _quantity(self, quantity: Quantity, numbers: "_NumberPlaces") -> Iterator[Difference]:
+        if not (numbers.rivals or numbers.counted or numbers.years) and (numbers.same or not numbers.elsewhere):
             return
-        if not found.same and self.claim.sums and follows(quantity, self.windows[0].facts.quantities):
+        if not numbers.same and self.claim.sums and follows(quantity, self.windows[0].facts.quantities):
             return
         kind = ErrorKind.DATE if quantity.kind in DATES else ErrorKind.NUMBER
         context = self.context(quantity.first, quantity.last)
-        foreign = self.fit(context, found.elsewhere)
-        floor = max(self.fit(context, found.same).score, _OTHER_KIND * foreign.score)
-        contested = bool(found.same or found.elsewhere)
+        foreign = self.fit(context, numbers.elsewhere)
+        floor = max(self.fit(context, numbers.same).score, _OTHER_KIND * foreign.score)
+        contested = bool(numbers.same or numbers.elsewhere)
         for places, (least, lead) in (
-            (found.rivals, _DATE if kind is ErrorKind.DATE else _NUMBER),
-            ([] if found.counts_same else found.counted, _COUNT),
-            (found.years, _YEAR_OF),
+            (numbers.rivals, _DATE if kind is ErrorKind.DATE else _NUMBER),
+            ([] if numbers.counts_same else numbers.counted, _COUNT),
+            (numbers.years, _YEAR_OF),
         ):
             rival = self.fit(context, places)
             if rival.place and rival.score >= max(least, floor + lead if contested else 0.0):
                 yield self.difference(kind, quantity.first, quantity.last, rival)
                 return
-        if not found.same and foreign.place:
+        if not numbers.same and foreign.place:
             yield self.difference(kind, quantity.first, quantity.last, foreign, sure=2.0)
 
     # ---- opposites ----
@@ -201,8 +201,8 @@ class _Comparison(Alignment):
         for runs, (least, lead), sure in ((_words_of_names, _NAME_WORD, SURE), (_whole_names, _NAME, _SURE_NAME)):
             rivals = [Place(window, first, last) for window in self.windows for first, last in runs(window.facts)]
             for first, last in runs(claim):
-                others = [place for place in rivals if self._is_other_name(first, last, place)]
-                if not others:
+                rival_names = [place for place in rivals if self._is_other_name(first, last, place)]
+                if not rival_names:
                     continue
                 stems = dict.fromkeys(claim.stems[first : last + 1])
                 same = [
@@ -212,7 +212,7 @@ class _Comparison(Alignment):
                     for at in window.facts.positions.get(stem, ())
                 ]
                 context = self.context(first, last)
-                rival = self.fit(context, others)
+                rival = self.fit(context, rival_names)
                 if rival.place is None or rival.score < least:
                     continue
                 if same and rival.score < self.fit(context, same).score + lead:
@@ -272,8 +272,10 @@ def _may_be_same_name(claim: FactText, position: int, facts: FactText, at: int) 
     name, other = claim.words(position, position), facts.words(at, at)
     if name[:_PREFIX] == other[:_PREFIX] and min(len(name), len(other)) > _PREFIX:
         return True
+    if len(name) == 1 or len(other) == 1:
+        return name[0] == other[0]
     short, long, where = (name, facts, at) if name.isupper() else (other, claim, position)
-    if not short.isupper() or not 1 < len(short) <= _LONGEST_INITIALS:
+    if not short.isupper() or len(short) > _LONGEST_INITIALS:
         return False
     initials = "".join(long.words(token, token)[0] for token in long.names if abs(token - where) <= _LONGEST_INITIALS)
     return short in initials

@@ -15,11 +15,15 @@ _COMPARED = 0.5
 _LOST_DENIAL = (0.5, 0.1)
 _NEAR_COPY = 0.6
 """Score of the best window from which a denial by the source, which the claim lacks, counts."""
+_COPY = 0.75
+"""Fit from which a source says the same in the same words, so that it does not deny it in others."""
 _BESIDE = 2
 """Tokens between a negation and the word that it denies."""
 _NEGATING = ("un", "in", "im", "ir", "il", "non", "dis")
 """Beginnings of a word that deny the rest of it."""
 _STEM = 5
+_SENTENCE = 8.0
+"""Distance within a sentence; the end of one is as far."""
 
 
 def negations(pair: Alignment) -> Iterator[Difference]:
@@ -60,7 +64,8 @@ def _negation(pair: Alignment, stem: str, position: int, *, denied: bool) -> Ite
         return
     if agree and rival.score < pair.fit(context, agree).score + lead:
         return
-    if denied and _agrees_beside(pair, position) >= rival.score:
+    implied = rival.score < _COPY and _implies_denial(rival.place)
+    if denied and (implied or _agrees_beside(pair, position) >= rival.score):
         return
     yield _denial(pair, position, rival.score, rival.place, denied=denied)
 
@@ -77,6 +82,12 @@ def _denied_places(pair: Alignment, stem: str, *, denied: bool) -> tuple[list[Pl
             elif denied or _distance(facts, at) <= _BESIDE:
                 differ.append(Place(window, at, at))
     return agree, differ
+
+
+def _implies_denial(place: Place) -> bool:
+    """Tells whether the sentence of a place may deny it in other words: "only members" for "not those who are no members"."""
+    facts = place.window.facts
+    return any(abs(facts.places[at] - facts.places[place.first]) < _SENTENCE for at in facts.implied)
 
 
 def _agrees_beside(pair: Alignment, position: int) -> float:
@@ -113,9 +124,9 @@ def _holds_denied_word(pair: Alignment, position: int) -> bool:
 
 
 def _only_claimed(pair: Alignment) -> Iterator[Difference]:
-    """What the claim denies of words that stand in the windows, where none of these denies anything."""
+    """The denials of words that stand in the windows, where no window denies anything."""
     claim = pair.claim
-    if any(window.facts.implies for window in pair.windows):
+    if any(window.facts.implied for window in pair.windows):
         return
     for cue in claim.cues:
         if cue in claim.comparisons or cue in claim.doubts:

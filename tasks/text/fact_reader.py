@@ -95,7 +95,8 @@ def _mark_negated(facts: FactText, words: Lexicon) -> None:
     facts.negated = frozenset(negated)
     facts.subjects = frozenset(subjects)
     facts.sums = not words.total.isdisjoint(facts.lows)
-    facts.implies = not words.implied.isdisjoint(facts.lows)
+    if not words.implied.isdisjoint(facts.lows):
+        facts.implied = tuple(at for at, low in enumerate(facts.lows) if low in words.implied)
     facts.comparisons = frozenset(
         (first, last) for first, last in facts.cues if " ".join(facts.lows[first : last + 1]) in words.comparisons
     )

@@ -51,8 +51,8 @@ class FactText:
     """Those of the negations that deny nothing of the matter: "I am not sure", "not only"."""
     sums: bool = False
     """A word stands there that makes a number a sum or a difference of others: together, increase, aged."""
-    implies: bool = False
-    """A word that may imply a denial stands there: forbidden, only, unless."""
+    implied: tuple[int, ...] = ()
+    """Words that may imply a denial: forbidden, only, unless."""
     negated: frozenset[int] = frozenset()
     """Tokens within the reach of a negation."""
     subjects: frozenset[int] = frozenset()

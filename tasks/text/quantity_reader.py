@@ -10,6 +10,7 @@ from tasks.text.quantities import DAY, MONTH, NUMBER, PERCENT, WEEKDAY, YEAR, Qu
 _AMBIGUOUS = re.compile(r"\d{1,3}\.\d{3}\Z")
 _ISO = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})\b")
 _POINTED = re.compile(r"(\d{1,2})[./](\d{1,2})[./](\d{4}|\d{2})\Z")
+_FOUR_DIGITS = re.compile(r"\d{4}\Z")
 _YEARS = re.compile(r"((?:1\d|20)\d\d)[–/-](\d\d)(?!\d|-\d)")
 _YEAR = range(1000, 2200)
 _LAST_DAY = 31
@@ -141,8 +142,9 @@ def _unit(facts: FactText, words: Lexicon, first: int, last: int) -> tuple[str, 
         return SIGNS.get(following) or words.units[following], last + 1
     if following in _PER and second in _CENT:
         return PERCENT, last + 2
-    # "three calendar months", "fünf volle Jahre"
-    if second in words.units and last + 1 not in facts.breaks and facts.stems[last + 1].isalpha():
+    # "three calendar months", "fünf volle Jahre", but not "the 2019 academic year"
+    is_year = _FOUR_DIGITS.match(lows[first])
+    if not is_year and second in words.units and last + 1 not in facts.breaks and facts.stems[last + 1].isalpha():
         return words.units[second], last + 2
     # A range shares its unit: 3 to 5 days, 3-5 days.
     if following[:1].isdigit() and facts.text[facts.spans[last][1] : facts.spans[last + 1][0]].strip() == "-":
