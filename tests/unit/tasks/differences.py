@@ -31,6 +31,32 @@ AFFITTO = (
 ZULIN = "通知期为三个月。租客必须在3月31日之前书面通知。押金最多为两个月租金。茶园每年增加产量。参观者可以免费入场。"
 IJAR = "مدة الإشعار ثلاثة أشهر. يجب تقديم الطلب قبل نهاية السنة. المكتبة مفتوحة كل يوم. يمكن استعارة خمسة كتب لمدة ثلاثة أسابيع."
 
+POLICY = (
+    "Water damage from burst pipes is covered up to 5,000 francs per event. The deductible is 200 francs. Claims"
+    " are reported within 14 days. Theft from a locked car is covered in 2024 as well."
+)
+HOUSE_RULES = (
+    "The policy is void if the premium is unpaid. Dogs are forbidden in the flat. The ferry stops in winter. Only"
+    " members may vote."
+)
+DECKUNG = (
+    "Wasserschäden durch geplatzte Rohre sind bis 5000 Franken gedeckt. Der Selbstbehalt beträgt 200 Franken."
+    " Schäden sind innert 14 Tagen zu melden. Haustiere sind verboten."
+)
+COUVERTURE = (
+    "Les dégâts d'eau dus aux conduites sont couverts jusqu'à 5000 francs. La franchise est de 200 francs. Le"
+    " sinistre est annoncé dans les 14 jours. Les chiens sont interdits dans l'immeuble."
+)
+COBERTURA = (
+    "Los daños de agua por tuberías están cubiertos hasta 5000 francos. La franquicia es de 200 francos. El"
+    " siniestro se comunica en 14 días. Los perros están prohibidos en el edificio."
+)
+COPERTURA = (
+    "I danni d'acqua dovuti alle tubature sono coperti fino a 5000 franchi. La franchigia è di 200 franchi. Il"
+    " sinistro va comunicato entro 14 giorni. I cani sono vietati nell'edificio."
+)
+BAOXIAN = "水管破裂造成的损失最高赔偿5000元。免赔额为200元。损失须在14天内报告。公寓内禁止养狗。"
+
 
 class Change(NamedTuple):
     """A claim about a source, with the kind of its error; an empty kind for a right one."""
@@ -179,5 +205,73 @@ CHANGES = [
         ("لا يمكن استعارة خمسة كتب لمدة ثلاثة أسابيع.", "negation"),
         ("مدة الإشعار 3 أشهر.", ""),
         ("يمكن استعارة 5 كتب لمدة ثلاثة أسابيع.", ""),
+    ),
+    *_changes(
+        "en",
+        POLICY,
+        ("Water damage from burst pipes is not covered.", "negation"),
+        ("Claims are not reported within 14 days.", "negation"),
+        ("The deductible is 500 francs.", "number"),
+        ("The deductible is 14 francs.", "number"),
+        ("Burst pipes are not an insured cause of damage.", "negation"),
+        ("Theft from a locked car is never covered.", "negation"),
+        ("Claims are to be reported in no more than 14 days.", ""),
+        ("Damage caused by burst pipes is insured up to 5000 francs.", ""),
+        ("The deductible is not more than 200 francs.", ""),
+        ("I am not sure, but the deductible is 200 francs.", ""),
+    ),
+    *_changes(
+        "en",
+        HOUSE_RULES,
+        ("Dogs are not allowed in the flat.", ""),
+        ("The ferry does not run in winter.", ""),
+        ("Dogs are allowed in the flat.", "direction"),
+    ),
+    *_changes(
+        "de",
+        DECKUNG,
+        ("Wasserschäden durch geplatzte Rohre sind nicht gedeckt.", "negation"),
+        ("Der Selbstbehalt beträgt 500 Franken.", "number"),
+        ("Der Selbstbehalt beträgt 14 Franken.", "number"),
+        ("Geplatzte Rohre sind keine gedeckte Ursache.", "negation"),
+        ("Schäden müssen innert 14 Tagen gemeldet werden.", ""),
+        ("Haustiere sind nicht erlaubt.", ""),
+        ("Der Selbstbehalt beträgt nicht mehr als 200 Franken.", ""),
+        ("Ich bin nicht sicher, aber der Selbstbehalt beträgt 200 Franken.", ""),
+    ),
+    *_changes(
+        "fr",
+        COUVERTURE,
+        ("Les dégâts d'eau dus aux conduites ne sont pas couverts.", "negation"),
+        ("La franchise est de 500 francs.", "number"),
+        ("La franchise est de 14 francs.", "number"),
+        ("Le sinistre n'est pas annoncé dans les 14 jours.", "negation"),
+        ("Les chiens ne sont pas admis dans l'immeuble.", ""),
+        ("La franchise ne dépasse pas 200 francs.", ""),
+    ),
+    *_changes(
+        "es",
+        COBERTURA,
+        ("Los daños de agua por tuberías no están cubiertos.", "negation"),
+        ("La franquicia es de 500 francos.", "number"),
+        ("La franquicia es de 14 francos.", "number"),
+        ("El siniestro no se comunica en 14 días.", "negation"),
+        ("Los perros no se admiten en el edificio.", ""),
+    ),
+    *_changes(
+        "it",
+        COPERTURA,
+        ("I danni d'acqua dovuti alle tubature non sono coperti.", "negation"),
+        ("La franchigia è di 500 franchi.", "number"),
+        ("Il sinistro non va comunicato entro 14 giorni.", "negation"),
+        ("I cani non sono ammessi nell'edificio.", ""),
+    ),
+    *_changes(
+        "zh",
+        BAOXIAN,
+        ("水管破裂造成的损失不赔偿。", "negation"),
+        ("免赔额为500元。", "number"),
+        ("损失不须在14天内报告。", "negation"),
+        ("公寓内不许养狗。", ""),
     ),
 ]

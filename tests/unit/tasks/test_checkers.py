@@ -225,7 +225,7 @@ def test_claims_cover_the_response_and_evidence_exists(response: str, context: A
 
 
 LABELLED = Path(__file__).parents[3] / ".." / "shared" / "data" / "labelled"
-LEAST = {"wice-oracle-dev": 0.71, "q2-wow": 0.61, "faithdial-audit": 0.72, "factcheckgpt-stance": 0.67}
+LEAST = {"wice-oracle-dev": 0.74, "q2-wow": 0.61, "faithdial-audit": 0.73, "factcheckgpt-stance": 0.67}
 """Balanced accuracy that must not be lost, about three points under what was measured. The shipped model was fitted on
 these rows, so this guards the code; what the model is worth, ``make eval`` measures on rows that were held out."""
 
