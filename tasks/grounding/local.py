@@ -19,7 +19,7 @@ from tasks.text.sentences import Span, words
 from tasks.text.wording import content_words
 
 SURELY_UNSUPPORTED = 0.12
-SURELY_SUPPORTED = 0.71
+SURELY_SUPPORTED = 0.73
 """Calibrated probabilities at and beyond which neither the model is run nor a judge asked. There the model rarely changes
 a verdict; a judge is right less often than the lexical layer below the first, and as often above the second (see
 ``weights.DEFAULT``). docs/measured.md has savings and losses; 0 and 1 leave every claim open."""

@@ -280,7 +280,7 @@ def test_a_broken_calibration_file_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_the_weakest_claim_and_the_confidence() -> None:
-    grounding = check("A crossing takes 85 minutes [1]. Dogs eat marble cake on the roof [1]. Hello!", FERRY)
+    grounding = check("A crossing takes 85 minutes [1]. The captain eats 85 dogs [1]. Hello!", FERRY)
     assert grounding.weakest == 1
     first, second = grounding.claims[0].score or 0.0, grounding.claims[1].score or 0.0
     assert grounding.confidence == pytest.approx(joint_probability([first, second], shipped().dependence), abs=1e-4)
