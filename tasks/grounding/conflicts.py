@@ -23,7 +23,7 @@ _NEAR = 0.25
 """Largest difference of a near window's score from the best one's."""
 # The least fit of a rival, and its least lead over the claim's own fact where that stands in a window, too. Chosen on
 # labelled sets and their contrast pairs (docs/checks.md): the price is the share of right claims that are flagged.
-_NUMBER = (0.3, 0.1)
+_NUMBER = (0.3, 0.15)
 _DATE = (0.25, 0.1)
 _COUNT = (0.2, 0.0)
 """Of a number before the same noun, where the claim's own number has another one."""

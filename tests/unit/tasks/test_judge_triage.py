@@ -114,7 +114,7 @@ def test_near_copies_come_first_then_doubtful_support_then_doubtful_rejections()
     findings = [
         ClaimFinding(Verdict.UNSUPPORTED, 0.2),
         ClaimFinding(Verdict.SUPPORTED, 0.6),
-        ClaimFinding(Verdict.SUPPORTED, 0.72),
+        ClaimFinding(Verdict.SUPPORTED, 0.74),
         ClaimFinding(Verdict.UNSUPPORTED, 0.4),
         ClaimFinding(Verdict.SUPPORTED, 0.5),
     ]

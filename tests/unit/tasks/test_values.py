@@ -231,7 +231,7 @@ def test_each_sentence_of_a_comparison_is_a_claim() -> None:
     assert ready_made("ComparisonResult", data) == {
         "$.similarities[0]": Verdict.SUPPORTED,
         "$.similarities[1]": Verdict.UNSUPPORTED,
-        "$.differences[0]": Verdict.UNSUPPORTED,
+        "$.differences[0]": Verdict.CONTRADICTED,
         "$.contradictions[0]": Verdict.CONTRADICTED,
         "$.conclusion": Verdict.SUPPORTED,
     }
