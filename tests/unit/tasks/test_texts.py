@@ -123,6 +123,65 @@ NOTHING_TELLS = (
 )
 
 
+SENTENCES = {
+    "it": (
+        "La durata del contratto è di quattro anni.",
+        "Le spese sono a carico del locatore.",
+        "Il termine di disdetta è di sei mesi.",
+        "L'affitto aumenta del 4 % ogni anno.",
+        "La richiesta va presentata entro trenta giorni.",
+        "Quanto costa la polizza?",
+        "Qual è la franchigia?",
+        "Il conducente deve avere la patente.",
+        "Non è coperto il danno da gelo.",
+        "La macchina si spegne dopo dieci minuti.",
+        "Nella tabella mancano le date.",
+        "Questa garanzia vale anche all'estero.",
+        "Il cliente ha diritto a un rimborso.",
+        "Le fonti non lo dicono.",
+        "Alla consegna il venditore rilascia una ricevuta.",
+        "Tutti i danni vanno segnalati subito.",
+    ),
+    "fr": (
+        "Le dépôt de garantie est de trois mois.",
+        "La durée du contrat est de quatre ans.",
+        "Les frais sont à la charge du bailleur.",
+        "Quelle est la franchise ?",
+        "Le client a droit à un remboursement.",
+        "La demande arrive dans le mois.",
+        "Le loyer augmente de 4 % par an.",
+        "Il a une assurance.",
+        "La machine se coupe au bout de dix minutes.",
+        "Il va payer la prime.",
+    ),
+    "es": (
+        "La fianza es de tres meses.",
+        "La duración del contrato es de cuatro años.",
+        "Los gastos corren a cargo del propietario.",
+        "¿Cuál es la franquicia?",
+        "El cliente tiene derecho a un reembolso.",
+        "La renta sube un 4 % cada año.",
+        "Una solicitud se presenta en un mes.",
+        "La casa no tiene garaje.",
+    ),
+    "de": (
+        "Die Kaution beträgt drei Monatsmieten.",
+        "Der Vertrag läuft vier Jahre.",
+        "Wie hoch ist die Selbstbeteiligung?",
+        "Die Miete steigt um 4 % im Jahr.",
+    ),
+    "en": (
+        "The deposit is three monthly rents.",
+        "The contract runs for four years.",
+        "How high is the excess?",
+        "A tenant can leave in a month.",
+        "I have no anno domini date.",
+    ),
+    "zh": ("押金为三个月的租金。",),
+    "ar": ("مبلغ التأمين ثلاثة أشهر.",),
+}
+
+
 def message(code: str, kind: str) -> str:
     text: str = language_tables()[code]["messages"][kind]
     return text
@@ -131,6 +190,11 @@ def message(code: str, kind: str) -> str:
 @pytest.mark.parametrize(("code", "question"), [(code, q) for code, listed in QUESTIONS.items() for q in listed])
 def test_a_short_questions_language_is_known(code: str, question: str) -> None:
     assert language_of(question) == code
+
+
+@pytest.mark.parametrize(("code", "sentence"), [(code, s) for code, listed in SENTENCES.items() for s in listed])
+def test_a_short_sentences_language_is_known(code: str, sentence: str) -> None:
+    assert language_of(sentence) == code
 
 
 @pytest.mark.parametrize("question", NOTHING_TELLS)
