@@ -22,7 +22,7 @@ from worker import local
 
 REPOSITORY = Path(__file__).parents[2]
 CHAIN_THREADS = 200
-CURATOR = "NIGHTDESK_BENCH_CURATOR"
+CURATOR = "BENCH_CURATOR"
 """Names the Python of an environment with bespokelabs-curator: it needs other versions of the clients."""
 
 

@@ -15,7 +15,7 @@ from schemas.generation import CitationStyle
 from schemas.job import JobRequest, SourceContext
 from tasks.answers.parse import storable
 from tasks.answers.rendered import Mark, Rendered, strip_markers
-from tasks.text.evidence import OutOfTime, SourceSearch, ensure_time
+from tasks.text.evidence import OutOfTime, SourceSearch, ensure_time, search_sources
 from tasks.text.sentences import Span, words
 from tasks.text.wording import content_words
 
@@ -98,7 +98,7 @@ class _Places:
         if self._search is None:
             bare = strip_markers(self._text, self._markers)
             self._words = [content_words(words(bare[span.start : span.end])) for span, _ in self._sentences]
-            self._search = SourceSearch(self._request.context, frozenset[str]().union(*self._words))
+            self._search = search_sources(self._request.context, frozenset[str]().union(*self._words))
         for (span, reach), sentence_words in zip(self._sentences, self._words, strict=True):
             if span.start <= position <= reach:
                 match = self._search.best(sentence_words, source_index)

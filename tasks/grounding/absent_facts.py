@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tasks.text.evidence import SourceSearch
-from tasks.text.fact_reader import read_facts
+from tasks.text.fact_reader import read_numbers
 from tasks.text.fact_text import FactText
 from tasks.text.lexicon import Lexicon, lexicon
 from tasks.text.quantities import (
@@ -80,13 +80,15 @@ def _is_absent(quantity: Quantity, claim: FactText, words: Lexicon, sources: Sou
         return False
     if sum(map(len, texts)) > _MOST_READ:
         return True
-    return not _stands_in(quantity, [read_facts(text, words.code) for text in texts])
+    return not any(_equals_any(quantity, read_numbers(text, words.code)) for text in texts)
 
 
 def _stands_in(quantity: Quantity, texts: Iterable[FactText]) -> bool:
-    return any(
-        equal(quantity, other) or equal_fraction(quantity, other) for facts in texts for other in facts.quantities
-    )
+    return any(_equals_any(quantity, facts.quantities) for facts in texts)
+
+
+def _equals_any(quantity: Quantity, quantities: Iterable[Quantity]) -> bool:
+    return any(equal(quantity, other) or equal_fraction(quantity, other) for other in quantities)
 
 
 def _spellings(quantity: Quantity, claim: FactText) -> set[str]:
@@ -103,7 +105,7 @@ def _named(quantity: Quantity, words: Lexicon, texts: Sequence[str]) -> bool:
     pattern = re.compile(rf"\b(?:{names})\b", re.IGNORECASE)
     if any(pattern.search(text) for text in texts):
         return True
-    return quantity.kind == MONTH and any(_stands_in(quantity, [read_facts(text, words.code)]) for text in texts)
+    return quantity.kind == MONTH and any(_equals_any(quantity, read_numbers(text, words.code)) for text in texts)
 
 
 # ---- names ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tasks.answers.rendered import strip_markers
 from tasks.grounding.model import ClaimText, Features, LexicalModel, Measurement, measure, read_claim, shipped
 from tasks.grounding.objections import LEAST_RECALL, Objection, absence, objection_to
 from tasks.grounding.rival_numbers import number_conflict
-from tasks.text.evidence import SourceSearch
+from tasks.text.evidence import SourceSearch, search_sources
 from tasks.text.language import language_of
 from tasks.text.sentences import Span, words
 from tasks.text.statements import Reading, Vocabulary, read_statement
@@ -182,7 +182,7 @@ class Lexical:
 
     def _judge(self, answer: CheckInput) -> Iterator["_Judged"]:
         texts = [read_claim(claim.text) for claim in answer.claims]
-        search = SourceSearch(answer.request.context, frozenset[str]().union(*(text.content for text in texts)))
+        search = search_sources(answer.request.context, frozenset[str]().union(*(text.content for text in texts)))
         reader = _Reader(self._model, search, answer)
         for claim, text in zip(answer.claims, texts, strict=True):
             yield self._judged(reader, claim, text)

@@ -14,7 +14,7 @@ from tasks.grounding.checkers import CheckedClaim, CheckInput, ClaimFinding
 from tasks.grounding.model import Calibration, LexicalModel, shipped
 from tasks.grounding.weights import LocalWeights
 from tasks.ports.provider import ClaimScorer
-from tasks.text.evidence import SourceSearch, ensure_time
+from tasks.text.evidence import SourceSearch, ensure_time, search_sources
 from tasks.text.sentences import Span, words
 from tasks.text.wording import content_words
 
@@ -100,7 +100,7 @@ class Local:
 
     def _chosen(self, answer: CheckInput, positions: Sequence[int]) -> Iterator[tuple[int, list["Passage"]]]:
         content = {position: content_words(words(answer.claims[position].text)) for position in positions}
-        search = SourceSearch(answer.request.context, frozenset[str]().union(*content.values()))
+        search = search_sources(answer.request.context, frozenset[str]().union(*content.values()))
         for position in positions:
             claim = answer.claims[position]
             room = max(HEAD_CHARACTERS, self._scorer.max_tokens * CHARACTERS_PER_TOKEN - len(claim.text))

@@ -172,13 +172,21 @@ class Match:
     window: int
 
 
-_SHARED: ContextVar[dict[str, "SourceIndex"] | None] = ContextVar("indexes of one check", default=None)
+@dataclass(slots=True)
+class _Shared:
+    """The indexes of long sources, and the latest search, of one check."""
+
+    indexes: dict[str, SourceIndex]
+    search: "SourceSearch | None" = None
+
+
+_SHARED: ContextVar[_Shared | None] = ContextVar("indexes of one check", default=None)
 
 
 @contextmanager
 def shared_indexes() -> Iterator[None]:
-    """Index each long source once for all searches of the block; short ones are cached anyway."""
-    token = _SHARED.set({})
+    """Index each source once for all searches of the block, and search once for the words of all its statements."""
+    token = _SHARED.set(_Shared({}))
     try:
         yield
     finally:
@@ -190,14 +198,25 @@ def _index_in_time(content: str) -> "SourceIndex":
     shared = _SHARED.get()
     if shared is None or len(content) <= _CACHED_CHARACTERS:
         return index_source(content)
-    if content not in shared:
-        shared[content] = _index(content)
-    return shared[content]
+    if content not in shared.indexes:
+        shared.indexes[content] = _index(content)
+    return shared.indexes[content]
 
 
 def _postings_in_time(index: "SourceIndex", vocabulary: frozenset[str]) -> dict[str, list[int]]:
     ensure_time()
     return index.postings(vocabulary)
+
+
+def search_sources(sources: Sequence[SourceContext], vocabulary: Collection[str]) -> "SourceSearch":
+    """The search of the same check over the same sources, if it has all words of the vocabulary; else a new one."""
+    shared = _SHARED.get()
+    if shared is not None and (search := shared.search) is not None and search.covers(sources, vocabulary):
+        return search
+    search = SourceSearch(sources, vocabulary)
+    if shared is not None:
+        shared.search = search
+    return search
 
 
 class SourceSearch:
@@ -215,6 +234,10 @@ class SourceSearch:
         searched = frozenset(vocabulary) | {NEGATION}
         self._postings = [_postings_in_time(index, searched) for index in self._indexes]
         self.weights = self._weigh(vocabulary)
+
+    def covers(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> bool:
+        """Tells whether it is a search over these sources for all words of a vocabulary."""
+        return sources is self._sources and self.weights.keys() >= set(vocabulary)
 
     def _weigh(self, vocabulary: Collection[str]) -> dict[str, float]:
         """Weight of each word: its smoothed inverse frequency over the passages of all sources, at least 2.

@@ -2,8 +2,9 @@
 
 from functools import lru_cache
 
-from tasks.text.fact_text import FactText, split_tokens
+from tasks.text.fact_text import FactText, split_numerals, split_tokens
 from tasks.text.lexicon import Lexicon, lexicon
+from tasks.text.quantities import Quantity
 from tasks.text.quantity_reader import read_quantities
 from tasks.text.sentences import plain_arabic
 from tasks.text.wording import NEGATION
@@ -29,6 +30,20 @@ def read_facts(text: str, code: str | None) -> FactText:
     facts.names.extend(_names(facts, words))
     _mark_negated(facts, words)
     return facts
+
+
+# ---- numbers alone ----------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def read_numbers(text: str, code: str | None) -> tuple[Quantity, ...]:
+    """Reads the quantities of a long text and nothing else, a third of the time of all facts."""
+    words = lexicon(code)
+    if words.code == "ar" or not words.spaced:
+        return tuple(read_facts(text, code).quantities)
+    facts = split_numerals(text, words)
+    read_quantities(facts, words)
+    return tuple(facts.quantities)
 
 
 # ---- phrases, opposites, negations ------------------------------------------------------------------------------

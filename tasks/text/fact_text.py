@@ -64,6 +64,38 @@ class FactText:
         return self.text[self.spans[first][0] : self.spans[last][1]]
 
 
+def split_numerals(text: str, words: Lexicon) -> FactText:
+    """Splits a text into tokens without their places, and with the stems of those alone that stand after a number.
+
+    Only for a language with spaces whose words have no prefixes.
+    """
+    pattern = _SPACED_THOUSANDS if words.code == "fr" else _TOKEN
+    lows: list[str] = []
+    spans: list[tuple[int, int]] = []
+    stems: list[str] = []
+    breaks = set()
+    after_number = False
+    for match in pattern.finditer(text):
+        token = match.group()
+        first = token[0]
+        if first.isalpha():
+            low = token.lower()
+            stems.append(stems_of([low])[0] if after_number else "")
+            after_number = low in words.numbers
+        elif first.isdigit():
+            low = number(_SPACES.sub("", token))
+            stems.append("")
+            after_number = True
+        else:
+            low = token
+            stems.append("")
+            if token not in SIGNS:
+                breaks.add(len(lows))
+        lows.append(low)
+        spans.append(match.span())
+    return FactText(text, lows, spans, stems, breaks=frozenset(breaks))
+
+
 def split_tokens(text: str, words: Lexicon) -> FactText:
     """Splits a text into tokens, with the stem and the place of each."""
     pattern = _HAN_TOKEN if not words.spaced else _SPACED_THOUSANDS if words.code == "fr" else _TOKEN

@@ -21,7 +21,7 @@ from tasks.grounding.judge.plan import (
     widened,
 )
 from tasks.grounding.judge.reply import probabilities_at, read_alone
-from tasks.text.evidence import SourceSearch
+from tasks.text.evidence import SourceSearch, search_sources
 from tasks.text.sentences import words
 from tasks.text.wording import content_words
 
@@ -262,7 +262,7 @@ def windows_for(
 ) -> list[list[SourcePart]]:
     """Windows of each position, best first and at most so many: the claim's own quotes, then the best lexical windows."""
     content = {position: content_words(words(claims[position].text)) for position in positions}
-    search = SourceSearch(request.context, frozenset[str]().union(*content.values()))
+    search = search_sources(request.context, frozenset[str]().union(*content.values()))
     return [
         [*_quotes(claims[at]), *_best_windows(search, request, content[at])][:most] or _heads(request)[:most]
         for at in positions
