@@ -122,7 +122,7 @@ def read_question(text: str, previous: str = "") -> tuple[Question, ...]:
     return tuple(
         Question(
             stems=tuple(whole),
-            weights=tuple([weights.get(stem, background[stem]) for stem in whole]),
+            weights=tuple([weights.get(stem, background.get(stem, 0.0)) for stem in whole]),
             expected=frozenset(kind for kind in Expected if _asks_for(kind).search(plain_arabic(part.strip().lower()))),
             names=names,
             text=plain_arabic(text.strip().lower()),
@@ -179,6 +179,9 @@ def _asking_parts(text: str) -> list[str]:
         start = 0
         for joint in _joint().finditer(sentence):
             piece, rest = sentence[start : joint.start()], sentence[joint.end() :]
+            if piece[-1:].isdigit() and rest[:1].isdigit():
+                # A comma inside a number.
+                continue
             if min(len(_weigh(piece)), len(_weigh(rest))) >= least:
                 parts.append(piece)
                 start = joint.end()

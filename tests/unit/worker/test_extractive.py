@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from schemas.generation import AnswerProtocol
@@ -135,6 +135,7 @@ TEXT = st.text(
 )
 
 
+@example("0,1", ["The rent is 0,1 of the price."])
 @given(TEXT, st.lists(TEXT.filter(bool), max_size=4))
 def test_every_quote_is_verbatim_whatever_the_text(query: str, contents: list[str]) -> None:
     request = ask("q" + query, context=contents)
