@@ -129,7 +129,10 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(scenario, 20))
 
 
-def test_without_limits_every_call_goes_and_nothing_holds_leases_back() -> None:
+def test_without_limits_every_call_goes_and_nothing_holds_leases_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No call is answered here: the slow start doubles them each so often.
+    monkeypatch.setattr("worker.limits.lanes.FIRST_CALLS_S", 0.05)
+
     async def scenario() -> None:
         harness = LimiterHarness()
         permits = await asyncio.gather(*(harness.permit() for _ in range(200)))
@@ -441,6 +444,8 @@ def test_many_jobs_share_one_read_of_the_paused_lanes() -> None:
 
 def test_without_redis_each_worker_keeps_within_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_bucket, "RECONNECT_S", 0.05)
+    # No call is answered here: with a slow start that would keep the calls below their share, by itself.
+    monkeypatch.setattr("worker.limits.lanes.FIRST_CALLS", 1000)
 
     async def scenario() -> None:
         harness = LimiterHarness(workers=4, requests_per_minute=240, period_s=1.2)
