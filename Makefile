@@ -2,6 +2,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Without a setting of pip, like another index: uv knows none of them. Where it can't install, pip tries, and says why not.
+UV_INSTALL := ! $(BIN)/python -m pip config list | grep -qE 'index' && \
+	UV_SYSTEM_CERTS=true $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -12,21 +15,21 @@ help:
 
 install: $(VENV)/.installed ## make .venv/bin/nightdesk
 
-# By the system's pip, which is quicker than ensurepip; where there is none, the other way round. The pinned pip takes half
-# the time of old ones to install everything.
+# By the system's pip, which is quicker than ensurepip; where there is none, the other way round. uv takes a fifth of pip's
+# time to install everything; where there is no wheel of it, pip does it.
 $(BIN)/python:
 	(python3 -m venv --without-pip $(VENV) && \
-		python3 -m pip --python $@ install --quiet --no-compile --constraint constraints.txt pip 2>/dev/null) || \
+		python3 -m pip --python $@ install --quiet --no-compile --only-binary uv --constraint constraints.txt pip uv 2>/dev/null) || \
 		(python3 -m venv --clear $(VENV) && $(PIP_INSTALL) --no-compile pip)
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP_INSTALL) --editable .
+	($(UV_INSTALL) --editable . 2>/dev/null) || $(PIP_INSTALL) --editable .
 	@touch $@
 
 # One step for both: a second one would resolve and build everything again. Modules are compiled when they are imported,
 # which most never are.
 $(VENV)/.developing: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP_INSTALL) --no-compile --editable '.[dev]'
+	($(UV_INSTALL) --editable '.[dev]' 2>/dev/null) || $(PIP_INSTALL) --no-compile --editable '.[dev]'
 	@touch $(VENV)/.installed $@
 
 demo: $(VENV)/.installed ## answer the example questions, with everything that takes started and stopped
