@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic import AwareDatetime, Field
 
 from schemas.base import Contract
+from schemas.claim_error import ErrorKind
 from schemas.failure import FailureKind
 from schemas.model_call import Usd
 from schemas.states import JobState, Outcome
@@ -60,6 +61,11 @@ class BatchStatus(Contract):
     unpublished: int = Field(description="final jobs whose result is not yet in the result backend")
     possibly_billed_twice: int = Field(
         description="attempts with an unknown or a late outcome whose step was called again"
+    )
+    errors: dict[ErrorKind, int] | None = Field(
+        default=None,
+        description="unsupported and contradicted claims of its answers by the kind of their error; filled in by "
+        "'nightdesk status BATCH', else null",
     )
     lanes: tuple[LaneStatus, ...] = Field(
         default=(), description="lanes of all batches without calls now; filled in by the commands"

@@ -8,6 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from schemas.batch import BatchStatus
+from schemas.claim_error import ErrorKind
 from schemas.job import Recheck
 from schemas.states import HeldReason, Step
 from tasks.ports.attempt_rows import (
@@ -309,6 +310,9 @@ class Reading(Protocol):
 
     async def batch_status(self, batch_id: UUID) -> BatchStatus:
         """Counts and cost of a batch; raises ``NotFound``."""
+
+    async def error_kinds(self, batch_id: UUID) -> dict[ErrorKind, int]:
+        """The sum of ``grounding.errors`` over the answers of a batch, most frequent first; reads every record."""
 
     async def batches(self, limit: int) -> list[BatchStatus]:
         """The newest batches, newest first."""

@@ -1,5 +1,6 @@
 """``nightdesk check``: answers that already exist get verdicts, and nobody is asked to write one."""
 
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -71,6 +72,10 @@ def test_each_answer_gets_its_verdict_in_order(home: Home, tmp_path: Path) -> No
         assert (verdicts == {"supported"}) == (number % 2 == 0)
         assert result["outcome"] == ("answered" if number % 2 == 0 else "partial")
         assert (result["tokens_used"], Decimal(result["cost_usd"])) == (None, 0)
+    assert f"errors of claims: {ROWS // 2} number\n" in done.err
+    status = home.run("status", results[0]["batch_id"])
+    assert re.search(rf"errors of claims +{ROWS // 2} number *\n", status.out), status.out
+    assert home.run("status", results[0]["batch_id"], "--json").json()["errors"] == {"number": ROWS // 2}
 
 
 SOLD = "Alice sold the red house near the harbour to Boris in spring. Boris paid for it in gold coins."

@@ -5,6 +5,8 @@ from decimal import Decimal
 
 import pytest
 
+from schemas.claim_error import ErrorKind
+from schemas.grounding import Grounding
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.errors import NotFound
 from tasks.ports import Ledger
@@ -18,6 +20,7 @@ from tests.builders import (
     make_config,
     make_failed,
     make_final,
+    make_record,
     make_request,
     new_id,
 )
@@ -118,6 +121,41 @@ async def test_a_batch_counts_its_jobs(ledger: Ledger, clock: Clock) -> None:
     assert {key: n for key, n in status.outcomes.items() if n} == {Outcome.ANSWERED: 1, Outcome.REFUSED: 1}
     assert {key: n for key, n in status.held.items() if n} == {HeldReason.BUDGET: 1}
     assert (status.final, status.unpublished) == (4, 3)
+
+
+async def test_a_batch_sums_the_kinds_of_error_of_its_answers(ledger: Ledger) -> None:
+    receipt, other = await submit_many(ledger, 6), await submit_many(ledger, 1)
+    kinds: list[dict[ErrorKind, int] | None] = [
+        {ErrorKind.NUMBER: 2, ErrorKind.NAME: 1}, {ErrorKind.NUMBER: 1, ErrorKind.ABSENT: 12}, {}, None,
+    ]  # fmt: skip
+    jobs = await take(ledger, [*receipt.job_ids[:4], *other.job_ids])
+    for job, errors in zip(jobs, [*kinds, {ErrorKind.ROLE: 5}], strict=True):
+        grounding = None if errors is None else Grounding(grounding_score=None, errors=errors)
+        await finish(ledger, job, record=make_record(job, grounding=grounding))
+
+    summed = await ledger.reading.error_kinds(receipt.batch_id)
+
+    assert list(summed.items()) == [(ErrorKind.ABSENT, 12), (ErrorKind.NUMBER, 3), (ErrorKind.NAME, 1)]
+    assert await ledger.reading.error_kinds(new_id()) == {}
+    assert (await ledger.reading.batch_status(receipt.batch_id)).errors is None
+
+
+async def test_the_kinds_of_error_of_a_job_that_runs_again_do_not_count(ledger: Ledger) -> None:
+    job = await submit_and_take(ledger)
+    await finish(
+        ledger, job, record=make_record(job, grounding=Grounding(grounding_score=None, errors={ErrorKind.DATE: 2}))
+    )
+    assert await ledger.reading.error_kinds(job.batch_id) == {ErrorKind.DATE: 2}
+
+    await ledger.actions.retry([job.job_id], ACTOR)
+    await ledger.duties.promote(10)
+    assert await ledger.reading.error_kinds(job.batch_id) == {}
+    again = await take_one(ledger, job.job_id)
+    await finish(
+        ledger, again, record=make_record(again, grounding=Grounding(grounding_score=None, errors={ErrorKind.ROLE: 1}))
+    )
+
+    assert await ledger.reading.error_kinds(job.batch_id) == {ErrorKind.ROLE: 1}
 
 
 async def test_a_call_made_again_after_an_unknown_one_is_shown(ledger: Ledger) -> None:

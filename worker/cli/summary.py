@@ -1,6 +1,6 @@
 """Sums up submissions, batches and runs: a few lines for people, or JSON."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,11 @@ def money(status: BatchStatus) -> str:
     if status.reserved_usd:
         spent += f" (and {status.reserved_usd.normalize():f} reserved)"
     return spent
+
+
+def named_counts(counts: Mapping[Any, int]) -> str:
+    """Counts with their names: ``3 number, 1 name``."""
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def held_lines(status: BatchStatus, lanes: "Sequence[LaneNotice]" = ()) -> list[str]:
@@ -91,6 +96,8 @@ def run_lines(report: "Report", output: str) -> list[str]:
         lines += holds
         if holds:
             lines.append(f"then go on with: nightdesk run --resume {status.batch_id} -o {output}")
+    if errors := report.tally.error_kinds:
+        lines.append(f"errors of claims: {named_counts(errors)}")
     if refused := report.refused:
         lines.append(f"{len(refused)} of {report.tally.lines} lines were not valid; they are in the output as failed")
     lines.append(f"{report.tally.lines} results written to {'standard output' if output == '-' else output}")
@@ -104,6 +111,7 @@ def _document(report: "Report", output: str) -> dict[str, Any]:
         "output": output,
         "lines": report.tally.lines,
         "states": dict(report.tally.states),
+        "errors": report.tally.error_kinds,
         "invalid_lines": refused_document(report.refused),
         "status": overview.status_document(report.status, report.lanes) if report.status else None,
         "seconds": round(report.seconds, 3),

@@ -7,6 +7,7 @@ from uuid import UUID
 import orjson
 
 from schemas.batch import BatchStatus
+from schemas.claim_error import ErrorKind
 from schemas.job import JobRequest
 from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome, Step
@@ -126,6 +127,14 @@ _BATCHES = (
     _STATUS + "WHERE b.id IN (SELECT id FROM batch ORDER BY created_at DESC LIMIT %(limit)s) ORDER BY b.created_at DESC"
 )
 
+_ERROR_KINDS = """
+SELECT e.key AS kind, sum(e.value::int) AS n
+FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+CROSS JOIN LATERAL jsonb_each_text(g.grounding -> 'errors') e
+WHERE j.batch_id = %(batch_id)s AND j.finished_at IS NOT NULL
+GROUP BY e.key ORDER BY n DESC, e.key
+"""
+
 _ATTEMPTS = """
 SELECT id, run, round, purpose, number, lane, provider, model, encode(request_hash, 'hex') AS request_hash, lease_token,
        opened_at, closed_at, outcome, spent, provider_request_id, usage, reserved_usd, cost_usd, timing_ms, failure,
@@ -178,6 +187,10 @@ class PostgresReading(Reading):
         if not rows:
             raise NotFound(f"no batch {batch_id}")
         return BatchStatus(**rows[0]._asdict())
+
+    async def error_kinds(self, batch_id: UUID) -> dict[ErrorKind, int]:
+        rows = await self._db.rows(_ERROR_KINDS, {"batch_id": batch_id})
+        return {ErrorKind(row.kind): row.n for row in rows}
 
     async def batches(self, limit: int) -> list[BatchStatus]:
         return [BatchStatus(**row._asdict()) for row in await self._db.rows(_BATCHES, {"limit": limit})]

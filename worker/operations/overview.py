@@ -24,8 +24,10 @@ async def overview(ledger: PostgresLedger, *, newest: int) -> Overview:
 
 
 async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
-    """One batch; raises ``NotFound``."""
-    return Overview([await ledger.reading.batch_status(batch_id)], await ledger.fleet.lane_notices())
+    """One batch, with the kinds of error in its answers; raises ``NotFound``."""
+    status = await ledger.reading.batch_status(batch_id)
+    errors = await ledger.reading.error_kinds(batch_id)
+    return Overview([status.model_copy(update={"errors": errors})], await ledger.fleet.lane_notices())
 
 
 def status_document(status: BatchStatus, lanes: Sequence[LaneNotice]) -> dict[str, Any]:

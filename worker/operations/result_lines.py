@@ -1,13 +1,14 @@
 """Writes results as JSON lines: one per line of input, in its order; and the claims that judges decided, as rows."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 from uuid import UUID
 
 import orjson
 
+from schemas.claim_error import ErrorKind
 from schemas.failure import Failure, FailureKind
 from schemas.grounding import Claim
 from schemas.job import JobRequest
@@ -29,6 +30,12 @@ class Tally:
 
     lines: int = 0
     states: Counter[str] = field(default_factory=Counter)
+    errors: Counter[ErrorKind] = field(default_factory=Counter)
+
+    @property
+    def error_kinds(self) -> dict[str, int]:
+        """Claims by the kind of their error, most frequent first."""
+        return {kind.value: count for kind, count in sorted(self.errors.items(), key=lambda each: (-each[1], each[0]))}
 
     @property
     def all_well(self) -> bool:
@@ -57,6 +64,7 @@ async def write_results(
         file.write(line.content + b"\n")
         tally.lines += 1
         tally.states[line.state] += 1
+        tally.errors.update(line.errors)
     return tally
 
 
@@ -65,6 +73,7 @@ class _Line:
     position: int
     state: str
     content: bytes
+    errors: Mapping[ErrorKind, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +129,9 @@ class _Results:
             # The line repeats a job by its idempotency key; its place in this output is what a reader goes by.
             warning = f"the same job was handed in before, as number {view.position} of batch {view.batch_id}"
             result = result.model_copy(update={"position": position, "warnings": (*result.warnings, warning)})
-        return _Line(position, view.state.value, result.model_dump_json().encode())
+        grounding = view.record.grounding if view.record is not None else None
+        errors = grounding.errors if grounding is not None else {}
+        return _Line(position, view.state.value, result.model_dump_json().encode(), errors)
 
     def _of_refused(self, line: Refused) -> _Line:
         """A refused line in the form of a result; it has no job, so no job id."""

@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic_core import to_jsonable_python
 
 from schemas.batch import BatchStatus
+from schemas.claim_error import ErrorKind
 from tasks.errors import NotFound
 from tasks.ports import (
     InputLine,
@@ -38,6 +39,13 @@ class MemoryReading(Reading):
 
     async def batch_status(self, batch_id: UUID) -> BatchStatus:
         return batch_status(self._tables.batch(batch_id), self._tables.of_batch(batch_id))
+
+    async def error_kinds(self, batch_id: UUID) -> dict[ErrorKind, int]:
+        kinds = Counter[ErrorKind]()
+        async for view in self.batch_views(batch_id):
+            if view.record is not None and view.record.grounding is not None:
+                kinds.update(view.record.grounding.errors)
+        return dict(sorted(kinds.items(), key=lambda kind: (-kind[1], kind[0])))
 
     async def batches(self, limit: int) -> list[BatchStatus]:
         newest = list(reversed(self._tables.batches))[:limit]

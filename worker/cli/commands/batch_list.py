@@ -1,7 +1,7 @@
 """``nightdesk status``: the state of batches."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -13,7 +13,7 @@ from worker.cli.console import console, moment
 from worker.cli.exits import OK, run_interruptible
 from worker.cli.progress import counts_of
 from worker.cli.session import Session, session
-from worker.cli.summary import held_lines, money
+from worker.cli.summary import held_lines, money, named_counts
 from worker.cli.terminal import write_json
 from worker.ledger.fleet import LaneNotice
 from worker.operations.overview import Overview, batch_overview, overview, status_document
@@ -103,15 +103,12 @@ def _facts(status: BatchStatus) -> dict[str, str]:
         "cancelled": moment(status.cancelled_at),
         "paused": "yes" if status.paused else "",
         "final": f"{status.final} of {status.jobs}",
-        "states": _counted(status.states),
-        "outcomes": _counted(status.outcomes),
-        "held": _counted(status.held),
+        "states": named_counts(status.states),
+        "outcomes": named_counts(status.outcomes),
+        "held": named_counts(status.held),
+        "errors of claims": named_counts(status.errors or {}),
         "cost": money(status),
         "unpublished": str(status.unpublished),
         "possibly billed twice": str(status.possibly_billed_twice),
     }
     return {label: value for label, value in facts.items() if value}
-
-
-def _counted(counts: Mapping[Any, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
