@@ -73,9 +73,20 @@ def _function_words() -> Mapping[str, frozenset[str]]:
 
 
 @cache
-def _frequencies() -> Mapping[str, int]:
-    """The number of languages with each function word."""
-    return Counter(word for listed in _function_words().values() for word in listed)
+def _votes() -> Mapping[str, tuple[tuple[str, float], ...]]:
+    """The languages of each function word, with the share of the word that counts for each."""
+    listed = _function_words()
+    frequencies = Counter(word for words in listed.values() for word in words)
+    return {
+        word: tuple((code, 1 / frequency) for code, words in listed.items() if word in words)
+        for word, frequency in frequencies.items()
+    }
+
+
+@cache
+def _own_letters() -> Mapping[str, frozenset[str]]:
+    """The letters that tell a language from the others."""
+    return {code: frozenset(language_tables()[code].get("letters", "")) for code in _function_words()}
 
 
 def language_of(text: str) -> str | None:
@@ -87,18 +98,17 @@ def language_of(text: str) -> str | None:
     text = text[:1_000].lower()
     latin = _LATIN.findall(text)
     if not text.isascii():
-        letters = sum(map(len, latin))
+        latin_letters = sum(map(len, latin))
         for code, script in _SCRIPTS:
             # A Latin name or abbreviation does not make the text Latin: half as many letters of the script are enough.
-            if (count := len(script.findall(text))) and (count * 2 >= letters or code in {"ja", "ko"}):
+            if (count := len(script.findall(text))) and (count * 2 >= latin_letters or code in {"ja", "ko"}):
                 return code
     scores = dict.fromkeys(_function_words(), 0.0)
+    votes = _votes()
     for word in latin:
-        if frequency := _frequencies().get(word):
-            for code, listed in _function_words().items():
-                scores[code] += (word in listed) / frequency
-    for code in scores if not text.isascii() else ():
-        own_letters = language_tables()[code].get("letters", "")
-        scores[code] += _LETTER_WEIGHT * sum(letter in own_letters for letter in text)
+        for code, share in votes.get(word, ()):
+            scores[code] += share
+    for code, letters in _own_letters().items() if not text.isascii() else ():
+        scores[code] += _LETTER_WEIGHT * sum(map(text.count, letters))
     best, next_best = sorted(scores, key=lambda code: -scores[code])[:2]
     return best if scores[best] > scores[next_best] else None

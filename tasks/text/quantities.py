@@ -106,9 +106,12 @@ def _converted(claim: Quantity, source: Quantity) -> bool:
 
 
 def _same(value: float, other: float, *, rough: bool) -> bool:
-    if abs(value - other) <= _TOLERANCE * max(abs(value), abs(other)):
+    if value == other:
         return True
-    if rough and abs(other) >= _LEAST_ROUGH and abs(value - other) <= _ROUGH * max(abs(value), abs(other)):
+    apart, larger = abs(value - other), max(abs(value), abs(other))
+    if apart <= _TOLERANCE * larger:
+        return True
+    if rough and abs(other) >= _LEAST_ROUGH and apart <= _ROUGH * larger:
         return True
     return rounds_to(other, value)
 
@@ -123,6 +126,9 @@ def rounds_to(exact: float, value: float) -> bool:
             step *= 10
         # 2000 is a year, or a count; 1998 is not rounded to it.
         return abs(value) / step < 1_000 and step >= 100 and abs(exact - value) <= step / 2  # noqa: PLR2004 - digits
+    if abs(exact - value) >= 1:
+        # Rounding to one decimal or more moves a number by less.
+        return False
     decimals = len(repr(value).partition(".")[2])
     return exact != value and round(exact, decimals) == value
 

@@ -371,9 +371,10 @@ def passage_spans(text: str) -> tuple[Span, ...]:
     spans: list[Span] = []
     start = len(text) - len(text.lstrip())
     end_of = _PASSAGE_END if text.isascii() or not _WIDE.search(text) else _WIDE_END
+    inner = word_set("inner_abbreviations")
     for match in end_of.finditer(text, start):
         mark, end = match.span()
-        if _goes_on(text, start, mark, end):
+        if _goes_on(text, start, mark, end, inner):
             continue
         _add(spans, text, start, end)
         start = end
@@ -381,17 +382,18 @@ def passage_spans(text: str) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def _goes_on(text: str, start: int, mark: int, end: int) -> bool:
-    """Tells whether the sentence from ``start`` continues after a mark that often ends a sentence."""
+def _goes_on(text: str, start: int, mark: int, end: int, inner: frozenset[str]) -> bool:
+    """Tells whether the sentence from ``start`` continues after a mark; ``inner``: abbreviations that never end one."""
     following = text[end : end + 1]
-    if text[mark] == ".":
+    sign = text[mark]
+    if sign == ".":
         if following.islower():
             return "\n\n" not in text[mark:end]
         if text[mark - 1].isupper() and not text[mark - 2].isalnum():
             return mark > start
         last = text[text.rfind(" ", start, mark) + 1 : mark].lower()
-        return mark - start > 1 and never_ends_sentence(last)
-    if text[mark] != "\n":
+        return mark - start > 1 and last in inner
+    if sign != "\n":
         return False
     # A wrapped line continues in lower case or is long; a heading or an item of a list is short.
     if following.islower():
@@ -401,7 +403,8 @@ def _goes_on(text: str, start: int, mark: int, end: int) -> bool:
 
 def _add(spans: list[Span], text: str, start: int, end: int) -> None:
     """Adds the passage from ``start`` to ``end`` without trailing white space, split at ``LONGEST``."""
-    end = start + len(text[start:end].rstrip())
+    while end > start and text[end - 1].isspace():
+        end -= 1
     while end - start > LONGEST:
         space = text.rfind(" ", start + _FIRST_CUT, start + LONGEST)
         boundary = space if space > 0 else start + LONGEST
