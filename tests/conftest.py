@@ -9,12 +9,12 @@ import pytest
 from _pytest.fixtures import FuncFixtureInfo
 from hypothesis import settings
 
-from tests.seeded_homes import share_seed
+from tests.run_directory import share_directory
 from tests.servers import Servers, running_servers
 
 _TESTS = Path(__file__).parent
 
-share_seed()
+share_directory()
 for name in [name for name in os.environ if name.startswith("NIGHTDESK_") and not name.startswith("NIGHTDESK_TEST_")]:
     del os.environ[name]
 for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "GEMINI_API_KEY"):

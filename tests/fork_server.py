@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import runpy
+import select
 import selectors
 import signal
 import socket
@@ -15,6 +16,12 @@ import time
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Self
+from unittest import mock
+
+from tests.forking import NAME, spawn_worker
+from tests.run_directory import exclusive
+from worker.supervise import workers
 
 MODULES = (
     "celery.apps.worker",
@@ -49,18 +56,85 @@ class Request:
 
 
 def main() -> None:
-    """Serve until the other end closes; in a forked process, run the command."""
-    requests = socket.socket(fileno=int(sys.argv[1]))
-    request = serve(requests)
-    if request is not None:
-        prepare(request)
-        requests.send(str(os.getpid()).encode())
-        requests.close()
-        runpy.run_module("worker.cli", run_name="__main__", alter_sys=True)
+    """Serve until no process of the test run is connected; in a forked process, run the command."""
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    warm()
+    with ForkServer(listener) as server:
+        served = server.serve()
+    if served is None:
+        return
+    request, client = served
+    prepare(request)
+    with client:
+        client.send(str(os.getpid()).encode())
+    mock.patch.object(workers, "spawn", spawn_worker).start()
+    runpy.run_module("worker.cli", run_name="__main__", alter_sys=True)
 
 
-def serve(requests: socket.socket) -> Request | None:
-    """Fork for each request and report exit codes; returns the request in a forked process, and None at the end."""
+class ForkServer:
+    """Forks for each request and reports exit codes."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.listener = listener
+        self.wake, self.woken = socket.socketpair()
+        self.woken.setblocking(False)
+        signal.set_wakeup_fd(self.woken.fileno())
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.exit_codes: dict[int, int] = {}
+        self.clients: set[socket.socket] = set()
+        self.selector = selectors.DefaultSelector()
+        for descriptor in (listener, self.wake):
+            self.selector.register(descriptor, selectors.EVENT_READ)
+
+    def serve(self) -> tuple[Request, socket.socket] | None:
+        """Returns, in a forked process, its request and the connection to answer; None at the end."""
+        while True:
+            ready = [key.fileobj for key, _ in self.selector.select()]
+            if self.wake in ready:
+                self.wake.recv(4096)
+                report(self.exit_codes)
+            if self.listener in ready:
+                client, _ = self.listener.accept()
+                self.clients.add(client)
+                self.selector.register(client, selectors.EVENT_READ)
+            for client in self.clients.intersection(ready):
+                request = receive(client)
+                if request is None:
+                    self.selector.unregister(client)
+                    self.clients.remove(client)
+                    client.close()
+                elif self.is_forked(request):
+                    self.clients.remove(client)
+                    return request, client
+            if not self.clients and nobody_connects(self.listener):
+                return None
+
+    def is_forked(self, request: Request) -> bool:
+        """Fork; True in the new process."""
+        pid = os.fork()
+        if pid == 0:
+            os.close(request.exit_code)
+            return True
+        self.exit_codes[pid] = request.exit_code
+        for descriptor in (request.stdout, request.stderr, *request.inherited):
+            os.close(descriptor)
+        return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close what a forked process must not hold."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for closed in (self.listener, self.wake, self.woken, self.selector, *self.clients):
+            closed.close()
+        for descriptor in self.exit_codes.values():
+            os.close(descriptor)
+
+
+def warm() -> None:
+    """Import what commands will."""
     for module in MODULES:
         import_module(module)
     assert len(list(Path("/proc/self/task").iterdir())) == 1, (
@@ -68,43 +142,21 @@ def serve(requests: socket.socket) -> Request | None:
     )
     gc.collect()
     gc.freeze()  # a collection in a forked process would touch, and so copy, every page
-    wake, woken = socket.socketpair()
-    woken.setblocking(False)
-    signal.set_wakeup_fd(woken.fileno())
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    exit_codes: dict[int, int] = {}
-    with selectors.DefaultSelector() as selector:
-        selector.register(requests, selectors.EVENT_READ)
-        selector.register(wake, selectors.EVENT_READ)
-        while True:
-            ready = {key.fileobj for key, _ in selector.select()}
-            if wake in ready:
-                wake.recv(4096)
-                report(exit_codes)
-            if requests not in ready:
-                continue
-            request = receive(requests)
-            if request is None:
-                return None
-            pid = os.fork()
-            if pid == 0:
-                break
-            exit_codes[pid] = request.exit_code
-            for descriptor in (request.stdout, request.stderr, *request.inherited):
-                os.close(descriptor)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    wake.close()
-    woken.close()
-    for descriptor in (*exit_codes.values(), request.exit_code):
-        os.close(descriptor)
-    return request
 
 
-def receive(requests: socket.socket) -> Request | None:
+def nobody_connects(listener: socket.socket) -> bool:
+    """True if nobody is about to connect: then the next one starts another server."""
+    with contextlib.suppress(FileNotFoundError), exclusive(NAME):  # the run's directory may be gone already
+        if select.select([listener], [], [], 0)[0]:
+            return False
+        Path(listener.getsockname()).unlink()
+    return True
+
+
+def receive(client: socket.socket) -> Request | None:
     """Receive a request; None when the other end is closed."""
     size = array.array("i").itemsize
-    message, passed, *_ = requests.recvmsg(16, socket.CMSG_SPACE(MOST_DESCRIPTORS * size))
+    message, passed, *_ = client.recvmsg(16, socket.CMSG_SPACE(MOST_DESCRIPTORS * size))
     if not message:
         return None
     descriptors = array.array("i")

@@ -1,7 +1,7 @@
 """Starts the command ``nightdesk`` as a fork of a process that has imported it: a start costs no second of imports.
 
-A forked process has its own environment and descriptors, and runs ``worker.cli`` as ``python -m`` does. Worker processes
-that a command starts by itself are executed anew all the same, so the tests cover both.
+A forked process has its own environment and descriptors, and runs ``worker.cli`` as ``python -m`` does. So do the worker
+processes that it starts, unless a test asks for a command that is executed.
 """
 
 import array
@@ -14,21 +14,27 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import psutil
 
+from tests.run_directory import VARIABLE, exclusive, shared_directory
 from worker.supervise.processes import spawn
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 PROGRAM = ("-m", "worker.cli")
 
+NAME = "forks"
+"""Of the socket in the run's directory."""
+
 _READ_AT_EXECUTION = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_")
 """Variables that have no effect on a process that runs already."""
 _SETTINGS = ("NIGHTDESK_", "OPENAI_", "ANTHROPIC_", "GEMINI_")
-_ENDS_WITHIN_S = 30.0
+_END_S = 60.0
+"""The longest to wait for the other processes of a run at the end."""
 _ROOM = "-" * 4096
 """An argument whose memory holds the command lines of forked processes."""
 
@@ -69,22 +75,20 @@ class Forked(subprocess.Popen[bytes]):
 
 
 class ForkServer:
-    """The process that forks, ended with this one."""
+    """A connection to the process that forks, which all processes of a test run share; it ends with the last of them."""
 
     def __init__(self) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS)}
-        self.at_execution = _read_at_execution(environment)
-        self._socket, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with peer:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fork_server", str(peer.fileno()), _ROOM],
-                cwd=REPOSITORY,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[peer.fileno()],
-                start_new_session=True,
-            )
+        directory = shared_directory()
+        assert directory is not None
+        path = directory / NAME
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with exclusive(NAME):
+            try:
+                self._socket.connect(str(path))
+            except (FileNotFoundError, ConnectionRefusedError):
+                process = _start(path)
+                self._socket.connect(str(path))
+                atexit.register(self._await_end, process)
 
     def fork(
         self,
@@ -108,20 +112,37 @@ class ForkServer:
         finally:
             os.close(exit_code_end)
         if not answer:
-            raise RuntimeError(f"the fork server ended with {self._process.wait(_ENDS_WITHIN_S)}")
+            raise RuntimeError("the fork server ended")
         return Forked(arguments, int(answer), exit_code)
 
-    def close(self) -> None:
-        """End the server; processes that it forked go on."""
+    def _await_end(self, process: "subprocess.Popen[bytes]") -> None:
+        """Count the CPU of the server and of what it forked as this process's, so that ``time`` shows it."""
         self._socket.close()
-        self._process.wait(_ENDS_WITHIN_S)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)
+
+
+def _start(path: Path) -> "subprocess.Popen[bytes]":
+    """Start the process that forks, which listens on a path."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS)}
+    path.unlink(missing_ok=True)  # of one that was killed
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.fork_server", str(listener.fileno()), _ROOM],
+            cwd=REPOSITORY,
+            env={**environment, VARIABLE: os.environ[VARIABLE]},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[listener.fileno()],
+            start_new_session=True,
+        )
 
 
 @cache
 def _server() -> ForkServer:
-    server = ForkServer()
-    atexit.register(server.close)
-    return server
+    return ForkServer()
 
 
 def start_command(
@@ -189,8 +210,13 @@ def spawn_worker(
 
 
 def _is_forkable(environment: Mapping[str, str]) -> bool:
-    return sys.platform == "linux" and _read_at_execution(environment) == _server().at_execution
+    return (
+        sys.platform == "linux" and shared_directory() is not None and _read_at_execution(environment) == _AT_EXECUTION
+    )
 
 
 def _read_at_execution(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_READ_AT_EXECUTION)}
+
+
+_AT_EXECUTION = _read_at_execution(os.environ)

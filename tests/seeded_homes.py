@@ -3,35 +3,20 @@
 Outside of pytest, and where a test's subject is the first start, homes are not seeded.
 """
 
-import atexit
-import fcntl
-import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import sql
 
+from tests.run_directory import exclusive, shared_directory
 from worker import local
 from worker.ledger.schema_version import migrate
 from worker.local.home import Home
 
-_VARIABLE = "NIGHTDESK_TEST_SEED"
-"""Names the directory of the seed, which all processes of a run share."""
 _OVERRIDES = "postgresql.auto.conf"
-
-
-def share_seed() -> None:
-    """Choose the directory of the seed, unless a process that started this one did; it goes with this process."""
-    if _VARIABLE in os.environ:
-        return
-    directory = tempfile.mkdtemp(prefix="nightdesk-seed-")
-    Path(directory).chmod(0o755)
-    os.environ[_VARIABLE] = directory
-    atexit.register(shutil.rmtree, directory)
 
 
 def seed(home: Path, *, durable: bool = False) -> bool:
@@ -40,9 +25,10 @@ def seed(home: Path, *, durable: bool = False) -> bool:
     Args:
         durable: let PostgreSQL wait for the disk, for tests of a crash.
     """
-    if _VARIABLE not in os.environ:
+    directory = shared_directory()
+    if directory is None:
         return False
-    origin = Home.at(_origin(Path(os.environ[_VARIABLE])))
+    origin = Home.at(_origin(directory))
     place = Home.at(home)
     place.create()
     place.prepare_data(local.LocalOptions())
@@ -58,9 +44,8 @@ def seed(home: Path, *, durable: bool = False) -> bool:
 def _origin(directory: Path) -> Path:
     """The home that seeds are copies of; made by the first who asks."""
     home = directory / "home"
-    done = directory / "done"
-    with (directory / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    done = directory / "home.done"
+    with exclusive("home"):
         if not done.exists():
             endpoints = local.start(home)
             _hurry(endpoints)

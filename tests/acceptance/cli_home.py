@@ -19,7 +19,7 @@ import psutil
 from tests import deadlines
 from tests.acceptance.command import REPOSITORY, Ended, run_here
 from tests.deadlines import scale_to_load
-from tests.forking import start_command
+from tests.forking import PROGRAM, start_command
 from tests.seeded_homes import seed
 from worker import local
 from worker.supervise.state_directory import StateDirectory
@@ -47,9 +47,20 @@ class Home:
 
     def start(self, *arguments: str | Path, **settings: str) -> "Command":
         """Start a command and return at once."""
+        return self._start(arguments, settings)
+
+    def execute(self, *arguments: str | Path, **settings: str) -> "Command":
+        """Do as ``start`` with nothing forked: the command and its workers are executed as a user's are."""
+        return self._start(arguments, settings, PROGRAM)
+
+    def _start(
+        self, arguments: Sequence[str | Path], settings: dict[str, str], program: Sequence[str] | None = None
+    ) -> "Command":
         directory = Path(tempfile.mkdtemp(prefix="command-", dir=self.root.parent))
         with (directory / "out").open("wb") as out, (directory / "err").open("wb") as err:
-            process = start_command(arguments, self.environment(**settings), stdout=out.fileno(), stderr=err.fileno())
+            process = start_command(
+                arguments, self.environment(**settings), stdout=out.fileno(), stderr=err.fileno(), program=program
+            )
         command = Command(process, directory)
         self.commands.append(command)
         return command

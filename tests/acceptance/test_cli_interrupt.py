@@ -55,7 +55,7 @@ def test_a_second_interrupt_does_not_wait_for_calls_in_flight(home: Home, tmp_pa
     input_path = write_lines(tmp_path / "questions.jsonl", [question(0)])
     command = home.start("run", input_path, "-o", tmp_path / "out", extractive_latency_s="600", drain_s="600")
     batch = command.batch()
-    until(lambda: running(home, batch) == 1, "a call in flight")
+    await_calls(home, batch, 1)
 
     command.process.send_signal(signal.SIGINT)
     command.await_message("Ctrl-C cuts them off")
@@ -66,16 +66,17 @@ def test_a_second_interrupt_does_not_wait_for_calls_in_flight(home: Home, tmp_pa
     assert not home.servers_run()
 
 
-def running(home: Home, batch: str) -> int:
+def await_calls(home: Home, batch: str, count: int) -> None:
+    """Wait until so many calls are in flight."""
     # Not by a command: on a busy machine it takes longer to start than a call to end.
-    with psycopg.connect(local.start(home.root).database_url) as connection:
-        row = connection.execute("SELECT count(*) FROM job WHERE batch_id = %s AND state = 'running'", [batch])
-        return int((row.fetchone() or (0,))[0])
+    with psycopg.connect(local.start(home.root).database_url, autocommit=True) as connection:
+        running = "SELECT count(*) = %s FROM job WHERE batch_id = %s AND state = 'running'"
+        until(lambda: connection.execute(running, (count, batch)).fetchone() == (True,), "calls in flight")
 
 
 def test_a_worker_that_dies_is_started_again(home: Home, tmp_path: Path) -> None:
     input_path = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
-    command = home.start("run", input_path, "-o", tmp_path / "out", lease_s="2", extractive_latency_s="1")
+    command = home.execute("run", input_path, "-o", tmp_path / "out", lease_s="2", extractive_latency_s="1")
     command.batch()
 
     home.kill("generate")
@@ -111,7 +112,7 @@ def test_an_embedded_postgres_that_dies_is_started_again(home: Home, tmp_path: P
         extractive_latency_s=f"{scale_to_load(2):.1f}",
     )
     batch = command.batch()
-    until(lambda: running(home, batch) == 3, "calls in flight")
+    await_calls(home, batch, 3)
     pid = local.status(home.root).postgres.pid
     assert pid is not None
 
