@@ -19,11 +19,12 @@ from worker.local.home import Home
 _OVERRIDES = "postgresql.auto.conf"
 
 
-def seed(home: Path, *, durable: bool = False) -> bool:
+def seed(home: Path, *, durable: bool = False, options: local.LocalOptions | None = None) -> bool:
     """Fill an empty home with a migrated database; False outside of pytest, where it stays empty.
 
     Args:
         durable: let PostgreSQL wait for the disk, for tests of a crash.
+        options: those that the home is started with later.
     """
     directory = shared_directory()
     if directory is None:
@@ -31,7 +32,7 @@ def seed(home: Path, *, durable: bool = False) -> bool:
     origin = Home.at(_origin(directory))
     place = Home.at(home)
     place.create()
-    place.prepare_data(local.LocalOptions())
+    place.prepare_data(options or local.LocalOptions())
     target = place.data.resolve() / "postgres"
     # Keeps owners and modes, and is one process where shutil makes a thousand calls.
     subprocess.run(["/bin/cp", "-a", origin.data.resolve() / "postgres", target], check=True)

@@ -12,8 +12,8 @@ from tests.acceptance.cli_home import Home, new_home, question, read_lines, writ
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Home]:
-    """Empty at first; each run finds the data of the one before, and no process."""
-    with new_home(seeded=False) as home:
+    """Without a job at first; each run finds the data of the one before, and no process."""
+    with new_home() as home:
         yield home
 
 
@@ -75,9 +75,6 @@ def test_strict_submits_nothing_when_a_line_is_bad(home: Home, tmp_path: Path) -
     # More than a chunk, so that good jobs are in the transaction when the bad line comes.
     input_path = write_lines(tmp_path / "questions.jsonl", [*(question(number) for number in range(600)), "{"])
     out = tmp_path / "answers.jsonl"
-    # The first batch makes the ledger.
-    assert home.run("run", write_lines(tmp_path / "one.jsonl", [question(0)]), "-o", out).code == 0
-    out.unlink()
     batches = len(home.run("status", "--json", "--limit", "1000").json())
 
     done = home.run("run", "--strict", input_path, "-o", out)
@@ -141,10 +138,13 @@ def test_a_file_without_a_valid_job_needs_no_server(tmp_path: Path) -> None:
         assert not fresh.place.has_servers
 
 
-def test_the_demo_shows_an_answer_and_sums_up(home: Home) -> None:
-    done = home.run("demo")
+def test_the_demo_makes_its_servers_and_shows_an_answer_and_sums_up() -> None:
+    with new_home(seeded=False) as fresh:
+        done = fresh.run("demo")
 
-    assert done.code == 0, done.err
-    for heading in ("Question", "Answer", "Claims", "Sources", "mean grounding"):
-        assert heading in done.out
-    assert len(read_lines(home.root / "demo.jsonl")) == 48
+        assert done.code == 0, done.err
+        for heading in ("Question", "Answer", "Claims", "Sources", "mean grounding"):
+            assert heading in done.out
+        assert len(read_lines(fresh.root / "demo.jsonl")) == 48
+        assert fresh.workers() == {}
+        assert not fresh.servers_run()

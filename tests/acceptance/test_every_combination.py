@@ -65,6 +65,7 @@ PROVIDERS = {
     AnswerProtocol.NATIVE: "anthropic",
 }
 
+
 @dataclass(frozen=True)
 class Case:
     mode: GenerationMode

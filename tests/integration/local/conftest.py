@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.local.actions import query, valkey
+from tests.seeded_homes import seed
 from worker.local import LocalOptions, remove, start
 
 
@@ -45,9 +46,18 @@ def home(new_home: Callable[[str], Path]) -> Path:
     return new_home("home")
 
 
+@pytest.fixture
+def seeded_home(new_home: Callable[[str], Path]) -> Path:
+    """A home that was started before: saves an initdb where the first start isn't the subject."""
+    home = new_home("seeded")
+    seed(home, durable=True)
+    return home
+
+
 @pytest.fixture(scope="session")
 def _long_lived_home(options: LocalOptions) -> Iterator[Path]:
     base = _open_directory()
+    seed(base / "home", durable=True)
     yield base / "home"
     remove(base / "home", options)
     shutil.rmtree(base)

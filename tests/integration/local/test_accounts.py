@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.integration.local.actions import as_user, finish, pids, query, start_elsewhere, store, stored
+from tests.seeded_homes import seed
 from worker.local import HomeError, LocalOptions, remove, start, status, stop
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root")
@@ -68,6 +69,7 @@ def test_a_home_out_of_reach_keeps_its_data_elsewhere(closed: Path, options: Loc
 def test_a_home_made_again_does_not_meet_the_old_data(closed: Path, options: LocalOptions) -> None:
     home, aside = closed / "home", closed / "aside"
     try:
+        seed(home, durable=True, options=options)
         store(start(home, options), "old")
         stop(home, options)
         home.rename(aside)
@@ -83,6 +85,7 @@ def test_a_home_made_again_does_not_meet_the_old_data(closed: Path, options: Loc
 def test_a_copied_home_out_of_reach_is_refused(closed: Path, options: LocalOptions) -> None:
     home, copy = closed / "home", closed / "copy"
     try:
+        seed(home, durable=True, options=options)
         start(home, options)
         stop(home, options)
         shutil.copytree(home, copy, symlinks=True)

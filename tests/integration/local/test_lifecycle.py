@@ -81,9 +81,8 @@ def test_one_missing_server_is_started_alone(running_home: Path, options: LocalO
     assert pids(running_home)["postgres"] == before["postgres"]
 
 
-def test_two_homes_side_by_side(new_home: Callable[[str], Path], options: LocalOptions) -> None:
-    home, other_home = new_home("one"), new_home("two")
-    first, second = start(home, options), start(other_home, options)
+def test_two_homes_side_by_side(home: Path, seeded_home: Path, options: LocalOptions) -> None:
+    first, second = start(home, options), start(seeded_home, options)
     store(first, "of one")
     store(second, "of two")
     assert stored(first) == (["of one"], ["of one"])
@@ -149,21 +148,21 @@ def test_both_require_the_password_and_no_other_account_can_read_it(running_home
         assert not [path for path in files if secret.encode() in path.read_bytes()]
 
 
-def test_lost_passwords_are_reported_and_do_not_prevent_stopping(home: Path, options: LocalOptions) -> None:
-    start(home, options)
-    (home / "local" / "secrets.json").unlink()
+def test_lost_passwords_are_reported_and_do_not_prevent_stopping(seeded_home: Path, options: LocalOptions) -> None:
+    start(seeded_home, options)
+    (seeded_home / "local" / "secrets.json").unlink()
     with pytest.raises(HomeError, match=r"restore that file"):
-        start(home, options)
-    assert stop(home, options) == {"postgres", "valkey"}
+        start(seeded_home, options)
+    assert stop(seeded_home, options) == {"postgres", "valkey"}
 
 
-def test_remove_leaves_nothing(home: Path, options: LocalOptions) -> None:
-    start(home, options)
-    processes = [psutil.Process(pid) for pid in pids(home).values()]
-    remove(home, options)
+def test_remove_leaves_nothing(seeded_home: Path, options: LocalOptions) -> None:
+    start(seeded_home, options)
+    processes = [psutil.Process(pid) for pid in pids(seeded_home).values()]
+    remove(seeded_home, options)
     assert not any(is_alive(process) for process in processes)
-    assert list(home.iterdir()) == []
-    remove(home, options)
+    assert list(seeded_home.iterdir()) == []
+    remove(seeded_home, options)
 
 
 def test_a_server_that_does_not_end_is_named(running_home: Path, options: LocalOptions) -> None:

@@ -58,23 +58,22 @@ def test_a_port_lost_between_looking_and_listening(
 
 @pytest.mark.parametrize("name", ["postgres", "valkey"])
 def test_a_port_lost_to_another_home(
-    new_home: Callable[[str], Path], options: LocalOptions, name: str, monkeypatch: pytest.MonkeyPatch
+    seeded_home: Path, home: Path, options: LocalOptions, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, other_home = new_home("one"), new_home("two")
+    start(seeded_home, options)
+    used_port = getattr(status(seeded_home), name).port
     start(home, options)
-    used_port = getattr(status(home), name).port
-    start(other_home, options)
-    stop(other_home, options)
-    note = other_home / "local" / "ports.json"
-    other = getattr(status(other_home), name).port
+    stop(home, options)
+    note = home / "local" / "ports.json"
+    other = getattr(status(home), name).port
     note.write_text(note.read_text().replace(str(other), str(used_port)))
     real = home_module.is_free
     looks = iter([True])  # free at first sight only
 
     monkeypatch.setattr(home_module, "is_free", lambda port: next(looks, False) if port == used_port else real(port))
-    assert start(other_home, options).started == {"postgres", "valkey"}
-    assert getattr(status(other_home), name).port not in {used_port, other}
-    assert getattr(status(home), name).port == used_port
+    assert start(home, options).started == {"postgres", "valkey"}
+    assert getattr(status(home), name).port not in {used_port, other}
+    assert getattr(status(seeded_home), name).port == used_port
 
 
 def test_a_damaged_note_of_ports_costs_new_ports_only(running_home: Path, options: LocalOptions) -> None:
@@ -89,12 +88,14 @@ def test_the_wait_for_another_start_ends(running_home: Path, options: LocalOptio
         start(running_home, LocalOptions(shared_root=options.shared_root, start_s=0.2))
 
 
-def test_a_copied_home_gets_a_life_of_its_own(new_home: Callable[[str], Path], options: LocalOptions) -> None:
-    home, other_home = new_home("one"), new_home("two")
-    store(start(home, options), "a")
-    stop(home, options)
-    _copy_with_owners(home, other_home)
-    first, second = start(home, options), start(other_home, options)
+def test_a_copied_home_gets_a_life_of_its_own(
+    seeded_home: Path, new_home: Callable[[str], Path], options: LocalOptions
+) -> None:
+    copy = new_home("copy")
+    store(start(seeded_home, options), "a")
+    stop(seeded_home, options)
+    _copy_with_owners(seeded_home, copy)
+    first, second = start(seeded_home, options), start(copy, options)
     store(second, "b")
     assert stored(first) == (["a"], ["a"])
     assert stored(second) == (["a", "b"], ["a", "b"])
