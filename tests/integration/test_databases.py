@@ -7,6 +7,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from tests import databases
 from tests.contract.situations import submit_and_take
 from tests.databases import Pool
 from tests.servers import Servers, advance_clock
@@ -40,7 +41,11 @@ def run(statement: str) -> Callable[[str], None]:
     return change
 
 
-def test_rows_and_sessions_are_gone_and_the_database_is_the_same(pool: Pool) -> None:
+@pytest.mark.parametrize("truncation_bytes", [databases.TRUNCATION_BYTES, 0])
+def test_rows_and_sessions_are_gone_and_the_database_is_the_same(
+    pool: Pool, truncation_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(databases, "TRUNCATION_BYTES", truncation_bytes)
     with pool.lend() as first:
         fill(first)
         leftover = psycopg.connect(first)
@@ -50,6 +55,7 @@ def test_rows_and_sessions_are_gone_and_the_database_is_the_same(pool: Pool) -> 
         with psycopg.connect(second) as connection:
             assert connection.execute("SELECT count(*) FROM job").fetchone() == (0,)
             assert connection.execute("SELECT count(*) FROM batch").fetchone() == (0,)
+            assert connection.execute("SELECT count(last_value) FROM pg_sequences").fetchone() == (0,)
         fill(second)
     with pytest.raises(psycopg.OperationalError):
         leftover.execute("SELECT 1")
