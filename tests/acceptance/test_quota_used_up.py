@@ -1,4 +1,4 @@
-"""The provider says that the quota is used up: calling stops for all jobs, they are kept, and go on when released."""
+"""The provider refuses the key, or says that the quota is used up: calling stops for all jobs, they are kept, and go on when released."""
 
 import asyncio
 
@@ -15,21 +15,25 @@ JOBS = 40
 SLOTS = 4
 
 
-def test_calls_stop_on_a_used_up_quota_and_continue_after_a_release(
+def test_calls_stop_on_a_refused_key_and_on_a_used_up_quota_and_continue_after_a_release(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running_stub(latency_s=0.05) as stub:
-        stub.then(*[faults.openai_error(429, "insufficient_quota") for _ in range(JOBS)])
+        stub.then(*[faults.openai_error(401, "invalid_api_key") for _ in range(JOBS)])
         providers = f'{{"mine": {{"kind": "openai_chat", "base_url": "{stub.url}/v1", "model": "m"}}}}'
         settings = {"provider": "mine", "providers": providers, "slots": SLOTS}
         system.submit(questions(JOBS))
         system.start_worker(**settings)
-        held_count = "SELECT count(*) FROM job WHERE state = 'scheduled' AND held_reason = 'lane_paused'"
-        system.until(lambda: system.scalar(held_count) == JOBS, what="all jobs held")
+        await_hold(system)
+        refused = sum(stub.calls.values())
+        assert refused < JOBS / 2, "jobs are held without a call once the lane is paused"
 
-        called = sum(stub.calls.values())
-        assert called < JOBS / 2, "jobs are held without a call once the lane is paused"
-        assert system.rows("SELECT provider, lane FROM lane_pause") == [("mine", "standard")]
+        stub.acts.clear()
+        stub.then(*[faults.openai_error(429, "insufficient_quota") for _ in range(JOBS)])
+        assert release(system) == JOBS
+        await_hold(system, after=refused)
+        without_quota = sum(stub.calls.values()) - refused
+        assert without_quota < JOBS / 2, "a release without a remedy costs as few calls again"
         for name, value in system.environment(**settings).items():
             monkeypatch.setenv(name, value)
         findings = {finding.check: finding.what for finding in asyncio.run(examine()).findings}
@@ -37,15 +41,29 @@ def test_calls_stop_on_a_used_up_quota_and_continue_after_a_release(
         assert f"{JOBS} jobs are held" in findings["held_lane_paused"]
 
         stub.acts.clear()
-
-        async def release(ledger: Ledger) -> int:
-            return await ledger.actions.release(None, HeldReason.LANE_PAUSED, "test")
-
-        assert system.with_ledger(release) == JOBS
+        assert release(system) == JOBS
         system.until_final(JOBS)
 
     assert system.rows("SELECT state, count(*) FROM job GROUP BY 1") == [("completed", JOBS)]
     assert system.rows("SELECT outcome, spent, count(*) FROM attempt GROUP BY 1, 2 ORDER BY 1") == [
-        ("error:quota", False, called),
+        ("error:authentication", False, refused),
+        ("error:quota", False, without_quota),
         ("ok", False, JOBS),
     ]
+
+
+def await_hold(system: System, after: int = 0) -> None:
+    """Wait until all jobs are held, and more calls were made than before."""
+    held = (
+        "SELECT count(*) = %s AND (SELECT count(*) FROM attempt WHERE closed_at IS NOT NULL) > %s FROM job "
+        "WHERE state = 'scheduled' AND held_reason = 'lane_paused'"
+    )
+    system.until(lambda: system.scalar(held, JOBS, after), what="all jobs held")
+    assert system.rows("SELECT provider, lane FROM lane_pause") == [("mine", "standard")]
+
+
+def release(system: System) -> int:
+    async def work(ledger: Ledger) -> int:
+        return await ledger.actions.release(None, HeldReason.LANE_PAUSED, "test")
+
+    return system.with_ledger(work)

@@ -11,7 +11,7 @@ from tests.stub import faults
 from tests.stub.streams import broken
 
 
-@experiment("a share of 429, 500, 503 and 529", quick=True, error_rates={429: 0.1, 500: 0.05, 503: 0.05, 529: 0.05})
+@experiment("a share of 429, 500, 503 and 529", error_rates={429: 0.1, 500: 0.05, 503: 0.05, 529: 0.05})
 def refusals(lab: Lab) -> Report:
     lab.work()
     lab.start_recovery()

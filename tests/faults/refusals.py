@@ -35,7 +35,7 @@ def _held_then_released(lab: Lab, code: int, outcome: str) -> Report:
     return report
 
 
-@experiment("a key that is refused: held after a few calls, then released", quick=True, latency_s=0.05)
+@experiment("a key that is refused: held after a few calls, then released", latency_s=0.05)
 def key_refused(lab: Lab) -> Report:
     return _held_then_released(lab, 401, "error:authentication")
 
