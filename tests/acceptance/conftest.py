@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -36,6 +37,8 @@ class System:
     redis_url: str
     logs: Path
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _connection: psycopg.Connection | None = None
+    _turn: Lock = field(default_factory=Lock)
 
     def environment(self, **settings: object) -> dict[str, str]:
         """Environment variables of this system for a process of ours; leases are short so that rescues come soon."""
@@ -95,8 +98,26 @@ class System:
 
     def rows(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
         """The rows of a statement."""
-        with psycopg.connect(self.database_url) as connection:
-            return connection.execute(statement, parameters).fetchall()
+        with self._turn:
+            used = self._connection is not None and not self._connection.closed
+            try:
+                return self._connected().execute(statement.encode(), parameters).fetchall()
+            except psycopg.OperationalError:
+                self._disconnect()
+                if not used:
+                    raise
+                # The server may have ended or cut the connection since it was used last.
+                return self._connected().execute(statement.encode(), parameters).fetchall()
+
+    def _connected(self) -> psycopg.Connection:
+        """One connection for all looks at the database: a new one costs more than most of them."""
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self.database_url, autocommit=True)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
 
     def scalar(self, statement: str, *parameters: object) -> Any:
         """The single value of a statement."""
@@ -123,6 +144,7 @@ class System:
 
     def stop(self) -> None:
         """End every worker that still runs."""
+        self._disconnect()
         for worker in self.workers:
             with suppress(ProcessLookupError):
                 os.killpg(worker.pid, signal.SIGKILL)

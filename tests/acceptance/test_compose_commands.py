@@ -32,7 +32,9 @@ ONCE = [name for name, process in PROCESSES.items() if not process.lasts]
 def empty(servers: Servers, tmp_path: Path) -> Iterator[System]:
     """A system whose database has no schema yet."""
     with servers.database(migrated=False) as url:
-        yield System(url, servers.redis_url, tmp_path)
+        system = System(url, servers.redis_url, tmp_path)
+        yield system
+        system.stop()
 
 
 def environment(process: Process, system: System) -> dict[str, str]:
