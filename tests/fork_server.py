@@ -11,6 +11,7 @@ import select
 import selectors
 import signal
 import socket
+import struct
 import sys
 import time
 from dataclasses import dataclass
@@ -97,7 +98,8 @@ class ForkServer:
         signal.set_wakeup_fd(self.woken.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self.exit_codes: dict[int, int] = {}
-        self.clients: set[socket.socket] = set()
+        self.clients: dict[socket.socket, set[int]] = {}
+        """The processes that each asked for; empty for a process that was forked here, whose workers may outlive it."""
         self.selector = selectors.DefaultSelector()
         for descriptor in (listener, self.wake):
             self.selector.register(descriptor, selectors.EVENT_READ)
@@ -111,30 +113,36 @@ class ForkServer:
                 report(self.exit_codes)
             if self.listener in ready:
                 client, _ = self.listener.accept()
-                self.clients.add(client)
+                self.clients[client] = set()
                 self.selector.register(client, selectors.EVENT_READ)
-            for client in self.clients.intersection(ready):
+            for client in self.clients.keys() & ready:
                 request = receive(client)
                 if request is None:
-                    self.selector.unregister(client)
-                    self.clients.remove(client)
-                    client.close()
-                elif self.is_forked(request):
-                    self.clients.remove(client)
+                    self.forget(client)
+                elif (pid := os.fork()) == 0:
+                    os.close(request.exit_code)
+                    del self.clients[client]
                     return request, client
+                else:
+                    self.follow(client, pid, request)
             if not self.clients and nobody_connects(self.listener):
                 return None
 
-    def is_forked(self, request: Request) -> bool:
-        """Fork; True in the new process."""
-        pid = os.fork()
-        if pid == 0:
-            os.close(request.exit_code)
-            return True
+    def follow(self, client: socket.socket, pid: int, request: Request) -> None:
+        """Report a process when it ends, and end it with a test process that asked for it."""
         self.exit_codes[pid] = request.exit_code
         for descriptor in (request.stdout, request.stderr, *request.inherited):
             os.close(descriptor)
-        return False
+        if peer(client) not in self.exit_codes:
+            self.clients[client].add(pid)
+
+    def forget(self, client: socket.socket) -> None:
+        """Close a connection, and end what a killed test process left."""
+        self.selector.unregister(client)
+        for pid in self.clients.pop(client) & self.exit_codes.keys():  # not collected, so the id is still theirs
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        client.close()
 
     def __enter__(self) -> Self:
         return self
@@ -147,6 +155,12 @@ class ForkServer:
             closed.close()
         for descriptor in self.exit_codes.values():
             os.close(descriptor)
+
+
+def peer(client: socket.socket) -> int:
+    """The id of the process at the other end."""
+    pid, _, _ = struct.unpack("iII", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(pid)
 
 
 def warm() -> None:

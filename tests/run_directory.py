@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.left_homes import watch
+
 VARIABLE = "NIGHTDESK_TEST_RUN"
 """Names the directory."""
 
@@ -20,6 +22,7 @@ def share_directory() -> None:
     directory = tempfile.mkdtemp(prefix="nightdesk-tests-")
     Path(directory).chmod(0o755)
     os.environ[VARIABLE] = directory
+    watch(Path(directory))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)  # a fork server may end at the same moment
 
 

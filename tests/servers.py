@@ -14,6 +14,7 @@ from psycopg import sql
 
 from schemas.states import TRANSITIONS
 from tests.databases import Pool, new_database, on
+from tests.left_homes import watch
 from tests.seeded_homes import seed
 from worker import local
 from worker.ledger.schema_version import migrate
@@ -98,6 +99,7 @@ def running_servers() -> Iterator[Servers]:
     with tempfile.TemporaryDirectory(prefix="nightdesk-test-") as directory:
         Path(directory).chmod(0o755)  # or the data of root's servers would be put elsewhere
         home = Path(directory) / "home"
+        watch(home)
         base = DATABASE if seed(home) else "template1"
         try:
             endpoints = local.start(home)

@@ -20,6 +20,7 @@ from tests import deadlines
 from tests.acceptance.command import REPOSITORY, Ended, run_here
 from tests.deadlines import scale_to_load
 from tests.forking import PROGRAM, start_command
+from tests.left_homes import watch
 from tests.seeded_homes import seed
 from worker import local
 from worker.supervise.state_directory import StateDirectory
@@ -157,6 +158,7 @@ def new_home(*, seeded: bool = True, **settings: str) -> Iterator[Home]:
     base = Path(tempfile.mkdtemp(prefix="nightdesk-cli-"))
     base.chmod(0o755)
     home = Home(base / "home", settings)
+    watch(home.root)
     if seeded and "database_url" not in settings:
         seed(home.root)
     try:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.acceptance.conftest import System, questions
 from tests.deadlines import scale_to_load, until
+from tests.left_homes import watch
 from tests.seeded_homes import seed
 from worker import local
 from worker.ledger.schema_version import migrate
@@ -24,6 +25,7 @@ class HomeSystem(System):
 @pytest.fixture
 def system(tmp_path: Path) -> Iterator[HomeSystem]:
     home = tmp_path / "home"
+    watch(home)
     seed(home, durable=True)
     where = local.start(home)
     migrate(where.database_url)

@@ -54,11 +54,11 @@ def test_calls_stop_on_a_refused_key_and_on_a_used_up_quota_and_continue_after_a
 
 def await_hold(system: System, after: int = 0) -> None:
     """Wait until all jobs are held, and more calls were made than before."""
-    held = (
+    paused_jobs = (
         "SELECT count(*) = %s AND (SELECT count(*) FROM attempt WHERE closed_at IS NOT NULL) > %s FROM job "
         "WHERE state = 'scheduled' AND held_reason = 'lane_paused'"
     )
-    system.until(lambda: system.scalar(held, JOBS, after), what="all jobs held")
+    system.until(lambda: system.scalar(paused_jobs, JOBS, after), what="all jobs held")
     assert system.rows("SELECT provider, lane FROM lane_pause") == [("mine", "standard")]
 
 

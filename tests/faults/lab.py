@@ -19,6 +19,7 @@ from celery.result import AsyncResult
 
 from tests.acceptance.conftest import System, questions
 from tests.forking import PROGRAM
+from tests.left_homes import watch
 from tests.seeded_homes import seed
 from tests.stub.server import Stub, running_stub
 from worker import local
@@ -324,6 +325,7 @@ def ports_of(process: psutil.Process) -> set[int]:
 def open_lab(folder: Path, jobs: int, **stub: Any) -> Iterator[Lab]:
     """A lab with questions and a provider that answers after ``latency_s``."""
     home = folder / "home"
+    watch(home)
     try:
         seed(home, durable=True)
         where = local.start(home)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.local.actions import query, valkey
+from tests.left_homes import watch
 from tests.seeded_homes import seed
 from worker.local import LocalOptions, remove, start
 
@@ -33,6 +34,7 @@ def new_home(options: LocalOptions) -> Iterator[Callable[[str], Path]]:
 
     def make(name: str) -> Path:
         homes.append(base / name)
+        watch(homes[-1])
         return homes[-1]
 
     yield make
@@ -57,6 +59,7 @@ def seeded_home(new_home: Callable[[str], Path]) -> Path:
 @pytest.fixture(scope="session")
 def _long_lived_home(options: LocalOptions) -> Iterator[Path]:
     base = _open_directory()
+    watch(base / "home")
     seed(base / "home", durable=True)
     yield base / "home"
     remove(base / "home", options)
