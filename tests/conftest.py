@@ -2,14 +2,15 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from _pytest.fixtures import FuncFixtureInfo
 from hypothesis import settings
 
-from tests.run_directory import share_directory
+from tests.run_directory import exclusive, share_directory
 from tests.servers import Servers, running_servers
 
 _TESTS = Path(__file__).parent
@@ -28,8 +29,29 @@ settings.register_profile("nightdesk", deadline=None)
 settings.load_profile("nightdesk")
 
 
-_LONG = ("acceptance", "integration")
-"""Folders of tests that start processes and wait for them: seconds each, where others take a fraction of one."""
+_LONG = ("acceptance", "integration", "contract/test_ledger_machine.py")
+"""Tests that start processes and wait for them, or take many steps: seconds each, where others take a fraction of one."""
+_LONGEST = (
+    "test_faults.py",
+    "test_postgres_restarted.py",
+    "test_run_with_silent_connections.py",
+    "test_submit_over_redis.py",
+)
+"""Files whose tests wait out what they break: up to half a minute."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """In a new clone, let the first process of a parallel run compile the tests, and the others read what it wrote."""
+    if "PYTEST_XDIST_WORKER" in os.environ and not sys.dont_write_bytecode and not _is_compiled():
+        with exclusive("bytecode"):
+            if not _is_compiled():
+                return (yield)
+    return (yield)
+
+
+def _is_compiled() -> bool:
+    return any((_TESTS / "contract" / "__pycache__").glob("test_*-pytest-*.pyc"))
 
 
 @pytest.hookimpl(trylast=True)
@@ -44,13 +66,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     groups: dict[str, list[pytest.Item]] = {}
     short = []
     for item in items:
-        folders = item.path.relative_to(_TESTS).parts[:-1]
-        if folders and folders[0] in _LONG:
+        if str(item.path.relative_to(_TESTS)).startswith(_LONG):
             groups.setdefault(_group(item), []).append(item)
         else:
             short.append(item)
     shares: list[list[pytest.Item]] = [[] for _ in range(processes)]
-    for group in groups.values():
+    for group in sorted(groups.values(), key=lambda group: group[0].path.name not in _LONGEST):
         min(shares, key=len).extend(group)
     remaining = len(items)
     items.clear()
