@@ -123,8 +123,8 @@ class GenerationConfig(Contract):
     checkers: tuple[CheckerName, ...] = Field(
         default=(CheckerName.STRUCTURE, CheckerName.LEXICAL), description="layers of the check"
     )
-    strictness: Strictness = Field(
-        default=Strictness.STRICT, description="errors of a claim with which it is never supported"
+    strictness: Strictness | None = Field(
+        default=None, description="errors of a claim with which it is never supported; none: from the settings"
     )
     judge: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,

@@ -19,7 +19,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from schemas.generation import AnswerProtocol
+from schemas.generation import AnswerProtocol, Strictness
 from tasks.calls.response_cache import SharePolicy
 from tasks.errors import ConfigurationError, InputError
 from tasks.ports import CHECK_TIMEOUT_S, MAX_RESCUES
@@ -162,6 +162,10 @@ class Settings(BaseSettings):
         default=(),
         description="providers asked next, in order, for jobs that name no fallbacks of their own, as JSON: "
         '`["anthropic", "local:llama3.2:3b"]` (provider, or provider:model)',
+    )
+    strictness: Strictness = Field(
+        default=Strictness.STRICT,
+        description="strictness of jobs that name none: strict, balanced or lenient; see docs/checks.md",
     )
     judge: str | None = Field(
         default=None,

@@ -17,6 +17,19 @@ LEAST_RECALL = 0.25
 """Share of a claim's words in the best window below which no place is near enough to differ from."""
 
 
+@dataclass(slots=True)
+class _Defaults:
+    strictness: Strictness = Strictness.STRICT
+
+
+_DEFAULTS = _Defaults()
+
+
+def use_strictness(strictness: Strictness) -> None:
+    """Makes this process check jobs that name no strictness with this one. Called once, when a process is wired."""
+    _DEFAULTS.strictness = strictness
+
+
 @dataclass(frozen=True, slots=True)
 class Objection:
     """The wrong fact of a claim, with its place in the sources if it differs there.
@@ -28,8 +41,9 @@ class Objection:
     contradicts: bool = False
     evidence: Evidence | None = None
 
-    def counts(self, strictness: Strictness) -> bool:
-        """Tells whether a claim with this error is never supported."""
+    def counts(self, strictness: Strictness | None) -> bool:
+        """Tells whether a claim with this error is never supported; without a strictness by that of this process."""
+        strictness = strictness or _DEFAULTS.strictness
         if strictness is Strictness.STRICT:
             return True
         if strictness is Strictness.LENIENT:

@@ -17,6 +17,7 @@ from tasks.errors import ConfigurationError
 from tasks.grounding import use_calibration, use_local_model
 from tasks.grounding.local import identity_of
 from tasks.grounding.model import Calibration
+from tasks.grounding.objections import use_strictness
 from tasks.ports import process
 from worker.local import Endpoints
 from worker.process.celery_app import QUEUES, make_app
@@ -105,7 +106,7 @@ def _listen(app: Celery, runtime: WorkerRuntime, redis_url: str, queues: Sequenc
 
 
 def _prepare_check(settings: Settings, queues: Sequence[str]) -> str:
-    """Loads the operator's calibration and local model; returns a log message about the model.
+    """Takes over the operator's calibration, strictness and local model; returns a log message about the model.
 
     Raises ``ConfigurationError`` when one of them can't be used.
     """
@@ -116,6 +117,7 @@ def _prepare_check(settings: Settings, queues: Sequence[str]) -> str:
         )
     calibration = Calibration.load(settings.calibration) if settings.calibration else None
     use_calibration(calibration)
+    use_strictness(settings.strictness)
     before = psutil.Process().memory_info().rss
     scorer = scorer_of(settings) if LOCAL_QUEUE in queues else None
     use_local_model(scorer, calibration)

@@ -4,13 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from schemas.generation import CheckerName
+from schemas.claim_error import ClaimError, ErrorKind
+from schemas.generation import CheckerName, Strictness
 from tasks.errors import ConfigurationError
 from tasks.grounding import CHECKERS, use_calibration, use_local_model
+from tasks.grounding.objections import Objection, use_strictness
 from worker.cli.commands.worker_process import _all
 from worker.local import Endpoints
 from worker.process.main import _prepare_check, run_worker
-from worker.settings import Settings
+from worker.settings import Settings, load_settings
 
 NOWHERE = Endpoints("postgresql://127.0.0.1:1/none", "redis://127.0.0.1:1/0")
 
@@ -20,6 +22,7 @@ def clean() -> Iterator[None]:
     yield
     use_calibration(None)
     use_local_model(None)
+    use_strictness(Strictness.STRICT)
 
 
 @pytest.mark.parametrize(
@@ -50,3 +53,21 @@ def test_only_workers_of_the_local_queue_load_the_model() -> None:
     loaded = _prepare_check(Settings(local_model="tests.scorers:NamedScorer"), ["check", "local"])
     assert loaded.startswith("the local model says-who-3 is loaded; it takes ")
     assert CHECKERS[CheckerName.LOCAL].version == "says-who-3"
+
+
+def test_a_worker_checks_with_the_strictness_of_its_settings() -> None:
+    objection = Objection(ClaimError(kind=ErrorKind.ROLE, claim_words="Alice"))
+    assert objection.counts(None)
+
+    _prepare_check(Settings(strictness=Strictness.LENIENT), ["check"])
+
+    assert not objection.counts(None)
+    assert objection.counts(Strictness.STRICT)
+
+
+def test_an_unknown_strictness_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIGHTDESK_STRICTNESS", "relaxed")
+    with pytest.raises(
+        ConfigurationError, match="NIGHTDESK_STRICTNESS: Input should be 'strict', 'balanced' or 'lenient'"
+    ):
+        load_settings()
