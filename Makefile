@@ -8,7 +8,7 @@ UV_INSTALL := ! $(BIN)/python -m pip config list | grep -qE 'index' && \
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-questions bench-path bench-prompt limits faults soak audit clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-questions bench-path bench-prompt limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -38,12 +38,15 @@ demo: $(VENV)/.installed ## answer the example questions, with everything that t
 test: check-quick ## everything that must hold before a change lands
 	@$(MAKE) --no-print-directory check-rest
 
-# Side by side, each in one process: starting a second one of the unit tests costs as much as it gains.
+# Side by side: the tests of the steps need few of the imports that the others share.
 check-quick: $(VENV)/.developing ## lint and unit tests: most mistakes show here, in a minute
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint unit-steps unit-worker
 
-unit: $(VENV)/.developing
-	$(BIN)/python -m pytest -n 0 tests/unit
+unit-steps: $(VENV)/.developing
+	$(BIN)/python -m pytest -n 0 tests/unit/schemas tests/unit/tasks
+
+unit-worker: $(VENV)/.developing
+	$(BIN)/python -m pytest -n 0 tests/unit --ignore=tests/unit/schemas --ignore=tests/unit/tasks
 
 check-rest: $(VENV)/.developing ## all other tests
 	$(BIN)/python -m pytest -n 4 --ignore=tests/unit
