@@ -339,19 +339,21 @@ def _reasons(judged: _Judged, query: frozenset[str]) -> list[str]:
 def _wrong_facts(judged: _Judged, query: frozenset[str]) -> list[str]:
     """The facts that differ from the sources or are in none, each once."""
     measurement, objection = judged.measurement, judged.reading.objection
+    if objection is None:
+        # What is in no source by its characters was found there by its value: 60 months and five years.
+        return []
     numbers, names = measurement.numbers_absent, measurement.names_absent
     reasons = []
-    if objection is not None:
-        absent = objection.error.kind is ErrorKind.ABSENT
-        stated = frozenset(words(objection.error.claim_words)) if absent else frozenset[str]()
-        listed = frozenset(words(" ".join((*numbers, *names))))
-        if not absent or not stated <= listed:
-            reasons.append(objection.reason)
-            names = tuple(name for name in names if not stated.issuperset(words(name)))
-            numbers = tuple(number for number in numbers if number not in stated)
+    absent = objection.error.kind is ErrorKind.ABSENT
+    stated = frozenset(words(objection.error.claim_words)) if absent else frozenset[str]()
+    listed = frozenset(words(" ".join((*numbers, *names))))
+    if not absent or not stated <= listed:
+        reasons.append(objection.reason)
+        names = tuple(name for name in names if not stated.issuperset(words(name)))
+        numbers = tuple(number for number in numbers if number not in stated)
     if numbers:
         reasons.append(_absent("number", numbers, query))
-        if objection is None or objection.error.kind is ErrorKind.ABSENT:
+        if absent:
             reasons.extend(number_conflict(judged.search, judged.claim_text, measurement))
     if names:
         reasons.append(_absent("name", names, frozenset()))

@@ -59,6 +59,11 @@ def _negation(pair: Alignment, stem: str, position: int, *, denied: bool) -> Ite
     if denied and _cue(pair.claim, position) in pair.claim.comparisons:
         least = _COMPARED
     context = pair.context(position, position)
+    if denied and not context[0] and not agree and not any(window.facts.implied for window in pair.windows):
+        # "There is no warranty": no other word says where to look, so any place that has one counts.
+        first, last = _with_cue(pair.claim, position)
+        yield pair.difference(ErrorKind.NEGATION, first, last, Fit(0.0, differ[0]))
+        return
     rival = pair.fit(context, differ)
     if rival.place is None or rival.score < least:
         return

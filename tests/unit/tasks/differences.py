@@ -82,6 +82,8 @@ CHANGES = [
         ("Plan A costs $50 a month.", "number"),
         ("The office is in Oslo.", "absent"),
         ("The dishwasher has no warranty.", "negation"),
+        ("There is no warranty.", "negation"),
+        ("There is no deposit.", "negation"),
         ("The dishwasher has a warranty of two years.", "number"),
         ("The landlord may not enter the flat after 24 hours.", "negation"),
         ("The landlord must enter the flat after 24 hours.", "direction"),

@@ -53,6 +53,13 @@ def test_a_claim_from_nowhere_says_what_is_missing() -> None:
     assert "none of its words stand in the sources" in claim.reason
 
 
+def test_a_number_in_another_unit_is_not_named_as_absent() -> None:
+    source = "Claims must be reported within 14 days. The warranty lasts five years from purchase."
+    (claim,) = check("The warranty lasts 60 months [1].", context=(source,)).claims
+    assert claim.error is None
+    assert "no source" not in claim.reason
+
+
 @pytest.mark.parametrize(
     ("number", "verdict"), [("60", Verdict.SUPPORTED), ("90", Verdict.CONTRADICTED), ("sixty", Verdict.SUPPORTED)]
 )
