@@ -127,7 +127,9 @@ class Soak:
         """Restart workers that ended by themselves, as an operator does: a worker that starts while the ledger is away ends."""
         for at, worker in enumerate(self.workers):
             if (code := worker.poll()) is not None:
-                assert code in ENDS, f"a worker ended with {code}"
+                assert code in ENDS, (
+                    f"a worker ended with {code}: {self.lab.log(self.lab.workers.index(worker))[-3000:]}"
+                )
                 self.log(f"a worker ended with {code}, another is started")
                 self.done["a worker restarted"] += 1
                 self.workers[at] = self._worker()
