@@ -11,25 +11,16 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache, reduce
-from operator import or_
+from operator import and_, or_
 from typing import Any
 
 from schemas.job import SourceContext
 from tasks.text.evidence import SourceIndex, index_source, metadata_stems, text_stems
+from tasks.text.kinds import Expected, asks_for, has_kind, has_time, listed_words
 from tasks.text.language import language_tables, word_set
 from tasks.text.sentences import Span, plain_arabic, words
 from tasks.text.wording import NEGATION, content_words, stems_of
-
-
-class Expected(Enum):
-    """The kind of thing that a question asks for."""
-
-    NUMBER = "quantity"
-    TIME = "time"
-    NAME = "name"
-
 
 _SPECIFIC_WEIGHT = 2.0
 _GENERIC_WEIGHT = 1.0
@@ -45,36 +36,14 @@ _NEIGHBOUR = 0.5
 
 
 @cache
-def _listed(kind: str) -> frozenset[str]:
-    """The words of a kind in all languages.
-
-    Words of ``shape`` form a question and rarely occur in its answer; words of ``generic`` occur in texts of any
-    subject. ``counts`` and ``times`` are words of an answer.
-    """
-    tables = (table.get("questions", {}) for table in language_tables().values())
-    return frozenset(plain_arabic(word) for table in tables for word in table.get(kind, "").split())
-
-
-@cache
 def _shape() -> frozenset[str]:
     """Words that only form a question."""
-    return _listed("shape") | word_set("function_words")
+    return listed_words("shape") | word_set("function_words")
 
 
 @cache
 def _generic_stems() -> frozenset[str]:
-    return content_words(_listed("generic"))
-
-
-@cache
-def _asks_for(expected: Expected) -> re.Pattern[str]:
-    """The pattern of questions for a kind of thing, in lower case."""
-    spaced: set[str] = set()
-    unspaced: set[str] = set()
-    for table in language_tables().values():
-        patterns = table.get("questions", {}).get(expected.value, ())
-        (spaced if table.get("spaced", True) else unspaced).update(map(plain_arabic, patterns))
-    return re.compile("|".join([rf"(?<!\w)(?:{'|'.join(sorted(spaced))})(?!\w)", *sorted(unspaced)]))
+    return content_words(listed_words("generic"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +92,7 @@ def read_question(text: str, previous: str = "") -> tuple[Question, ...]:
         Question(
             stems=tuple(whole),
             weights=tuple([weights.get(stem, background.get(stem, 0.0)) for stem in whole]),
-            expected=frozenset(kind for kind in Expected if _asks_for(kind).search(plain_arabic(part.strip().lower()))),
+            expected=frozenset(kind for kind in Expected if asks_for(kind).search(plain_arabic(part.strip().lower()))),
             names=names,
             text=plain_arabic(text.strip().lower()),
         )
@@ -208,36 +177,20 @@ _PARTICLES = frozenset("的了是在和与與吗嗎呢谁誰什么麼哪几幾�
 
 
 # ---- the expected kind ------------------------------------------------------------------------------------------
-
-_NAME = re.compile(r"(?<=[\w,;:)(\"“„] )[A-ZÀ-ÖØ-Þ][\w'’-]+|(?<!\w)[A-ZÀ-ÖØ-Þ][\w'’-]+ [A-ZÀ-ÖØ-Þ][\w'’-]+")
-"""A word in upper case that does not open a sentence, or two in a row."""
-_LOWER_CASE = re.compile(r"[a-zà-öø-ÿ]")
-
-
 def is_expected(question: Question, text: str) -> bool:
     """Tells whether a text has a thing of a kind that the question asks for, and that the question itself lacks."""
-    return not question.expected or any(_has(kind, text, question.text) for kind in question.expected)
+    return not question.expected or any(has_kind(kind, text, question.text) for kind in question.expected)
 
 
-def _has(kind: Expected, text: str, question: str) -> bool:
-    if kind is Expected.NAME:
-        if _LOWER_CASE.search(text) is None:
-            return True
-        return any(match.group().lower() not in question for match in _NAME.finditer(text))
-    if any(match.group() not in question for match in _NUMERAL.finditer(text)):
-        return True
-    listed = _listed("counts" if kind is Expected.NUMBER else "times")
-    lowered = text.lower() if text.isascii() else plain_arabic(text.lower())
-    if any(word in listed and word not in question for word in _WORD.findall(lowered)):
-        return True
-    return _HAN.search(text) is not None and any(
-        word in text and word not in question for word in listed if _HAN.match(word)
-    )
+def lacks_kind(question: Question, texts: Sequence[str]) -> bool:
+    """Tells whether a question asks for a number or a time alone, and no text has one.
 
-
-_NUMERAL = re.compile(r"\d[\d.,:]*")
-_WORD = re.compile(r"[^\W\d_]+")
-_HAN = re.compile("[\u3400-\u9fff]")
+    A condition ("before the tenant moves in") may be a time, too.
+    """
+    kind = next(iter(question.expected), None) if len(question.expected) == 1 else None
+    if kind is Expected.NUMBER:
+        return not any(has_kind(kind, text, question.text) for text in texts)
+    return kind is Expected.TIME and not any(has_time(text, question.text) for text in texts)
 
 
 # ---- the words of a question in a source ------------------------------------------------------------------------
@@ -275,12 +228,19 @@ class Masks:
         metadata: the bits of the metadata.
         whole: the bits of the passages and the metadata together.
         title_share: share of the words of the source's title that the question has.
+        is_shared_title: True where all of several sources have the title, so that it names the subject of none.
     """
 
     passages: list[int]
     metadata: int
     whole: int
     title_share: float
+    is_shared_title: bool = False
+
+    @property
+    def subject_share(self) -> float:
+        """The title's share, where the title may be the subject."""
+        return 0.0 if self.is_shared_title else self.title_share
 
 
 _RANGE = re.compile(r"(?<![\d.,])(\d{1,12}(?:[.,]\d{1,6})?)\s?[-–—]\s?(\d{1,12}(?:[.,]\d{1,6})?)(?![\d.,])")
@@ -300,8 +260,10 @@ def numbers_in_range(question: Question, text: str) -> int:
 _PLAIN_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,6})?")
 
 
-def mask_source(question: Question, index: SourceIndex, metadata: Mapping[str, Any]) -> Masks:
-    """Marks the words of a question in a source."""
+def mask_source(
+    question: Question, index: SourceIndex, metadata: Mapping[str, Any], *, is_shared_title: bool = False
+) -> Masks:
+    """Marks the words of a question in a source; see `Masks` for ``is_shared_title``."""
     passages = [0] * len(index.spans)
     postings = index.postings(question.vocabulary)
     about = metadata_stems(metadata)
@@ -315,7 +277,32 @@ def mask_source(question: Question, index: SourceIndex, metadata: Mapping[str, A
             whole |= bit
     title = text_stems(str(metadata["title"])) if metadata.get("title") else frozenset[str]()
     share = len(title & question.vocabulary) / len(title) if title else _NO_TITLE
-    return Masks(passages, in_metadata, whole | in_metadata, share)
+    return Masks(passages, in_metadata, whole | in_metadata, share, is_shared_title)
+
+
+_LEAST_KNOWN = 0.5
+"""Share of the words that name the subject; with fewer of them in any source, it is hardly the subject of one."""
+UNKNOWN_SUBJECT = 0.5
+"""Log-odds that the best passage must reach then."""
+
+
+def is_unknown(questions: Sequence[Question], sources: Sequence[Masks]) -> bool:
+    """Tells whether several sources together lack most words that name the subject of a question.
+
+    A word in the metadata of all of them, such as the name of the product in every title, names no subject. One source
+    alone is judged by its passages.
+    """
+    if len(sources) < _SEVERAL:
+        return False
+    shared = reduce(and_, [masks.metadata for masks in sources])
+    whole = reduce(or_, [masks.whole for masks in sources])
+    weights = [max(question.weights[bit] for question in questions) for bit in range(len(questions[0].stems))]
+    subject = [bit for bit, weight in enumerate(weights) if weight >= _SPECIFIC_WEIGHT and not shared >> bit & 1]
+    return sum(whole >> bit & 1 for bit in subject) < _LEAST_KNOWN * len(subject)
+
+
+_SEVERAL = 2
+"""Sources; what fewer of them share says nothing."""
 
 
 class SubjectScore:
@@ -353,8 +340,8 @@ class SubjectScore:
         shares = INSIDE * self.weight(inside) + WINDOW * window + SOURCE * self.weight(masks.whole)
         score = self._bias + shares + TITLE_SHARE * masks.title_share
         focus = self._specific & ~masks.metadata
-        if focus and not (inside | beside) & focus and masks.title_share < _WHOLE_SUBJECT:
-            score -= OFF_SUBJECT * (1 - masks.title_share / _WHOLE_SUBJECT)
+        if focus and not (inside | beside) & focus:
+            score -= OFF_SUBJECT * max(0.0, 1 - masks.subject_share / _WHOLE_SUBJECT)
         names = self.question.names
         if missing := names & ~masks.whole:
             score -= OTHER_NAME * missing.bit_count() / names.bit_count()

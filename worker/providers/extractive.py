@@ -22,10 +22,13 @@ from tasks.text.language import SUPPORTED, language_tables
 from tasks.text.quotable import Piece, Reader, steps_around
 from tasks.text.subject import (
     EXPECTED,
+    UNKNOWN_SUBJECT,
     Masks,
     Question,
     SubjectScore,
     is_expected,
+    is_unknown,
+    lacks_kind,
     mask_source,
     numbers_in_range,
     read_question,
@@ -89,23 +92,28 @@ def choose(request: JobRequest, parts: Sequence[SourcePart]) -> list[Excerpt]:
     if not questions:
         return []
     scorers = [SubjectScore(question) for question in questions]
-    sources = [_read(request, part, questions[0]) for part in parts]
+    titles = [request.context[part.source_index].metadata.get("title") for part in parts]
+    is_shared_title = len(titles) > 1 and len(set(map(str, titles))) == 1
+    sources = [_read(request, part, questions[0], is_shared_title=is_shared_title) for part in parts]
+    least = UNKNOWN_SUBJECT if is_unknown(questions, [source.masks for source in sources]) else 0.0
     candidates = [
         candidate
         for number, (part, source) in enumerate(zip(parts, sources, strict=True), start=1)
         for candidate in _candidates(number, part, source, scorers)
     ]
     candidates.sort(key=lambda candidate: (-max(candidate.scores), candidate.number, candidate.position))
-    chosen = _best(list(_read_closely(questions, candidates, sources)), scorers, sources)
+    chosen = _best(list(_read_closely(questions, candidates, sources)), scorers, sources, least)
+    if all(lacks_kind(question, [excerpt.piece.text for excerpt in chosen]) for question in questions):
+        return []
     if any(excerpt.piece.step for excerpt in chosen) and _asks_for_steps().search(request.query):
         chosen = [step for excerpt in chosen for step in _whole_list(excerpt, sources[excerpt.number - 1].content)]
     return _in_reading_order(chosen)
 
 
-def _read(request: JobRequest, part: SourcePart, question: Question) -> _Source:
+def _read(request: JobRequest, part: SourcePart, question: Question, *, is_shared_title: bool) -> _Source:
     source = request.context[part.source_index]
     index = index_source(source.content)
-    masks = mask_source(question, index, source.metadata)
+    masks = mask_source(question, index, source.metadata, is_shared_title=is_shared_title)
     return _Source(source.content, index, Reader(source.content, index.spans), masks)
 
 
@@ -150,10 +158,12 @@ def _read_closely(
         yield candidate._replace(scores=scores)
 
 
-def _best(candidates: list[_Candidate], scorers: Sequence[SubjectScore], sources: Sequence[_Source]) -> list[Excerpt]:
+def _best(
+    candidates: list[_Candidate], scorers: Sequence[SubjectScore], sources: Sequence[_Source], least: float
+) -> list[Excerpt]:
     """The best excerpt for each part of the question, and further ones that are nearly as good or add words.
 
-    Empty when even the best one is not about the subject.
+    Empty when even the best one does not reach the least log-odds.
     """
     chosen: list[Excerpt] = []
     covered = 0
@@ -164,7 +174,7 @@ def _best(candidates: list[_Candidate], scorers: Sequence[SubjectScore], sources
     while candidates and len(chosen) < MOST_EXCERPTS:
         gains = [_gain(candidate, covered, scorers, parts[0] if parts else None) for candidate in candidates]
         at = gains.index(max(gains))
-        if best is None and gains[at] < 0:
+        if best is None and gains[at] < least:
             return []
         if best is not None and gains[at] < best - WITHIN_BEST:
             if not parts:
@@ -232,7 +242,7 @@ def _in_reading_order(excerpts: Sequence[Excerpt]) -> list[Excerpt]:
 # ---- the provider ----------------------------------------------------------------------------------------------------
 
 
-MODEL = "extractive-3"
+MODEL = "extractive-4"
 """Version of the rules; changes whenever an answer could."""
 
 

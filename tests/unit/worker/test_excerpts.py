@@ -182,7 +182,7 @@ def test_headings_questions_and_list_markers_are_left_out(content: str) -> None:
 
 def test_a_sentence_that_its_source_cuts_shows_so() -> None:
     content = "and of Tessaly Foods. The dividend is proposed by the board of Tessaly Foods and paid on the"
-    assert excerpts("When is the dividend of Tessaly Foods paid?", content) == [
+    assert excerpts("How is the dividend of Tessaly Foods proposed and paid?", content) == [
         "The dividend is proposed by the board of Tessaly Foods and paid on the …"
     ]
 
