@@ -7,6 +7,7 @@ from functools import cache
 
 from tasks.text.language import language_tables
 from tasks.text.sentences import plain_arabic
+from tasks.text.wording import number_word
 
 
 class Expected(Enum):
@@ -72,8 +73,12 @@ def has_time(text: str, question: str) -> bool:
         return True
     listed = _moments()
     lowered = plain_arabic(text.lower())
-    if any(word in listed for word in _WORD.findall(lowered)):
+    if any(hour.isdecimal() or number_word(hour) is not None for hour in _HOUR.findall(lowered)):
         return True
+    for word in _WORD.findall(lowered):
+        # Mondays, montags; with the Arabic article.
+        if word in listed or word.removesuffix("s") in listed or word.removeprefix("ال") in listed:
+            return True
     return _HAN.search(text) is not None and any(word in text for word in listed if _HAN.match(word))
 
 
@@ -81,6 +86,8 @@ _DATE = re.compile(
     r"(?<![\d.,])(?:1\d{3}|20\d{2})(?!\d|[.,]\d)|\d{1,2}[:./-]\d{1,2}|\d{1,2}(?:st|nd|rd|th)\b|(?<=\w )May\b"
 )
 """A year, a date, a time of day or an ordinal; May in capitals, because the word in lower case is a verb."""
+_HOUR = re.compile(r"\b(?:at|from|by|around|um|gegen|ab|à|vers|dès|las|la|alle|dalle|الساعه|الساعة) (\w+)")
+"""A number after a word that leads a time of day: at nine, um 9, a las nueve."""
 _NUMERAL = re.compile(r"\d[\d.,:]*")
 _WORD = re.compile(r"[^\W\d_]+")
 _HAN = re.compile("[\u3400-\u9fff]")

@@ -197,6 +197,11 @@ def test_most_words_of_the_subject_are_in_some_source() -> None:
         ("When may the pool be closed?", "The pool has 3 basins.", "The pool may be closed if the water is cold."),
         ("Wann öffnet das Schwimmbad?", "Das Schwimmbad hat 3 Becken.", "Das Schwimmbad öffnet im Mai."),
         ("Quand ouvre la piscine ?", "La piscine a 3 bassins.", "La piscine ouvre en mai."),
+        ("When does the pool open?", "The pool has 3 basins.", "The pool opens its doors at nine."),
+        ("When does the pool open?", "The pool has nine basins.", "The pool opens on Mondays."),
+        ("Wann öffnet das Schwimmbad?", "Das Schwimmbad hat 3 Becken.", "Das Schwimmbad öffnet um neun."),
+        ("Quand ouvre la piscine ?", "La piscine a 3 bassins.", "La piscine ouvre à neuf heures."),
+        ("¿Cuándo abre la piscina?", "La piscina tiene 3 vasos.", "La piscina abre a las nueve."),
         ("¿Cuándo abre la piscina?", "La piscina tiene 3 vasos.", "La piscina abre en mayo."),
     ],
 )
