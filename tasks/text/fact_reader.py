@@ -51,19 +51,21 @@ def read_numbers(text: str, code: str | None) -> tuple[Quantity, ...]:
 
 def _read_phrases(facts: FactText, words: Lexicon) -> None:
     lows = facts.lows
-    position = 0
-    while position < len(lows):
+    turning = words.turning
+    end = -1
+    for position in [at for at, low in enumerate(lows) if low in turning]:
+        if position <= end:
+            continue
         low = lows[position]
-        last = position
         matched = False
         for phrase in words.phrases.get(low, ()):
-            end = position + len(phrase.words)
-            if tuple(lows[position + 1 : end + 1]) == phrase.words:
-                last, matched = end, True
+            last = position + len(phrase.words)
+            if tuple(lows[position + 1 : last + 1]) == phrase.words:
+                end, matched = last, True
                 if phrase.negation:
-                    facts.cues.append((position, end))
+                    facts.cues.append((position, last))
                 elif phrase.poles:
-                    facts.poles.append((position, end, phrase.poles))
+                    facts.poles.append((position, last, phrase.poles))
                 break
         if not matched:
             if low in words.negations and not (low == "t" and lows[position - 1][-1:] != "n"):
@@ -71,7 +73,6 @@ def _read_phrases(facts: FactText, words: Lexicon) -> None:
             sides = words.poles.get(low)
             if sides and not _is_month_may(facts, position) and not _is_of_name(facts, position, words):
                 facts.poles.append((position, position, sides))
-        position = last + 1
 
 
 def _is_month_may(facts: FactText, position: int) -> bool:

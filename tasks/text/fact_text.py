@@ -99,33 +99,40 @@ def split_numerals(text: str, words: Lexicon) -> FactText:
 def split_tokens(text: str, words: Lexicon) -> FactText:
     """Splits a text into tokens, with the stem and the place of each."""
     pattern = _HAN_TOKEN if not words.spaced else _SPACED_THOUSANDS if words.code == "fr" else _TOKEN
-    lows: list[str] = []
-    spans: list[tuple[int, int]] = []
-    for match in pattern.finditer(text):
-        token = match.group()
-        low = number(_SPACES.sub("", token)) if token[0].isdigit() else token.lower()
-        lows.append(_without_prefix(low, words) if words.code == "ar" else low)
-        spans.append(match.span())
+    matches = list(pattern.finditer(text))
+    tokens = [match.group() for match in matches]
+    spans = [match.span() for match in matches]
+    lows = [token.lower() if token[0].isalpha() else _without_letters(token) for token in tokens]
+    if words.code == "ar":
+        lows = [_without_prefix(low, words) for low in lows]
     stems = stems_of([low if low[0].isalnum() else "the" for low in lows])
     places: list[float] = []
     breaks = set()
     place = 0.0
     positions: dict[str, list[int]] = {}
-    for position, low in enumerate(lows):
-        stem = stems[position]
-        if not low[0].isalnum() and low not in SIGNS:
-            breaks.add(position)
-            place += _SENTENCE_GAP if low[0] in ".!?。！？\n" else _CLAUSE_GAP
-            stem = stems[position] = ""
-        else:
-            place += 1.0
-        start, end = spans[position]
-        if not stem and low.isalpha() and text[start:end].isupper() and _is_label(text[start:end], position, lows):
-            stem = stems[position] = text[start:end]
+    for position, stem in enumerate(stems):
+        place += 1.0
+        if not stem:
+            low, token = lows[position], tokens[position]
+            if not low[0].isalnum() and low not in SIGNS:
+                breaks.add(position)
+                place += (_SENTENCE_GAP if low[0] in ".!?。！？\n" else _CLAUSE_GAP) - 1.0
+            elif token.isupper() and low.isalpha() and _is_label(token, position, lows):
+                stem = stems[position] = token  # noqa: PLW2901 - the label is the stem
         places.append(place)
         if stem and stem != NEGATION:
-            positions.setdefault(stem, []).append(position)
+            if stem in positions:
+                positions[stem].append(position)
+            else:
+                positions[stem] = [position]
     return FactText(text, lows, spans, stems, places, frozenset(breaks), positions)
+
+
+def _without_letters(token: str) -> str:
+    """A token that begins with a digit or a sign, with its number in the normal spelling."""
+    if not token[0].isdigit():
+        return token
+    return number(token if token.isdecimal() else _SPACES.sub("", token))
 
 
 def _is_label(label: str, position: int, lows: list[str]) -> bool:

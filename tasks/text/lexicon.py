@@ -57,6 +57,10 @@ class Lexicon:
     """Words directly before a name, in a language that capitalises nouns; empty where capitals mark names."""
     dated: frozenset[str]
     """Months, days of the week, and words for one."""
+    counting: frozenset[str]
+    """The words that a quantity may begin with: those of numbers and dates."""
+    turning: frozenset[str]
+    """The words that a phrase, a negation or a word with an opposite may begin with."""
     nouns_in_capitals: bool
     spaced: bool
 
@@ -91,9 +95,15 @@ def _compiled(code: str, table: Mapping[str, Any]) -> Lexicon:
         if not same:
             phrases.setdefault(first, []).append(Phrase(tuple(rest)))
     dates = table.get("dates", {})
+    numbers = {word: float(value) for word, value in table.get("numbers", {}).items()}
+    negations = frozenset(table.get("negations", "").split())
+    dated = frozenset(
+        {*_numbered(dates.get("months", ())), *_numbered(dates.get("weekdays", ()))}
+        | {*table.get("one", "").split(), *table.get("articles", "").split()}
+    )
     return Lexicon(
         code=code,
-        numbers={word: float(value) for word, value in table.get("numbers", {}).items()},
+        numbers=numbers,
         count_words=frozenset(table.get("one", "").split()),
         articles=frozenset(table.get("articles", "").split()),
         multiples={word: float(value) for word, value in table.get("dozen", {}).items()},
@@ -102,7 +112,7 @@ def _compiled(code: str, table: Mapping[str, Any]) -> Lexicon:
         weekdays=_numbered(dates.get("weekdays", ())),
         about=frozenset(table.get("about", "").split()),
         total=frozenset(table.get("total", "").split()),
-        negations=frozenset(table.get("negations", "").split()),
+        negations=negations,
         comparisons=frozenset(table.get("comparisons", ())),
         doubts=frozenset(table.get("doubts", "").split()),
         implied=frozenset(table.get("implied", "").split()),
@@ -113,10 +123,9 @@ def _compiled(code: str, table: Mapping[str, Any]) -> Lexicon:
         },
         titles=frozenset(table.get("titles", "").split()),
         name_leads=frozenset(table.get("name_leads", "").split()),
-        dated=frozenset(
-            {*_numbered(dates.get("months", ())), *_numbered(dates.get("weekdays", ()))}
-            | {*table.get("one", "").split(), *table.get("articles", "").split()}
-        ),
+        dated=dated,
+        counting=dated | numbers.keys(),
+        turning=negations | poles.keys() | phrases.keys(),
         nouns_in_capitals=bool(table.get("nouns_in_capitals", False)),
         spaced=bool(table.get("spaced", True)),
     )

@@ -22,16 +22,20 @@ _SCALE = 100
 
 def read_quantities(facts: FactText, words: Lexicon) -> None:
     """Adds the quantities of a text to its facts."""
-    position = 0
-    while position < len(facts.lows):
+    counting, han = words.counting, "" if words.spaced else HAN_NUMBER
+    last = -1
+    for position in [
+        at for at, low in enumerate(facts.lows) if low in counting or low[0].isdigit() or (han and low[0] in han)
+    ]:
+        if position <= last:
+            continue
         low = facts.lows[position]
         if low[0].isdigit():
-            position = _read_digits(facts, words, position)
-        elif low in words.numbers or (not words.spaced and low[0] in HAN_NUMBER):
-            position = _read_words(facts, words, position)
-        elif low in words.dated:
+            last = _read_digits(facts, words, position)
+        elif low in words.numbers or (han and low[0] in han):
+            last = _read_words(facts, words, position)
+        else:
             _read_other(facts, words, position)
-        position += 1
 
 
 def _read_other(facts: FactText, words: Lexicon, position: int) -> None:

@@ -318,8 +318,7 @@ def _tokens(text: str) -> list[str]:
     text = text.replace("’", "'")
     if "\u00a0" in text or "\u202f" in text or "\u2009" in text:
         text = _SPACED_THOUSANDS.sub("", text)
-    foreign = {character for character in _NOT_ASCII.findall(text) if character.isalnum() or character in _JOINING}
-    if not foreign:
+    if not any(character.isalnum() or character in _JOINING for character in set(_NOT_ASCII.findall(text))):
         # Most texts are ASCII but for typographic marks, and ASCII matches twice as fast.
         return _ASCII_WORD.findall(text.encode("ascii", "replace").decode().lower())
     text = unicodedata.normalize("NFKC", text).casefold()
