@@ -43,12 +43,18 @@ def find_markers(text: str, titles: Sequence[str] = ()) -> list[Marker]:
         text: running text.
         titles: the sources' titles by number - 1, for markers that name a title.
     """
-    if not OPENING.search(text):
-        return []
-    code = _code(text) if "`" in text or "~~~" in text else []
+    code: list[tuple[int, int]] | None = None
     markers = []
-    for match in _ANY.finditer(text):
-        if any(start < match.start() < end for start, end in code):
+    end = 0
+    # The search for a set of characters is ten times as fast as that for the five forms of a marker.
+    while opening := OPENING.search(text, end):
+        match = _ANY.match(text, opening.start())
+        end = (match or opening).end()
+        if match is None:
+            continue
+        if code is None:
+            code = _code(text) if "`" in text or "~~~" in text else []
+        if any(first < match.start() < last for first, last in code):
             continue
         numbers = _numbers_of(match, titles)
         if numbers:

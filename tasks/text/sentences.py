@@ -1,4 +1,4 @@
-"""Splits text into sentences, passages and normalised words, with exact offsets."""
+"""Splits text into sentences and normalised words, with exact offsets."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
@@ -30,7 +30,8 @@ _TERMINAL = frozenset(".!?…:;|。！？：；؟؛۔।")
 FILLED_LINE = 60
 """Least characters of a wrapped line; a shorter line without closing punctuation is a sentence by itself."""
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_UNREADABLE = re.compile(r"[\ud800-\udfff]|[^\S\x00-\x7f](?=\.)")
+"""Characters that break ``sentencex``: surrogates, and a wide space between a single letter and a full stop."""
 _MAY_SPLIT = re.compile(r"[.!?…][\"'”’»)\]*_]*(?:\s|[\[(【¹²³⁰⁴-⁹A-Z])|[。！？؟।۔]")
 _ONLY_MARKER = re.compile(
     rf"(?:(?:[-*+•>]|#{{1,6}})[ \t])?[*_]{{0,2}}(?:{_LIST_MARKER}|\d{{1,3}}(?:\.\d{{1,3}}){{1,3}}\.|#{{1,6}})\Z"
@@ -145,8 +146,11 @@ def _library_cuts(block: str, language: str) -> list[int]:
 
 
 def _encodable(text: str) -> str:
-    """The text with each surrogate replaced by one character: the library takes UTF-8 only."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+    """The text with each character that the library cannot read replaced by one that it can."""
+    return text if text.isascii() else _UNREADABLE.sub(lambda match: _REPLACEMENT[match.group().isspace()], text)
+
+
+_REPLACEMENT = ("\ufffd", " ")
 
 
 def _missed_cuts(block: str, cuts: Sequence[int]) -> list[int]:
@@ -217,7 +221,6 @@ BREAK = "\x01"
 """Separator of spans in ``words_of_spans``; a control character that is no white space for ``str.split``."""
 _ASCII_WORD = re.compile(r"[a-z]+|\x01|\d+(?:[.,']\d+)*")
 _WORD = re.compile(r"[^\W\d_]+|\x01|\d+(?:[.,'’]\d+)*")
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _JOINING = frozenset(map(chr, range(0x300, 0x370))) | {"\u00ad", "\u200b", "\u200c", "\u200d"}
 """Combining marks and invisible characters inside words."""
 _DIGIT = re.compile(r"\d")
@@ -276,15 +279,21 @@ def words_of_spans(text: str, spans: Sequence[Span]) -> tuple[list[str], list[tu
     plain = _as_latin(joined)
     if plain is None:
         return _tokens(joined), []
+    return plain.translate(_ONLY_LETTERS).decode("latin-1").split(), _numbers_of_spans(plain)
+
+
+def _numbers_of_spans(plain: bytes) -> list[tuple[int, str]]:
+    """The numbers by span; cutting the text at all other characters is faster than a search for them."""
     numbers = []
-    if _ASCII_DIGIT.search(plain):
-        position = 0
-        for token in _BREAK_OR_NUMBER.findall(plain):
-            if token == _BREAK_BYTE:
-                position += 1
-            else:
-                numbers.append((position, token.decode("ascii")))
-    return plain.translate(_ONLY_LETTERS).decode("latin-1").split(), numbers
+    position = 0
+    for token in plain.translate(_ONLY_NUMBERS).decode("ascii").split():
+        if token == BREAK:
+            position += 1
+        elif token.isdigit() or (token := token.strip(_MARKS_IN_NUMBERS)).isdigit():
+            numbers.append((position, token))
+        elif token:
+            numbers.extend([(position, raw) for raw in _RAW_NUMBER.findall(token)])
+    return numbers
 
 
 def _as_latin(text: str) -> bytes | None:
@@ -294,22 +303,22 @@ def _as_latin(text: str) -> bytes | None:
     text = text.replace("’", "'")
     if "\u00a0" in text or "\u202f" in text or "\u2009" in text:
         text = _SPACED_THOUSANDS.sub("", text)
-    if any(character.isalnum() or character in _JOINING for character in set(_NOT_ASCII.findall(text))):
+    if _is_foreign(text):
         text = unicodedata.normalize("NFKC", text).casefold()
-        if any(character > "\xff" and character.isalnum() for character in set(_NOT_ASCII.findall(text))):
+        if any(character > "\xff" and character.isalnum() for character in _not_ascii(text)):
             return None
     return text.encode("latin-1", "replace")
 
 
 _SPACED_BREAK = f" {BREAK} "
-_BREAK_BYTE = BREAK.encode()
 _ONLY_LETTERS = bytes(
     ord(chr(code).lower()) if chr(code).isalpha() else code if code == ord(BREAK) else ord(" ") for code in range(256)
 )
 """For ``bytes.translate`` of Latin-1: lower-case letters and the break stay, all else becomes a space."""
-_ASCII_DIGIT = re.compile(rb"[0-9]")
-_BREAK_OR_NUMBER = re.compile(rb"[0-9\x01][0-9]*(?:[.,'][0-9]+)*")
-"""Begins with a set of characters, because a search for a set is four times as fast as for ``\\d``."""
+_MARKS_IN_NUMBERS = ".,'"
+_ONLY_NUMBERS = bytes(code if chr(code) in f"0123456789{_MARKS_IN_NUMBERS}{BREAK}" else ord(" ") for code in range(256))
+"""For ``bytes.translate`` of Latin-1: digits, the marks within numbers and the break stay, all else becomes a space."""
+_RAW_NUMBER = re.compile(r"\d+(?:[.,']\d+)*")
 
 
 def _tokens(text: str) -> list[str]:
@@ -318,7 +327,7 @@ def _tokens(text: str) -> list[str]:
     text = text.replace("’", "'")
     if "\u00a0" in text or "\u202f" in text or "\u2009" in text:
         text = _SPACED_THOUSANDS.sub("", text)
-    if not any(character.isalnum() or character in _JOINING for character in set(_NOT_ASCII.findall(text))):
+    if not _is_foreign(text):
         # Most texts are ASCII but for typographic marks, and ASCII matches twice as fast.
         return _ASCII_WORD.findall(text.encode("ascii", "replace").decode().lower())
     text = unicodedata.normalize("NFKC", text).casefold()
@@ -330,6 +339,19 @@ def _tokens(text: str) -> list[str]:
     if _UNSPACED.search(text):
         return [piece for word in tokens for piece in _pieces(word)]
     return tokens
+
+
+def _is_foreign(text: str) -> bool:
+    """Tells whether a text has letters, digits or parts of words beyond ASCII."""
+    return any(character.isalnum() or character in _JOINING for character in _not_ascii(text))
+
+
+def _not_ascii(text: str) -> set[str]:
+    """The characters of a text beyond ASCII; a byte of UTF-8 below 128 is always a whole character."""
+    return set(text.encode("utf-8", "surrogatepass").translate(None, _ASCII).decode("utf-8", "surrogatepass"))
+
+
+_ASCII = bytes(range(128))
 
 
 def _without_article(word: str) -> str:
@@ -350,66 +372,3 @@ def _pieces(word: str) -> Iterator[str]:
         position = run.end()
     if position < len(word):
         yield word[position:]
-
-
-# ---- passages --------------------------------------------------------------------------------------------------------
-
-LONGEST = 500
-"""Most characters of a passage; a source without punctuation is split there, so that a window stays short."""
-_FIRST_CUT = 400
-
-_PASSAGE_END = re.compile(r"[.!?\n](?:(?<=\n)|[\"')\]”’»]*\s)\s*")
-_WIDE_END = re.compile(r"[.!?\n。！？।۔؟](?:(?<=[\n。！？।۔؟])|[\"')\]”’»]*\s)\s*")
-_WIDE = re.compile("[。！？।۔؟]")
-_ENDS_PASSAGE = frozenset(".!?:;|。！？।۔؟")
-_OPENS_LINE = frozenset("-*+•‣◦|#")
-
-
-def passage_spans(text: str) -> tuple[Span, ...]:
-    """The passages of a text in order: trimmed, not empty, without overlap, and together all of it but white space."""
-    spans: list[Span] = []
-    start = len(text) - len(text.lstrip())
-    end_of = _PASSAGE_END if text.isascii() or not _WIDE.search(text) else _WIDE_END
-    inner = word_set("inner_abbreviations")
-    for match in end_of.finditer(text, start):
-        mark, end = match.span()
-        if _goes_on(text, start, mark, end, inner):
-            continue
-        _add(spans, text, start, end)
-        start = end
-    _add(spans, text, start, len(text))
-    return tuple(spans)
-
-
-def _goes_on(text: str, start: int, mark: int, end: int, inner: frozenset[str]) -> bool:
-    """Tells whether the sentence from ``start`` continues after a mark; ``inner``: abbreviations that never end one."""
-    following = text[end : end + 1]
-    sign = text[mark]
-    if sign == ".":
-        if following.islower():
-            return "\n\n" not in text[mark:end]
-        if text[mark - 1].isupper() and not text[mark - 2].isalnum():
-            return mark > start
-        last = text[text.rfind(" ", start, mark) + 1 : mark].lower()
-        return mark - start > 1 and last in inner
-    if sign != "\n":
-        return False
-    # A wrapped line continues in lower case or is long; a heading or an item of a list is short.
-    if following.islower():
-        return True
-    return mark - start >= FILLED_LINE and following not in _OPENS_LINE and text[mark - 1] not in _ENDS_PASSAGE
-
-
-def _add(spans: list[Span], text: str, start: int, end: int) -> None:
-    """Adds the passage from ``start`` to ``end`` without trailing white space, split at ``LONGEST``."""
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    while end - start > LONGEST:
-        space = text.rfind(" ", start + _FIRST_CUT, start + LONGEST)
-        boundary = space if space > 0 else start + LONGEST
-        piece = text[start:boundary].rstrip()
-        if piece:
-            spans.append(Span(start, start + len(piece)))
-        start = boundary + len(text[boundary:end]) - len(text[boundary:end].lstrip())
-    if end > start:
-        spans.append(Span(start, end))

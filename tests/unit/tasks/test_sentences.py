@@ -30,6 +30,9 @@ def split(text: str, language: str = "en") -> list[str]:
         ("| a | b. C |\n|---|---|\n| c | d |", ["| a | b. C |", "|---|---|", "| c | d |"]),
         ("(2) It shall. It is so. (3) Next.", ["(2) It shall.", "It is so.", "(3) Next."]),
         ("你好。我是人。", ["你好。", "我是人。"]),
+        # The library breaks down at a wide space between a single letter and a full stop.
+        ("Take plan A\u00a0. It costs less.", ["Take plan A\u00a0.", "It costs less."]),
+        ("Voir annexe B\u202f. Fin.", ["Voir annexe B\u202f.", "Fin."]),
         (
             "Die Miete beträgt z. B. 3,5 % mehr. Dr. Müller prüft das, d. h. u. a. den Vertrag. Am 1. Januar gilt er.",
             [
