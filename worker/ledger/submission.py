@@ -270,17 +270,21 @@ async def _write_chunk(
 async def _present(
     connection: AsyncConnection[Any], tenant: str, batch_id: UUID, jobs: Sequence[NewJob], *, everything: bool
 ) -> Present:
-    """Ids of jobs that the ledger has already: those that their producers chose, or all (``everything``)."""
+    """Ids of jobs that the ledger has already: those that hold outside the batch and their producers chose, or all.
+
+    Custom ids hold in the batch alone, so a new batch finds none: its unique index tells of two chunks with the same one.
+    """
     ids: dict[str, Any] = {
         "keys": [job.idempotency_key for job in jobs if job.idempotency_key is not None],
-        "custom_ids": [job.custom_id for job in jobs if job.custom_id is not None],
+        "custom_ids": [job.custom_id for job in jobs if everything and job.custom_id is not None],
         "message_ids": [job.record_message_id for job in jobs if everything or job.message_id is not None],
         "job_ids": [job.id for job in jobs] if everything else [],
     }
     present = Present()
     if not any(ids.values()):
         return present
-    cursor = await connection.execute(_PRESENT, {**ids, "tenant": tenant, "batch_id": batch_id})
+    # Planned anew each time: the plan for a table that was empty at the first chunk reads all of it for each later one.
+    cursor = await connection.execute(_PRESENT, {**ids, "tenant": tenant, "batch_id": batch_id}, prepare=False)
     for row in await cursor.fetchall():
         match row.what:
             case "key":
