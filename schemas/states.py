@@ -65,6 +65,7 @@ TRANSITIONS: dict[tuple[JobState, JobState], frozenset[str]] = {
     (_S.AVAILABLE, _S.SCHEDULED): frozenset({"hold"}),
     (_S.AVAILABLE, _S.CANCELLED): frozenset({"cancel"}),
     (_S.AVAILABLE, _S.EXPIRED): frozenset({"expire"}),
+    (_S.RUNNING, _S.RUNNING): frozenset({"close_attempts"}),
     (_S.RUNNING, _S.AVAILABLE): frozenset({"close_attempts", "share", "hand_back", "rescue"}),
     (_S.RUNNING, _S.SCHEDULED): frozenset({"close_attempts", "open_attempts", "defer", "rescue"}),
     (_S.RUNNING, _S.PENDING): frozenset({"park"}),

@@ -1,7 +1,8 @@
 """Checks the answer of one job: parsed answer, verdicts, decision, result."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -39,10 +40,21 @@ from tasks.policy.outcome import (
     without_details,
 )
 from tasks.policy.scores import quality_of
-from tasks.ports import CHECK_TIMEOUT_S, MAX_RESCUES, Advance, FinalJob, Journal, Leased, LeaseKey, Queue, process
+from tasks.ports import (
+    CHECK_TIMEOUT_S,
+    MAX_RESCUES,
+    Advance,
+    Answered,
+    FinalJob,
+    Journal,
+    Leased,
+    LeaseKey,
+    Queue,
+    process,
+)
 from tasks.prompting.messages import give_up
 from tasks.results import Findings, completed, failed, parse_job_ids, total_ms
-from tasks.scheduling.batching import CpuBatcher
+from tasks.scheduling.batching import CpuBatcher, LoopPieces
 from tasks.scheduling.rescue import worker_lost
 from tasks.text.evidence import TimeLimit, shared_indexes, within
 
@@ -53,6 +65,18 @@ CHECK_BUNDLE = 10
 
 LOCAL_BUNDLE = 1
 """The same where the local model runs: it takes longer than a hop for each of them."""
+
+DIRECT_REQUEST_BYTES = 64_000
+"""A bigger request is not checked on the event loop: no call would go on for longer than some ten milliseconds."""
+
+DIRECT_ANSWER_BYTES = 16_000
+"""The same of an answer as it came."""
+
+DIRECT_WAITING = 10
+"""Answers that may wait for their turn of the loop before others are left to the workers of the check."""
+
+CHECK_BEHIND = 100
+"""Answers that wait for a worker of the check, some half a second of its work, before no more are left to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +243,7 @@ class Check:
 
     queue: Queue
     journal: Journal
-    cpu: Executor
+    cpu: Executor | LoopPieces
     final: Callable[[Leased, FinalJob], None]
     """Gets each job that became final: its result can be published."""
     judge: Judge | None = None
@@ -233,7 +257,7 @@ class Check:
     _cpu_batcher: CpuBatcher = field(init=False)
 
     def __post_init__(self) -> None:
-        self._cpu_batcher = CpuBatcher(self.cpu, self.bundle)
+        self._cpu_batcher = self.cpu if isinstance(self.cpu, LoopPieces) else CpuBatcher(self.cpu, self.bundle)
 
     async def run(self, job: Leased) -> None:
         """Checks a leased job and writes its final. Every failure ends in the ledger."""
@@ -298,6 +322,70 @@ class Check:
             finished = await self.journal.finish(result)
         if finished:
             self.final(job, result)
+
+
+@dataclass(slots=True)
+class DirectCheck:
+    """Room for checks in the process that stored the answers, on what it has in memory: no hand-over, nothing read again.
+
+    The loop checks one answer a turn, so these checks get the time that the calls leave. While a few wait, further answers
+    are left to the workers of the check; while enough wait there, too, answers keep their slots of ``generate`` until there
+    is room here, so that no more calls are made than answers can be checked.
+    """
+
+    check: Check
+    pieces: LoopPieces
+    slots: int
+    """Most jobs in their check here at once; some may wait for their judge."""
+    count_backlog: Callable[[int], Awaitable[int]] | None = None
+    """Counts the answers that wait for a worker of the check, up to a number. None: this process is such a worker."""
+    behind: bool = False
+    """Enough answers wait for the workers of the check."""
+    _overflow: bool = False
+    """An answer was left to them since the last look."""
+    _free: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._free = asyncio.Semaphore(self.slots)
+
+    def takes(self, job: Leased, answered: Answered) -> bool:
+        """True if the answer about to be stored is to be checked here."""
+        if (
+            job.request.config.check_step is not Step.CHECK
+            # What ended a worker, and what was judged before, goes the long way.
+            or job.round
+            or job.rescues
+            or job.request_bytes > DIRECT_REQUEST_BYTES
+            or len(answered.raw) > DIRECT_ANSWER_BYTES
+        ):
+            return False
+        has_room = self.pieces.waiting < DIRECT_WAITING and not self._free.locked()
+        if has_room or self.behind or self.count_backlog is None or job.priority > 0:
+            return True
+        self._overflow = True
+        return False
+
+    async def wait_for_room(self) -> float:
+        """Waits until a job may begin its check, and ``run`` is to follow at once; returns the milliseconds."""
+        if not self._free.locked():
+            await self._free.acquire()
+            return 0.0
+        started = monotonic()
+        await self._free.acquire()
+        return (monotonic() - started) * 1000
+
+    async def run(self, job: Leased) -> None:
+        """Checks a job after ``wait_for_room``."""
+        try:
+            await self.check.run(job)
+        finally:
+            self._free.release()
+
+    async def look(self) -> None:
+        """Looks how many answers wait for the workers of the check, if any was left to them. Raises ``LedgerUnavailable``."""
+        if self.count_backlog is not None and (self._overflow or self.behind):
+            self._overflow = False
+            self.behind = await self.count_backlog(CHECK_BEHIND) >= CHECK_BEHIND
 
 
 def _advance(job: Leased, result: AnotherRound | FirstAnswer) -> Advance:

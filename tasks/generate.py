@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from decimal import Decimal
 from time import monotonic
 from typing import Any
 
@@ -30,6 +31,7 @@ from tasks.calls.paid_call import (
 )
 from tasks.calls.response_cache import NO_SHARING, SharePolicy, cache_lookup, wait_for_duplicate
 from tasks.calls.retry import Fail, Fallback, Hold, advance_of
+from tasks.check import DirectCheck
 from tasks.errors import (
     ConfigurationError,
     InputError,
@@ -55,6 +57,7 @@ from tasks.ports import (
     Purpose,
     Queue,
     ShareTerms,
+    StoredCompletion,
     Turn,
     process,
 )
@@ -84,6 +87,8 @@ class FallbackChain:
     """``provider: reason`` of each provider without an answer, in order."""
     calls: int = 0
     """Number of calls so far."""
+    cost_usd: Decimal | None = Decimal(0)
+    """Cost of the failed calls so far; None: that of one is unknown."""
     _turns: list[Turn] = field(default_factory=list)
     _next: PlannedCall | None = None
     _unusable: list[ConfigurationError | ProviderError] = field(default_factory=list)
@@ -119,6 +124,10 @@ class FallbackChain:
         assert plan is not None
         self.calls += 1
         return plan
+
+    def add_cost(self, cost_usd: Decimal | None) -> None:
+        """Adds the cost of a call."""
+        self.cost_usd = None if self.cost_usd is None or cost_usd is None else self.cost_usd + cost_usd
 
     def add_failure(self, plan: PlannedCall, failure: Failure) -> None:
         """Notes a failed call."""
@@ -248,9 +257,21 @@ class Generate:
     """Executor for the prompts of big requests; None: a thread of the loop's own."""
     max_rescues: int = MAX_RESCUES
     """Lost workers after which a job is not tried again."""
+    direct: DirectCheck | None = None
+    """Room for checks in this process; None: all answers are left to the workers of the check."""
 
-    async def run(self, job: Leased) -> None:
-        """Takes a job through the step. Every failure ends in the ledger; only cancellation and an unreachable ledger leave it."""
+    async def run(self, job: Leased) -> Leased | None:
+        """Takes a job through the step; returns it for its check here, still leased.
+
+        Every failure ends in the ledger; only cancellation and an unreachable ledger leave it.
+        """
+        checkable = await self._run(job)
+        if checkable is None or self.direct is None:
+            return None
+        waited_ms = await self.direct.wait_for_room()
+        return replace(checkable, waited_ms=waited_ms, age_ms=checkable.age_ms + waited_ms) if waited_ms else checkable
+
+    async def _run(self, job: Leased) -> Leased | None:
         watch = Stopwatch()
         try:
             if job.stored is not None:
@@ -263,7 +284,7 @@ class Generate:
             elif job.unknown >= MAX_UNKNOWN:
                 await self._fail(job, _attempts_spent(job), watch)
             else:
-                await self._answer(job, watch)
+                return await self._answer(job, watch)
         except (ConfigurationError, InputError, ProviderError, Unstorable) as error:
             await self._fail(job, failure_of(error), watch)
         except (ServiceUnavailable, LedgerError):
@@ -272,16 +293,17 @@ class Generate:
         except Exception as error:
             log.exception("job %s broke in generate", job.job_id)
             await self._fail(job, failure_of(error), watch)
+        return None
 
-    async def _answer(self, job: Leased, watch: Stopwatch) -> None:
+    async def _answer(self, job: Leased, watch: Stopwatch) -> Leased | None:
         """Calls the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
         chain = FallbackChain(job, self.providers, watch.add_plan, self.variants)
         if chain.spent:
             await self._fail(job, _attempts_spent(job), watch)
-            return
+            return None
         if job.request_bytes >= BIG_REQUEST_BYTES:
             await asyncio.get_running_loop().run_in_executor(self.cpu, chain.more)
-        more, called = True, False
+        more, called, checkable = True, False, None
         while more:
             plan = chain.take()
             share = self.sharing.terms(job, plan.call) if self.sharing.tenants else None
@@ -289,7 +311,7 @@ class Generate:
                 # To wait would be to begin with the first provider again.
                 share = replace(share, wait=timedelta(0))
             if share is not None and await self._share(job, plan, share, watch, chain):
-                return
+                return None
             purpose = Purpose(job.active_correction.purpose) if job.active_correction else Purpose.GENERATE
             paid = await self.calls.open(job, plan, purpose, job.attempts + chain.calls, share)
             if isinstance(paid, Denied):
@@ -298,13 +320,14 @@ class Generate:
                     chain.pass_over(plan, paid.why.value)
                     continue
                 await self._move(job, _wait_for_permit(job, paid, called=called))
-                return
+                return None
             if isinstance(paid, Opened):
                 await self._leave(job, paid)
-                return
+                return None
             called = True
             watch.limiter_wait += paid.permit.waited_ms
-            more = await self._call(paid, watch, chain)
+            more, checkable = await self._call(paid, watch, chain)
+        return checkable
 
     async def _share(
         self, job: Leased, plan: PlannedCall, share: ShareTerms, watch: Stopwatch, chain: FallbackChain
@@ -337,32 +360,42 @@ class Generate:
             # There is an answer already: what money comes back is for jobs without one.
             await self._move(job, give_up(job, "the batch's budget was used up"))
 
-    async def _call(self, paid: OpenCall, watch: Stopwatch, chain: FallbackChain) -> bool:
-        """Makes one call and stores its answer; True if the next provider is to be called."""
+    async def _call(self, paid: OpenCall, watch: Stopwatch, chain: FallbackChain) -> tuple[bool, Leased | None]:
+        """Makes one call and stores its answer; True if the next provider is to be called, and the job for its check."""
         answer = await self.calls.make(paid)
         watch.llm = paid.ms
         if isinstance(answer, BrokenCall):
             chain.add_failure(paid.plan, answer.failure)
-            return await self._store_failure(paid, answer, watch, chain)
-        await finish_first(self._store(paid, chain.with_misses(answer), watch))
-        return False
+            return await self._store_failure(paid, answer, watch, chain), None
+        return False, await finish_first(self._store(paid, chain.with_misses(answer), watch, chain))
 
-    async def _store(self, paid: OpenCall, answer: Answered, watch: Stopwatch) -> None:
+    async def _store(self, paid: OpenCall, answer: Answered, watch: Stopwatch, chain: FallbackChain) -> Leased | None:
+        """Stores an answer and moves the job on; returns it if this process keeps it for its check."""
         job = paid.job
-        then = Advance(JobState.AVAILABLE, job.request.config.check_step, job.round)
-        close = await self.calls.close_answered(paid, answer, watch.stored(job), then)
+        here = self.direct is not None and self.direct.takes(job, answer)
+        timing_ms = watch.stored(job)
+        then = Advance(JobState.RUNNING if here else JobState.AVAILABLE, job.request.config.check_step, job.round)
+        close = await self.calls.close_answered(paid, answer, timing_ms, then)
         if close.failure is not None:
             await self._fail(job, close.failure, watch)
+        elif close.advanced and here:
+            chain.add_cost(answer.completion.cost_usd)
+            stored = StoredCompletion(paid.attempt.id, answer.completion, paid.plan.call.prompt, timing_ms)
+            return job.at_check(stored, chain.cost_usd, monotonic() - watch.since)
         elif close.advanced:
             self.to_check(job)
+        return None
 
     async def _store_failure(self, paid: OpenCall, broken: BrokenCall, watch: Stopwatch, chain: FallbackChain) -> bool:
+        """Stores a failure; True if the next provider is to be called."""
         job = paid.job
         decision = self.calls.decide(job, broken, more_providers=chain.more())
         if isinstance(decision, Hold) and job.round:
             # There is an answer already: no person has to decide about a second one.
             decision = Fail(broken.failure)
-        await self.calls.close_broken(paid, broken, decision, watch.stored(job), advance_of(decision, job))
+        chain.add_cost(
+            await self.calls.close_broken(paid, broken, decision, watch.stored(job), advance_of(decision, job))
+        )
         if isinstance(decision, Fail):
             await self._fail(job, chain.with_unusable(decision.failure), watch)
         return isinstance(decision, Fallback)

@@ -219,6 +219,10 @@ class Settings(BaseSettings):
     check_slots: Annotated[int, Field(ge=1, le=20_000)] = Field(
         default=200, description="jobs in check per process; a job waits for its judge in one of them"
     )
+    direct_check: bool = Field(
+        default=True,
+        description="check answers in the process that stored them, in the time that its calls leave; false: never",
+    )
     threads: Annotated[int, Field(ge=2, le=200)] = Field(
         default=24, description="Celery threads: each holds one hint of up to 50 jobs, a second at most"
     )

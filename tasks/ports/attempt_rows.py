@@ -121,7 +121,9 @@ class CacheResult:
 class Advance:
     """The next place of a running job when its attempt is closed.
 
-    ``state`` is AVAILABLE (for ``step``), or SCHEDULED (after ``delay``, or until released when ``held_reason``).
+    ``state`` is AVAILABLE (for ``step``), SCHEDULED (after ``delay``, or until released when ``held_reason``), or RUNNING: the
+    worker keeps the job under the same lease and does ``step`` itself. It does not if another answer won: then the job is
+    available, and does not count as advanced.
     """
 
     state: JobState

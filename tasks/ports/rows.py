@@ -1,7 +1,7 @@
 """Values of jobs and batches in the ledger: submitted, leased, finished and read."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -219,6 +219,32 @@ class Leased:
     def active_correction(self) -> Correction | None:
         """The correction of the current round; None in the first round."""
         return self.correction if self.round else None
+
+    def at_check(self, stored: StoredCompletion, cost_usd: Decimal | None, held_s: float) -> "Leased":
+        """The job of a first round as its check would lease it, right after its answer was stored.
+
+        Args:
+            stored: the answer.
+            cost_usd: cost of its calls under this lease; None where one is unknown.
+            held_s: seconds since the lease.
+        """
+        total_usd = None if self.cost_usd is None or cost_usd is None else self.cost_usd + cost_usd
+        return replace(
+            self,
+            step=self.request.config.check_step,
+            age_ms=self.age_ms + held_s * 1000,
+            started_ago_ms=self.started_ago_ms + held_s * 1000,
+            waited_ms=0.0,
+            limited_ms=0.0,
+            spent=0,
+            snoozes=0,
+            unknown=0,
+            attempts=0,
+            rescues=0,
+            first_opened_ago_ms=None,
+            cost_usd=total_usd,
+            stored=stored,
+        )
 
 
 RISK_FULL = 256

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
@@ -120,6 +120,8 @@ class Dispatch:
     feeds: Mapping[Step, Feed]
     worker: str
     pace: Pace = field(default_factory=Pace)
+    watch_checks: Callable[[], Awaitable[None]] | None = None
+    """Looks how far the workers of the check are; None: no answer depends on it."""
     outbox: Outbox = field(init=False)
     _leads: bool = False
     _broker: bool | None = None
@@ -149,6 +151,8 @@ class Dispatch:
         """Look once, and do the duties if this worker leads; returns the time until the next look."""
         try:
             outlook = await self._attend()
+            if self.watch_checks is not None:
+                await self.watch_checks()
         except LedgerUnavailable as error:
             self._lose_ledger(error)
             return self.pace.tick

@@ -119,7 +119,7 @@ class Feed:
     """Feeds one step of a process.
 
     ``run`` takes one job, whose slot is free when it returns; every job has its own task, so the slowest of a lease
-    delays no other.
+    delays no other. A job that it returns goes to ``then``, under the same lease.
     """
 
     def __init__(
@@ -131,7 +131,8 @@ class Feed:
         lease_for: timedelta,
         queue: Queue,
         keeper: LeaseHolder,
-        run: Callable[[Leased], Awaitable[None]],
+        run: Callable[[Leased], Awaitable[Leased | None]],
+        then: Callable[[Leased], None] | None = None,
         permitted: Callable[[], Room | None] = lambda: None,
         load: Load | None = None,
     ) -> None:
@@ -144,6 +145,7 @@ class Feed:
         self._queue = queue
         self._keeper = keeper
         self._run = run
+        self._then = then
         self._permitted = permitted
         """How many more jobs may wait for permits; None: as many as there are slots."""
         self._load = load or Load()
@@ -336,6 +338,10 @@ class Feed:
             self._let_go = True
         return jobs
 
+    def take(self, job: Leased) -> None:
+        """Run a job that this process has leased already, whatever the slots."""
+        self._start([job])
+
     def _start(self, jobs: list[Leased]) -> None:
         for job in jobs:
             task = asyncio.get_running_loop().create_task(self._run_one(job), name=f"{self.step} {job.job_id}")
@@ -346,9 +352,12 @@ class Feed:
 
     async def _run_one(self, job: Leased) -> None:
         try:
-            await self._run(job)
+            next_job = await self._run(job)
         finally:
             self._keeper.release(LeaseKey(job.job_id, job.token))
+        if next_job is not None and self._then is not None:
+            # Without a turn of the loop in between: the lease is renewed on.
+            self._then(next_job)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._load.release(self._running.pop(task))

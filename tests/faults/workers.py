@@ -84,7 +84,7 @@ def killed_before_the_commit(lab: Lab) -> Report:
 
 @experiment("worker killed between the commit and the next hint")
 def killed_after_the_commit(lab: Lab) -> Report:
-    generating = lab.work("generate")
+    generating = lab.work("generate", direct_check=False)
     lab.until_answered(30)
     lab.kill(generating)
     lab.start_recovery()
@@ -94,7 +94,7 @@ def killed_after_the_commit(lab: Lab) -> Report:
 
 @experiment("checking worker killed while it checks")
 def checker_killed(lab: Lab) -> Report:
-    lab.work("generate,submit")
+    lab.work("generate,submit", direct_check=False)
     lab.until_answered(40)
     for _ in range(3):
         checking = lab.work("check")
@@ -104,6 +104,47 @@ def checker_killed(lab: Lab) -> Report:
         lab.kill(checking)
     lab.start_recovery()
     lab.work("check")
+    return lab.report(JOBS)
+
+
+@contextmanager
+def answers_caught_in_check(lab: Lab) -> Iterator[None]:
+    """Some answers are stored and in their check at the worker that stored them; no final can be written in the block."""
+    with psycopg.connect(lab.database_url) as connection:
+        connection.execute("LOCK TABLE generation_record IN EXCLUSIVE MODE")
+        lab.until(lambda: lab.count("job WHERE step = 'check' AND state = 'running'") >= 5, what="answers in check")
+        yield
+        # The server would finish what a dead worker had begun to say.
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename = current_user"
+        )
+        connection.rollback()
+
+
+@experiment("worker killed between a stored answer and the end of its own check", quick=True)
+def killed_in_its_own_check(lab: Lab) -> Report:
+    worker = lab.work("generate,submit")
+    with answers_caught_in_check(lab):
+        lab.kill(worker)
+    stored = lab.count("completion")
+    lab.start_recovery()
+    lab.work()
+    report = lab.report(JOBS)
+    assert stored >= 5
+    assert lab.count("(SELECT FROM attempt WHERE outcome = 'ok' GROUP BY job_id HAVING count(*) > 1) a") == 0
+    return report
+
+
+@experiment("worker frozen in its own checks until others did them, then resumed", latency_s=0.2)
+def frozen_in_its_own_check(lab: Lab) -> Report:
+    worker = lab.work("generate,submit")
+    with answers_caught_in_check(lab):
+        thaw = lab.freeze_worker(worker)
+    lab.work()
+    lab.until(lambda: lab.count("job_event WHERE kind = 'rescue'") >= 5, what="rescues")
+    lab.until(lab.all_final, what="all jobs done by the other")
+    thaw()
+    lab.start_recovery()
     return lab.report(JOBS)
 
 

@@ -166,6 +166,12 @@ WITH input AS (
            CASE WHEN a.closed_at IS NULL THEN coalesce(a.reserved_usd, 0) ELSE 0 END AS released_usd,
            coalesce(a.cost_usd, 0) AS charged_before_usd,
            d.next_state IS NOT NULL AND j.state = 'running' AND j.lease_token = d.token AND j.step = d.step AS moves,
+           -- Of an answer that its worker checks itself: the worker keeps the job, unless an earlier answer won.
+           EXISTS (SELECT FROM completion c WHERE c.job_id = a.job_id AND c.run = a.run AND c.round = a.round
+                                              AND c.purpose = a.purpose AND c.won) AS has_winner,
+           -- An earlier try of this statement wrote it, and its commit was not confirmed.
+           d.next_state = 'running' AND j.state = 'running' AND j.lease_token = d.token AND j.step = d.next_step
+               AND j.round = d.next_round AND d.next_step <> d.step AS repeated,
            -- The answer that the job is held for.
            a.outcome = 'unknown' AND d.outcome = 'ok' AND j.state = 'scheduled' AND j.held_reason = 'unknown_outcome'
                AND (j.run, j.round, j.step) = (a.run, a.round, d.step) AS frees,
@@ -174,7 +180,10 @@ WITH input AS (
     FROM input d JOIN attempt a ON a.id = d.id JOIN job j ON j.id = a.job_id
     ORDER BY j.id FOR NO KEY UPDATE OF j, a
 ), settlement AS (
-    SELECT *, CASE WHEN changes THEN coalesce(charge, 0) - charged_before_usd ELSE 0 END AS spent_usd FROM closing
+    SELECT *, CASE WHEN changes THEN coalesce(charge, 0) - charged_before_usd ELSE 0 END AS spent_usd,
+           moves AND next_state = 'running' AND NOT has_winner AS keeps,
+           CASE WHEN next_state = 'running' AND has_winner THEN 'available' ELSE next_state END AS new_state
+    FROM closing
 ), closed_attempt AS (
     UPDATE attempt a SET closed_at = nightdesk_now(), outcome = e.outcome, spent = e.spent, usage = e.usage,
                          provider_request_id = e.request_id, cost_usd = e.charge, timing_ms = e.timing,
@@ -183,10 +192,7 @@ WITH input AS (
 ), new_completion AS (
     INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt)
     SELECT e.id, e.job_id, e.run, e.round, e.purpose,
-           e.outcome = 'ok'
-               AND NOT EXISTS (SELECT FROM completion c WHERE c.job_id = e.job_id AND c.run = e.run
-                                                      AND c.round = e.round AND c.purpose = e.purpose AND c.won),
-           e.raw, e.finish, e.parsed, e.prompt
+           e.outcome = 'ok' AND NOT e.has_winner, e.raw, e.finish, e.parsed, e.prompt
     FROM settlement e WHERE (e.changes OR e.leaves) AND e.raw IS NOT NULL AND NOT e.erased
     -- The whole answer, late, takes the place of the part that a broken stream left.
     ON CONFLICT (attempt_id) DO UPDATE
@@ -208,7 +214,7 @@ WITH input AS (
 ), moved_job AS (
     UPDATE job j
     SET cost_usd = j.cost_usd + m.spent_usd,
-        state = CASE WHEN m.moves THEN m.next_state WHEN m.frees AND NOT p.paused THEN 'available' ELSE j.state END,
+        state = CASE WHEN m.moves THEN m.new_state WHEN m.frees AND NOT p.paused THEN 'available' ELSE j.state END,
         step = CASE WHEN m.moves THEN m.next_step ELSE j.step END,
         round = CASE WHEN m.moves THEN m.next_round ELSE j.round END,
         scheduled_at = CASE WHEN m.moves AND m.next_state = 'scheduled' THEN nightdesk_now() + m.delay
@@ -216,19 +222,19 @@ WITH input AS (
         -- In a batch that is paused a job goes on only when the batch does.
         held_reason = CASE WHEN m.moves THEN m.next_held WHEN m.frees AND p.paused THEN 'batch_paused'
                            WHEN m.frees THEN NULL ELSE j.held_reason END,
-        available_at = CASE WHEN m.frees OR (m.moves AND m.next_state = 'available') THEN nightdesk_now()
+        available_at = CASE WHEN m.frees OR (m.moves AND m.new_state = 'available') THEN nightdesk_now()
                             ELSE j.available_at END,
         limited_ms = CASE WHEN m.moves AND m.next_step <> j.step THEN NULL ELSE j.limited_ms END,
         rescues = CASE WHEN m.moves AND (m.next_step, m.next_round) <> (j.step, j.round) THEN 0 ELSE j.rescues END,
         -- The worker that writes this sends the hint itself, right after the commit.
         hinted_at = CASE WHEN m.moves AND m.next_state = 'available' THEN nightdesk_now() ELSE j.hinted_at END,
-        lease_token = CASE WHEN m.moves THEN NULL ELSE j.lease_token END,
-        lease_until = CASE WHEN m.moves THEN NULL ELSE j.lease_until END,
-        worker = CASE WHEN m.moves THEN NULL ELSE j.worker END
+        lease_token = CASE WHEN m.moves AND NOT m.keeps THEN NULL ELSE j.lease_token END,
+        lease_until = CASE WHEN m.moves AND NOT m.keeps THEN NULL ELSE j.lease_until END,
+        worker = CASE WHEN m.moves AND NOT m.keeps THEN NULL ELSE j.worker END
     FROM settlement m
     LEFT JOIN LATERAL (SELECT paused FROM batch WHERE m.frees AND id = m.batch_id) p ON true
     WHERE j.id = m.job_id AND (m.moves OR m.frees OR m.spent_usd <> 0)
-    RETURNING j.id, j.run, m.moves, m.frees, m.event, m.delay, m.next_held, m.failure
+    RETURNING j.id, j.run, m.moves, m.keeps, m.next_state, m.frees, m.event, m.delay, m.next_held, m.failure
 ), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
     SELECT id, run, event, 'worker',
@@ -237,7 +243,8 @@ WITH input AS (
     UNION ALL
     SELECT id, run, 'release', 'worker', '{"held_reason": "unknown_outcome"}'::jsonb FROM moved_job WHERE frees
 )
-SELECT id, false AS is_batch FROM moved_job WHERE moves
+SELECT id, false AS is_batch FROM moved_job WHERE moves AND (keeps OR next_state <> 'running')
+UNION ALL SELECT job_id, false FROM closing WHERE repeated
 UNION ALL SELECT id, true FROM paid_batch WHERE has_room
 """
 )

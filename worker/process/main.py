@@ -50,7 +50,7 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
         raise ConfigurationError(f"unknown queue {', '.join(unknown) or '(none)'}: choose from {', '.join(QUEUES)}")
     loaded = _prepare_check(settings, queues)
     providers = ConfiguredProviders(settings)
-    providers.import_ahead(answers="generate" in queues, judges="check" in queues or "local" in queues)
+    providers.import_ahead(answers="generate" in queues, judges=_checks(settings, queues))
     secrets = passwords_of(where.database_url, where.redis_url) | providers.secrets
     configure_logging(settings.log_level, secrets)
     if loaded:
@@ -103,6 +103,11 @@ def _listen(app: Celery, runtime: WorkerRuntime, redis_url: str, queues: Sequenc
     finally:
         watchdog.stop()
     return int(worker.exitcode or 0)
+
+
+def _checks(settings: Settings, queues: Sequence[str]) -> bool:
+    """True if answers are checked in this process."""
+    return settings.direct_check or bool({Step.CHECK.value, LOCAL_QUEUE} & set(queues))
 
 
 def _prepare_check(settings: Settings, queues: Sequence[str]) -> str:

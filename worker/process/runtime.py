@@ -6,10 +6,11 @@ import random
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -19,13 +20,13 @@ from celery import Celery
 from schemas.states import Step
 from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
-from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check
+from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check, DirectCheck
 from tasks.errors import LedgerUnavailable, NightdeskError
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge, JudgeOptions
 from tasks.ports import FinalJob, Leased, Providers
 from tasks.results import Rendered, compact, parse_job_ids, poll, publish_results, result_of, view_of_final
-from tasks.scheduling.batching import Batcher, OnError
+from tasks.scheduling.batching import Batcher, LoopPieces, OnError
 from tasks.scheduling.dispatch import MESSAGE_IDS, Dispatch, ModelFallback, Pace
 from tasks.scheduling.feed import Feed, Load, Suspicion
 from tasks.scheduling.rescue import Rescue
@@ -60,6 +61,9 @@ LOCAL_SLOTS = 16
 
 CLOSING_S = 10.0
 """Seconds to write the last answers after a drain: with the ledger away a stop takes ``drain_s`` and this time."""
+
+DIRECT_DRAIN_S = 1.0
+"""Least time for the checks of the last answers at a stop: some milliseconds each, unless they wait for a judge."""
 
 PUBLISH_ROWS = 100
 PUBLISH_ROOM = 500
@@ -110,6 +114,9 @@ class WorkerRuntime:
         self._thread = threading.Thread(target=self._run_loop, name="event loop", daemon=True)
         self._stack = AsyncExitStack()
         self._feeds: dict[Step, Feed] = {}
+        self._direct: DirectCheck | None = None
+        self._direct_feed: Feed | None = None
+        """Holds the jobs in their check here; leases none itself."""
         self._suspicion = Suspicion()
 
     # ---- called by the main thread ----
@@ -213,12 +220,35 @@ class WorkerRuntime:
         # Not on the loop: it waits for the work under way.
         stack.push_async_callback(asyncio.to_thread, self._cpu.shutdown)
         limits = await self._limits()
+        if Step.GENERATE in self._steps and settings.direct_check:
+            self._open_direct_check(journal, renewer, providers, limits)
         for step in self._steps:
             self._feeds[step] = self._feed(step, journal, renewer, providers, limits)
             self._feeds[step].start()
         self._gate = SubmitGate(self._app, f"nightdesk@{worker_name()}", self._reachable, self._loop)
         stack.push_async_callback(self._gate.cancel)
         self._start_duties(self._dispatch())
+
+    def _open_direct_check(
+        self, journal: LedgerJournal, renewer: LeaseRenewer, providers: Providers, limits: RateLimiter
+    ) -> None:
+        pieces, slots = LoopPieces(), self._settings.check_slots
+        self._direct = DirectCheck(
+            self._check(journal, providers, limits, pieces),
+            pieces,
+            slots,
+            None if Step.CHECK in self._steps else partial(self._ledger.duties.backlog, Step.CHECK),
+        )
+        self._direct_feed = Feed(
+            Step.CHECK,
+            slots=slots,
+            worker=worker_name(),
+            lease_for=self._settings.lease_for,
+            queue=self._ledger.queue,
+            keeper=renewer,
+            run=self._direct.run,
+            load=Load(self._settings.max_bytes_in_flight, self._suspicion),
+        )
 
     def _start_duties(self, dispatch: Dispatch) -> None:
         self._stack.push_async_callback(_resign, dispatch)
@@ -263,13 +293,15 @@ class WorkerRuntime:
         settings = self._settings
         generates = step is Step.GENERATE
         work: Generate | Check
+        then = None
         if generates:
             work, slots = self._generate(journal, providers, limits), settings.slots
+            then = self._direct_feed.take if self._direct_feed is not None else None
         elif step is Step.LOCAL:
-            work = self._check(journal, providers, limits, LOCAL_BUNDLE)
+            work = self._check(journal, providers, limits, self._cpu, LOCAL_BUNDLE)
             slots = min(settings.check_slots, LOCAL_SLOTS)
         else:
-            work, slots = self._check(journal, providers, limits, CHECK_BUNDLE), settings.check_slots
+            work, slots = self._check(journal, providers, limits, self._cpu), settings.check_slots
         return Feed(
             step,
             slots=slots,
@@ -278,6 +310,7 @@ class WorkerRuntime:
             queue=self._ledger.queue,
             keeper=renewer,
             run=work.run,
+            then=then,
             load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion),
             permitted=limits.room if generates else lambda: None,
         )
@@ -297,17 +330,25 @@ class WorkerRuntime:
             variants=self._settings.prompts,
             sharing=self._settings.share_policy,
             cpu=self._cpu,
+            direct=self._direct,
             max_rescues=self._settings.max_rescues,
         )
 
-    def _check(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter, bundle: int) -> Check:
+    def _check(
+        self,
+        journal: LedgerJournal,
+        providers: Providers,
+        limits: RateLimiter,
+        cpu: Executor | LoopPieces,
+        bundle: int = CHECK_BUNDLE,
+    ) -> Check:
         settings = self._settings
         share = Decimal(str(settings.default_judge_share))
         options = JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s, share)
         return Check(
             self._ledger.queue,
             journal,
-            self._cpu,
+            cpu,
             final=self._final,
             judge=Judge(self._ledger.queue, self._calls(journal, limits), providers, options),
             bundle=bundle,
@@ -328,7 +369,8 @@ class WorkerRuntime:
             max_rescues=settings.max_rescues,
         )
         stand_in = ModelFallback(self._ledger, self._local_is_served, settings.local_model_wait)
-        return Dispatch(self._ledger, self._doorbell, rescue, stand_in, self._feeds, worker_name(), pace)
+        watch = self._direct.look if self._direct is not None else None
+        return Dispatch(self._ledger, self._doorbell, rescue, stand_in, self._feeds, worker_name(), pace, watch)
 
     def _local_is_served(self) -> bool:
         return Step.LOCAL in self._present.steps
@@ -373,6 +415,10 @@ class WorkerRuntime:
         until = self._loop.time() + self._settings.drain_s
         within = timedelta(seconds=self._settings.drain_s)
         drained = await asyncio.gather(*(feed.drain(within) for feed in self._feeds.values()), return_exceptions=True)
+        if self._direct_feed is not None:
+            # Only now: the last answers came to it when the others were drained.
+            within = timedelta(seconds=max(DIRECT_DRAIN_S, until - self._loop.time()))
+            drained += await asyncio.gather(self._direct_feed.drain(within), return_exceptions=True)
         for error in drained:
             if isinstance(error, BaseException):
                 # The answers must still be written, and everything else closed.

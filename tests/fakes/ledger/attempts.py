@@ -83,11 +83,20 @@ class MemoryAttempts(Attempts):
         advanced = set()
         paid: dict[UUID, BatchRow] = {}
         for closing in closed:
-            close_attempt(self._tables, closing)
             job = self._tables.jobs.get(closing.job_id)
+            row = self._tables.attempts.get(closing.id)
+            beaten = job is not None and row is not None and job.winner(row.new.run, row.new.round, row.new.purpose)
+            close_attempt(self._tables, closing)
             if job is not None:
                 paid[job.batch.new.id] = job.batch
-            if closing.then is not None and job is not None and job.held_by(closing.token, closing.step):
+            if closing.then is None or job is None:
+                continue
+            keeps = closing.then.state is JobState.RUNNING
+            if keeps and closing.then.step is not closing.step and job.held_by(closing.token, closing.then.step):
+                advanced.add(closing.job_id)  # an earlier try wrote it
+            elif keeps and beaten and job.held_by(closing.token, closing.step):
+                move_on(self._tables, job, replace(closing.then, state=JobState.AVAILABLE), "close_attempts")
+            elif job.held_by(closing.token, closing.step):
                 move_on(self._tables, job, closing.then, "close_attempts")
                 if job.state is JobState.AVAILABLE:
                     job.hinted_at = self._tables.now()  # whoever closes the attempt sends the hint right after
