@@ -9,7 +9,7 @@ The packages hold the parts of a step:
 
 scheduling   admits hinted jobs to the event loop; promotes, hints, rescues, publishes; batches small work
 prompting    renders a request into messages: sources, templates, experiments, corrections
-calls        one paid call: permit, attempt, call, close; retry, experiments, answers from the cache
+calls        one paid call: permit, attempt, call, close; retry, experiments, answers from the cache; estimates before it
 answers      turns a completion into an answer: parse, cite, render, restyle
 grounding    gives each claim a verdict with evidence: structure, lexical check, local model, judge
 policy       decides the outcome of a checked answer, amends it, scores its quality

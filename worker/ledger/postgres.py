@@ -1,4 +1,4 @@
-"""The ledger over PostgreSQL: the stores of the port and three that only the worker needs, over one ``Database``."""
+"""The ledger over PostgreSQL: the stores of the port and four that only the worker needs, over one ``Database``."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -12,6 +12,7 @@ from worker.ledger.database import STATEMENT_S, Database
 from worker.ledger.duties import PostgresDuties
 from worker.ledger.fairness import shares_document
 from worker.ledger.fleet import Fleet
+from worker.ledger.history import CallHistory
 from worker.ledger.inspection import Inspection
 from worker.ledger.publishing import PostgresOutbox
 from worker.ledger.queue import PostgresQueue
@@ -51,6 +52,7 @@ class PostgresLedger(Ledger):
         )
         self.erasure = Erasure(database)
         self.fleet = Fleet(database)
+        self.history = CallHistory(database)
         self.inspection = Inspection(database)
         self._database = database
 

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from schemas.generation import CheckerName, Lane
 from schemas.job import GenerationConfig
+from schemas.model_call import Usage
 from tasks.calls.paid_call import UNPRICED
 from tasks.errors import ConfigurationError
 from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn
@@ -179,6 +181,16 @@ class ConfiguredProviders:
             return False
         # The tables of prices take a moment to load, and most batches have no ceiling.
         return self._prices(name, entry).reserve_usd(model, 1, 1, _tier(entry)) is not None
+
+    def usage_usd(self, name: str, model: str | None, usage: Usage) -> Decimal | None:
+        """See ``tasks.calls.estimate.Tariff``."""
+        entry = self._entries.get(name)
+        if entry is None or not self.has_price(name, model):
+            return None
+        if entry.kind is ProviderKind.EXTRACTIVE:
+            return Decimal(0)
+        cost: Decimal | None = self._prices(name, entry).cost_usd(self.model_of(name, model), None, usage, _tier(entry))
+        return cost
 
     def _prices(self, name: str, entry: ProviderSettings) -> Any:
         vendor = VENDORS.get(entry.kind)

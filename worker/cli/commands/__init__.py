@@ -10,6 +10,7 @@ import typer
 COMMANDS = {
     "run": ("run_commands", "answer the questions of files, from start to finish"),
     "check": ("run_commands", "check answers that already exist against their sources"),
+    "estimate": ("cost_estimate", "tokens, cost and time of files, before any call"),
     "demo": ("example_run", "answer the example questions and show the results"),
     "up": ("services", "start the embedded servers and the workers in the background"),
     "down": ("services", "stop the workers and the embedded servers"),

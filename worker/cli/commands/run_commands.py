@@ -20,7 +20,12 @@ from worker.wiring import embedded
 
 def run(
     *,
-    output: options.Output,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="OUT", help="Where the results go, as JSON lines; - is standard output."
+        ),
+    ] = None,
     files: Annotated[
         list[str] | None,
         typer.Argument(metavar="FILE", help="JSON lines, one job a line; .gz is read; - is standard input."),
@@ -35,6 +40,9 @@ def run(
     strict: options.Strict = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only estimate tokens, cost and time; submit nothing.")
+    ] = False,
 ) -> int:
     """Answer the questions of files, from start to finish.
 
@@ -45,6 +53,15 @@ def run(
     batch = options.batch_fields(name, key, max_cost_usd)
     if resume is not None and (files or batch):
         raise InputError("--resume goes on with a batch as it is: give no FILE, --name, --key or --max-cost-usd")
+    if dry_run:
+        if resume is not None:
+            raise InputError("--dry-run estimates files; of a batch: nightdesk estimate --batch BATCH")
+        # Only an estimate pays for the planning of calls.
+        from worker.cli.commands.cost_estimate import estimate_input  # noqa: PLC0415
+
+        return estimate_input(list(files or ()), batch, as_json=as_json, with_workers=workers)
+    if output is None:
+        raise InputError("name where the results go: -o OUT, or - for standard output")
     request = RunRequest(
         output,
         list(files or ()),

@@ -1,0 +1,398 @@
+"""Adds up the forecasts of jobs: tokens, cost and time by model, each with its spread."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Literal, Protocol
+
+from schemas.model_call import Usage
+from schemas.states import Outcome
+from tasks.calls.call_history import History, Moments, PastCalls
+from tasks.calls.forecast import Forecast, PlannedAnswer
+from tasks.ports import Purpose, Turn
+from tasks.prompting.sources.pack import ESTIMATE
+
+Z = 1.96
+"""Standard errors on each side of a usual value: 19 of 20 totals are within."""
+
+LOW_FILL, USUAL_FILL = 1 / 16, 1 / 4
+"""Shares of its cap that an answer has at least and usually, without an earlier call; at most it fills the cap."""
+
+TOKENIZER, CHARACTERS = (0.97, 1.0, 1.03), (0.7, 0.85, 1.3)
+"""Bounds of the billed input as shares of a count: providers count their own markup; for characters see ``quarter_tokens``."""
+
+JUDGE_TOKENS = 400
+"""Usual tokens of a written judge reply without an earlier call: five claims."""
+
+
+class Tariff(Protocol):
+    """The prices of an installation."""
+
+    def usage_usd(self, provider: str, model: str | None, usage: Usage) -> Decimal | None:
+        """The cost of one call with this usage; None: the price is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """The limits of one model over all workers; 0 is no limit."""
+
+    requests_per_minute: float = 0.0
+    input_tokens_per_minute: float = 0.0
+    output_tokens_per_minute: float = 0.0
+    concurrency: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A value with its bounds: within them are 19 of 20 by earlier calls, and all by caps."""
+
+    low: float
+    usual: float
+    high: float
+
+    def __add__(self, other: "Spread") -> "Spread":
+        return Spread(self.low + other.low, self.usual + other.usual, self.high + other.high)
+
+
+NOTHING = Spread(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEstimate:
+    """The calls of one purpose to one model in one lane.
+
+    Attributes:
+        calls: number of calls.
+        cost_usd: None for an unknown price.
+        counted_by: the tokenizer of the input.
+        output_from: the basis of the length of the answers.
+        latency_s: average seconds of a call; None: none was observed.
+    """
+
+    provider: str
+    model: str | None
+    lane: str
+    purpose: str
+    calls: Spread
+    input_tokens: Spread
+    output_tokens: Spread
+    cost_usd: Spread | None
+    counted_by: str
+    output_from: str
+    latency_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeEstimate:
+    """Seconds from the first call to the last answer, and the cause that bounds them."""
+
+    seconds: Spread | None
+    bound_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The estimate for the jobs of a file or batch.
+
+    Attributes:
+        jobs: jobs that would be accepted.
+        calls: jobs that would call a model.
+        uncalled: jobs that end without a call, by outcome.
+        stored: jobs that take a stored answer, or that of an identical job of the same input.
+        check_only: jobs whose answer is there.
+        problems: jobs that would fail before a call, by reason.
+        reserve_usd: the largest sum reserved for one call.
+        models: the calls by model, lane and purpose.
+        unpriced: models without a known price.
+    """
+
+    jobs: int
+    calls: int
+    uncalled: Mapping[Outcome, int]
+    stored: int
+    check_only: int
+    problems: Mapping[str, int]
+    reserve_usd: Decimal
+    models: tuple[ModelEstimate, ...]
+    time: TimeEstimate
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """``provider:model`` of each model without a known price."""
+        return tuple(dict.fromkeys(f"{row.provider}:{row.model or '?'}" for row in self.models if row.cost_usd is None))
+
+    def total(self, amount: Literal["calls", "input_tokens", "output_tokens"]) -> Spread:
+        """The sum over all models."""
+        return sum((getattr(row, amount) for row in self.models), NOTHING)
+
+    @property
+    def cost_usd(self) -> Spread:
+        """The sum of the known costs."""
+        return sum((row.cost_usd for row in self.models if row.cost_usd is not None), NOTHING)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Sums over the jobs with the same model, lane and basis."""
+
+    past: PastCalls | None
+    counted_by: str
+    calls: int = 0
+    counted: int = 0
+    tokens: int = 0
+    cap: int = 0
+    judges: Counter[tuple[str, bool]] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Estimator:
+    """Adds up forecasts; holds sums alone, whatever the number of jobs."""
+
+    tariff: Tariff
+    history: History
+    limits: Callable[[str, str | None], CallLimits]
+    judge_share: Decimal = Decimal(0)
+    judge_cap: int = 8_192
+    """Most tokens of a judge's reply."""
+    slots: int = 1_000
+    """Calls at once of all workers."""
+    jobs: int = 0
+    stored: int = 0
+    check_only: int = 0
+    uncalled: Counter[Outcome] = field(default_factory=Counter)
+    problems: Counter[str] = field(default_factory=Counter)
+    _reserve: Decimal = Decimal(0)
+    _groups: dict[tuple[object, ...], _Group] = field(default_factory=dict)
+
+    def add(self, forecast: Forecast, *, stored: bool = False) -> None:
+        """Adds one job; ``stored``: it takes the answer of an identical call."""
+        self.jobs += 1
+        if forecast.check_only:
+            self.check_only += 1
+        elif forecast.outcome is not None:
+            self.uncalled[forecast.outcome] += 1
+        elif forecast.problem is not None:
+            self.problems[forecast.problem] += 1
+        elif stored:
+            self.stored += 1
+        elif (answer := forecast.answer) is not None:
+            self._add_answer(answer)
+
+    def _add_answer(self, answer: PlannedAnswer) -> None:
+        key = (answer.provider, answer.model, answer.lane, answer.past, answer.counted_by)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(answer.past, answer.counted_by)
+        group.calls += 1
+        group.counted += answer.counted
+        group.tokens += answer.tokens
+        group.cap += answer.cap
+        if answer.judge:
+            group.judges[answer.judge, answer.by_default] += 1
+        self._reserve = max(self._reserve, answer.reserve_usd or Decimal(0))
+
+    def result(self) -> Estimate:
+        """The estimate of all jobs so far."""
+        rows: list[ModelEstimate] = []
+        for key, group in self._groups.items():
+            provider, model, lane = str(key[0]), key[1] if isinstance(key[1], str) else None, str(key[2])
+            answers = self._answers(provider, model, lane, group)
+            rows += [answers, *self._follow_ups(answers, group)]
+        models = tuple(_merged(rows))
+        calls = sum(group.calls for group in self._groups.values())
+        return Estimate(
+            jobs=self.jobs,
+            calls=calls,
+            uncalled=dict(self.uncalled),
+            stored=self.stored,
+            check_only=self.check_only,
+            problems=dict(self.problems),
+            reserve_usd=self._reserve,
+            models=models,
+            time=self._time(models, calls),
+        )
+
+    def _answers(self, provider: str, model: str | None, lane: str, group: _Group) -> ModelEstimate:
+        past, calls = group.past, group.calls
+        if group.counted_by != ESTIMATE:
+            inputs, counted_by = Spread(*(group.tokens * share for share in TOKENIZER)), group.counted_by
+        elif past is not None and past.ratio.count:
+            usual = group.counted * past.ratio.mean
+            error = Z * past.ratio.deviation_of_sum(calls) * group.counted / calls
+            inputs = Spread(max(0.0, usual - error), usual, usual + error)
+            counted_by = f"{past.counted_by} x {past.ratio.mean:.2f}, as billed in {past.ratio.count:,} calls"
+        else:
+            inputs = Spread(*(group.tokens * share for share in CHARACTERS))
+            counted_by = "estimate of 4 characters a token"
+        if past is None:
+            outputs = Spread(group.cap * LOW_FILL, group.cap * USUAL_FILL, group.cap)
+            output_from = f"a quarter of max_tokens ({group.cap // calls:,}); no earlier calls"
+        else:
+            outputs = _sum_of(past.outputs, calls, most=group.cap)
+            output_from = f"{past.calls:,} earlier calls"
+        cost_usd = self._cost(Turn(provider, model), calls, inputs, outputs, past)
+        latency_s = past.latency_s if past is not None else None
+        count = Spread(calls, calls, calls)
+        return ModelEstimate(
+            provider, model, lane, Purpose.GENERATE.value, count, inputs, outputs, cost_usd, counted_by, output_from, latency_s
+        )  # fmt: skip
+
+    def _cost(self, turn: Turn, calls: float, inputs: Spread, outputs: Spread, past: PastCalls | None) -> Spread | None:
+        if not calls:
+            return NOTHING
+        costs = []
+        for tokens_in, tokens_out in zip(_bounds(inputs), _bounds(outputs), strict=True):
+            each_in = tokens_in / calls
+            usage = Usage(
+                input_tokens=round(each_in),
+                output_tokens=round(tokens_out / calls),
+                cached_input_tokens=int(each_in * past.cache_reads) if past else 0,
+                cache_write_tokens=int(each_in * past.cache_writes) if past else 0,
+            )
+            usd = self.tariff.usage_usd(turn.provider, turn.model, usage)
+            if usd is None:
+                return None
+            costs.append(float(usd) * calls)
+        return Spread(*costs)
+
+    def _follow_ups(self, answers: ModelEstimate, group: _Group) -> Iterable[ModelEstimate]:
+        """Judges and second rounds: as often as after earlier answers of the model, else by what a judge may cost."""
+        provider, model = answers.provider, answers.model
+        explicit = sum(count for (_, by_default), count in group.judges.items() if not by_default)
+        for asks_judge, count in ((True, explicit), (False, group.calls - explicit)):
+            if not count:
+                continue
+            if jobs := self.history.judged(provider, model, judge=asks_judge):
+                for past in self.history.follow_ups(provider, model, judge=asks_judge):
+                    yield self._follow_up(past, count, jobs)
+            else:
+                for (judge, by_default), times in group.judges.items():
+                    if by_default is not asks_judge:
+                        yield self._first_judge(answers, Turn.parse(judge), times, by_default=by_default)
+
+    def _follow_up(self, past: PastCalls, jobs: int, earlier: int) -> ModelEstimate:
+        share = past.calls / earlier
+        usual = jobs * share
+        error = Z * math.sqrt(max(0.0, min(1.0, share) * (1 - min(1.0, share))) * (jobs + jobs * jobs / earlier))
+        calls = Spread(max(0.0, usual - error), usual, usual + error)
+        inputs, outputs = (
+            Spread(*(count * moments.mean for count in _bounds(calls))) for moments in (past.inputs, past.outputs)
+        )
+        each = self._cost(Turn(past.provider, past.model), 1, _only(past.inputs.mean), _only(past.outputs.mean), past)
+        cost_usd = None if each is None else Spread(*(count * each.usual for count in _bounds(calls)))
+        return ModelEstimate(
+            past.provider, past.model, past.lane, past.purpose, calls, inputs, outputs, cost_usd,
+            f"as billed in {past.calls:,} calls", f"{past.calls:,} earlier calls", past.latency_s,
+        )  # fmt: skip
+
+    def _first_judge(self, answers: ModelEstimate, turn: Turn, times: int, *, by_default: bool) -> ModelEstimate:
+        """A judge of which no call is known: it reads at most the prompt and the answer."""
+        share = times / answers.calls.usual
+        most_in = (answers.input_tokens.usual + answers.output_tokens.usual) * share
+        inputs = Spread(0.0, most_in / 2, most_in)
+        outputs = Spread(0.0, min(JUDGE_TOKENS, self.judge_cap) * times, self.judge_cap * times)
+        calls = Spread(0 if by_default else times, times, times)
+        cost_usd = self._cost(turn, times, inputs, outputs, None)
+        source = "no earlier calls of this judge: a guess"
+        if by_default and cost_usd is not None and answers.cost_usd is not None:
+            # It is not asked beyond this share.
+            most = [cost * share * float(self.judge_share) for cost in _bounds(answers.cost_usd)]
+            usual = min(cost_usd.usual, most[1]) / 2
+            scale = usual / cost_usd.usual if cost_usd.usual else 0.0
+            inputs, outputs = (
+                Spread(0.0, tokens.usual * scale, tokens.usual * scale * 2) for tokens in (inputs, outputs)
+            )
+            cost_usd = Spread(0.0, usual, most[2])
+            calls = Spread(0, times * min(1.0, scale * 2), times)
+            source = f"at most {float(self.judge_share):.0%} of the answers' cost; no earlier calls"
+        return ModelEstimate(
+            turn.provider,
+            turn.model,
+            answers.lane,
+            Purpose.JUDGE.value,
+            calls,
+            inputs,
+            outputs,
+            cost_usd,
+            source,
+            source,
+        )
+
+    def _time(self, models: Sequence[ModelEstimate], jobs: int) -> TimeEstimate:
+        if not jobs:
+            return TimeEstimate(NOTHING, "no calls")
+        bounds: list[tuple[float, str]] = []
+        totals: dict[tuple[str, str | None], list[ModelEstimate]] = defaultdict(list)
+        for row in models:
+            totals[row.provider, row.model].append(row)
+        for (provider, model), rows in totals.items():
+            bounds += self._bounds_of(provider, model, rows)
+        paces = [self.history.paces[key] for key in totals if key in self.history.paces]
+        if not bounds and not paces:
+            return TimeEstimate(None, "no limit is set, and no earlier call tells how long one takes")
+        least, cause = max(bounds, default=(0.0, ""))
+        usual = max([least, *(jobs / pace.quickest for pace in paces)])
+        if usual > least:
+            cause = "the pace of the quickest earlier batch"
+        return TimeEstimate(Spread(least, usual, max([usual, *(jobs / pace.slowest for pace in paces)])), cause)
+
+    def _bounds_of(
+        self, provider: str, model: str | None, rows: Sequence[ModelEstimate]
+    ) -> Iterable[tuple[float, str]]:
+        limits, name = self.limits(provider, model), f"{provider}:{model or '?'}"
+        calls, inputs, outputs = (
+            sum(getattr(row, amount).usual for row in rows) for amount in ("calls", "input_tokens", "output_tokens")
+        )
+        for total, rate, unit in (
+            (calls, limits.requests_per_minute, "requests"),
+            (inputs, limits.input_tokens_per_minute, "input tokens"),
+            (outputs, limits.output_tokens_per_minute, "output tokens"),
+        ):
+            if rate:
+                yield total / rate * 60, f"the {unit} a minute of {name}"
+        if seconds := sum(row.calls.usual * (row.latency_s or 0.0) for row in rows):
+            at_once = min(limits.concurrency or self.slots, self.slots)
+            latency_s = max(row.latency_s or 0.0 for row in rows)
+            yield max(seconds / at_once, latency_s), f"{at_once:,} calls at once of {name}"
+
+
+def _bounds(spread: Spread) -> tuple[float, float, float]:
+    return spread.low, spread.usual, spread.high
+
+
+def _only(value: float) -> Spread:
+    return Spread(value, value, value)
+
+
+def _sum_of(moments: Moments, calls: int, *, most: float) -> Spread:
+    usual, error = calls * moments.mean, Z * moments.deviation_of_sum(calls)
+    return Spread(*(min(most, value) for value in (max(0.0, usual - error), usual, usual + error)))
+
+
+def _merged(rows: Iterable[ModelEstimate]) -> Iterable[ModelEstimate]:
+    """One row for each model, lane and purpose."""
+    merged: dict[tuple[str, str | None, str, str], ModelEstimate] = {}
+    for row in rows:
+        key = (row.provider, row.model, row.lane, row.purpose)
+        first = merged.get(key)
+        if first is None:
+            merged[key] = row
+            continue
+        costs = (first.cost_usd, row.cost_usd)
+        merged[key] = replace(
+            first,
+            calls=first.calls + row.calls,
+            input_tokens=first.input_tokens + row.input_tokens,
+            output_tokens=first.output_tokens + row.output_tokens,
+            cost_usd=costs[0] + costs[1] if costs[0] is not None and costs[1] is not None else None,
+            counted_by=_both(first.counted_by, row.counted_by),
+            output_from=_both(first.output_from, row.output_from),
+            latency_s=max(filter(None, (first.latency_s, row.latency_s)), default=None),
+        )
+    return merged.values()
+
+
+def _both(first: str, second: str) -> str:
+    return first if second in first else f"{first}; {second}"

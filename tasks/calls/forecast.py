@@ -1,0 +1,160 @@
+"""Plans the first call of a job by the code that makes it, without making it, beside what earlier calls used."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from schemas.generation import CheckerName
+from schemas.job import GenerationConfig, JobRequest
+from schemas.states import Outcome, Step
+from tasks.calls.call_history import History, PastCalls
+from tasks.calls.experiments import Variants
+from tasks.calls.response_cache import NO_SHARING, SharePolicy
+from tasks.errors import ConfigurationError, InputError, ProviderError
+from tasks.generate import FallbackChain, ruled_out
+from tasks.grounding.judge.allowance import wants_default
+from tasks.ports import Call, Leased, NewBatch, Providers
+from tasks.prompting.sources.pack import ESTIMATE, Counter, exact_counter, quarter_tokens
+
+MESSAGE_TOKENS = 4
+"""Tokens around each message of a chat, in OpenAI's count."""
+
+# ---- one job ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAnswer:
+    """The call that one job would make first, without its texts.
+
+    Attributes:
+        counted: tokens of its prompt in the count of its record.
+        tokens: tokens of the prompt by the tokenizer ``counted_by``, with the schema of the reply.
+        cap: most tokens of the answer.
+        reserve_usd: sum that the ledger reserves for the call; None for an unknown price.
+        share_key: names identical calls whose answers are shared; None: it shares none.
+        judge: the judge that the job asks for, or gets by default; empty for none.
+    """
+
+    provider: str
+    model: str | None
+    lane: str
+    past: PastCalls | None
+    counted: int
+    tokens: int
+    counted_by: str
+    cap: int
+    reserve_usd: Decimal | None
+    share_key: bytes | None
+    judge: str = ""
+    by_default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The way of one job through the first step: a call, no call by rule (``outcome``), or a problem."""
+
+    answer: PlannedAnswer | None = None
+    outcome: Outcome | None = None
+    problem: str | None = None
+    check_only: bool = False
+
+
+@dataclass(slots=True)
+class Forecaster:
+    """Plans the first call of a job by the code that makes it, and makes none."""
+
+    providers: Providers
+    history: History
+    sharing: SharePolicy = NO_SHARING
+    variants: Variants = field(default_factory=dict)
+    judge: str | None = None
+    """Judge of the settings."""
+    judge_share: Decimal = Decimal(0)
+    """Share of an answer's cost that a judge by default may add."""
+
+    def forecast(self, job: Leased) -> Forecast:
+        """Plans one job as if it was leased now."""
+        if job.request.check_only:
+            return Forecast(check_only=True)
+        if (ruling := ruled_out(job)) is not None:
+            return Forecast(outcome=ruling[0])
+        try:
+            plan = FallbackChain(job, self.providers, lambda _: None, self.variants).take()
+        except (ConfigurationError, InputError, ProviderError) as error:
+            return Forecast(problem=str(error))
+        call = plan.call
+        share = self.sharing.terms(job, call) if self.sharing.tenants else None
+        past = self.history.answers(call)
+        judge, by_default = self._judge_of(job.request.config, call)
+        counter = exact_counter(call.model)
+        return Forecast(
+            PlannedAnswer(
+                provider=call.provider,
+                model=call.model,
+                lane=call.lane,
+                past=past,
+                counted=call.prompt.snapshot.prompt_tokens or 0,
+                tokens=prompt_tokens(call, counter) if counter or past is None or not past.ratio.count else 0,
+                counted_by=counter.name if counter else ESTIMATE,
+                cap=call.request.config.max_tokens,
+                reserve_usd=call.reserve_usd,
+                share_key=share.key if share is not None else None,
+                judge=judge,
+                by_default=by_default,
+            )
+        )
+
+    def _judge_of(self, config: GenerationConfig, call: Call) -> tuple[str, bool]:
+        if CheckerName.JUDGE in config.checkers:
+            return config.judge or self.judge or "", False
+        if not self.judge_share or not wants_default(config):
+            return "", False
+        if self.judge:
+            return self.judge, True
+        cheap = self.providers.cheap_judge(call.provider, call.model)
+        return (f"{cheap.turn.provider}:{cheap.turn.model or ''}" if cheap else ""), True
+
+
+def prompt_tokens(call: Call, counter: Counter | None) -> int:
+    """Tokens of a call's messages and of the schema of its reply; a quarter of the characters without a tokenizer."""
+    contents = [source.content for source in call.request.context]
+    texts = [text for _, text in call.prompt.snapshot.texts(contents)]
+    if (schema := call.prompt.reply_schema) is not None:
+        texts.append(json.dumps(schema, separators=(",", ":")))
+    counts = (counter.count(text) if counter else -(-quarter_tokens(text) // 4) for text in texts)
+    return sum(counts) + MESSAGE_TOKENS * len(texts)
+
+
+def first_lease(job_id: UUID, request: JobRequest, batch: NewBatch) -> Leased:
+    """The job as a worker would have it at its first lease."""
+    return Leased(
+        job_id=job_id,
+        batch_id=batch.id,
+        tenant=batch.tenant,
+        position=0,
+        custom_id=request.custom_id,
+        step=Step.GENERATE,
+        run=1,
+        round=0,
+        priority=request.priority,
+        token=uuid7(),
+        request=request,
+        created_at=datetime.fromtimestamp(0, UTC),
+        deadline=request.deadline,
+        age_ms=0.0,
+        waited_ms=0.0,
+        limited_ms=0.0,
+        spent=0,
+        snoozes=0,
+        unknown=0,
+        attempts=0,
+        cost_usd=Decimal(0),
+        # An unknown price is shown, not raised: the door refuses it where there is a ceiling.
+        max_cost_usd=None,
+        first_opened_ago_ms=None,
+        stored=None,
+    )

@@ -1,0 +1,127 @@
+"""Estimates over PostgreSQL: averages of earlier calls, stored answers, refused lines, and the truth beside them."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from schemas.model_call import Usage
+from tasks.ports import ShareTerms
+from tests.builders import (
+    closed_ok,
+    make_answer,
+    make_attempt,
+    make_batch,
+    make_completion,
+    make_prompt,
+    make_request,
+    to_check,
+)  # fmt: skip
+from tests.contract.situations import open_one, submit, submit_and_take, take
+from worker.ledger.postgres import PostgresLedger
+from worker.operations.estimation import estimate_batch, estimate_files, to_json
+from worker.settings import Settings
+
+CALLS = 30
+USAGE = Usage(input_tokens=90, output_tokens=40, cached_input_tokens=45)
+
+
+def scenario(database_url: str, work: Callable[[PostgresLedger], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with PostgresLedger(database_url) as ledger:
+            await work(ledger)
+
+    asyncio.run(run())
+
+
+async def answered(ledger: PostgresLedger, tenant: str, count: int = CALLS) -> object:
+    """A batch whose jobs have an answer each."""
+    batch = make_batch(tenant)
+    receipt = await submit(ledger, *(make_request(f"Question {n}?") for n in range(count)), batch=batch)
+    prompt = make_prompt()
+    prompt = prompt.model_copy(
+        update={
+            "name": "grounded",
+            "snapshot": prompt.snapshot.model_copy(update={"prompt_tokens": 100, "counted_by": "estimate"}),
+        }
+    )
+    for leased in await take(ledger, receipt.job_ids):
+        attempt = make_attempt(leased, provider="extractive", model="extractive-4")
+        await ledger.attempts.open_attempts([attempt])
+        answer = replace(make_answer(), completion=make_completion(usage=USAGE), prompt=prompt)
+        await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
+    return receipt.batch_id
+
+
+def test_averages_are_those_of_the_tenant_and_of_calls_before_a_moment(database_url: str) -> None:
+    async def work(ledger: PostgresLedger) -> None:
+        batch_id = await answered(ledger, "desk")
+        await answered(ledger, "other", 3)
+        (past,) = (await ledger.history.past("desk")).calls
+        assert (past.provider, past.model, past.prompt, past.calls) == ("extractive", "extractive-4", "grounded", CALLS)
+        assert (past.outputs.mean, past.inputs.mean, past.cache_reads) == (40, 90, 0.5)
+        assert round(past.ratio.mean, 6) == 0.9
+        status = await ledger.reading.batch_status(batch_id)
+        assert (await ledger.history.past("desk", status.created_at - timedelta(seconds=1))).calls == ()
+        (trial,) = (await ledger.history.past("desk", batch_id=batch_id)).calls
+        assert trial.calls == CALLS
+        (used,) = await ledger.history.used(batch_id)
+        assert (used.calls, used.input_tokens, used.output_tokens) == (CALLS, 90 * CALLS, 40 * CALLS)
+        assert used.cost_usd == Decimal("0.002") * CALLS
+
+    scenario(database_url, work)
+
+
+def test_a_file_is_estimated_by_earlier_answers_and_nothing_is_written(database_url: str, tmp_path: Path) -> None:
+    async def work(ledger: PostgresLedger) -> None:
+        await answered(ledger, "default")
+        lines = [
+            json.dumps({"query": f"Why {n}?", "context": ["The desk takes the copy of the day."]}) for n in range(7)
+        ]
+        lines += ["{", json.dumps({"query": "Why?", "context": []}), json.dumps({"query": "?", "idempotency_key": "k"})]
+        path = tmp_path / "in.jsonl"
+        path.write_text("\n".join(lines))
+        batches = len(await ledger.reading.batches(10))
+        done = to_json(await estimate_files([str(path)], {}, Settings(provider="extractive"), ledger))
+        assert len(await ledger.reading.batches(10)) == batches
+        assert (done["lines"], done["jobs"], done["calls"]) == (10, 9, 7)
+        assert [line["where"] for line in done["refused"]] == [f"{path}, line 8"]
+        assert done["no_call"] == {"no_evidence": 2}
+        (row,) = done["models"]
+        assert (row["output_tokens"]["usual"], row["output_from"]) == (7 * 40, f"{CALLS} earlier calls")
+        await submit(ledger, make_request(idempotency_key="k"), batch=make_batch("default"))
+        again = to_json(await estimate_files([str(path)], {}, Settings(provider="extractive"), ledger))
+        assert (again["jobs"], again["known_jobs"]) == (8, 1)
+
+    scenario(database_url, work)
+
+
+def test_a_batch_is_estimated_as_before_it_with_the_truth_beside(database_url: str) -> None:
+    async def work(ledger: PostgresLedger) -> None:
+        batch_id = await answered(ledger, "desk")
+        document = to_json(await estimate_batch(batch_id, Settings(provider="extractive"), ledger))
+        assert "no earlier calls" in document["models"][0]["output_from"]
+        assert (document["truth"]["jobs"], document["truth"]["final"]) == (CALLS, 0)
+        assert document["truth"]["models"][0]["calls"] == CALLS
+        assert json.loads(json.dumps(document)) == document
+
+    scenario(database_url, work)
+
+
+def test_stored_answers_are_known_by_key_tenant_and_age(database_url: str) -> None:
+    async def work(ledger: PostgresLedger) -> None:
+        key, day = b"k" * 32, timedelta(days=1)
+        leased = await submit_and_take(ledger, batch=make_batch("desk"))
+        attempt = await open_one(ledger, leased, share=ShareTerms(key, within=day, wait=timedelta(0)))
+        assert await ledger.history.stored_keys("desk", [key], day) == set()
+        await ledger.attempts.close_attempts([closed_ok(leased, attempt, then=to_check(leased))])
+        assert await ledger.history.stored_keys("desk", [key, b"other"], day) == {key}
+        assert await ledger.history.stored_keys("other", [key], day) == set()
+        before = datetime.now(UTC) - timedelta(hours=1)
+        assert await ledger.history.stored_keys("desk", [key], day, before) == set()
+        assert await ledger.history.stored_keys("desk", [key], timedelta(0)) == set()
+
+    scenario(database_url, work)

@@ -1,0 +1,181 @@
+"""The estimate of jobs by the planning code: tokens, cost, time, and jobs that make no call."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from uuid_utils.compat import uuid7
+
+from schemas.generation import CheckerName
+from schemas.job import JobRequest
+from schemas.model_call import Usage
+from schemas.states import Outcome, Step
+from tasks.calls.call_history import History, Moments, Pace, PastCalls
+from tasks.calls.estimate import CallLimits, Estimate, Estimator
+from tasks.calls.forecast import Forecaster, first_lease
+from tasks.calls.response_cache import SharePolicy
+from tasks.ports import Leased, NewBatch
+from tests.builders import make_request
+from tests.scripted_provider import Registry, ScriptedProvider, answers
+
+NO_HISTORY, NO_LIMITS = History(), CallLimits()
+
+IN_USD, OUT_USD = Decimal("0.000001"), Decimal("0.000004")
+
+
+class Tariff:
+    def __init__(self, *unpriced: str) -> None:
+        self.unpriced = unpriced
+
+    def usage_usd(self, provider: str, model: str | None, usage: Usage) -> Decimal | None:
+        if provider in self.unpriced:
+            return None
+        return usage.input_tokens * IN_USD + usage.output_tokens * OUT_USD
+
+
+def leased(request: JobRequest) -> Leased:
+    return first_lease(uuid7(), request, NewBatch(uuid7(), "desk"))
+
+
+def past(outputs: Sequence[float], **changes: Any) -> PastCalls:
+    fields: dict[str, Any] = {
+        "provider": "scripted", "model": "scripted-1", "lane": "standard", "purpose": "generate", "calls": len(outputs),
+        "outputs": moments(outputs), "ratio": moments([0.5] * len(outputs)), "prompt": "grounded",
+        "counted_by": "estimate", "latency_s": 2.0,
+    }  # fmt: skip
+    return PastCalls(**{**fields, **changes})
+
+
+def moments(values: Sequence[float]) -> Moments:
+    return Moments(len(values), sum(values), sum(value * value for value in values))
+
+
+def estimate(
+    *requests: JobRequest,
+    history: History = NO_HISTORY,
+    registry: Registry | None = None,
+    limits: CallLimits = NO_LIMITS,
+    tariff: Tariff | None = None,
+    **options: Any,
+) -> Estimate:
+    registry = registry or Registry(ScriptedProvider(answers()))
+    forecaster = Forecaster(registry, history, **options)
+    estimator = Estimator(tariff or Tariff(), history, lambda *_: limits)
+    for request in requests:
+        estimator.add(forecaster.forecast(leased(request)))
+    return estimator.result()
+
+
+def test_without_earlier_calls_the_cap_is_the_bound_and_no_call_is_made() -> None:
+    provider = ScriptedProvider(answers())
+    done = estimate(*[make_request()] * 3, registry=Registry(provider))
+    (row,) = done.models
+    assert provider.calls == []
+    assert (done.jobs, done.calls, row.calls.usual) == (3, 3, 3)
+    assert (row.output_tokens.low, row.output_tokens.usual, row.output_tokens.high) == (192, 768, 3072)
+    assert "no earlier calls" in row.output_from
+    assert row.input_tokens.low < row.input_tokens.usual < row.input_tokens.high
+    assert row.cost_usd is not None
+    assert row.cost_usd.high > row.cost_usd.usual > row.cost_usd.low > 0
+    assert done.time.seconds is None
+
+
+def test_earlier_calls_narrow_the_answers_and_correct_the_input() -> None:
+    history = History((past([100, 120] * 20),))
+    (before,) = estimate(make_request()).models
+    (row,) = estimate(*[make_request()] * 100, history=history).models
+    assert row.output_tokens.usual == pytest.approx(11_000)
+    assert 10_000 < row.output_tokens.low < 11_000 < row.output_tokens.high < 12_000
+    # The records' estimate times the ratio, not a quarter of the characters.
+    assert row.input_tokens.usual < before.input_tokens.usual * 100
+    assert row.counted_by == "estimate x 0.50, as billed in 40 calls"
+    assert row.output_from == "40 earlier calls"
+
+
+def test_few_or_foreign_calls_are_no_basis() -> None:
+    for other in (past([100] * 5), past([100] * 50, model="other"), past([100] * 50, lane="background")):
+        (row,) = estimate(make_request(), history=History((other,))).models
+        assert "no earlier calls" in row.output_from
+
+
+def test_calls_with_the_same_prompt_go_before_others() -> None:
+    history = History((past([100] * 30), past([900] * 30, prompt="summarization")))
+    (row,) = estimate(make_request(), history=history).models
+    assert row.output_tokens.usual == 100
+
+
+def test_jobs_without_a_call_are_counted_by_their_outcome() -> None:
+    done = estimate(
+        make_request(context=()),
+        make_request(config={"min_sources": 3}),
+        make_request(response="It has.", config={"provider": "none such"}),
+        make_request(config={"provider": "none such"}),
+    )
+    assert done.uncalled == {Outcome.NO_EVIDENCE: 1, Outcome.ABSTAINED: 1}
+    assert (done.check_only, done.calls, done.models) == (1, 0, ())
+    assert list(done.problems.values()) == [1]
+
+
+def test_an_unknown_price_is_named_and_is_no_zero() -> None:
+    done = estimate(make_request(), tariff=Tariff("scripted"))
+    assert done.unpriced == ("scripted:scripted-1",)
+    assert done.models[0].cost_usd is None
+
+
+def test_judges_and_second_rounds_follow_as_often_as_before() -> None:
+    judge = past(
+        [20] * 20, provider="judge", model="j", purpose="judge", calls=20, answer=("scripted", "scripted-1"),
+        inputs=Moments(20, 20_000),
+    )  # fmt: skip
+    done = estimate(*[make_request()] * 80, history=History((past([100] * 40), judge)))
+    row = done.models[1]
+    assert (row.purpose, row.calls.usual) == ("judge", 40)
+    assert (row.input_tokens.usual, row.output_tokens.usual) == (40_000, 800)
+    assert row.calls.low < 40 < row.calls.high
+    assert row.cost_usd is not None
+    assert row.cost_usd.usual == pytest.approx(40_000e-6 + 800 * 4e-6)
+
+
+def test_a_judge_that_jobs_ask_for_is_in_the_estimate_before_its_first_call() -> None:
+    checkers = (CheckerName.STRUCTURE, CheckerName.LEXICAL, CheckerName.JUDGE)
+    done = estimate(make_request(config={"checkers": checkers, "judge": "scripted:judge-1"}))
+    assert [(row.purpose, row.model, row.calls.usual) for row in done.models[1:]] == [("judge", "judge-1", 1)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "seconds", "cause"),
+    [
+        (CallLimits(requests_per_minute=30), 200, "the requests a minute"),
+        (CallLimits(output_tokens_per_minute=1_000), 600, "the output tokens a minute"),
+        (CallLimits(concurrency=4), 50, "4 calls at once"),
+    ],
+)
+def test_the_slowest_limit_tells_the_time(limits: CallLimits, seconds: float, cause: str) -> None:
+    done = estimate(*[make_request()] * 100, history=History((past([100] * 30),)), limits=limits)
+    assert done.time.seconds is not None
+    assert done.time.seconds.usual == pytest.approx(seconds)
+    assert done.time.bound_by.startswith(cause)
+
+
+def test_the_pace_of_earlier_batches_bounds_the_time() -> None:
+    history = History((past([100] * 30),), {("scripted", "scripted-1"): Pace(0.5, 2.0)})
+    seconds = estimate(*[make_request()] * 100, history=history).time.seconds
+    assert seconds is not None
+    assert (seconds.usual, seconds.high) == (50, 200)
+
+
+def test_identical_jobs_of_a_tenant_that_shares_have_one_key() -> None:
+    forecaster = Forecaster(Registry(ScriptedProvider(answers())), History(), SharePolicy(frozenset({"desk"})))
+    keys = [forecaster.forecast(leased(make_request(query))).answer for query in ("Why?", "Why?", "Who?")]
+    first, same, other = (each.share_key if each else None for each in keys)
+    assert first is not None
+    assert first == same != other
+
+
+def test_moments_add_up() -> None:
+    both = moments([1, 2, 3]) + moments([4])
+    assert both == replace(both, count=4, total=10)
+    assert both.mean == 2.5
+    assert leased(make_request()).step is Step.GENERATE

@@ -1,0 +1,70 @@
+"""``nightdesk estimate`` and ``run --dry-run`` where no ledger was made yet: nothing is started or written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from worker import cli
+
+pytestmark = pytest.mark.usefixtures("as_before")
+
+
+@pytest.fixture
+def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    path = tmp_path / "in.jsonl"
+    jobs: list[dict[str, Any]] = [
+        {"query": "When does it open?", "context": ["The desk opens at nine."]},
+        {"query": "Why?", "context": []},
+        {"query": "Who?", "context": ["The porter."], "config": {"model": "house-model-1"}},
+        {"query": "Who?", "context": ["The porter."], "config": {"lane": "provider_batch"}},
+    ]
+    path.write_text("".join(json.dumps(job) + "\n" for job in jobs))
+    return path
+
+
+def test_both_commands_tell_the_same_and_make_nothing(
+    questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["estimate", str(questions), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert cli.run(["run", "--dry-run", str(questions), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == document
+    assert (document["calls"], document["no_call"], len(document["refused"])) == (2, {"no_evidence": 1}, 1)
+    assert document["unknown_prices"] == ["openai:house-model-1"]
+    assert not (tmp_path / "home").exists()
+
+
+def test_under_a_ceiling_an_unknown_price_is_refused_as_by_the_door(
+    questions: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["estimate", str(questions), "--max-cost-usd", "0.001"]) == 1
+    captured = capsys.readouterr()
+    assert "line 3" in captured.err
+    assert "the price of model house-model-1 at openai is unknown" in captured.err
+    assert "4 jobs: 1 call a model, 1 end as no_evidence, without a call, 2 would be refused" in captured.out
+    assert "the ceiling of 0.001 USD" in captured.out
+
+
+def test_a_line_is_at_most_80_columns(
+    questions: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    cli.run(["estimate", str(questions)])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["estimate"], "give either FILE or --batch"),
+        (["estimate", "--batch", "00000000-0000-7000-8000-000000000000"], "there is no ledger here"),
+        (["run", "--dry-run", "--resume", "00000000-0000-7000-8000-000000000000"], "nightdesk estimate --batch BATCH"),
+        (["run", "in.jsonl"], "name where the results go: -o OUT"),
+    ],
+)
+def test_wrong_orders_say_what_to_give(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(arguments) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,233 @@
+"""``nightdesk estimate``: tokens, cost and time of files before a call, or of a batch beside the truth."""
+
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from typing import Annotated
+from uuid import UUID
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tasks.calls.estimate import ModelEstimate, Spread
+from tasks.errors import InputError
+from tasks.ports import Refused
+from worker.cli import options
+from worker.cli.batch_run import warn_of
+from worker.cli.console import console
+from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
+from worker.cli.progress import duration
+from worker.cli.session import session, state_of
+from worker.cli.terminal import write_json
+from worker.ledger.history import UsedCalls
+from worker.ledger.postgres import PostgresLedger
+from worker.operations.estimation import Estimation, estimate_batch, estimate_files, to_json
+from worker.settings import Settings, load_settings
+from worker.wiring import embedded
+
+COLUMNS = 80
+
+
+def estimate(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FILE", help="JSON lines, one job a line; .gz is read; - is standard input."),
+    ] = None,
+    batch: Annotated[
+        str | None,
+        typer.Option(metavar="BATCH", help="Estimate a stored batch as of its submission, beside the truth."),
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(metavar="BATCH", help="Go by the calls of this batch alone: a trial with questions of this kind."),
+    ] = None,
+    max_cost_usd: options.MaxCost = None,
+    as_json: options.Json = False,
+) -> int:
+    """Estimate tokens, cost and time of the questions of files; no call is made and nothing is submitted.
+
+    Prompts are rendered as for a call. The length of answers, the judge's share and the time come from earlier calls
+    of the same model in this ledger, if there are any. With --batch, a stored batch is estimated by what was known
+    before it, and what it took stands beside.
+    """
+    if bool(files) == (batch is not None):
+        raise InputError("give either FILE or --batch")
+    if batch is not None and max_cost_usd is not None:
+        raise InputError("a batch has its ceiling: leave --max-cost-usd out")
+    trial = None if like is None else options.batch_id(like)
+    if batch is None:
+        fields = options.batch_fields(None, None, max_cost_usd)
+        return estimate_input(list(files or ()), fields, as_json=as_json, trial=trial)
+    batch_id = options.batch_id(batch)
+
+    async def read(settings: Settings, ledger: PostgresLedger | None) -> Estimation:
+        if ledger is None:
+            raise InputError("there is no ledger here, so there is no batch: see NIGHTDESK_HOME")
+        return await estimate_batch(batch_id, settings, ledger, trial)
+
+    return _show(_with_ledger(load_settings(), read), as_json)
+
+
+def estimate_input(
+    files: list[str], batch: dict[str, str], *, as_json: bool, with_workers: bool = True, trial: UUID | None = None
+) -> int:
+    """Estimates files that would be submitted as one batch with these options, and shows it."""
+    refused: list[Refused] = []
+
+    async def read(settings: Settings, ledger: PostgresLedger | None) -> Estimation:
+        return await estimate_files(
+            files, batch, settings, ledger, trial, on_refused=refused.append, with_workers=with_workers
+        )
+
+    try:
+        estimation = _with_ledger(load_settings(), read)
+    finally:
+        warn_of(refused)
+    return _show(estimation, as_json)
+
+
+def _with_ledger(
+    settings: Settings, read: Callable[[Settings, PostgresLedger | None], Awaitable[Estimation]]
+) -> Estimation:
+    """Reads with the ledger of the settings; without one where none was made yet: an estimate makes nothing."""
+
+    async def without() -> Estimation:
+        return await read(settings, None)
+
+    if embedded(settings) and not state_of(settings).has_servers:
+        return run_interruptible(without())
+    with session(settings, writes=False) as opened:
+
+        async def within() -> Estimation:
+            async with opened.ledger() as ledger:
+                return await read(settings, ledger)
+
+        return run_interruptible(within())
+
+
+# ---- for people ------------------------------------------------------------------------------------------------------
+
+
+def _show(estimation: Estimation, as_json: bool) -> int:
+    if as_json:
+        write_json(to_json(estimation))
+    else:
+        out = _narrow()
+        for line in _facts(estimation):
+            out.print(Text(line))
+        if estimation.estimate.models:
+            _table(out, estimation)
+        for line in _total(estimation):
+            out.print(Text(line))
+    if not estimation.estimate.jobs and estimation.lines:
+        return BAD_INPUT if estimation.refused else OK
+    return INCOMPLETE if estimation.refused or estimation.estimate.problems else OK
+
+
+def _narrow() -> Console:
+    """The console, at most 80 columns wide: a report to be pasted into a letter."""
+    out = console()
+    return out if out.is_terminal else Console(width=COLUMNS, highlight=False)
+
+
+def _facts(estimation: Estimation) -> list[str]:
+    estimate = estimation.estimate
+    counts = [
+        (estimate.calls, "call a model"),
+        (estimate.stored, "take a stored answer"),
+        (estimate.check_only, "are only checked"),
+        *((count, f"end as {outcome.value}, without a call") for outcome, count in estimate.uncalled.items()),
+        (estimation.repeats, "are known by their idempotency key"),
+        (len(estimation.refused), "would be refused"),
+    ]
+    facts = [f"{estimation.lines:,} jobs: " + ", ".join(f"{count:,} {text}" for count, text in counts if count)]
+    facts += [f"{count:,} would fail: {problem}" for problem, count in estimate.problems.items()]
+    return facts
+
+
+def _table(out: Console, estimation: Estimation) -> None:
+    """Three lines a model: in 80 columns, with the truth beside where there is one."""
+    truth = {_key(each): each for each in estimation.truth.calls} if estimation.truth else {}
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "estimate", "from", "to", *(("truth", "off by") if estimation.truth else ())):
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=bool(heading), overflow="fold")
+    for row in estimation.estimate.models:
+        used = truth.pop(_key(row), None)
+        table.add_row(Text(f"{row.provider}:{row.model or '?'} {row.lane} {row.purpose}", style="bold"))
+        for name, spread, real in (
+            ("  calls", row.calls, used.calls if used else 0),
+            ("  tokens in", row.input_tokens, used.input_tokens if used else 0),
+            ("  tokens out", row.output_tokens, used.output_tokens if used else 0),
+        ):
+            table.add_row(name, *(f"{value:,.0f}" for value in _values(spread)), *_truth(estimation, spread, real))
+        if row.cost_usd is None:
+            table.add_row("  USD", "unknown", "", "")
+        else:
+            cost = float(used.cost_usd or 0) if used else 0.0
+            cells = _truth(estimation, row.cost_usd, cost, money=True)
+            table.add_row("  USD", *(_usd(value) for value in _values(row.cost_usd)), *cells)
+    for used in truth.values():
+        table.add_row(Text(f"{used.provider}:{used.model or '?'} {used.lane} {used.purpose}", style="bold"))
+        table.add_row("  calls", "0", "0", "0", f"{used.calls:,}", "")
+    out.print(table)
+    for row in estimation.estimate.models:
+        name = f"{row.provider}:{row.model or '?'} {row.purpose}"
+        basis = f"tokens in by {row.counted_by}; tokens out from {row.output_from}"
+        out.print(Text(f"{name}: {row.output_from if row.counted_by == row.output_from else basis}"))
+
+
+def _key(each: ModelEstimate | UsedCalls) -> tuple[str, str | None, str, str]:
+    return each.provider, each.model, each.lane, each.purpose
+
+
+def _values(spread: Spread) -> tuple[float, float, float]:
+    return spread.usual, spread.low, spread.high
+
+
+def _truth(estimation: Estimation, spread: Spread, real: float, *, money: bool = False) -> tuple[str, ...]:
+    if estimation.truth is None:
+        return ()
+    off = f"{spread.usual / real - 1:+.1%}" if real else ""
+    return (_usd(real) if money else f"{real:,.0f}"), off
+
+
+def _usd(value: float) -> str:
+    return f"{value:.2f}" if value >= 100 or not value else f"{value:.4g}"  # noqa: PLR2004 - cents matter below
+
+
+def _total(estimation: Estimation) -> list[str]:
+    estimate = estimation.estimate
+    lines = []
+    if estimate.models:
+        cost = estimate.cost_usd
+        lines.append(f"cost {_usd(cost.usual)} USD, from {_usd(cost.low)} to {_usd(cost.high)}")
+    if estimate.unpriced:
+        lines.append(f"the price of {', '.join(estimate.unpriced)} is unknown: it is not in this cost")
+    time = estimate.time
+    if time.seconds is None:
+        lines.append(f"time unknown: {time.bound_by}")
+    elif estimate.calls:
+        low, usual, high = (duration(seconds) for seconds in (time.seconds.low, time.seconds.usual, time.seconds.high))
+        lines.append(f"time {usual}, from {low} to {high}, by {time.bound_by}")
+    if estimation.truth is not None:
+        truth = estimation.truth
+        lines.append(f"it took {duration(truth.seconds)}; {truth.final:,} of {truth.jobs:,} jobs are final")
+    lines += _ceiling(estimation)
+    if not estimation.history:
+        lines.append("there is no ledger here yet to learn from: answers of earlier batches narrow the estimate")
+    return lines
+
+
+def _ceiling(estimation: Estimation) -> list[str]:
+    ceiling, cost = estimation.max_cost_usd, estimation.estimate.cost_usd
+    if ceiling is None:
+        return []
+    if float(ceiling) >= cost.high + float(estimation.estimate.reserve_usd):
+        return [f"the ceiling of {ceiling:f} USD is enough"]
+    if cost.usual <= 0:
+        return []
+    share = max(0.0, min(1.0, float(max(Decimal(0), ceiling - estimation.estimate.reserve_usd)) / cost.usual))
+    calls = estimation.estimate.calls
+    enough = f"the ceiling of {ceiling:f} USD is enough for about {int(share * calls):,} of {calls:,} calls"
+    return [f"{enough}; the other jobs would be held"]

@@ -1,0 +1,203 @@
+"""Reads the averages of earlier calls and the keys of stored answers: the basis of an estimate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from tasks.calls.call_history import History, Moments, Pace, PastCalls
+from worker.ledger.database import Database
+
+NEWEST = 20_000
+"""Attempts that are looked at, newest first, by the primary key: their ids begin with the time they were made."""
+
+SAMPLE = 500
+"""Attempts of each model and purpose that count; the completions of no more are read."""
+
+LEAST_JOBS = 20
+"""Calls of a batch from which on its pace counts."""
+
+_RECENT = """
+WITH newest AS (
+    (SELECT a.* FROM attempt a WHERE %(batch_id)s::uuid IS NULL AND a.id < %(before)s ORDER BY a.id DESC LIMIT %(newest)s)
+    UNION ALL
+    (SELECT a.* FROM job j JOIN attempt a ON a.job_id = j.id WHERE j.batch_id = %(batch_id)s AND a.id < %(before)s
+     LIMIT %(newest)s)
+), sample AS (
+    SELECT * FROM (
+        SELECT n.*, j.batch_id, coalesce(r.request #> '{config,checkers}' ? 'judge', false) AS judge,
+               row_number() OVER (PARTITION BY n.provider, n.model, n.lane, n.purpose ORDER BY n.id DESC) AS place
+        FROM newest n JOIN job j ON j.id = n.job_id AND j.tenant = %(tenant)s
+                      JOIN job_request r ON r.job_id = j.id
+        WHERE n.outcome = 'ok' AND n.shared_from IS NULL AND n.usage IS NOT NULL
+    ) s WHERE place <= %(sample)s
+), used AS (
+    SELECT s.*, (usage ->> 'input_tokens')::float8 AS input, (usage ->> 'output_tokens')::float8 AS output,
+           (usage ->> 'cached_input_tokens')::float8 AS cached, (usage ->> 'cache_write_tokens')::float8 AS written,
+           extract(epoch FROM closed_at - opened_at)::float8 AS seconds
+    FROM sample s
+)
+"""
+
+_ANSWERS = (
+    _RECENT
+    + """
+SELECT provider, model, lane, judge, c.prompt ->> 'name' AS prompt, c.prompt #>> '{snapshot,counted_by}' AS counted_by,
+       count(*) AS calls, sum(output) AS outputs, sum(output * output) AS output_squares,
+       sum(input) AS inputs, sum(cached) AS cached, sum(written) AS written, avg(seconds) AS seconds,
+       count(*) FILTER (WHERE counted > 0) AS ratios, coalesce(sum(input / nullif(counted, 0)), 0) AS ratio,
+       coalesce(sum((input / nullif(counted, 0)) ^ 2), 0) AS ratio_squares
+FROM used u JOIN completion c ON c.attempt_id = u.id
+CROSS JOIN LATERAL (SELECT (c.prompt #>> '{snapshot,prompt_tokens}')::float8 AS counted) t
+WHERE u.purpose = 'generate'
+GROUP BY provider, model, lane, judge, c.prompt ->> 'name', c.prompt #>> '{snapshot,counted_by}'
+"""
+)
+
+_FOLLOW_UPS = (
+    _RECENT
+    + """
+SELECT g.provider AS answer_provider, g.model AS answer_model, g.judge, f.provider, f.model, f.lane, f.purpose,
+       count(*) AS calls, sum((f.usage ->> 'input_tokens')::float8) AS inputs,
+       sum((f.usage ->> 'output_tokens')::float8) AS outputs,
+       sum((f.usage ->> 'cached_input_tokens')::float8) AS cached,
+       sum((f.usage ->> 'cache_write_tokens')::float8) AS written,
+       avg(extract(epoch FROM f.closed_at - f.opened_at))::float8 AS seconds
+FROM used g JOIN attempt f ON f.job_id = g.job_id AND f.run = g.run
+WHERE g.purpose = 'generate' AND f.purpose <> 'generate' AND f.outcome = 'ok' AND f.usage IS NOT NULL
+GROUP BY 1, 2, 3, 4, 5, 6, 7
+"""
+)
+
+_PACES = (
+    _RECENT
+    + """
+SELECT provider, model, min(pace) AS slowest, max(pace) AS quickest
+FROM (
+    SELECT provider, model, count(*) / nullif(extract(epoch FROM max(closed_at) - min(opened_at)), 0)::float8 AS pace
+    FROM used WHERE purpose = 'generate' GROUP BY provider, model, batch_id HAVING count(*) >= %(least)s
+) b WHERE pace IS NOT NULL GROUP BY provider, model
+"""
+)
+
+_STORED = """
+SELECT DISTINCT a.share_key FROM attempt a JOIN completion c ON c.attempt_id = a.id JOIN job o ON o.id = a.job_id
+WHERE a.share_key = ANY(%(keys)b::bytea[]) AND a.outcome = 'ok' AND o.tenant = %(tenant)s
+  AND a.closed_at > coalesce(%(at)s::timestamptz, nightdesk_now()) - %(within)s
+  AND (%(at)s::timestamptz IS NULL OR a.closed_at <= %(at)s) AND c.won AND c.finish_reason = 'stop'
+"""
+
+_BY_IDEMPOTENCY_KEY = """
+SELECT idempotency_key AS key FROM job WHERE tenant = %(tenant)s AND idempotency_key = ANY(%(keys)b::text[])
+"""
+
+_USED = """
+SELECT a.provider, a.model, a.lane, a.purpose, count(*) AS calls,
+       coalesce(sum((a.usage ->> 'input_tokens')::int8), 0)::int8 AS input_tokens,
+       coalesce(sum((a.usage ->> 'output_tokens')::int8), 0)::int8 AS output_tokens,
+       CASE WHEN bool_and(a.cost_usd IS NOT NULL) THEN sum(a.cost_usd) END AS cost_usd,
+       extract(epoch FROM max(a.closed_at) - min(a.opened_at))::float8 AS seconds
+FROM job j JOIN attempt a ON a.job_id = j.id
+WHERE j.batch_id = %(batch_id)s AND a.closed_at IS NOT NULL AND a.shared_from IS NULL
+GROUP BY a.provider, a.model, a.lane, a.purpose ORDER BY 4, 1, 2, 3
+"""
+
+_LAST_ID = UUID(int=2**128 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class UsedCalls:
+    """The use of the calls of a batch, by model, lane and purpose; ``cost_usd`` is None for an unknown price."""
+
+    provider: str
+    model: str | None
+    lane: str
+    purpose: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: Decimal | None
+    seconds: float
+
+
+class CallHistory:
+    """Averages over the newest calls of a tenant, and look-ups for an estimate; writes nothing."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def past(self, tenant: str, before: datetime | None = None, batch_id: UUID | None = None) -> History:
+        """Averages over the newest calls of a tenant, before a moment or of one batch if they are given."""
+        last = _LAST_ID if before is None else UUID(int=int(before.timestamp() * 1000) << 80)
+        key = {
+            "batch_id": batch_id,
+            "tenant": tenant,
+            "before": last,
+            "newest": NEWEST,
+            "sample": SAMPLE,
+            "least": LEAST_JOBS,
+        }
+        calls = [_answers(row) for row in await self._db.rows(_ANSWERS, key)]
+        calls += [_follow_ups(row) for row in await self._db.rows(_FOLLOW_UPS, key)]
+        paces = {
+            (row.provider, row.model): Pace(float(row.slowest), float(row.quickest))
+            for row in await self._db.rows(_PACES, key)
+        }
+        return History(tuple(calls), paces)
+
+    async def stored_keys(
+        self, tenant: str, keys: Sequence[bytes], within: timedelta, at: datetime | None = None
+    ) -> set[bytes]:
+        """The share keys whose answer is stored and not older than ``within``, now or at a moment."""
+        if not keys:
+            return set()
+        parameters = {"tenant": tenant, "keys": list(keys), "within": within, "at": at}
+        return {bytes(row.share_key) for row in await self._db.rows(_STORED, parameters)}
+
+    async def known_keys(self, tenant: str, keys: Sequence[str]) -> set[str]:
+        """The idempotency keys that name a job of the tenant."""
+        if not keys:
+            return set()
+        return {row.key for row in await self._db.rows(_BY_IDEMPOTENCY_KEY, {"tenant": tenant, "keys": list(keys)})}
+
+    async def used(self, batch_id: UUID) -> list[UsedCalls]:
+        """The use of the calls of a batch so far."""
+        return [UsedCalls(*row) for row in await self._db.rows(_USED, {"batch_id": batch_id})]
+
+
+def _answers(row: Any) -> PastCalls:
+    return PastCalls(
+        row.provider,
+        row.model,
+        row.lane,
+        "generate",
+        row.calls,
+        outputs=Moments(row.calls, row.outputs, row.output_squares),
+        inputs=Moments(row.calls, row.inputs),
+        ratio=Moments(row.ratios, row.ratio, row.ratio_squares),
+        judge=row.judge,
+        prompt=row.prompt,
+        counted_by=row.counted_by,
+        cache_reads=row.cached / (row.inputs or 1.0),
+        cache_writes=row.written / (row.inputs or 1.0),
+        latency_s=row.seconds or 0.0,
+    )
+
+
+def _follow_ups(row: Any) -> PastCalls:
+    return PastCalls(
+        row.provider,
+        row.model,
+        row.lane,
+        row.purpose,
+        row.calls,
+        outputs=Moments(row.calls, row.outputs),
+        inputs=Moments(row.calls, row.inputs),
+        answer=(row.answer_provider, row.answer_model),
+        judge=row.judge,
+        cache_reads=row.cached / (row.inputs or 1.0),
+        cache_writes=row.written / (row.inputs or 1.0),
+        latency_s=row.seconds or 0.0,
+    )

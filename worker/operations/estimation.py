@@ -1,0 +1,236 @@
+"""Estimates a file or a stored batch by the code that plans its calls, without making one; streams the jobs in pages."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from decimal import Decimal
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from schemas.job import JobRequest
+from tasks.calls.call_history import History
+from tasks.calls.estimate import CallLimits, Estimate, Estimator, ModelEstimate, Spread
+from tasks.calls.forecast import Forecast, Forecaster, first_lease
+from tasks.ports import NewBatch, Refused
+from tasks.submit import new_batch
+from worker.ledger.history import UsedCalls
+from worker.ledger.postgres import PostgresLedger
+from worker.limits.rates import rates_of
+from worker.operations.file_submission import Intake
+from worker.operations.json_lines import check_files
+from worker.providers.registry import ConfiguredProviders, Installation
+from worker.settings import Settings
+from worker.wiring import embedded
+
+PAGE = 200
+"""Jobs planned at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The use of a batch so far; ``final`` of its jobs are final."""
+
+    jobs: int
+    final: int
+    calls: Sequence[UsedCalls]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimation:
+    """The estimate of an input with the lines that would be refused, and the truth of a stored batch beside it."""
+
+    estimate: Estimate
+    lines: int
+    refused: Sequence[Refused] = ()
+    repeats: int = 0
+    """Jobs that the ledger knows by their idempotency key."""
+    max_cost_usd: Decimal | None = None
+    history: bool = True
+    """A ledger was there to learn from."""
+    truth: Truth | None = None
+
+
+@dataclass
+class _Planner:
+    settings: Settings
+    ledger: PostgresLedger | None
+    batch: NewBatch
+    history: History
+    at: datetime | None = None
+    """Moment of the estimate; None: now."""
+    repeats: int = 0
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        providers = ConfiguredProviders(settings)
+        share = Decimal(str(settings.default_judge_share))
+        self._sharing = settings.share_policy
+        self._forecaster = Forecaster(providers, self.history, self._sharing, settings.prompts, settings.judge, share)
+        self.estimator = Estimator(
+            providers,
+            self.history,
+            self._limits,
+            judge_share=share,
+            judge_cap=settings.judge_max_tokens,
+            slots=settings.slots,
+        )
+        self._share_keys: set[bytes] = set()
+
+    def _limits(self, provider: str, model: str | None) -> CallLimits:
+        rates = rates_of(self.settings, provider, model or "")
+        requests, tokens_in, tokens_out, _ = rates.most
+        return CallLimits(requests, tokens_in, tokens_out, rates.concurrency)
+
+    async def add(self, page: Sequence[tuple[UUID, JobRequest]]) -> None:
+        """Plans some jobs, asks the ledger once for what it knows of them, and adds them up."""
+        forecasts: list[Forecast] = []
+        keys = [request.idempotency_key for _, request in page if request.idempotency_key]
+        repeats: set[str] = set()
+        if self.ledger is not None and self.at is None:
+            repeats = await self.ledger.history.known_keys(self.batch.tenant, keys)
+        for job_id, request in page:
+            if request.idempotency_key in repeats:
+                self.repeats += 1
+            else:
+                forecasts.append(self._forecaster.forecast(first_lease(job_id, request, self.batch)))
+        keys_of_answers = [each.answer.share_key for each in forecasts if each.answer and each.answer.share_key]
+        stored: set[bytes] = set()
+        if self.ledger is not None:
+            stored = await self.ledger.history.stored_keys(
+                self.batch.tenant, keys_of_answers, self._sharing.within, self.at
+            )
+        for forecast in forecasts:
+            key = forecast.answer.share_key if forecast.answer else None
+            # An identical job of the same input waits for the first one's answer.
+            self.estimator.add(forecast, stored=key is not None and (key in stored or key in self._share_keys))
+            if key is not None:
+                self._share_keys.add(key)
+
+
+async def estimate_files(
+    files: Sequence[str],
+    options: dict[str, Any],
+    settings: Settings,
+    ledger: PostgresLedger | None,
+    trial: UUID | None = None,
+    *,
+    on_refused: Callable[[Refused], None] = lambda _: None,
+    with_workers: bool = True,
+) -> Estimation:
+    """Estimates files as they would be submitted; raises ``InputError``.
+
+    Args:
+        files: names, ``-`` for standard input.
+        options: name, key and ceiling of the batch.
+        settings: those of the workers.
+        ledger: tells what earlier calls used and which jobs are known; None: nothing is known.
+        trial: a batch whose calls alone are the basis; None: the newest calls.
+        on_refused: receives each line that would be refused.
+        with_workers: the workers run here, with the same settings.
+    """
+    check_files(files)
+    batch = new_batch(dict(options), tenant=settings.tenant)
+    catalog = Installation(settings, same_for_workers=with_workers or embedded(settings))
+    intake = Intake(list(files), batch, strict=False, on_refused=on_refused, catalog=catalog)
+    history = await ledger.history.past(settings.tenant, batch_id=trial) if ledger is not None else History()
+    planner = _Planner(settings, ledger, batch, history)
+    jobs = intake.jobs()
+    while page := [(job.id, JobRequest.model_validate_json(job.request)) for job in islice(jobs, PAGE)]:
+        await planner.add(page)
+    return Estimation(
+        planner.estimator.result(),
+        intake.lines,
+        tuple(intake.refused),
+        planner.repeats,
+        batch.max_cost_usd,
+        history=ledger is not None,
+    )
+
+
+async def estimate_batch(
+    batch_id: UUID, settings: Settings, ledger: PostgresLedger, trial: UUID | None = None
+) -> Estimation:
+    """Estimates a stored batch by what was known when it was submitted, with the truth beside it; raises ``NotFound``."""
+    status = await ledger.reading.batch_status(batch_id)
+    history = await ledger.history.past(status.tenant, status.created_at, trial)
+    batch = NewBatch(batch_id, status.tenant, max_cost_usd=status.max_cost_usd)
+    planner = _Planner(settings, ledger, batch, history, status.created_at)
+    async for page in _pages(ledger, batch_id):
+        await planner.add(page)
+    calls = await ledger.history.used(batch_id)
+    truth = Truth(status.jobs, status.final, calls, max((each.seconds for each in calls), default=0.0))
+    estimate = planner.estimator.result()
+    return Estimation(estimate, estimate.jobs, max_cost_usd=status.max_cost_usd, truth=truth)
+
+
+async def _pages(ledger: PostgresLedger, batch_id: UUID) -> AsyncIterator[list[tuple[UUID, JobRequest]]]:
+    page: list[tuple[UUID, JobRequest]] = []
+    async for view in ledger.reading.batch_views(batch_id):
+        page.append((view.job_id, view.request))
+        if len(page) == PAGE:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+def to_json(estimation: Estimation) -> dict[str, Any]:
+    """The estimate, for programs; amounts in USD are strings."""
+    estimate, truth = estimation.estimate, estimation.truth
+    seconds = estimate.time.seconds
+    return {
+        "lines": estimation.lines,
+        "jobs": estimate.jobs,
+        "calls": estimate.calls,
+        "no_call": {outcome.value: count for outcome, count in estimate.uncalled.items()},
+        "stored_answers": estimate.stored,
+        "check_only": estimate.check_only,
+        "known_jobs": estimation.repeats,
+        "problems": dict(estimate.problems),
+        "refused": [
+            {"position": line.position, "where": line.place, "field": line.field, "message": line.message}
+            for line in estimation.refused
+        ],
+        "models": [_row(row) for row in estimate.models],
+        "input_tokens": _whole(estimate.total("input_tokens")),
+        "output_tokens": _whole(estimate.total("output_tokens")),
+        "cost_usd": _usd(estimate.cost_usd),
+        "unknown_prices": list(estimate.unpriced),
+        "largest_reservation_usd": f"{estimate.reserve_usd:f}",
+        "max_cost_usd": None if estimation.max_cost_usd is None else f"{estimation.max_cost_usd:f}",
+        "seconds": None if seconds is None else {name: round(value, 3) for name, value in asdict(seconds).items()},
+        "bound_by": estimate.time.bound_by,
+        "history": estimation.history,
+        "truth": truth and {
+            "jobs": truth.jobs,
+            "final": truth.final,
+            "seconds": round(truth.seconds, 3),
+            "models": [{**asdict(each), "cost_usd": each.cost_usd and f"{each.cost_usd:f}"} for each in truth.calls],
+        },
+    }  # fmt: skip
+
+
+def _row(row: ModelEstimate) -> dict[str, Any]:
+    return {
+        "provider": row.provider,
+        "model": row.model,
+        "lane": row.lane,
+        "purpose": row.purpose,
+        "calls": _whole(row.calls),
+        "input_tokens": _whole(row.input_tokens),
+        "output_tokens": _whole(row.output_tokens),
+        "cost_usd": row.cost_usd and _usd(row.cost_usd),
+        "input_counted_by": row.counted_by,
+        "output_from": row.output_from,
+        "latency_s": row.latency_s and round(row.latency_s, 3),
+    }
+
+
+def _whole(spread: Spread) -> dict[str, int]:
+    return {name: round(value) for name, value in asdict(spread).items()}
+
+
+def _usd(spread: Spread) -> dict[str, str]:
+    return {name: f"{value:.6f}" for name, value in asdict(spread).items()}
