@@ -53,6 +53,7 @@ _JOB = {"fillfactor": "80", **_by_rows(20_000)}
 _ATTEMPT = _by_rows(50_000)
 _BATCH = {"fillfactor": "50", "autovacuum_vacuum_scale_factor": "0.02", "autovacuum_vacuum_threshold": "500"}
 _BUSY = {"fillfactor": "50"}
+_HINT = {"autovacuum_vacuum_scale_factor": "0", "autovacuum_vacuum_threshold": "10000"}
 _MONEY = Numeric(14, 8)
 _INSTANT = DateTime(timezone=True)
 
@@ -216,6 +217,16 @@ job = Table(
     # In the order in which results are published again after Redis lost its data. A group that ends together shares a key.
     Index("job_finished", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
     postgresql_with=_JOB,
+)
+
+# What dispatch has hinted, beside the jobs: noting it writes no version of a job, and no WAL.
+job_hint = Table(
+    "job_hint",
+    metadata,
+    Column("job_id", Uuid, primary_key=True),
+    Column("hinted_at", _INSTANT, nullable=False),
+    prefixes=["UNLOGGED"],
+    postgresql_with=_HINT,
 )
 
 job_request = Table(

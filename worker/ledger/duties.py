@@ -74,26 +74,38 @@ _TAKE_HINTS = (
     FAIR_ORDER
     + """,
 unhinted_job AS (
-    SELECT j.id FROM job j
-    WHERE j.id = ANY (ARRAY(SELECT id FROM fair
-                            WHERE hinted_at IS NULL
-                               OR hinted_at < nightdesk_now() - %(again_after)s
-                               OR hinted_at <= (SELECT hints_lost_at FROM dispatch)
-                            LIMIT %(most)s))
+    SELECT j.id, j.priority FROM job j
+    WHERE j.id = ANY (ARRAY(
+            SELECT id FROM (
+                -- What was noted before the job became available was for another step, or for a try before.
+                SELECT f.id, greatest(f.hinted_at, (
+                    SELECT n.hinted_at FROM job_hint n WHERE n.job_id = f.id AND n.hinted_at >= f.available_at
+                )) AS hinted_at
+                FROM fair f OFFSET 0
+            ) h
+            WHERE hinted_at IS NULL
+               OR hinted_at < nightdesk_now() - %(again_after)s
+               OR hinted_at <= (SELECT hints_lost_at FROM dispatch)
+            LIMIT %(most)s))
       AND j.state = 'available' AND j.step = %(step)s
       AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
-    FOR UPDATE OF j SKIP LOCKED
+    FOR NO KEY UPDATE OF j SKIP LOCKED
 ), hint AS (
-    UPDATE job j SET hinted_at = nightdesk_now()
-    WHERE j.id = ANY (ARRAY(SELECT id FROM unhinted_job))
-    RETURNING j.id, j.priority
+    INSERT INTO job_hint AS h (job_id, hinted_at) SELECT id, nightdesk_now() FROM unhinted_job
+    ON CONFLICT (job_id) DO UPDATE SET hinted_at = excluded.hinted_at
+), old_hint AS (
+    -- A lease removes the note of its job; these are of jobs that were cancelled, held or expired.
+    DELETE FROM job_hint WHERE job_id = ANY (ARRAY(
+        SELECT job_id FROM job_hint
+        WHERE hinted_at < nightdesk_now() - %(again_after)s AND job_id <> ALL (ARRAY(SELECT id FROM unhinted_job))
+        LIMIT 1000 FOR UPDATE SKIP LOCKED))
 )
-SELECT h.id, h.priority FROM hint h ORDER BY h.priority DESC, h.id
+SELECT id, priority FROM unhinted_job ORDER BY priority DESC, id
 """
 )
 
 _HINT = """
-UPDATE job SET hinted_at = nightdesk_now() WHERE id = ANY(%(ids)b::uuid[]) AND state = 'available' AND step = %(step)s
+SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND state = 'available' AND step = %(step)s ORDER BY id FOR NO KEY UPDATE
 """
 
 # Whoever asks knows the workers of some seconds ago: the ledger looks again.
@@ -108,6 +120,8 @@ WITH unserved_job AS (
     UPDATE job j SET step = %(to)s, hinted_at = NULL
     WHERE j.id = ANY (ARRAY(SELECT id FROM unserved_job))
     RETURNING j.id, j.run
+), old_hint AS (
+    DELETE FROM job_hint WHERE job_id = ANY (ARRAY(SELECT id FROM moved_job))
 ), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
     SELECT id, run, 'unserved', 'dispatch', jsonb_build_object('step', %(step)s::text, 'to', %(to)s::text) FROM moved_job

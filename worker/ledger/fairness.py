@@ -61,14 +61,14 @@ WITH RECURSIVE level AS (
     ) n
     WHERE e.jobs < e.room AND e.turns * e.least <= e.room
 ), fair AS (
-    SELECT n.id, n.priority, n.hinted_at
+    SELECT n.id, n.priority, n.available_at, n.hinted_at
     FROM contender c
     CROSS JOIN (SELECT e.priority, e.room, max(e.turns) AS turns FROM reach e GROUP BY 1, 2) b
     CROSS JOIN LATERAL (
-        SELECT i.id, i.priority, i.deadline, i.hinted_at,
+        SELECT i.id, i.priority, i.deadline, i.available_at, i.hinted_at,
                row_number() OVER (ORDER BY i.deadline NULLS LAST, i.id) / c.share AS turn
         FROM (
-            SELECT j.id, j.priority, j.deadline, j.hinted_at {_READY}
+            SELECT j.id, j.priority, j.deadline, j.available_at, j.hinted_at {_READY}
               AND j.priority = c.priority AND j.tenant = c.tenant
             ORDER BY j.deadline NULLS LAST, j.id
             LIMIT CASE WHEN c.priority > b.priority THEN %(limit)s
@@ -78,7 +78,7 @@ WITH RECURSIVE level AS (
     ORDER BY n.priority DESC, n.turn, n.deadline NULLS LAST, n.id
     LIMIT %(limit)s
 )"""
-"""Defines ``fair(id, priority, hinted_at)``: the next ``limit`` available jobs of ``step``.
+"""Defines ``fair(id, priority, available_at, hinted_at)``: the next ``limit`` available jobs of ``step``.
 
 Higher priority goes first. Within a priority tenants take turns, as many as their weight in ``shares`` says. Within a
 tenant the nearest deadline goes first, then the order of submission.

@@ -56,6 +56,8 @@ fitting_job AS (
     WHERE j.id = ANY (ARRAY(SELECT id FROM fitting_job))
     RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues, j.request_bytes,
               j.started_at, j.available_at, j.limited_ms, j.deadline, j.cost_usd, j.correction, j.recheck
+), old_hint AS (
+    DELETE FROM job_hint WHERE job_id = ANY (ARRAY(SELECT id FROM new_lease))
 )
 SELECT t.*, nightdesk_now() AS now,
        EXISTS (SELECT FROM attempt u WHERE u.job_id = t.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL) AS unpriced,

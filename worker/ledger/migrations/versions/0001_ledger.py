@@ -144,6 +144,12 @@ CREATE INDEX job_running ON job (worker) WHERE state = 'running';
 
 CREATE INDEX job_unpublished ON job (finished_at) WHERE finished_at IS NOT NULL AND result_published_at IS NULL;
 
+CREATE UNLOGGED TABLE job_hint (
+    job_id UUID NOT NULL,
+    hinted_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT job_hint_pkey PRIMARY KEY (job_id)
+);
+
 CREATE TABLE attempt (
     id UUID NOT NULL,
     job_id UUID NOT NULL,
@@ -348,6 +354,8 @@ ALTER TABLE attempt SET (
 -- Changed with every call that is paid for, and few: its versions are cleared while they fit on their page.
 ALTER TABLE batch SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 ALTER TABLE worker SET (fillfactor = 50);
+-- Every job passes by, few are in it at once; what a crash of the server loses is hinted again.
+ALTER TABLE job_hint SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 -- Written once: vacuum has only to mark their pages as visible to all, here and there and not a fifth of them at once.
 -- Of an erased job their large values are dead, which stand in tables of their own.
 ALTER TABLE job_request SET (autovacuum_vacuum_insert_scale_factor = 0.05, toast.autovacuum_vacuum_scale_factor = 0.05);
@@ -356,10 +364,29 @@ ALTER TABLE generation_record SET (autovacuum_vacuum_insert_scale_factor = 0.05,
 ALTER TABLE job_event SET (autovacuum_vacuum_insert_scale_factor = 0.05);
 """
 
+COMPRESSION = """
+-- A server with lz4 compresses what is stored once for little; pglz, which every server has, costs more than all the rest.
+DO $$
+DECLARE wide record;
+BEGIN
+    IF (SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression') THEN
+        FOR wide IN
+            SELECT a.attrelid::regclass AS relation, a.attname AS name
+            FROM pg_attribute a
+            WHERE a.attrelid IN ('job_request'::regclass, 'completion'::regclass, 'generation_record'::regclass)
+              AND a.attnum > 0 AND a.attstorage = 'e'
+        LOOP
+            EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STORAGE EXTENDED, ALTER COLUMN %I SET COMPRESSION lz4',
+                           wide.relation, wide.name, wide.name);
+        END LOOP;
+    END IF;
+END $$
+"""
+
 
 def upgrade() -> None:
     """Create everything."""
-    for statements in (CLOCK, TABLES, STORAGE):
+    for statements in (CLOCK, TABLES, STORAGE, COMPRESSION):
         op.execute(statements)
 
 
