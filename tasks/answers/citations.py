@@ -320,6 +320,8 @@ class Label:
 def name_of(source: SourceContext) -> str:
     """Name of a source: its title, else product and kind of document, else its path; empty without any."""
     about = source.metadata
+    if not about:
+        return ""
     names = (about.get("title"), _product(about), about.get("source_path"))
     return next((name for value in names if (name := one_line(value))), "")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from schemas.answer import Segment, SegmentCitation
 from tasks.answers.rendered import fenced_blocks
-from tasks.text.sentences import Span, sentence_spans
+from tasks.text.sentences import Span, answer_sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def cut_segments(text: str, markers: Sequence[Marker], source_count: int) -> tup
     """
     groups = list(_groups(text, markers))
     ends = {_PUNCTUATION.match(text, group[-1].end).end() for group in groups}  # type: ignore[union-attr]
-    cuts = sorted(ends | {span.end for span in sentence_spans(text)} - _inside(groups) | {len(text)})
+    cuts = sorted(ends | {span.end for span in answer_sentences(text)} - _inside(groups) | {len(text)})
     segments: list[Segment] = []
     pending = list(markers)
     start = 0

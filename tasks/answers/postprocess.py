@@ -18,8 +18,8 @@ from tasks.answers.layouts import Extras, table_heads, write_items, write_json, 
 from tasks.answers.objects import complete_object, violations
 from tasks.answers.parse import UNSTORABLE, ParsedAnswer, merge_repeated, parse_completion, parse_supplied
 from tasks.answers.rendered import Rendered, Writer, flow_of, strip_markers, write_markdown
-from tasks.text.clauses import MAY_JOIN, MAY_LEAD_IN, clause_spans
-from tasks.text.sentences import Span, sentence_spans
+from tasks.text.clauses import clause_spans
+from tasks.text.sentences import Span, answer_sentences
 from tasks.text.statements import Statement
 
 
@@ -208,7 +208,7 @@ def _sentences(rendered: Rendered, language: str | None) -> list[tuple[Span, int
     for piece in rendered.pieces:
         spans = [
             Span(a + piece.start, b + piece.start)
-            for a, b in sentence_spans(rendered.text[piece.start : piece.end], code)
+            for a, b in answer_sentences(rendered.text[piece.start : piece.end], code)
         ]
         reaches = [span.start for span in spans[1:]] + [piece.reach]
         sentences.extend(zip(spans, reaches, strict=True) if spans else ())
@@ -227,8 +227,7 @@ def _statements(
     position = 0
     for number, (span, reach) in enumerate(sentences):
         sentence = bare[span.start : span.end]
-        whole = not MAY_LEAD_IN.search(sentence) and not MAY_JOIN(sentence)
-        clauses = [Span(0, len(sentence))] if whole else clause_spans(sentence)
+        clauses = clause_spans(sentence)
         spans = [_trimmed(text, span.start + start, span.start + end) for start, end in clauses[:-1]]
         spans.append(Span(span.start + clauses[-1].start, span.end))
         cited: list[tuple[tuple[int, ...], tuple[int, ...]]] = []

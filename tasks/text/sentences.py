@@ -4,7 +4,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from sentencex import get_sentence_boundaries
@@ -71,6 +71,19 @@ def sentence_spans(text: str, language: str = "en") -> list[Span]:
     for block in _blocks(text):
         spans.extend(_sentences_of_block(text, block, language))
     return spans
+
+
+@lru_cache(maxsize=64)
+def _short_sentences(text: str, language: str) -> tuple[Span, ...]:
+    return tuple(sentence_spans(text, language))
+
+
+def answer_sentences(text: str, language: str = "en") -> Sequence[Span]:
+    """The sentences of an answer; cached, because its parts are cut from it and then located in it."""
+    return _short_sentences(text, language) if len(text) <= _LONGEST_CACHED else sentence_spans(text, language)
+
+
+_LONGEST_CACHED = 8_000
 
 
 def _blocks(text: str) -> Iterator[Span]:
