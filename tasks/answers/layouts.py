@@ -116,20 +116,26 @@ def _write_code(writer: Writer, item: Item, width: int) -> None:
     """Writes a block of code with its markers below it; its fences are no statements."""
     text = writer.flow.text
     writer.postpone([(item.start, item.end)])
-    first, last = _inside(text, item)
     edits = indented(text, item, width)
     writer.write(" " * width)
-    writer.copy(item.start, first, [edit for edit in edits if edit.end <= first], marks=False)
-    start = writer.position
-    writer.copy(first, last, [edit for edit in edits if first < edit.end <= last], marks=False)
-    end = writer.position
-    writer.copy(last, item.end, [edit for edit in edits if edit.end > last], marks=False)
+    start, end = _copy_apart(writer, item, _inside(text, item), edits)
     if item.unclosed:
         writer.write(f"\n{' ' * width}{item.unclosed}")
     if writer.has_pending(item.end):
         writer.write(f"\n{' ' * width}")
         writer.marks_until(item.end)
     writer.piece(start, end, reach=writer.position)
+
+
+def _copy_apart(writer: Writer, item: Item, words: tuple[int, int], edits: Sequence[Edit]) -> tuple[int, int]:
+    """Writes an item without its markers; returns the place of its words, which are no fences."""
+    first, last = words
+    writer.copy(item.start, first, [edit for edit in edits if edit.end <= first], marks=False)
+    start = writer.position
+    writer.copy(first, last, [edit for edit in edits if first < edit.end <= last], marks=False)
+    end = writer.position
+    writer.copy(last, item.end, [edit for edit in edits if edit.end > last], marks=False)
+    return start, end
 
 
 def _with_marker_ends(items: Sequence[Item], flow: Flow) -> list[tuple[Item, int]]:
@@ -227,12 +233,7 @@ def write_json(writer: Writer, extras: Extras, labels: Sequence[Label]) -> None:
         edits = as_string(text, item)
         # White space that begins with the line break of a fence is one edit.
         first, last = (next((e.end for e in edits if e.start < edge < e.end), edge) for edge in (first, last))
-        last = max(first, last)
-        writer.copy(item.start, first, [edit for edit in edits if edit.end <= first], marks=False)
-        start = writer.position
-        writer.copy(first, last, [edit for edit in edits if first < edit.end <= last], marks=False)
-        end = writer.position
-        writer.copy(last, item.end, [edit for edit in edits if edit.end > last], marks=False)
+        start, end = _copy_apart(writer, item, (first, max(first, last)), edits)
         if item.unclosed:
             writer.write(f"\\n{item.unclosed}")
         writer.write('", "citations": [')

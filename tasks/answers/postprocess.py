@@ -384,14 +384,7 @@ def render(
     if output_format is OutputFormat.JSON:
         write_json(writer, extras, labels)
         return writer.finish(writer.position)
-    if output_format is OutputFormat.TABLE:
-        write_table(writer)
-    elif output_format in {OutputFormat.BULLETS, OutputFormat.STEPS}:
-        write_items(writer, numbered=output_format is OutputFormat.STEPS)
-    elif output_format is OutputFormat.PLAIN:
-        write_plain(writer, neutral=not allow_html)
-    else:
-        write_markdown(writer, table_heads(flow.text) if "|" in flow.text else ())
+    _write_body(writer, output_format, allow_html=allow_html)
     body = writer.position
     if extras.sources or (show_markers and style in _LISTED):
         write_sources(writer, labels)
@@ -400,3 +393,14 @@ def render(
         line = f"{name}: {score:.1%}"
         writer.write(f"\n\n*{line}*" if markdown else f"\n\n{line}")
     return writer.finish(body)
+
+
+def _write_body(writer: Writer, output_format: OutputFormat, *, allow_html: bool) -> None:
+    if output_format is OutputFormat.TABLE:
+        write_table(writer)
+    elif output_format in {OutputFormat.BULLETS, OutputFormat.STEPS}:
+        write_items(writer, numbered=output_format is OutputFormat.STEPS)
+    elif output_format is OutputFormat.PLAIN:
+        write_plain(writer, neutral=not allow_html)
+    else:
+        write_markdown(writer, table_heads(writer.flow.text) if "|" in writer.flow.text else ())
