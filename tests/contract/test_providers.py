@@ -385,3 +385,45 @@ def test_answers_in_parallel_share_one_client(stub: Stub) -> None:
     answered = using(OPENAI.at(stub), many)
     assert len(answered) == len(stub.requests) == 50
     assert set(stub.calls.values()) == {1}
+
+
+# ---- the heads of requests ---------------------------------------------------------------------------------------
+
+
+@over_http
+def test_each_call_has_the_head_that_the_sdk_writes(kind: Kind, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = ask_twice(kind.at(stub))
+    # Behind a proxy, here the stub itself, the SDK sends its requests itself.
+    monkeypatch.setenv("http_proxy", stub.url)
+    monkeypatch.setenv("no_proxy", "")
+    through_sdk = ask_twice(kind.at(stub))
+    heads = [(record.path, record.headers) for record in stub.requests]
+    assert len(heads) == 4
+    assert [answer.completion.text for answer in own] == [answer.completion.text for answer in through_sdk]
+    assert all(head == heads[0] for head in heads[1:])
+    assert any(KEY in value for value in heads[0][1].values())
+
+
+def ask_twice(provider: Provider) -> list[Answered]:
+    """Calls twice, so that the second call repeats a head."""
+
+    async def twice(provider: Provider) -> list[Answered]:
+        return [await provider.call(plan(provider, question())) for _ in range(2)]
+
+    return using(provider, twice)
+
+
+def test_each_time_limit_has_its_own_head(stub: Stub) -> None:
+    async def twice(provider: Provider) -> None:
+        for timeout_s in (5.0, 7.0, 5.0):
+            await provider.call(plan(provider, question(timeout_s=timeout_s)))
+
+    using(CHAT.at(stub), twice)
+    assert [record.headers["x-stainless-read-timeout"] for record in stub.requests] == ["5.0", "7.0", "5.0"]
+
+
+def test_a_password_in_the_address_is_sent_as_a_header(stub: Stub) -> None:
+    address = stub.url.replace("//", "//clerk:secret-word@") + "/v1"
+    _, answered = ask(CHAT.at(stub, base_url=address), question())
+    assert answered.completion.text
+    assert stub.requests[0].headers["authorization"].startswith("Basic ")

@@ -21,12 +21,7 @@ from tasks.errors import ProviderError
 from tasks.ports import Answered, Call, Listener
 from worker.providers.failures import Failures, request_id
 from worker.providers.prices import PriceList, Prices
-
-CONNECT_S = 10.0
-"""Seconds to wait for a connection; the SDKs' own is 5, too little for a burst of hundreds of new TLS connections."""
-
-MOST_CONNECTIONS = 20_000
-"""Upper bound of a process's slots: the slots limit the calls, never the pool."""
+from worker.providers.whole_calls import WholeCalls
 
 NO_KEY = "none"
 """Placeholder key for a server that needs none; the SDKs refuse to work without one."""
@@ -137,6 +132,7 @@ class Adapter(ABC):
         self.failures = Failures(target.name, target.secrets)
         self.client = client
         self._prices = Prices(vendor, target.base_url)
+        self._whole_calls = WholeCalls(client, self.path, target.base_url)
         parts = urlsplit(target.base_url)
         at = parts.hostname or ""
         self._endpoint = f"{at}:{parts.port}" if parts.port else at
@@ -222,12 +218,12 @@ class Adapter(ABC):
         """Fetches an answer whole; see ``tasks.ports.Provider``."""
         try:
             async with asyncio.timeout(call.timeout_s):
-                response = await self.client.post(
-                    self.path, cast_to=httpx2.Response, content=call.body, options=options_of(call)
-                )
+                response = await self._whole_calls.post(call)
         except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
             # Not chained: what lies behind may hold what the message must not.
             raise self.translate(error) from None
+        if not response.is_success:
+            raise self.failures.of_status(response, _error_body(response)) from None
         return self.answered(self.received(call, response))
 
     def answered(self, received: Received) -> Answered:
@@ -241,6 +237,7 @@ class Adapter(ABC):
 
     async def close(self) -> None:
         """See ``tasks.ports.Provider``."""
+        await self._whole_calls.close()
         await self.client.close()
 
     def received(self, call: Call, response: httpx2.Response) -> Received:
@@ -340,15 +337,13 @@ def choose_protocol(
     return protocol
 
 
-def options_of(call: Call) -> dict[str, Any]:
-    """Request options of the SDK beside the body."""
-    timeout = httpx2.Timeout(call.timeout_s, connect=min(call.timeout_s, CONNECT_S))
-    # A redirect would send the request a second time, perhaps to someone else.
-    headers = {"content-type": "application/json"}
-    if call.stream:
-        # So that the bytes kept are those of the events, also where the stream breaks.
-        headers["accept-encoding"] = "identity"
-    return {"headers": headers, "timeout": timeout, "follow_redirects": False}
+def _error_body(response: httpx2.Response) -> object:
+    """The body of an answer with an error status: its JSON, else its text."""
+    text = response.text.strip()
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _loads(raw: bytes) -> tuple[Any, bool]:

@@ -12,7 +12,6 @@ from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import FinishReason, Message, NativeCitation, Prompt, Role, SourcePart, Usage
 from tasks.prompting.messages import stable_prefix
 from worker.providers.adapter import (
-    MOST_CONNECTIONS,
     NO_KEY,
     Draft,
     Reading,
@@ -22,6 +21,7 @@ from worker.providers.adapter import (
     sampling_of,
 )
 from worker.providers.streaming import Collector, StreamingAdapter
+from worker.providers.whole_calls import MOST_CONNECTIONS
 
 _FINISH = {
     "end_turn": FinishReason.STOP,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any, ClassVar
 
 import httpx2
@@ -13,9 +14,8 @@ from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, Prompt, Usage
 from tasks.errors import ProviderError
-from tasks.prompting.messages import stable_prefix
+from tasks.prompting.messages import ANSWER_SCHEMA, stable_prefix
 from worker.providers.adapter import (
-    MOST_CONNECTIONS,
     NO_KEY,
     Adapter,
     Draft,
@@ -28,6 +28,7 @@ from worker.providers.adapter import (
 )
 from worker.providers.presets import why_no_sampling
 from worker.providers.streaming import Collector, StreamingAdapter
+from worker.providers.whole_calls import MOST_CONNECTIONS
 
 
 def build_client(target: Target) -> SdkClient:
@@ -100,6 +101,16 @@ def is_strict(schema: Any) -> bool:
     return all(map(is_strict, schema.values()))
 
 
+@cache
+def _answer_schema_is_strict() -> bool:
+    return is_strict(ANSWER_SCHEMA)
+
+
+def reply_is_strict(schema: dict[str, Any]) -> bool:
+    """``is_strict`` of a job's reply schema; the walk through the schema of nearly all jobs is made once."""
+    return _answer_schema_is_strict() if schema == ANSWER_SCHEMA else is_strict(schema)
+
+
 _INCOMPLETE = {
     "max_output_tokens": FinishReason.LENGTH,
     "content_filter": FinishReason.CONTENT_FILTER,
@@ -128,7 +139,7 @@ class OpenAI(OpenAIAdapter):
             draft.parameters["reasoning"] = {"effort": config.reasoning_effort}
         add_sampling(draft, config, model, lambda _: "the Responses API has no such parameter")
         if (schema := prompt.reply_schema) is not None and self.target.json_schema:
-            strict = is_strict(schema)
+            strict = reply_is_strict(schema)
             form = {"type": "json_schema", "name": "answer", "strict": strict, "schema": schema}
             draft.content["text"] = {"format": form}
             draft.notes["text.format"] = f"json_schema, strict: {str(strict).lower()}"

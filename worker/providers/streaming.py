@@ -12,8 +12,9 @@ from schemas.model_call import FinishReason
 from tasks.answers.parse import storable
 from tasks.errors import ProviderError
 from tasks.ports import Answered, Call, Listener
-from worker.providers.adapter import SHAPELESS, Adapter, Reading, Received, options_of
+from worker.providers.adapter import SHAPELESS, Adapter, Reading, Received
 from worker.providers.failures import request_id
+from worker.providers.whole_calls import options_of
 
 EVENT_STREAM = "text/event-stream"
 

@@ -1,0 +1,130 @@
+"""Sends calls whose answer comes whole, over aiohttp, each with the head that the vendor's SDK writes for it."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import httpx2
+from multidict import CIMultiDict
+from yarl import URL
+
+from tasks.ports import Call
+
+if TYPE_CHECKING:
+    from worker.providers.adapter import SdkClient
+
+MOST_CONNECTIONS = 20_000
+"""Upper bound of a process's slots: the slots limit the calls, never the pool."""
+
+CONNECT_S = 10.0
+"""Seconds to wait for a connection; the SDKs' own is 5, too little for a burst of hundreds of new TLS connections."""
+
+KEPT_S = 5.0
+"""Seconds that a free connection is kept, as the SDKs keep theirs."""
+
+MOST_HEADS = 64
+"""Heads to remember; jobs may name any number of time limits."""
+
+_OF_THE_BODY = frozenset({"host", "content-length"})
+"""Headers that aiohttp writes itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The address, the headers and the time limits of a request."""
+
+    url: URL
+    headers: CIMultiDict[str]
+    timeout: aiohttp.ClientTimeout
+
+
+class WholeCalls:
+    """Sends the calls of one adapter, on one event loop.
+
+    To build a request anew takes the SDK 0.5 ms, and all that differs between two requests is the body. So the SDK
+    writes a request once for each time limit, to a transport that sends nothing, and its head serves the next calls.
+
+    Args:
+        client: the SDK's.
+        path: of the API, below the client's base URL.
+        base_url: of the provider. A provider behind a proxy is called by the SDK's own transport.
+    """
+
+    def __init__(self, client: Any, path: str, base_url: str) -> None:
+        self._client = client
+        self._path = path
+        self._proxied = _is_proxied(base_url)
+        self._heads: dict[float, Head] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def post(self, call: Call) -> httpx2.Response:
+        """Sends a call once and returns the answer, whatever its status; raises the errors of aiohttp and of the SDK."""
+        if self._proxied:
+            proxied: httpx2.Response = await self._send(self._client, call, call.body)
+            return proxied
+        head = self._heads.get(call.timeout_s) or await self._write_head(call)
+        session = self._session or self._open(head.url)
+        async with session.post(head.url, data=call.body, headers=head.headers, timeout=head.timeout,
+                                allow_redirects=False) as answer:  # fmt: skip
+            raw = await answer.read()
+        return httpx2.Response(answer.status, headers=answer.raw_headers, content=raw)
+
+    async def close(self) -> None:
+        """Closes the connections; the SDK's client is its owner's to close."""
+        if self._session is not None:
+            await self._session.close()
+
+    def _open(self, url: URL) -> aiohttp.ClientSession:
+        secured: Any = httpx2.create_ssl_context() if url.scheme == "https" else True
+        connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS, keepalive_timeout=KEPT_S, ssl=secured)
+        # Bodies are decoded by httpx2, as they always were; cookies would go from one tenant's call to another's.
+        self._session = aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+        )
+        return self._session
+
+    async def _write_head(self, call: Call) -> Head:
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(_answer_nothing)) as nowhere:
+            answer = await self._send(self._client.with_options(http_client=nowhere), call, b"{}")
+        request = answer.request
+        limits = request.extensions["timeout"]
+        headers = [(name, value) for name, value in request.headers.multi_items() if name not in _OF_THE_BODY]
+        head = Head(
+            # A password in the address is in a header by now.
+            URL(str(request.url), encoded=True).with_user(None),
+            CIMultiDict(headers),
+            aiohttp.ClientTimeout(sock_connect=limits["connect"], sock_read=limits["read"], connect=limits["pool"]),
+        )
+        if len(self._heads) >= MOST_HEADS:
+            self._heads.clear()
+        self._heads[call.timeout_s] = head
+        return head
+
+    async def _send(self, client: "SdkClient", call: Call, body: bytes) -> httpx2.Response:
+        answer: httpx2.Response = await client.post(
+            self._path, cast_to=httpx2.Response, content=body, options=options_of(call)
+        )
+        return answer
+
+
+def options_of(call: Call) -> dict[str, Any]:
+    """Request options of the SDK beside the body."""
+    timeout = httpx2.Timeout(call.timeout_s, connect=min(call.timeout_s, CONNECT_S))
+    # A redirect would send the request a second time, perhaps to someone else.
+    headers = {"content-type": "application/json"}
+    if call.stream:
+        # So that the bytes kept are those of the events, also where the stream breaks.
+        headers["accept-encoding"] = "identity"
+    return {"headers": headers, "timeout": timeout, "follow_redirects": False}
+
+
+def _answer_nothing(request: httpx2.Request) -> httpx2.Response:
+    return httpx2.Response(200, json={}, request=request)
+
+
+def _is_proxied(base_url: str) -> bool:
+    """Tells whether the environment names a proxy for an address."""
+    url = URL(base_url)
+    proxies = getproxies()
+    return bool(proxies.get(url.scheme) or proxies.get("all")) and not proxy_bypass(url.host or "")
