@@ -49,12 +49,8 @@ def near_windows(
         sources: positions of the sources.
         code: language of the claim.
     """
-    matches = [match for source in sources for match in search.several(content, source, _MOST_WINDOWS)]
-    matches.sort(key=lambda match: -match.score)
     windows = []
-    for match in matches[:_MOST_WINDOWS]:
-        if match.score < matches[0].score - _NEAR:
-            break
+    for match in search.nearly_best(content, sources, _MOST_WINDOWS, _NEAR)[:_MOST_WINDOWS]:
         start, end = search.window_span(match)
         text = search.content(match.source_index)[start:end]
         windows.append(Window(match.source_index, start, read_facts(text, code), match.score))

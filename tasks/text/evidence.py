@@ -6,11 +6,13 @@ with a whole source, because a whole source contains the words of almost any sta
 
 import math
 from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from operator import itemgetter
 from time import monotonic
 from typing import Any
 
@@ -111,7 +113,15 @@ def index_source(content: str) -> SourceIndex:
 
 
 def _index(content: str) -> SourceIndex:
-    return _index_spans(content, passage_spans(content))
+    return _index_spans(content, passages_of(content))
+
+
+def passages_of(content: str) -> tuple[Span, ...]:
+    """The passages of a source; those of a short one are cached."""
+    return _cached_passages(content) if len(content) <= _CACHED_CHARACTERS else passage_spans(content)
+
+
+_cached_passages = lru_cache(maxsize=512)(passage_spans)
 
 
 def _index_spans(content: str, spans: tuple[Span, ...]) -> SourceIndex:
@@ -135,6 +145,7 @@ def exact_sentences(paragraph: str) -> tuple[Span, ...]:
 def forget() -> None:
     """Empties the caches, for measurements."""
     _cached_index.cache_clear()
+    _cached_passages.cache_clear()
     exact_sentences.cache_clear()
     _numbers_in.cache_clear()
     text_stems.cache_clear()
@@ -153,6 +164,8 @@ def text_stems(text: str) -> frozenset[str]:
 
 
 _NO_WORDS = frozenset[str]()
+_START = itemgetter(0)
+_END_OF = itemgetter(1)
 
 
 # ---- searching the sources of one answer -----------------------------------------------------------------------
@@ -166,11 +179,15 @@ _EQUAL = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The best window of one source for a statement: ``score`` in [0, 1], ``window`` its first passage there."""
+    """The best window of one source for a statement: ``score`` in [0, 1], ``window`` its first passage there.
+
+    ``place``: the passages in which the statement stands word for word, where it does.
+    """
 
     source_index: int
     score: float
     window: int
+    place: Span | None = None
 
 
 @dataclass(slots=True)
@@ -230,22 +247,35 @@ class SourceSearch:
 
     def __init__(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> None:
         self._sources = sources
-        self._indexes = [_index_in_time(source.content) for source in sources]
-        self._titles = [metadata_stems(source.metadata) for source in sources]
-        searched = frozenset(vocabulary) | {NEGATION}
-        self._postings = [_postings_in_time(index, searched) for index in self._indexes]
-        self.weights = self._weigh(vocabulary)
+        self._vocabulary = frozenset(vocabulary)
+        self._latest: tuple[frozenset[str], dict[int, dict[int, float]]] = (_NO_WORDS, {})
 
     def covers(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> bool:
         """Tells whether it is a search over these sources for all words of a vocabulary."""
-        return sources is self._sources and self.weights.keys() >= set(vocabulary)
+        return sources is self._sources and self._vocabulary.issuperset(vocabulary)
 
-    def _weigh(self, vocabulary: Collection[str]) -> dict[str, float]:
+    # All of these only when they are needed: an answer that quotes its sources never needs most of them.
+
+    @cached_property
+    def _indexes(self) -> list[SourceIndex]:
+        return [_index_in_time(source.content) for source in self._sources]
+
+    @cached_property
+    def _titles(self) -> list[frozenset[str]]:
+        return [metadata_stems(source.metadata) for source in self._sources]
+
+    @cached_property
+    def _postings(self) -> list[dict[str, list[int]]]:
+        searched = self._vocabulary | {NEGATION}
+        return [_postings_in_time(index, searched) for index in self._indexes]
+
+    @cached_property
+    def weights(self) -> dict[str, float]:
         """Weight of each word: its smoothed inverse frequency over the passages of all sources, at least 2.
 
         With few passages the constant keeps one rare word from outweighing the rest of a statement.
         """
-        frequency = dict.fromkeys(vocabulary, 1)
+        frequency = dict.fromkeys(self._vocabulary, 1)
         for postings in self._postings:
             for word, passages in postings.items():
                 if word in frequency:
@@ -291,6 +321,28 @@ class SourceSearch:
 
     # ---- windows ----
 
+    def verbatim(self, text: str, scope: Collection[int] | None = None) -> Match | None:
+        """The earliest place in the sources of a scope (None: all) that has a text's characters as whole words."""
+        for source in self._within(scope):
+            content = self._sources[source].content
+            start = content.find(text)
+            while start >= 0:
+                end = start + len(text)
+                if not (content[start - 1 : start].isalnum() or content[end : end + 1].isalnum()):
+                    return self._place(source, start, end)
+                start = content.find(text, start + 1)
+        return None
+
+    def _place(self, source: int, start: int, end: int) -> Match | None:
+        """The passages from ``start`` to ``end`` as a match; None if they are more than a window."""
+        ensure_time()
+        spans = passages_of(self._sources[source].content)
+        first = bisect_right(spans, start, key=_START) - 1
+        last = bisect_left(spans, end, lo=first, key=_END_OF)
+        if last - first >= WINDOW:
+            return None
+        return Match(source, 1.0, first, Span(spans[first].start, spans[last].end))
+
     def best_of_all(self, statement: frozenset[str], scope: Collection[int] | None = None) -> Match | None:
         """The best window in the sources of a scope (None: all); the earliest source among equals.
 
@@ -332,17 +384,24 @@ class SourceSearch:
 
     def _window_weights(self, statement: frozenset[str], source_index: int) -> dict[int, float]:
         """The weight of the statement's words in each window with any of them, by the window's first passage."""
-        postings = self._postings[source_index]
-        weights: dict[int, float] = {}
-        get = weights.get
+        if self._latest[0] != statement:
+            self._latest = (statement, {})
+        weighed = self._latest[1]
+        if source_index in weighed:
+            return weighed[source_index]
+        postings, of_word = self._postings[source_index], self.weights
+        weights: defaultdict[int, float] = defaultdict(float)
         for word in sorted(postings.keys() & statement):
-            weight = self.weights[word]
-            last_start = -1
+            weight = of_word[word]
+            following = 0
             for passage in postings[word]:
-                # Windows that begin at or before the last start have the word already.
-                for start in range(max(last_start + 1, passage - WINDOW + 1), passage + 1):
-                    weights[start] = get(start, 0.0) + weight
-                last_start = passage
+                # Windows that begin before ``following`` have the word already.
+                if passage - WINDOW >= following:
+                    following = passage - WINDOW + 1
+                while following <= passage:
+                    weights[following] += weight
+                    following += 1
+        weighed[source_index] = weights
         return weights
 
     def several(self, statement: frozenset[str], source_index: int, most: int) -> list[Match]:
@@ -356,6 +415,21 @@ class SourceSearch:
             if all(abs(start - other.window) >= WINDOW for other in matches):
                 matches.append(Match(source_index, min(1.0, weight / total), start))
         return matches
+
+    def nearly_best(self, statement: frozenset[str], sources: Iterable[int], most: int, near: float) -> list[Match]:
+        """The best of the ``several`` of some sources, at most ``near`` below the best one; best first."""
+        top = 0.0
+        matches: list[Match] = []
+        bounds = [(self._bound(statement, source), source) for source in sources]
+        for bound, source in sorted(bounds, reverse=True):
+            # The best window of all comes from a source with a high bound, and spares the others a search.
+            if bound <= 0 or bound < top - near:
+                break
+            listed = self.several(statement, source, most)
+            matches += listed
+            top = max([top, *(match.score for match in listed)])
+        matches.sort(key=lambda match: (-match.score, match.source_index))
+        return [match for match in matches if match.score >= top - near]
 
     def _in_window(self, statement: Iterable[str], match: Match) -> set[str]:
         postings = self._postings[match.source_index]
@@ -376,6 +450,8 @@ class SourceSearch:
 
     def span(self, match: Match, statement: frozenset[str]) -> Span:
         """The part of a match's window with the statement's words, without passages at its ends that add no word."""
+        if match.place is not None:
+            return match.place
         postings = self._postings[match.source_index]
         spans = self._indexes[match.source_index].spans
         first, last = match.window, min(match.window + WINDOW, len(spans)) - 1
@@ -392,7 +468,7 @@ class SourceSearch:
 
     def window_span(self, match: Match) -> Span:
         """The whole window of a match."""
-        spans = self._indexes[match.source_index].spans[match.window : match.window + WINDOW]
+        spans = passages_of(self._sources[match.source_index].content)[match.window : match.window + WINDOW]
         return Span(spans[0].start, spans[-1].end)
 
     def around(self, match: Match, most_characters: int) -> Span:
