@@ -122,11 +122,11 @@ def contains_number(values: Collection[str], numbers: frozenset[str], text: str)
     """Tells whether a text has a number, by any of its readings: among its numbers, rounded, or in words."""
     if not numbers.isdisjoint(values) or any(rounds_to(value, numbers) for value in values):
         return True
-    return any(word.search(text) is not None for value in values if (word := _small_numbers().get(value)))
+    return any(word(text) for value in values if (word := _small_numbers().get(value)))
 
 
 @cache
-def _small_numbers() -> Mapping[str, re.Pattern[str]]:
+def _small_numbers() -> Mapping[str, "WordSearch"]:
     """Small numbers in words that are not among ``number_word``'s: one, first, second.
 
     ``ordinals`` of a table are the patterns of the numbers from 1 on.
@@ -135,7 +135,7 @@ def _small_numbers() -> Mapping[str, re.Pattern[str]]:
     for table in language_tables().values():
         for value, pattern in enumerate(table.get("ordinals", ()), start=1):
             words.setdefault(str(value), []).append(pattern)
-    return {value: re.compile(rf"\b(?:{'|'.join(listed)})\b", re.IGNORECASE) for value, listed in words.items()}
+    return {value: WordSearch(patterns=(rf"(?i)\b(?:{'|'.join(listed)})\b",)) for value, listed in words.items()}
 
 
 def number_word(word: str) -> str | None:
