@@ -146,8 +146,8 @@ def measure(search: SourceSearch, claim_text: ClaimText, scope: Collection[int] 
     """
     if len(claim_text.content) >= _LEAST_QUOTED and (place := search.verbatim(claim_text.text, scope)) is not None:
         # The same words say the same: their numbers, names and negations need no second look.
-        held = math.log1p(min(claim_text.count_of_numbers, _LARGEST_COUNT))
-        return Measurement(Features(1.0, 0.0, held, 0.0, verbatim=True), (place,), (), (), denies_alone=False)
+        numbers = math.log1p(min(claim_text.count_of_numbers, _LARGEST_COUNT))
+        return Measurement(Features(1.0, 0.0, numbers, 0.0, verbatim=True), (place,), (), (), denies_alone=False)
     recall, windows = _recall(search, claim_text, scope)
     absent = tuple(word for word, values in claim_text.numbers if not search.holds_number(values, scope))
     names = tuple(word for word, stem in claim_text.names if not search.holds(stem, scope))
