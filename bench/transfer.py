@@ -1,0 +1,215 @@
+"""Measures submit, poll and export beside what the server alone takes: COPY in, SELECT 1, COPY out.
+
+    python -m bench.transfer [--submit 100000] [--load 5000] [--rounds 3]
+
+Each round submits a file of small jobs by ``nightdesk submit`` into an empty ledger, and copies the same rows into the same
+tables by COPY, taken from memory, in turns. Then two workers answer further jobs, and meanwhile polls and ``SELECT 1`` take
+turns on one connection. At last the results are written by ``nightdesk results``, and copied out by COPY. Compare the figures of
+one run only.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from bench.embedded import Servers, embedded_servers
+from tasks.results import poll
+from worker.ledger.postgres import PostgresLedger
+
+REPOSITORY = Path(__file__).parents[1]
+TABLES = ("batch", "job", "job_request")
+EXPORTED = "SELECT g.* FROM generation_record g JOIN job j ON j.id = g.job_id WHERE j.finished_at IS NOT NULL"
+PATIENCE_S = 900.0
+
+
+def write_jobs(path: Path, count: int) -> None:
+    """Writes small jobs with custom ids, all different."""
+    with path.open("w") as file:
+        for number in range(count):
+            days = number % 90 + 3
+            fact = f"The notice period of contract {number} is {days} days. It begins with the next month."
+            job = {
+                "custom_id": f"q{number}",
+                "query": f"How long is the notice period of contract {number}?",
+                "context": [{"content": fact, "chunk_id": f"c{number}"}],
+            }
+            file.write(json.dumps(job) + "\n")
+
+
+def command(servers: Servers, *arguments: str) -> tuple[str, float, float, float]:
+    """Output, seconds, CPU seconds and peak megabytes of a command."""
+    began = time.perf_counter()
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "worker.cli", *arguments], cwd=REPOSITORY, env=servers.environment, stdout=output
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        text = output.read().decode()
+    if process.returncode not in {0, 3}:
+        raise SystemExit(f"nightdesk {' '.join(arguments)} ended with {process.returncode}")
+    return text, time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def copy_out(url: str, query: str) -> tuple[list[bytes], float]:
+    """The rows of a query or table in binary, and the seconds it took."""
+    began = time.perf_counter()
+    with (
+        psycopg.connect(url) as connection,
+        connection.cursor().copy(f"COPY {query} TO STDOUT (FORMAT BINARY)") as copy,
+    ):
+        blocks = [bytes(block) for block in copy]
+    return blocks, time.perf_counter() - began
+
+
+def copy_in(url: str, rows: dict[str, list[bytes]]) -> float:
+    """Seconds to copy rows into the tables they came from, in one transaction."""
+    began = time.perf_counter()
+    with psycopg.connect(url) as connection:
+        for table, blocks in rows.items():
+            with connection.cursor().copy(f"COPY {table} FROM STDIN (FORMAT BINARY)") as copy:
+                for block in blocks:
+                    copy.write(block)
+    return time.perf_counter() - began
+
+
+def empty(url: str) -> None:
+    """Removes all batches and jobs."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("TRUNCATE batch CASCADE")
+
+
+def measure_submit(servers: Servers, count: int, rounds: int) -> None:
+    """Prints ``nightdesk submit`` beside COPY of the same rows."""
+    url, path = servers.endpoints.database_url, servers.home / "jobs.jsonl"
+    write_jobs(path, count)
+    ratios = []
+    for _ in range(rounds):
+        empty(url)
+        _, wall, cpu, megabytes = command(servers, "submit", str(path))
+        rows = {table: copy_out(url, table)[0] for table in TABLES}
+        empty(url)
+        raw = copy_in(url, rows)
+        size = sum(len(block) for blocks in rows.values() for block in blocks)
+        ratios.append(raw / wall)
+        print(
+            f"submit {count:,} jobs ({size / 1e6:.0f} MB): {wall:.1f} s, {count / wall:,.0f}/s, {1e6 * cpu / count:.0f} us of "
+            f"CPU a job, {megabytes:.0f} MB; COPY of the same rows {raw:.1f} s, {count / raw:,.0f}/s; ratio {raw / wall:.2f}",
+            flush=True,
+        )
+    print(f"submit beside COPY, median: {statistics.median(ratios):.2f}", flush=True)
+    empty(url)
+
+
+@contextmanager
+def workers(servers: Servers) -> Iterator[None]:
+    """One worker that generates and one that checks, ended afterwards."""
+    environment = {**servers.environment, "NIGHTDESK_PROVIDER": "extractive"}
+    with ExitStack() as stack:
+        for queue in ("generate", "check"):
+            log = stack.enter_context((servers.home / f"{queue}.log").open("wb"))
+            arguments = [sys.executable, "-m", "worker.cli", "worker", "--queues", queue]
+            worker = subprocess.Popen(arguments, cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
+            stack.callback(worker.wait)
+            stack.callback(worker.terminate)
+        yield
+
+
+async def measure_polls(url: str) -> None:
+    """Prints polls of one job and of 100, beside ``SELECT 1``, while the jobs run; returns when all are final."""
+    times: dict[str, list[float]] = {"SELECT 1": [], "poll of 1": [], "poll of 100": []}
+    async with PostgresLedger(url, connections=1) as ledger:
+        with psycopg.connect(url, autocommit=True) as connection:
+            ids = [row[0] for row in connection.execute("SELECT id FROM job ORDER BY random() LIMIT 1000")]
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+            until, number = time.monotonic() + PATIENCE_S, 0
+            while time.monotonic() < until:
+                for name, job_ids in _questions(ids, number):
+                    began = time.perf_counter()
+                    if job_ids:
+                        await poll(ledger.reading, job_ids)
+                    else:
+                        await (await connection.execute("SELECT 1")).fetchall()
+                    times[name].append(1000 * (time.perf_counter() - began))
+                number += 1
+                if number % 50 == 0 and await _all_final(connection):
+                    break
+                await asyncio.sleep(0.01)
+            else:
+                raise SystemExit("the jobs do not come to an end")
+    base = _quantiles(times["SELECT 1"])
+    for name, values in times.items():
+        p50, p99 = _quantiles(values)
+        print(
+            f"{name}: p50 {p50:.2f} ms, p99 {p99:.2f} ms ({len(values)} while jobs run); beside SELECT 1 "
+            f"{p50 / base[0]:.1f} and {p99 / base[1]:.1f}",
+            flush=True,
+        )
+
+
+def _questions(ids: Sequence[UUID], number: int) -> list[tuple[str, Sequence[UUID]]]:
+    single = [("SELECT 1", []), ("poll of 1", [ids[number % len(ids)]])]
+    at = number % max(1, len(ids) - 100)
+    return [*single, ("poll of 100", ids[at : at + 100])] if number % 10 == 0 else single
+
+
+async def _all_final(connection: psycopg.AsyncConnection[Any]) -> bool:
+    cursor = await connection.execute("SELECT NOT EXISTS (SELECT FROM job WHERE finished_at IS NULL)")
+    row = await cursor.fetchone()
+    return row is not None and bool(row[0])
+
+
+def _quantiles(values: list[float]) -> tuple[float, float]:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
+
+
+def measure_export(servers: Servers, batch_id: str, count: int, rounds: int) -> None:
+    """Prints ``nightdesk results`` beside COPY of the records out."""
+    path, ratios = servers.home / "results.jsonl", []
+    for _ in range(rounds):
+        _, wall, cpu, megabytes = command(servers, "results", batch_id, "-o", str(path))
+        blocks, raw = copy_out(servers.endpoints.database_url, f"({EXPORTED})")
+        ratios.append(raw / wall)
+        print(
+            f"results of {count:,} jobs ({path.stat().st_size / 1e6:.0f} MB): {wall:.1f} s, {count / wall:,.0f}/s, "
+            f"{1e6 * cpu / count:.0f} us of CPU a job, {megabytes:.0f} MB; COPY of the records out "
+            f"({sum(map(len, blocks)) / 1e6:.0f} MB) {raw:.1f} s; ratio {raw / wall:.2f}",
+            flush=True,
+        )
+    print(f"export beside COPY, median: {statistics.median(ratios):.2f}", flush=True)
+
+
+def main() -> None:
+    """Runs all three."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--submit", type=int, default=100_000, help="small jobs to submit")
+    parser.add_argument("--load", type=int, default=5_000, help="jobs that run while polls are measured")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    with embedded_servers() as servers:
+        measure_submit(servers, arguments.submit, arguments.rounds)
+        path = servers.home / "load.jsonl"
+        write_jobs(path, arguments.load)
+        batch_id = command(servers, "submit", str(path))[0].split()[0]
+        with workers(servers):
+            asyncio.run(measure_polls(servers.endpoints.database_url))
+        measure_export(servers, batch_id, arguments.load, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()
