@@ -20,8 +20,8 @@ Z = 1.96
 LOW_FILL, USUAL_FILL = 1 / 16, 1 / 4
 """Shares of its cap that an answer has at least and usually, without an earlier call; at most it fills the cap."""
 
-TOKENIZER, CHARACTERS = (0.97, 1.0, 1.03), (0.7, 0.85, 1.3)
-"""Bounds of the billed input as shares of a count: providers count their own markup; for characters see ``quarter_tokens``."""
+TOKENIZER, CHARACTERS = (0.9, 1.0, 1.2), (0.7, 0.85, 1.3)
+"""Bounds of the billed input as shares of a count: providers count their own form of the schema; for characters see ``quarter_tokens``."""
 
 JUDGE_TOKENS = 400
 """Usual tokens of a written judge reply without an earlier call: five claims."""
@@ -216,13 +216,14 @@ class Estimator:
 
     def _answers(self, provider: str, model: str | None, lane: str, group: _Group) -> ModelEstimate:
         past, calls = group.past, group.calls
-        if group.counted_by != ESTIMATE:
-            inputs, counted_by = Spread(*(group.tokens * share for share in TOKENIZER)), group.counted_by
-        elif past is not None and past.ratio.count:
+        if past is not None and past.ratio.count:
+            # Before a tokenizer: providers bill their own form of the schema, which none of them counts.
             usual = group.counted * past.ratio.mean
             error = Z * past.ratio.deviation_of_sum(calls) * group.counted / calls
             inputs = Spread(max(0.0, usual - error), usual, usual + error)
             counted_by = f"{past.counted_by} x {past.ratio.mean:.2f}, as billed in {past.ratio.count:,} calls"
+        elif group.counted_by != ESTIMATE:
+            inputs, counted_by = Spread(*(group.tokens * share for share in TOKENIZER)), group.counted_by
         else:
             inputs = Spread(*(group.tokens * share for share in CHARACTERS))
             counted_by = "estimate of 4 characters a token"
