@@ -123,7 +123,8 @@ def markdown(evaluation: Evaluation, timed: Timed, drift: str) -> str:
         ),
         (
             f"- CPU of the check: {timed.fresh_ms:.2f} ms an answer of {CLAIMS} claims against 20 KB of sources not seen"
-            f" before ({timed.claim_ms:.2f} ms a claim), {timed.known_ms:.2f} ms when the sources recur."
+            f" before ({timed.claim_ms:.2f} ms a claim), {timed.known_ms:.2f} ms when the sources recur;"
+            f" {timed.postprocess_ms:.2f} ms go to the step before it, with new sources."
         ),
         f"- {drift}",
         "",

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from operator import itemgetter
 from time import monotonic
@@ -117,8 +117,14 @@ def _index(content: str) -> SourceIndex:
 
 
 def passages_of(content: str) -> tuple[Span, ...]:
-    """The passages of a source; those of a short one are cached."""
-    return _cached_passages(content) if len(content) <= _CACHED_CHARACTERS else passage_spans(content)
+    """The passages of a source; those of a short one are cached, those of a long one for the time of a check."""
+    if len(content) <= _CACHED_CHARACTERS:
+        return _cached_passages(content)
+    if (shared := _SHARED.get()) is None:
+        return passage_spans(content)
+    if content not in shared.passages:
+        shared.passages[content] = passage_spans(content)
+    return shared.passages[content]
 
 
 _cached_passages = lru_cache(maxsize=512)(passage_spans)
@@ -192,9 +198,10 @@ class Match:
 
 @dataclass(slots=True)
 class _Shared:
-    """The indexes of long sources, and the latest search, of one check."""
+    """The indexes and passages of long sources, and the latest search, of one check."""
 
-    indexes: dict[str, SourceIndex]
+    indexes: dict[str, SourceIndex] = field(default_factory=dict)
+    passages: dict[str, tuple[Span, ...]] = field(default_factory=dict)
     search: "SourceSearch | None" = None
 
 
@@ -204,7 +211,7 @@ _SHARED: ContextVar[_Shared | None] = ContextVar("indexes of one check", default
 @contextmanager
 def shared_indexes() -> Iterator[None]:
     """Index each source once for all searches of the block, and search once for the words of all its statements."""
-    token = _SHARED.set(_Shared({}))
+    token = _SHARED.set(_Shared())
     try:
         yield
     finally:
@@ -249,10 +256,16 @@ class SourceSearch:
         self._sources = sources
         self._vocabulary = frozenset(vocabulary)
         self._latest: tuple[frozenset[str], dict[int, dict[int, float]]] = (_NO_WORDS, {})
+        self._spans: dict[int, tuple[Span, ...]] = {}
 
     def covers(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> bool:
         """Tells whether it is a search over these sources for all words of a vocabulary."""
         return sources is self._sources and self._vocabulary.issuperset(vocabulary)
+
+    def _passages(self, source: int) -> tuple[Span, ...]:
+        if source not in self._spans:
+            self._spans[source] = passages_of(self._sources[source].content)
+        return self._spans[source]
 
     # All of these only when they are needed: an answer that quotes its sources never needs most of them.
 
@@ -336,7 +349,7 @@ class SourceSearch:
     def _place(self, source: int, start: int, end: int) -> Match | None:
         """The passages from ``start`` to ``end`` as a match; None if they are more than a window."""
         ensure_time()
-        spans = passages_of(self._sources[source].content)
+        spans = self._passages(source)
         first = bisect_right(spans, start, key=_START) - 1
         last = bisect_left(spans, end, lo=first, key=_END_OF)
         if last - first >= WINDOW:
@@ -468,7 +481,7 @@ class SourceSearch:
 
     def window_span(self, match: Match) -> Span:
         """The whole window of a match."""
-        spans = passages_of(self._sources[match.source_index].content)[match.window : match.window + WINDOW]
+        spans = self._passages(match.source_index)[match.window : match.window + WINDOW]
         return Span(spans[0].start, spans[-1].end)
 
     def around(self, match: Match, most_characters: int) -> Span:
