@@ -54,11 +54,11 @@ READING = (
     "with their citations (of steps only neighbours: a step may be meant twice). Statements that a model left without an end",
     "stand apart.",
     "",
-    "HTML tags are removed and their words stay; scripts go with their content. A link with another scheme than `http`,",
-    "`https`, `mailto`, `tel` or `ftp` becomes its text, an image a link, so that no page loads it by itself. A `<` that could",
-    "open a tag gets a space behind it. Code stays as it is, but in plain text, where the space is put into code, too. A warning",
-    "says that something was changed; `output_raw` of the record has the original. `allow_html: true` keeps everything. A",
-    "supplied answer is not changed.",
+    "HTML tags are removed and their words stay; scripts go with their content. An image, and a link with another scheme than",
+    "`http`, `https`, `mailto`, `tel` or `ftp`, becomes its text, so that no page loads it and no reader follows it; short words that",
+    'only point there and stand between sentences ("Read more") go, too. A `<` that could open a tag gets a space behind it. Code',
+    "stays as it is, but in plain text, where the space is put into code, too. A warning says that something was changed;",
+    "`output_raw` of the record has the original. `allow_html: true` keeps everything. A supplied answer is not changed.",
     "",
 )
 INTRODUCTION = (

@@ -41,7 +41,12 @@ _AUTOLINK = re.compile(r"<(?:https?://|mailto:)[^\s<>]*>|<[\w.+-]+@[\w.-]+>", re
 _OTHER_AUTOLINK = re.compile(r"<[a-z][a-z0-9+.-]{1,31}:[^<>\s]*>", re.IGNORECASE)
 _DESTINATION = r"\((?P<target>(?:[^()\n]|\([^()\n]*\))*)\)"
 _LINK = re.compile(rf"(?P<image>!?)\[(?P<text>[^\[\]]{{0,300}})\]{_DESTINATION}")
-_DEFINITION = re.compile(r"(?m)^ {0,3}\[[^\]\n]+\]:[ \t]*\n?[ \t]*<?(?P<target>[^\n]*)(?:\n|\Z)")
+_DEFINITION = re.compile(r"(?m)^ {0,3}\[(?P<label>[^\]\n]+)\]:[ \t]*\n?[ \t]*<?(?P<target>[^\n]*)(?:\n|\Z)")
+_REFERENCE = re.compile(r"\[(?P<text>[^\[\]\n]{1,300})\]\[(?P<label>[^\[\]\n]{0,300})\]")
+_TERMINAL = ".!?…。！？؟"  # noqa: RUF001 - marks of other scripts
+_ONLY_LIST_MARKER = re.compile(r"\s*\d{1,3}\.")
+_LONGEST_POINTER = 25
+"""Characters of words that only point elsewhere; longer ones may state something and stay."""
 _HANDLERS = re.compile(r"\{[^{}\n]*\bon\w+\s*=[^{}\n]*\}", re.IGNORECASE)
 _SCRIPT_SCHEME = re.compile(r"(?P<scheme>\b(?:javascript|vbscript|data))(?=:(?!\s|//)\S)", re.IGNORECASE)
 _DATA_TYPE = re.compile(r"data:(?:[\w.+-]+/[\w.+-]+)?[;,]", re.IGNORECASE)
@@ -182,15 +187,31 @@ def _whole_elements(text: str) -> Iterator[tuple[int, int]]:
 
 def _link_edits(text: str) -> Iterator[Edit]:
     for match in _LINK.finditer(text):
-        yield from _of_link(match)
+        if match["image"] or not is_safe(match["target"]):
+            yield _without_link(text, match)
+    removed = set()
     for match in _DEFINITION.finditer(text):
         if not is_safe(match["target"]):
+            removed.add(match["label"].casefold())
             yield Edit(*match.span(), "")
+    for match in _REFERENCE.finditer(text) if removed else ():
+        if (match["label"] or match["text"]).casefold() in removed:
+            yield Edit(*match.span(), match["text"])
     for match in _HANDLERS.finditer(text):
         yield Edit(*match.span(), "")
     for match in _SCRIPT_SCHEME.finditer(text):
         if match["scheme"].lower() != "data" or _DATA_TYPE.match(text, match.start()):
             yield Edit(match.end(), match.end() + 1, " :")
+
+
+def _without_link(text: str, match: re.Match[str]) -> Edit:
+    """A link or an image becomes its words; a short one that is no part of a sentence, such as "Read more", goes whole."""
+    line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()].rstrip()
+    after = text[match.end() :].lstrip(" \t")
+    begins = not line or (line[-1] in _TERMINAL and not _ONLY_LIST_MARKER.fullmatch(line))
+    ends = not after or after[0] == "\n" or after[0].isupper()
+    short = len(match["text"]) <= _LONGEST_POINTER and not any(map(str.isdigit, match["text"]))
+    return Edit(*match.span(), "" if begins and ends and short else match["text"])
 
 
 def _between(text: str, match: re.Match[str]) -> str:
@@ -200,17 +221,6 @@ def _between(text: str, match: re.Match[str]) -> str:
     if not before or not after or before.isspace() or after.isspace():
         return ""
     return " " if line.lstrip().startswith("|") or match["name"].lower() != "br" else "\n"
-
-
-def _of_link(match: re.Match[str]) -> Iterator[Edit]:
-    """A link with an unknown scheme becomes its text, an image a link."""
-    safe = is_safe(match["target"])
-    if match["image"] and not match["text"].strip():
-        yield Edit(*match.span(), "")
-    elif not safe:
-        yield Edit(*match.span(), match["text"])
-    elif match["image"]:
-        yield Edit(match.start(), match.start() + 1, "")
 
 
 def _last_edits(text: str) -> Iterator[Edit]:

@@ -434,6 +434,27 @@ def test_harmless_text_stays(text: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It is so. [Read more](javascript:a) It ends.", "It is so. It ends."),
+        ("It is so. ![plan](https://evil.example/p.png?q=secret) It ends.", "It is so. It ends."),
+        ("It is so.\n\n[Open](data:text/html,x)\n\nIt ends.", "It is so.\n\n\n\nIt ends."),
+        ("The [deposit](javascript:a) is ten rents.", "The deposit is ten rents."),
+        ("The sign ![two arrows](https://evil.example/p.png) means stop.", "The sign two arrows means stop."),
+        ("It is so. [Rent: 4 %](javascript:a) It ends.", "It is so. Rent: 4 % It ends."),
+        ("It is so. [The landlord pays all costs](javascript:a)", "It is so. The landlord pays all costs"),
+        ("1. [Deposit](javascript:a)\n2. [Rent](javascript:b)", "1. Deposit\n2. Rent"),
+        ("- [Deposit](javascript:a)\n- Rent", "- Deposit\n- Rent"),
+        ("See [the act][X] or [rule][y].\n\n[x]: javascript:a\n", "See the act or [rule][y].\n\n"),
+        ("See [x][].\n\n[x]: javascript:a\n[y]: https://example.org\n", "See x.\n\n[y]: https://example.org\n"),
+    ],
+)
+def test_a_removed_link_leaves_its_words_where_they_say_something(text: str, expected: str) -> None:
+    neutral, changed = neutralise(CanonicalAnswer(segments=(Segment(text=text),)))
+    assert (neutral.segments[0].text, changed) == (expected, True)
+
+
 def test_words_in_tags_stay_and_a_warning_tells_of_the_tags() -> None:
     result = output("tags")
     assert result.text.split() == f"{TENANT} [1] {LANDLORD[:-1]} [2].".split()
