@@ -1,15 +1,19 @@
 """Fixtures for every tier: a scrubbed environment, and real servers started only when a test asks for them."""
 
 import os
+import shlex
 import signal
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import pytest
 from _pytest.fixtures import FuncFixtureInfo
+from execnet import XSpec
 from hypothesis import settings
 
+from tests.forking import socket_path, start_server
 from tests.run_directory import exclusive, share_directory
 from tests.servers import Servers, running_servers
 
@@ -29,15 +33,27 @@ settings.register_profile("nightdesk", deadline=None)
 settings.load_profile("nightdesk")
 
 
-_LONG = ("acceptance", "integration", "contract/test_ledger_machine.py")
-"""Tests that start processes and wait for them, or take many steps: seconds each, where others take a fraction of one."""
+_WAITING = ("acceptance", "integration")
+"""Folders of tests that start processes and wait for them: seconds each, where others compute for a fraction of one."""
 _LONGEST = (
     "test_faults.py",
+    "test_ledger_machine.py",
     "test_postgres_restarted.py",
     "test_run_with_silent_connections.py",
     "test_submit_over_redis.py",
 )
-"""Files whose tests wait out what they break: up to half a minute."""
+"""Files whose tests wait out what they break, or take many steps: up to half a minute."""
+_MIXTURE = 0.8
+"""The share of the other tests that run between waiting ones; a long test that came last would keep all others waiting."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: Sequence[XSpec]) -> None:
+    """Let the processes of a parallel run be forks of one that has imported what they test."""
+    if sys.platform == "linux":
+        start_server()
+        for spec in specs:
+            spec.python = shlex.join([sys.executable, "-I", "-S", str(_TESTS / "fork_client.py"), str(socket_path())])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -54,41 +70,36 @@ def _is_compiled() -> bool:
     return any((_TESTS / "contract" / "__pycache__").glob("test_*-pytest-*.pyc"))
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Keep together what shares a fixture of its module: the processes of a parallel run take group by group."""
+    info: FuncFixtureInfo | None = getattr(item, "_fixtureinfo", None)  # no public way to a fixture's scope
+    definitions = info.name2fixturedefs.values() if info else ()
+    if "PYTEST_XDIST_WORKER" in os.environ and any(each.scope == "module" for each in chain(*definitions)):
+        item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each process of a parallel run a share of the long tests first, and short ones to end with.
+    """Spread the tests that wait over the others, the longest first: processes of a parallel run take the next one.
 
-    Processes take work from each other while they have some: a long test that comes last keeps all others waiting.
+    Waiting tests side by side would leave the cores idle, and the others after them keep all processes busy.
     """
-    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    if processes == 1:
+    if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) == 1:
         return
-    groups: dict[str, list[pytest.Item]] = {}
-    short = []
+    waiting: dict[str, list[pytest.Item]] = {}
+    other: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if str(item.path.relative_to(_TESTS)).startswith(_LONG):
-            groups.setdefault(_group(item), []).append(item)
-        else:
-            short.append(item)
-    shares: list[list[pytest.Item]] = [[] for _ in range(processes)]
-    for group in sorted(groups.values(), key=lambda group: group[0].path.name not in _LONGEST):
-        min(shares, key=len).extend(group)
-    remaining = len(items)
-    items.clear()
-    for process, share in enumerate(shares):  # the cuts are those of xdist's schedule
-        size = remaining // (processes - process)
-        remaining -= size
-        room = max(0, size - len(share))
-        items += share + short[:room]
-        del short[:room]
-    items += short
+        part = waiting if _is_waiting(item) else other
+        mark = item.get_closest_marker("xdist_group")
+        part.setdefault(mark.args[0] if mark else item.nodeid, []).append(item)
+    groups = sorted(waiting.values(), key=lambda group: group[0].path.name not in _LONGEST)
+    step = len(other) * _MIXTURE / max(1, len(waiting))
+    places = [*((step * place, group) for place, group in enumerate(groups)), *enumerate(other.values(), start=1)]
+    items[:] = [item for _, group in sorted(places, key=lambda placed: placed[0]) for item in group]
 
 
-def _group(item: pytest.Item) -> str:
-    """The tests that stay together: those of a module with a fixture that they share."""
-    info: FuncFixtureInfo = getattr(item, "_fixtureinfo")  # noqa: B009 - no public way to a fixture's scope
-    scopes = {definition.scope for definitions in info.name2fixturedefs.values() for definition in definitions}
-    return str(item.path) if "module" in scopes else item.nodeid
+def _is_waiting(item: pytest.Item) -> bool:
+    return item.path.relative_to(_TESTS).parts[0] in _WAITING or item.path.name in _LONGEST
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,7 @@
-"""Imports the command ``nightdesk`` once and forks a process for each request; see ``tests.forking``."""
+"""Imports the command ``nightdesk`` once and forks a process for each request; see ``tests.forking``.
+
+The processes of a parallel test run are forks too, for they need the same modules.
+"""
 
 import array
 import contextlib
@@ -39,8 +42,10 @@ MODULES = (
     "celery.worker.consumer.delayed_delivery",
     "celery.worker.strategy",
     "encodings.idna",
+    "hypothesis.strategies",
     "kombu.pidbox",
     "kombu.transport.redis",
+    "pytest",
     "worker.cli.commands.diagnosis",
     "worker.cli.commands.services",
     "worker.cli.commands.run_commands",
@@ -55,7 +60,7 @@ MODULES = (
     "worker.providers.openai_chat",
     "worker.providers.prices",
 )
-"""Modules that most commands come to import."""
+"""Modules that most commands and tests come to import."""
 MOST_DESCRIPTORS = 8
 
 
@@ -66,6 +71,9 @@ class Request:
     arguments: list[str]
     environment: dict[str, str]
     session: bool
+    code: str | None
+    """Of a process that runs tests; None for the command."""
+    stdin: int
     stdout: int
     stderr: int
     exit_code: int
@@ -84,6 +92,9 @@ def main() -> None:
     prepare(request)
     with client:
         client.send(str(os.getpid()).encode())
+    if request.code is not None:
+        exec(request.code, {"__name__": "__main__"})  # as python -c
+        return
     mock.patch.object(workers, "spawn", spawn_worker).start()
     runpy.run_module("worker.cli", run_name="__main__", alter_sys=True)
 
@@ -98,8 +109,10 @@ class ForkServer:
         signal.set_wakeup_fd(self.woken.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self.exit_codes: dict[int, int] = {}
+        self.commands: set[int] = set()
+        """The processes that run the command."""
         self.clients: dict[socket.socket, set[int]] = {}
-        """The processes that each asked for; empty for a process that was forked here, whose workers may outlive it."""
+        """The processes that each asked for; empty for a command that was forked here, whose workers may outlive it."""
         self.selector = selectors.DefaultSelector()
         for descriptor in (listener, self.wake):
             self.selector.register(descriptor, selectors.EVENT_READ)
@@ -131,9 +144,12 @@ class ForkServer:
     def follow(self, client: socket.socket, pid: int, request: Request) -> None:
         """Report a process when it ends, and end it with a test process that asked for it."""
         self.exit_codes[pid] = request.exit_code
-        for descriptor in (request.stdout, request.stderr, *request.inherited):
+        self.commands &= self.exit_codes.keys()
+        if request.code is None:
+            self.commands.add(pid)
+        for descriptor in (request.stdin, request.stdout, request.stderr, *request.inherited):
             os.close(descriptor)
-        if peer(client) not in self.exit_codes:
+        if peer(client) not in self.commands:
             self.clients[client].add(pid)
 
     def forget(self, client: socket.socket) -> None:
@@ -191,11 +207,11 @@ def receive(client: socket.socket) -> Request | None:
         return None
     descriptors = array.array("i")
     descriptors.frombytes(passed[0][2])
-    body, stdout, stderr, exit_code, *inherited = descriptors
+    body, stdin, stdout, stderr, exit_code, *inherited = descriptors
     with os.fdopen(body, "rb") as file:
         file.seek(0)
-        arguments, environment, session = json.load(file)
-    return Request(arguments, environment, session, stdout, stderr, exit_code, tuple(inherited))
+        arguments, environment, session, code = json.load(file)
+    return Request(arguments, environment, session, code, stdin, stdout, stderr, exit_code, tuple(inherited))
 
 
 def report(exit_codes: dict[int, int]) -> None:
@@ -212,15 +228,15 @@ def prepare(request: Request) -> None:
     """Take on what an executed process would begin with."""
     if request.session:
         os.setsid()
-    os.dup2(request.stdout, 1)
-    os.dup2(request.stderr, 2)
-    os.close(request.stdout)
-    os.close(request.stderr)
+    for standard, descriptor in enumerate((request.stdin, request.stdout, request.stderr)):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
     os.environ.clear()
     os.environ.update(request.environment)
     time.tzset()
     sys.argv = [sys.argv[0], *request.arguments]
-    show([sys.executable, "-m", "worker.cli", *request.arguments])
+    program = ["-m", "worker.cli"] if request.code is None else []
+    show([sys.executable, *program, *request.arguments])
 
 
 def show(command: list[str]) -> None:

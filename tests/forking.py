@@ -4,9 +4,7 @@ A forked process has its own environment and descriptors, and runs ``worker.cli`
 processes that it starts, unless a test asks for a command that is executed.
 """
 
-import array
 import atexit
-import json
 import os
 import select
 import socket
@@ -20,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.fork_client import request_process
 from tests.run_directory import VARIABLE, exclusive, shared_directory
 from worker.supervise.processes import spawn
 
@@ -78,9 +77,7 @@ class ForkServer:
     """A connection to the process that forks, which all processes of a test run share; it ends with the last of them."""
 
     def __init__(self) -> None:
-        directory = shared_directory()
-        assert directory is not None
-        path = directory / NAME
+        path = socket_path()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with exclusive(NAME):
             try:
@@ -103,23 +100,25 @@ class ForkServer:
         """Fork a process that runs ``nightdesk``, in a session of its own if ``session``."""
         exit_code, exit_code_end = os.pipe()
         try:
-            with tempfile.TemporaryFile() as request:
-                request.write(json.dumps([list(arguments), dict(environment), session]).encode())
-                request.flush()
-                descriptors = array.array("i", [request.fileno(), stdout, stderr, exit_code_end, *inherited])
-                self._socket.sendmsg([b"fork"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-            answer = self._socket.recv(16)
+            with Path(os.devnull).open("rb") as nothing:
+                descriptors = [nothing.fileno(), stdout, stderr, exit_code_end, *inherited]
+                pid = request_process(self._socket, arguments, environment, descriptors, session=session)
         finally:
             os.close(exit_code_end)
-        if not answer:
-            raise RuntimeError("the fork server ended")
-        return Forked(arguments, int(answer), exit_code)
+        return Forked(arguments, pid, exit_code)
 
     def _await_end(self, process: "subprocess.Popen[bytes]") -> None:
         """Count the CPU of the server and of what it forked as this process's, so that ``time`` shows it."""
         self._socket.close()
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_S)
+
+
+def socket_path() -> Path:
+    """The path on which the server of the run listens."""
+    directory = shared_directory()
+    assert directory is not None
+    return directory / NAME
 
 
 def _start(path: Path) -> "subprocess.Popen[bytes]":
@@ -138,6 +137,11 @@ def _start(path: Path) -> "subprocess.Popen[bytes]":
             pass_fds=[listener.fileno()],
             start_new_session=True,
         )
+
+
+def start_server() -> None:
+    """Start the server of the run, which lives as long as this process then."""
+    _server()
 
 
 @cache
