@@ -1,6 +1,7 @@
 """The doorbell over a real Redis: queues are counted, results are found by Celery, a restart is noticed."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
@@ -43,6 +44,22 @@ def test_hints_wait_in_their_queue_until_they_are_taken(redis_url: str, prefix: 
         assert await doorbell.waiting(Step.GENERATE) == 0
 
     ringing(redis_url, work, key_prefix=prefix)
+
+
+def test_the_time_to_load_celery_is_not_that_of_redis(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = CeleryDoorbell._load
+
+    def load_slowly(doorbell: CeleryDoorbell) -> None:
+        time.sleep(doorbell_module.ANSWER_S + 0.1)
+        load(doorbell)
+
+    monkeypatch.setattr(CeleryDoorbell, "_load", load_slowly)
+
+    async def work(doorbell: CeleryDoorbell) -> None:
+        await doorbell.hint(Step.CHECK, [uuid4()])
+        assert await doorbell.waiting(Step.CHECK) == 1
+
+    ringing(redis_url, work)
 
 
 def test_a_result_is_found_by_a_stock_client_until_it_is_forgotten(redis_url: str) -> None:

@@ -98,11 +98,14 @@ class CeleryDoorbell:
         self._resting_until = float("-inf")
         # Celery's producer blocks; one thread is enough for some hundred messages a second.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="doorbell")
+        self._is_loaded = False
 
     async def hint(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool = False) -> None:
         """Sends a hint message."""
         arguments = [[str(job_id) for job_id in job_ids], urgent]
         async with self._answering("a hint could not be sent"):
+            if not self._is_loaded:
+                await asyncio.wrap_future(self._thread.submit(self._load))
             # A send that did not begin in time is cancelled; one that did ends by its own socket timeout.
             async with asyncio.timeout(ANSWER_S):
                 await asyncio.wrap_future(self._thread.submit(self._send, step, arguments, urgent))
@@ -118,6 +121,13 @@ class CeleryDoorbell:
         except (RedisError, KombuError, OSError) as error:
             self._resting_until = clock() + REST_S
             raise BrokerUnavailable(f"{problem}: {str(error) or 'no answer in time'}") from error
+
+    def _load(self) -> None:
+        """Imports what the first send needs, up to seconds on a busy machine that Redis is not to blame for."""
+        _ = self._app.amqp.router
+        with self._app.connection_for_write() as connection:
+            _ = connection.transport_cls  # its modules; nothing connects yet
+        self._is_loaded = True
 
     def _send(self, step: Step, arguments: list[Any], urgent: bool) -> None:  # noqa: FBT001 - passed by position to a thread
         self._app.send_task(
