@@ -49,7 +49,7 @@ unit-worker: $(VENV)/.developing
 	$(BIN)/python -m pytest -n 0 tests/unit --ignore=tests/unit/schemas --ignore=tests/unit/tasks
 
 check-rest: $(VENV)/.developing ## all other tests
-	$(BIN)/python -m pytest -n 4 --ignore=tests/unit
+	$(BIN)/python -m pytest -n 6 --ignore=tests/unit
 
 lint: $(VENV)/.developing ## style, types, the direction of imports, clear names
 	$(BIN)/ruff check .

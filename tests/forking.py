@@ -95,13 +95,15 @@ class ForkServer:
         stderr: int,
         *,
         session: bool,
+        stdin: int | None = None,
         inherited: Sequence[int] = (),
     ) -> Forked:
         """Fork a process that runs ``nightdesk``, in a session of its own if ``session``."""
         exit_code, exit_code_end = os.pipe()
         try:
             with Path(os.devnull).open("rb") as nothing:
-                descriptors = [nothing.fileno(), stdout, stderr, exit_code_end, *inherited]
+                given = nothing.fileno() if stdin is None else stdin
+                descriptors = [given, stdout, stderr, exit_code_end, *inherited]
                 pid = request_process(self._socket, arguments, environment, descriptors, session=session)
         finally:
             os.close(exit_code_end)
@@ -155,22 +157,23 @@ def start_command(
     *,
     stdout: int,
     stderr: int,
+    stdin: int | None = None,
     session: bool = False,
     program: Sequence[str] | None = None,
 ) -> "subprocess.Popen[bytes]":
-    """Start ``nightdesk`` in the repository, with nothing on its standard input.
+    """Start ``nightdesk`` in the repository, with nothing on its standard input unless that is given.
 
-    The caller closes both descriptors. ``session``: make the process lead a session, so that signals to its group
+    The caller closes the descriptors. ``session``: make the process lead a session, so that signals to its group
     reach no other. ``program``: arguments of Python that make it the command, to execute it instead of a fork.
     """
     words = [str(argument) for argument in arguments]
     if program is None and _is_forkable(environment):
-        return _server().fork(words, environment, stdout, stderr, session=session)
+        return _server().fork(words, environment, stdout, stderr, session=session, stdin=stdin)
     return subprocess.Popen(
         [sys.executable, *(program or PROGRAM), *words],
         cwd=REPOSITORY,
         env=dict(environment),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
         stdout=stdout,
         stderr=stderr,
         start_new_session=session,

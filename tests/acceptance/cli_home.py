@@ -17,8 +17,7 @@ from typing import Any
 import psutil
 
 from tests import deadlines
-from tests.acceptance.command import REPOSITORY, Ended, run_here
-from tests.deadlines import scale_to_load
+from tests.acceptance.command import Ended, run_here
 from tests.forking import PROGRAM, start_command
 from tests.left_homes import watch
 from tests.seeded_homes import seed
@@ -55,12 +54,21 @@ class Home:
         return self._start(arguments, settings, PROGRAM)
 
     def _start(
-        self, arguments: Sequence[str | Path], settings: dict[str, str], program: Sequence[str] | None = None
+        self,
+        arguments: Sequence[str | Path],
+        settings: dict[str, str],
+        program: Sequence[str] | None = None,
+        stdin: int | None = None,
     ) -> "Command":
         directory = Path(tempfile.mkdtemp(prefix="command-", dir=self.root.parent))
         with (directory / "out").open("wb") as out, (directory / "err").open("wb") as err:
             process = start_command(
-                arguments, self.environment(**settings), stdout=out.fileno(), stderr=err.fileno(), program=program
+                arguments,
+                self.environment(**settings),
+                stdout=out.fileno(),
+                stderr=err.fileno(),
+                stdin=stdin,
+                program=program,
             )
         command = Command(process, directory)
         self.commands.append(command)
@@ -70,16 +78,10 @@ class Home:
         """Run a command to its end: in this process, unless something is given on standard input."""
         if not stdin:
             return run_here(arguments, self.environment(**settings))
-        done = subprocess.run(
-            [sys.executable, "-m", "worker.cli", *map(str, arguments)],
-            cwd=REPOSITORY,
-            env=self.environment(**settings),
-            input=stdin,
-            capture_output=True,
-            timeout=scale_to_load(DEADLINE_S),
-            check=False,
-        )
-        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+        with tempfile.TemporaryFile() as given:
+            given.write(stdin)
+            given.seek(0)
+            return self._start(arguments, settings, stdin=given.fileno()).ended()
 
     def workers(self) -> dict[str, int]:
         """Name and process id of the workers that run."""

@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.acceptance.cli_home import REPOSITORY, Home, new_home, read_lines, write_lines
+from tests.acceptance.cli_home import Home, new_home, read_lines, write_lines
+from tests.forking import REPOSITORY
 
 LABELLED = REPOSITORY / ".." / "shared" / "data" / "labelled" / "wice-oracle-dev.jsonl"
 

@@ -23,7 +23,8 @@ from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome
 from tasks.ports import JobView
 from tasks.results import result_of
-from tests.acceptance.cli_home import REPOSITORY, Home, new_home, read_lines, write_lines
+from tests.acceptance.cli_home import Home, new_home, read_lines, write_lines
+from tests.forking import REPOSITORY
 from tests.record_checks import assert_citations
 from worker import local
 from worker.ledger.postgres import PostgresLedger
