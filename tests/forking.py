@@ -102,8 +102,8 @@ class ForkServer:
         exit_code, exit_code_end = os.pipe()
         try:
             with Path(os.devnull).open("rb") as nothing:
-                given = nothing.fileno() if stdin is None else stdin
-                descriptors = [given, stdout, stderr, exit_code_end, *inherited]
+                source = nothing.fileno() if stdin is None else stdin
+                descriptors = [source, stdout, stderr, exit_code_end, *inherited]
                 pid = request_process(self._socket, arguments, environment, descriptors, session=session)
         finally:
             os.close(exit_code_end)

@@ -78,10 +78,10 @@ class Home:
         """Run a command to its end: in this process, unless something is given on standard input."""
         if not stdin:
             return run_here(arguments, self.environment(**settings))
-        with tempfile.TemporaryFile() as given:
-            given.write(stdin)
-            given.seek(0)
-            return self._start(arguments, settings, stdin=given.fileno()).ended()
+        with tempfile.TemporaryFile() as file:
+            file.write(stdin)
+            file.seek(0)
+            return self._start(arguments, settings, stdin=file.fileno()).ended()
 
     def workers(self) -> dict[str, int]:
         """Name and process id of the workers that run."""
