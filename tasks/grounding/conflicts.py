@@ -7,6 +7,7 @@ its own does, the claim differs there. All near windows count together, so one w
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 from schemas.claim_error import ErrorKind
@@ -125,9 +126,20 @@ class _Comparison(Alignment):
                     (numbers.same if _same_kind(quantity, other) else numbers.elsewhere).append(place)
                     numbers.counts_same |= alike
                 # A claim that states both numbers compares two things, whose words stand around both.
-                elif not other.article and not any(equal(stated, other) for stated in self.claim.quantities):
+                elif not other.article and not self._states(other):
                     numbers.add_rival(quantity, other, place, counts=counted != "", alike=alike)
         return numbers
+
+    def _states(self, other: Quantity) -> bool:
+        """Tells whether the claim has a number of a window anywhere."""
+        if (stated := self._stated.get(id(other))) is None:
+            stated = any(equal(quantity, other) for quantity in self.claim.quantities)
+            self._stated[id(other)] = stated
+        return stated
+
+    @cached_property
+    def _stated(self) -> dict[int, bool]:
+        return {}
 
     def _quantity(self, quantity: Quantity, numbers: "_NumberPlaces") -> Iterator[Difference]:
         if not (numbers.rivals or numbers.counted or numbers.years) and (numbers.same or not numbers.elsewhere):

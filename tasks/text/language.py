@@ -105,8 +105,8 @@ def language_of(text: str) -> str | None:
                 return code
     scores = dict.fromkeys(_function_words(), 0.0)
     votes = _votes()
-    for word in latin:
-        for code, share in votes.get(word, ()):
+    for word in filter(votes.__contains__, latin):
+        for code, share in votes[word]:
             scores[code] += share
     for code, letters in _own_letters().items() if not text.isascii() else ():
         scores[code] += _LETTER_WEIGHT * sum(map(text.count, letters))
