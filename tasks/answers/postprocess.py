@@ -258,8 +258,11 @@ _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|[\"\\/bfnrt])")
 
 
 def own_words(processed: Processed, text: str) -> str:
-    """A part of the response as its readers see it: in JSON without the escapes of the syntax."""
-    if processed.output_format is not OutputFormat.JSON or "\\" not in text:
+    """A part of the response as its readers see it: in JSON without the escapes of the syntax.
+
+    A supplied response, which has no segments of ours, is as its caller wrote it.
+    """
+    if processed.output_format is not OutputFormat.JSON or "\\" not in text or not processed.segments:
         return text
     return _ESCAPE.sub(lambda match: str(orjson.loads(f'"{match.group()}"')), text)
 

@@ -14,7 +14,7 @@ from schemas.job import JobRequest
 from schemas.model_call import Completion, Correction, FinishReason
 from schemas.states import Outcome
 from tasks.answers.parse import UNSTORABLE
-from tasks.answers.postprocess import Processed, render_again
+from tasks.answers.postprocess import Processed, own_words, render_again
 from tasks.answers.redaction import redact
 from tasks.answers.rendered import strip_markers
 from tasks.answers.texts import not_verified
@@ -73,7 +73,7 @@ def value_text(value: Value) -> str:
 def claim_text(claim: Claim, processed: Processed) -> str:
     """The text of a claim on one line, without citation markers."""
     bare = strip_markers(processed.response, processed.markers)[claim.start_pos : claim.end_pos]
-    words = " ".join(bare.split())
+    words = " ".join(own_words(processed, bare).split())
     for mark in ".,;:!?":
         words = words.replace(f" {mark}", mark)
     # A comma separates two superscripts.

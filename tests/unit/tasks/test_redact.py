@@ -53,6 +53,13 @@ def test_json_stays_json() -> None:
     assert len(orjson.loads(answer)["answer"]) == 2
 
 
+def test_a_warning_shows_a_claim_of_json_as_readers_see_it() -> None:
+    record = examined('The editor calls it "the paper of forty pancakes".', output_format="json").record
+
+    assert '\\"the paper' in record.answer
+    assert 'not supported by the sources: The editor calls it "the paper of forty pancakes".' in record.quality.warnings
+
+
 @pytest.mark.parametrize(("policy", "outcome"), [("flag", Outcome.PARTIAL), ("reject", Outcome.REJECTED)])
 def test_a_supplied_answer_stays_unchanged(policy: str, outcome: Outcome) -> None:
     config = {"max_response_length": 5, "on_ungrounded": policy}
