@@ -1,5 +1,6 @@
 """Fixtures for every tier: a scrubbed environment, and real servers started only when a test asks for them."""
 
+import gc
 import os
 import shlex
 import signal
@@ -18,6 +19,8 @@ from tests.run_directory import exclusive, share_directory
 from tests.servers import Servers, running_servers
 
 _TESTS = Path(__file__).parent
+
+gc.disable()  # until the tests are collected: imports make objects that stay, and looking at them takes seconds
 
 share_directory()
 for name in [name for name in os.environ if name.startswith("NIGHTDESK_") and not name.startswith("NIGHTDESK_TEST_")]:
@@ -54,6 +57,12 @@ def pytest_xdist_setupnodes(specs: Sequence[XSpec]) -> None:
         start_server()
         for spec in specs:
             spec.python = shlex.join([sys.executable, "-I", "-S", str(_TESTS / "fork_client.py"), str(socket_path())])
+
+
+def pytest_collection_finish() -> None:
+    """Keep the thousands of modules and tests out of every collection of garbage from here on; see the top."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
