@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
@@ -20,6 +21,9 @@ BATCH_ROWS = 50
 
 BATCH_WAIT = timedelta(milliseconds=10)
 """Longest time that the first row of a batch waits for others."""
+
+QUIET_WAITS = 5
+"""Waits without a send after which an eager batcher sends the first row at once: there are none to wait for."""
 
 IN_FLIGHT = 2
 """Sends under way at once; while all are busy, rows collect."""
@@ -84,6 +88,7 @@ class Batcher(Generic[Row, Answer]):
         wait: longest wait for a batch to fill.
         in_flight: most sends at once.
         room: most rows that wait or are under way; ``add`` forgets what comes beyond it.
+        eager: after a quiet time the first row does not wait, only what comes after it.
     """
 
     def __init__(
@@ -96,7 +101,10 @@ class Batcher(Generic[Row, Answer]):
         wait: timedelta = BATCH_WAIT,
         in_flight: int = IN_FLIGHT,
         room: int | None = None,
+        eager: bool = False,
     ) -> None:
+        self._eager = eager
+        self._started_at = -math.inf
         self._name = name
         self._send_rows = send
         self._on_error = on_error
@@ -136,7 +144,9 @@ class Batcher(Generic[Row, Answer]):
         if len(self._waiting) >= self._size:
             self._start()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._wait_s, self._start)
+            loop = asyncio.get_running_loop()
+            is_quiet = self._eager and loop.time() - self._started_at > QUIET_WAITS * self._wait_s
+            self._timer = loop.call_later(0 if is_quiet else self._wait_s, self._start)
 
     def _start(self) -> None:
         """Start sends while some are free; called when a batch is full, its time is up, or a send ended."""
@@ -146,7 +156,9 @@ class Batcher(Generic[Row, Answer]):
         while self._free and (batch := self._take()):
             self._free -= 1
             self._sending += len(batch)
-            task = asyncio.get_running_loop().create_task(self._send_batch(batch), name=f"send {self._name}")
+            loop = asyncio.get_running_loop()
+            self._started_at = loop.time()
+            task = loop.create_task(self._send_batch(batch), name=f"send {self._name}")
             self._tasks.add(task)
             task.add_done_callback(partial(self._send_ended, len(batch)))
 

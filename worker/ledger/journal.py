@@ -71,10 +71,10 @@ class LedgerJournal:
         self._ledger = ledger
         self._spool = spool
         self._surely_held = surely_held
-        self._opens = Batcher[NewAttempt, Opened]("opened attempts", ledger.attempts.open_attempts)
+        self._opens = Batcher[NewAttempt, Opened]("opened attempts", ledger.attempts.open_attempts, eager=True)
         self._shares = Batcher[CacheLookup, CacheResult]("shared answers", ledger.cache.share)
-        self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close)
-        self._finals = Batcher[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT)
+        self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close, eager=True)
+        self._finals = Batcher[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT, eager=True)
         # A check goes on without these. Somebody waits for them: what comes in the same turn of the loop goes together, and nothing waits for more.
         self._verdict_queries = Batcher[VerdictQuery, Mapping[bytes, CachedVerdict]](
             "lookups of cached verdicts", ledger.cache.find_verdicts, on_error=OnError.WAIT, wait=timedelta(0)

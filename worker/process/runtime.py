@@ -197,6 +197,7 @@ class WorkerRuntime:
             rows=PUBLISH_ROWS,
             wait=timedelta(milliseconds=50),
             room=PUBLISH_ROOM,
+            eager=True,
         )
         stack.push_async_callback(self._finals.close, SWEEP_WAIT)
         self._checks = Batcher[_CheckHint, None](
@@ -206,6 +207,7 @@ class WorkerRuntime:
             rows=MESSAGE_IDS,
             wait=timedelta(milliseconds=20),
             room=HINT_ROOM,
+            eager=True,
         )
         stack.push_async_callback(self._checks.close, SWEEP_WAIT)
         spool = Spool(spool_folder(settings.home, self._database_url))

@@ -57,6 +57,23 @@ def test_rows_that_wait_together_share_a_send() -> None:
     assert [len(rows) for rows in table.sends] == [BATCH_ROWS, BATCH_ROWS, 20]
 
 
+def test_after_a_quiet_time_the_first_row_waits_for_no_other() -> None:
+    async def scenario() -> Table:
+        table = Table()
+        batcher = Batcher("rows", table.send, wait=timedelta(minutes=1), eager=True)
+        assert await asyncio.wait_for(batcher.send(1), 10) == 10
+        others = [asyncio.ensure_future(batcher.send(row)) for row in (2, 3)]
+        await asyncio.wait(others, timeout=0.05)
+        assert table.rows == [1]
+        await batcher.close()
+        assert await asyncio.gather(*others) == [20, 30]
+        return table
+
+    table = asyncio.run(scenario())
+
+    assert [len(rows) for rows in table.sends] == [1, 2]
+
+
 def test_one_bad_row_fails_alone() -> None:
     async def scenario() -> tuple[Table, list[int | BaseException]]:
         table = Table()
