@@ -41,12 +41,12 @@ _LONGEST_MARKER = 16
 _LONGEST_ABBREVIATION = 4
 """Characters; a full stop after a word up to this length ends no sentence if a lower-case letter follows."""
 _OPENS_MARKER = frozenset("[【¹²³⁰⁴⁵⁶⁷⁸⁹")
-_LEADING_MARKERS = re.compile(
-    r"\s*(?:(?:\[\^?(?:sources?|src|quellen?)?\s*#?\d{1,3}(?:\s*[,;–-]\s*\d{1,3})*\]|【\d{1,3}[^】]{0,20}】)(?!\()\s*)+"
-    r"|\s*[¹²³⁰⁴-⁹]+(?:[,\s]?[¹²³⁰⁴-⁹]+)*",
-    re.IGNORECASE,
+_MARKERS = (
+    r"(?:\s*+(?:(?:\[\^?(?:sources?|src|quellen?)?\s*#?\d{1,3}(?:\s*[,;–-]\s*\d{1,3})*\]|【\d{1,3}[^】]{0,20}】)(?!\()\s*+)+"
+    r"|\s*+[¹²³⁰⁴-⁹]+(?:[,\s]?[¹²³⁰⁴-⁹]+)*)"
 )
-_MISSED = re.compile(r"[.!?]\s+(?=[(\"“„«]?[A-ZÀ-ÖØ-Þ(][\w)])")
+_LEADING_MARKERS = re.compile(_MARKERS, re.IGNORECASE)
+_MISSED = re.compile(rf"[.!?]\s++(?=(?i:{_MARKERS})\s*+[(\"“„«]?[A-ZÀ-ÖØ-Þ\d(]|[(\"“„«]?[A-ZÀ-ÖØ-Þ(][\w)])")
 
 
 _LONGEST_PART = 4_000

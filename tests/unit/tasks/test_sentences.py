@@ -59,6 +59,20 @@ def split(text: str, language: str = "en") -> list[str]:
             ["租金为每月3.5万元。", "押金不退还！", "可以养狗吗？", "第5.2条适用。"],
         ),
         ("租金为500元。[1] 押金不退还[2]。", ["租金为500元。[1]", "押金不退还[2]。"]),
+        # The library ends no sentence of a paragraph whose first one has a number in brackets.
+        (
+            "(1) Notice is given in writing. [2] The tenant may object. [^3] 28 days are the rule. [4] So it is.",
+            [
+                "(1) Notice is given in writing. [2]",
+                "The tenant may object. [^3]",
+                "28 days are the rule. [4]",
+                "So it is.",
+            ],
+        ),
+        (
+            "(a) Die Kündigung ist schriftlich. [Quelle 2] Der Mieter darf widersprechen. ¹ Das gilt immer.",
+            ["(a) Die Kündigung ist schriftlich. [Quelle 2]", "Der Mieter darf widersprechen. ¹", "Das gilt immer."],
+        ),
         ("料金は3.5%です。犬は飼えますか？はい。", ["料金は3.5%です。", "犬は飼えますか？", "はい。"]),
         (
             "يبلغ الإيجار 3.5 آلاف ريال. هل يُسمح بالكلاب؟ [1] نعم، بموافقة المالك! وقّع د. أحمد العقد.",
