@@ -22,6 +22,8 @@ from tasks.text.wording import content_words
 SNIPPET_CHARACTERS = 150
 DECENT_MATCH = 0.35
 """Least share (by weight) of a sentence's words that a source must contain to locate a marker without a quote."""
+_LEAST_COPIED = 3
+"""Words of content from which a sentence that its source has word for word is located there; fewer are chance."""
 
 _SHOWN_QUOTE = 80
 
@@ -92,16 +94,22 @@ class _Places:
         self._text = text
         self._markers = markers
         self._search: SourceSearch | None = None
+        self._bare = ""
         self._words: list[frozenset[str]] = []
 
     def of(self, position: int, source_index: int) -> Span | None:
         if self._search is None:
-            bare = strip_markers(self._text, self._markers)
-            self._words = [content_words(words(bare[span.start : span.end])) for span, _ in self._sentences]
+            self._bare = strip_markers(self._text, self._markers)
+            self._words = [content_words(words(self._bare[span.start : span.end])) for span, _ in self._sentences]
             self._search = search_sources(self._request.context, frozenset[str]().union(*self._words))
         for (span, reach), sentence_words in zip(self._sentences, self._words, strict=True):
             if span.start <= position <= reach:
-                match = self._search.best(sentence_words, source_index)
+                copied = (
+                    self._bare[span.start : span.end].strip(_AROUND) if len(sentence_words) >= _LEAST_COPIED else ""
+                )
+                # A sentence that the source has word for word needs no search by words, which reads all sources.
+                match = self._search.verbatim(copied, (source_index,)) if copied else None
+                match = match or self._search.best(sentence_words, source_index)
                 return (
                     self._search.span(match, sentence_words)
                     if match is not None and match.score >= DECENT_MATCH

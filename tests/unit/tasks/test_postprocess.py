@@ -245,6 +245,14 @@ def test_a_marker_without_quote_gets_the_place_its_sentence_relies_on() -> None:
     assert (unrelated.verified, unrelated.source_start) == (False, None)
 
 
+def test_a_marker_without_quote_gets_the_very_sentence_where_the_source_has_it() -> None:
+    content = "The landlord pays where the tenant has left. Other rules hold for shops. The tenant pays where the landlord has left."
+    request = ask([content])
+    answer = complete("The tenant pays where the landlord has left [1].", AnswerProtocol.MARKERS)
+    (citation,) = process(answer, request).citations
+    assert citation.quoted_text == "The tenant pays where the landlord has left."
+
+
 def test_none_is_the_models_word_for_no_answer_in_running_text() -> None:
     processed = process(complete("[none] The sources do not say.", AnswerProtocol.MARKERS))
     assert processed.abstained
